@@ -1,0 +1,1 @@
+"""A real fabric on one machine: namespaces, ECMP, bottlenecks, faults, workloads, skewed clocks."""

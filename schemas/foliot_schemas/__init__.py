@@ -1,0 +1,40 @@
+"""Foliot's contract: every message, subject, stream and bucket. Pure data, no I/O.
+
+Times are int64 nanoseconds of the reference clock unless a field says otherwise; names of
+nodes, NICs, paths and clocks are plain here and escaped only where they become part of a subject.
+"""
+
+from foliot_schemas.clock import ClockState, ClockStatus
+from foliot_schemas.codec import WireError, decode, encode
+from foliot_schemas.command import Command, Confirmation, Outcome, OutcomeStatus, Placement, Verb
+from foliot_schemas.event import Event, EventKind
+from foliot_schemas.inventory import Lease, Nic, Node, NodePaths
+from foliot_schemas.observation import DelayBatch, DelayRow, PortState, StampBatch, StampRow, Witness
+from foliot_schemas.rejected import Rejected
+
+__all__ = [
+    "ClockState",
+    "ClockStatus",
+    "Command",
+    "Confirmation",
+    "DelayBatch",
+    "DelayRow",
+    "Event",
+    "EventKind",
+    "Lease",
+    "Nic",
+    "Node",
+    "NodePaths",
+    "Outcome",
+    "OutcomeStatus",
+    "Placement",
+    "PortState",
+    "Rejected",
+    "StampBatch",
+    "StampRow",
+    "Verb",
+    "WireError",
+    "Witness",
+    "decode",
+    "encode",
+]

@@ -1,0 +1,54 @@
+"""What sync says of a clock."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+ClockStatus = Literal["unsynchronised", "synchronised", "holdover", "disrupted"]
+
+
+class ClockState(msgspec.Struct, frozen=True, kw_only=True, tag="clock.v1"):
+    """How to read the reference time off one clock, and how far to trust it.
+
+    At local time ``t`` of the clock (CLOCK_MONOTONIC_RAW of its host, or its PHC), the reference time is
+    ``t + offset_ns + drift_ppb * 1e-9 * (t - as_of_ns)``.
+    """
+
+    clock: str
+    reference: str
+    """The clock whose rate is the reference's; its own offset is a constant, its drift zero."""
+    offset_ns: int
+    """Reference minus local time at `as_of_ns`."""
+    drift_ppb: float
+    hard_bound_ns: int
+    """No asymmetry of the paths can put the true offset further away at `as_of_ns`."""
+    bound_ns: int
+    """The statistical bound at `as_of_ns`; it assumes that the least delays of a path's two directions are equal."""
+    growth_ppb: float
+    """How fast both bounds grow with age, in ns per second."""
+    as_of_ns: int
+    """Local time of the clock."""
+    void_after_ns: int
+    """Local time after which nothing is promised."""
+    status: ClockStatus
+    window: int = 0
+    """Number of the sync window, counted from the start of sync."""
+    neighbours: int = 0
+    """Clocks that this one was measured against in the window."""
+    surplus_ns: float = 0.0
+    """Root mean square of what the mesh's loops failed to close by: an honest measure of pair errors."""
+
+    def reference_ns(self, local_ns: int) -> int:
+        """The reference time at a local time."""
+        age_ns = local_ns - self.as_of_ns
+        return local_ns + self.offset_ns + round(self.drift_ppb * 1e-9 * age_ns)
+
+    def bound_at_ns(self, local_ns: int) -> int:
+        """The statistical bound at a local time."""
+        return self.bound_ns + round(abs(local_ns - self.as_of_ns) * self.growth_ppb * 1e-9)
+
+    def hard_bound_at_ns(self, local_ns: int) -> int:
+        """The hard bound at a local time."""
+        return self.hard_bound_ns + round(abs(local_ns - self.as_of_ns) * self.growth_ppb * 1e-9)

@@ -1,0 +1,39 @@
+"""Columns of a batch: numpy on both sides, little-endian bytes on the wire."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import NDArray
+
+
+def pack(rows: NDArray[Any]) -> dict[str, bytes]:
+    """The columns of a structured array, one contiguous bytes value each."""
+    assert rows.dtype.names is not None
+    return {name: np.ascontiguousarray(rows[name]).tobytes() for name in rows.dtype.names}
+
+
+def unpack(columns: Mapping[str, bytes], dtype: np.dtype[Any]) -> NDArray[Any]:
+    """The structured array that `pack` took apart; unknown columns are ignored, so that new ones may be added.
+
+    Raises:
+        ValueError: a column is missing, or columns differ in length.
+    """
+    assert dtype.names is not None
+    arrays = {}
+    for name in dtype.names:
+        if name not in columns:
+            raise ValueError(f"the batch has no column {name!r}")
+        arrays[name] = np.frombuffer(columns[name], dtype=dtype[name])
+    lengths = {name: len(array) for name, array in arrays.items()}
+    if len(set(lengths.values())) != 1:
+        raise ValueError(f"the batch's columns differ in length: {lengths}")
+    rows = np.empty(next(iter(lengths.values())), dtype=dtype)
+    for name, array in arrays.items():
+        rows[name] = array
+    return rows

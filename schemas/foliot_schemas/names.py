@@ -1,0 +1,88 @@
+"""Names of NICs and paths, and the one escape that makes a name a subject token.
+
+A NIC is ``node3.rail0``. A path is ``node0.rail0>node3.rail0#2``: source NIC, destination NIC and
+the index of its entropy, in the direction of travel.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+_PLAIN = frozenset(b"abcdefghijklmnopqrstuvwxyz0123456789-")
+_ESCAPE = re.compile(r"_([0-9a-f]{2})")
+_TOKEN = re.compile(r"(?:[a-z0-9-]|_[0-9a-f]{2})+")
+_PATH = re.compile(r"(?P<source>[^>#]+)>(?P<destination>[^>#]+)#(?P<entropy>\d+)")
+
+
+class Path(NamedTuple):
+    """One direction of one route through the fabric."""
+
+    source: str
+    """Source NIC."""
+    destination: str
+    """Destination NIC."""
+    entropy: int
+    """Index into the entropies of the source NIC; what it stands for is said in the inventory."""
+
+    def __str__(self) -> str:
+        """The path's name."""
+        return f"{self.source}>{self.destination}#{self.entropy}"
+
+    @property
+    def back(self) -> Path:
+        """The same rail and entropy, travelled the other way."""
+        return Path(self.destination, self.source, self.entropy)
+
+
+def escape(name: str) -> str:
+    """The subject token of a name: bytes other than ``a-z 0-9 -`` become ``_`` and two hex digits.
+
+    Raises:
+        ValueError: the name is empty; a subject has no empty token.
+    """
+    if not name:
+        raise ValueError("an empty name cannot become a subject token")
+    return "".join(chr(byte) if byte in _PLAIN else f"_{byte:02x}" for byte in name.encode())
+
+
+def unescape(token: str) -> str:
+    """The name that `escape` made this token from.
+
+    Raises:
+        ValueError: no name escapes to this token.
+    """
+    if not _TOKEN.fullmatch(token):
+        raise ValueError(f"{token!r} is not an escaped name")
+    raw = _ESCAPE.sub(lambda match: chr(int(match[1], 16)), token)
+    name = raw.encode("latin-1").decode()
+    if escape(name) != token:
+        raise ValueError(f"{token!r} is not the escape of any name")
+    return name
+
+
+def nic_name(node: str, rail: str) -> str:
+    """The name of a node's NIC on a rail."""
+    return f"{node}.{rail}"
+
+
+def node_of(nic: str) -> str:
+    """The node that a NIC sits in."""
+    return nic.rpartition(".")[0]
+
+
+def rail_of(nic: str) -> str:
+    """The rail that a NIC sits on."""
+    return nic.rpartition(".")[2]
+
+
+def parse_path(name: str) -> Path:
+    """The path of this name.
+
+    Raises:
+        ValueError: it is not of the form ``source>destination#entropy``.
+    """
+    match = _PATH.fullmatch(name)
+    if match is None:
+        raise ValueError(f"{name!r} is not a path; expected source>destination#entropy")
+    return Path(match["source"], match["destination"], int(match["entropy"]))

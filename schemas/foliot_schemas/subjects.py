@@ -1,0 +1,121 @@
+"""Every subject, stream and bucket, and which message travels on it.
+
+The one concerned stands last and is the partition key.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from foliot_schemas.clock import ClockState
+from foliot_schemas.command import Command, Outcome
+from foliot_schemas.event import Event
+from foliot_schemas.inventory import Lease, Node, NodePaths
+from foliot_schemas.names import escape
+from foliot_schemas.observation import DelayBatch, PortState, StampBatch
+from foliot_schemas.rejected import Rejected
+
+ROOT = "foliot.v1"
+
+
+class Channel(msgspec.Struct, frozen=True, kw_only=True):
+    """A family of subjects that carry one kind of message."""
+
+    name: str
+    tokens: tuple[str, ...]
+    """Names of the variable tokens, in order."""
+    message: type[msgspec.Struct]
+    publishers: tuple[str, ...]
+    readers: tuple[str, ...]
+    stream: str = ""
+    """JetStream stream that captures it; empty: core NATS only."""
+    summary: str
+
+    def subject(self, *names: str) -> str:
+        """The subject for these names, escaped.
+
+        Raises:
+            ValueError: the number of names is not the number of variable tokens.
+        """
+        if len(names) != len(self.tokens):
+            raise ValueError(f"{self.name} takes {len(self.tokens)} names ({', '.join(self.tokens)}), not {len(names)}")
+        return ".".join((ROOT, self.name, *map(escape, names)))
+
+    @property
+    def all(self) -> str:
+        """The wildcard subject of the whole family."""
+        return ".".join((ROOT, self.name, *("*" for _ in self.tokens)))
+
+
+STAMPS = Channel(
+    name="observation.stamps", tokens=("node",), message=StampBatch, publishers=("probe",), readers=("sync",),
+    summary="Transmit and receive timestamps of both directions of the streams that a node initiates",
+)  # fmt: skip
+DELAY = Channel(
+    name="observation.delay", tokens=("node",), message=DelayBatch, publishers=("probe",),
+    readers=("detector", "remediator", "gateway"),
+    summary="One-way delay and loss per path and interval; at once when a path falls silent or speaks again",
+)  # fmt: skip
+PORT = Channel(
+    name="observation.port", tokens=("node",), message=PortState, publishers=("probe",), readers=("detector", "gateway"),
+    summary="Link state at once on change, counters every second",
+)  # fmt: skip
+CLOCK = Channel(
+    name="clock", tokens=("clock",), message=ClockState, publishers=("sync",), readers=("anyone",),
+    summary="How to read the reference time off a clock, and how far to trust it",
+)  # fmt: skip
+EVENT = Channel(
+    name="event", tokens=("kind", "who"), message=Event, publishers=("detector", "remediator"),
+    readers=("remediator", "gateway", "anyone"), stream="EVENTS", summary="A verdict with its evidence",
+)  # fmt: skip
+COMMAND = Channel(
+    name="command", tokens=("verb", "node"), message=Command, publishers=("remediator",), readers=("agent", "gateway"),
+    stream="COMMANDS", summary="A change asked of a node",
+)  # fmt: skip
+OUTCOME = Channel(
+    name="outcome", tokens=("verb", "node"), message=Outcome, publishers=("agent",),
+    readers=("remediator", "gateway", "anyone"), stream="COMMANDS", summary="What became of it",
+)  # fmt: skip
+REJECTED = Channel(
+    name="rejected", tokens=("service",), message=Rejected, publishers=("every service",), readers=("anyone",),
+    summary="A message that a service could not read",
+)  # fmt: skip
+
+CHANNELS = (STAMPS, DELAY, PORT, CLOCK, EVENT, COMMAND, OUTCOME, REJECTED)
+
+
+class StreamDefinition(msgspec.Struct, frozen=True, kw_only=True):
+    """A JetStream stream."""
+
+    name: str
+    subjects: tuple[str, ...]
+    keep_days: int
+    duplicate_window_s: int = 300
+    """Longer than any publisher goes on repeating itself; JetStream forgets message ids after it."""
+
+
+STREAMS = (
+    StreamDefinition(name="EVENTS", subjects=(f"{ROOT}.event.>",), keep_days=30),
+    StreamDefinition(name="COMMANDS", subjects=(f"{ROOT}.command.>", f"{ROOT}.outcome.>"), keep_days=30),
+)
+
+
+class Bucket(msgspec.Struct, frozen=True, kw_only=True):
+    """A JetStream key-value bucket; keys are escaped names."""
+
+    name: str
+    message: type[msgspec.Struct]
+    key: str
+    storage: Literal["file", "memory"] = "file"
+    keep_s: float = 0.0
+    """Entries vanish after this long; 0: never."""
+
+
+CLOCKS = Bucket(name="clocks", message=ClockState, key="clock", storage="memory")
+INVENTORY = Bucket(name="inventory", message=Node, key="node")
+PATHS = Bucket(name="paths", message=NodePaths, key="node")
+LEASES = Bucket(name="leases", message=Lease, key="role", storage="memory", keep_s=1.5)
+BUCKETS = (CLOCKS, INVENTORY, PATHS, LEASES)
+"""The buckets `jobs` and `policy` come with the services that write them."""

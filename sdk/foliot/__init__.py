@@ -1,0 +1,1 @@
+"""What Foliot's services, tools and training jobs import."""

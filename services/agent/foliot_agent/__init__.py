@@ -1,0 +1,1 @@
+"""Carries out commands on a node, reports what it did, can undo it."""

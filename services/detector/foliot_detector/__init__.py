@@ -1,0 +1,1 @@
+"""Observations in, events out: one file per kind of trouble."""

@@ -1,0 +1,1 @@
+"""HTTP, the trace store, metrics."""

@@ -1,0 +1,1 @@
+"""Timestamps on the wire, ports and counters, synchronised path delays."""

@@ -1,0 +1,1 @@
+"""Events in, commands out: path states, guards, armed backups."""

@@ -1,0 +1,1 @@
+"""The offset and drift of every clock, with an honest bound."""
