@@ -116,6 +116,7 @@ class Bucket(msgspec.Struct, frozen=True, kw_only=True):
 CLOCKS = Bucket(name="clocks", message=ClockState, key="clock", storage="memory")
 INVENTORY = Bucket(name="inventory", message=Node, key="node")
 PATHS = Bucket(name="paths", message=NodePaths, key="node")
-LEASES = Bucket(name="leases", message=Lease, key="role", storage="memory", keep_s=1.5)
+LEASES = Bucket(name="leases", message=Lease, key="role", keep_s=1.5)
+"""On file: revisions fence commands, and must go on rising when the server starts again."""
 BUCKETS = (CLOCKS, INVENTORY, PATHS, LEASES)
 """The buckets `jobs` and `policy` come with the services that write them."""

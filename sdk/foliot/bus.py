@@ -1,0 +1,343 @@
+"""The bus: NATS for observations, JetStream for what may not be lost, key-value buckets for the present state.
+
+A subject that a stream captures still reaches plain subscribers at once, so what must be fast subscribes to the subject itself and
+uses a durable consumer only to catch up (`subscribe_kept`); deterministic message ids make the double delivery harmless.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import contextlib
+from typing import TYPE_CHECKING, Any, Self
+
+import nats
+import nats.errors
+import structlog
+from nats.js import api
+from nats.js.errors import BucketNotFoundError, KeyNotFoundError, NotFoundError
+
+from foliot import telemetry
+from foliot_schemas import Rejected, WireError, decode, encode
+from foliot_schemas.names import escape, unescape
+from foliot_schemas.subjects import BUCKETS, REJECTED, STREAMS
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Coroutine
+
+    import msgspec
+
+    from foliot.settings import BusSettings
+    from foliot_schemas.subjects import Bucket, Channel
+
+    Handler = Callable[[Any, str], Awaitable[None]]
+    KeyHandler = Callable[[str, Any], Awaitable[None]]
+
+log = structlog.get_logger()
+
+_ERRORS = (nats.errors.Error, OSError, asyncio.TimeoutError)
+_PING_S = 1
+"""A cut bus is noticed after two unanswered pings; nats-py's default of 120 s would leave armed backups asleep."""
+_SEEN = 8_192
+"""Message ids remembered to drop second deliveries: minutes of events at the highest rate planned for, 300/s / 10."""
+_RETRY_S = 0.25
+_ACK_TIMEOUT_S = 2.0
+_FETCH_S = 5.0
+_HEAD_BYTES = 256
+
+
+class Bus:
+    """A service's connection. Make it by `connect`; it reconnects forever.
+
+    `counts` has what happened so far: published, kept, stale (observations dropped while the bus was away), rejected.
+    """
+
+    def __init__(self, service: str, replicas: int) -> None:
+        self.service = service
+        self.counts: collections.Counter[str] = collections.Counter()
+        self._replicas = replicas
+        self._client = nats.NATS()
+        self._stream = self._client.jetstream(timeout=_ACK_TIMEOUT_S)
+        self._seen: collections.OrderedDict[str, None] = collections.OrderedDict()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._on_reconnect: list[Callable[[], Coroutine[Any, Any, None]]] = []
+        self._buckets: dict[str, Any] = {}
+
+    @classmethod
+    async def connect(cls, settings: BusSettings, service: str) -> Self:
+        """Connects, waiting for as long as it takes, and makes sure that streams and buckets exist."""
+        bus = cls(service, settings.replicas)
+        waiting = False
+        while True:
+            try:
+                await bus._client.connect(
+                    settings.url, name=service, max_reconnect_attempts=-1, reconnect_time_wait=_RETRY_S,
+                    ping_interval=_PING_S, max_outstanding_pings=2, connect_timeout=1, allow_reconnect=True,
+                    reconnected_cb=bus._reconnected, disconnected_cb=bus._disconnected, error_cb=bus._failed,
+                )  # fmt: skip
+                break
+            except _ERRORS as error:
+                if not waiting:
+                    log.info("bus_awaited", url=settings.url, reason=str(error) or type(error).__name__)
+                waiting = True
+                await asyncio.sleep(_RETRY_S)
+        await bus._make_streams()
+        return bus
+
+    @property
+    def connected(self) -> bool:
+        """Whether the bus answers, as far as is known: a cut is noticed after two to three seconds."""
+        return bool(self._client.is_connected)
+
+    async def close(self) -> None:
+        """Ends all subscriptions and the connection; what was published is flushed for a short while."""
+        for task in self._tasks:
+            task.cancel()
+        with contextlib.suppress(*_ERRORS):
+            await asyncio.wait_for(self._client.flush(), 1.0)
+        await self._client.close()
+
+    # -- publishing ---------------------------------------------------------------------------------------------------
+
+    async def publish(self, channel: Channel, message: msgspec.Struct, *names: str) -> None:
+        """An observation: at once, or, while the bus is away, not at all."""
+        if not self.connected:
+            self.counts["stale"] += 1
+            return
+        headers: dict[str, str] = {}
+        telemetry.inject(headers)
+        with contextlib.suppress(*_ERRORS):
+            await self._client.publish(channel.subject(*names), encode(message), headers=headers or None)
+            self.counts["published"] += 1
+
+    def publish_kept(self, channel: Channel, message: Any, *names: str) -> None:
+        """An event, command or outcome: at once, and again under the same id until its stream has stored it."""
+        headers = {"Nats-Msg-Id": message.id}
+        telemetry.inject(headers)
+        self._spawn(self._keep(channel.subject(*names), encode(message), headers))
+
+    async def _keep(self, subject: str, data: bytes, headers: dict[str, str]) -> None:
+        delay_s = _RETRY_S
+        while True:
+            try:
+                await self._stream.publish(subject, data, headers=headers)
+            except _ERRORS as error:
+                log.warning("keep_retried", subject=subject, id=headers["Nats-Msg-Id"], reason=type(error).__name__)
+                await asyncio.sleep(delay_s)
+                delay_s = min(delay_s * 2, _FETCH_S)
+            else:
+                self.counts["kept"] += 1
+                return
+
+    # -- subscribing --------------------------------------------------------------------------------------------------
+
+    async def subscribe(self, channel: Channel, handler: Handler, *names: str) -> None:
+        """Calls the handler with each message and its subject, in order, inside the sender's trace."""
+        await self._plain(channel, handler, names, once=False)
+
+    async def subscribe_kept(self, channel: Channel, handler: Handler, *names: str, durable: str) -> None:
+        """As `subscribe`, and what was missed meanwhile is caught up with, each message id once.
+
+        What happened before the durable was first made is not delivered.
+        """
+        await self._plain(channel, handler, names, once=True)
+        self._spawn(self._catch_up(channel, handler, names, durable))
+
+    async def _plain(self, channel: Channel, handler: Handler, names: tuple[str, ...], *, once: bool) -> None:
+        subject = _pattern(channel, names)
+
+        async def arrived(raw: Any) -> None:
+            await self._deliver(channel, handler, raw, once=once)
+
+        await self._client.subscribe(subject, cb=arrived)
+        await self._client.flush()
+
+    async def _catch_up(self, channel: Channel, handler: Handler, names: tuple[str, ...], durable: str) -> None:
+        subject = _pattern(channel, names)
+        config = api.ConsumerConfig(deliver_policy=api.DeliverPolicy.NEW, ack_wait=30)
+        consumer: Any = None
+        while True:
+            try:
+                if consumer is None:
+                    consumer = await self._stream.pull_subscribe(
+                        subject, durable=durable, stream=channel.stream, config=config,
+                    )  # fmt: skip
+                for raw in await consumer.fetch(64, timeout=_FETCH_S):
+                    await self._deliver(channel, handler, raw, once=True)
+                    await raw.ack()
+            except nats.errors.TimeoutError:
+                continue  # nothing new
+            except _ERRORS as error:
+                log.warning("catch_up_retried", durable=durable, reason=str(error) or type(error).__name__)
+                consumer = None
+                await asyncio.sleep(1.0)
+
+    async def _deliver(self, channel: Channel, handler: Handler, raw: Any, *, once: bool) -> None:
+        if once and self._is_second((raw.headers or {}).get("Nats-Msg-Id", "")):
+            return
+        try:
+            message = decode(raw.data, channel.message)
+            with telemetry.received(raw.headers):
+                await handler(message, raw.subject)
+        except WireError as error:
+            await self.reject(raw.subject, raw.data, str(error))
+        except Exception as error:  # a bad message, or a fault of ours with it, never stops a service
+            log.exception("handler_failed", subject=raw.subject)
+            await self.reject(raw.subject, raw.data, f"handler failed: {error!r}")
+
+    def _is_second(self, message_id: str) -> bool:
+        if not message_id:
+            return False
+        if message_id in self._seen:
+            return True
+        self._seen[message_id] = None
+        if len(self._seen) > _SEEN:
+            self._seen.popitem(last=False)
+        return False
+
+    async def reject(self, subject: str, data: bytes, reason: str) -> None:
+        """Counts, logs and shows a message that could not be read."""
+        self.counts["rejected"] += 1
+        log.warning("message_rejected", subject=subject, reason=reason)
+        rejected = Rejected(service=self.service, subject=subject, reason=reason, head=data[:_HEAD_BYTES])
+        await self.publish(REJECTED, rejected, self.service)
+
+    # -- key-value ----------------------------------------------------------------------------------------------------
+
+    async def put(self, bucket: Bucket, key: str, message: msgspec.Struct) -> int:
+        """Writes a key and returns its revision.
+
+        Raises:
+            nats.errors.Error: the bus did not store it.
+        """
+        store = await self.store(bucket)
+        return int(await store.put(escape(key), encode(message)))
+
+    async def get(self, bucket: Bucket, key: str) -> Any | None:
+        """The key's present value.
+
+        Raises:
+            nats.errors.Error: the bus did not answer.
+        """
+        store = await self.store(bucket)
+        try:
+            entry = await store.get(escape(key))
+        except KeyNotFoundError:
+            return None
+        return decode(entry.value, bucket.message)
+
+    async def watch(self, bucket: Bucket, handler: KeyHandler) -> None:
+        """Calls the handler with every key's present value, then with each change; None: the key was deleted.
+
+        Changes come as plain messages of the bucket's own subject, sooner than through a consumer; after a reconnection all
+        present values are told again.
+        """
+        await self.store(bucket)
+
+        async def arrived(raw: Any) -> None:
+            key = raw.subject.rpartition(".")[2]
+            deleted = (raw.headers or {}).get("KV-Operation") in {"DEL", "PURGE"}
+            await self._tell(bucket, handler, key, None if deleted else raw.data)
+
+        async def tell_present() -> None:
+            store = await self.store(bucket)
+            watcher = await store.watchall()
+            async for entry in watcher:
+                if entry is None:
+                    break
+                await self._tell(bucket, handler, entry.key, entry.value if entry.operation is None else None)
+            await watcher.stop()
+
+        await self._client.subscribe(f"$KV.{bucket.name}.>", cb=arrived)
+        await self._client.flush()
+        await tell_present()
+        self._on_reconnect.append(tell_present)
+
+    async def _tell(self, bucket: Bucket, handler: KeyHandler, key: str, data: bytes | None) -> None:
+        try:
+            message = None if data is None else decode(data, bucket.message)
+            await handler(unescape(key), message)
+        except (WireError, ValueError) as error:
+            await self.reject(f"$KV.{bucket.name}.{key}", data or b"", str(error))
+        except Exception:  # as in _deliver
+            log.exception("handler_failed", bucket=bucket.name, key=key)
+
+    async def store(self, bucket: Bucket) -> Any:
+        """The nats-py key-value store of a bucket, made if it is not there."""
+        if bucket.name not in self._buckets:
+            try:
+                self._buckets[bucket.name] = await self._stream.key_value(bucket.name)
+            except (BucketNotFoundError, NotFoundError):
+                self._buckets[bucket.name] = await self._stream.create_key_value(
+                    api.KeyValueConfig(
+                        bucket=bucket.name,
+                        history=1,
+                        ttl=bucket.keep_s or None,
+                        replicas=self._replicas,
+                        storage=api.StorageType.MEMORY if bucket.storage == "memory" else api.StorageType.FILE,
+                    )
+                )
+        return self._buckets[bucket.name]
+
+    # -- inside -------------------------------------------------------------------------------------------------------
+
+    async def _make_streams(self) -> None:
+        """Streams and buckets, made by whichever service comes first; made twice is the same as once."""
+        while True:
+            try:
+                for stream in STREAMS:
+                    config = api.StreamConfig(
+                        name=stream.name, subjects=list(stream.subjects), max_age=stream.keep_days * 86_400,
+                        duplicate_window=stream.duplicate_window_s, num_replicas=self._replicas,
+                    )  # fmt: skip
+                    await self._stream.add_stream(config)
+                for bucket in BUCKETS:
+                    await self.store(bucket)
+            except _ERRORS as error:
+                log.warning("streams_awaited", reason=str(error) or type(error).__name__)
+                await asyncio.sleep(_RETRY_S)
+            else:
+                return
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _reconnected(self) -> None:
+        log.info("bus_back")
+        self._spawn(self._recover())
+
+    async def _recover(self) -> None:
+        """After a restart of the server, streams and buckets that it held in memory are gone: made again, told again."""
+        self._buckets.clear()
+        await self._make_streams()
+        await asyncio.gather(*(self._retell(tell_present) for tell_present in self._on_reconnect))
+
+    async def _retell(self, tell_present: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        delay_s = _RETRY_S
+        while True:
+            try:
+                await tell_present()
+            except _ERRORS:
+                await asyncio.sleep(delay_s)
+                delay_s = min(delay_s * 2, _FETCH_S)
+            else:
+                return
+
+    async def _disconnected(self) -> None:
+        log.warning("bus_away")
+
+    async def _failed(self, error: Exception) -> None:
+        log.debug("bus_error", reason=str(error) or type(error).__name__)
+
+
+def _pattern(channel: Channel, names: tuple[str, ...]) -> str:
+    """The subject for these names, or the whole family; an empty name stands for any."""
+    if not names:
+        return channel.all
+    tokens = channel.subject(*(name or "any" for name in names)).split(".")
+    head = len(tokens) - len(names)
+    return ".".join(
+        [*tokens[:head], *("*" if not name else token for name, token in zip(names, tokens[head:], strict=True))]
+    )

@@ -1,0 +1,27 @@
+"""The command ``foliot``: each subcommand is a module with ``register(subparsers)``.
+
+Other distributions add theirs by the entry-point group ``foliot.commands``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+
+import foliot.cli.trace
+import foliot.cli.up
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Parses the command line and runs the subcommand; returns its exit status."""
+    parser = argparse.ArgumentParser(
+        prog="foliot", description="Clocks, paths and ranks of a GPU cluster, kept in step."
+    )
+    subparsers = parser.add_subparsers(required=True, metavar="command")
+    for module in (foliot.cli.trace, foliot.cli.up):
+        module.register(subparsers)
+    for entry_point in importlib.metadata.entry_points(group="foliot.commands"):
+        entry_point.load()(subparsers)
+    parsed = parser.parse_args(arguments)
+    status: int = parsed.func(parsed)
+    return status

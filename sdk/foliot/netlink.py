@@ -1,0 +1,104 @@
+"""The kernel's link messages: who hears of a lost carrier first, hears it here."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import socket
+from typing import TYPE_CHECKING, Self
+
+import msgspec
+import structlog
+from pyroute2 import AsyncIPRoute
+from pyroute2.netlink.rtnl.marshal import MarshalRtnl
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+log = structlog.get_logger()
+
+_RTMGRP_LINK = 1
+_RTM_NEWLINK = 16
+_RTM_DELLINK = 17
+_IFF_UP = 0x1
+_IFF_LOWER_UP = 0x10000
+_RECEIVE_BYTES = 1 << 16
+
+
+class LinkChange(msgspec.Struct, frozen=True, kw_only=True):
+    """The state of a network device as the kernel just told it."""
+
+    name: str
+    index: int
+    admin_up: bool
+    carrier: bool
+    """False also while the device is administratively down."""
+    carrier_down_count: int
+    carrier_up_count: int
+    gone: bool = False
+
+
+class LinkMonitor:
+    """Link messages (RTNLGRP_LINK) of this network namespace, decoded in the event loop as they come.
+
+    Parameters:
+        on_change: called at once for every message, also for those that change nothing of interest; must not block.
+    """
+
+    def __init__(self, on_change: Callable[[LinkChange], None]) -> None:
+        self._on_change = on_change
+        self._marshal = MarshalRtnl()
+        self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_NONBLOCK, socket.NETLINK_ROUTE)
+        self._resync: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Self:
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
+        self._socket.bind((0, _RTMGRP_LINK))
+        asyncio.get_running_loop().add_reader(self._socket, self._read)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        asyncio.get_running_loop().remove_reader(self._socket)
+        self._socket.close()
+        if self._resync is not None:
+            self._resync.cancel()
+
+    async def present(self) -> list[LinkChange]:
+        """All devices as they are now."""
+        async with AsyncIPRoute() as netlink:
+            return [_change(message) async for message in await netlink.get_links()]
+
+    def _read(self) -> None:
+        while True:
+            try:
+                data = self._socket.recv(_RECEIVE_BYTES)
+            except BlockingIOError:
+                return
+            except OSError as error:
+                if error.errno != errno.ENOBUFS:
+                    raise
+                # Messages were lost: the present state is asked for, and the counters tell what happened between.
+                log.warning("link_messages_lost")
+                self._resync = asyncio.get_running_loop().create_task(self._tell_present())
+                return
+            for message in self._marshal.parse(data):
+                if message["header"]["type"] in {_RTM_NEWLINK, _RTM_DELLINK} and message["family"] == 0:
+                    self._on_change(_change(message))
+
+    async def _tell_present(self) -> None:
+        for change in await self.present():
+            self._on_change(change)
+
+
+def _change(message: Any) -> LinkChange:
+    admin_up = bool(message["flags"] & _IFF_UP)
+    return LinkChange(
+        name=message.get_attr("IFLA_IFNAME"),
+        index=message["index"],
+        admin_up=admin_up,
+        carrier=admin_up and bool(message["flags"] & _IFF_LOWER_UP),
+        carrier_down_count=message.get_attr("IFLA_CARRIER_DOWN_COUNT") or 0,
+        carrier_up_count=message.get_attr("IFLA_CARRIER_UP_COUNT") or 0,
+        gone=message["header"]["type"] == _RTM_DELLINK,
+    )

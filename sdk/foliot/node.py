@@ -1,0 +1,86 @@
+"""A node's inventory record: every address follows from the node's index and its rails' numbers."""
+
+from __future__ import annotations
+
+import ipaddress
+
+from foliot.settings import NodeSettings, SettingsError
+from foliot_schemas import Nic, Node
+from foliot_schemas.names import nic_name
+
+_PATHS_PER_RAIL = 8
+"""Entropies that a rail's part of the path prefix has room for: a /10 holds 64 /16, eight rails of eight."""
+
+
+def describe(settings: NodeSettings) -> Node:
+    """The record of this node.
+
+    Raises:
+        SettingsError: an index, a rail number or the entropies do not fit into the prefixes.
+    """
+    numbers = [nic.number for nic in settings.nics]
+    if len(set(numbers)) != len(numbers) or len({nic.rail for nic in settings.nics}) != len(numbers):
+        raise SettingsError(f"node.nics: rails and their numbers must differ, got numbers {numbers}")
+    nics = tuple(
+        Nic(
+            name=nic_name(settings.name, nic.rail),
+            rail=nic.rail,
+            device=nic.device,
+            address=nic.address,
+            clock=nic.clock or settings.name,
+            service_address=_host(service_prefix(settings, nic.rail), settings.index),
+            path_addresses=tuple(
+                _host(path_prefix(settings, nic.rail, entropy), settings.index)
+                for entropy in range(len(settings.entropies))
+            ),
+            entropies=settings.entropies,
+        )
+        for nic in settings.nics
+    )
+    return Node(name=settings.name, nics=nics, agent_port=settings.agent_port, probe_port=settings.probe_port)
+
+
+def service_prefix(settings: NodeSettings, rail: str) -> str:
+    """The /16 that holds every node's service address on a rail.
+
+    Raises:
+        SettingsError: the rail's number does not fit.
+    """
+    return _carve(settings.service_prefix, _number(settings, rail), "node.service_prefix")
+
+
+def path_prefix(settings: NodeSettings, rail: str, entropy: int) -> str:
+    """The /16 that holds every node's path address on a rail and entropy.
+
+    Raises:
+        SettingsError: the rail's number or the entropy's index does not fit.
+    """
+    if not 0 <= entropy < _PATHS_PER_RAIL:
+        raise SettingsError(f"node.entropies: at most {_PATHS_PER_RAIL}, got index {entropy}")
+    return _carve(settings.path_prefix, _number(settings, rail) * _PATHS_PER_RAIL + entropy, "node.path_prefix")
+
+
+def _number(settings: NodeSettings, rail: str) -> int:
+    for nic in settings.nics:
+        if nic.rail == rail:
+            return nic.number
+    raise SettingsError(f"node.nics: {settings.name} has no NIC on {rail}")
+
+
+def _carve(prefix: str, number: int, key: str) -> str:
+    try:
+        network = ipaddress.IPv4Network(prefix)
+    except ValueError as error:
+        raise SettingsError(f"{key}: {error}") from error
+    room = 1 << (16 - network.prefixlen) if network.prefixlen <= 16 else 0
+    if not 0 <= number < room:
+        raise SettingsError(f"{key}: {prefix} has room for {room} networks of /16, number {number} does not fit")
+    base = int(network.network_address) + (number << 16)
+    return f"{ipaddress.IPv4Address(base)}/16"
+
+
+def _host(prefix: str, index: int) -> str:
+    """Host `index` + 1 of a /16: the first address stays free, the last is its broadcast address."""
+    if not 0 <= index < (1 << 16) - 2:
+        raise SettingsError(f"node.index: must lie within 0 and {(1 << 16) - 3}, got {index}")
+    return str(ipaddress.IPv4Address(int(ipaddress.IPv4Network(prefix).network_address) + index + 1))

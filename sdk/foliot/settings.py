@@ -1,0 +1,141 @@
+"""Settings: one TOML file, overridden by environment variables; a wrong value stops the start and names the key.
+
+The file is named by ``FOLIOT_CONFIG``. ``FOLIOT_PROBE__IN_USE_HZ=50`` overrides ``in_use_hz`` in ``[probe]``; its text is
+read as a TOML value and, where it is none, as a string.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tomllib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+SECTIONS = frozenset(
+    {"bus", "telemetry", "node", "probe", "agent", "sync", "detector", "remediator", "gateway", "lab"},
+)
+
+Section = TypeVar("Section", bound=msgspec.Struct)
+
+
+class SettingsError(ValueError):
+    """A setting is wrong; the message names the key and where it was read."""
+
+
+class BusSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """``[bus]``: where NATS is."""
+
+    url: str = "nats://127.0.0.1:4222"
+    replicas: int = 1
+    """Copies of each stream and bucket; 3 on a NATS cluster."""
+
+
+class TelemetrySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """``[telemetry]``: where spans go. ``OTEL_EXPORTER_OTLP_ENDPOINT``, if set, wins over `endpoint`."""
+
+    endpoint: str = "http://127.0.0.1:8470"
+    """An OTLP/HTTP receiver, without ``/v1/traces``: by default the gateway. Empty: spans are made but not sent."""
+    log_level: str = "info"
+
+
+class NicSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """``[[node.nics]]``: a backend NIC."""
+
+    rail: str
+    number: int
+    """Of the rail, 0 to 7: gives the rail's part of the service and path prefixes. The same on every node."""
+    device: str
+    address: str
+    """The NIC's own address in the fabric."""
+    clock: str = ""
+    """The clock that stamps for it; empty: the host's system clock."""
+
+
+class NodeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """``[node]``: who this node is. Probe and agent read the same."""
+
+    name: str
+    index: int
+    """Unique in the fleet, from 0: gives the node's addresses within the prefixes."""
+    nics: tuple[NicSettings, ...]
+    service_prefix: str = "10.200.0.0/13"
+    """Carved into a /16 per rail; jobs use these addresses."""
+    path_prefix: str = "100.64.0.0/10"
+    """Carved into a /16 per rail and entropy; probes use these addresses. The default is RFC 6598's shared space."""
+    entropies: tuple[int, ...] = (49200, 49201, 49202, 49203)
+    """UDP source ports of the overlay, at most 8: what the switches' hash sees."""
+    probe_port: int = 7946
+    agent_port: int = 7947
+
+
+def load(kind: type[Section], section: str) -> Section:
+    """One section of the settings.
+
+    Raises:
+        SettingsError: a key is unknown, missing, or its value is wrong.
+    """
+    path = os.environ.get("FOLIOT_CONFIG", "")
+    return read(kind, section, _file(path), os.environ, source=path or "no file: FOLIOT_CONFIG is not set")
+
+
+def read(
+    kind: type[Section],
+    section: str,
+    document: Mapping[str, Any],
+    environment: Mapping[str, str],
+    *,
+    source: str,
+) -> Section:
+    """One section from a parsed document and an environment; what `load` does without the I/O.
+
+    Raises:
+        SettingsError: as `load`.
+    """
+    unknown = sorted(set(document) - SECTIONS)
+    if unknown:
+        raise SettingsError(f"{source}: no such section: {', '.join(unknown)}; there are {', '.join(sorted(SECTIONS))}")
+    values = dict(document.get(section, {}))
+    prefix = f"FOLIOT_{section.upper()}__"
+    overrides = {}
+    for name, text in environment.items():
+        if name.startswith(prefix):
+            key = name.removeprefix(prefix).lower()
+            values[key] = _value(text)
+            overrides[key] = name
+    try:
+        return msgspec.convert(values, kind, strict=True)
+    except msgspec.ValidationError as error:
+        raise SettingsError(_sentence(str(error), section, source, overrides)) from None
+
+
+def _file(path: str) -> dict[str, Any]:
+    if not path:
+        return {}
+    try:
+        return tomllib.loads(Path(path).read_text())
+    except OSError as error:
+        raise SettingsError(f"{path}: cannot be read: {error.strerror}") from error
+    except tomllib.TOMLDecodeError as error:
+        raise SettingsError(f"{path}: not TOML: {error}") from error
+
+
+def _value(text: str) -> Any:
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def _sentence(reason: str, section: str, source: str, overrides: Mapping[str, str]) -> str:
+    """Turns msgspec's "Expected `int`, got `str` - at `$.nics[0].number`" into "node.nics[0].number: expected ..."."""
+    what, _, where = reason.partition(" - at `$")
+    named = re.search(r"field `(\w+)`", what)
+    key = where.rstrip("`").lstrip(".") or (named[1] if named else "")
+    came_from = overrides.get(re.split(r"[.\[]", key)[0], source)
+    return f"{section}.{key}: {what[0].lower()}{what[1:]} (from {came_from})"

