@@ -140,8 +140,9 @@ class Bus:
 
         What happened before the durable was first made is not delivered.
         """
+        consumer = await self._consumer(channel, names, durable)
         await self._plain(channel, handler, names, once=True)
-        self._spawn(self._catch_up(channel, handler, names, durable))
+        self._spawn(self._catch_up(channel, handler, names, consumer))
 
     async def _plain(self, channel: Channel, handler: Handler, names: tuple[str, ...], *, once: bool) -> None:
         subject = _pattern(channel, names)
@@ -152,24 +153,29 @@ class Bus:
         await self._client.subscribe(subject, cb=arrived)
         await self._client.flush()
 
-    async def _catch_up(self, channel: Channel, handler: Handler, names: tuple[str, ...], durable: str) -> None:
-        subject = _pattern(channel, names)
+    async def _consumer(self, channel: Channel, names: tuple[str, ...], durable: str) -> Any:
         config = api.ConsumerConfig(deliver_policy=api.DeliverPolicy.NEW, ack_wait=30)
-        consumer: Any = None
         while True:
             try:
-                if consumer is None:
-                    consumer = await self._stream.pull_subscribe(
-                        subject, durable=durable, stream=channel.stream, config=config,
-                    )  # fmt: skip
+                return await self._stream.pull_subscribe(
+                    _pattern(channel, names), durable=durable, stream=channel.stream, config=config,
+                )  # fmt: skip
+            except _ERRORS as error:
+                log.warning("consumer_awaited", durable=durable, reason=str(error) or type(error).__name__)
+                await asyncio.sleep(_RETRY_S)
+
+    async def _catch_up(self, channel: Channel, handler: Handler, names: tuple[str, ...], consumer: Any) -> None:
+        while True:
+            try:
                 for raw in await consumer.fetch(64, timeout=_FETCH_S):
                     await self._deliver(channel, handler, raw, once=True)
                     await raw.ack()
             except nats.errors.TimeoutError:
                 continue  # nothing new
             except _ERRORS as error:
-                log.warning("catch_up_retried", durable=durable, reason=str(error) or type(error).__name__)
-                consumer = None
+                log.warning(
+                    "catch_up_retried", subject=_pattern(channel, names), reason=str(error) or type(error).__name__
+                )
                 await asyncio.sleep(1.0)
 
     async def _deliver(self, channel: Channel, handler: Handler, raw: Any, *, once: bool) -> None:

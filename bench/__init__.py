@@ -1,0 +1,1 @@
+"""Foliot beside its peers, on the same work in the same run."""

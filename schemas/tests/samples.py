@@ -1,0 +1,83 @@
+"""One sample of every message, the same forever: golden files are made from these."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from foliot_schemas import (
+    ClockState,
+    Command,
+    Confirmation,
+    DelayBatch,
+    DelayRow,
+    Event,
+    Lease,
+    Nic,
+    Node,
+    NodePaths,
+    Outcome,
+    Placement,
+    PortState,
+    Rejected,
+    StampBatch,
+    StampRow,
+)
+from foliot_schemas.notice import Echo, Notice, NoticeSeen
+from foliot_schemas.observation import Stream
+
+_T = 1_790_000_000_000_000_000
+_WAY = Placement(peer="node3", rail="rail0", via="rail1", entropy=2)
+
+SAMPLES = (
+    ClockState(
+        clock="node3", reference="node0", offset_ns=-49_999_123, drift_ppb=-12_345.5, hard_bound_ns=9_000, bound_ns=400,
+        growth_ppb=80.0, as_of_ns=123_456_789_000, void_after_ns=143_456_789_000, status="synchronised", window=17,
+        neighbours=7, surplus_ns=55.5,
+    ),
+    StampBatch.of(
+        np.array([(0, 0, 1_000, 6_000), (0, 1, 7_000, 12_500)], dtype=StampRow),
+        node="node0", since_ns=0, until_ns=2_000_000_000, epoch_ns=_T, tolerated=3,
+        streams=(
+            Stream(path="node0.rail0>node3.rail0#2", initiator="node0", responder="node3", kind="kernel"),
+        ),
+    ),
+    DelayBatch.of(
+        np.array([(0, 1, 2, 2, 5_000, 5_200, 9_000, _T), (1, 2, 0, 0, 0, 0, 0, _T - 150_000_000)], dtype=DelayRow),
+        node="node3", at_ns=_T, interval_ns=100_000_000, bound_ns=400,
+        paths=("node0.rail0>node3.rail0#2", "node1.rail0>node3.rail0#0"),
+    ),
+    PortState(
+        node="node3", nic="node3.rail0", at_ns=_T, carrier=False, admin_up=True, carrier_down_count=2, carrier_up_count=2,
+        fault="boot", change=True, counters={"rx_packets": 12, "tx_bytes": 1_200},
+    ),
+    Event(
+        id="boot/node3.rail0/carrier-2/down", kind="flap", who="node3.rail0", state="down", at_ns=_T, since_ns=_T,
+        confidence=1.0, evidence={"carrier_down_count": 2, "penalty": 1_000.0, "suppressed": False},
+        fault="boot/node3.rail0/carrier-2",
+    ),
+    Command(
+        id="c1", verb="reroute", node="node3", cause="e1", issued_ns=_T, deadline_ns=_T + 2_000_000_000,
+        lease_revision=9, away=("rail0",), placements=(_WAY,), fault="boot/node3.rail0/carrier-2",
+    ),
+    Outcome(
+        id="o1", command="c1", verb="reroute", node="node3", status="done", cause="e1", started_ns=_T, moved_ns=_T + 1,
+        confirmed_ns=_T + 2, expected=1,
+        confirmations=(Confirmation(peer="node0", rail="rail0", at_ns=_T + 2, round_trip_ns=40_000),),
+        away=("rail0",), placements=(_WAY,), undo=(_WAY,), fault="boot/node3.rail0/carrier-2",
+    ),
+    Node(
+        name="node3", agent_port=7947, probe_port=7946,
+        nics=(
+            Nic(
+                name="node3.rail0", rail="rail0", device="eth1", address="10.0.0.3", clock="node3",
+                service_address="10.200.0.4", path_addresses=("100.64.0.4", "100.65.0.4"), entropies=(49_200, 49_201),
+            ),
+        ),
+    ),
+    NodePaths(node="node3", lease_revision=9, away=("rail0",), placements=(_WAY,), backups=(_WAY,)),
+    Lease(holder="remediator@host"),
+    Rejected(service="sync", subject="foliot.v1.observation.stamps.node0", reason="not a stamps.v1", head=b"\x01\x02"),
+    Notice(node="node3", rail="rail0", state="lost", fault="boot/node3.rail0/carrier-2", sequence=5, at_ns=_T, span="ab"),
+    NoticeSeen(node="node0", sequence=5, moved=True),
+    Echo(node="node3", token=77, answer=False),
+)  # fmt: skip

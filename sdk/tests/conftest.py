@@ -1,0 +1,55 @@
+"""A real NATS server for the tests that speak to one."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import sys
+from pathlib import Path
+
+import pytest
+
+from foliot.settings import BusSettings
+
+
+class Server:
+    """A nats-server that can be killed and started again with its store."""
+
+    def __init__(self, store: Path) -> None:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.port = probe.getsockname()[1]
+        self.settings = BusSettings(url=f"nats://127.0.0.1:{self.port}")
+        self._store = store
+        self._process: asyncio.subprocess.Process | None = None
+
+    async def start(self) -> None:
+        """Starts it and waits until it listens."""
+        self._process = await asyncio.create_subprocess_exec(
+            str(Path(sys.executable).with_name("nats-server")), "--addr", "127.0.0.1", "--port", str(self.port),
+            "--jetstream", "--store_dir", str(self._store), stderr=asyncio.subprocess.DEVNULL,
+        )  # fmt: skip
+        while True:
+            try:
+                _, writer = await asyncio.open_connection("127.0.0.1", self.port)
+            except OSError:
+                await asyncio.sleep(0.02)
+            else:
+                writer.close()
+                await writer.wait_closed()
+                return
+
+    async def kill(self) -> None:
+        """SIGKILL."""
+        if self._process is not None and self._process.returncode is None:
+            self._process.kill()
+            await self._process.wait()
+
+
+@pytest.fixture
+async def nats_server(tmp_path):
+    """A running server; its `settings` are for `Bus.connect`."""
+    server = Server(tmp_path)
+    await server.start()
+    yield server
+    await server.kill()

@@ -1,0 +1,201 @@
+"""The bus, on a real NATS server."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from foliot.bus import Bus
+from foliot.lease import Lease
+from foliot_schemas import ClockState, Event, NodePaths, Rejected
+from foliot_schemas.subjects import CLOCK, CLOCKS, EVENT, PATHS, REJECTED
+
+pytestmark = pytest.mark.nats
+
+
+def event(number: int) -> Event:
+    """An event of its own id."""
+    return Event(id=f"e{number}", kind="flap", who="node3.rail0", state="down", at_ns=number, since_ns=number)
+
+
+class Inbox:
+    """Collects messages, and waits for them."""
+
+    def __init__(self) -> None:
+        self.messages: list = []
+        self._arrived = asyncio.Condition()
+
+    async def __call__(self, message, subject):
+        """The handler."""
+        async with self._arrived:
+            self.messages.append(message)
+            self._arrived.notify_all()
+
+    async def holding(self, count: int) -> list:
+        """Its messages, once there are this many."""
+        async with asyncio.timeout(20), self._arrived:
+            await self._arrived.wait_for(lambda: len(self.messages) >= count)
+        return self.messages
+
+
+@pytest.fixture
+async def buses(nats_server):
+    """Two connections to one server."""
+    one, other = [await Bus.connect(nats_server.settings, name) for name in ("one", "other")]
+    yield one, other
+    await one.close()
+    await other.close()
+
+
+async def test_a_kept_message_arrives_once_though_it_is_delivered_twice(buses):
+    """The plain subscription and the durable consumer both bring it; the handler sees it once."""
+    one, other = buses
+    inbox = Inbox()
+    await other.subscribe_kept(EVENT, inbox, "flap", "", durable="test")
+
+    for number in range(5):
+        one.publish_kept(EVENT, event(number), "flap", "node3.rail0")
+    one.publish_kept(EVENT, event(0), "flap", "node3.rail0")
+    one.publish_kept(EVENT, event(5), "flap", "node3.rail0")
+
+    assert [event(number) for number in range(6)] == await inbox.holding(6)
+
+
+async def test_what_happened_while_a_reader_was_away_is_caught_up_with(nats_server, buses):
+    """A durable subscriber that comes back gets what it missed."""
+    one, _ = buses
+    reader = await Bus.connect(nats_server.settings, "reader")
+    before = Inbox()
+    await reader.subscribe_kept(EVENT, before, "flap", "", durable="reader")
+    one.publish_kept(EVENT, event(1), "flap", "node3.rail0")
+    await before.holding(1)
+    await asyncio.sleep(0.5)  # the durable consumer has taken and acknowledged it by then, or delivers it again below
+    await reader.close()
+
+    one.publish_kept(EVENT, event(2), "flap", "node3.rail0")
+    again = await Bus.connect(nats_server.settings, "reader")
+    after = Inbox()
+    await again.subscribe_kept(EVENT, after, "flap", "", durable="reader")
+    await after.holding(1)
+    await again.close()
+
+    assert event(2) in after.messages
+
+
+async def test_an_event_published_while_the_server_is_away_is_stored_when_it_is_back(nats_server, buses):
+    """Kept means repeated under the same id until it is stored; an observation is dropped instead."""
+    one, other = buses
+    inbox = Inbox()
+    await other.subscribe_kept(EVENT, inbox, durable="test")
+    await nats_server.kill()
+    async with asyncio.timeout(20):
+        while one.connected:  # noqa: ASYNC110 - nats-py has no event for it
+            await asyncio.sleep(0.02)
+
+    one.publish_kept(EVENT, event(7), "flap", "node3.rail0")
+    await one.publish(REJECTED, Rejected(service="x", subject="s", reason="r", head=b""), "x")
+    await nats_server.start()
+
+    assert [event(7)] == await inbox.holding(1)
+    assert one.counts["stale"] == 1
+
+
+async def test_a_broken_message_is_rejected_aloud_and_the_next_one_is_read(buses):
+    """Bad bytes never stop a subscription."""
+    one, other = buses
+    inbox, rejected = Inbox(), Inbox()
+    await other.subscribe(EVENT, inbox)
+    await one.subscribe(REJECTED, rejected)
+
+    await one._client.publish(EVENT.subject("flap", "x"), b"\xff garbage")
+    await one.publish(EVENT, event(1), "flap", "x")
+
+    assert [event(1)] == await inbox.holding(1)
+    said = (await rejected.holding(1))[0]
+    assert (said.service, said.head) == ("other", b"\xff garbage")
+
+
+async def test_a_handler_that_fails_loses_that_message_alone(buses):
+    """A fault of ours with one message never stops a service."""
+    one, other = buses
+    seen = Inbox()
+
+    async def fails_first(message, subject):
+        if message.at_ns == 1:
+            raise RuntimeError("boom")
+        await seen(message, subject)
+
+    await other.subscribe(EVENT, fails_first)
+    await one.publish(EVENT, event(1), "flap", "x")
+    await one.publish(EVENT, event(2), "flap", "x")
+
+    assert [event(2)] == await seen.holding(1)
+    assert other.counts["rejected"] == 1
+
+
+async def test_a_watch_tells_what_is_there_then_every_change(nats_server, buses):
+    """Also after the server was killed and started again, and for keys that need escaping."""
+    one, other = buses
+    seen = Inbox()
+    paths = [NodePaths(node="node.1", lease_revision=revision) for revision in range(4)]
+    await one.put(PATHS, "node.1", paths[0])
+
+    async def changed(key, message):
+        await seen(message, key)
+
+    await other.watch(PATHS, changed)
+    await seen.holding(1)
+    await one.put(PATHS, "node.1", paths[1])
+    await seen.holding(2)
+    await nats_server.kill()
+    await nats_server.start()
+    await seen.holding(3)  # told again after the reconnection
+
+    assert [paths[0], paths[1], paths[1]] == seen.messages
+    assert paths[1] == await one.get(PATHS, "node.1")
+
+
+async def test_a_bucket_in_memory_is_made_again_after_a_restart_of_the_server(nats_server, buses):
+    """The clocks' bucket does not outlive the server, but its use does."""
+    one, other = buses
+    state = ClockState(
+        clock="node0", reference="node0", offset_ns=1, drift_ppb=0.0, hard_bound_ns=0, bound_ns=0, growth_ppb=0.0,
+        as_of_ns=1, void_after_ns=2, status="synchronised",
+    )  # fmt: skip
+    await one.put(CLOCKS, "node0", state)
+    seen = Inbox()
+    await other.watch(CLOCKS, lambda key, message: seen(message, key))
+    await nats_server.kill()
+    await nats_server.start()
+    async with asyncio.timeout(20):
+        while True:
+            try:
+                await one.put(CLOCKS, "node0", state)
+                break
+            except Exception:  # noqa: BLE001 - until the connection and the bucket are back
+                await asyncio.sleep(0.05)
+
+    assert [state, state] == (await seen.holding(2))[:2]
+    assert CLOCK.subject("node0") == "foliot.v1.clock.node0"
+
+
+async def test_a_lease_has_one_holder_and_a_number_that_rises(buses):
+    """A standby takes over when the holder lets go, with a higher fence."""
+    one, other = buses
+    first, second = Lease(one, "role", "one"), Lease(other, "role", "other")
+    holding = asyncio.create_task(first.run())
+    async with asyncio.timeout(20):
+        while not first.revision:  # noqa: ASYNC110 - a lease is polled by design
+            await asyncio.sleep(0.01)
+        waiting = asyncio.create_task(second.run())
+        await asyncio.sleep(1.0)
+        fence = first.revision
+        assert (fence > 0, second.revision) == (True, 0)
+        holding.cancel()
+        while not second.revision:  # noqa: ASYNC110 - as above
+            await asyncio.sleep(0.01)
+    waiting.cancel()
+
+    assert first.revision == 0
+    assert second.revision > fence

@@ -1,0 +1,102 @@
+"""Settings."""
+
+from __future__ import annotations
+
+import pytest
+
+from foliot.node import describe, path_prefix, service_prefix
+from foliot.settings import BusSettings, NicSettings, NodeSettings, SettingsError, load, read
+
+
+def test_the_environment_wins_over_the_file(tmp_path, monkeypatch):
+    """``FOLIOT_BUS__URL`` overrides ``url`` in ``[bus]``."""
+    file = tmp_path / "foliot.toml"
+    file.write_text('[bus]\nurl = "nats://file:1"\nreplicas = 3\n')
+    monkeypatch.setenv("FOLIOT_CONFIG", str(file))
+    monkeypatch.setenv("FOLIOT_BUS__URL", "nats://environment:2")
+
+    assert load(BusSettings, "bus") == BusSettings(url="nats://environment:2", replicas=3)
+
+
+def test_without_a_file_the_defaults_hold(monkeypatch):
+    """A service starts without any configuration."""
+    monkeypatch.delenv("FOLIOT_CONFIG", raising=False)
+
+    assert load(BusSettings, "bus") == BusSettings()
+
+
+@pytest.mark.parametrize(
+    ("document", "environment", "said"),
+    [
+        ({"bus": {"url": 5}}, {}, r"bus\.url: expected `str`, got `int` \(from foliot\.toml\)"),
+        ({"bus": {"ulr": "x"}}, {}, r"bus\.ulr: .*unknown field"),
+        ({}, {"FOLIOT_BUS__REPLICAS": "many"}, r"bus\.replicas: .* \(from FOLIOT_BUS__REPLICAS\)"),
+        ({"buss": {}}, {}, "no such section: buss; there are agent, bus"),
+    ],
+)
+def test_a_wrong_setting_is_named_with_where_it_came_from(document, environment, said):
+    """Key, reason and source, in one line."""
+    with pytest.raises(SettingsError, match=said):
+        read(BusSettings, "bus", document, environment, source="foliot.toml")
+
+
+def test_a_wrong_setting_in_a_list_is_named_by_its_place():
+    """The second NIC's number, not just "a number"."""
+    nics = [
+        {"rail": "rail0", "number": 0, "device": "a", "address": "1.1.1.1"},
+        {"rail": "rail1", "number": "x", "device": "b", "address": "1"},
+    ]
+
+    with pytest.raises(SettingsError, match=r"node\.nics\[1\]\.number: expected `int`"):
+        read(NodeSettings, "node", {"node": {"name": "n", "index": 0, "nics": nics}}, {}, source="f")
+
+
+@pytest.mark.parametrize("content", [None, "[bus"])
+def test_a_file_that_cannot_be_read_stops_the_start(tmp_path, monkeypatch, content):
+    """Missing or broken: no silent fallback to defaults."""
+    file = tmp_path / "foliot.toml"
+    if content is not None:
+        file.write_text(content)
+    monkeypatch.setenv("FOLIOT_CONFIG", str(file))
+
+    with pytest.raises(SettingsError, match=r"foliot\.toml: "):
+        load(BusSettings, "bus")
+
+
+NODE = NodeSettings(
+    name="node3",
+    index=3,
+    nics=(
+        NicSettings(rail="rail0", number=0, device="eth1", address="10.16.0.6"),
+        NicSettings(rail="rail1", number=1, device="eth2", address="10.17.0.6", clock="ptp1"),
+    ),
+)
+
+
+def test_a_nodes_addresses_follow_from_its_index():
+    """Host index + 1 of each rail's /16, the same on every node that knows the index."""
+    node = describe(NODE)
+
+    assert [nic.service_address for nic in node.nics] == ["10.200.0.4", "10.201.0.4"]
+    assert node.nic("rail1").path_addresses == ("100.72.0.4", "100.73.0.4", "100.74.0.4", "100.75.0.4")
+    assert [nic.clock for nic in node.nics] == ["node3", "ptp1"]
+    assert (service_prefix(NODE, "rail1"), path_prefix(NODE, "rail0", 3)) == ("10.201.0.0/16", "100.67.0.0/16")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"index": -1},
+        {"index": 65_535},
+        {"service_prefix": "10.200.0.0/16"},
+        {"service_prefix": "nonsense"},
+        {"entropies": tuple(range(9))},
+        {"nics": (NODE.nics[0], NODE.nics[0])},
+    ],
+)
+def test_what_does_not_fit_into_the_prefixes_is_refused(changes):
+    """An address outside its prefix would be another node's."""
+    fields = {field: getattr(NODE, field) for field in NODE.__struct_fields__}
+
+    with pytest.raises(SettingsError):
+        describe(NodeSettings(**{**fields, **changes}))

@@ -1,0 +1,90 @@
+"""The supervisor."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+from foliot.supervisor import ProcessSpec, Supervisor
+
+SLEEPER = ProcessSpec(name="sleeper", arguments=(sys.executable, "-c", "import time; time.sleep(600)"))
+
+
+async def until(condition) -> None:
+    """Waits, generously, until something is so."""
+    async with asyncio.timeout(20):
+        while not condition():  # noqa: ASYNC110 - the condition is outside of this process
+            await asyncio.sleep(0.02)
+
+
+def alive(pid: int) -> bool:
+    """Whether a process with this id runs."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+@pytest.fixture
+async def supervisor():
+    """One that runs a sleeper."""
+    supervisor = Supervisor()
+    await supervisor.start(SLEEPER)
+    yield supervisor
+    await supervisor.stop()
+
+
+async def test_a_process_that_dies_is_started_again(supervisor):
+    """Whoever killed it."""
+    first = supervisor.pid("sleeper")
+    os.kill(first, signal.SIGKILL)
+    await until(lambda: supervisor.pid("sleeper") not in {0, first})
+
+
+async def test_a_killed_process_stays_dead_until_it_is_released(supervisor):
+    """A lab's kill lasts as long as the fault."""
+    first = supervisor.pid("sleeper")
+    supervisor.kill("sleeper")
+    await until(lambda: supervisor.pid("sleeper") == 0)
+    await asyncio.sleep(0.5)
+    assert supervisor.pid("sleeper") == 0
+
+    supervisor.release("sleeper")
+    await until(lambda: supervisor.pid("sleeper") not in {0, first})
+
+
+async def test_stop_leaves_no_process(supervisor):
+    """Also a stopped (SIGSTOP) one ends."""
+    pid = supervisor.pid("sleeper")
+    os.kill(pid, signal.SIGSTOP)
+
+    await supervisor.stop()
+
+    assert not alive(pid)
+
+
+def test_a_supervisor_killed_outright_takes_its_processes_along():
+    """SIGKILL leaves nothing behind: the kernel sees to it."""
+    code = textwrap.dedent("""
+        import asyncio, sys
+        from foliot.supervisor import ProcessSpec, Supervisor
+        async def main():
+            supervisor = Supervisor()
+            await supervisor.start(ProcessSpec(name="x", arguments=(sys.executable, "-c", "import time; time.sleep(600)")))
+            print(supervisor.pid("x"), flush=True)
+            await asyncio.sleep(600)
+        asyncio.run(main())
+    """)
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as parent:
+        child = int(parent.stdout.readline())
+        assert alive(child)
+        parent.kill()
+
+    asyncio.run(until(lambda: not alive(child)))
