@@ -124,7 +124,7 @@ class BusClock:
 
     _RELAX_PPB = 50_000
     """The largest difference is let go at this rate, so that the local clock's drift (at most 30 ppm by the
-    published figures, clock-sync literature: Huygens, NSDI '18) cannot freeze it."""
+    published figures: Huygens, NSDI '18) cannot freeze it."""
 
     def __init__(self, name: str = "bus") -> None:
         self.name = name

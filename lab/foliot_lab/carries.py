@@ -1,0 +1,131 @@
+"""Whether this machine carries the fabric that a scenario asks for, found out before anything is measured on it.
+
+One TCP connection runs alone over the longest way. It must fill its link, and what it costs in processor time,
+times what the workload will move, must leave the machine room for the services.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from foliot_lab.namespaces import make_socket
+
+if TYPE_CHECKING:
+    from foliot_lab.fabric import Fabric
+    from foliot_lab.scenario import Scenario
+
+ENOUGH_SOLO = 0.8
+"""Of link_mbps: a connection alone reached 87 to 93 % of its link, less headers and slow start."""
+MOST_BUSY = 0.7
+"""Of the processors for the traffic alone: beyond, timers run late and the services are measured waiting."""
+LEAST_IDLE = 0.3
+"""Of the processors before anything runs."""
+_WATCH_S = 0.3
+_RUN_S = 0.7
+_SETTLE_S = 0.3
+"""Slow start is over by then on any link that the lab builds."""
+_CHUNK = bytes(65536)
+
+
+class Carrying(msgspec.Struct, frozen=True, kw_only=True):
+    """What was measured, as shares of the machine's processors and Mb/s."""
+
+    idle_cpu: float
+    solo_mbps: float
+    link_mbps: float
+    cpu_per_gbps: float
+    """Processors busy for each Gb/s that crosses the fabric."""
+    processors: int
+
+
+async def measure(fabric: Fabric) -> Carrying:
+    """Measure it; takes about a second and a half, and needs an otherwise idle fabric."""
+    processors = len(os.sched_getaffinity(0))
+    before = _busy_s()
+    await asyncio.sleep(_WATCH_S)
+    idle_busy = (_busy_s() - before) / _WATCH_S
+    mbps, busy = await _solo(fabric)
+    return Carrying(
+        idle_cpu=max(0.0, 1 - idle_busy / processors), solo_mbps=mbps, link_mbps=fabric.plan.link_mbps,
+        cpu_per_gbps=max(0.0, busy - idle_busy) / (mbps / 1000) if mbps else 0.0, processors=processors,
+    )  # fmt: skip
+
+
+def refusal(carrying: Carrying, scenario: Scenario) -> str:
+    """Why this machine cannot carry the scenario, in a sentence; empty if it can."""
+    if carrying.idle_cpu < LEAST_IDLE:
+        return (
+            f"The machine is busy with other things: only {carrying.idle_cpu:.0%} of its {carrying.processors} processors"
+            f" are idle, and {LEAST_IDLE:.0%} are needed for times that mean anything."
+        )
+    if carrying.solo_mbps < ENOUGH_SOLO * carrying.link_mbps:
+        return (
+            f"One connection alone gets {carrying.solo_mbps:.0f} Mb/s over links of {carrying.link_mbps:.0f}:"
+            f" this machine cannot make links that fast; lower link_mbps."
+        )
+    fabric, load = scenario.fabric, 0.0 if scenario.workload.kind == "none" else scenario.workload.load
+    traffic_gbps = fabric.hosts * fabric.rails * fabric.link_mbps * load / 1000
+    needed = traffic_gbps * carrying.cpu_per_gbps
+    if needed > MOST_BUSY * carrying.processors:
+        return (
+            f"The workload moves {traffic_gbps:.1f} Gb/s in all, which would keep {needed:.1f} of this machine's"
+            f" {carrying.processors} processors busy by itself, and at most {MOST_BUSY:.0%} may be;"
+            f" lower load, link_mbps, hosts or rails."
+        )
+    return ""
+
+
+async def _solo(fabric: Fabric) -> tuple[float, float]:
+    """Mb/s of one connection over the longest way, and processors busy meanwhile."""
+    loop = asyncio.get_running_loop()
+    rail, source, sink = fabric.plan.rails[0], fabric.plan.hosts[0], fabric.plan.hosts[-1]
+    with (
+        make_socket(fabric.host(sink), socket.AF_INET, socket.SOCK_STREAM) as listener,
+        make_socket(fabric.host(source), socket.AF_INET, socket.SOCK_STREAM) as sender,
+    ):
+        listener.bind((fabric.underlay(sink, rail), 0))
+        listener.listen()
+        for end in (listener, sender):
+            end.setblocking(False)
+        await loop.sock_connect(sender, listener.getsockname())
+        receiver, _ = await loop.sock_accept(listener)
+        receiver.setblocking(False)
+        with receiver:
+            received = [0]
+            tasks = [asyncio.create_task(_send(sender)), asyncio.create_task(_receive(receiver, received))]
+            try:
+                await asyncio.sleep(_SETTLE_S)
+                start_s, start_bytes, start_busy_s = time.monotonic(), received[0], _busy_s()
+                await asyncio.sleep(_RUN_S)
+                took_s = time.monotonic() - start_s
+                mbps = (received[0] - start_bytes) * 8e-6 / took_s
+                busy = (_busy_s() - start_busy_s) / took_s
+            finally:
+                for task in tasks:
+                    task.cancel()
+                await asyncio.gather(*tasks, return_exceptions=True)
+    return mbps, busy
+
+
+async def _send(sender: socket.socket) -> None:
+    while True:
+        await asyncio.get_running_loop().sock_sendall(sender, _CHUNK)
+
+
+async def _receive(receiver: socket.socket, received: list[int]) -> None:
+    space = bytearray(len(_CHUNK))
+    while taken := await asyncio.get_running_loop().sock_recv_into(receiver, space):
+        received[0] += taken
+
+
+def _busy_s() -> float:
+    """Seconds that all processors together have been busy since boot (proc_stat(5): all but idle and iowait)."""
+    ticks = [int(word) for word in Path("/proc/stat").read_text().splitlines()[0].split()[1:9]]
+    return (sum(ticks) - ticks[3] - ticks[4]) / os.sysconf("SC_CLK_TCK")

@@ -1,0 +1,135 @@
+"""``foliot lab``: run a scenario, run the demo, look into a running lab."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import fcntl
+import importlib.resources
+import os
+import socket
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import structlog
+
+from foliot_lab import kernel
+from foliot_lab.exec import execute
+from foliot_lab.hosting import GATEWAY_PORT
+from foliot_lab.readiness import NotReadyError
+from foliot_lab.run import CannotCarryError, Options, run
+from foliot_lab.scenario import Scenario, ScenarioError, load_scenario, parse_scenario
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+EX_WRONG, EX_USAGE, EX_IMPOSSIBLE = 1, 2, 77
+"""An outcome was wrong; the scenario cannot be read; this machine cannot do it (automake's "skipped")."""
+_FOLDER = Path("run/lab")
+
+
+def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Adds the subcommand."""
+    lab = subparsers.add_parser("lab", help="a fabric on this machine, with all services in it")
+    commands = lab.add_subparsers(required=True, metavar="command")
+
+    runs = commands.add_parser("run", help="run a scenario, write a report, exit 0 if every outcome was right")
+    runs.add_argument("scenario", type=Path)
+    runs.add_argument("--stay", action="store_true", help="go on running afterwards, until interrupted")
+    runs.set_defaults(func=_run)
+
+    demo = commands.add_parser("demo", help="run the built-in scenario, and go on running until interrupted")
+    demo.add_argument(
+        "--once", action="store_true", help="end after the sequence; exit 0 only if every outcome was right"
+    )
+    demo.set_defaults(func=_demo)
+
+    for parser in (runs, demo):
+        parser.add_argument("--report", type=Path, help="write what was measured to this JSON file")
+        parser.add_argument(
+            "--folder", type=Path, default=_FOLDER, help="settings, logs, NATS' store (default: %(default)s)"
+        )
+        parser.add_argument(
+            "--port", type=int, default=GATEWAY_PORT, help="of the API on this machine (default: %(default)s)"
+        )
+
+    inside = commands.add_parser("exec", help="run a command in a namespace of a running lab")
+    inside.add_argument("place", help="a host, or control")
+    inside.add_argument("arguments", nargs=argparse.REMAINDER, metavar="-- command")
+    inside.add_argument("--folder", type=Path, default=_FOLDER, help="of the lab (default: %(default)s)")
+    inside.set_defaults(func=_exec)
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    try:
+        scenario = load_scenario(arguments.scenario)
+    except ScenarioError as error:
+        sys.stderr.write(f"{error}\n")
+        return EX_USAGE
+    return _go(scenario, arguments, stay=arguments.stay)
+
+
+def _demo(arguments: argparse.Namespace) -> int:
+    text = importlib.resources.files("foliot_lab").joinpath("demo.toml").read_text()
+    return _go(parse_scenario(text, "demo.toml"), arguments, stay=not arguments.once)
+
+
+def _go(scenario: Scenario, arguments: argparse.Namespace, *, stay: bool) -> int:
+    missing = kernel.missing()
+    if missing:
+        sys.stderr.write("\n".join([*missing, ""]))
+        return EX_IMPOSSIBLE
+    # Warnings of the lab's own connection and supervisor; the services write logs of their own.
+    structlog.configure(
+        wrapper_class=structlog.make_filtering_bound_logger(40), logger_factory=structlog.PrintLoggerFactory(sys.stderr)
+    )
+    with _own_folder(arguments.folder) as folder, _listener(arguments.port) as listener:
+        address = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        print(f"the API will be at {address}/api/v1/")
+        kernel.enter()
+        options = Options(folder=folder, report=arguments.report, stay=stay, address=address)
+        try:
+            right = asyncio.run(run(scenario, options, listener, sys.stdout))
+        except (CannotCarryError, NotReadyError) as error:
+            sys.stderr.write(f"{error}\n")
+            return EX_IMPOSSIBLE if isinstance(error, CannotCarryError) else EX_WRONG
+    return 0 if right else EX_WRONG
+
+
+def _exec(arguments: argparse.Namespace) -> int:
+    command = [word for number, word in enumerate(arguments.arguments) if number or word != "--"]
+    try:
+        execute(arguments.folder, arguments.place, command or [os.environ.get("SHELL", "/bin/sh")])
+    except (LookupError, OSError) as error:
+        sys.stderr.write(f"{error}\n")
+    return EX_WRONG
+
+
+@contextlib.contextmanager
+def _own_folder(wanted: Path) -> Iterator[Path]:
+    """The folder, or, while another lab runs in it, the next of its name that is free."""
+    for number in range(1, 100):
+        folder = wanted if number == 1 else wanted.with_name(f"{wanted.name}{number}")
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with folder.with_suffix(".lock").open("w") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                continue
+            yield folder.absolute()
+            return
+    raise SystemExit(f"{wanted} and its like are all taken by running labs")
+
+
+def _listener(port: int) -> socket.socket:
+    """A listening socket of this machine's network; on another port where this one is taken."""
+    listener = socket.socket()
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind(("127.0.0.1", port))
+    except OSError:
+        listener.bind(("127.0.0.1", 0))
+    listener.listen(128)
+    return listener

@@ -1,0 +1,186 @@
+"""How each kind of fault is done and undone.
+
+A deed is prepared beforehand, so that doing it is a system call or two: a link's state changes within some 0.1 ms.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from foliot_lab.namespaces import child_setup
+from foliot_lab.rtnetlink import link_state, put_route
+from foliot_lab.shaping import Shape, drop, pass_again, reshape
+from foliot_lab.where import parse_where
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from foliot_lab.fabric import Fabric
+    from foliot_lab.plan import Link, Port
+    from foliot_lab.scenario import FabricSpec, FaultSpec
+
+
+class World(Protocol):
+    """What faults can reach beside the wires. A place is a host ("node3"), a process ("node3/probe") or a service."""
+
+    def kill(self, where: str) -> None:
+        """Kill the processes there, and keep them dead."""
+
+    def restart(self, where: str) -> None:
+        """Let them start again."""
+
+    def stop(self, where: str) -> None:
+        """Halt them where they are."""
+
+    def resume(self, where: str) -> None:
+        """Let them go on."""
+
+    def step_clock(self, node: str, offset_ns: int) -> None:
+        """Step a node's clock forward by this much."""
+
+    def cut_bus(self) -> None:
+        """Nobody on a node reaches the bus."""
+
+    def mend_bus(self) -> None:
+        """Everybody does again."""
+
+
+class Deed(NamedTuple):
+    """A fault as two calls. Healing what was only half injected, or healing twice, may raise but does no harm."""
+
+    inject: Callable[[], None]
+    heal: Callable[[], None]
+
+
+def prepare(fault: FaultSpec, spec: FabricSpec, fabric: Fabric, world: World) -> Deed:
+    """The deed of a fault that a scenario accepted.
+
+    A kill and a clock step without `for_s` are not undone: at the end of the run there is nobody left to notice.
+
+    Raises:
+        ValueError: the fabric has no such target.
+    """
+    target = parse_where(fault.where, spec)
+    if target.kind in {"nic", "fabric link"}:
+        return _link_deed(fault, fabric, fabric.plan.links[fault.where])
+    lasting = fault.for_s is None
+    match fault.kind:
+        case "kill":
+            return Deed(partial(world.kill, fault.where), _nothing if lasting else partial(world.restart, fault.where))
+        case "stop":
+            return Deed(partial(world.stop, fault.where), partial(world.resume, fault.where))
+        case "clock-step":
+            offset_ns = fault.offset_ns or 0
+            back = _nothing if lasting else partial(world.step_clock, target.node, -offset_ns)
+            return Deed(partial(world.step_clock, target.node, offset_ns), back)
+        case "bus-cut":
+            return Deed(world.cut_bus, world.mend_bus)
+        case "cpu":
+            hog = Hog(fault.share or 1.0)
+            return Deed(hog.start, hog.stop)
+        case _:
+            raise ValueError(f"{fault.kind} cannot be done to {fault.where}")
+
+
+def _link_deed(fault: FaultSpec, fabric: Fabric, link: Link) -> Deed:
+    match fault.kind:
+        case "link-down" | "flap":
+            # The far end, so that the near one loses its carrier as from a pulled cable.
+            return _state_deed(fabric, link.far)
+        case "admin-down":
+            return _state_deed(fabric, link.near)
+        case "drop-one-way":
+            return _drop_deed(fabric, link.far, (True,), 1.0)
+        case "drop":
+            return _drop_deed(fabric, link.far, (True, False), 1.0)
+        case "loss":
+            return _drop_deed(fabric, link.far, (True, False), fault.share or 1.0)
+        case "rate":
+            return _rate_deed(fabric, link, fault.mbps or fabric.plan.link_mbps)
+        case _:
+            raise ValueError(f"{fault.kind} cannot be done to {fault.where}")
+
+
+def _state_deed(fabric: Fabric, port: Port) -> Deed:
+    routes = [put_route(route.prefix, gateway, port.index) for route in port.routes for gateway, _ in route.gateways]
+    down, up = [link_state(port.index, up=False)], [link_state(port.index, up=True), *routes]
+    return Deed(partial(_tell, fabric, port, down), partial(_tell, fabric, port, up))
+
+
+def _drop_deed(fabric: Fabric, port: Port, hooks: Iterable[bool], share: float) -> Deed:
+    # Where the packets arrive, never on the host itself: a sender would be told by its own kernel what it lost.
+    on = [drop(port.index, entering=entering, share=share) for entering in hooks]
+    off = [pass_again(port.index, entering=entering) for entering in hooks]
+    return Deed(partial(_tell, fabric, port, on), partial(_tell, fabric, port, off))
+
+
+def _rate_deed(fabric: Fabric, link: Link, rate_mbps: float) -> Deed:
+    def reshape_both(rate_mbps: float) -> None:
+        shape = Shape(rate_mbps=rate_mbps, queue_packets=fabric.plan.queue_packets)
+        for port in (link.near, link.far):
+            _tell(fabric, port, [reshape(port.index, shape)])
+
+    return Deed(partial(reshape_both, rate_mbps), partial(reshape_both, fabric.plan.link_mbps))
+
+
+def _tell(fabric: Fabric, port: Port, messages: Iterable[bytes]) -> None:
+    """Send all, even if one is refused, and raise the first refusal."""
+    refusals = []
+    for message in messages:
+        try:
+            fabric.netlink(port).request(message)
+        except OSError as error:
+            refusals.append(error)
+    if refusals:
+        raise refusals[0]
+
+
+def _nothing() -> None:
+    """Undoes nothing."""
+
+
+class Hog:
+    """Processes that burn a share of each processor of the machine. Hosts share them, so every host feels it."""
+
+    _PROGRAM = """
+import sys, time
+share, period_s = float(sys.argv[1]), 0.01
+while True:
+    start = time.perf_counter()
+    while time.perf_counter() - start < share * period_s:
+        pass
+    if share < 1:
+        time.sleep((1 - share) * period_s)
+"""
+    # The period is short beside what is to be disturbed: detectors that decide within 100 ms and more.
+
+    def __init__(self, share: float) -> None:
+        self._share = share
+        self._processes: list[subprocess.Popen[bytes]] = []
+
+    @property
+    def pids(self) -> list[int]:
+        """The processes that burn now."""
+        return [process.pid for process in self._processes]
+
+    def start(self) -> None:
+        """One on each processor."""
+        for processor in sorted(os.sched_getaffinity(0)):
+            process = subprocess.Popen(
+                [sys.executable, "-I", "-S", "-c", self._PROGRAM, str(self._share)],
+                preexec_fn=child_setup(),  # noqa: PLW1509 - it makes two system calls, prepared before the fork
+            )
+            self._processes.append(process)
+            os.sched_setaffinity(process.pid, {processor})
+
+    def stop(self) -> None:
+        """None any more."""
+        for process in self._processes:
+            process.kill()
+        for process in self._processes:
+            process.wait()
+        self._processes.clear()

@@ -1,0 +1,213 @@
+"""The planned fabric, made real: namespaces, virtual wires, rates, routes with ECMP."""
+
+from __future__ import annotations
+
+import re
+import socket
+import subprocess
+from typing import TYPE_CHECKING, Literal
+
+from foliot_lab.iproute import IP, TC
+from foliot_lab.namespaces import Namespace, inside
+from foliot_lab.plan import CONTROL, CONTROL_ADDRESS, FRONT_DEVICE, FRONT_LENGTH, FabricPlan, Port, Router
+from foliot_lab.rtnetlink import Rtnetlink, ask_route
+from foliot_lab.shaping import Shape, shape_command
+from foliot_lab.sysctls import EVERYWHERE, HOST, ROUTER, pin_congestion_control, set_sysctls, settle_neighbours
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from foliot_lab.plan import Route
+
+VXLAN_PORT = 4789
+"""RFC 7348; where Foliot's overlay, and so every packet whose way is asked, is sent to."""
+_DESCRIPTOR = re.compile(r"/proc/self/fd/(\d+)")
+
+
+class FabricError(RuntimeError):
+    """The kernel did not build what was planned; the message says which step it refused."""
+
+
+class Fabric:
+    """A fabric that is up. It goes away when it is closed, or when the process ends, however that comes about."""
+
+    def __init__(self, plan: FabricPlan, control: Namespace) -> None:
+        self.plan = plan
+        self.control = control
+        self.congestion_control = ""
+        """What the hosts' TCP uses unless a program chooses otherwise."""
+        self._namespaces: dict[str, Namespace] = {CONTROL: control}
+        self._netlink: dict[str, Rtnetlink] = {}
+
+    @classmethod
+    def build(cls, plan: FabricPlan, control: Namespace) -> Fabric:
+        """Build it around the control namespace, in which the frontend's bridge will be.
+
+        Raises:
+            FabricError: the kernel refused a step.
+            OSError: it does not permit namespaces.
+        """
+        fabric = cls(plan, control)
+        try:
+            fabric._make_namespaces()
+            _run(control, IP, fabric._wires())
+            fabric._configure()
+        except BaseException:
+            fabric.close()
+            raise
+        return fabric
+
+    def namespace(self, name: str) -> Namespace:
+        """The namespace of a host ("node3"), of a router ("rail0.leaf1") or "control".
+
+        Raises:
+            KeyError: there is none of that name.
+        """
+        return self._namespaces[name]
+
+    def host(self, name: str) -> Namespace:
+        """The namespace of a host.
+
+        Raises:
+            KeyError: there is no such host.
+        """
+        if name not in self.plan.hosts:
+            raise KeyError(f"no host {name!r} in this fabric")
+        return self._namespaces[name]
+
+    def underlay(self, node: str, rail: str) -> str:
+        """The fabric address of a node's NIC.
+
+        Raises:
+            KeyError: there is no such NIC.
+        """
+        return self.plan.underlay(node, rail)
+
+    def netlink(self, port: Port) -> Rtnetlink:
+        """The routing socket of a port's namespace.
+
+        Raises:
+            KeyError: there is no such port, or the fabric is closed.
+        """
+        return self._netlink[port.owner]
+
+    def spine(
+        self, source: str, destination: str, rail: str, source_port: int, destination_port: int = VXLAN_PORT, *,
+        protocol: Literal["udp", "tcp"] = "udp",
+    ) -> str | None:  # fmt: skip
+        """The spine that carries this five-tuple between two nodes' NICs, as the leaf's kernel says; None: same leaf.
+
+        Raises:
+            KeyError: there is no such NIC.
+            OSError: the leaf has no route.
+        """
+        leaf = self.plan.leaf(source, rail)
+        if leaf == self.plan.leaf(destination, rail):
+            return None
+        number = socket.IPPROTO_UDP if protocol == "udp" else socket.IPPROTO_TCP
+        ends = (self.underlay(source, rail), self.underlay(destination, rail))
+        arrives_on = self.plan.links[f"{source}.{rail}"].far
+        question = ask_route(*ends, arrives_on.index, number, (source_port, destination_port))
+        output = self.netlink(arrives_on).output_device(question)
+        device = next(port.device for port in self.plan.ports[leaf] if port.index == output)
+        return f"{rail}.{device}"
+
+    def close(self) -> None:
+        """Let go of everything but the control namespace, which is the process's own. May be called twice."""
+        for netlink in self._netlink.values():
+            netlink.close()
+        self._netlink.clear()
+        for name, namespace in self._namespaces.items():
+            if name != CONTROL:
+                namespace.close()
+
+    def _make_namespaces(self) -> None:
+        seeds = {router.name: router.hash_seed for router in self.plan.routers}
+        for name in (*self.plan.hosts, *seeds):
+            self._namespaces[name] = Namespace.make(name)
+        for name, namespace in self._namespaces.items():
+            with inside(namespace):
+                set_sysctls(EVERYWHERE)
+                if name in seeds:
+                    set_sysctls({**ROUTER, "net/ipv4/fib_multipath_hash_seed": str(seeds[name])})
+                elif name != CONTROL:
+                    set_sysctls(HOST)
+                    self.congestion_control = pin_congestion_control()
+
+    def _wires(self) -> list[str]:
+        lines = [
+            f"link add {FRONT_DEVICE} type bridge stp_state 0 forward_delay 0 mcast_snooping 0",
+            f"addr add {CONTROL_ADDRESS}/{FRONT_LENGTH} dev {FRONT_DEVICE}",
+            f"link set {FRONT_DEVICE} up",
+            "link set lo up",
+        ]
+        for host in self.plan.hosts:
+            lines.append(f"link add {self._end(host, FRONT_DEVICE)} type veth peer {self._end(CONTROL, host)}")
+            lines.append(f"link set {host} master {FRONT_DEVICE} up")
+        for link in self.plan.links.values():
+            near, far = (f"index {port.index} {self._end(port.owner, port.device)}" for port in (link.near, link.far))
+            lines.append(f"link add {near} type veth peer {far}")
+        return lines
+
+    def _end(self, owner: str, device: str) -> str:
+        # One queue: the kernel would make as many as there are processors, and reorder among them.
+        return f"name {device} netns /proc/self/fd/{self._namespaces[owner].fd} numtxqueues 1 numrxqueues 1"
+
+    def _configure(self) -> None:
+        routers = {router.name: router for router in self.plan.routers}
+        shape = Shape(rate_mbps=self.plan.link_mbps, queue_packets=self.plan.queue_packets)
+        for name, ports in self.plan.ports.items():
+            namespace = self._namespaces[name]
+            _run(namespace, IP, _address_lines(ports, routers.get(name), self._front_lines(name)))
+            _run(namespace, TC, _shape_lines(ports, shape, faults=name in routers))
+            self._netlink[name] = Rtnetlink(namespace)
+            with inside(namespace):
+                for port in ports:
+                    settle_neighbours(port.device)
+
+    def _front_lines(self, name: str) -> list[str]:
+        if name not in self.plan.hosts:
+            return []
+        return [
+            f"addr add {self.plan.front(name)}/{FRONT_LENGTH} dev {FRONT_DEVICE}",
+            f"link set {FRONT_DEVICE} up",
+        ]
+
+
+def _address_lines(ports: Iterable[Port], router: Router | None, front: list[str]) -> list[str]:
+    lines = ["link set lo up", *front]
+    routes: list[Route] = []
+    for port in ports:
+        lines += [f"addr add {port.address} dev {port.device}", f"link set {port.device} up"]
+        routes += port.routes
+    return lines + [_route_line(route) for route in (*routes, *(router.routes if router else ()))]
+
+
+def _route_line(route: Route) -> str:
+    if not route.gateways:
+        return f"route add blackhole {route.prefix} proto static"
+    if len(route.gateways) == 1:
+        gateway, device = route.gateways[0]
+        return f"route add {route.prefix} via {gateway} dev {device} proto static"
+    hops = " ".join(f"nexthop via {gateway} dev {device} weight 1" for gateway, device in route.gateways)
+    return f"route add {route.prefix} proto static {hops}"
+
+
+def _shape_lines(ports: Iterable[Port], shape: Shape, *, faults: bool) -> list[str]:
+    lines = []
+    for port in ports:
+        lines.append(shape_command(port.device, shape))
+        if faults:  # Where a fault's filter will hang; empty, it costs a packet nothing.
+            lines.append(f"qdisc add dev {port.device} clsact")
+    return lines
+
+
+def _run(namespace: Namespace, tool: str, lines: list[str]) -> None:
+    descriptors = {int(number) for line in lines for number in _DESCRIPTOR.findall(line)}
+    with inside(namespace):
+        done = subprocess.run(
+            [tool, "-batch", "-"], input="\n".join(lines) + "\n", text=True, capture_output=True, check=False,
+            pass_fds=tuple(descriptors),
+        )  # fmt: skip
+    if done.returncode != 0:
+        raise FabricError(f"{tool} in {namespace.name}: {done.stderr.strip()}")

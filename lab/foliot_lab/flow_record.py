@@ -1,0 +1,125 @@
+"""What became of each flow: bytes per slot, gaps and errors, in memory that the flows' process writes and the lab reads.
+
+Times are lab time in ns. Bytes are counted when they are read, a few milliseconds after they came; gaps are measured between
+the kernel's receive timestamps.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    import mmap
+
+SLOT_NS = 20_000_000
+GAP_NS = 10_000_000
+"""Shorter gaps are not kept: below two turns of the loop that reads, they are the senders' own bursts."""
+_GAPS = 1 << 16
+_ERRORS = 1 << 12
+_BASE, _SLOTS, _FLOWS, _GAP_COUNT, _ERROR_COUNT, _WRITTEN = range(6)
+_HEADER = 8
+
+
+class FlowRecord:
+    """The record of `flows` flows over the last `slots` slots of 20 ms.
+
+    Flows are counted from 0. One process writes (`begin_slot`, `received`, `gap`, `error`, `written`), any may read.
+
+    Parameters:
+        buffer: at least `size` bytes, zeroed; shared between writer and readers.
+    """
+
+    def __init__(self, buffer: mmap.mmap | bytearray, flows: int, slots: int) -> None:
+        words = np.frombuffer(buffer, dtype=np.int64, count=_words(flows))
+        self._header = words[:_HEADER]
+        self.opened_ns = words[_HEADER : _HEADER + flows]
+        """When each flow's first connection carried its first byte; 0: not yet."""
+        self.last_ns = words[_HEADER + flows : _HEADER + 2 * flows]
+        """When each flow's last byte came; 0: never."""
+        lists = words[_HEADER + 2 * flows :]
+        self._gaps = lists[: 3 * _GAPS].reshape(_GAPS, 3)
+        self._errors = lists[3 * _GAPS :].reshape(_ERRORS, 3)
+        table = np.frombuffer(buffer, dtype=np.uint32, count=flows * slots, offset=words.nbytes)
+        self._bytes = table.reshape(slots, flows)
+        self._slots = slots
+
+    @staticmethod
+    def size(flows: int, slots: int) -> int:
+        """Bytes that the buffer needs."""
+        return 8 * _words(flows) + 4 * flows * slots
+
+    # -- writing --------------------------------------------------------------------------------------------------------
+
+    def begin(self, base_ns: int) -> None:
+        """Sets the start of slot 0."""
+        self._header[_BASE] = base_ns
+
+    def slot(self, at_ns: int) -> int:
+        """The number of the slot of a time, counted from the start."""
+        return int(at_ns - int(self._header[_BASE])) // SLOT_NS
+
+    def clear(self, slot: int) -> None:
+        """Makes room for a slot that begins: the oldest is forgotten."""
+        self._bytes[slot % self._slots] = 0
+
+    def received(self, slot: int, flow: int, count: int) -> None:
+        """Counts bytes."""
+        self._bytes[slot % self._slots, flow] += count
+
+    def gap(self, flow: int, since_ns: int, until_ns: int) -> None:
+        """Writes down that nothing came between two moments."""
+        count = int(self._header[_GAP_COUNT])
+        self._gaps[count % _GAPS] = flow, since_ns, until_ns
+        self._header[_GAP_COUNT] = count + 1
+
+    def error(self, flow: int, at_ns: int, number: int) -> None:
+        """Writes down a socket error by its errno; 0: the connection was closed by the other end."""
+        count = int(self._header[_ERROR_COUNT])
+        self._errors[count % _ERRORS] = flow, at_ns, number
+        self._header[_ERROR_COUNT] = count + 1
+
+    def written(self, at_ns: int) -> None:
+        """All that happened before this moment stands in the record."""
+        self._header[_WRITTEN] = at_ns
+
+    # -- reading --------------------------------------------------------------------------------------------------------
+
+    @property
+    def written_ns(self) -> int:
+        """How far the record reaches."""
+        return int(self._header[_WRITTEN])
+
+    def mbps(self, flow: int, since_ns: int, until_ns: int) -> float | None:
+        """Megabits received per second, over the whole slots inside an interval that are still in the record; None without any."""
+        first = max(
+            -(-(since_ns - int(self._header[_BASE])) // SLOT_NS), self.slot(self.written_ns) - self._slots + 1, 0
+        )
+        last = min(self.slot(until_ns), self.slot(self.written_ns))
+        if last <= first:
+            return None
+        rows = np.arange(first, last) % self._slots
+        return float(self._bytes[rows, flow].sum(dtype=np.int64)) * 8e3 / ((last - first) * SLOT_NS)
+
+    def errors(self, flow: int, since_ns: int, until_ns: int) -> int:
+        """Socket errors, resets and unasked ends in an interval."""
+        rows = self._errors[: min(int(self._header[_ERROR_COUNT]), _ERRORS)]
+        mine = (rows[:, 0] == flow) & (rows[:, 1] >= since_ns) & (rows[:, 1] <= until_ns)
+        return int(mine.sum())
+
+    def longest_gap_ms(self, flow: int, since_ns: int, until_ns: int) -> float:
+        """The longest time without a byte that overlaps an interval, whole; 0 if all were under 10 ms.
+
+        It is too long by at most 5 ms: the first byte after a gap may be stamped as the last of those read with it.
+        """
+        rows = self._gaps[: min(int(self._header[_GAP_COUNT]), _GAPS)]
+        mine = rows[(rows[:, 0] == flow) & (rows[:, 1] < until_ns) & (rows[:, 2] > since_ns)]
+        longest_ns = int((mine[:, 2] - mine[:, 1]).max()) if len(mine) else 0
+        last_ns = int(self.last_ns[flow])
+        open_ns = min(until_ns, self.written_ns) - last_ns if last_ns else 0
+        return max(longest_ns, open_ns if open_ns >= GAP_NS else 0) * 1e-6
+
+
+def _words(flows: int) -> int:
+    return _HEADER + 2 * flows + 3 * _GAPS + 3 * _ERRORS

@@ -1,0 +1,142 @@
+"""Which service runs where in a lab, and with which settings. Pure, but for writing the files."""
+
+from __future__ import annotations
+
+import json
+import random
+import secrets
+from pathlib import Path  # noqa: TC003 - msgspec reads annotations at run time
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from foliot.settings import SECTIONS, NicSettings, NodeSettings
+from foliot.skew import SkewSpec, write_step
+from foliot_lab.plan import CONTROL_ADDRESS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from foliot_lab.plan import FabricPlan
+    from foliot_lab.scenario import ClockSpec
+
+NATS_PORT = 4222
+GATEWAY_PORT = 8470
+CENTRAL = ("gateway", "sync", "detector", "remediator")
+ON_A_NODE = ("agent", "probe")
+
+
+class Desk(msgspec.Struct, frozen=True, kw_only=True):
+    """The folder of a run, with a settings file, a skew and a log per process."""
+
+    folder: Path
+    boot: str
+    """What the hosts of this run say their boot is: two runs on one kernel are not the same fault."""
+
+    def config(self, process: str) -> Path:
+        """The settings file of a process."""
+        return self.folder / f"{process.replace('/', '-')}.toml"
+
+    def log(self, process: str) -> Path:
+        """The log of a process."""
+        return self.folder / f"{process.replace('/', '-')}.log"
+
+    def skew(self, node: str) -> Path:
+        """The injected clock error of a node."""
+        return self.folder / f"{node}.skew.json"
+
+    def step(self, node: str) -> Path:
+        """The sum of the steps injected into a node's clock."""
+        return self.folder / f"{node}.step"
+
+    def environment(self, process: str) -> dict[str, str]:
+        """What a process needs to be told beside its settings file."""
+        node = process.partition("/")[0] if "/" in process else ""
+        own = {"FOLIOT_CONFIG": str(self.config(process)), "FOLIOT_BOOT_ID": self.boot}
+        return {**own, "FOLIOT_CLOCK_SKEW": str(self.skew(node))} if node else own
+
+
+def desk(folder: Path) -> Desk:
+    """A desk in a folder of its own."""
+    return Desk(folder=folder, boot=f"lab-{secrets.token_hex(4)}")
+
+
+def node_settings(plan: FabricPlan, node: str) -> NodeSettings:
+    """The ``[node]`` section of a host."""
+    nics = tuple(
+        NicSettings(rail=rail, number=number, device=rail, address=plan.underlay(node, rail))
+        for number, rail in enumerate(plan.rails)
+    )
+    return NodeSettings(name=node, index=plan.hosts.index(node), nics=nics)
+
+
+def skew_specs(clock: ClockSpec, hosts: tuple[str, ...], start_raw_ns: int, desk: Desk) -> dict[str, SkewSpec]:
+    """Each host's clock error, drawn from the scenario's seed."""
+    draw = random.Random(clock.seed)
+    return {
+        host: SkewSpec(
+            start_raw_ns=start_raw_ns,
+            offset_ns=round(draw.uniform(-clock.offset_ms, clock.offset_ms) * 1e6),
+            drift_ppb=draw.uniform(-clock.drift_ppb, clock.drift_ppb),
+            wander_ppb=clock.wander_ppb,
+            seed=draw.getrandbits(32),
+            step_file=str(desk.step(host)),
+        )
+        for host in hosts
+    }
+
+
+def write_skews(specs: Mapping[str, SkewSpec], desk: Desk) -> None:
+    """Puts them where the hosts' processes read them."""
+    for host, spec in specs.items():
+        write_step(str(desk.step(host)), 0)
+        desk.skew(host).write_bytes(msgspec.json.encode(spec))
+
+
+def write_configs(plan: FabricPlan, services: Mapping[str, Any], desk: Desk, key: str) -> None:
+    """The settings files of all processes.
+
+    Parameters:
+        services: the scenario's settings by dotted name; ``remediator.armed`` is the agents' to obey.
+        key: the fleet's key for datagrams between agents.
+
+    Raises:
+        ValueError: a dotted name does not begin with a section.
+    """
+    common: dict[str, dict[str, Any]] = {
+        "bus": {"url": f"nats://{CONTROL_ADDRESS}:{NATS_PORT}"},
+        "telemetry": {"endpoint": f"http://{CONTROL_ADDRESS}:{GATEWAY_PORT}"},
+        "gateway": {"bind": [f"{CONTROL_ADDRESS}:{GATEWAY_PORT}"]},
+        "agent": {"key": key},
+    }
+    for name, value in services.items():
+        section, _, setting = name.partition(".")
+        if section not in SECTIONS or not setting:
+            raise ValueError(
+                f"services: {name!r} is not section.setting; the sections are {', '.join(sorted(SECTIONS))}"
+            )
+        home = "agent" if name == "remediator.armed" else section
+        common.setdefault(home, {})[setting] = value
+    for process in CENTRAL:
+        desk.config(process).write_text(toml(common))
+    for node in plan.hosts:
+        own = {**common, "node": msgspec.to_builtins(node_settings(plan, node))}
+        for process in ON_A_NODE:
+            desk.config(f"{node}/{process}").write_text(toml(own))
+
+
+def toml(document: Mapping[str, Mapping[str, Any]]) -> str:
+    """Sections of plain values as TOML; lists of tables inline."""
+    sections = (
+        "\n".join([f"[{section}]", *(f"{key} = {_value(value)}" for key, value in values.items())])
+        for section, values in document.items()
+    )
+    return "\n\n".join(sections) + "\n"
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key} = {_value(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, (list, tuple)):
+        return "[" + ", ".join(map(_value, value)) + "]"
+    return json.dumps(value)  # strings, numbers and booleans are written alike in JSON and TOML

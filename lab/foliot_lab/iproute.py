@@ -1,0 +1,12 @@
+"""Where iproute2 is: Debian keeps tc(8) where a user's PATH does not look."""
+
+from __future__ import annotations
+
+import os
+import shutil
+
+_PATH = os.pathsep.join((os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"))
+IP = shutil.which("ip", path=_PATH) or ""
+"""ip(8); empty if there is none."""
+TC = shutil.which("tc", path=_PATH) or ""
+"""tc(8); empty if there is none."""

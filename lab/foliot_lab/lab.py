@@ -1,0 +1,145 @@
+"""A fabric with all services in it, running."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shutil
+import socket
+import time
+from typing import TYPE_CHECKING
+
+from foliot.bus import Bus
+from foliot.node import describe
+from foliot.settings import BusSettings
+from foliot.skew import Skew
+from foliot.supervisor import Supervisor, nats_server, service
+from foliot_lab import hosting
+from foliot_lab.fabric import Fabric
+from foliot_lab.namespaces import enter, enter_control, inside
+from foliot_lab.plan import CONTROL_ADDRESS, plan
+from foliot_lab.readiness import Readiness
+from foliot_lab.rtnetlink import Rtnetlink, link_state
+from foliot_lab.truth import LabTime, Truth
+from foliot_lab.world import LabWorld
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from foliot_lab.namespaces import Namespace
+    from foliot_lab.scenario import Scenario
+    from foliot_schemas import Node
+
+READY_S = 90.0
+"""Two dozen Python processes start, clocks need three windows of 2 s; a busy machine takes several times as long."""
+
+
+class Lab:
+    """Everything that stands still: fabric, clocks, services, ready for a workload and faults.
+
+    `build`, then `start`, then `ready`; `close` whatever happens. Building takes this process into network namespaces of its
+    own, for good.
+
+    Parameters:
+        folder: for settings, logs and NATS' store; what an earlier lab left in it is removed.
+        listener: a listening socket of the host's network for the gateway, made before.
+    """
+
+    def __init__(self, scenario: Scenario, folder: Path, listener: socket.socket | None = None) -> None:
+        self.scenario = scenario
+        self.plan = plan(scenario.fabric, scenario.clock.seed)
+        self.time = LabTime.starting_now()
+        self.nodes: tuple[Node, ...] = tuple(
+            describe(hosting.node_settings(self.plan, host)) for host in self.plan.hosts
+        )
+        self.readiness = Readiness(self.plan, entropies=len(self.nodes[0].nics[0].entropies))
+        self.supervisor = Supervisor()
+        self.fabric: Fabric
+        self.truth: Truth
+        self.bus: Bus
+        self.world: LabWorld
+        self._desk = hosting.desk(folder)
+        self._listener = listener
+
+    def build(self) -> None:
+        """Makes the fabric, the clocks' errors and the settings of all processes."""
+        folder = self._desk.folder
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        self.fabric = Fabric.build(self.plan, enter_control())
+        start_raw_ns = time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW)
+        specs = hosting.skew_specs(self.scenario.clock, self.plan.hosts, start_raw_ns, self._desk)
+        hosting.write_skews(specs, self._desk)
+        self.truth = Truth({host: Skew(spec) for host, spec in specs.items()})
+        hosting.write_configs(self.plan, self.scenario.services, self._desk, secrets.token_hex(16))
+        frontend = Rtnetlink(self.fabric.control)
+        ports = {host: _index(self.fabric.control, host) for host in self.plan.hosts}
+
+        def cut(away: bool) -> None:
+            for index in ports.values():
+                frontend.request(link_state(index, up=not away))
+
+        self.world = LabWorld(self.supervisor, self._desk, cut)
+        descriptors = {name: self.fabric.namespace(name).fd for name in ("control", *self.plan.hosts)}
+        (folder / "namespaces.json").write_text(json.dumps({"pid": os.getpid(), "descriptors": descriptors}))
+
+    async def start(self) -> None:
+        """Starts NATS and the services, and listens to them."""
+        desk = self._desk
+        nats = nats_server(
+            str(desk.folder / "nats"), host=CONTROL_ADDRESS, port=hosting.NATS_PORT, log_file=str(desk.log("nats"))
+        )
+        await self.supervisor.start(nats)
+        for name in hosting.CENTRAL:
+            await self._start_service(name)
+        for host in self.plan.hosts:
+            for name in hosting.ON_A_NODE:
+                await self._start_service(name, host)
+        self.bus = await Bus.connect(BusSettings(url=f"nats://{CONTROL_ADDRESS}:{hosting.NATS_PORT}"), "lab")
+        await self.readiness.watch(self.bus)
+
+    async def ready(self, timeout_s: float = READY_S) -> None:
+        """Waits until clocks are in step, every path is heard and every backup armed.
+
+        Raises:
+            NotReadyError: that took too long.
+        """
+        await self.readiness.wait(timeout_s)
+
+    async def close(self) -> None:
+        """Ends the services and lets go of the fabric; the kernel removes the rest. May be called twice."""
+        if hasattr(self, "bus"):
+            await self.bus.close()
+        await self.supervisor.stop()
+        if hasattr(self, "fabric"):
+            self.fabric.close()
+
+    async def _start_service(self, name: str, host: str = "") -> None:
+        process = f"{host}/{name}" if host else name
+        more: dict[str, object] = {
+            "log_file": str(self._desk.log(process)),
+            "environment": self._desk.environment(process),
+        }
+        if host:
+            more["setup"] = _entering(self.fabric.host(host))
+        elif name == "gateway" and self._listener is not None:
+            more |= _activated(self._listener, self._desk.environment(process))
+        await self.supervisor.start(service(name, node=host, **more))
+
+
+def _entering(namespace: Namespace) -> Callable[[], None]:
+    return lambda: enter(namespace)
+
+
+def _activated(listener: socket.socket, environment: dict[str, str]) -> dict[str, object]:
+    """The gateway with a listening socket handed over in systemd's way: descriptor 3 (sd_listen_fds(3))."""
+    spec = service("gateway")
+    shell = ("/bin/sh", "-c", f'exec "$@" 3<&{listener.fileno()}', "sh", *spec.arguments)
+    return {"arguments": shell, "environment": {**environment, "LISTEN_FDS": "1"}, "pass_fds": (listener.fileno(),)}
+
+
+def _index(namespace: Namespace, device: str) -> int:
+    with inside(namespace):
+        return socket.if_nametoindex(device)

@@ -1,0 +1,105 @@
+"""How well the machine keeps up: how late a sleeper is woken, and how much CPU was left over."""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+from typing import NamedTuple, Self
+
+import msgspec
+import numpy as np
+
+_SLEEP_NS = 1_000_000
+"""Long enough to cost nothing (a thousand wakings a second), short enough to meet every stall of a millisecond or more."""
+_KEPT = 1 << 20
+"""Wakings kept, the newest: a quarter of an hour, in 8 MB."""
+
+
+class Lateness(msgspec.Struct, frozen=True, kw_only=True):
+    """Percentiles of the delay between the moment a sleeper asked for and its waking, in ms; null without a sample."""
+
+    p50: float | None
+    p99: float | None
+
+
+class Machine(msgspec.Struct, frozen=True, kw_only=True):
+    """What the machine had to spare during a run."""
+
+    idle_cpu: float
+    """Share of all cores' time."""
+    scheduler_lateness_ms: Lateness
+
+
+class CpuTimes(NamedTuple):
+    """The first line of ``/proc/stat``, in clock ticks since boot, see proc_stat(5)."""
+
+    idle: int
+    """Idle, and waiting for a disk."""
+    total: int
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """From the file's text.
+
+        Raises:
+            ValueError: it does not begin with the sum over all cores.
+        """
+        name, *fields = text.splitlines()[0].split()
+        if name != "cpu":
+            raise ValueError(f"/proc/stat begins with {name!r}, not with the sum over all cores")
+        # The fields after the eighth (guest times) are already counted in the first two.
+        ticks = [int(field) for field in fields[:8]]
+        return cls(idle=ticks[3] + ticks[4], total=sum(ticks))
+
+    @classmethod
+    def read(cls) -> Self:
+        """As they are now."""
+        return cls.parse(Path("/proc/stat").read_text())
+
+    def idle_share(self, later: CpuTimes) -> float:
+        """Share of the time between this reading and a later one in which cores had nothing to do; 1 if none has passed."""
+        passed = later.total - self.total
+        return (later.idle - self.idle) / passed if passed > 0 else 1.0
+
+
+class LatenessSampler:
+    """A thread that sleeps a millisecond at a time and writes down by how much it overslept. Start it, then `stop` it."""
+
+    def __init__(self) -> None:
+        self._overslept_ns = np.zeros(_KEPT, dtype=np.int64)
+        self._count = 0
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._sleep_on, name="lateness", daemon=True)
+        self._at_start = CpuTimes.read()
+
+    def start(self) -> None:
+        """Begins to sample, and the interval of the idle share."""
+        self._at_start = CpuTimes.read()
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Ends the thread; what was sampled stays."""
+        self._stopping.set()
+        if self._thread.ident is not None:
+            self._thread.join()
+
+    def machine(self) -> Machine:
+        """What the machine had to spare since `start`."""
+        kept = self._overslept_ns[: min(self._count, _KEPT)]
+        return Machine(idle_cpu=self._at_start.idle_share(CpuTimes.read()), scheduler_lateness_ms=percentiles(kept))
+
+    def _sleep_on(self) -> None:
+        while not self._stopping.is_set():
+            due_ns = time.monotonic_ns() + _SLEEP_NS
+            time.sleep(_SLEEP_NS * 1e-9)
+            self._overslept_ns[self._count % _KEPT] = time.monotonic_ns() - due_ns
+            self._count += 1
+
+
+def percentiles(overslept_ns: np.ndarray[tuple[int, ...], np.dtype[np.int64]]) -> Lateness:
+    """The median and the 99th percentile of these delays, in ms."""
+    if not len(overslept_ns):
+        return Lateness(p50=None, p99=None)
+    middle, high = np.percentile(overslept_ns, (50, 99))
+    return Lateness(p50=round(float(middle) * 1e-6, 3), p99=round(float(high) * 1e-6, 3))

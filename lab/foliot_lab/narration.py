@@ -1,0 +1,144 @@
+"""What happens in a lab, in plain words, as it happens."""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+from typing import TYPE_CHECKING, TextIO
+
+from foliot_schemas import Command, Outcome
+
+if TYPE_CHECKING:
+    from foliot_lab.faults import Injection
+    from foliot_lab.scenario import FaultSpec
+    from foliot_lab.truth import LabTime, Truth
+    from foliot_schemas import Event
+
+_GATHER_S = 0.4
+"""Commands and outcomes of one cause are told together: they come within milliseconds of one another."""
+
+_DEEDS = {
+    "link-down": ("cutting the cable of {where}", "plugging the cable of {where} in again"),
+    "admin-down": ("setting {where} down, as an administrator would", "setting {where} up again"),
+    "flap": ("{where} loses its link", "{where} has its link again"),
+    "drop": ("{where} silently drops all packets, both ways", "{where} carries packets again"),
+    "drop-one-way": ("{where} silently drops all packets, one way", "{where} carries packets again"),
+    "loss": ("{where} drops {share:.0%} of its packets", "{where} drops nothing any more"),
+    "rate": ("{where} falls to {mbps:g} Mb/s", "{where} has its rate again"),
+    "cpu": ("a hog takes {share:.0%} of every processor", "the hog is gone"),
+    "kill": ("killing {where}", "{where} may start again"),
+    "stop": ("stopping {where} (SIGSTOP)", "{where} goes on (SIGCONT)"),
+    "clock-step": ("stepping the clock of {where} by {offset_ns:,} ns", "stepping the clock of {where} back"),
+    "bus-cut": ("cutting {where} off the bus", "{where} is on the bus again"),
+}
+_EVENTS = {
+    ("flap", "down"): "{who} lost its carrier",
+    ("flap", "up"): "{who} has its carrier back",
+    ("flap", "admin-down"): "{who} was set down by an administrator",
+    ("flap", "admin-up"): "{who} was set up by an administrator",
+    ("path", "silent"): "nothing arrives any more on {who}",
+    ("path", "lossy"): "{who} loses packets",
+    ("path", "speaking"): "{who} is heard again",
+    ("process", "dead"): "{who} is dead or stalled; its paths are not blamed",
+    ("process", "alive"): "{who} is alive again",
+    ("clock", "disrupted"): "the clock {who} cannot be trusted",
+    ("clock", "synchronised"): "the clock {who} can be trusted again",
+    ("refusal", "refused"): "nothing is moved for {who}",
+}
+
+
+class Narrator:
+    """Writes a line per happening, with the seconds since the workload started."""
+
+    def __init__(self, time: LabTime, truth: Truth, out: TextIO) -> None:
+        self._time = time
+        self._truth = truth
+        self._out = out
+        self._zero_ns = time.now_ns()
+        self._causes: dict[str, int] = {}
+        self._gathered: dict[tuple[str, str], list[Command | Outcome]] = {}
+        self._events: collections.Counter[str] = collections.Counter()
+
+    def start(self, faults: tuple[FaultSpec, ...]) -> None:
+        """Second 0 is now."""
+        self._zero_ns = self._time.now_ns()
+        self._faults = {fault.id: fault for fault in faults}
+
+    def say(self, text: str, *, at_ns: int | None = None, who: str = "lab") -> None:
+        """One line."""
+        seconds = ((at_ns or self._time.now_ns()) - self._zero_ns) * 1e-9
+        self._out.write(f"{seconds:9.3f} s  {who:<11} {text}\n")
+        self._out.flush()
+
+    def injected(self, injection: Injection) -> None:
+        """A fault began or ended."""
+        edge = injection.edges[-1]
+        fault = self._faults[injection.fault_id]
+        words = _DEEDS[injection.kind][0 if edge.down else 1]
+        self.say(words.format_map({name: getattr(fault, name) for name in fault.__struct_fields__}), at_ns=edge.at_ns)
+
+    def event(self, event: Event) -> None:
+        """The detector, or the remediator refusing."""
+        at_ns = self._lab_ns(event.at_ns)
+        self._causes[event.id] = at_ns
+        who = "remediator" if event.kind == "refusal" else "detector"
+        self._events[event.kind + event.state] += 1
+        if event.kind == "path" and self._events[event.kind + event.state] > 4:
+            return
+        self.say(_EVENTS[event.kind, event.state].format(who=event.who) + _evidence(event), at_ns=at_ns, who=who)
+
+    def command(self, command: Command) -> None:
+        """The remediator; told together with the others of the same cause."""
+        self._gather(("command", command.cause or command.fault), command)
+
+    def outcome(self, outcome: Outcome) -> None:
+        """An agent; told together with the others of the same fault."""
+        self._gather(("outcome", outcome.cause or outcome.fault), outcome)
+
+    def _gather(self, key: tuple[str, str], message: Command | Outcome) -> None:
+        if key not in self._gathered:
+            self._gathered[key] = []
+            asyncio.get_running_loop().call_later(_GATHER_S, self._tell, key)
+        self._gathered[key].append(message)
+
+    def _tell(self, key: tuple[str, str]) -> None:
+        messages = self._gathered.pop(key)
+        commands = [message for message in messages if isinstance(message, Command)]
+        outcomes = [message for message in messages if isinstance(message, Outcome)]
+        if commands:
+            self._tell_commands(commands)
+        if outcomes:
+            self._tell_outcomes(outcomes)
+
+    def _tell_commands(self, commands: list[Command]) -> None:
+        nodes = sorted({command.node for command in commands})
+        verb = commands[0].verb
+        advice = " (as advice)" if commands[0].advice else ""
+        self.say(f"{verb}: {len(nodes)} nodes are told ({', '.join(nodes)}){advice}", who="remediator",
+                 at_ns=self._lab_ns(min(command.issued_ns for command in commands)))  # fmt: skip
+
+    def _tell_outcomes(self, outcomes: list[Outcome]) -> None:
+        counts = collections.Counter("by themselves" if outcome.armed else outcome.status for outcome in outcomes)
+        words = ", ".join(f"{count} {status}" for status, count in counts.most_common())
+        confirmed = sum(len(outcome.confirmations) for outcome in outcomes)
+        expected = sum(outcome.expected for outcome in outcomes)
+        wire = f"; {confirmed} of {expected} pairs confirmed on the wire" if expected else ""
+        reasons = sorted({outcome.reason for outcome in outcomes if outcome.status in {"refused", "failed"}})
+        why = f"; {'; '.join(reasons)}" if reasons else ""
+        last_ns = max(max(outcome.moved_ns, outcome.confirmed_ns, outcome.started_ns) for outcome in outcomes)
+        self.say(f"{outcomes[0].verb}: {words}{wire}{why}", who="agents", at_ns=self._lab_ns(last_ns))
+
+    def _lab_ns(self, reference_ns: int) -> int:
+        raw_ns = self._truth.raw_ns(reference_ns)
+        return self._time.now_ns() if raw_ns is None else self._time.of_raw(raw_ns)
+
+
+def _evidence(event: Event) -> str:
+    """The few numbers that a person wants at a glance."""
+    known = event.evidence
+    if event.kind == "refusal":
+        return f": {event.policy}" + (f" ({known['reason']})" if "reason" in known else "")
+    if event.kind == "flap" and event.state in {"up", "down"} and "penalty" in known:
+        damped = ", damped" if known.get("suppressed") else ""
+        return f" (penalty {known['penalty']:.0f}{damped})"
+    return ""

@@ -1,0 +1,226 @@
+"""The report of a run: per fault what the lab saw and what the services did, then clocks, strays and the machine."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from foliot_lab.explained import RECOVERY_NS, explain, spans
+from foliot_lab.lateness import Machine  # noqa: TC001 - msgspec reads annotations at run time
+from foliot_lab.pulses import judge
+from foliot_lab.truth import ClockSummary  # noqa: TC001 - msgspec reads annotations at run time
+from foliot_schemas.fault import trace_id
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from foliot_lab.collector import Heard
+    from foliot_lab.explained import Explained, Span
+    from foliot_lab.faults import Injection
+    from foliot_lab.flow_loop import FlowPlan
+    from foliot_lab.flow_record import FlowRecord
+    from foliot_lab.plan import FabricPlan
+    from foliot_lab.pulses import Pair, Pulses, Verdict
+    from foliot_lab.truth import LabTime, Truth
+    from foliot_schemas import Command, Event
+
+BESIDE_NS = 5_000_000_000
+"""How much of a flow before and after a fault is taken for its rate: long against TCP's saw-tooth at these rates, short
+against the pauses between a scenario's faults."""
+_RELIEF = frozenset({"up", "admin-up", "speaking", "alive", "synchronised"})
+"""States that end a trouble; no fault is detected by them."""
+_HONEST_NS = 1_000_000_000
+"""A time inside a message that lies further from its arrival comes from before the clocks were in step; arrival stands in."""
+
+
+class Rates(msgspec.Struct, frozen=True, kw_only=True):
+    """Mb/s of goodput; null where nothing was recorded."""
+
+    before: float | None
+    during: float | None
+    after: float | None
+
+
+class FlowReport(msgspec.Struct, frozen=True, kw_only=True):
+    """A flow that a fault may touch."""
+
+    id: str
+    errors: int
+    longest_gap_ms: float
+    mbps: Rates
+
+
+class FaultReport(msgspec.Struct, frozen=True, kw_only=True):
+    """One fault. Times are lab time; null: it did not happen."""
+
+    id: str
+    kind: str
+    where: str
+    injected_ns: int
+    detected_ns: int | None
+    """When the first event about it was decided."""
+    commanded_ns: int | None
+    """When the first reroute that it caused was issued; a return is no answer to the fault, and does not count."""
+    moved_ns: int | None
+    """When both directions of every affected pair flowed on the wire."""
+    restored_ns: int | None
+    """When the last pair was back on its way of before."""
+    moves: int
+    """The most changes of way that any pair made, away and back."""
+    events: list[str]
+    trace_id: str | None
+    flows: list[FlowReport]
+
+
+class Unexplained(msgspec.Struct, frozen=True, kw_only=True):
+    """What no fault explains, see `explained.py`."""
+
+    events: int
+    commands: int
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True):
+    """All of it."""
+
+    faults: list[FaultReport]
+    clocks: ClockSummary
+    unexplained: Unexplained
+    machine: Machine
+
+    def json(self) -> bytes:
+        """For a file, indented."""
+        return msgspec.json.format(msgspec.json.encode(self), indent=2) + b"\n"
+
+
+class Evidence(msgspec.Struct, frozen=True, kw_only=True):
+    """All that a report is made from."""
+
+    fabric: FabricPlan
+    injections: Sequence[Injection]
+    seen: Mapping[str, Verdict]
+    """What the witness saw, per fault, see `witnessed`."""
+    events: Sequence[Heard[Event]]
+    commands: Sequence[Heard[Command]]
+    flows: tuple[FlowPlan, ...]
+    record: FlowRecord | None
+    """Of `flows`, in their order; None without a workload."""
+    truth: Truth
+    lab: LabTime
+    machine: Machine
+    end_ns: int
+    """End of the run."""
+    recovery_ns: int = RECOVERY_NS
+
+
+def witnessed(injections: Sequence[Injection], pulses: Mapping[str, Mapping[Pair, Pulses]]) -> dict[str, Verdict]:
+    """What the pulses of each fault's pairs say of it, up to the next fault at the same place."""
+    found = {}
+    for injection in injections:
+        later = [
+            other.injected_ns
+            for other in injections
+            if other.where == injection.where and other.injected_ns > injection.injected_ns
+        ]
+        if injection.fault_id in pulses:
+            found[injection.fault_id] = judge(
+                pulses[injection.fault_id], injection.injected_ns, min(later, default=None)
+            )
+    return found
+
+
+def build(evidence: Evidence) -> Report:
+    """The report of a run."""
+    faults = spans(evidence.injections, evidence.seen, evidence.fabric, evidence.end_ns, evidence.recovery_ns)
+    found = explain(evidence.events, evidence.commands, faults)
+    return Report(
+        faults=[
+            _fault(evidence, injection, span, found)
+            for injection, span in zip(evidence.injections, faults, strict=True)
+        ],
+        clocks=evidence.truth.summary(),
+        unexplained=Unexplained(events=len(found.stray_events), commands=len(found.stray_commands)),
+        machine=evidence.machine,
+    )
+
+
+def _fault(evidence: Evidence, injection: Injection, span: Span, found: Explained) -> FaultReport:
+    events = found.events[injection.fault_id]
+    verdict = evidence.seen.get(injection.fault_id)
+    restored_ns = None if verdict is None else verdict.restored_ns
+    return FaultReport(
+        id=injection.fault_id,
+        kind=injection.kind,
+        where=injection.where,
+        injected_ns=injection.injected_ns,
+        detected_ns=_detected_ns(evidence, events),
+        commanded_ns=_commanded_ns(evidence, events),
+        moved_ns=None if verdict is None else verdict.moved_ns,
+        restored_ns=restored_ns,
+        moves=0 if verdict is None else verdict.moves,
+        events=[event.message.id for event in events],
+        trace_id=next((f"{trace_id(event.message.fault):032x}" for event in events if event.message.fault), None),
+        flows=_flows(evidence, injection, span, restored_ns),
+    )
+
+
+def _detected_ns(evidence: Evidence, events: Sequence[Heard[Event]]) -> int | None:
+    return min(
+        (
+            _lab_ns(evidence, event.message.at_ns, event.at_ns)
+            for event in events
+            if event.message.kind != "refusal" and event.message.state not in _RELIEF
+        ),
+        default=None,
+    )
+
+
+def _commanded_ns(evidence: Evidence, events: Sequence[Heard[Event]]) -> int | None:
+    causes = {event.message.id for event in events}
+    faults = {event.message.fault for event in events} - {""}
+    return min(
+        (
+            _lab_ns(evidence, command.message.issued_ns, command.at_ns)
+            for command in evidence.commands
+            if command.message.verb == "reroute"
+            and (command.message.cause in causes or command.message.fault in faults)
+        ),
+        default=None,
+    )
+
+
+def _lab_ns(evidence: Evidence, reference_ns: int, arrival_ns: int) -> int:
+    """A time inside a message as lab time."""
+    raw_ns = evidence.truth.raw_ns(reference_ns)
+    if raw_ns is None:
+        return arrival_ns
+    lab_ns = evidence.lab.of_raw(raw_ns)
+    return lab_ns if abs(arrival_ns - lab_ns) <= _HONEST_NS else arrival_ns
+
+
+def _flows(evidence: Evidence, injection: Injection, span: Span, restored_ns: int | None) -> list[FlowReport]:
+    record = evidence.record
+    if record is None:
+        return []
+    since_ns, until_ns = injection.injected_ns, min(span.until_ns, evidence.end_ns)
+    healed_ns = injection.healed_ns if injection.healed_ns is not None else until_ns
+    after_ns = max(healed_ns, restored_ns or 0)
+    return [
+        FlowReport(
+            id=flow.id,
+            errors=record.errors(number, since_ns, until_ns),
+            longest_gap_ms=round(record.longest_gap_ms(number, since_ns, until_ns), 3),
+            mbps=Rates(
+                before=_rate(record, number, since_ns - BESIDE_NS, since_ns),
+                during=_rate(record, number, since_ns, healed_ns),
+                after=_rate(record, number, after_ns, min(after_ns + BESIDE_NS, evidence.end_ns)),
+            ),
+        )
+        for number, flow in enumerate(evidence.flows)
+        if span.scope.has_flow(flow)
+    ]
+
+
+def _rate(record: FlowRecord, flow: int, since_ns: int, until_ns: int) -> float | None:
+    mbps = record.mbps(flow, since_ns, until_ns)
+    return None if mbps is None else round(mbps, 3)

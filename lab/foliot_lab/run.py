@@ -1,0 +1,292 @@
+"""A scenario from beginning to end: build, get ready, load, break, heal, report."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import time
+from typing import TYPE_CHECKING, TextIO
+
+import msgspec
+
+from foliot_lab.carries import measure, refusal
+from foliot_lab.collector import Collector, Heard
+from foliot_lab.faults import run_timeline
+from foliot_lab.flows import Flows
+from foliot_lab.flows import plan as plan_flows
+from foliot_lab.lab import Lab
+from foliot_lab.lateness import LatenessSampler
+from foliot_lab.narration import Narrator
+from foliot_lab.report import Evidence, build, witnessed
+from foliot_lab.scope import scope
+from foliot_lab.truth import SAMPLE_S
+from foliot_lab.verdicts import verdicts
+from foliot_lab.where import parse_where
+from foliot_lab.witness import Witness
+from foliot_schemas import Command, Event, Outcome
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from foliot_lab.faults import Injection
+    from foliot_lab.namespaces import Namespace
+    from foliot_lab.pulses import Pair, Pulses
+    from foliot_lab.report import Report
+    from foliot_lab.scenario import FaultSpec, Scenario
+    from foliot_lab.witness import Watch
+
+_FLOWS_OPEN_S = 10.0
+_WATCH_BEFORE_S = 0.5
+"""The way of before has to be known before the fault."""
+_CLOCKS_SETTLE_S = 6.0
+"""Three sync windows between the first synchronised word and second 0: the filters have forgotten their beginning."""
+
+
+class CannotCarryError(RuntimeError):
+    """This machine cannot carry what the scenario asks for; the message says why."""
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True):
+    """How to run."""
+
+    folder: Path
+    report: Path | None = None
+    stay: bool = False
+    """Go on running after the sequence, until interrupted."""
+    address: str = ""
+    """Where the gateway can be reached from outside."""
+
+
+async def run(scenario: Scenario, options: Options, listener: socket.socket | None, out: TextIO) -> bool:
+    """Runs it; whether every outcome was right.
+
+    Raises:
+        CannotCarryError: the machine is too slow or too busy for it.
+        NotReadyError: the services did not find one another in time.
+    """
+    interrupted = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, interrupted.set)
+    sequence = asyncio.create_task(_sequence(scenario, options, listener, out, interrupted))
+    interruption = asyncio.create_task(interrupted.wait())
+    await asyncio.wait({sequence, interruption}, return_when=asyncio.FIRST_COMPLETED)
+    interruption.cancel()
+    if not sequence.done():
+        out.write("interrupted: taking everything down\n")
+        sequence.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await sequence
+        return False
+    return sequence.result()
+
+
+async def _sequence(
+    scenario: Scenario, options: Options, listener: socket.socket | None, out: TextIO, interrupted: asyncio.Event
+) -> bool:
+    started_s = time.monotonic()
+    lab = Lab(scenario, options.folder, listener)
+    fabric = scenario.fabric
+    out.write(
+        f"building {fabric.hosts} hosts on {fabric.rails} rails, each {fabric.leaves} leaves x {fabric.spines} spines"
+        f" at {fabric.link_mbps:g} Mb/s; seed {scenario.clock.seed}\n"
+    )
+    lab.build()
+    try:
+        problem = refusal(await measure(lab.fabric), scenario)
+        if problem:
+            raise CannotCarryError(problem)
+        await lab.start()
+        out.write(f"{len(lab.supervisor.names())} processes started; logs in {options.folder}\n")
+        await lab.ready()
+        await asyncio.sleep(_CLOCKS_SETTLE_S)
+        out.write(
+            f"ready after {time.monotonic() - started_s:.0f} s: clocks in step, all paths heard, all backups armed\n"
+        )
+        right = await _Run(lab, out).through(options)
+        if options.stay:
+            _say_where(options, out)
+            await interrupted.wait()
+        return right
+    finally:
+        await lab.close()
+
+
+def _say_where(options: Options, out: TextIO) -> None:
+    out.write(
+        f"\nThe lab goes on until you interrupt it (Ctrl-C). Its API is at {options.address}/api/v1/ (fleet, paths, clocks,\n"
+        f"events, commands, traces; /metrics; /schema). In another terminal:\n"
+        f"  .venv/bin/foliot trace --gateway {options.address} --last\n"
+        f"  .venv/bin/foliot lab exec node3 -- ip -br addr\n"
+    )
+    out.flush()
+
+
+class _Run:
+    """One timeline over a lab that is ready."""
+
+    def __init__(self, lab: Lab, out: TextIO) -> None:
+        self._lab = lab
+        self._out = out
+        self._scenario = lab.scenario
+        self._narrator = Narrator(lab.time, lab.truth, out)
+        self._collector = Collector(lab.time, lab.truth, self._heard)
+        self._pulses: dict[str, dict[Pair, Pulses]] = {}
+        self._injections: dict[str, Injection] = {}
+
+    async def through(self, options: Options) -> bool:
+        """Workload, faults, report; whether every outcome was right."""
+        await self._collector.follow(self._lab.bus)
+        async with self._workload() as flows, self._clock_samples():
+            sampler = LatenessSampler()
+            with Witness.over(self._lab.nodes, self._namespaces(), self._lab.time) as witness:
+                sampler.start()
+                await self._timeline(witness)
+                sampler.stop()
+            evidence = Evidence(
+                fabric=self._lab.plan,
+                injections=tuple(self._injections.values()),
+                seen=witnessed(tuple(self._injections.values()), self._pulses),
+                events=self._collector.events,
+                commands=self._collector.commands,
+                flows=flows.plans if flows is not None else (),
+                record=flows.record if flows is not None else None,
+                truth=self._lab.truth,
+                lab=self._lab.time,
+                machine=sampler.machine(),
+                end_ns=self._lab.time.now_ns(),
+            )
+            report = build(evidence)
+        if options.report is not None:
+            options.report.write_bytes(report.json())
+        return self._judge(report, evidence)
+
+    async def _timeline(self, witness: Witness) -> None:
+        loop = asyncio.get_running_loop()
+        start_s = loop.time() + 1.0
+        self._narrator.start(self._scenario.faults)
+        watching = [
+            asyncio.create_task(self._watch(witness, fault, start_s)) for fault in self._scenario.faults
+            if parse_where(fault.where, self._scenario.fabric).kind in {"nic", "fabric link"}
+        ]  # fmt: skip
+        try:
+            await run_timeline(
+                self._scenario,
+                start_s,
+                self._lab.fabric,
+                self._lab.world,
+                clock=self._lab.time.now_ns,
+                report=self._injected,
+            )
+            await asyncio.sleep(max(0.0, start_s + self._scenario.duration_s - loop.time()))
+        finally:
+            for task in watching:
+                task.cancel()
+            await asyncio.gather(*watching, return_exceptions=True)
+
+    async def _watch(self, witness: Witness, fault: FaultSpec, start_s: float) -> None:
+        """Pulses over the fault's pairs from shortly before it to the end of the run, or of the next fault at its place."""
+        loop = asyncio.get_running_loop()
+        await asyncio.sleep(max(0.0, start_s + fault.at_s - _WATCH_BEFORE_S - loop.time()))
+        watch = witness.arm(scope(fault.kind, fault.where, self._lab.plan).pairs())
+        moved = asyncio.create_task(self._say_moved(witness, watch, fault.id))
+        try:
+            later = [other.at_s for other in self._scenario.faults if other.at_s > fault.at_s]
+            until_s = max(
+                fault.at_s + (fault.lasts_s or 0.0), min(later, default=self._scenario.duration_s) - 2 * _WATCH_BEFORE_S
+            )
+            await asyncio.sleep(max(0.0, start_s + until_s - loop.time()))
+            if not later:
+                await asyncio.sleep(self._scenario.duration_s)
+        finally:
+            moved.cancel()
+            self._pulses[fault.id] = witness.disarm(watch)
+
+    async def _say_moved(self, witness: Witness, watch: Watch, fault_id: str) -> None:
+        """Tells when all pairs flow again, and when all are back, as the witness sees it."""
+        told_moved = False
+        while True:
+            await asyncio.sleep(0.5)
+            injection = self._injections.get(fault_id)
+            if injection is None:
+                continue
+            seen = witnessed([injection], {fault_id: witness.look(watch)})[fault_id]
+            if seen.moved_ns is not None and not told_moved:
+                told_moved = True
+                after_ms = (seen.moved_ns - injection.injected_ns) * 1e-6
+                self._narrator.say(
+                    f"on the wire: {seen.changed} pairs changed their way, all flow after {after_ms:.1f} ms",
+                    at_ns=seen.moved_ns,
+                )
+            if told_moved and seen.restored_ns is not None and injection.healed_ns is not None:
+                self._narrator.say("on the wire: every pair is back on its way of before", at_ns=seen.restored_ns)
+                return
+
+    @contextlib.asynccontextmanager
+    async def _workload(self) -> AsyncIterator[Flows | None]:
+        spec = self._scenario.workload
+        plans = plan_flows(spec.kind, self._lab.nodes, link_mbps=self._scenario.fabric.link_mbps, load=spec.load)
+        if not plans:
+            yield None
+            return
+        flows = Flows.start(plans, self._namespaces(), self._lab.time)
+        try:
+            async with asyncio.timeout(_FLOWS_OPEN_S):
+                while not flows.open:  # noqa: ASYNC110 - another process opens them
+                    await asyncio.sleep(0.05)
+            rate_mbps = spec.load * self._scenario.fabric.link_mbps
+            self._out.write(f"workload: {spec.kind}, {len(plans)} TCP flows, {rate_mbps:.0f} Mb/s out of every NIC\n")
+            yield flows
+        finally:
+            flows.stop()
+
+    @contextlib.asynccontextmanager
+    async def _clock_samples(self) -> AsyncIterator[None]:
+        async def sample() -> None:
+            while True:
+                self._lab.truth.sample(time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW))
+                await asyncio.sleep(SAMPLE_S)
+
+        task = asyncio.create_task(sample())
+        try:
+            yield
+        finally:
+            task.cancel()
+
+    def _namespaces(self) -> dict[str, Namespace]:
+        return {host: self._lab.fabric.host(host) for host in self._lab.plan.hosts}
+
+    def _injected(self, injection: Injection) -> None:
+        self._injections[injection.fault_id] = injection
+        self._narrator.injected(injection)
+
+    def _heard(self, heard: Heard[Event | Command | Outcome]) -> None:
+        if isinstance(heard.message, Event):
+            self._narrator.event(heard.message)
+        elif isinstance(heard.message, Command):
+            self._narrator.command(heard.message)
+        else:
+            self._narrator.outcome(heard.message)
+
+    def _judge(self, report: Report, evidence: Evidence) -> bool:
+        self._out.write("\n")
+        judged = verdicts(report, self._scenario, evidence.seen)
+        for judgement in judged:
+            self._out.write(
+                f"{'right' if judgement.right else 'WRONG'}  {judgement.fault_id:<4} {judgement.sentence}\n"
+            )
+        clocks = report.clocks
+        if clocks.true_error_ns.p50 is not None:
+            self._out.write(
+                f"clocks: {clocks.windows} windows; true error of the value used now: median {clocks.true_error_ns.p50:.0f} ns,"
+                f" p99 {clocks.true_error_ns.p99:.0f} ns, max {clocks.true_error_ns.max:.0f} ns; within the hard bound"
+                f" {clocks.within_hard_bound:.2%}, within the statistical bound {clocks.within_bound:.2%}\n"
+            )
+        lateness = report.machine.scheduler_lateness_ms
+        self._out.write(
+            f"machine: {report.machine.idle_cpu:.0%} idle; a sleeper is woken {lateness.p50} ms late (median), {lateness.p99} ms (p99)\n"
+        )
+        self._out.flush()
+        return all(judgement.right for judgement in judged)

@@ -1,0 +1,79 @@
+"""The kernel settings that make a namespace a host or a router, and one run like the next."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+EVERYWHERE = {
+    # No router solicitations, no duplicate address detection: nothing travels but what was sent on purpose.
+    "net/ipv6/conf/all/disable_ipv6": "1",
+    "net/ipv6/conf/default/disable_ipv6": "1",
+    # Replies come by another rail after a move.
+    "net/ipv4/conf/all/rp_filter": "0",
+    "net/ipv4/conf/default/rp_filter": "0",
+}
+HOST = {
+    # A connection's slow start shall not depend on the ones before it.
+    "net/ipv4/tcp_no_metrics_save": "1",
+}
+ROUTER = {
+    "net/ipv4/ip_forward": "1",
+    # Policy 1 takes the hash that a local TCP socket left in the packet, which is random per connection; 3 computes it.
+    "net/ipv4/fib_multipath_hash_policy": "3",
+    # Source, destination, protocol, source port, destination port.
+    "net/ipv4/fib_multipath_hash_fields": str(0x0037),
+    # A cut uplink stays in the hash, or every other path would be dealt anew with it.
+    "net/ipv4/conf/all/ignore_routes_with_linkdown": "0",
+    # Traces that follow a probe hop by hop get an answer from every hop.
+    "net/ipv4/icmp_ratelimit": "0",
+}
+_OPTIONAL = {"net/ipv6/conf/all/disable_ipv6", "net/ipv6/conf/default/disable_ipv6"}
+"""Kernels without IPv6 lack these, and need not be told."""
+
+_REACHABLE_MS = 3_600_000
+"""An hour: longer than a run, so that no address is asked for again on a full link, where the answer may be lost."""
+
+_PROC = Path("/proc/sys")
+
+
+def set_sysctls(values: Mapping[str, str]) -> None:
+    """Write settings of the calling thread's network namespace.
+
+    Raises:
+        OSError: this kernel lacks one or does not permit it.
+    """
+    for name, value in values.items():
+        if name in _OPTIONAL and not (_PROC / name).exists():
+            continue
+        (_PROC / name).write_text(value)
+
+
+def settle_neighbours(device: str) -> None:
+    """Keep a device's neighbours, once resolved, for the whole run.
+
+    Raises:
+        OSError: there is no such device.
+    """
+    set_sysctls({f"net/ipv4/neigh/{device}/base_reachable_time_ms": str(_REACHABLE_MS)})
+
+
+def pin_congestion_control() -> str:
+    """Pin TCP's congestion control to the first that this kernel grants a namespace; its name.
+
+    The kernel's own default differs from machine to machine, and bbr paces, which would hide what a queue does. A
+    kernel grants a namespace only unrestricted ones: its own default and reno. A program that has CAP_NET_ADMIN may
+    choose another for its own sockets.
+
+    Raises:
+        OSError: it grants none.
+    """
+    setting = _PROC / "net/ipv4/tcp_congestion_control"
+    try:
+        setting.write_text("cubic")
+    except OSError:
+        setting.write_text("reno")
+    return setting.read_text().strip()

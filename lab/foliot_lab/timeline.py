@@ -1,0 +1,128 @@
+"""What must hold between a fault, its target and the other faults."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from foliot_lab.where import Target, parse_where
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from foliot_lab.scenario import FabricSpec, FaultKind, FaultSpec
+    from foliot_lab.where import TargetKind
+
+_LINKS: frozenset[TargetKind] = frozenset({"nic", "fabric link"})
+_RUNNING: frozenset[TargetKind] = frozenset({"host", "process", "service"})
+
+TARGETS: dict[FaultKind, frozenset[TargetKind]] = {
+    "link-down": _LINKS,
+    "admin-down": frozenset({"nic"}),
+    "flap": _LINKS,
+    "drop": _LINKS,
+    "drop-one-way": _LINKS,
+    "loss": _LINKS,
+    "rate": _LINKS,
+    "cpu": frozenset({"host"}),
+    "kill": _RUNNING,
+    "stop": _RUNNING,
+    "clock-step": frozenset({"host"}),
+    "bus-cut": frozenset({"bus"}),
+}
+"""What each kind of fault can be done to."""
+
+_WORDS: dict[TargetKind, str] = {
+    "nic": "a NIC",
+    "fabric link": "a fabric link",
+    "host": "a host",
+    "process": "a process of a host",
+    "service": "a service",
+    "bus": "the bus",
+}
+
+PARAMETERS: dict[FaultKind, tuple[str, ...]] = {
+    "flap": ("times", "down_s", "up_s"),
+    "loss": ("share",),
+    "rate": ("mbps",),
+    "clock-step": ("offset_ns",),
+    "cpu": ("share",),
+}
+"""What a kind needs besides at_s, kind and where, and nothing else may have."""
+
+_ALL_PARAMETERS = ("times", "down_s", "up_s", "share", "mbps", "offset_ns")
+
+_TOUCHES: dict[FaultKind, str] = {
+    "link-down": "carrier", "admin-down": "carrier", "flap": "carrier",
+    "drop": "filter", "drop-one-way": "filter", "loss": "filter",
+    "kill": "process", "stop": "process",
+}  # fmt: skip
+"""What of its target a fault changes: two at a time there would undo each other. Else each its own kind."""
+
+Trouble = tuple[int, str, str]
+"""Position of the fault in the file, the key to blame, the reason."""
+
+
+def problems_of(faults: Sequence[FaultSpec | None], fabric: FabricSpec) -> Iterator[Trouble]:
+    """Everything that is wrong with these faults in this fabric; None stands for a fault that could not be read."""
+    seen: dict[str, int] = {}
+    judged: list[tuple[FaultSpec, Target]] = []
+    for position, fault in enumerate(faults):
+        if fault is None:
+            continue
+        if fault.id in seen:
+            yield position, "id", f"a fault {fault.id} is there already, the {_ordinal(seen[fault.id])}"
+        seen.setdefault(fault.id, position)
+        yield from ((position, field, reason) for field, reason in _parameter_problems(fault, fabric))
+        try:
+            target = parse_where(fault.where, fabric)
+        except ValueError as error:
+            yield position, "where", str(error)
+            continue
+        if target.kind not in TARGETS[fault.kind]:
+            fitting = " or ".join(sorted(_WORDS[kind] for kind in TARGETS[fault.kind]))
+            yield (
+                position,
+                "where",
+                f"{fault.kind} cannot be done to {_WORDS[target.kind]} ({fault.where}), only to {fitting}",
+            )
+            continue
+        for other, other_target in judged:
+            if _collide(fault, target, other, other_target):
+                yield position, "where", f"{fault.id} overlaps {other.id}, which does the like to {other.where} then"
+        judged.append((fault, target))
+
+
+def _parameter_problems(fault: FaultSpec, fabric: FabricSpec) -> Iterator[tuple[str, str]]:
+    wanted = PARAMETERS.get(fault.kind, ())
+    for name in _ALL_PARAMETERS:
+        given = getattr(fault, name)
+        if name in wanted and given is None:
+            yield "kind", f"{fault.kind} needs {name}"
+        elif name not in wanted and given is not None:
+            yield name, f"{fault.kind} has no {name}"
+    if fault.kind == "flap" and fault.for_s is not None:
+        yield "for_s", "flap has no for_s: it lasts as long as its times, down_s and up_s make it"
+    if fault.kind == "clock-step" and fault.offset_ns == 0:
+        yield "offset_ns", "a clock step of 0 is none"
+    if fault.kind == "rate" and fault.mbps is not None and fault.mbps >= fabric.link_mbps:
+        yield "mbps", f"{fault.mbps:g} is no less than the link's own {fabric.link_mbps:g}"
+
+
+def _collide(one: FaultSpec, target: Target, other: FaultSpec, other_target: Target) -> bool:
+    if _TOUCHES.get(one.kind, one.kind) != _TOUCHES.get(other.kind, other.kind):
+        return False
+    if one.at_s >= _end_s(other) or other.at_s >= _end_s(one):
+        return False
+    same = target.name == other_target.name
+    # A host's processes are its probe and its agent.
+    inside = target.node == other_target.node != "" and "host" in {target.kind, other_target.kind}
+    return same or inside
+
+
+def _end_s(fault: FaultSpec) -> float:
+    return math.inf if fault.lasts_s is None else fault.at_s + fault.lasts_s
+
+
+def _ordinal(position: int) -> str:
+    return f"number {position + 1} in the file"

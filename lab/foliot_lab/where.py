@@ -1,0 +1,58 @@
+"""What a fault is done to: the grammar of `where` in a scenario."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Literal
+
+import msgspec
+
+if TYPE_CHECKING:
+    from foliot_lab.scenario import FabricSpec
+
+TargetKind = Literal["nic", "fabric link", "host", "process", "service", "bus"]
+
+SERVICES = ("sync", "detector", "remediator", "gateway")
+NODE_PROCESSES = ("probe", "agent")
+
+_FORMS: tuple[tuple[TargetKind, re.Pattern[str]], ...] = (
+    ("nic", re.compile(r"node(?P<node>\d+)\.rail(?P<rail>\d+)")),
+    ("fabric link", re.compile(r"rail(?P<rail>\d+)\.leaf(?P<leaf>\d+)-spine(?P<spine>\d+)")),
+    ("host", re.compile(r"node(?P<node>\d+)")),
+    ("process", re.compile(rf"node(?P<node>\d+)/(?:{'|'.join(NODE_PROCESSES)})")),
+    ("service", re.compile("|".join(SERVICES))),
+    ("bus", re.compile("bus")),
+)
+
+
+class Target(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing of the lab that a fault can be done to."""
+
+    kind: TargetKind
+    name: str
+    node: str = ""
+    """The node concerned; empty for fabric links, services and the bus."""
+
+
+def parse_where(where: str, fabric: FabricSpec) -> Target:
+    """The target of this name in this fabric.
+
+    Raises:
+        ValueError: it is not the name of anything, or of something that the fabric does not have.
+    """
+    counts = {"node": fabric.hosts, "rail": fabric.rails, "leaf": fabric.leaves, "spine": fabric.spines}
+    for kind, form in _FORMS:
+        match = form.fullmatch(where)
+        if match is None:
+            continue
+        groups = match.groupdict()
+        for what, number in groups.items():
+            there_are = counts[what]
+            # As the lab writes it: node3, not node03, or two names would mean one thing.
+            if str(int(number)) != number or int(number) >= there_are:
+                raise ValueError(f"there is no {what}{number}; the fabric has {what}0 to {what}{there_are - 1}")
+        return Target(kind=kind, name=where, node=f"node{groups['node']}" if "node" in groups else "")
+    raise ValueError(
+        f"{where!r} names nothing; expected a NIC (node3.rail0), a fabric link (rail0.leaf1-spine2), a host (node3),"
+        f" a process (node3/{' or node3/'.join(NODE_PROCESSES)}), a service ({', '.join(SERVICES)}) or bus"
+    )

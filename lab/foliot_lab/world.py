@@ -1,0 +1,73 @@
+"""The lab's processes and clocks as targets of faults."""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import TYPE_CHECKING
+
+from foliot.skew import write_step
+from foliot_lab.hosting import CENTRAL, ON_A_NODE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from foliot.supervisor import Supervisor
+    from foliot_lab.hosting import Desk
+
+
+class LabWorld:
+    """What faults can reach beside the wires: processes by name, clocks by node, the bus.
+
+    Parameters:
+        cut: sets the frontend's bridge down (True) or up again.
+    """
+
+    def __init__(self, supervisor: Supervisor, desk: Desk, cut: Callable[[bool], None]) -> None:
+        self._supervisor = supervisor
+        self._desk = desk
+        self._cut = cut
+        self._steps: dict[str, int] = {}
+
+    def names(self, where: str) -> list[str]:
+        """The processes at a place: a service, ``node3/probe``, or all of a node."""
+        if where in CENTRAL or "/" in where:
+            return [where]
+        return [f"{where}/{process}" for process in ON_A_NODE]
+
+    def kill(self, where: str) -> None:
+        """SIGKILL, and they stay dead until `restart`."""
+        for name in self.names(where):
+            self._supervisor.kill(name)
+
+    def restart(self, where: str) -> None:
+        """Lets what was killed start again."""
+        for name in self.names(where):
+            self._supervisor.release(name)
+
+    def stop(self, where: str) -> None:
+        """SIGSTOP."""
+        self._signal(where, signal.SIGSTOP)
+
+    def resume(self, where: str) -> None:
+        """SIGCONT."""
+        self._signal(where, signal.SIGCONT)
+
+    def step_clock(self, node: str, offset_ns: int) -> None:
+        """Steps a node's clock by this much, from now on."""
+        self._steps[node] = self._steps.get(node, 0) + offset_ns
+        write_step(str(self._desk.step(node)), self._steps[node])
+
+    def cut_bus(self) -> None:
+        """Nobody on a node reaches the bus."""
+        self._cut(True)
+
+    def mend_bus(self) -> None:
+        """Everybody does again."""
+        self._cut(False)
+
+    def _signal(self, where: str, number: signal.Signals) -> None:
+        for name in self.names(where):
+            pid = self._supervisor.pid(name)
+            if pid:
+                os.kill(pid, number)

@@ -1,0 +1,51 @@
+"""How well the machine keeps up: percentiles of oversleeping and the share of idle CPU."""
+
+import time
+
+import numpy as np
+import pytest
+
+from foliot_lab.lateness import CpuTimes, LatenessSampler, percentiles
+
+STAT = "cpu  100 20 30 700 50 0 10 5 90 0\ncpu0 50 10 15 350 25 0 5 2 45 0\nintr 1\n"
+DEADLINE_S = 30.0
+
+
+def test_cpu_times_count_guests_once():
+    """Idle is idle and waiting for disks; guest time is part of user time and not added again."""
+    assert CpuTimes.parse(STAT) == CpuTimes(idle=750, total=915)
+
+
+def test_a_stranger_of_a_file_is_refused():
+    """A text that does not begin with the sum over all cores is refused."""
+    with pytest.raises(ValueError, match="begins with 'cpu0'"):
+        CpuTimes.parse("cpu0 1 2 3 4 5 6 7 8\n")
+
+
+def test_idle_share_is_that_of_the_interval():
+    """The idle share is of what passed between two readings; if nothing has passed, all of it."""
+    before = CpuTimes(idle=100, total=200)
+    assert before.idle_share(CpuTimes(idle=130, total=300)) == pytest.approx(0.3)
+    assert before.idle_share(before) == 1.0
+
+
+def test_percentiles_are_in_milliseconds():
+    """Percentiles are told in milliseconds, and not at all without a sample."""
+    late = percentiles(np.array([50_000] * 98 + [4_000_000] * 2, dtype=np.int64))
+    assert late.p50 == pytest.approx(0.05)
+    assert late.p99 == pytest.approx(4.0)
+    assert percentiles(np.empty(0, dtype=np.int64)).p99 is None
+
+
+def test_a_real_sampler_samples():
+    """A started sampler collects oversleeping until it is stopped."""
+    sampler = LatenessSampler()
+    assert sampler.machine().scheduler_lateness_ms.p50 is None
+    sampler.start()
+    end_s = time.monotonic() + DEADLINE_S
+    while sampler.machine().scheduler_lateness_ms.p50 is None:
+        assert time.monotonic() < end_s, "nothing was sampled"
+    sampler.stop()
+    machine = sampler.machine()
+    assert machine.scheduler_lateness_ms.p99 >= machine.scheduler_lateness_ms.p50 > 0
+    assert 0 <= machine.idle_cpu <= 1

@@ -1,0 +1,314 @@
+"""``foliot trace``: the tree that a person reads, and what is said when there is none."""
+
+import json
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from foliot import cli
+from foliot.cli import trace as command
+from foliot.cli.trace import NotYetError, Span, Trace, TraceError, render, settled
+
+TRACE = "0af7651916cd43dd8448eb211c80319c"
+BASE_NS = 1_800_000_000_000_000_000
+EVENT = "boot/node3.rail0/carrier-1#down>x"
+
+
+def span(number, parent, name, process, start_us, took_us, **more):  # noqa: PLR0917 - a table reads best in columns
+    """A span; `process` is ``node/service`` or a service."""
+    service = process.rpartition("/")[2]
+    return Span(
+        span_id=f"{number:x}", parent_id=f"{parent:x}" if parent else "", name=name, service=service,
+        instance=process if "/" in process else "", start_ns=BASE_NS + start_us * 1_000,
+        end_ns=BASE_NS + (start_us + took_us) * 1_000, **more,
+    )  # fmt: skip
+
+
+def tree(*spans, quiet_ns=10_000_000_000):
+    """The gateway's answer for these spans."""
+    return Trace(summary={"trace_id": TRACE}, quiet_ns=quiet_ns, spans=spans)
+
+
+FAULT = tree(
+    span(1, 0, "lose carrier", "node3/probe", 0, 41, attributes={"foliot.nic": "node3.rail0", "foliot.boot": "b"}),
+    span(
+        2,
+        1,
+        "judge port change",
+        "detector",
+        612,
+        203,
+        attributes={"foliot.nic": "node3.rail0", "foliot.state": "down"},
+    ),
+    span(3, 2, "choose other paths", "remediator", 1_100, 420),
+    span(
+        5,
+        3,
+        "carry out command",
+        "node3/agent",
+        2_011,
+        4_900,
+        attributes={"foliot.node": "node3", "foliot.status": "done"},
+    ),
+    span(
+        4,
+        3,
+        "carry out command",
+        "node0/agent",
+        2_000,
+        6_104,
+        attributes={"foliot.node": "node0", "foliot.status": "done"},
+    ),
+    span(6, 4, "move routes", "node0/agent", 2_100, 350),
+    span(7, 4, "confirm on the wire", "node0/agent", 2_500, 5_600, status="error", message="no echo from node7"),
+    span(8, 4, "show event", "gateway", 8_700, 30, attributes={"foliot.node": "node0", "foliot.status": "done"}),
+    span(9, 1, "lose carrier", "node3/agent", -20, 15, attributes={"foliot.nic": "node3.rail0"}),
+)
+
+GOLDEN = """\
+lose carrier · 8.730 ms · 9 spans · agent, probe, detector, remediator, gateway
+trace 0af7651916cd43dd8448eb211c80319c
+      at ms     took ms  service      span
+      0.000       0.041  node3/probe  lose carrier                     nic=node3.rail0
+     -0.020       0.015  node3/agent  ├─ lose carrier                  nic=node3.rail0
+      0.612       0.203  detector     └─ judge port change             nic=node3.rail0 state=down
+      1.100       0.420  remediator      └─ choose other paths
+      2.000       6.104  node0/agent        ├─ carry out command       node=node0 status=done
+      2.100       0.350  node0/agent        │  ├─ move routes
+      2.500       5.600  node0/agent        │  ├─ confirm on the wire  error: no echo from node7
+      8.700       0.030  gateway            │  └─ show event           node=node0 status=done
+      2.011       4.900  node3/agent        └─ carry out command       node=node3 status=done
+"""
+
+
+def text(trace, **more):
+    """The lines of a trace as one text."""
+    return "".join(f"{line}\n" for line in render(trace, **more))
+
+
+def test_a_fault_reads_as_a_tree_with_times():
+    """One fault from the link message to the page: golden text, times from the root, children by their start."""
+    assert text(FAULT) == GOLDEN
+
+
+def test_the_order_of_arrival_changes_nothing():
+    """The gateway's order is not relied on."""
+    assert text(tree(*reversed(FAULT.spans))) == GOLDEN
+
+
+def test_all_attributes_are_shown_on_demand():
+    """Those of the short form first, then the others by name; text with blanks is quoted, empty values are left out."""
+    attributes = {"foliot.nic": "node3.rail0", "z": [1, 2], "foliot.boot": "b c", "foliot.reason": "", "armed": True}
+    lines = text(tree(span(1, 0, "lose carrier", "probe", 0, 1, attributes=attributes)), everything=True).splitlines()
+
+    assert lines[-1].endswith('lose carrier  nic=node3.rail0 armed=true boot="b c" z="[1, 2]"')
+
+
+def test_spans_whose_parent_has_not_arrived_are_shown_below_its_place():
+    """A missing process leaves a gap that is named, not a tree that looks complete."""
+    shown = text(tree(span(2, 1, "judge", "detector", 0, 5), span(3, 1, "choose", "remediator", 7, 5))).splitlines()
+
+    assert [line[39:] if index else line[39:] for index, line in enumerate(shown[3:])] == [
+        "a span that has not arrived",
+        "├─ judge",
+        "└─ choose",
+    ]
+
+
+def test_parents_that_form_a_loop_are_shown_once():
+    """No sender should, but the command ends all the same, with every span on one line."""
+    shown = text(tree(span(1, 2, "a", "s", 0, 1), span(2, 1, "b", "s", 1, 1), span(3, 3, "c", "s", 2, 1)))
+
+    assert [line.split()[-1] for line in shown.splitlines()[3:]] == ["a", "b", "c"]
+
+
+def test_a_chain_deeper_than_python_recurses_is_shown():
+    """A thousand spans below each other are no reason to fail."""
+    chain = tree(*(span(number, number - 1, f"step{number}", "s", number, 1) for number in range(1, 1_501)))
+
+    assert sum("step" in line for line in render(chain)) == 1_501  # the headline names the root as well
+
+
+def test_colours_are_only_paint():
+    """Without its escape sequences the coloured text is the plain one, and it does have some."""
+    coloured = text(FAULT, colour=True)
+    plain = coloured
+    for code in (1, 2, 31, *command._SERVICE_COLOURS):
+        plain = plain.replace(f"\x1b[{code}m", "")
+
+    assert "\x1b[31m  error: no echo from node7\x1b[0m" in coloured
+    assert plain.replace("\x1b[0m", "") == GOLDEN
+
+
+# -- waiting --------------------------------------------------------------------------------------------------------------
+
+
+class Time:
+    """Time that passes only by sleeping."""
+
+    def __init__(self):
+        self.now_s = 100.0
+
+    def __call__(self):
+        return self.now_s
+
+    def sleep(self, seconds):
+        """Lets it pass."""
+        self.now_s += seconds
+
+
+def test_an_old_trace_is_shown_at_once():
+    """Where nothing has arrived for a while, there is nothing to wait for."""
+    time = Time()
+    settled(lambda: FAULT, 3.0, time, time.sleep)
+
+    assert time.now_s == 100.0
+
+
+def test_a_growing_trace_is_waited_for_until_it_is_quiet():
+    """The answer is the one after the last batch, not the first."""
+    time = Time()
+    last_batch_s = 101.0
+
+    def look():
+        spans = FAULT.spans if time.now_s >= last_batch_s else FAULT.spans[:2]
+        return tree(*spans, quiet_ns=int(max(0.0, time.now_s - last_batch_s) * 1e9))
+
+    trace = settled(look, 10.0, time, time.sleep)
+
+    assert len(trace.spans) == 9
+    assert time.now_s < 110.0
+
+
+def test_a_trace_that_never_rests_is_shown_when_the_wait_is_over():
+    """Better what there is than nothing."""
+    time = Time()
+
+    assert settled(lambda: tree(*FAULT.spans, quiet_ns=0), 3.0, time, time.sleep).spans == FAULT.spans
+    assert time.now_s == 103.0
+
+
+def test_what_may_still_arrive_is_waited_for_and_then_named():
+    """An event that is on its way is found; one that never comes is named after the wait."""
+    time = Time()
+
+    def look():
+        if time.now_s < 101.0:
+            raise NotYetError("there is no event e")
+        return FAULT
+
+    assert settled(look, 3.0, time, time.sleep) is FAULT
+    with pytest.raises(NotYetError, match="no event e"):
+        settled(look, -1.0, lambda: 100.0, time.sleep)
+
+
+def test_what_cannot_arrive_is_not_waited_for():
+    """A gateway that is not there is said at once."""
+    time = Time()
+
+    def look():
+        raise TraceError("the gateway is not reachable")
+
+    with pytest.raises(TraceError, match="not reachable"):
+        settled(look, 3.0, time, time.sleep)
+    assert time.now_s == 100.0
+
+
+# -- the command ----------------------------------------------------------------------------------------------------------
+
+
+def answer_of(target):
+    """Status and body of a gateway that knows one trace."""
+    address = urlsplit(target)
+    found = {
+        "summary": {"trace_id": TRACE},
+        "quiet_ns": 10_000_000_000,
+        "spans": [{"trace_id": TRACE, "kind": "internal", "events": []} | span_as_json(each) for each in FAULT.spans],
+    }
+    if address.path == f"/api/v1/traces/{TRACE}" or parse_qs(address.query).get("event") == [EVENT]:
+        return 200, found
+    if address.path == "/api/v1/traces":
+        return 200, [{"trace_id": TRACE}]
+    return 404, {
+        "status": 404,
+        "detail": "There is no event x among those the gateway keeps.",
+        "reason": "no-such-event",
+    }
+
+
+def span_as_json(each):
+    """A span as the gateway would send it."""
+    return {name: getattr(each, name) for name in each.__struct_fields__}
+
+
+@pytest.fixture
+def gateway():
+    """An HTTP server that answers as the gateway does."""
+
+    class Answers(BaseHTTPRequestHandler):
+        def do_GET(self):
+            status, body = answer_of(self.path)
+            self.send_response(status)
+            self.end_headers()
+            self.wfile.write(json.dumps(body).encode())
+
+        def log_message(self, *_):
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Answers) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+        server.shutdown()
+        thread.join()
+
+
+@pytest.mark.parametrize("asked", [EVENT, TRACE, TRACE.upper(), "--last"])
+def test_an_event_a_trace_id_and_the_last_lead_to_the_tree(gateway, capsys, asked):
+    """Event ids are percent-encoded on the way; nothing is coloured where nobody looks."""
+    assert cli.main(["trace", asked, "--gateway", f"{gateway}/"]) == 0
+
+    assert capsys.readouterr().out == GOLDEN
+
+
+def test_the_gateway_may_be_named_by_the_environment(gateway, capsys, monkeypatch):
+    """FOLIOT_GATEWAY, as for every command in a lab; a proxy is not asked."""
+    monkeypatch.setenv("FOLIOT_GATEWAY", gateway)
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+
+    assert cli.main(["trace", "--last"]) == 0
+    assert capsys.readouterr().out == GOLDEN
+
+
+def test_an_unknown_event_is_said_in_the_gateways_words(gateway, capsys):
+    """One line on the error stream, and an exit status for scripts."""
+    assert cli.main(["trace", "x", "--gateway", gateway, "--wait", "0"]) == 1
+
+    assert capsys.readouterr().err == "foliot trace: there is no event x among those the gateway keeps\n"
+
+
+@pytest.mark.parametrize(
+    ("address", "words"),
+    [
+        (
+            "http://127.0.0.1:1",
+            "the gateway is not reachable at http://127.0.0.1:1 (connection refused); is it running?",
+        ),
+        ("127.0.0.1:8470", "the gateway's address begins with http:// or https://, got '127.0.0.1:8470'"),
+    ],
+)
+def test_an_absent_gateway_is_named(capsys, address, words):
+    """Where it was looked for, and how to say otherwise."""
+    assert cli.main(["trace", "--last", "--gateway", address]) == 1
+
+    assert capsys.readouterr().err.startswith(f"foliot trace: {words}")
+
+
+def test_either_an_id_or_the_last_is_asked_for(capsys):
+    """Both or neither is a mistake of usage."""
+    for arguments in (["trace"], ["trace", "x", "--last"]):
+        with pytest.raises(SystemExit):
+            cli.main(arguments)
+    assert "usage: foliot trace" in capsys.readouterr().err

@@ -1,0 +1,20 @@
+"""``python -m foliot_agent`` runs the agent; with ``--uninstall`` it takes away all that any run of it left."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+
+from foliot.service import run, set_up_logs
+from foliot_agent.kernel import uninstall
+from foliot_agent.service import main
+
+parser = argparse.ArgumentParser(prog="python -m foliot_agent", description="Foliot's node agent")
+parser.add_argument("--uninstall", action="store_true", help="take away its devices, routes and rules, and end")
+
+if __name__ == "__main__":
+    if parser.parse_args().uninstall:
+        set_up_logs()
+        asyncio.run(uninstall())
+    else:
+        run(main)

@@ -1,0 +1,122 @@
+"""The one interface by which traffic is moved, and the maker that only records.
+
+The overlay's maker, which moves real traffic, is in `foliot_agent.routes`.
+"""
+
+from __future__ import annotations
+
+import collections
+from typing import TYPE_CHECKING, Protocol
+
+from foliot_agent import plan
+from foliot_agent.ways import Ways, destination_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from foliot_schemas import Node, Placement
+
+
+class ActuatorError(Exception):
+    """The kernel refused a change; the message says which. What was changed before it stays, and `ways` has it."""
+
+
+class Actuator(Protocol):
+    """Moves traffic: single destinations by a route each (overlay), all of a rail by one rule (rail).
+
+    Every method leaves `ways` as it is in force, also when it raises `ActuatorError`.
+    """
+
+    ways: Ways
+
+    async def welcome(self, peer: Node) -> None:
+        """Routes to a peer: those found in force, else home."""
+
+    async def dismiss(self, peer: Node) -> None:
+        """No routes to a peer any more."""
+
+    async def set_placements(self, placements: Iterable[Placement], *, ahead: bool = False) -> tuple[Placement, ...]:
+        """Makes these the ways in force, and returns those in force before, which undo it.
+
+        With `ahead`, those of a rail that is away are only laid ready for its coming back.
+        """
+
+    async def arm(self, backups: Iterable[Placement]) -> None:
+        """Makes these, and no others, the backups. Of a rail that is away, none is taken away while it is in use."""
+
+    async def away(self, rail: str) -> bool:
+        """Sends a rail's traffic by its backups; False: it went there already. `back` undoes it."""
+
+    async def back(self, rail: str) -> bool:
+        """Sends a rail's traffic by its placements; False: it went there already. `away` undoes it."""
+
+    async def renew(self) -> None:
+        """Puts everything in force once more, after a device and all on it was lost and made again."""
+
+
+class EmulatedActuator:
+    """Records what would be done: for dry runs, simulations, and machines that permit nothing.
+
+    `counts` has the messages that the kernel would have got: routes, rules.
+    """
+
+    def __init__(self, layout: plan.Layout) -> None:
+        self.ways = Ways()
+        self.counts: collections.Counter[str] = collections.Counter()
+        self._layout = layout
+
+    async def welcome(self, peer: Node) -> None:
+        """See `Actuator`."""
+        for placement in plan.home(self._layout, peer):
+            if destination_of(placement) not in self.ways.placements:
+                self.counts["routes"] += 1
+                self.ways.placements[destination_of(placement)] = placement
+
+    async def dismiss(self, peer: Node) -> None:
+        """See `Actuator`."""
+        self.ways.forget(peer.name)
+
+    async def set_placements(self, placements: Iterable[Placement], *, ahead: bool = False) -> tuple[Placement, ...]:
+        """See `Actuator`."""
+        before = []
+        for placement in placements:
+            destination = destination_of(placement)
+            present = self.ways.way(destination)
+            before.extend([present] if present is not None else [])
+            self._put(self.ways.placements, placement)
+            if not ahead and placement.rail in self.ways.away and destination in self.ways.backups:
+                self._put(self.ways.backups, placement)
+        return tuple(before)
+
+    async def arm(self, backups: Iterable[Placement]) -> None:
+        """See `Actuator`."""
+        wanted = {destination_of(backup): backup for backup in backups}
+        for backup in wanted.values():
+            self._put(self.ways.backups, backup)
+        for destination in set(self.ways.backups) - set(wanted):
+            if destination[1] not in self.ways.away:
+                self.counts["routes"] += 1
+                del self.ways.backups[destination]
+
+    async def away(self, rail: str) -> bool:
+        """See `Actuator`."""
+        return self._turn(rail, away=True)
+
+    async def back(self, rail: str) -> bool:
+        """See `Actuator`."""
+        return self._turn(rail, away=False)
+
+    async def renew(self) -> None:
+        """See `Actuator`."""
+
+    def _put(self, kept: dict[tuple[str, str], Placement], placement: Placement) -> None:
+        if kept.get(destination_of(placement)) != placement:
+            self.counts["routes"] += 1
+            kept[destination_of(placement)] = placement
+
+    def _turn(self, rail: str, *, away: bool) -> bool:
+        if away == (rail in self.ways.away):
+            return False
+        self.counts["rules"] += 1
+        (self.ways.away.add if away else self.ways.away.discard)(rail)
+        return True

@@ -1,0 +1,97 @@
+"""When a node acts by itself, and what it knows of lost NICs. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+import msgspec
+
+from foliot_schemas.fault import port_fault
+from foliot_schemas.names import nic_name
+
+if TYPE_CHECKING:
+    from foliot.netlink import LinkChange
+    from foliot_agent.plan import Layout
+    from foliot_agent.settings import Armed, Policy
+    from foliot_schemas.notice import Notice
+
+
+def acts_on_own(armed: Armed, policy: Policy, *, bus_connected: bool) -> bool:
+    """Whether the node moves its traffic at the loss of an own NIC without being told to."""
+    return policy == "act" and (armed == "always" or (armed == "bus-away" and not bus_connected))
+
+
+def acts_on_notice(armed: Armed, policy: Policy) -> bool:
+    """Whether the node believes a peer that says it lost a NIC.
+
+    The peer's bus may be away where one's own is not, so being armed at all is enough: moved means both directions.
+    """
+    return policy == "act" and armed != "off"
+
+
+class Turn(msgspec.Struct, frozen=True, kw_only=True):
+    """An own NIC was lost, or is back."""
+
+    rail: str
+    state: Literal["lost", "back"]
+    fault: str
+    """The same for a loss and the return from it."""
+    remade: bool = False
+    """The device is another than before (driver reloaded, hot-plugged): what was built on it is gone."""
+
+
+class Losses:
+    """Which NICs are lost: own ones by the kernel's word, peers' by theirs.
+
+    Parameters:
+        boot: identity of the present boot, part of the names of faults.
+    """
+
+    def __init__(self, layout: Layout, boot: str) -> None:
+        self._layout = layout
+        self._boot = boot
+        self._indexes: dict[str, int] = {}
+        self._own: dict[str, str] = {}
+        self._peers: dict[tuple[str, str], int] = {}
+
+    @property
+    def own(self) -> frozenset[str]:
+        """Rails whose own NIC is lost."""
+        return frozenset(self._own)
+
+    def dead(self, peer: str, via: str) -> bool:
+        """Whether the way to a peer via a rail has lost a NIC at either end."""
+        return via in self._own or (peer, via) in self._peers
+
+    def told_ns(self, peer: str, via: str) -> int | None:
+        """When the peer said that it lost its NIC on the rail; None if it did not, or took it back."""
+        return self._peers.get((peer, via))
+
+    def take_link(self, change: LinkChange) -> Turn | None:
+        """Takes a link message; what turned by it, if it is a backend NIC's and anything did."""
+        rail = self._layout.rail_of_device(change.name)
+        if rail is None:
+            return None
+        lost = change.gone or not change.carrier
+        before = self._indexes.get(rail, change.index)
+        if not change.gone:
+            self._indexes[rail] = change.index
+        if lost == (rail in self._own):
+            return None
+        if not lost:
+            return Turn(rail=rail, state="back", fault=self._own.pop(rail), remade=before != change.index)
+        # The kernel counts a loss before it tells of it, so the count in the message names this loss.
+        nic = nic_name(self._layout.node.name, rail)
+        self._own[rail] = port_fault(self._boot, nic, change.carrier_down_count)
+        return Turn(rail=rail, state="lost", fault=self._own[rail])
+
+    def take_notice(self, notice: Notice) -> None:
+        """Takes a peer's word."""
+        if notice.state == "lost":
+            self._peers[notice.node, notice.rail] = notice.at_ns
+        else:
+            self._peers.pop((notice.node, notice.rail), None)
+
+    def overrule(self, peer: str, via: str) -> None:
+        """Somebody who knows more than the peer's last word uses the way again."""
+        self._peers.pop((peer, via), None)

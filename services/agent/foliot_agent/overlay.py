@@ -1,0 +1,202 @@
+"""Brings the kernel to the plan: the service device, VXLAN devices, forwarding entries and neighbours.
+
+Everything is safe to do again: what is there and right stays untouched, so that a restart of the agent disturbs no packet.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import re
+import socket
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import structlog
+from pyroute2.netlink.exceptions import NetlinkError
+
+from foliot_agent import plan
+from foliot_agent.routes import our_tables, routes_present, rules_present
+
+if TYPE_CHECKING:
+    from foliot_schemas import Node
+
+log = structlog.get_logger()
+
+_OUR_DEVICE = re.compile(r"fo\d+e\d+")
+_PERMANENT = 0x80
+"""NUD_PERMANENT of <linux/neighbour.h>: never asked for, never aged."""
+_SELF = 0x02
+"""NTF_SELF: the entry is of the device itself, not of a bridge over it."""
+_LOOSE = "2"
+"""rp_filter: a packet may come in by another device than its answer leaves by, as it does while only one end has moved
+(RFC 3704 §2.4). The kernel takes the larger of this and conf/all, so nothing of the host's own need be changed."""
+
+
+class OverlayError(Exception):
+    """The kernel cannot be brought to the plan; the message says what is missing and what to do."""
+
+
+class Overlay:
+    """The overlay's devices on this node.
+
+    Parameters:
+        netlink: an `AsyncIPRoute`.
+    """
+
+    def __init__(self, netlink: Any, layout: plan.Layout) -> None:
+        self._netlink = netlink
+        self._layout = layout
+        self._entries: set[plan.Forwarding | plan.Neighbour] = set()
+
+    async def build(self) -> None:
+        """Makes what is missing and remakes what is wrong.
+
+        Raises:
+            OverlayError: a NIC is not there, or the kernel refuses.
+        """
+        try:
+            links = await _links(self._netlink)
+            await self._build_service_device(links)
+            wanted = plan.devices(self._layout)
+            for name, link in links.items():
+                if _is_ours(link) and name not in {device.name for device in wanted}:
+                    await self._netlink.link("del", index=link["index"])
+            for device in wanted:
+                await self._build_device(device, links)
+        except NetlinkError as error:
+            raise OverlayError(
+                f"the kernel refuses the overlay: {error}; the agent needs CAP_NET_ADMIN and VXLAN"
+            ) from error
+
+    async def join(self, peer: Node) -> None:
+        """Makes a peer reachable on every device."""
+        for entry in _entries(self._layout, peer) - self._entries:
+            await self._entry("replace", entry)
+            self._entries.add(entry)
+
+    async def leave(self, peer: Node) -> None:
+        """Forgets a peer that has left the fleet."""
+        for entry in _entries(self._layout, peer) & self._entries:
+            with contextlib.suppress(NetlinkError, OSError):  # gone already, perhaps with its device
+                await self._entry("del", entry)
+            self._entries.discard(entry)
+
+    async def _build_service_device(self, links: dict[str, Any]) -> None:
+        if plan.SERVICE_DEVICE not in links:
+            await self._netlink.link(
+                "add", ifname=plan.SERVICE_DEVICE, kind="veth", peer={"ifname": plan.SERVICE_DEVICE_END}
+            )
+        for name in (plan.SERVICE_DEVICE_END, plan.SERVICE_DEVICE):
+            _loosen(name)
+            await self._netlink.link("set", index=socket.if_nametoindex(name), state="up")
+        await self._addresses(plan.SERVICE_DEVICE, set(plan.service_addresses(self._layout)), 32)
+
+    async def _build_device(self, device: plan.VxlanDevice, links: dict[str, Any]) -> None:
+        nic = links.get(device.underlay)
+        if nic is None:
+            raise OverlayError(f"node.nics: there is no device {device.underlay!r} on this host")
+        present = links.get(device.name)
+        if present is not None and not _is_as_planned(present, device, nic["index"]):
+            log.info("device_remade", device=device.name)
+            await self._netlink.link("del", index=present["index"])
+            present = None
+        if present is None:
+            self._entries = {entry for entry in self._entries if entry.device != device.name}
+            await self._netlink.link(
+                "add", ifname=device.name, kind="vxlan", vxlan_id=device.vni, vxlan_link=nic["index"],
+                vxlan_local=device.local, vxlan_port=plan.VXLAN_PORT, vxlan_learning=0, address=device.mac,
+                # The kernel's range excludes its upper end, so this pins the port.
+                vxlan_port_range={"low": device.source_port, "high": device.source_port + 1},
+            )  # fmt: skip
+        _loosen(device.name)
+        mtu = nic.get_attr("IFLA_MTU") - plan.VXLAN_OVERHEAD
+        await self._netlink.link("set", index=socket.if_nametoindex(device.name), state="up", mtu=mtu)
+        await self._addresses(device.name, {device.address}, plan.PATH_PREFIX_LENGTH)
+
+    async def _addresses(self, device: str, wanted: set[str], length: int) -> None:
+        index = socket.if_nametoindex(device)
+        present = {
+            message.get_attr("IFA_ADDRESS")
+            async for message in await self._netlink.addr("dump", family=socket.AF_INET, index=index)
+            if message["prefixlen"] == length
+        }
+        for address in wanted - present:
+            await self._netlink.addr("add", index=index, address=address, prefixlen=length)
+        for address in present - wanted:
+            await self._netlink.addr("del", index=index, address=address, prefixlen=length)
+
+    async def _entry(self, verb: str, entry: plan.Forwarding | plan.Neighbour) -> None:
+        index = socket.if_nametoindex(entry.device)
+        if isinstance(entry, plan.Forwarding):
+            await self._netlink.fdb(
+                verb, ifindex=index, lladdr=entry.mac, dst=entry.remote, flags=_SELF, state=_PERMANENT
+            )
+        else:
+            await self._netlink.neigh(verb, ifindex=index, dst=entry.address, lladdr=entry.mac, state=_PERMANENT)
+
+
+def _entries(layout: plan.Layout, peer: Node) -> set[plan.Forwarding | plan.Neighbour]:
+    entries: set[plan.Forwarding | plan.Neighbour] = set(plan.forwardings(layout, peer))
+    entries.update(plan.neighbours(layout, peer))
+    return entries
+
+
+async def remove(netlink: Any) -> None:
+    """Undoes everything that any run of the agent changed in this network namespace; safe to do again."""
+    for rule in await rules_present(netlink):
+        address, _, length = rule.prefix.partition("/")
+        await netlink.rule("del", priority=rule.priority, dst=address, dst_len=int(length), table=rule.table)
+    for table in our_tables():
+        for route in await routes_present(netlink, table):
+            await netlink.route("del", dst=route.destination, dst_len=32, table=table)
+    for name, link in (await _links(netlink)).items():
+        if _is_ours(link) or name == plan.SERVICE_DEVICE:
+            with contextlib.suppress(NetlinkError):
+                await netlink.link("del", index=link["index"])
+
+
+async def _links(netlink: Any) -> dict[str, Any]:
+    return {message.get_attr("IFLA_IFNAME"): message async for message in await netlink.link("dump")}
+
+
+def _vxlan(link: Any) -> Any:
+    information = link.get_attr("IFLA_LINKINFO")
+    if information is None or information.get_attr("IFLA_INFO_KIND") != "vxlan":
+        return None
+    return information.get_attr("IFLA_INFO_DATA")
+
+
+def _is_ours(link: Any) -> bool:
+    vxlan = _vxlan(link)
+    named = _OUR_DEVICE.fullmatch(link.get_attr("IFLA_IFNAME")) is not None
+    return named and vxlan is not None and vxlan.get_attr("IFLA_VXLAN_ID") in plan.OUR_VNIS
+
+
+def _is_as_planned(link: Any, device: plan.VxlanDevice, nic: int) -> bool:
+    vxlan = _vxlan(link)
+    if vxlan is None:
+        return False
+    ports = vxlan.get_attr("IFLA_VXLAN_PORT_RANGE")
+    return (
+        vxlan.get_attr("IFLA_VXLAN_ID") == device.vni
+        and vxlan.get_attr("IFLA_VXLAN_LINK") == nic
+        and vxlan.get_attr("IFLA_VXLAN_LOCAL") == device.local
+        and (ports["low"], ports["high"]) == (device.source_port, device.source_port + 1)
+        and link.get_attr("IFLA_ADDRESS") == device.mac
+    )
+
+
+def _loosen(device: str) -> None:
+    """Lets asymmetric ways in, and keeps IPv6's own chatter off the device."""
+    for family, key, value in (("ipv4", "rp_filter", _LOOSE), ("ipv6", "disable_ipv6", "1")):
+        setting = Path(f"/proc/sys/net/{family}/conf/{device}/{key}")
+        try:
+            if setting.exists() and setting.read_text().strip() != value:
+                setting.write_text(value)
+        except OSError as error:
+            if family == "ipv4" and error.errno in {errno.EROFS, errno.EACCES, errno.EPERM}:
+                raise OverlayError(
+                    f"{setting} must be {value} and cannot be written: mount /proc/sys writable for the agent, "
+                    f"or set net.ipv4.conf.default.rp_filter = {value} beforehand",
+                ) from error

@@ -1,0 +1,265 @@
+"""What the agent does when something happens: an own NIC turns, a peer speaks, a command comes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import structlog
+
+from foliot import telemetry
+from foliot_agent.armed import acts_on_notice, acts_on_own
+from foliot_agent.commands import Answers, Situation, is_fenced, judge
+from foliot_agent.moves import Move, joined
+from foliot_agent.notices import Guard
+from foliot_schemas import Outcome
+from foliot_schemas.names import nic_name
+from foliot_schemas.notice import Echo, Notice, NoticeSeen
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Awaitable, Callable, Coroutine, Mapping
+    from typing import Any
+
+    from foliot.clock import Clock
+    from foliot_agent.armed import Losses, Turn
+    from foliot_agent.confirm import Confirmer
+    from foliot_agent.exchange import Reply
+    from foliot_agent.moves import Mover
+    from foliot_agent.notify import Notifier
+    from foliot_agent.plan import Layout
+    from foliot_agent.settings import AgentSettings
+    from foliot_schemas import Command, Confirmation, Node, Verb
+
+    Spawn = Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
+
+log = structlog.get_logger()
+
+
+class Reactions:
+    """The agent's behaviour, between its parts; it knows no bus and no kernel.
+
+    Parameters:
+        confirmer: None where nothing is on a wire (the emulated actuator): then nothing is expected to be confirmed.
+        publish: hands an outcome to the bus, which keeps it until it is stored.
+        bus_connected: whether the bus is there, as far as is known.
+        newest_lease: the bus's own word on the revision of the remediator's lease; 0 if nobody holds it.
+        spawn: starts work that outlives the call.
+    """
+
+    def __init__(
+        self,
+        *,
+        settings: AgentSettings,
+        layout: Layout,
+        peers: Mapping[str, Node],
+        losses: Losses,
+        mover: Mover,
+        notifier: Notifier,
+        confirmer: Confirmer | None,
+        clock: Clock,
+        publish: Callable[[Outcome], None],
+        bus_connected: Callable[[], bool],
+        newest_lease: Callable[[], Awaitable[int]],
+        spawn: Spawn,
+    ) -> None:
+        self.highest_lease = 0
+        self._settings = settings
+        self._layout = layout
+        self._peers = peers
+        self._losses = losses
+        self._mover = mover
+        self._notifier = notifier
+        self._confirmer = confirmer
+        self._clock = clock
+        self._publish = publish
+        self._bus_connected = bus_connected
+        self._newest_lease = newest_lease
+        self._spawn = spawn
+        self._guard = Guard()
+        self._answers = Answers()
+        self._under_way: set[str] = set()
+        self._seen: dict[str, NoticeSeen] = {}
+
+    # -- an own NIC ---------------------------------------------------------------------------------------------------
+
+    def on_turn(self, turn: Turn) -> None:
+        """An own NIC was lost, or is back."""
+        log.info("nic_turned", rail=turn.rail, state=turn.state, fault=turn.fault)
+        settings = self._settings
+        if turn.state == "back":
+            if settings.armed != "off" and settings.policy == "act":
+                self._spawn(self._tell(turn))
+        elif acts_on_own(settings.armed, settings.policy, bus_connected=self._bus_connected()):
+            self._spawn(self._flee(turn, self._clock.now_ns()))
+
+    async def _flee(self, turn: Turn, started_ns: int) -> None:
+        nic = nic_name(self._layout.node.name, turn.rail)
+        with telemetry.span(
+            "own carrier lost", fault=turn.fault, start_ns=started_ns, nic=nic, armed=self._settings.armed
+        ) as span:
+            move = await self._mover.flee(turn.rail)
+            if move.status != "refused":
+                self._spawn(self._tell(turn))
+            move = joined(move, await self._mover.mend())
+            span.set_attribute("foliot.status", move.status)
+            outcome = await self._outcome(move, f"armed/{turn.fault}", "reroute", turn.fault, started_ns, armed=True)
+            self._publish(outcome)
+
+    async def _tell(self, turn: Turn) -> None:
+        with telemetry.span("notify peers", fault=turn.fault, kind="producer", state=turn.state) as span:
+            notice = self._notifier.notice(turn.rail, turn.state, turn.fault, telemetry.span_id())
+            moved = await self._notifier.tell(notice)
+            span.set_attribute("foliot.moved", sum(moved.values()))
+
+    # -- a peer -------------------------------------------------------------------------------------------------------
+
+    def on_message(self, message: Notice | NoticeSeen | Echo, reply: Reply) -> None:
+        """A sealed datagram arrived."""
+        if isinstance(message, NoticeSeen):
+            self._notifier.take(message)
+        elif isinstance(message, Notice):
+            self._take_notice(message, reply)
+        elif self._confirmer is not None:
+            self._confirmer.take(message, reply)
+
+    def _take_notice(self, notice: Notice, reply: Reply) -> None:
+        if notice.node not in self._peers:
+            log.warning("notice_from_unknown", node=notice.node)
+            return
+        verdict = self._guard.judge(notice, self._clock.now_ns(), synchronised=self._clock.bound_ns() >= 0)
+        if verdict == "old":
+            log.warning("notice_old", node=notice.node, sequence=notice.sequence)
+        elif verdict == "repeat":
+            if (seen := self._seen.get(notice.node)) is not None and seen.sequence == notice.sequence:
+                reply(seen)
+        else:
+            self._losses.take_notice(notice)
+            if notice.state == "lost" and acts_on_notice(self._settings.armed, self._settings.policy):
+                self._spawn(self._evade(notice, reply, self._clock.now_ns()))
+            else:
+                self._answer(notice, reply, moved=False)
+
+    async def _evade(self, notice: Notice, reply: Reply, started_ns: int) -> None:
+        nic = nic_name(notice.node, notice.rail)
+        with telemetry.span(
+            "peer lost a NIC",
+            fault=notice.fault,
+            kind="consumer",
+            start_ns=started_ns,
+            parent_span=notice.span,
+            nic=nic,
+        ) as span:
+            of_peer = self._mover.ways.of_peer(notice.node)
+            move = await self._mover.mend(of_peer)
+            moved = not any(self._losses.dead(way.peer, way.via) for way in self._mover.ways.now(of_peer))
+            self._answer(notice, reply, moved=moved)
+            span.set_attribute("foliot.status", move.status)
+            if not moved and move.status == "already":
+                move = Move(status="refused", reason=f"no backup that is alive is armed for all of {notice.node}")
+            if move.status != "already":
+                command = f"armed/{notice.fault}"
+                outcome = await self._outcome(move, command, "reroute", notice.fault, started_ns, armed=True)
+                self._publish(outcome)
+
+    def _answer(self, notice: Notice, reply: Reply, *, moved: bool) -> None:
+        seen = NoticeSeen(node=self._layout.node.name, sequence=notice.sequence, moved=moved)
+        self._seen[notice.node] = seen
+        reply(seen)
+
+    # -- a command ----------------------------------------------------------------------------------------------------
+
+    async def on_command(self, command: Command) -> None:
+        """Carries out a command, once, and answers it, as often as it comes."""
+        if (answered := self._answers.get(command.id)) is not None:
+            self._publish(answered)
+            return
+        if command.id in self._under_way:
+            return
+        self._under_way.add(command.id)
+        try:
+            with telemetry.span(
+                "apply command", fault=command.fault, kind="consumer", command=command.id, verb=command.verb
+            ) as span:
+                outcome = await self._carry_out(command, self._clock.now_ns())
+                span.set_attribute("foliot.status", outcome.status)
+                self._answers.keep(outcome)
+                self._publish(outcome)
+        finally:
+            self._under_way.discard(command.id)
+
+    async def _carry_out(self, command: Command, started_ns: int) -> Outcome:
+        await self.fence(command.lease_revision)
+        judgement = judge(command, self._situation())
+        if not is_fenced(command, self.highest_lease) and command.node == self._layout.node.name:
+            self.highest_lease = command.lease_revision
+        if judgement.status == "act":
+            move = await self._mover.apply(away=command.away, back=command.back, placements=command.placements)
+        else:
+            log.info("command_not_done", id=command.id, status=judgement.status, reason=judgement.reason)
+            move = Move(status=judgement.status, reason=judgement.reason, away=command.away, back=command.back)
+        return await self._outcome(
+            move, command.id, command.verb, command.fault, started_ns, armed=False, cause=command.cause
+        )
+
+    async def fence(self, revision: int) -> bool:
+        """Whether a lease revision is not past.
+
+        A bus that lost its memory counts leases anew. So before an old-looking revision is refused, the bus is asked: if its
+        own count is lower than what was seen here, what was seen is void.
+        """
+        if 0 < revision < self.highest_lease and revision <= await self._newest_lease() < self.highest_lease:
+            log.warning("lease_counted_anew", seen=self.highest_lease, revision=revision)
+            self.highest_lease = 0
+        return revision >= self.highest_lease
+
+    def _situation(self) -> Situation:
+        return Situation(
+            layout=self._layout,
+            peers=self._peers,
+            ways=self._mover.ways,
+            losses=self._losses,
+            policy=self._settings.policy,
+            now_ns=self._clock.now_ns(),
+            synchronised=self._clock.bound_ns() >= 0,
+            highest_lease=self.highest_lease,
+        )
+
+    # -- what became of it --------------------------------------------------------------------------------------------
+
+    async def _outcome(
+        self, move: Move, command: str, verb: Verb, fault: str, started_ns: int, *, armed: bool, cause: str = ""
+    ) -> Outcome:
+        own = self._layout.node.name
+        to_confirm = move.destinations if move.status in {"done", "already"} and self._confirmer is not None else ()
+        confirmations = await self._confirmed(to_confirm, fault)
+        complete = bool(to_confirm) and len(confirmations) == len(to_confirm)
+        outcome = Outcome(
+            id=f"{command}/outcome/{own}",
+            command=command,
+            verb=verb,
+            node=own,
+            status=move.status,
+            armed=armed,
+            cause=cause,
+            reason=move.reason,
+            started_ns=started_ns,
+            moved_ns=move.moved_ns,
+            confirmed_ns=max(each.at_ns for each in confirmations) if complete else 0,
+            expected=len(to_confirm),
+            confirmations=tuple(confirmations),
+            away=move.away,
+            back=move.back,
+            placements=move.after,
+            undo=move.before,
+            fault=fault,
+        )
+        log.info("outcome_made", command=command, status=move.status, reason=move.reason, confirmed=complete)
+        return outcome
+
+    async def _confirmed(self, destinations: tuple[tuple[str, str], ...], fault: str) -> list[Confirmation]:
+        if not destinations or self._confirmer is None:
+            return []
+        with telemetry.span("confirm on the wire", fault=fault, expected=len(destinations)) as span:
+            confirmations = await self._confirmer.confirm(destinations)
+            span.set_attribute("foliot.confirmed", len(confirmations))
+        return confirmations

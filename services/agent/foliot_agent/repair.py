@@ -1,0 +1,98 @@
+"""Puts back the routes that the kernel flushes when an administrator sets a NIC down, and does not bring back with it."""
+
+from __future__ import annotations
+
+import errno
+import socket
+from typing import Any
+
+import structlog
+from pyroute2.netlink.exceptions import NetlinkError
+
+log = structlog.get_logger()
+
+_KERNEL = 2
+"""RTPROT_KERNEL: what follows from addresses comes back by itself."""
+_LOCAL_TABLE = 255
+_IFF_UP = 1
+_ONLINK = 4
+"""RTNH_F_ONLINK; the other flags of a route say how it fares, and are not to be set."""
+_FIELDS = {
+    "dst": "RTA_DST",
+    "gateway": "RTA_GATEWAY",
+    "oif": "RTA_OIF",
+    "prefsrc": "RTA_PREFSRC",
+    "priority": "RTA_PRIORITY",
+    "table": "RTA_TABLE",
+}
+
+
+class RouteKeeper:
+    """A copy of the IPv4 routes over each backend NIC, as they were while it was up.
+
+    Parameters:
+        netlink: an `AsyncIPRoute` of its own with `strict_check`, so that the kernel dumps only what is asked for.
+    """
+
+    def __init__(self, netlink: Any) -> None:
+        self._netlink = netlink
+        self._kept: dict[str, list[dict[str, Any]]] = {}
+
+    async def remember(self, device: str) -> None:
+        """Copies the routes over a device, if it was up all the while: once it goes down they are gone."""
+        before = await self._ups(device)
+        present = await self._present(device)
+        if before is not None and before == await self._ups(device):
+            self._kept[device] = present
+
+    async def put_back(self, device: str) -> int:
+        """Adds those of the remembered routes that are missing; how many they were.
+
+        A route whose gateway needs another one that is missing too, comes after it.
+        """
+        present = await self._present(device)
+        missing = [route for route in self._kept.get(device, []) if route not in present]
+        put = 0
+        for route in sorted(missing, key=lambda route: route["scope"], reverse=True):
+            try:
+                await self._netlink.route("add", **route)
+                put += 1
+            except NetlinkError as error:
+                if error.code != errno.EEXIST:
+                    log.warning("route_not_put_back", device=device, route=route, reason=str(error))
+        if put:
+            log.info("routes_put_back", device=device, count=put)
+        return put
+
+    async def _ups(self, device: str) -> int | None:
+        """How often the device has lost its carrier so far; None while it is down."""
+        async for message in await self._netlink.link("get", ifname=device):
+            if message["flags"] & _IFF_UP:
+                return int(message.get_attr("IFLA_CARRIER_DOWN_COUNT") or 0)
+        return None
+
+    async def _present(self, device: str) -> list[dict[str, Any]]:
+        index = socket.if_nametoindex(device)
+        return [
+            _copy(message)
+            async for message in await self._netlink.route("dump", family=socket.AF_INET, oif=index)
+            if message.get_attr("RTA_OIF") == index
+            and message["proto"] != _KERNEL
+            and message.get_attr("RTA_TABLE") != _LOCAL_TABLE
+        ]
+
+
+def _copy(message: Any) -> dict[str, Any]:
+    """What it takes to make the route again."""
+    found = {key: message.get_attr(attribute) for key, attribute in _FIELDS.items()}
+    metrics = message.get_attr("RTA_METRICS")
+    return {
+        **{key: value for key, value in found.items() if value is not None},
+        **({"metrics": {"attrs": [tuple(pair) for pair in metrics["attrs"]]}} if metrics is not None else {}),
+        "dst_len": message["dst_len"],
+        "tos": message["tos"],
+        "proto": message["proto"],
+        "scope": message["scope"],
+        "type": message["type"],
+        "flags": message["flags"] & _ONLINK,
+    }

@@ -1,0 +1,244 @@
+"""The agent on the bus: subscribes, hands over to its reactions, publishes."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import TYPE_CHECKING, Any, Self
+
+import nats.errors
+import structlog
+from nats.js.errors import KeyNotFoundError
+
+from foliot import telemetry
+from foliot.bus import Bus
+from foliot.netlink import LinkChange, LinkMonitor
+from foliot.service import boot_id, node_clock
+from foliot.settings import BusSettings, NodeSettings, TelemetrySettings, load
+from foliot_agent.actuator import ActuatorError
+from foliot_agent.armed import Losses, Turn
+from foliot_agent.commands import Situation, unknown
+from foliot_agent.confirm import Confirmer
+from foliot_agent.desired import wanted
+from foliot_agent.exchange import Exchange
+from foliot_agent.kernel import Kernel
+from foliot_agent.moves import Mover
+from foliot_agent.notices import Seal
+from foliot_agent.notify import Notifier
+from foliot_agent.overlay import OverlayError
+from foliot_agent.plan import Layout
+from foliot_agent.reactions import Reactions
+from foliot_agent.settings import AgentSettings
+from foliot_schemas import ClockState, Command, Node, NodePaths, Outcome, Placement
+from foliot_schemas.subjects import CLOCK, CLOCKS, COMMAND, INVENTORY, LEASES, OUTCOME, PATHS
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
+    from foliot.clock import HostClock
+
+log = structlog.get_logger()
+
+_REMEDIATOR = "remediator"
+
+
+class Agent:
+    """One node's agent.
+
+    Parameters:
+        bus: connected, or to come back by itself.
+        boot: identity of the host's present boot, see `foliot.service.boot_id`.
+    """
+
+    def __init__(self, node: NodeSettings, settings: AgentSettings, bus: Bus, clock: HostClock, boot: str) -> None:
+        self.layout = Layout.of(node)
+        self.losses = Losses(self.layout, boot)
+        self.peers: dict[str, Node] = {}
+        self._settings = settings
+        self._bus = bus
+        self._clock = clock
+        self._paths: NodePaths | None = None
+        self._early: list[Turn] | None = []
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._joining = asyncio.Lock()
+        self._stack = contextlib.AsyncExitStack()
+        self._kernel = Kernel(settings.actuator, self.layout)
+        self._exchange = Exchange(Seal(settings.key), node.agent_port, self._on_message)
+        self._confirmer = Confirmer(self._exchange, self.layout.node, self.peers, clock)
+        self._notifier = Notifier(self._exchange, self.layout.node, self.peers, self.losses, clock)
+        self._monitor = LinkMonitor(self._on_link)
+
+    async def __aenter__(self) -> Self:
+        """Builds or adopts, listens, joins the fleet, and then looks at what was lost already."""
+        await self._stack.enter_async_context(self._kernel)
+        self.mover = Mover(self._kernel.actuator, self.losses, self._clock)
+        self.reactions = Reactions(
+            settings=self._settings,
+            layout=self.layout,
+            peers=self.peers,
+            losses=self.losses,
+            mover=self.mover,
+            notifier=self._notifier,
+            confirmer=self._confirmer if self._kernel.is_real else None,
+            clock=self._clock,
+            publish=self._publish,
+            bus_connected=lambda: self._bus.connected,
+            newest_lease=self._newest_lease,
+            spawn=self._spawn,
+        )
+        self._stack.callback(self._exchange.close)
+        for nic in self.layout.node.nics:
+            for address in (nic.address, *([nic.service_address] if self._kernel.is_real else [])):
+                self._exchange.open(address)
+        await self._stack.enter_async_context(self._monitor)
+        for change in await self._monitor.present():
+            self._on_link(change)
+        await self._join_fleet()
+        early, self._early = self._early or [], None
+        for turn in early:
+            self._react(turn)
+        if self._kernel.is_real:
+            self._spawn(self._kernel.keep_routes(self.losses))
+        log.info("agent_ready", node=self.layout.node.name, peers=sorted(self.peers), actuator=self._settings.actuator)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Leaves the overlay as it is: traffic goes on."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._stack.aclose()
+
+    async def _join_fleet(self) -> None:
+        bus, own = self._bus, self.layout.node
+        await bus.subscribe(CLOCK, self._on_clock, own.name)
+        known = await bus.get(CLOCKS, own.name)
+        if known is not None:
+            self._clock.update(known)
+        await bus.put(INVENTORY, own.name, own)
+        await bus.watch(INVENTORY, self._on_node)
+        await bus.watch(PATHS, self._on_paths)
+        for verb in ("reroute", "restore"):
+            await bus.subscribe_kept(COMMAND, self._on_command, verb, own.name, durable=f"agent-{own.name}-{verb}")
+
+    # -- what arrives -------------------------------------------------------------------------------------------------
+
+    def _on_link(self, change: LinkChange) -> None:
+        turn = self.losses.take_link(change)
+        if turn is None:
+            return
+        if self._early is None:
+            self._react(turn)
+        else:
+            # Known at once, acted upon when peers and backups are known too.
+            self._early.append(turn)
+
+    def _react(self, turn: Turn) -> None:
+        self.reactions.on_turn(turn)
+        if turn.state == "back":
+            self._spawn(self._kernel.recover(turn, self.peers))
+
+    def _on_message(self, message: Any, reply: Any) -> None:
+        self.reactions.on_message(message, reply)
+
+    async def _on_clock(self, state: ClockState, _subject: str) -> None:
+        self._clock.update(state)
+
+    async def _on_node(self, name: str, record: Node | None) -> None:
+        if name == self.layout.node.name:
+            return
+        async with self._joining:
+            before = self.peers.get(name)
+            if record is None or (before is not None and before != record):
+                self.peers.pop(name, None)
+                if before is not None:
+                    await self._kernel.leave(before)
+            if record is not None and before != record:
+                await self._kernel.join(record)
+                self.peers[name] = record
+                if self._paths is not None:
+                    # What the value said of this peer could not be done before it was known.
+                    await self._follow(_without(self._paths, name), self._paths)
+
+    async def _on_paths(self, name: str, paths: NodePaths | None) -> None:
+        if name != self.layout.node.name or paths is None:
+            return
+        if not await self.reactions.fence(paths.lease_revision):
+            log.warning("paths_fenced", lease_revision=paths.lease_revision)
+            return
+        before, self._paths = self._paths, paths
+        await self._follow(before, paths)
+
+    async def _follow(self, before: NodePaths | None, paths: NodePaths) -> None:
+        changes = wanted(
+            before,
+            paths,
+            ways=self.mover.ways,
+            dead=self.losses.dead,
+            own_lost=self.losses.own,
+            is_known=self._is_known,
+        )
+        move = await self.mover.follow(changes, act=self._settings.policy == "act")
+        if move.status == "failed":
+            log.warning("paths_not_followed", reason=move.reason)
+
+    async def _on_command(self, command: Command, _subject: str) -> None:
+        # A confirmation may take two seconds, and the next command must not wait for it.
+        self._spawn(self.reactions.on_command(command))
+
+    # -- what the reactions need --------------------------------------------------------------------------------------
+
+    def _publish(self, outcome: Outcome) -> None:
+        self._bus.publish_kept(OUTCOME, outcome, outcome.verb, outcome.node)
+
+    async def _newest_lease(self) -> int:
+        try:
+            entry = await (await self._bus.store(LEASES)).get(_REMEDIATOR)
+        except (KeyNotFoundError, nats.errors.Error, OSError, TimeoutError):
+            return 0
+        return int(entry.revision)
+
+    def _is_known(self, placement: Placement) -> bool:
+        situation = Situation(
+            layout=self.layout, peers=self.peers, ways=self.mover.ways, losses=self.losses,
+            policy=self._settings.policy, now_ns=0, synchronised=False, highest_lease=0,
+        )  # fmt: skip
+        return not unknown(placement, situation)
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("task_failed", reason=repr(error), exc_info=error)
+
+
+async def main() -> None:
+    """Runs the agent until cancelled."""
+    node, settings = load(NodeSettings, "node"), load(AgentSettings, "agent")
+    bus_settings, telemetry_settings = load(BusSettings, "bus"), load(TelemetrySettings, "telemetry")
+    clock = node_clock(node.name)
+    telemetry.start("agent", clock, telemetry_settings, node=node.name)
+    bus = await Bus.connect(bus_settings, "agent")
+    try:
+        async with Agent(node, settings, bus, clock, boot_id()):
+            await asyncio.Event().wait()
+    except (OverlayError, ActuatorError) as error:
+        raise SystemExit(f"foliot_agent: {error}") from error
+    finally:
+        await bus.close()
+        telemetry.stop()
+
+
+def _without(paths: NodePaths, peer: str) -> NodePaths:
+    """The value as if it had said nothing of this peer, and of no rail that is away: that may have waited for its backups."""
+    return NodePaths(
+        node=paths.node,
+        lease_revision=paths.lease_revision,
+        placements=tuple(placement for placement in paths.placements if placement.peer != peer),
+        backups=paths.backups,
+    )

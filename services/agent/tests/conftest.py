@@ -1,0 +1,242 @@
+"""Network namespaces, anonymous and gone with the test, in which the real agent runs on a real kernel."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+import errno
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from foliot.settings import BusSettings, NicSettings, NodeSettings
+
+_CLONE_NEWNET = 0x40000000
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def _setns(namespace: int) -> None:
+    if _libc.setns(namespace, _CLONE_NEWNET):
+        raise OSError(ctypes.get_errno(), "setns")
+
+
+@contextlib.contextmanager
+def entered(namespace: int):
+    """The calling thread is inside; sockets made meanwhile stay inside."""
+    here = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
+    try:
+        _setns(namespace)
+        yield
+    finally:
+        _setns(here)
+        os.close(here)
+
+
+def new_namespace() -> int:
+    """A file descriptor that keeps a new namespace alive; its ``lo`` is up."""
+    here = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
+    if _libc.unshare(_CLONE_NEWNET):
+        os.close(here)
+        if ctypes.get_errno() == errno.EPERM:
+            pytest.skip("making a network namespace needs root or a user namespace")
+        raise OSError(ctypes.get_errno(), "unshare")
+    made = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
+    _setns(here)
+    os.close(here)
+    ip(made, "link set lo up")
+    return made
+
+
+def ip(namespace: int, *lines: str) -> str:
+    """Runs iproute2 commands inside and returns what they print."""
+    with entered(namespace):
+        done = subprocess.run(
+            ["ip", "-batch", "-"], input="\n".join(lines), capture_output=True, text=True, check=False
+        )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def node_settings(index: int, **changes) -> NodeSettings:
+    """A node of two rails and two entropies."""
+    nics = tuple(
+        NicSettings(rail=f"rail{rail}", number=rail, device=f"rail{rail}", address=f"10.{rail}.0.{index + 1}")
+        for rail in (0, 1)
+    )
+    return NodeSettings(name=f"node{index}", index=index, nics=nics, entropies=(49200, 49201), **changes)
+
+
+@pytest.fixture
+def namespace():
+    """A namespace with two NICs, the far ends of which are up; the test runs inside."""
+    made = new_namespace()
+    lines = []
+    for rail in (0, 1):
+        lines += [
+            f"link add rail{rail} type veth peer name far{rail}",
+            f"link set far{rail} up",
+            f"link set rail{rail} up",
+            f"addr add 10.{rail}.0.1/24 dev rail{rail}",
+        ]
+    ip(made, *lines)
+    with entered(made):
+        yield made
+    os.close(made)
+
+
+async def until(condition, what: str, within_s: float = 20.0) -> None:
+    """Waits for something outside of the event loop to become true."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(within_s):
+            while not condition():
+                await asyncio.sleep(0.01)
+            return
+    pytest.fail(f"not within {within_s} s: {what}")
+
+
+class Server:
+    """A nats-server inside a namespace, that can be killed and started again with its store."""
+
+    def __init__(self, store: Path, namespace: int, address: str) -> None:
+        self.settings = BusSettings(url=f"nats://{address}:4222")
+        self._store = store
+        self._namespace = namespace
+        self._address = address
+        self._process: asyncio.subprocess.Process | None = None
+
+    async def start(self) -> None:
+        """Starts it and waits until it listens."""
+        with entered(self._namespace):
+            self._process = await asyncio.create_subprocess_exec(
+                str(Path(sys.executable).with_name("nats-server")), "--addr", self._address, "--port", "4222",
+                "--jetstream", "--store_dir", str(self._store), stderr=asyncio.subprocess.DEVNULL,
+            )  # fmt: skip
+        await until(self._listens, "nats-server listens")
+
+    def _listens(self) -> bool:
+        with entered(self._namespace), socket.socket() as probe:
+            return probe.connect_ex((self._address, 4222)) == 0
+
+    async def kill(self) -> None:
+        """SIGKILL."""
+        if self._process is not None and self._process.returncode is None:
+            self._process.kill()
+            await self._process.wait()
+
+
+class Host:
+    """A node in a namespace of its own, and its agent as a process."""
+
+    def __init__(self, index: int, bus: BusSettings, folder: Path, armed: str) -> None:
+        self.settings = node_settings(index)
+        self.namespace = new_namespace()
+        self._config = folder / f"node{index}.toml"
+        self._log = folder / f"node{index}.log"
+        self._process: asyncio.subprocess.Process | None = None
+        nics = "\n".join(
+            f'[[node.nics]]\nrail = "{nic.rail}"\nnumber = {nic.number}\ndevice = "{nic.device}"\naddress = "{nic.address}"'
+            for nic in self.settings.nics
+        )
+        self._config.write_text(
+            f'[bus]\nurl = "{bus.url}"\n[telemetry]\nendpoint = ""\n'
+            f'[agent]\narmed = "{armed}"\nkey = "a key that the fleet shares"\n'
+            f'[node]\nname = "node{index}"\nindex = {index}\nentropies = [49200, 49201]\n{nics}\n'
+        )
+
+    @property
+    def service_address(self) -> str:
+        """On rail0."""
+        return f"10.200.0.{self.settings.index + 1}"
+
+    def entered(self):
+        """See `entered`."""
+        return entered(self.namespace)
+
+    def ip(self, *lines: str) -> str:
+        """See `ip`."""
+        return ip(self.namespace, *lines)
+
+    @property
+    def log(self) -> str:
+        """What the agent has said so far."""
+        return self._log.read_text()
+
+    async def start(self, *arguments: str) -> None:
+        """Starts the agent."""
+        with entered(self.namespace), self._log.open("a") as log:
+            self._process = await asyncio.create_subprocess_exec(
+                sys.executable, "-m", "foliot_agent", *arguments, stderr=log,
+                env={**os.environ, "FOLIOT_CONFIG": str(self._config), "FOLIOT_BOOT_ID": "boot1"},
+            )  # fmt: skip
+
+    async def ready(self, times: int = 1) -> None:
+        """Waits until the agent is."""
+        await until(lambda: self.log.count("agent_ready") >= times, f"{self.settings.name} is ready")
+
+    async def ended(self) -> int:
+        """Waits for the agent to end; its exit status."""
+        assert self._process is not None
+        return await self._process.wait()
+
+    async def stop(self) -> int | None:
+        """SIGTERM, and waits for the end."""
+        if self._process is not None and self._process.returncode is None:
+            self._process.terminate()
+            return await self.ended()
+        return None
+
+
+class Fleet:
+    """Hosts on two rails and a management network; a switch of each, and the bus, in a namespace of their own."""
+
+    def __init__(self, folder: Path, *, count: int, armed: str) -> None:
+        self.hub = new_namespace()
+        self.server = Server(folder / "nats", self.hub, "192.0.2.254")
+        self.hosts = [Host(index, self.server.settings, folder, armed) for index in range(count)]
+        for network in ("rail0", "rail1", "front"):
+            ip(self.hub, f"link add {network} type bridge", f"link set {network} up")
+            for host in self.hosts:
+                index, inside = host.settings.index, f"/proc/{os.getpid()}/fd/{host.namespace}"
+                prefix = "192.0.2" if network == "front" else f"10.{network[-1]}.0"
+                port = f"{network}-{index}"
+                ip(
+                    self.hub,
+                    f"link add {port} type veth peer name {network} netns {inside}",
+                    f"link set {port} master {network} up",
+                )
+                host.ip(f"addr add {prefix}.{index + 1}/24 dev {network}", f"link set {network} up")
+        ip(self.hub, "addr add 192.0.2.254/24 dev front")
+
+    until = staticmethod(until)
+
+    def entered(self):
+        """Inside the namespace of the switches and the bus."""
+        return entered(self.hub)
+
+    def cut(self, nic: str, state: str = "down") -> None:
+        """Sets the far end of a NIC (``rail0-1``) down or up, as pulling the cable would."""
+        ip(self.hub, f"link set {nic} {state}")
+
+    async def close(self) -> None:
+        """Ends all processes and lets the namespaces go."""
+        for host in self.hosts:
+            await host.stop()
+            os.close(host.namespace)
+        await self.server.kill()
+        os.close(self.hub)
+
+
+@pytest.fixture
+async def fleet(tmp_path, request):
+    """Three hosts whose agents run, armed always (or as the test's parameter says)."""
+    made = Fleet(tmp_path, count=3, armed=getattr(request, "param", "always"))
+    try:
+        await made.server.start()
+        yield made
+    finally:
+        await made.close()

@@ -1,0 +1,254 @@
+"""Real agents on real kernels, joined by two rails, with the real bus between."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import time
+
+import pytest
+
+from foliot.bus import Bus
+from foliot.node import describe
+from foliot_schemas import ClockState, Command, NodePaths, Outcome, Placement
+from foliot_schemas.subjects import CLOCKS, COMMAND, OUTCOME, PATHS
+
+pytestmark = [pytest.mark.net, pytest.mark.nats]
+
+_HOUR_NS = 3_600_000_000_000
+
+
+def now_ns() -> int:
+    """Reference time of these tests: every clock is the reference."""
+    return time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW)
+
+
+class Remediator:
+    """What the tests say on the bus, and hear."""
+
+    def __init__(self, fleet) -> None:
+        self._fleet = fleet
+        self.outcomes: list[Outcome] = []
+
+    async def connect(self) -> None:
+        """Joins the bus, gives every node a clock and arms it with the other rail."""
+        with self._fleet.entered():
+            self.bus = await Bus.connect(self._fleet.server.settings, "test")
+        await self.bus.subscribe(OUTCOME, self._heard)
+        nodes = [describe(host.settings) for host in self._fleet.hosts]
+        for node in nodes:
+            state = ClockState(
+                clock=node.name, reference="test", offset_ns=0, drift_ppb=0.0, hard_bound_ns=1, bound_ns=1,
+                growth_ppb=0.0, as_of_ns=now_ns(), void_after_ns=now_ns() + _HOUR_NS, status="synchronised",
+            )  # fmt: skip
+            await self.bus.put(CLOCKS, node.name, state)
+            backups = tuple(
+                Placement(peer=peer.name, rail=f"rail{rail}", via=f"rail{1 - rail}", entropy=1)
+                for peer in nodes
+                if peer is not node
+                for rail in (0, 1)
+            )
+            await self.bus.put(PATHS, node.name, NodePaths(node=node.name, lease_revision=1, backups=backups))
+
+    async def _heard(self, outcome, subject):
+        self.outcomes.append(outcome)
+
+    def command(self, node: str, number: int, verb: str = "restore", **what) -> str:
+        """Sends a command and returns its id."""
+        command = Command(
+            id=f"c{number}", verb=verb, node=node, cause="test", issued_ns=now_ns(),
+            deadline_ns=now_ns() + 20_000_000_000, lease_revision=1, **what,
+        )  # fmt: skip
+        self.bus.publish_kept(COMMAND, command, verb, node)
+        return command.id
+
+    async def outcome(self, node: str, command: str = "armed/", count: int = 1) -> Outcome:
+        """The latest of this many outcomes of a node to commands that begin so."""
+
+        def fitting() -> list[Outcome]:
+            return [each for each in self.outcomes if each.node == node and each.command.startswith(command)]
+
+        await self._fleet.until(lambda: len(fitting()) >= count, f"{count} outcomes of {node} to {command}")
+        return fitting()[-1]
+
+
+class PingPong:
+    """A live TCP connection between two hosts' service addresses."""
+
+    @classmethod
+    async def open(cls, client, server):
+        """Connects, from service address to service address of rail0."""
+        self = cls()
+        with server.entered():
+            listener = socket.create_server((server.service_address, 5000))
+        self._server = await asyncio.start_server(self._echo, sock=listener)
+        with client.entered():
+            ours = socket.socket()
+        ours.bind((client.service_address, 0))
+        ours.setblocking(False)
+        async with asyncio.timeout(20):
+            await asyncio.get_running_loop().sock_connect(ours, (server.service_address, 5000))
+        self._reader, self._writer = await asyncio.open_connection(sock=ours)
+        return self
+
+    async def _echo(self, reader, writer):
+        while data := await reader.read(4096):
+            writer.write(data)
+        writer.close()
+
+    async def plays(self) -> bool:
+        """A line there and back."""
+        self._writer.write(b"ping\n")
+        async with asyncio.timeout(20):
+            return await self._reader.readline() == b"ping\n"
+
+    async def close(self) -> None:
+        """Ends the connection."""
+        self._writer.close()
+        await self._writer.wait_closed()
+        self._server.close()
+
+
+@pytest.fixture
+async def remediator(fleet):
+    """On the bus, with all agents ready and armed."""
+    made = Remediator(fleet)
+    await made.connect()
+    for host in fleet.hosts:
+        await host.start()
+    for host in fleet.hosts:
+        await host.ready()
+        await fleet.until(lambda host=host: routes(host, 7100) == routes(host, 7101) == 2, "backups are armed")
+    yield made
+    await made.bus.close()
+
+
+def routes(host, table: int) -> int:
+    """How many routes stand in a table."""
+    return host.ip(f"route show table {table}").count("via") if str(table) in host.ip("route show table all") else 0
+
+
+def way(host, other, rail: int = 0) -> str:
+    """What the kernel says of the way to another host's service address."""
+    return host.ip(f"route get 10.20{rail}.0.{other.settings.index + 1}")
+
+
+async def test_a_live_connection_survives_a_cut_and_comes_back_by_command(fleet, remediator):
+    """Both ends leave the lost NIC by themselves and confirm it on the wire; the restore brings both ends back."""
+    cut, other, third = fleet.hosts
+    connection = await PingPong.open(cut, other)
+    assert await connection.plays()
+    assert "dev fo0e0" in way(cut, other)
+
+    fleet.cut("rail0-0")
+    assert await connection.plays()
+    own, peers = await remediator.outcome("node0"), await remediator.outcome("node1")
+    assert (own.status, own.armed, own.expected, len(own.confirmations)) == ("done", True, 2, 2)
+    assert (peers.status, peers.armed, peers.expected, len(peers.confirmations)) == ("done", True, 1, 1)
+    assert own.fault == peers.fault
+    assert own.fault.startswith("boot1/node0.rail0/carrier-")
+    assert own.confirmed_ns >= own.moved_ns > 0
+    assert "dev fo1e1" in way(cut, other)
+    assert "dev fo1e1" in way(other, cut)
+    assert "dev fo0e0" in way(other, third)
+    assert "7000:" in cut.ip("rule")
+
+    again = remediator.command("node0", 1, "reroute", away=("rail0",), fault=own.fault)
+    assert (await remediator.outcome("node0", again)).status == "already"
+
+    early = remediator.command("node0", 2, back=("rail0",))
+    assert (await remediator.outcome("node0", early)).reason == "the node's own NIC on rail0 is lost"
+    fleet.cut("rail0-0", "up")
+    await fleet.until(lambda: '"state": "back"' in cut.log, "node0 sees its carrier")
+    home = {rail: Placement(peer="node0", rail=rail, via=rail, entropy=0) for rail in ("rail0", "rail1")}
+    for number, node in enumerate(("node1", "node2"), 3):
+        sent = remediator.command(node, number, placements=(home["rail0"],))
+        assert (await remediator.outcome(node, sent)).status == "done"
+    restored = await remediator.outcome("node0", remediator.command("node0", 5, back=("rail0",)))
+    assert (restored.status, restored.expected, len(restored.confirmations)) == ("done", 2, 2)
+    assert "7000:" not in cut.ip("rule")
+    assert "dev fo0e0" in way(cut, other)
+    assert "dev fo0e0" in way(other, cut)
+    assert await connection.plays()
+    await connection.close()
+
+
+async def test_a_cut_heals_and_is_reported_though_the_bus_was_away(fleet, remediator):
+    """The agents agree without the bus; what they did is told once it is back."""
+    cut, other, _ = fleet.hosts
+    connection = await PingPong.open(cut, other)
+    await fleet.server.kill()
+
+    fleet.cut("rail0-0")
+    assert await connection.plays()
+    assert "dev fo1e1" in way(cut, other)
+    assert "dev fo1e1" in way(other, cut)
+
+    await fleet.server.start()
+    assert (await remediator.outcome("node0")).status == "done"
+    assert (await remediator.outcome("node1")).status == "done"
+    await connection.close()
+
+
+@pytest.mark.parametrize("fleet", ["off"], indirect=True)
+async def test_an_unarmed_node_waits_for_the_command(fleet, remediator):
+    """Without being armed nothing moves by itself; commands to both ends move it."""
+    cut, other, _ = fleet.hosts
+    connection = await PingPong.open(cut, other)
+    fleet.cut("rail0-0")
+    await fleet.until(lambda: '"state": "lost"' in cut.log, "node0 sees the loss")
+    assert "dev fo0e0" in way(cut, other)
+
+    there = remediator.command("node0", 1, "reroute", away=("rail0",))
+    detour = Placement(peer="node0", rail="rail0", via="rail1", entropy=0)
+    back = remediator.command("node1", 2, "reroute", placements=(detour,))
+    assert (await remediator.outcome("node0", there)).status == "done"
+    outcome = await remediator.outcome("node1", back)
+    assert outcome.status == "done"
+    assert len(outcome.confirmations) == 1
+    assert outcome.undo == (Placement(peer="node0", rail="rail0", via="rail0", entropy=0),)
+    assert await connection.plays()
+    await connection.close()
+
+
+async def test_a_restarted_agent_adopts_and_an_uninstalled_one_leaves_nothing(fleet, remediator):
+    """The stop disturbs nothing, the start finds everything in force, the uninstall undoes it all."""
+    cut, other, _ = fleet.hosts
+    connection = await PingPong.open(cut, other)
+    fleet.cut("rail0-0")
+    await remediator.outcome("node0")
+    paths = await remediator.bus.get(PATHS, "node0")
+    moved = NodePaths(node="node0", lease_revision=1, away=("rail0",), backups=paths.backups)
+    await remediator.bus.put(PATHS, "node0", moved)
+    before = cut.ip("-o link"), cut.ip("rule"), cut.ip("route show table all")
+
+    assert await cut.stop() == 0
+    assert await connection.plays()
+    await cut.start()
+    await cut.ready(times=2)
+    assert (cut.ip("-o link"), cut.ip("rule"), cut.ip("route show table all")) == before
+    assert await connection.plays()
+    await connection.close()
+
+    await cut.stop()
+    await cut.start("--uninstall")
+    assert await cut.ended() == 0
+    assert "fo" not in "".join(line.split(":")[1] for line in cut.ip("-o link").splitlines() if "front" not in line)
+    assert len(cut.ip("rule").splitlines()) == 3
+    assert "table 7" not in cut.ip("route show table all")
+
+
+async def test_routes_that_an_administrators_down_flushed_are_put_back(fleet, remediator):
+    """The kernel drops a static route with its NIC; it is there again after the NIC is."""
+    host = fleet.hosts[2]
+    await host.stop()
+    host.ip("route add 10.9.0.0/16 via 10.0.0.1 dev rail0")
+    await host.start()
+    await host.ready(times=2)
+    # The copy is taken right after the start; a second command to the agent's kernel sockets comes after it.
+    await remediator.outcome("node2", remediator.command("node2", 1, "reroute", away=("rail1",)))
+
+    host.ip("link set rail0 down")
+    assert "10.9.0.0/16" not in host.ip("route")
+    host.ip("link set rail0 up")
+    await fleet.until(lambda: "10.9.0.0/16 via 10.0.0.1 dev rail0" in host.ip("route"), "the route is back")

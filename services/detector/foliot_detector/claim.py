@@ -1,0 +1,150 @@
+"""A receiver's claim that a path is silent, and what it takes to believe it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from foliot_schemas.names import node_of
+
+if TYPE_CHECKING:
+    from foliot_detector.fleet import Fleet, Sign
+    from foliot_detector.settings import DetectorSettings
+    from foliot_schemas.names import Path
+
+_INTERVAL_NS = 100_000_000
+"""Of the regular batches, by the contract."""
+LEAST_INTERVALS = 2
+"""Probe intervals in a silence time, at least."""
+
+
+@dataclass(slots=True)
+class Claim:
+    """Times `_here_ns` are on the detector's timeline, the others by the receiver's reference time."""
+
+    path_id: int
+    path: Path
+    name: str
+    since_ns: int
+    """When the receiver last heard the path."""
+    since_here_ns: int
+    said_ns: int
+    said_here_ns: int
+    bound_ns: int
+    """Of the receiver's clock; -1: not synchronised."""
+    owed_ns: int
+    """What is sure to be a probe interval of the path. A sender still heard elsewhere this long after the path's last probe owed it
+    another one; a sender that was killed just before that was due did not."""
+    receiver_was_away: bool
+    """It had missed its own regular batches when it said so."""
+    confirmed_ns: int
+    """When the receiver last said that it still had not heard the path."""
+    confirmed_here_ns: int
+    witness: str = ""
+    """The node that shows that the sender sent on; empty: nobody yet."""
+    on_path: bool = False
+    """The sender says that it sent on this very path."""
+
+    @property
+    def sender(self) -> str:
+        """Node at the path's beginning."""
+        return node_of(self.path.source)
+
+    @property
+    def receiver(self) -> str:
+        """Node at its end."""
+        return node_of(self.path.destination)
+
+
+class Judge:
+    """Says when a claim may be believed."""
+
+    def __init__(self, settings: DetectorSettings, fleet: Fleet) -> None:
+        self._fleet = fleet
+        self._settle_ns = round(settings.path_settle_ms * 1e6)
+        self._transit_ns = round(settings.proof_transit_ms * 1e6)
+        self._margin_ns = round(settings.arrival_margin_ms * 1e6)
+        self._deaf_ns = round(settings.deaf_hold_ms * 1e6)
+        self._recovery_ns = round(settings.recovery_s * 1e9)
+        self._process_silence_ns = round(settings.process_silence_s * 1e9)
+        self.away_ns = 2 * _INTERVAL_NS
+        """A receiver whose last regular batch is older was itself away."""
+
+    def is_known(self, claim: Claim) -> bool:
+        """Whether both ends are in the inventory still."""
+        return claim.path.source in self._fleet.nics and claim.path.destination in self._fleet.nics
+
+    def is_ripe(self, claim: Claim, now_ns: int) -> bool:
+        """Whether the path is dead: its sender was seen to send, no port explains it, and nothing is still on its way."""
+        fleet = self._fleet
+        if fleet.is_down(claim.path.source) or fleet.is_down(claim.path.destination):
+            return False
+        if now_ns - fleet.on_bus_ns.get(claim.receiver, 0) > self._process_silence_ns:
+            return False  # who is gone cannot take its claim back
+        back_ns = max(fleet.back_ns(claim.path.source), fleet.back_ns(claim.path.destination))
+        if back_ns and now_ns < back_ns + self._recovery_ns:
+            return False
+        if not self._prove(claim, max(claim.since_here_ns, back_ns)):
+            return False
+        doubtful = claim.receiver_was_away or self.is_deaf(claim)
+        return now_ns >= claim.said_here_ns + (self._deaf_ns if doubtful else self._settle_ns)
+
+    def is_deaf(self, claim: Claim) -> bool:
+        """Whether the receiver has heard nobody at all since, on any NIC."""
+        return self._fleet.hearing_ns.get(claim.receiver, 0) <= claim.since_here_ns + claim.owed_ns
+
+    def _prove(self, claim: Claim, after_ns: int) -> bool:
+        """Looks for a sign that the sender sent after the silence began, on what the receiver has not heard in good time.
+
+        Two nodes' times are compared by their arrival here, less a margin, which no wrong clock can bend, and, where both clocks are
+        synchronised, by reference time as well, which no delay of the bus can.
+        """
+        for sign in self._fleet.own_words(claim.sender, claim.path_id):
+            if self._shows(sign, claim, after_ns, owed_ns=0):
+                claim.witness, claim.on_path = sign.witness, True
+                return True
+        for sign in reversed(self._fleet.signs.get(claim.sender, ())):
+            if sign.here_ns <= after_ns + claim.owed_ns:
+                break  # and the others are older still
+            if self._shows(sign, claim, after_ns, owed_ns=claim.owed_ns):
+                claim.witness, claim.on_path = sign.witness, False
+                return True
+        return False
+
+    def _shows(self, sign: Sign, claim: Claim, after_ns: int, owed_ns: int) -> bool:
+        """Whether the sender, alive at this sign, sent late enough after the silence began and early enough to be heard by now."""
+        if sign.here_ns <= after_ns + owed_ns + self._margin_ns:
+            return False
+        heard_by_ns = sign.here_ns + self._transit_ns
+        if min(sign.bound_ns, claim.bound_ns) < 0:
+            return claim.confirmed_here_ns >= heard_by_ns + self._margin_ns
+        doubt_ns = 0 if sign.witness == claim.receiver else sign.bound_ns + claim.bound_ns
+        return (
+            claim.confirmed_here_ns >= heard_by_ns
+            and sign.at_ns > claim.since_ns + owed_ns + doubt_ns
+            and claim.confirmed_ns >= sign.at_ns + self._transit_ns + doubt_ns
+        )
+
+
+def evidence(claim: Claim, fleet: Fleet) -> dict[str, float | int | str | bool]:
+    """What a person needs to disagree, and to tell a link from a NIC: which of the siblings are silent, and which spoke since.
+
+    A path of the slow sweep that is neither was not due yet.
+    """
+    table = fleet.paths
+    since_ns = claim.since_here_ns + claim.owed_ns
+    leaving, entering = table.leaving.get(claim.path.source, []), table.entering.get(claim.path.destination, [])
+    between = [place for place in leaving if table.paths[place].destination == claim.path.destination]
+    back = table.id_of(claim.path.back)
+    counts: dict[str, float | int | str | bool] = {}
+    for siblings, places in (("from_source_nic", leaving), ("into_destination_nic", entering), ("between", between)):
+        counts[f"silent_{siblings}"] = int(table.silent[places].sum())
+        counts[f"speaking_{siblings}"] = table.spoke_since(places, since_ns)
+        counts[f"paths_{siblings}"] = len(places)
+    return counts | {
+        "last_heard_ns": claim.since_ns,
+        "witness": claim.witness,
+        "sent_on_path": claim.on_path,
+        "reverse_speaking": back >= 0 and table.spoke_since([back], since_ns) == 1,
+        "reverse_silent": back >= 0 and bool(table.silent[back]),
+    }

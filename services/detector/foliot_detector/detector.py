@@ -1,0 +1,110 @@
+"""What a detector is, and the fan-out that feeds every observation to those that want it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol, TypeAlias
+
+from foliot_detector.clock import ClockDetector
+from foliot_detector.flap import FlapDetector
+from foliot_detector.fleet import Fleet
+from foliot_detector.loss import LossDetector
+from foliot_detector.path import PathDetector
+from foliot_detector.paths import Delays
+from foliot_detector.process import ProcessDetector
+from foliot_detector.timeline import Timeline
+from foliot_schemas import ClockState, DelayBatch, Event, Node, PortState
+
+if TYPE_CHECKING:
+    from foliot_detector.settings import DetectorSettings
+
+Observation: TypeAlias = PortState | DelayBatch | ClockState | Node
+Seen: TypeAlias = PortState | Delays | ClockState | Node
+"""An observation as detectors see it: a batch is unpacked once, for all of them."""
+
+_TICK_NS = 10_000_000
+"""How often deadlines are looked at: small beside the 15 ms that the shortest of them takes."""
+
+
+class Detector(Protocol):
+    """One kind of trouble. The same observations and ticks in give the same events out."""
+
+    def observe(self, seen: Seen, now_ns: int) -> list[Event]:
+        """Takes an observation at a time of the timeline; what does not concern it changes nothing."""
+
+    def tick(self, now_ns: int) -> list[Event]:
+        """Takes the passing of time."""
+
+
+class FanOut:
+    """All detectors behind one door.
+
+    Driven by the times inside the observations. Where somebody measures the time between them, `elapsed_ns` and `tick` let deadlines
+    pass sooner than the next observation would; a recording replays without them.
+
+    `counts` has what was dropped and why: delays_stale, delays_broken, rows_foreign.
+    """
+
+    def __init__(self, settings: DetectorSettings) -> None:
+        self.fleet = Fleet(round(settings.process_silence_s * 1e9))
+        self.counts = self.fleet.counts
+        self._timeline = Timeline()
+        self._detectors: tuple[Detector, ...] = (
+            FlapDetector(settings.rule(), self.fleet),
+            # Before loss, which leaves alone what is silent.
+            PathDetector(settings, self.fleet),
+            LossDetector(settings, self.fleet),
+            ProcessDetector(settings, self.fleet),
+            ClockDetector(),
+        )
+        self._stale_ns = round(settings.stale_s * 1e9)
+        self._newest: dict[str, tuple[int, int]] = {}
+        self._ticked_ns = 0
+
+    def observe(self, observation: Observation, elapsed_ns: int = 0) -> list[Event]:
+        """What an observation gives rise to, and whatever was due before it.
+
+        Parameters:
+            elapsed_ns: time since the last call of `observe` or `tick`, if somebody measured it.
+        """
+        self._timeline.advance(elapsed_ns)
+        if isinstance(observation, PortState | DelayBatch):
+            if isinstance(observation, DelayBatch) and self._is_stale(observation):
+                self.counts["delays_stale"] += 1
+                return []
+            self._timeline.learn(observation.node, observation.at_ns)
+        now_ns = self._timeline.now_ns
+        events = self._tick() if now_ns - self._ticked_ns >= _TICK_NS else []
+        try:
+            seen = self._learn(observation, now_ns)
+        except ValueError:
+            self.counts["delays_broken"] += 1
+            return events
+        return events + [event for detector in self._detectors for event in detector.observe(seen, now_ns)]
+
+    def tick(self, elapsed_ns: int) -> list[Event]:
+        """What becomes due by the passing of time alone."""
+        self._timeline.advance(elapsed_ns)
+        return self._tick()
+
+    def _tick(self) -> list[Event]:
+        self._ticked_ns = self._timeline.now_ns
+        return [event for detector in self._detectors for event in detector.tick(self._ticked_ns)]
+
+    def _learn(self, observation: Observation, now_ns: int) -> Seen:
+        if isinstance(observation, DelayBatch):
+            return self.fleet.learn_delays(observation, now_ns)
+        if isinstance(observation, PortState):
+            self.fleet.learn_port(observation, now_ns)
+        elif isinstance(observation, Node):
+            self.fleet.learn_node(observation)
+        return observation
+
+    def _is_stale(self, batch: DelayBatch) -> bool:
+        """Whether the node has said newer things; one whose clock was set back is believed after a while."""
+        now_ns = self._timeline.now_ns
+        newest_ns, here_ns = self._newest.get(batch.node, (batch.at_ns, now_ns))
+        if newest_ns - batch.at_ns > self._stale_ns and now_ns - here_ns <= self._stale_ns:
+            return True
+        if batch.at_ns >= newest_ns or now_ns - here_ns > self._stale_ns:
+            self._newest[batch.node] = (batch.at_ns, now_ns)
+        return False

@@ -1,0 +1,226 @@
+"""What is known of the fleet: its inventory, which ports are down, and when each node last gave a sign of life."""
+
+from __future__ import annotations
+
+import collections
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+import numpy as np
+
+from foliot_detector.paths import Delays, PathTable
+from foliot_detector.ports import is_old
+from foliot_schemas import Witness
+from foliot_schemas.names import node_of
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from foliot_schemas import DelayBatch, Node, PortState
+
+_APART_NS = 10_000_000
+"""Signs that are kept lie at least this far apart, two by two; a claim needs one from the right moment, not all of them."""
+_SIGNS = 128
+
+
+class Sign(NamedTuple):
+    """Proof that a node's process sent a probe, on whatever path."""
+
+    here_ns: int
+    """When, on the detector's timeline."""
+    at_ns: int
+    """When, by the witness's reference time."""
+    bound_ns: int
+    """Of the witness's clock; -1: not synchronised."""
+    witness: str
+    """The node that says so."""
+    kind: Literal["source", "receiver"]
+
+
+class _Port(NamedTuple):
+    latest: PortState
+    up: bool
+    back_ns: int
+    """When it came up, if it was down before; else 0."""
+
+
+class _Anchor(NamedTuple):
+    at_ns: int
+    here_ns: int
+
+
+class Fleet:
+    """Fed with every observation before any detector sees it; detectors only read it.
+
+    Parameters:
+        process_silence_ns: a gap in the signs of life of a node that is longer means that it was away.
+    """
+
+    def __init__(self, process_silence_ns: int) -> None:
+        self.nics: set[str] = set()
+        self.nodes: dict[str, Node] = {}
+        self.paths = PathTable()
+        self.counts: collections.Counter[str] = collections.Counter()
+        self.on_bus_ns: dict[str, int] = {}
+        """Per node, when its last message arrived here."""
+        self.signs: dict[str, collections.deque[Sign]] = {}
+        """Per node, its signs of life on the fabric in the last second or so, the latest last."""
+        self.hearing_ns: dict[str, int] = {}
+        """Per node, when it last heard a probe, whosever."""
+        self.bound_ns: dict[str, int] = {}
+        self._back_ns: dict[str, int] = {}
+        self._process_silence_ns = process_silence_ns
+        self._ports: dict[str, _Port] = {}
+        self._anchors: dict[str, _Anchor] = {}
+        self._regular_ns: dict[str, int] = {}
+
+    # -- what it is told ----------------------------------------------------------------------------------------------
+
+    def learn_node(self, node: Node) -> None:
+        """Takes an inventory record; one without NICs takes the node out."""
+        before = self.nics.copy()
+        self.nics -= {nic for nic in self.nics if node_of(nic) == node.name}
+        if node.nics:
+            self.nodes[node.name] = node
+            self.nics |= {nic.name for nic in node.nics}
+        else:
+            for known in (self.nodes, self.on_bus_ns, self.signs, self._back_ns, self._anchors, self._regular_ns):
+                known.pop(node.name, None)
+        if self.nics != before:
+            self.paths.forget_batches()
+
+    def learn_port(self, port: PortState, now_ns: int) -> None:
+        """Takes the state of a port of the inventory."""
+        self._on_bus(port.node, port.at_ns, now_ns)
+        if port.nic not in self.nics:
+            return
+        up = port.carrier and port.admin_up
+        before = self._ports.get(port.nic)
+        if before is None:
+            self._ports[port.nic] = _Port(port, up, 0)
+        elif not is_old(before.latest, port):
+            back_ns = now_ns if up and not before.up else before.back_ns
+            self._ports[port.nic] = _Port(port, up, back_ns)
+
+    def learn_delays(self, batch: DelayBatch, now_ns: int) -> Delays:
+        """Takes a batch and returns those of its rows that can be believed.
+
+        Raises:
+            ValueError: its columns do not fit together.
+        """
+        rows = batch.rows()
+        self._on_bus(batch.node, batch.at_ns, now_ns)
+        self.bound_ns[batch.node] = batch.bound_ns
+        ids = self.paths.ids(batch.paths, self.nics)[rows["path"]]
+        from_source = rows["witness"] == Witness.SOURCE
+        end = np.where(from_source, self.paths.source_node[ids], self.paths.destination_node[ids])
+        right = (ids >= 0) & (end == self.paths.node_id(batch.node)) & (rows["witness"] <= Witness.SPEAKS_AGAIN)
+        if not right.all():
+            self.counts["rows_foreign"] += len(rows) - int(right.sum())
+            rows, ids, from_source = rows[right], ids[right], from_source[right]
+        here_ns = self._here_ns(batch.node, rows["last_ns"])
+        self._learn_sent(batch, rows["last_ns"], ids, here_ns, from_source & (here_ns > 0))
+        self._learn_heard(batch, rows["last_ns"], ids, here_ns, ~from_source & (here_ns > 0))
+        regular = bool((rows["witness"] <= Witness.DESTINATION).any())
+        before_ns = self._regular_ns.get(batch.node)
+        if regular:
+            self._regular_ns[batch.node] = batch.at_ns
+        since_ns = -1 if before_ns is None else batch.at_ns - before_ns
+        return Delays(batch.node, batch.at_ns, batch.bound_ns, batch.interval_ns, since_ns, rows, ids, here_ns)
+
+    # -- what it can say ----------------------------------------------------------------------------------------------
+
+    def is_down(self, nic: str) -> bool:
+        """Whether a NIC's port is known to be down, by the administrator or for want of a carrier."""
+        port = self._ports.get(nic)
+        return port is not None and not port.up
+
+    def back_ns(self, nic: str) -> int:
+        """When the NIC or its node's process last came back; 0: it was never away."""
+        port = self._ports.get(nic)
+        return max(self._back_ns.get(node_of(nic), 0), 0 if port is None else port.back_ns)
+
+    def last_ns(self, node: str) -> int:
+        """When anything of a node was last heard, by the bus or on the fabric."""
+        signs = self.signs.get(node)
+        return max(self.on_bus_ns.get(node, 0), signs[-1].here_ns if signs else 0)
+
+    def own_words(self, node: str, place: int) -> list[Sign]:
+        """A node's own word of when it sent on a path, in its latest two batches, the earlier first."""
+        bound_ns = self.bound_ns.get(node, -1)
+        sent_ns, sent_at_ns = self.paths.sent_ns[place], self.paths.sent_at_ns[place]
+        return [
+            Sign(int(here_ns), int(at_ns), bound_ns, node, "source")
+            for here_ns, at_ns in zip(sent_ns, sent_at_ns, strict=True)
+        ]
+
+    def at_ns(self, node: str, here_ns: int) -> int:
+        """A time of the timeline by a node's own reference time."""
+        anchor = self._anchors[node]
+        return anchor.at_ns + here_ns - anchor.here_ns
+
+    # -- inside -------------------------------------------------------------------------------------------------------
+
+    def _on_bus(self, node: str, at_ns: int, now_ns: int) -> None:
+        self._note_return(node, now_ns, self.on_bus_ns.get(node))
+        self.on_bus_ns[node] = now_ns
+        anchor = self._anchors.get(node)
+        if anchor is None or at_ns >= anchor.at_ns or now_ns - anchor.here_ns > self._process_silence_ns:
+            self._anchors[node] = _Anchor(at_ns, now_ns)
+
+    def _here_ns(self, node: str, at_ns: NDArray[np.int64]) -> NDArray[np.int64]:
+        """A node's own times on the timeline, by their age; what it dates into its future is now."""
+        anchor = self._anchors[node]
+        here_ns = anchor.here_ns - np.maximum(anchor.at_ns - at_ns, 0)
+        return np.where(at_ns > 0, np.maximum(here_ns, 1), 0)
+
+    def _learn_sent(
+        self,
+        batch: DelayBatch,
+        last_ns: NDArray[np.int64],
+        ids: NDArray[np.intp],
+        here_ns: NDArray[np.int64],
+        mask: NDArray[np.bool_],
+    ) -> None:
+        if not mask.any():
+            return
+        ids, last_ns, here_ns = ids[mask], last_ns[mask], here_ns[mask]
+        self.paths.send(ids, here_ns, last_ns)
+        latest = int(here_ns.argmax())
+        self._sign(
+            batch.node,
+            Sign(int(here_ns[latest]), int(last_ns[latest]), batch.bound_ns, batch.node, "source"),
+        )
+
+    def _learn_heard(
+        self,
+        batch: DelayBatch,
+        last_ns: NDArray[np.int64],
+        ids: NDArray[np.intp],
+        here_ns: NDArray[np.int64],
+        mask: NDArray[np.bool_],
+    ) -> None:
+        if not mask.any():
+            return
+        ids, last_ns, here_ns = ids[mask], last_ns[mask], here_ns[mask]
+        self.paths.hear(ids, here_ns)
+        self.hearing_ns[batch.node] = max(int(here_ns.max()), self.hearing_ns.get(batch.node, 0))
+        sources = self.paths.source_node[ids]
+        # Sorted by source, then time: the last of each source's run is its latest.
+        order = np.lexsort((here_ns, sources))
+        ends = np.append(np.flatnonzero(np.diff(sources[order])), len(order) - 1)
+        for row in order[ends]:
+            sign = Sign(int(here_ns[row]), int(last_ns[row]), batch.bound_ns, batch.node, "receiver")
+            self._sign(self.paths.nodes[sources[row]], sign)
+
+    def _sign(self, node: str, sign: Sign) -> None:
+        signs = self.signs.setdefault(node, collections.deque(maxlen=_SIGNS))
+        if signs and sign.here_ns <= signs[-1].here_ns:
+            return
+        self._note_return(node, sign.here_ns, signs[-1].here_ns if signs else None)
+        if len(signs) > 1 and sign.here_ns - signs[-2].here_ns < _APART_NS:
+            signs.pop()
+        signs.append(sign)
+
+    def _note_return(self, node: str, here_ns: int, before_ns: int | None) -> None:
+        if before_ns is not None and here_ns - before_ns > self._process_silence_ns:
+            self._back_ns[node] = max(here_ns, self._back_ns.get(node, 0))

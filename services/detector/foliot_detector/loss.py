@@ -1,0 +1,179 @@
+"""Paths that lose probes without falling silent, told from queues that overflow."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from foliot_detector.paths import Delays
+from foliot_schemas import ClockState, Event, Witness
+from foliot_schemas.names import node_of
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from foliot_detector.detector import Seen
+    from foliot_detector.fleet import Fleet
+    from foliot_detector.settings import DetectorSettings
+
+_NEVER = np.iinfo(np.int64).max
+_HEALED = 0.5
+"""A lossy path speaks again when it loses less than this share of what made it lossy, so that one at the edge does not chatter."""
+
+_Window = np.dtype(
+    [
+        ("since_ns", "<i8"),
+        ("sent", "<i8"),
+        ("received", "<i8"),
+        ("rows", "<i8"),
+        ("timed", "<i8"),
+        ("high", "<i8"),
+        ("excess_ns", "<i8"),
+        ("least_ns", "<i8"),
+        ("heard_ns", "<i8"),
+        ("tainted", "?"),
+    ]
+)
+"""Per path: what a window adds up. `timed`: rows with delays; `high`: those whose delays stand high, by at most `excess_ns`. Kept over windows: `least_ns`, the
+least delay (while synchronised), `heard_ns`, when the last probe of a row was heard, and `tainted`: the next such row counts what a silence lost."""
+
+
+class LossDetector:
+    """Events of kind ``path``, states `lossy` and `speaking`.
+
+    Per path, windows of `lossy_sent` probes, by the receiver's rows alone: their sequence numbers prove what was sent, so that a batch
+    lost on the bus is not taken for lost probes. What a silence lost is left to the silence.
+    """
+
+    def __init__(self, settings: DetectorSettings, fleet: Fleet) -> None:
+        self._settings = settings
+        self._fleet = fleet
+        self._gap_ns = round(settings.late_silence_s * 1e9)
+        self._congestion_ns = round(settings.congestion_ms * 1e6)
+        self._windows = np.zeros(0, _Window)
+        self._lossy: dict[int, Event] = {}
+        self._clocks: dict[str, str] = {}
+
+    def observe(self, seen: Seen, now_ns: int) -> list[Event]:  # noqa: ARG002 - windows are filled by probes, not by time
+        """Takes the delays that a node reports, and news of clocks."""
+        if isinstance(seen, ClockState):
+            self._learn_clock(seen)
+        if not isinstance(seen, Delays) or not len(seen.rows):
+            return []
+        self._make_room()
+        witness = seen.rows["witness"]
+        self._windows["tainted"][seen.ids[witness >= Witness.FELL_SILENT]] = True
+        counted = self._counted(seen, witness == Witness.DESTINATION)
+        if not len(counted):
+            return []
+        self._add(seen, counted)
+        ids = np.unique(seen.ids[counted])
+        full = ids[self._windows["sent"][ids] >= self._settings.lossy_sent]
+        return [event for path_id in full for event in self._judge(int(path_id), seen)]
+
+    def tick(self, now_ns: int) -> list[Event]:  # noqa: ARG002 - as above
+        """Nothing."""
+        return []
+
+    def _make_room(self) -> None:
+        missing = self._fleet.paths.room - len(self._windows)
+        if missing:
+            more = np.zeros(missing, _Window)
+            more["least_ns"] = _NEVER
+            self._windows = np.concatenate([self._windows, more])
+
+    def _counted(self, seen: Delays, regular: NDArray[np.bool_]) -> NDArray[np.intp]:
+        """The receiver's rows of paths that are not silent and were not just before."""
+        windows, ids = self._windows, seen.ids
+        silent = self._fleet.paths.silent[ids]
+        for path_id in ids[regular & silent]:
+            self._lossy.pop(int(path_id), None)
+        heard = regular & (seen.rows["received"] > 0)
+        before_ns = windows["heard_ns"][ids]
+        after_gap = (before_ns > 0) & (seen.here_ns - before_ns > self._gap_ns)
+        counted = np.flatnonzero(regular & ~silent & ~windows["tainted"][ids] & ~after_gap)
+        windows["tainted"][ids[heard]] = False
+        windows["heard_ns"][ids[heard]] = seen.here_ns[heard]
+        return counted
+
+    def _add(self, seen: Delays, counted: NDArray[np.intp]) -> None:
+        windows, ids, rows = self._windows, seen.ids[counted], seen.rows[counted]
+        begun = windows["rows"][ids] == 0
+        windows["since_ns"][ids[begun]] = seen.at_ns - seen.interval_ns
+        np.add.at(windows["sent"], ids, rows["sent"])
+        np.add.at(windows["received"], ids, rows["received"])
+        np.add.at(windows["rows"], ids, 1)
+        # A probe's delay is known only when its successor has brought its stamp: a row may have probes and no delay yet.
+        timed = (rows["received"] > 0) & ((rows["least_ns"] != 0) | (rows["p99_ns"] != 0))
+        ids, rows = ids[timed], rows[timed]
+        np.add.at(windows["timed"], ids, 1)
+        np.minimum.at(windows["least_ns"], ids, rows["least_ns"])
+        excess_ns = rows["p99_ns"] - windows["least_ns"][ids]
+        np.maximum.at(windows["excess_ns"], ids, excess_ns)
+        np.add.at(windows["high"], ids, excess_ns >= self._congestion_ns)
+
+    def _judge(self, path_id: int, seen: Delays) -> list[Event]:
+        window = self._windows[path_id].copy()
+        path = self._fleet.paths.paths[path_id]
+        sender_bound_ns = self._fleet.bound_ns.get(node_of(path.source), -1)
+        self._begin(path_id, synchronised=min(seen.bound_ns, sender_bound_ns) >= 0)
+        if self._fleet.is_down(path.source) or self._fleet.is_down(path.destination):
+            return []
+        lost = max(int(window["sent"] - window["received"]), 0)
+        share = lost / int(window["sent"])
+        # Where a queue overflows, what gets through has waited in it: most of the window's delays stand high.
+        congested = 2 * int(window["high"]) > int(window["timed"])
+        before = self._lossy.get(path_id)
+        evidence = _evidence(window, lost, share, congested=congested)
+        if before is None:
+            if share < self._settings.lossy_share or lost < self._settings.lossy_lost or congested:
+                return []
+            since_ns = int(window["since_ns"])
+            fault = f"{path}/lossy-{since_ns}"
+            self._lossy[path_id] = event = Event(
+                id=f"{fault}/lossy", kind="path", who=str(path), state="lossy", at_ns=seen.at_ns, since_ns=since_ns,
+                evidence=evidence, fault=fault,
+            )  # fmt: skip
+            return [event]
+        if share >= self._settings.lossy_share * _HEALED:
+            return []
+        del self._lossy[path_id]
+        healed = Event(
+            id=f"{before.fault}/speaking", kind="path", who=str(path), state="speaking", at_ns=seen.at_ns,
+            since_ns=before.since_ns, evidence=evidence, fault=before.fault, cause=before.id,
+        )  # fmt: skip
+        return [healed]
+
+    def _learn_clock(self, state: ClockState) -> None:
+        """Delays measured before a clock lost or found its step say nothing of those after."""
+        if self._clocks.get(state.clock) == state.status:
+            return
+        self._clocks[state.clock] = state.status
+        table = self._fleet.paths
+        for node in self._fleet.nodes.values():
+            if any(nic.clock == state.clock for nic in node.nics):
+                place = table.node_id(node.name)
+                ends = (table.source_node == place) | (table.destination_node == place)
+                for path_id in np.flatnonzero(ends[: min(len(table), len(self._windows))]):
+                    self._begin(int(path_id), synchronised=False)
+
+    def _begin(self, path_id: int, *, synchronised: bool) -> None:
+        window = self._windows[path_id]
+        for name in ("since_ns", "sent", "received", "rows", "timed", "high", "excess_ns"):
+            window[name] = 0
+        if not synchronised:
+            # Delays drift with the clocks, or jump when these are set: the least of one window says nothing of the next.
+            window["least_ns"] = _NEVER
+
+
+def _evidence(window: Any, lost: int, share: float, *, congested: bool) -> dict[str, float | int | str | bool]:
+    return {
+        "sent": int(window["sent"]),
+        "lost": lost,
+        "loss_share": round(share, 6),
+        "congestion": congested,
+        "least_ns": int(window["least_ns"]),
+        "p99_above_least_ns": int(window["excess_ns"]),
+        "high_share": round(int(window["high"]) / max(int(window["timed"]), 1), 6),
+    }

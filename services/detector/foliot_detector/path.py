@@ -1,0 +1,212 @@
+"""Paths: silent although its sender was heard to send, or speaking again.
+
+A receiver says that a path fell silent; that is a claim. It becomes an event when a witness shows that the sender sent on: then
+the path is dead, and not the process or the host at its beginning. Until then the claim waits.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from foliot_detector.bursts import Bursts
+from foliot_detector.claim import LEAST_INTERVALS, Claim, Judge, evidence
+from foliot_detector.paths import Delays
+from foliot_schemas import Event, Witness
+from foliot_schemas.fault import path_fault
+
+if TYPE_CHECKING:
+    from foliot_detector.detector import Seen
+    from foliot_detector.fleet import Fleet
+    from foliot_detector.settings import DetectorSettings
+
+_AWAY_NS = 150_000_000
+"""Nodes speak every 100 ms. Where more passes between two ticks, the detector itself was away, or the bus."""
+_READ_UP_NS = 50_000_000
+"""How long it then reads what has waited before it judges: what clears a claim may stand behind it in the queue."""
+_MOST_DOUBLINGS = 8
+"""Of the time that a path must speak: from 200 ms to 51 s."""
+
+
+@dataclass(slots=True)
+class _Silence:
+    """A path that was said to be silent."""
+
+    claim: Claim
+    event: Event
+    spoke_ns: int = 0
+    """When, on the timeline, it was first heard again; 0: it was not."""
+    spoke_at_ns: int = 0
+    """The same by the receiver's time."""
+
+
+class PathDetector:
+    """Events of kind ``path``, states `silent` and `speaking`.
+
+    Paths of one rail that fell silent within `burst_ms` share a fault, that of the first of them, and so a trace; each has its own
+    event. A path that ends at a NIC whose port is known to be down has none: the port's event says it.
+    """
+
+    def __init__(self, settings: DetectorSettings, fleet: Fleet) -> None:
+        self._settings = settings
+        self._fleet = fleet
+        self._judge = Judge(settings, fleet)
+        self._bursts = Bursts(round(settings.burst_ms * 1e6))
+        self._late_ns = round(settings.late_silence_s * 1e9)
+        self._claims: dict[int, Claim] = {}
+        self._silences: dict[int, _Silence] = {}
+        self._repeats: dict[int, tuple[int, int]] = {}
+        """Per path, how often it fell silent again so far, and when it last spoke again."""
+        self._ticked_ns = 0
+        self._judge_from_ns = 0
+
+    def observe(self, seen: Seen, now_ns: int) -> list[Event]:
+        """Takes the delays that a node reports."""
+        if not isinstance(seen, Delays) or not len(seen.rows):
+            return []
+        # What is heard again comes first: a path that fell silent anew in the same batch is claimed anew.
+        self._hear(seen, now_ns)
+        return self._decide(now_ns) if self._claim(seen, now_ns) else []
+
+    def tick(self, now_ns: int) -> list[Event]:
+        """Decides what waited for a deadline or for a witness."""
+        if self._ticked_ns and now_ns - self._ticked_ns > _AWAY_NS:
+            self._judge_from_ns = now_ns + _READ_UP_NS
+        self._ticked_ns = now_ns
+        return self._decide(now_ns) + self._let_speak(now_ns)
+
+    # -- what is said -------------------------------------------------------------------------------------------------
+
+    def _hear(self, seen: Delays, now_ns: int) -> None:
+        rows = seen.rows
+        spoken = (rows["witness"] == Witness.SPEAKS_AGAIN) | (
+            (rows["witness"] == Witness.DESTINATION) & (rows["received"] > 0)
+        )
+        for row in np.flatnonzero(spoken & self._fleet.paths.silent[seen.ids]):
+            path_id, last_ns = int(seen.ids[row]), int(rows["last_ns"][row])
+            claim = self._claims.get(path_id)
+            if claim is not None and _is_heard_again(claim, seen, last_ns):
+                del self._claims[path_id]
+                self._fleet.paths.silent[path_id] = False
+            silence = self._silences.get(path_id)
+            if silence is not None and not silence.spoke_ns and _is_heard_again(silence.claim, seen, last_ns):
+                silence.spoke_ns, silence.spoke_at_ns = now_ns, last_ns
+
+    def _claim(self, seen: Delays, now_ns: int) -> bool:
+        """Whether there is a new claim."""
+        rows, table = seen.rows, self._fleet.paths
+        fell = rows["witness"] == Witness.FELL_SILENT
+        for row in np.flatnonzero(fell & table.silent[seen.ids]):
+            self._fall_again(int(seen.ids[row]), int(rows["last_ns"][row]), now_ns)
+        # The word at once may be lost, or be older than this detector; the regular rows go on telling.
+        late = (rows["witness"] == Witness.DESTINATION) & (now_ns - seen.here_ns > self._late_ns)
+        unheard = (rows["witness"] == Witness.DESTINATION) & (rows["received"] == 0)
+        for row in np.flatnonzero(unheard & table.silent[seen.ids]):
+            claim = self._claims.get(int(seen.ids[row]))
+            if claim is not None and seen.at_ns > claim.confirmed_ns:
+                claim.confirmed_ns, claim.confirmed_here_ns = seen.at_ns, now_ns
+        fresh = np.flatnonzero((fell | late) & (rows["last_ns"] > 0) & ~table.silent[seen.ids])
+        for row in fresh:
+            path_id = int(seen.ids[row])
+            self._claims[path_id] = Claim(
+                path_id=path_id,
+                path=table.paths[path_id],
+                name=table.names[path_id],
+                since_ns=int(rows["last_ns"][row]),
+                since_here_ns=int(seen.here_ns[row]),
+                said_ns=seen.at_ns,
+                said_here_ns=now_ns,
+                bound_ns=seen.bound_ns,
+                confirmed_ns=seen.at_ns,
+                confirmed_here_ns=now_ns,
+                owed_ns=min(seen.at_ns - int(rows["last_ns"][row]), self._late_ns) // LEAST_INTERVALS,
+                receiver_was_away=not 0 <= seen.since_regular_ns <= self._judge.away_ns,
+            )
+            self._fleet.paths.silent[path_id] = True
+        return len(fresh) > 0
+
+    def _fall_again(self, path_id: int, last_ns: int, now_ns: int) -> None:
+        silence = self._silences.get(path_id)
+        if silence is not None and silence.spoke_ns and last_ns >= silence.spoke_at_ns:
+            silence.spoke_ns = 0
+            self._repeats[path_id] = (self._repeats.get(path_id, (0, 0))[0] + 1, now_ns)
+
+    # -- what follows -------------------------------------------------------------------------------------------------
+
+    def _decide(self, now_ns: int) -> list[Event]:
+        if now_ns < self._judge_from_ns:
+            return []
+        events = []
+        for path_id, claim in [*self._claims.items()]:
+            if not self._judge.is_known(claim):
+                del self._claims[path_id]
+                self._fleet.paths.silent[path_id] = False
+            elif self._judge.is_ripe(claim, now_ns):
+                del self._claims[path_id]
+                events.append(self._silent(claim, now_ns))
+        return events
+
+    def _silent(self, claim: Claim, now_ns: int) -> Event:
+        fault = self._bursts.join(claim)
+        deaf = self._judge.is_deaf(claim)
+        at_ns = max(claim.said_ns, self._fleet.at_ns(claim.receiver, now_ns))
+        repeats, spoke_ns = self._repeats.get(claim.path_id, (0, 0))
+        calm = not spoke_ns or now_ns - spoke_ns > self._settings.calm_s * 1e9
+        self._repeats[claim.path_id] = (0 if calm else repeats + 1, now_ns)
+        event = Event(
+            id=f"{path_fault(claim.name, claim.since_ns)}/silent",
+            kind="path",
+            who=claim.name,
+            state="silent",
+            at_ns=at_ns,
+            since_ns=claim.since_ns,
+            # A receiver that hears nobody at all may be cut off, or the trouble may be its own.
+            confidence=0.5 if deaf else 1.0,
+            evidence=evidence(claim, self._fleet)
+            | {"silent_ms": (at_ns - claim.since_ns) / 1e6, "receiver_deaf": deaf},
+            fault=fault,
+        )
+        self._silences[claim.path_id] = _Silence(claim, event)
+        return event
+
+    def _let_speak(self, now_ns: int) -> list[Event]:
+        events = []
+        for path_id, silence in [*self._silences.items()]:
+            if not self._judge.is_known(silence.claim):
+                del self._silences[path_id]
+                self._fleet.paths.silent[path_id] = False
+                continue
+            repeats = self._repeats.get(path_id, (0, 0))[0]
+            hold_ns = self._settings.speaking_hold_ms * 1e6 * 2.0 ** min(repeats, _MOST_DOUBLINGS)
+            if not silence.spoke_ns or now_ns - silence.spoke_ns < hold_ns:
+                continue
+            del self._silences[path_id]
+            self._fleet.paths.silent[path_id] = False
+            self._repeats[path_id] = (repeats, now_ns)
+            events.append(self._speaking(silence, repeats, now_ns))
+        return events
+
+    def _speaking(self, silence: _Silence, repeats: int, now_ns: int) -> Event:
+        claim = silence.claim
+        return Event(
+            id=f"{path_fault(claim.name, claim.since_ns)}/speaking",
+            kind="path",
+            who=claim.name,
+            state="speaking",
+            at_ns=max(silence.spoke_at_ns, self._fleet.at_ns(claim.receiver, now_ns)),
+            since_ns=claim.since_ns,
+            evidence={
+                "silent_ms": (silence.spoke_at_ns - claim.since_ns) / 1e6,
+                "spoke_ns": silence.spoke_at_ns,
+                "silences_before": repeats,
+            },
+            fault=silence.event.fault,
+            cause=silence.event.id,
+        )
+
+
+def _is_heard_again(claim: Claim, seen: Delays, last_ns: int) -> bool:
+    """Whether a row is newer than the claim, by the receiver's own time."""
+    return seen.at_ns > claim.said_ns and last_ns > claim.since_ns

@@ -1,0 +1,87 @@
+"""Processes: one from which nothing comes at all, neither probes on any path nor messages on the bus."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from foliot_schemas import Event
+
+if TYPE_CHECKING:
+    from foliot_detector.detector import Seen
+    from foliot_detector.fleet import Fleet
+    from foliot_detector.settings import DetectorSettings
+
+_CHECKS = 10
+"""Looks per silence time: a verdict is late by at most a tenth of it."""
+
+
+class ProcessDetector:
+    """Events of kind ``process``.
+
+    Nobody is declared dead unless at least half of the nodes not yet dead have spoken on the bus all through the silence time:
+    where most are gone at once, it is the bus or this detector that was away. A node that never spoke here is not missed.
+    """
+
+    def __init__(self, settings: DetectorSettings, fleet: Fleet) -> None:
+        self._silence_ns = round(settings.process_silence_s * 1e9)
+        self._fleet = fleet
+        self._dead: dict[str, Event] = {}
+        self._checked_ns = 0
+        self._quorum_since_ns: int | None = None
+
+    def observe(self, seen: Seen, now_ns: int) -> list[Event]:  # noqa: ARG002 - the fleet keeps the signs of life
+        """Nothing: verdicts come with time."""
+        return []
+
+    def tick(self, now_ns: int) -> list[Event]:
+        """Who is missed, and who is back."""
+        if now_ns - self._checked_ns < self._silence_ns // _CHECKS:
+            return []
+        self._checked_ns = now_ns
+        self._dead = {node: death for node, death in self._dead.items() if node in self._fleet.nodes}
+        back = [node for node in self._dead if now_ns - self._fleet.last_ns(node) < self._silence_ns]
+        events = [self._alive(node, now_ns) for node in back]
+        living = [node for node in self._fleet.on_bus_ns if node in self._fleet.nodes and node not in self._dead]
+        speaking = sum(now_ns - self._fleet.on_bus_ns[node] < self._silence_ns for node in living)
+        if 2 * speaking < len(living) or not speaking:
+            self._quorum_since_ns = None
+        elif self._quorum_since_ns is None:
+            self._quorum_since_ns = now_ns
+        if self._quorum_since_ns is None or now_ns - self._quorum_since_ns < self._silence_ns:
+            return events
+        missed = [node for node in living if now_ns - self._fleet.last_ns(node) >= self._silence_ns]
+        return events + [self._died(node, now_ns, speaking) for node in missed]
+
+    def _died(self, node: str, now_ns: int, speaking: int) -> Event:
+        since_ns = self._fleet.at_ns(node, self._fleet.last_ns(node))
+        fault = f"{node}/probe/dead-{since_ns}"
+        self._dead[node] = event = Event(
+            id=fault,
+            kind="process",
+            who=f"{node}/probe",
+            state="dead",
+            at_ns=self._fleet.at_ns(node, now_ns),
+            since_ns=since_ns,
+            evidence={
+                "silent_ms": (now_ns - self._fleet.last_ns(node)) / 1e6,
+                "bus_silent_ms": (now_ns - self._fleet.on_bus_ns[node]) / 1e6,
+                "nodes_speaking": speaking,
+            },
+            fault=fault,
+        )
+        return event
+
+    def _alive(self, node: str, now_ns: int) -> Event:
+        death = self._dead.pop(node)
+        at_ns = self._fleet.at_ns(node, now_ns)
+        return Event(
+            id=f"{death.fault}/alive",
+            kind="process",
+            who=death.who,
+            state="alive",
+            at_ns=at_ns,
+            since_ns=death.since_ns,
+            evidence={"silent_ms": (at_ns - death.since_ns) / 1e6},
+            fault=death.fault,
+            cause=death.id,
+        )

@@ -1,0 +1,115 @@
+"""The detector's shell: observations off the bus, events onto it."""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+from typing import TYPE_CHECKING, Any
+
+import structlog
+
+from foliot import telemetry
+from foliot.bus import Bus
+from foliot.clock import BusClock
+from foliot.settings import BusSettings, TelemetrySettings, load
+from foliot_detector.detector import FanOut
+from foliot_detector.settings import DetectorSettings
+from foliot_schemas import DelayBatch, Node
+from foliot_schemas.subjects import CLOCK, DELAY, EVENT, INVENTORY, PORT
+
+if TYPE_CHECKING:
+    from foliot_detector.detector import Observation
+    from foliot_schemas import ClockState, Event, PortState
+
+log = structlog.get_logger()
+
+_TICK_S = 0.01
+_COUNTS_EVERY_S = 60.0
+_ROOTS = 4_096
+"""Faults remembered to have a root span: an hour of them at the highest rate planned for."""
+_SPAN_NAMES = {"flap": "judge port change", "path": "judge silence", "process": "judge process", "clock": "judge clock"}
+
+
+class Detector:
+    """Feeds a fan-out from the bus and publishes what it says."""
+
+    def __init__(self, bus: Bus, clock: BusClock, settings: DetectorSettings) -> None:
+        self._bus = bus
+        self._clock = clock
+        self._fan_out = FanOut(settings)
+        self._measured_ns = clock.local_ns()
+        self._roots: collections.OrderedDict[str, None] = collections.OrderedDict()
+
+    async def run(self) -> None:
+        """Subscribes, then lets deadlines pass, forever."""
+        await self._bus.watch(INVENTORY, self._on_node)
+        await self._bus.subscribe(CLOCK, self._on_clock)
+        await self._bus.subscribe(PORT, self._on_observation)
+        await self._bus.subscribe(DELAY, self._on_observation)
+        log.info("detector_started")
+        counted: dict[str, int] = {}
+        loop = asyncio.get_running_loop()
+        count_at_s = loop.time() + _COUNTS_EVERY_S
+        while True:
+            await asyncio.sleep(_TICK_S)
+            started_ns = self._clock.now_ns()
+            self._publish(self._fan_out.tick(self._elapsed_ns()), started_ns)
+            if loop.time() > count_at_s:
+                count_at_s += _COUNTS_EVERY_S
+                if counted != (counted := dict(self._fan_out.counts)):
+                    log.info("observations_dropped", **counted)
+
+    async def _on_node(self, key: str, node: Node | None) -> None:
+        self._observe(Node(name=key, nics=()) if node is None else node)
+
+    async def _on_clock(self, state: ClockState, subject: str) -> None:  # noqa: ARG002 - the bus hands handlers both
+        self._observe(state)
+
+    async def _on_observation(self, observation: PortState | DelayBatch, subject: str) -> None:  # noqa: ARG002 - as above
+        self._clock.learn(observation.at_ns)
+        self._observe(observation)
+
+    def _observe(self, observation: Observation) -> None:
+        started_ns = self._clock.now_ns()
+        self._publish(self._fan_out.observe(observation, self._elapsed_ns()), started_ns)
+
+    def _elapsed_ns(self) -> int:
+        before_ns, self._measured_ns = self._measured_ns, self._clock.local_ns()
+        return self._measured_ns - before_ns
+
+    def _publish(self, events: list[Event], started_ns: int) -> None:
+        for event in events:
+            attributes: dict[str, Any] = {"event": event.id, "who": event.who, "state": event.state}
+            with telemetry.span(
+                _SPAN_NAMES[event.kind],
+                fault=event.fault,
+                kind="consumer",
+                root=self._is_root(event),
+                start_ns=started_ns,
+                **attributes,
+            ):
+                self._bus.publish_kept(EVENT, event, event.kind, event.who)
+            log.info("event_published", id=event.id, kind=event.kind, who=event.who, state=event.state)
+
+    def _is_root(self, event: Event) -> bool:
+        """Whether the fault's trace begins here. That of a port begins at the probe, which heard the kernel."""
+        if event.kind == "flap" or event.fault in self._roots or event.cause:
+            return False
+        self._roots[event.fault] = None
+        if len(self._roots) > _ROOTS:
+            self._roots.popitem(last=False)
+        return True
+
+
+async def main() -> None:
+    """Runs the detector until it is cancelled."""
+    settings = load(DetectorSettings, "detector")
+    bus_settings, telemetry_settings = load(BusSettings, "bus"), load(TelemetrySettings, "telemetry")
+    clock = BusClock()
+    telemetry.start("detector", clock, telemetry_settings)
+    bus = await Bus.connect(bus_settings, "detector")
+    try:
+        await Detector(bus, clock, settings).run()
+    finally:
+        await bus.close()
+        telemetry.stop()

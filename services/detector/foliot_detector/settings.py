@@ -1,0 +1,79 @@
+"""``[detector]``: when something is a fault, and where each number comes from."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from foliot_detector.damping import PRESETS, Rule
+
+
+class DetectorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """``[detector]`` of the settings."""
+
+    damping: Literal["cisco", "juniper"] = "cisco"
+    """Whose RFC 2439 numbers to take; the next five, where given, replace theirs."""
+    penalty: float | None = None
+    half_life_s: float | None = None
+    suppress: float | None = None
+    reuse: float | None = None
+    max_suppress_s: float | None = None
+
+    path_settle_ms: float = 15.0
+    """How long a silence waits for a word of the ports at its ends: the kernel's link message takes a few milliseconds to get
+    here, and one cause makes one event."""
+    proof_transit_ms: float = 40.0
+    """How long a probe whose sending is proven has to be heard: the fullest queue of a path (200 packets of 1,500 bytes at
+    200 Mb/s are 12 ms), and the interval at which probes read their sockets (25 ms)."""
+    arrival_margin_ms: float = 30.0
+    """By how much two nodes' messages, compared by their arrival here, may be wrong about what came first."""
+    deaf_hold_ms: float = 100.0
+    """How long a receiver that hears nobody, or was itself away, may take to read what waited in its sockets."""
+    late_silence_s: float = 1.0
+    """A path not heard for this long is silent although nobody said so at once: five probes of the slow sweep."""
+    recovery_s: float = 1.0
+    """How long a NIC or process that came back may take until its paths speak."""
+    burst_ms: float = 250.0
+    """Silences of one rail that began within this have one cause: an interval of the slow sweep, and some."""
+    speaking_hold_ms: float = 200.0
+    """How long a path must speak before it is said to: longer than the silence time of a path in use, so that one that
+    falls silent again at once is still the same silence. Doubled with each silence that follows within `calm_s`."""
+    calm_s: float = 60.0
+
+    process_silence_s: float = 1.0
+    """A process from which nothing at all came for this long, neither probes nor messages, is dead."""
+
+    lossy_share: float = 0.05
+    lossy_sent: int = 200
+    """Probes that a judgement of loss rests on: ten seconds of a path in use."""
+    lossy_lost: int = 10
+    congestion_ms: float = 5.0
+    """Delays that stand this far above the path's least mean a full queue: loss is then congestion, no fault."""
+
+    stale_s: float = 2.0
+    """A batch that is older than the node's newest by more is dropped."""
+
+    def __post_init__(self) -> None:
+        """Refuses numbers that contradict each other.
+
+        Raises:
+            ValueError: they do; the message names the key.
+        """
+        for name in self.__struct_fields__:
+            value = getattr(self, name)
+            if isinstance(value, (int, float)) and value <= 0:
+                raise ValueError(f"{name}: must be above 0, got {value}")
+        if self.lossy_share >= 1:
+            raise ValueError(f"lossy_share: is a share, below 1, got {self.lossy_share}")
+        self.rule()
+
+    def rule(self) -> Rule:
+        """The damping rule: the preset, with what the settings replace.
+
+        Raises:
+            ValueError: the numbers contradict each other.
+        """
+        preset = PRESETS[self.damping]
+        replaced = {name: value for name in preset.__struct_fields__ if (value := getattr(self, name)) is not None}
+        return msgspec.structs.replace(preset, **replaced)

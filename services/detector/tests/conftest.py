@@ -1,0 +1,298 @@
+"""A fleet in virtual time: nodes that probe each other, links that fail, processes that stall, clocks that are wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import itertools
+import socket
+import sys
+from pathlib import Path as FilePath
+
+import numpy as np
+import pytest
+
+from foliot.settings import BusSettings
+from foliot_detector.detector import FanOut
+from foliot_detector.settings import DetectorSettings
+from foliot_schemas import DelayBatch, DelayRow, Nic, Node, PortState, Witness
+from foliot_schemas.names import Path, nic_name, node_of
+
+START_NS = 1_700_000_000_000_000_000
+MS = 1_000_000
+FLIGHT_NS = MS // 10
+SILENCE_INTERVALS = 3
+
+
+def node_record(name, rails=2, entropies=2):
+    """A node's inventory record."""
+    nics = tuple(
+        Nic(
+            name=nic_name(name, f"rail{rail}"),
+            rail=f"rail{rail}",
+            device=f"eth{rail}",
+            address="10.0.0.1",
+            clock=name,
+            service_address="10.200.0.1",
+            path_addresses=("100.64.0.1",) * entropies,
+            entropies=tuple(range(entropies)),
+        )
+        for rail in range(rails)
+    )
+    return Node(name=name, nics=nics)
+
+
+def port(nic, at_ns, downs=0, ups=1, *, carrier=True, admin_up=True, boot="boot1"):
+    """The state of a port, with the counters of the kernel."""
+    return PortState(
+        node=node_of(nic), nic=nic, at_ns=at_ns, carrier=carrier, admin_up=admin_up,
+        carrier_down_count=downs, carrier_up_count=ups, fault=boot,
+    )  # fmt: skip
+
+
+def delays(node, at_ns, rows, bound_ns=100):
+    """A batch from tuples (path, witness, sent, received, last_ns[, least_ns, p99_ns])."""
+    table = np.zeros(len(rows), DelayRow)
+    for place, (_, witness, sent, received, last_ns, *delay) in enumerate(rows):
+        least_ns, p99_ns = delay or (FLIGHT_NS, FLIGHT_NS)
+        table[place] = (place, witness, sent, received, least_ns, least_ns, p99_ns, last_ns)
+    paths = tuple(str(row[0]) for row in rows)
+    return DelayBatch.of(table, node=node, at_ns=at_ns, interval_ns=100 * MS, bound_ns=bound_ns, paths=paths)
+
+
+class SimulatedFleet:
+    """Nodes, and a detector that hears them over a bus. Paths of entropy 0 are in use: 20 probes/s; others get 5.
+
+    `events` has what the detector said, `inputs` what it was told, with the time that passed before.
+    """
+
+    def __init__(self, nodes=3, rails=2, entropies=2, settings=None, *, ticks=True, offsets_ms=()):
+        self.now_ns = START_NS
+        self.names = [f"node{number}" for number in range(nodes)]
+        self.rails = [f"rail{number}" for number in range(rails)]
+        self.settings = settings or DetectorSettings()
+        self.detector = FanOut(self.settings)
+        self.ticks = ticks
+        self.events, self.inputs = [], []
+        self.cut, self.stopped, self.off_bus, self.mute = set(), set(), set(), set()
+        self.tells_at_once = True
+        self.downs, self.carrier, self.admin_up = {}, {}, {}
+        self.offset_ns = dict.fromkeys(self.names, 0)
+        self.bound_ns = dict.fromkeys(self.names, -1 if offsets_ms else 100)
+        self.offset_ns |= {name: offset * MS for name, offset in zip(self.names, offsets_ms, strict=False)}
+        self.bus_delay_ns = dict.fromkeys(self.names, MS // 5)
+        self.lose = {}
+        self.delay_ns = {}
+        self._told_ns = START_NS
+        self._queue, self._count = [], itertools.count()
+        self.paths = [
+            Path(nic_name(one, rail), nic_name(other, rail), entropy)
+            for one, other in itertools.permutations(self.names, 2)
+            for rail in self.rails
+            for entropy in range(entropies)
+        ]
+        self.sent = dict.fromkeys(self.paths, 0)
+        self.last_sent = dict.fromkeys(self.paths, 0)
+        self.forget(*self.names)
+        for name in self.names:
+            self.tell(node_record(name, rails, entropies))
+        for nic in (nic_name(name, rail) for name in self.names for rail in self.rails):
+            self.downs[nic], self.carrier[nic], self.admin_up[nic] = 0, True, True
+        for number, path in enumerate(self.paths):
+            self._at(START_NS + (number * 7 % 50) * MS, self._send, path, 0)
+        for number, name in enumerate(self.names):
+            self._at(START_NS + (20 + number * 13 % 100) * MS, self._report, name)
+            self._at(START_NS + (5 + number * 130) * MS, self._report_ports, name)
+        if ticks:
+            self._at(START_NS + 10 * MS, self._tick)
+
+    # -- what a test does to it ---------------------------------------------------------------------------------------
+
+    def run(self, ms):
+        """Lets time pass."""
+        until_ns = self.now_ns + round(ms * MS)
+        while self._queue and self._queue[0][0] <= until_ns:
+            self.now_ns, _, work, arguments = heapq.heappop(self._queue)
+            work(*arguments)
+        self.now_ns = until_ns
+
+    def take(self):
+        """The events since the last call."""
+        events, self.events = self.events, []
+        return events
+
+    def set_carrier(self, nic, carrier, told_after_ms=0):
+        """Pulls the cable or plugs it in; the node tells at once, or later."""
+        if self.carrier[nic] and not carrier:
+            self.downs[nic] += 1
+        self.carrier[nic] = carrier
+        self._at(self.now_ns + told_after_ms * MS, self._say_port, nic)
+
+    def set_admin(self, nic, up):
+        """What an administrator does."""
+        if not up and self.carrier[nic]:
+            self.downs[nic] += 1
+        self.admin_up[nic] = self.carrier[nic] = up
+        self._say_port(nic)
+
+    def start_detector(self):
+        """Another detector takes over, which knows the inventory and nothing else."""
+        self.detector = FanOut(self.settings)
+        for name in self.names:
+            self.tell(node_record(name, len(self.rails), 1 + max(path.entropy for path in self.paths)))
+
+    def restart(self, name):
+        """A probe that was stopped starts anew, and remembers nothing."""
+        self.stopped.discard(name)
+        self.forget(name)
+
+    def forget(self, *names):
+        """Receivers' memory of paths."""
+        for path in self.paths:
+            if node_of(path.destination) in names:
+                for memory in ("heard", "proven", "received", "silent"):
+                    self.__dict__.setdefault(memory, {})[path] = 0
+
+    # -- how it works -------------------------------------------------------------------------------------------------
+
+    def tell(self, message):
+        """The detector gets a message now."""
+        elapsed_ns, self._told_ns = self.now_ns - self._told_ns, self.now_ns
+        self.inputs.append((elapsed_ns if self.ticks else 0, message))
+        self.events += self.detector.observe(message, self.inputs[-1][0])
+
+    def _at(self, at_ns, work, *arguments):
+        heapq.heappush(self._queue, (at_ns, next(self._count), work, arguments))
+
+    def _tick(self):
+        elapsed_ns, self._told_ns = self.now_ns - self._told_ns, self.now_ns
+        self.inputs.append((elapsed_ns, None))
+        self.events += self.detector.tick(elapsed_ns)
+        self._at(self.now_ns + 10 * MS, self._tick)
+
+    def _says(self, node, at_ns):
+        return at_ns + self.offset_ns[node] if at_ns else 0
+
+    def _publish(self, node, message):
+        if node not in self.off_bus and node not in self.stopped:
+            self._at(self.now_ns + self.bus_delay_ns[node], self.tell, message)
+
+    def _works(self, nic):
+        return self.carrier[nic] and self.admin_up[nic]
+
+    def _send(self, path, number):
+        interval_ns = (50 if path.entropy == 0 else 200) * MS
+        self._at(self.now_ns + interval_ns, self._send, path, number + 1)
+        if node_of(path.source) in self.stopped or path in self.mute:
+            return
+        self.sent[path] += 1
+        self.last_sent[path] = self.now_ns
+        lost = path in self.lose and self.lose[path](number)
+        if self._works(path.source) and self._works(path.destination) and path not in self.cut and not lost:
+            self._at(self.now_ns + self.delay_ns.get(path, FLIGHT_NS), self._arrive, path, self.sent[path])
+
+    def _arrive(self, path, sequence):
+        node = node_of(path.destination)
+        if node in self.stopped:
+            return
+        first = not self.heard[path]
+        self.heard[path] = self.now_ns
+        self.proven[path] += 1 if first else sequence - self.sequence[path]
+        self.__dict__.setdefault("sequence", {})[path] = sequence
+        self.received[path] += 1
+        if self.silent[path]:
+            self.silent[path] = False
+            self._at_once(path, Witness.SPEAKS_AGAIN)
+        if path.entropy == 0:
+            self._at(self.now_ns + SILENCE_INTERVALS * 50 * MS, self._judge, path, self.now_ns)
+
+    def _judge(self, path, heard_ns):
+        if self.heard[path] == heard_ns and node_of(path.destination) not in self.stopped:
+            self.silent[path] = True
+            self._at_once(path, Witness.FELL_SILENT)
+
+    def _at_once(self, path, witness):
+        node = node_of(path.destination)
+        if not self.tells_at_once:
+            return
+        row = (path, witness, 0, 0, self._says(node, self.heard[path]), 0, 0)
+        self._publish(node, delays(node, self._says(node, self.now_ns), [row], self.bound_ns[node]))
+
+    def _report(self, node):
+        self._at(self.now_ns + 100 * MS, self._report, node)
+        if node in self.stopped:
+            return
+        rows = []
+        for path in self.paths:
+            if node_of(path.source) == node:
+                rows.append((path, Witness.SOURCE, 2, 0, self._says(node, self.last_sent[path]), 0, 0))
+            if node_of(path.destination) == node:
+                delay_ns = self.delay_ns.get(path, FLIGHT_NS)
+                delay = (delay_ns, delay_ns) if self.received[path] else (0, 0)
+                heard_ns = self._says(node, self.heard[path])
+                rows.append(
+                    (path, Witness.DESTINATION, self.proven[path], self.received[path], heard_ns, *delay),
+                )
+                self.proven[path] = self.received[path] = 0
+        self._publish(node, delays(node, self._says(node, self.now_ns), rows, self.bound_ns[node]))
+
+    def _report_ports(self, node):
+        self._at(self.now_ns + 1_000 * MS, self._report_ports, node)
+        for rail in self.rails:
+            self._say_port(nic_name(node, rail))
+
+    def _say_port(self, nic):
+        node = node_of(nic)
+        self._publish(node, self.port_state(nic))
+
+    def port_state(self, nic):
+        """What the node would say of a NIC's port now."""
+        return port(
+            nic, self._says(node_of(nic), self.now_ns), self.downs[nic], self.downs[nic] + self._works(nic),
+            carrier=self._works(nic), admin_up=self.admin_up[nic],
+        )  # fmt: skip
+
+
+@pytest.fixture
+def make_fleet():
+    """Makes a simulated fleet that has been running for three seconds."""
+
+    def make(**options):
+        fleet = SimulatedFleet(**options)
+        fleet.run(3_000)
+        return fleet
+
+    return make
+
+
+@pytest.fixture
+def make_port():
+    """Makes a `PortState`."""
+    return port
+
+
+@pytest.fixture
+def make_delays():
+    """Makes a `DelayBatch`."""
+    return delays
+
+
+@pytest.fixture
+def make_node():
+    """Makes a node's inventory record."""
+    return node_record
+
+
+@pytest.fixture
+async def nats_settings(tmp_path):
+    """How to reach a NATS server that runs for one test."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        number = free.getsockname()[1]
+    process = await asyncio.create_subprocess_exec(
+        str(FilePath(sys.executable).with_name("nats-server")), "--addr", "127.0.0.1", "--port", str(number),
+        "--jetstream", "--store_dir", str(tmp_path), stderr=asyncio.subprocess.DEVNULL,
+    )  # fmt: skip
+    yield BusSettings(url=f"nats://127.0.0.1:{number}")
+    process.kill()
+    await process.wait()

@@ -1,0 +1,109 @@
+"""The sockets to serve on: those that were handed over (systemd's socket activation), and those to be made.
+
+A handed-over socket may belong to another network namespace, whose services reach the gateway by it without sharing a network.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from typing import TYPE_CHECKING
+
+from foliot.settings import SettingsError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from foliot_gateway.settings import GatewaySettings
+
+_FIRST_FD = 3
+"""SD_LISTEN_FDS_START of sd_listen_fds(3)."""
+_BACKLOG = 128
+
+
+def handed_over(environment: Mapping[str, str], pid: int) -> range:
+    """The file descriptors handed over, by the protocol of sd_listen_fds(3).
+
+    An empty ``LISTEN_PID`` means whoever reads it: a parent that does not know our process id before we run cannot name it.
+
+    Raises:
+        SettingsError: a variable is no number.
+    """
+    try:
+        count = int(environment.get("LISTEN_FDS") or 0)
+        meant = int(environment.get("LISTEN_PID") or pid)
+    except ValueError as error:
+        raise SettingsError(f"LISTEN_FDS and LISTEN_PID must be numbers: {error}") from None
+    return range(_FIRST_FD, _FIRST_FD + (count if meant == pid else 0))
+
+
+def addresses(settings: GatewaySettings, *, activated: bool) -> tuple[tuple[str, int], ...]:
+    """The addresses to bind: those of ``bind``; without any, ``host`` and ``port``, unless sockets were handed over.
+
+    Raises:
+        SettingsError: an entry of ``bind`` is not ``host:port``.
+    """
+    if settings.bind:
+        return tuple(_address(entry) for entry in settings.bind)
+    return () if activated else ((settings.host, settings.port),)
+
+
+def open_all(
+    settings: GatewaySettings, environment: Mapping[str, str]
+) -> tuple[list[socket.socket], list[socket.socket]]:
+    """All sockets to serve on: handed over, and made here.
+
+    Raises:
+        SettingsError: an address cannot be bound, or what was handed over is no stream socket.
+    """
+    adopted = [_adopt(descriptor) for descriptor in handed_over(environment, os.getpid())]
+    made = [_bind(host, port) for host, port in addresses(settings, activated=bool(adopted))]
+    return adopted, made
+
+
+def url(of: socket.socket) -> str:
+    """Where this process itself reaches a socket that it made."""
+    host, port = of.getsockname()[:2]
+    here = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - compared, not bound
+    return f"http://[{here}]:{port}" if ":" in here else f"http://{here}:{port}"
+
+
+def _address(entry: str) -> tuple[str, int]:
+    host, _, port = entry.rpartition(":")
+    if not host or not port.isdecimal() or int(port) > 65_535:
+        raise SettingsError(f"gateway.bind: expected host:port, got {entry!r}")
+    return host.strip("[]"), int(port)
+
+
+def _bind(host: str, port: int) -> socket.socket:
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        made = socket.socket(family, kind, protocol)
+    except OSError as error:
+        raise SettingsError(_refused(host, port, error)) from error
+    try:
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        made.bind(address)
+        made.listen(_BACKLOG)
+    except OSError as error:
+        made.close()
+        raise SettingsError(_refused(host, port, error)) from error
+    made.setblocking(False)
+    return made
+
+
+def _refused(host: str, port: int, error: OSError) -> str:
+    return f"gateway: cannot listen on {host}:{port}: {error.strerror or error}"
+
+
+def _adopt(descriptor: int) -> socket.socket:
+    try:
+        adopted = socket.socket(fileno=descriptor)
+    except OSError as error:
+        raise SettingsError(f"LISTEN_FDS: descriptor {descriptor} is no socket: {error.strerror}") from error
+    if adopted.type != socket.SOCK_STREAM:
+        adopted.close()
+        raise SettingsError(f"LISTEN_FDS: descriptor {descriptor} is no stream socket")
+    os.set_inheritable(descriptor, False)
+    adopted.setblocking(False)
+    return adopted

@@ -1,0 +1,154 @@
+"""The last that was heard of every path, in columns: some thousand rows arrive per second, and few are ever asked for."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
+import numpy as np
+
+from foliot_schemas import DelayBatch, Witness
+from foliot_schemas.names import node_of, parse_path
+
+if TYPE_CHECKING:
+    from collections.abc import Set as AbstractSet
+
+    from numpy.typing import NDArray
+
+PathState = Literal["unknown", "speaking", "lossy", "silent"]
+
+_STATES: tuple[PathState, ...] = ("unknown", "speaking", "lossy", "silent")
+_SPEAKING, _LOSSY, _SILENT = 1, 2, 3
+
+_Last = np.dtype(
+    [
+        ("state", "u1"),
+        ("judged_ns", "<i8"),
+        ("sent", "<i8"),
+        ("sent_at_ns", "<i8"),
+        ("received", "<i8"),
+        ("received_at_ns", "<i8"),
+        ("least_ns", "<i8"),
+        ("median_ns", "<i8"),
+        ("p99_ns", "<i8"),
+        ("heard_ns", "<i8"),
+    ]
+)
+_FIRST_ROOM = 1_024
+
+
+class PathView(msgspec.Struct, frozen=True, kw_only=True):
+    """One path, as it was last heard of."""
+
+    path: str
+    source: str
+    destination: str
+    entropy: int
+    state: PathState
+    in_force: bool
+    """Traffic of jobs takes it."""
+    sent: int
+    """Probes, by the source's count, in the interval that ended at `sent_at_ns`."""
+    sent_at_ns: int
+    received: int
+    """Probes, by the destination's count, in the interval that ended at `received_at_ns`."""
+    received_at_ns: int
+    least_ns: int
+    """One-way delay of the last interval in which a probe arrived, as are the next two; 0: none ever did."""
+    median_ns: int
+    p99_ns: int
+    heard_ns: int
+    """When the destination last heard anything on it; 0: never."""
+
+
+class PathTable:
+    """What `DelayBatch` after `DelayBatch` says, folded."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[str, int] = {}
+        self._last = np.zeros(_FIRST_ROOM, _Last)
+        self._indices: dict[str, tuple[tuple[str, ...], NDArray[np.intp]]] = {}
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def fold(self, batch: DelayBatch) -> None:
+        """Takes what one node saw.
+
+        Raises:
+            ValueError: the batch's columns do not fit together, or it names something that is no path.
+        """
+        rows = batch.rows()
+        table = self._index(batch)[rows["path"]]
+        witness = rows["witness"]
+        source = witness == Witness.SOURCE
+        self._last["sent"][table[source]] = rows["sent"][source]
+        self._last["sent_at_ns"][table[source]] = batch.at_ns
+        self._fold_heard(table[~source], rows[~source], batch.at_ns)
+
+    def _fold_heard(self, table: NDArray[np.intp], rows: NDArray[Any], at_ns: int) -> None:
+        last = self._last
+        witness = rows["witness"]
+        counted = (witness == Witness.DESTINATION) | (witness == Witness.FELL_SILENT)
+        last["received"][table[counted]] = rows["received"][counted]
+        last["received_at_ns"][table[counted]] = at_ns
+        last["heard_ns"][table] = np.maximum(last["heard_ns"][table], rows["last_ns"])
+        measured = rows["received"] > 0
+        for column in ("least_ns", "median_ns", "p99_ns"):
+            last[column][table[measured]] = rows[column][measured]
+        heard = (witness == Witness.SPEAKS_AGAIN) | ((witness == Witness.DESTINATION) & measured)
+        # A lossy path speaks too: that it is no longer lossy, only the detector says.
+        heard &= last["state"][table] != _LOSSY
+        last["state"][table[heard]] = _SPEAKING
+        last["state"][table[witness == Witness.FELL_SILENT]] = _SILENT
+
+    def judge(self, path: str, state: str, at_ns: int) -> None:
+        """Takes the detector's verdict on a path, unless a later one is known; states that are not of paths are ignored.
+
+        Raises:
+            ValueError: it is no path.
+        """
+        number = self._number(path)
+        if state in _STATES and at_ns >= self._last["judged_ns"][number]:
+            self._last["state"][number] = _STATES.index(state)
+            self._last["judged_ns"][number] = at_ns
+
+    def views(self, in_force: AbstractSet[str], *, node: str = "", nic: str = "") -> tuple[PathView, ...]:
+        """Every path by name, or those that begin or end at a node or NIC."""
+        views = (self._view(path, number, in_force) for path, number in sorted(self._numbers.items()))
+        return tuple(
+            view
+            for view in views
+            if (not node or node in {node_of(view.source), node_of(view.destination)})
+            and (not nic or nic in {view.source, view.destination})
+        )
+
+    def _view(self, path: str, number: int, in_force: AbstractSet[str]) -> PathView:
+        source, destination, entropy = parse_path(path)
+        values = {name: int(self._last[name][number]) for name in _Last.names or () if name != "judged_ns"}
+        return PathView(
+            path=path,
+            source=source,
+            destination=destination,
+            entropy=entropy,
+            state=_STATES[values.pop("state")],
+            in_force=path in in_force,
+            **values,
+        )
+
+    def _index(self, batch: DelayBatch) -> NDArray[np.intp]:
+        """The table's row of each of the batch's paths; a node names the same paths in the same order most of the time."""
+        known = self._indices.get(batch.node)
+        if known is None or known[0] != batch.paths:
+            known = batch.paths, np.array([self._number(path) for path in batch.paths], np.intp)
+            self._indices[batch.node] = known
+        return known[1]
+
+    def _number(self, path: str) -> int:
+        number = self._numbers.get(path)
+        if number is None:
+            parse_path(path)
+            number = self._numbers[path] = len(self._numbers)
+            if number >= len(self._last):
+                self._last = np.concatenate([self._last, np.zeros_like(self._last)])
+        return number

@@ -1,0 +1,68 @@
+"""Errors as ``application/problem+json`` (RFC 9457), in sentences that a person can act on."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import Any
+
+import msgspec
+import structlog
+from litestar import Request, Response
+from litestar.exceptions import HTTPException, ValidationException
+
+log = structlog.get_logger()
+
+_MEDIA_TYPE = "application/problem+json"
+
+
+class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What went wrong with a request."""
+
+    status: int
+    title: str
+    detail: str
+    reason: str = ""
+    """One word for programs, where they have a choice to make: ``no-such-event``, ``no-fault``, ``no-spans``, ``no-such-trace``."""
+
+
+class ProblemError(Exception):
+    """Raised by handlers; its text is the sentence that the caller reads."""
+
+    def __init__(self, status: int, detail: str, reason: str = "") -> None:
+        super().__init__(detail)
+        self.status = status
+        self.reason = reason
+
+
+def on_problem(_: Request[Any, Any, Any], error: ProblemError) -> Response[Problem]:
+    """A handler's own refusal."""
+    return _response(error.status, str(error), error.reason)
+
+
+def on_http(request: Request[Any, Any, Any], error: HTTPException) -> Response[Problem]:
+    """A refusal of the framework: no such address, a wrong parameter, a wrong method, a body too large."""
+    if isinstance(error, ValidationException):
+        detail = f"The parameters of {request.url.path} are wrong: {_parameters(error)}."
+    elif error.status_code == HTTPStatus.NOT_FOUND:
+        detail = f"There is nothing at {request.url.path}; /schema lists what there is."
+    elif error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
+        detail = f"{request.url.path} does not take {request.method}; /schema lists what it takes."
+    else:
+        detail = f"{error.detail.rstrip('.')}."
+    return _response(error.status_code, detail)
+
+
+def on_failure(request: Request[Any, Any, Any], error: Exception) -> Response[Problem]:
+    """A fault of the gateway's own."""
+    log.error("request_failed", path=request.url.path, exc_info=error)
+    return _response(500, "The gateway failed on this request; its log says why.")
+
+
+def _parameters(error: ValidationException) -> str:
+    wrong = error.extra if isinstance(error.extra, list) else []
+    return "; ".join(f"{each['key']}: {each['message']}" for each in wrong if "key" in each) or error.detail
+
+
+def _response(status: int, detail: str, reason: str = "") -> Response[Problem]:
+    problem = Problem(status=status, title=HTTPStatus(status).phrase, detail=detail, reason=reason)
+    return Response(problem, status_code=status, media_type=_MEDIA_TYPE)

@@ -1,0 +1,199 @@
+"""The gateway's shell: the bus fills what is known, HTTP shows it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from typing import TYPE_CHECKING
+
+import msgspec
+import nats.errors
+import structlog
+import uvicorn
+
+from foliot import settings as sources
+from foliot import telemetry
+from foliot.bus import Bus
+from foliot.clock import BusClock
+from foliot.settings import BusSettings, TelemetrySettings
+from foliot_gateway import api, history, listen
+from foliot_gateway.fleet import reported_ns
+from foliot_gateway.present import Present
+from foliot_gateway.settings import GatewaySettings
+from foliot_schemas.subjects import CLOCK, CLOCKS, COMMAND, DELAY, EVENT, INVENTORY, OUTCOME, PATHS, PORT, REJECTED
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Iterator
+
+    from foliot_schemas import ClockState, Command, DelayBatch, Event, Node, NodePaths, Outcome, PortState, Rejected
+
+log = structlog.get_logger()
+
+_FRESH_NS = 10_000_000_000
+"""An outcome older than this was caught up with, not shown as it happened: it gets no span."""
+_LOOK_S = 0.2
+_RETRY_S = 1.0
+_GRACE_S = 1
+
+
+class Feed:
+    """Takes every message that the bus shows to what is known."""
+
+    def __init__(self, present: Present, clock: BusClock) -> None:
+        self._present = present
+        self._clock = clock
+
+    async def follow(self, bus: Bus) -> None:
+        """Subscribes to everything."""
+        await bus.subscribe_kept(EVENT, self.event, durable="gateway-event")
+        await bus.subscribe_kept(COMMAND, self.command, durable="gateway-command")
+        await bus.subscribe_kept(OUTCOME, self.outcome, durable="gateway-outcome")
+        await bus.subscribe(PORT, self.port)
+        await bus.subscribe(DELAY, self.delays)
+        await bus.subscribe(CLOCK, self.clock)
+        await bus.subscribe(REJECTED, self.rejected)
+        await bus.watch(INVENTORY, self.node)
+        await bus.watch(PATHS, self.wanted)
+        await bus.watch(CLOCKS, self.clock_kept)
+
+    async def event(self, event: Event, _: str) -> None:
+        """An event."""
+        self._present.event(event)
+
+    async def command(self, command: Command, _: str) -> None:
+        """A command."""
+        self._present.command(command)
+
+    async def outcome(self, outcome: Outcome, _: str) -> None:
+        """An outcome: the last hop of a fault's trace is that the gateway can show it."""
+        fresh = self._clock.now_ns() - reported_ns(outcome) < _FRESH_NS
+        if not (fresh and outcome.fault):
+            self._present.outcome(outcome)
+            return
+        with telemetry.span(
+            "show event",
+            fault=outcome.fault,
+            kind="consumer",
+            node=outcome.node,
+            verb=outcome.verb,
+            status=outcome.status,
+            outcome=outcome.id,
+        ):
+            self._present.outcome(outcome)
+
+    async def port(self, port: PortState, _: str) -> None:
+        """The state of a port."""
+        self._clock.learn(port.at_ns)
+        self._present.fleet.fold_port(port)
+
+    async def delays(self, batch: DelayBatch, _: str) -> None:
+        """A batch of delays."""
+        self._clock.learn(batch.at_ns)
+        self._present.fleet.fold_delays(batch)
+
+    async def clock(self, state: ClockState, _: str) -> None:
+        """The state of a clock."""
+        self._present.fleet.fold_clock(state)
+
+    async def clock_kept(self, _: str, state: ClockState | None) -> None:
+        """The state of a clock, from its bucket."""
+        if state is not None:
+            self._present.fleet.fold_clock(state)
+
+    async def rejected(self, rejected: Rejected, _: str) -> None:
+        """A message that some service could not read."""
+        self._present.rejected[rejected.service] += 1
+
+    async def node(self, name: str, node: Node | None) -> None:
+        """An inventory record."""
+        self._present.fleet.fold_node(name, node)
+
+    async def wanted(self, node: str, wanted: NodePaths | None) -> None:
+        """What the remediator wants in force on a node."""
+        self._present.fleet.fold_wanted(node, wanted)
+
+
+class _Server(uvicorn.Server):
+    """uvicorn, without its hands on the process's signals: `foliot.service` has them."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+async def serve(present: Present, sockets: list[socket.socket]) -> None:
+    """Serves what is known until cancelled; requests under way are finished."""
+    config = uvicorn.Config(
+        api.make(present), log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=_GRACE_S
+    )
+    server = _Server(config)
+    serving = asyncio.ensure_future(server.serve(sockets))
+    try:
+        await asyncio.shield(serving)
+    except asyncio.CancelledError:
+        server.should_exit = True
+        await serving
+        raise
+
+
+async def main() -> None:
+    """Runs the gateway until cancelled."""
+    settings = sources.load(GatewaySettings, "gateway")
+    bus_settings = sources.load(BusSettings, "bus")
+    spans = sources.load(TelemetrySettings, "telemetry")
+    adopted, made = listen.open_all(settings, os.environ)
+    if made and spans.endpoint:
+        # Our own spans come back to ourselves; the fleet's address of us may be one that only others can reach.
+        spans = msgspec.structs.replace(spans, endpoint=listen.url(made[0]))
+    present, clock = Present(settings), BusClock("gateway")
+    telemetry.start("gateway", clock, spans)
+    log.info("gateway_listening", urls=[listen.url(each) for each in made], adopted=len(adopted))
+    serving = asyncio.ensure_future(serve(present, [*adopted, *made]))
+    filling = asyncio.ensure_future(_fill(present, clock, bus_settings))
+    try:
+        # Neither ends by itself: the first that does has failed, and takes the gateway along.
+        (first, *_), _ = await asyncio.wait({serving, filling}, return_when=asyncio.FIRST_COMPLETED)
+        await first
+    finally:
+        await _end(filling)
+        # The last spans are sent to our own receiver, so it closes after them.
+        await asyncio.to_thread(telemetry.stop)
+        await _end(serving)
+
+
+async def _end(work: asyncio.Future[None]) -> None:
+    work.cancel()
+    await asyncio.gather(work, return_exceptions=True)
+
+
+async def _fill(present: Present, clock: BusClock, settings: BusSettings) -> None:
+    """Follows the bus until cancelled. HTTP is served meanwhile: spans, and ``/healthz``, which says that the bus is away."""
+    bus = await Bus.connect(settings, "gateway")
+    try:
+        await Feed(present, clock).follow(bus)
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(_read_history(present, settings))
+            tasks.create_task(_watch(present, bus))
+    finally:
+        await bus.close()
+
+
+async def _watch(present: Present, bus: Bus) -> None:
+    while True:
+        present.bus_connected = bus.connected
+        await asyncio.sleep(_LOOK_S)
+
+
+async def _read_history(present: Present, settings: BusSettings) -> None:
+    # A command comes with at least one outcome.
+    limits = {"EVENTS": present.settings.events, "COMMANDS": 2 * present.settings.commands}
+    while not present.history_read:
+        try:
+            await history.read(settings.url, present, limits)
+            present.history_read = True
+        except (nats.errors.Error, OSError, TimeoutError) as error:
+            log.warning("history_retried", reason=str(error) or type(error).__name__)
+            await asyncio.sleep(_RETRY_S)
+    log.info("history_read", events=len(present.records.events(limit=present.settings.events)))

@@ -1,0 +1,232 @@
+"""The recent traces: spans in, in any order and more than once; traces out. Bounded in number and in memory."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+SpanKind = Literal["internal", "server", "client", "producer", "consumer"]
+SpanStatus = Literal["unset", "ok", "error"]
+
+_SPAN_BYTES = 700
+_ENTRY_BYTES = 130
+"""What a span takes in CPython 3.11 (struct, ids, integers, its slot in the trace), and each attribute besides its
+characters. Measured with tracemalloc over 10,000 decoded spans: 0, 1, 4 and 12 attributes took 571, 813, 1181 and 2448
+bytes each; these numbers give 716, 871, 1335 and 2578, so the estimate is on the safe side."""
+
+
+class SpanEvent(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that happened at one time inside a span."""
+
+    name: str
+    at_ns: int
+    attributes: dict[str, Any] = {}
+
+
+class Span(msgspec.Struct, frozen=True, kw_only=True):
+    """One piece of work of one service."""
+
+    trace_id: str
+    """32 hex digits."""
+    span_id: str
+    """16 hex digits."""
+    parent_id: str
+    """16 hex digits; empty: this is a root."""
+    name: str
+    service: str
+    instance: str = ""
+    """Which process of the service, as its resource says: ``service.instance.id``."""
+    kind: SpanKind = "internal"
+    start_ns: int
+    end_ns: int
+    status: SpanStatus = "unset"
+    message: str = ""
+    """Why the status is error."""
+    attributes: dict[str, Any] = {}
+    events: tuple[SpanEvent, ...] = ()
+
+
+class TraceSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """A trace in one line."""
+
+    trace_id: str
+    name: str
+    """Of the root span, or of the earliest one while the root has not arrived."""
+    start_ns: int
+    duration_ns: int
+    """From the earliest start to the latest end."""
+    span_count: int
+    services: tuple[str, ...]
+    """In the order in which they appear."""
+    errors: int
+    """Spans whose status is error."""
+
+
+class Trace(msgspec.Struct, frozen=True, kw_only=True):
+    """All spans of a trace that have arrived, by their start; `Span.parent_id` makes them a tree."""
+
+    summary: TraceSummary
+    quiet_ns: int
+    """Time since its last span arrived: spans come in batches of about half a second."""
+    spans: tuple[Span, ...]
+
+
+class Added(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of some spans."""
+
+    stored: int = 0
+    duplicates: int = 0
+    dropped: int = 0
+    """Over the limit of their trace, or their trace does not fit into the memory at all."""
+
+
+class TraceStore:
+    """The recent traces.
+
+    Parameters:
+        traces: how many are kept.
+        memory_bytes: how much memory they may take, by estimate.
+        spans_per_trace: how many spans of one trace are kept.
+    """
+
+    def __init__(self, *, traces: int, memory_bytes: int, spans_per_trace: int) -> None:
+        self._limit_traces = traces
+        self._limit_bytes = memory_bytes
+        self._limit_spans = spans_per_trace
+        self._kept: OrderedDict[str, _Kept] = OrderedDict()
+        self.memory_bytes = 0
+        self.span_count = 0
+        self.evicted = 0
+        """Traces let go so far."""
+        self.dropped = 0
+        """Spans dropped so far."""
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def add(self, spans: Iterable[Span], at_ns: int) -> Added:
+        """Takes spans that arrived at `at_ns`, a monotonic local time."""
+        stored = duplicates = dropped = 0
+        for span in spans:
+            kept = self._kept.get(span.trace_id) or self._kept.setdefault(span.trace_id, _Kept())
+            self._kept.move_to_end(span.trace_id)
+            if span.span_id in kept.spans:
+                duplicates += 1
+                self._replace(kept, span)
+            elif len(kept.spans) >= self._limit_spans:
+                dropped += 1
+            else:
+                stored += 1
+                kept.last_ns = at_ns
+                self._put(kept, span)
+        self.dropped += dropped
+        self._evict()
+        return Added(stored=stored, duplicates=duplicates, dropped=dropped)
+
+    def get(self, trace_id: str, now_ns: int) -> Trace | None:
+        """A trace as far as it has arrived; None: nothing of it is here."""
+        kept = self._kept.get(trace_id)
+        if kept is None:
+            return None
+        spans = tuple(sorted(kept.spans.values(), key=_by_start))
+        return Trace(summary=summarise(spans), quiet_ns=max(0, now_ns - kept.last_ns), spans=spans)
+
+    def recent(self, limit: int) -> tuple[TraceSummary, ...]:
+        """The traces that began last, newest first."""
+        newest = sorted(self._kept.values(), key=lambda kept: kept.start_ns, reverse=True)[:limit]
+        return tuple(summarise(sorted(kept.spans.values(), key=_by_start)) for kept in newest)
+
+    def _put(self, kept: _Kept, span: Span) -> None:
+        weight = weigh(span)
+        kept.spans[span.span_id] = span
+        kept.start_ns = min(kept.start_ns, span.start_ns)
+        kept.memory_bytes += weight
+        self.memory_bytes += weight
+        self.span_count += 1
+
+    def _replace(self, kept: _Kept, span: Span) -> None:
+        """Of two accounts of one span, keeps the one that began first.
+
+        Everybody who sees a fault derives the same root span from it, so that two services may send it; whoever saw it
+        first has it, in whichever order they arrive.
+        """
+        known = kept.spans[span.span_id]
+        if (span.start_ns, span.service, -span.end_ns) < (known.start_ns, known.service, -known.end_ns):
+            self._forget(kept, known)
+            self._put(kept, span)
+
+    def _forget(self, kept: _Kept, span: Span) -> None:
+        weight = weigh(span)
+        del kept.spans[span.span_id]
+        kept.memory_bytes -= weight
+        self.memory_bytes -= weight
+        self.span_count -= 1
+
+    def _evict(self) -> None:
+        while self._kept and (len(self._kept) > self._limit_traces or self.memory_bytes > self._limit_bytes):
+            _, gone = self._kept.popitem(last=False)
+            self.memory_bytes -= gone.memory_bytes
+            self.span_count -= len(gone.spans)
+            self.evicted += 1
+
+
+class _Kept:
+    """A trace in the store."""
+
+    __slots__ = ("last_ns", "memory_bytes", "spans", "start_ns")
+
+    def __init__(self) -> None:
+        self.spans: dict[str, Span] = {}
+        self.start_ns = 1 << 63
+        self.memory_bytes = 0
+        self.last_ns = 0
+
+
+def summarise(spans: Iterable[Span]) -> TraceSummary:
+    """The summary of a trace's spans, which are in the order of their start.
+
+    Raises:
+        ValueError: there are none.
+    """
+    spans = tuple(spans)
+    if not spans:
+        raise ValueError("a trace without spans has no summary")
+    root = next((span for span in spans if not span.parent_id), spans[0])
+    start_ns = spans[0].start_ns
+    return TraceSummary(
+        trace_id=root.trace_id,
+        name=root.name,
+        start_ns=start_ns,
+        duration_ns=max(span.end_ns for span in spans) - start_ns,
+        span_count=len(spans),
+        services=tuple(dict.fromkeys(span.service for span in spans)),
+        errors=sum(span.status == "error" for span in spans),
+    )
+
+
+def weigh(span: Span) -> int:
+    """The memory that a span takes, in bytes, by estimate."""
+    text = len(span.name) + len(span.service) + len(span.instance) + len(span.message)
+    events = sum(_SPAN_BYTES // 4 + len(event.name) + _weigh(event.attributes) for event in span.events)
+    return _SPAN_BYTES + text + _weigh(span.attributes) + events
+
+
+def _weigh(value: Any) -> int:
+    match value:
+        case str():
+            return len(value)
+        case dict():
+            return sum(_ENTRY_BYTES + len(key) + _weigh(entry) for key, entry in value.items())
+        case list():
+            return sum(_ENTRY_BYTES + _weigh(entry) for entry in value)
+        case _:
+            return 0
+
+
+def _by_start(span: Span) -> tuple[int, str]:
+    return span.start_ns, span.span_id

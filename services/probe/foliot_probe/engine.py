@@ -1,0 +1,287 @@
+"""One tick of a probe: read what came, judge silence, send what is due, fetch the stamps of what left.
+
+The kernel stamps every packet when it comes, so the sockets need no reading in between: a tick reads them all in batches,
+and a wake-up per arriving packet, which would cost more than everything else together, does not happen.
+"""
+
+from __future__ import annotations
+
+import collections
+import secrets
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import structlog
+
+from foliot_probe.packet import KERNEL, USER, is_probe
+from foliot_probe.schedule import Schedule
+from foliot_probe.selfcheck import StampCheck, worse
+from foliot_probe.session import Completed, Sessions
+from foliot_probe.silence import SilenceWatch
+from foliot_probe.socketio import Inbox, Outbox, describe_errno, open_socket
+from foliot_probe.streams import StreamTable
+
+if TYPE_CHECKING:
+    import socket
+
+    from numpy.typing import NDArray
+
+    from foliot.clock import HostClock
+    from foliot_probe.settings import ProbeSettings
+    from foliot_probe.socketio import Arrivals
+    from foliot_probe.streams import StreamKey
+    from foliot_schemas import Node
+
+    Rows = NDArray[np.intp]
+
+log = structlog.get_logger()
+
+_SLOTS = 256
+_MOST_FAILURES = 3
+"""Sends that may fail on a socket within a tick, before the rest of its batch is given up."""
+_MILLISECOND_NS = 1_000_000
+
+
+class SilenceChanges(NamedTuple):
+    """Rows whose incoming path has just fallen silent, or speaks again."""
+
+    fell: Rows
+    again: Rows
+
+
+class Engine:
+    """Sockets and state of all streams of a node. Every time given to it is monotonic and in ns.
+
+    Parameters:
+        own: the node's record.
+        clock: the node's clock.
+    """
+
+    def __init__(self, own: Node, clock: HostClock, settings: ProbeSettings, now_ns: int) -> None:
+        self.counts: collections.Counter[str] = collections.Counter()
+        """What went wrong so far: foreign, unsent, dropped."""
+        self._clock = clock
+        self._settings = settings
+        self._tick_ns = settings.tick_ms * _MILLISECOND_NS
+        self.table = StreamTable(own)
+        rows = len(self.table)
+        self.sessions = Sessions(rows)
+        self._schedule = Schedule(rows, settings.coded_every)
+        self._watch = SilenceWatch(rows, settings.silence_intervals, settings.silence_grace_ms * _MILLISECOND_NS)
+        self._sent = np.zeros(rows, np.int64)
+        self.sent_last_ns = np.zeros(rows, np.int64)
+        """Local time when a stream sent last, per row; 0: never."""
+        self.heard_last_ns = np.zeros(rows, np.int64)
+        """Local time when a stream was heard last."""
+        self._sockets: list[socket.socket | None] = [None] * len(self.table.places)
+        self._opened = np.zeros(len(self.table.places), np.bool_)
+        self._checks = [(StampCheck(), StampCheck()) for _ in self.table.places]
+        self._kind = np.full(len(self.table.places), USER)
+        self._dropped = np.zeros(len(self.table.places), np.int64)
+        self._inbox = Inbox(_SLOTS)
+        self._outbox = Outbox(2 * rows)
+        self._random = np.random.default_rng(secrets.randbits(64))
+        self._tick = 0
+        self._read_ns = now_ns
+
+    def close(self) -> None:
+        """Close the sockets."""
+        for opened in self._sockets:
+            if opened is not None:
+                opened.close()
+        self._sockets = [None] * len(self._sockets)
+
+    # -- what there is to probe ---------------------------------------------------------------------------------------
+
+    def bind(self) -> int:
+        """Open the sockets whose addresses have appeared; returns how many are still missing."""
+        for number, place in enumerate(self.table.places):
+            if self._sockets[number] is None:
+                try:
+                    self._sockets[number] = open_socket(place.address, self.table.own.probe_port)
+                except OSError as error:
+                    log.debug("socket_awaited", address=place.address, reason=error.strerror)
+            self._opened[number] = self._sockets[number] is not None
+        return self._sockets.count(None)
+
+    def set_peer(self, peer: Node, in_use: frozenset[StreamKey]) -> tuple[list[int], list[int]]:
+        """Take a peer in, or its changed record; returns the rows that ended and those that begin."""
+        ended, begun = self.table.set_peer(peer)
+        self._end(ended)
+        self._grow(len(self.table))
+        for row in begun:
+            ends = self.table.ends[row]
+            assert ends is not None
+            self.sessions.open(row, secrets.randbits(64) | 1)
+            fast = ends.key in in_use
+            self._schedule.begin(row, self._every(fast), self._tick, in_use=fast)
+        return ended, begun
+
+    def drop_peer(self, name: str) -> list[int]:
+        """Let a peer go; returns the rows that ended."""
+        ended = self.table.drop_peer(name)
+        self._end(ended)
+        return ended
+
+    def set_in_use(self, in_use: frozenset[StreamKey]) -> None:
+        """Probe these streams fast, and all others slowly."""
+        for key, row in self.table.rows.items():
+            fast = key in in_use
+            self._schedule.change(row, self._every(fast), self._tick, in_use=fast)
+
+    def _every(self, fast: bool) -> int:
+        rate_hz = self._settings.in_use_hz if fast else self._settings.sweep_hz
+        return max(1, round(1_000 / (rate_hz * self._settings.tick_ms)))
+
+    def _end(self, rows: list[int]) -> None:
+        for row in rows:
+            self.sessions.close(row)
+            self._schedule.end(row)
+            self._watch.forget(row)
+            self._sent[row] = self.sent_last_ns[row] = self.heard_last_ns[row] = 0
+
+    def _grow(self, rows: int) -> None:
+        if rows == len(self.sessions):
+            return
+        for each in (self.sessions, self._schedule, self._watch):
+            each.grow(rows)
+        for name in ("_sent", "sent_last_ns", "heard_last_ns"):
+            column = np.zeros(rows, np.int64)
+            column[: len(getattr(self, name))] = getattr(self, name)
+            setattr(self, name, column)
+        self._outbox = Outbox(2 * rows)
+
+    # -- a tick -------------------------------------------------------------------------------------------------------
+
+    def tick(self, tick: int, now_ns: int) -> SilenceChanges:
+        """Everything that a tick does; ticks may be missed."""
+        self._tick = tick
+        changes = self.listen(now_ns)
+        self._send(tick)
+        for left in self._inbox.departures(self._sockets):
+            self._checked(0, left.place)
+            self.sessions.left(left.probes, self._clock.realtime_to_local(left.stamp_ns))
+        return changes
+
+    def listen(self, now_ns: int) -> SilenceChanges:
+        """Read the sockets dry, then judge who is silent."""
+        again = [self._hear(arrived, now_ns) for arrived in self._inbox.arrivals(self._sockets)]
+        if now_ns - self._read_ns > self._settings.stall_ms * _MILLISECOND_NS:
+            self._watch.excuse(now_ns)
+        self._read_ns = now_ns
+        fell = self._watch.judge(now_ns)
+        return SilenceChanges(fell, np.concatenate(again) if again else np.zeros(0, np.intp))
+
+    def next_silence_ns(self) -> int | None:
+        """When to listen again at the latest, so as to say at once that a path has fallen silent."""
+        return self._watch.next_ns()
+
+    def _hear(self, arrived: Arrivals, now_ns: int) -> Rows:
+        place, probes = arrived.place, arrived.probes
+        row = self.table.find(place, arrived.address)
+        self._checked(1, place[arrived.stamp_ns != 0], place)
+        local_now_ns = self._clock.local_ns()
+        stamp_ns = self._clock.realtime_to_local(arrived.stamp_ns)
+        unstamped = arrived.stamp_ns == 0
+        if unstamped.any():
+            by_hand = np.array([check.kind == USER for _, check in self._checks])[place]
+            stamp_ns[unstamped] = np.where(by_hand, local_now_ns, 0)[unstamped]
+        if arrived.dropped.any():
+            self._excuse_dropped(arrived, now_ns)
+        genuine = (row >= 0) & is_probe(probes, arrived.lengths)
+        if not genuine.all():
+            self.counts["foreign"] += int(np.count_nonzero(~genuine))
+            row, probes, stamp_ns = row[genuine], probes[genuine], stamp_ns[genuine]
+        self.sessions.hear(row, probes, stamp_ns)
+        # A packet came after the last reading, whatever a stepped clock makes of its stamp.
+        age_ns = np.minimum(np.maximum(local_now_ns - stamp_ns, 0), now_ns - self._read_ns)
+        age_ns[stamp_ns == 0] = 0
+        self.heard_last_ns[row] = local_now_ns - age_ns
+        return self._watch.hear(row, now_ns - age_ns, probes["interval_us"], probes["in_use"] != 0)
+
+    def _excuse_dropped(self, arrived: Arrivals, now_ns: int) -> None:
+        for place in np.unique(arrived.place):
+            dropped = int(arrived.dropped[arrived.place == place].max())
+            if dropped > self._dropped[place]:
+                self.counts["dropped"] += dropped - int(self._dropped[place])
+                self._dropped[place] = dropped
+                self._watch.excuse(now_ns, np.flatnonzero(self.table.place == place))
+
+    def _send(self, tick: int) -> None:
+        row, coded = self._schedule.due(tick)
+        # Shuffled, so that every stream is first in its batch at times and not always behind the same others.
+        row = self._random.permutation(np.concatenate([row, coded + len(self.table)]))
+        second = row >= len(self.table)
+        row = np.where(second, row - len(self.table), row)
+        # First all single probes and firsts of pairs: what lies between is the pairs' gap.
+        order = np.lexsort((second, self.table.place[row]))
+        order = order[self._opened[self.table.place[row[order]]]]
+        if not len(order):
+            return
+        row, second = row[order], second[order]
+        place = self.table.place[row]
+        interval_us = self._schedule.announced[row] * (self._tick_ns // 1_000)
+        probes = self.sessions.compose(row, second, interval_us, self._schedule.in_use[row], self._kind[place])
+        self._outbox.fill(probes, self.table.address[row])
+        stops = [*np.flatnonzero(np.diff(place)) + 1, len(place)]
+        first = 0
+        for stop in stops:
+            self._send_at(int(place[first]), first, int(stop), row, probes)
+            first = int(stop)
+
+    def _send_at(self, place: int, first: int, stop: int, row: Rows, probes: NDArray[Any]) -> None:
+        """Send the slots of one socket; one that fails is skipped, after a few of them the rest."""
+        opened = self._sockets[place]
+        assert opened is not None
+        local_ns = self._clock.local_ns()
+        failures = 0
+        while first < stop:
+            sent_to, number = self._outbox.send(opened, first, stop)
+            went = slice(first, sent_to)
+            np.add.at(self._sent, row[went], 1)
+            self.sent_last_ns[row[went]] = local_ns
+            self._left_unstamped(place, probes[went], local_ns)
+            if sent_to == stop:
+                return
+            failures += 1
+            first = sent_to + 1 if failures < _MOST_FAILURES else stop
+            self.counts["unsent"] += first - sent_to
+            log.debug("send_failed", address=self.table.places[place].address, reason=describe_errno(number))
+
+    def _left_unstamped(self, place: int, probes: NDArray[Any], local_ns: int) -> None:
+        """The start-up self-check of what was sent, and the stamps from user space where it failed."""
+        check = self._checks[place][0]
+        if check.kind == KERNEL:
+            return
+        check.note(len(probes), 0)
+        self._kind[place] = worse(*self._checks[place])
+        if check.kind == USER:
+            self.sessions.left(probes, np.full(len(probes), local_ns))
+
+    def _checked(self, direction: int, stamped: Rows, packets: Rows | None = None) -> None:
+        """The self-check of stamps that came (or, of `packets` heard, did not), per place."""
+        for place, checks in enumerate(self._checks):
+            if checks[direction].kind != KERNEL:
+                heard = 0 if packets is None else int(np.count_nonzero(packets == place))
+                before = checks[direction].kind
+                checks[direction].note(heard, int(np.count_nonzero(stamped == place)))
+                self._kind[place] = worse(*checks)
+                if checks[direction].kind == USER != before:
+                    address = self.table.places[place].address
+                    log.warning("stamps_missing", address=address, direction=("transmit", "receive")[direction])
+
+    # -- what it came to ----------------------------------------------------------------------------------------------
+
+    def take_sent(self) -> NDArray[np.int64]:
+        """Probes sent since the last call, per row."""
+        sent, self._sent = self._sent, np.zeros_like(self._sent)
+        return sent
+
+    def take_completed(self) -> tuple[Completed, Completed]:
+        """Probes of which both stamps have become known since the last call: those sent, those heard."""
+        return self.sessions.outgoing.take_completed(), self.sessions.incoming.take_completed()
+
+    def kinds(self) -> NDArray[np.int64]:
+        """The worse kind of stamp of each row's two ends."""
+        kinds: NDArray[np.int64] = np.maximum(self._kind[self.table.place], self.sessions.peer_kind)
+        return kinds

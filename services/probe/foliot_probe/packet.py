@@ -1,0 +1,83 @@
+"""A probe on the wire: 144 bytes, little-endian, the same in both directions of a stream.
+
+A transmit stamp is known only after the packet has left, so every probe carries the stamps of its predecessors; and it
+echoes what its sender has heard, so that either end can put both directions together. Which probe a stamp belongs to
+follows from its place: place ``i`` of `transmit_ns` is of the probe ``sequence - 1 - i``, place ``i`` of `receive_ns`
+is of the peer's probe ``heard - i``. A stamp of 0 says "not known (any more, or yet)".
+
+::
+
+     0        4      5        6       8     12            16
+    +--------+------+--------+-------+-----+-------------+
+    | magic  | kind | in_use | spare | row | interval_us |
+    +--------+------+--------+-------+-----+-------------+ 16
+    | session of the sender    | sequence                |
+    +--------------------------+-------------------------+ 32
+    | transmit_ns of sequence - 1 ... sequence - 4       |
+    +--------------------------+-------------------------+ 64
+    | session of the receiver  | heard: highest sequence |
+    +--------------------------+-------------------------+ 80
+    | receive_ns of heard ... heard - 7                  |
+    +----------------------------------------------------+ 144
+
+`session` is drawn anew for every stream and start, so that nobody mixes up two lives of a sender. `row` means something
+to the sender alone, when the kernel hands the packet back with its transmit stamp. `interval_us` promises that the next
+probe follows within this time. Stamps are local times of the host that took them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from foliot_schemas.observation import StampKind
+
+MAGIC = int.from_bytes(b"Fop1", "little")
+"""A name and the version of the layout."""
+
+PREDECESSORS = 4
+"""A stamp survives the loss of this many probes less one, in a row."""
+
+ECHOES = 8
+"""Twice as many: a peer may send four times as often as we do, when a path is in use in one direction only."""
+
+Probe = np.dtype(
+    [
+        ("magic", "<u4"),
+        ("kind", "u1"),
+        ("in_use", "u1"),
+        ("spare", "<u2"),
+        ("row", "<u4"),
+        ("interval_us", "<u4"),
+        ("session", "<u8"),
+        ("sequence", "<i8"),
+        ("transmit_ns", "<i8", (PREDECESSORS,)),
+        ("peer_session", "<u8"),
+        ("heard", "<i8"),
+        ("receive_ns", "<i8", (ECHOES,)),
+    ],
+)
+
+KINDS: tuple[StampKind, ...] = ("hardware", "kernel", "user")
+"""Values of `kind` index this; the worse the higher, so that the worse of two ends is the maximum."""
+HARDWARE, KERNEL, USER = range(len(KINDS))
+
+_HIGHEST_SEQUENCE = 1 << 62
+"""Keeps sums of sequences inside int64, whatever a stranger sends."""
+
+
+def is_probe(probes: NDArray[Any], lengths: NDArray[np.uint32]) -> NDArray[np.bool_]:
+    """Which datagrams (of these lengths in bytes) are probes of this version."""
+    sane: NDArray[np.bool_] = (
+        (probes["magic"] == MAGIC)
+        & (lengths == Probe.itemsize)
+        & (probes["kind"] <= USER)
+        & (probes["interval_us"] > 0)
+        & (probes["sequence"].view(np.uint64) < _HIGHEST_SEQUENCE)
+        & ((probes["heard"] + 1).view(np.uint64) < _HIGHEST_SEQUENCE)
+    )
+    return sane

@@ -1,0 +1,138 @@
+"""What the engine found, as messages: delays per interval, silence at once, stamps per window."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from foliot_probe.summary import Counts, References, digest, interval_rows, one_way_ns, silence_rows
+from foliot_probe.window import Window
+from foliot_schemas import DelayBatch, StampBatch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+    from foliot.clock import HostClock
+    from foliot_probe.engine import Engine, SilenceChanges
+    from foliot_probe.settings import ProbeSettings
+    from foliot_probe.streams import StreamEnds
+    from foliot_schemas import ClockState
+
+_STREAMS_PER_BATCH = 512
+"""Two rows each: 1,024 rows, by the rules of the wire."""
+_MILLISECOND_NS = 1_000_000
+
+
+class Reporter:
+    """Turns what the engine found into messages.
+
+    Parameters:
+        engine: what to report of.
+        now_ns: monotonic time, as of the engine.
+    """
+
+    def __init__(self, engine: Engine, clock: HostClock, settings: ProbeSettings, now_ns: int) -> None:
+        self._engine = engine
+        self._clock = clock
+        self._node = engine.table.own.name
+        rows = len(engine.table)
+        self._own, self._peers = References(rows), References(rows)
+        self._states: dict[str, ClockState] = {}
+        self._window = Window(settings.tolerated)
+        self._tolerated = settings.tolerated
+        self._interval_ns = settings.delay_interval_ms * _MILLISECOND_NS
+        self._reported_ns = now_ns
+        self._since_ns = clock.local_ns()
+
+    def set_clock(self, state: ClockState) -> None:
+        """Take what sync says of a clock."""
+        self._states[state.clock] = state
+        for row in self._engine.table.rows.values():
+            ends = self._ends(row)
+            if ends.own_clock == state.clock:
+                self._own.set(row, state)
+            if ends.peer_clock == state.clock:
+                self._peers.set(row, state)
+
+    def begin(self, rows: list[int]) -> None:
+        """Streams have begun in these rows."""
+        for references in (self._own, self._peers):
+            references.grow(len(self._engine.table))
+        for row in rows:
+            ends = self._ends(row)
+            self._own.set(row, self._states.get(ends.own_clock))
+            self._peers.set(row, self._states.get(ends.peer_clock))
+
+    def end(self, rows: list[int]) -> None:
+        """The streams of these rows have ended."""
+        for row in rows:
+            self._window.forget(row)
+
+    def silence(self, changes: SilenceChanges) -> DelayBatch:
+        """Paths that have just fallen silent or speak again."""
+        paths = tuple(self._ends(int(row)).incoming for row in np.concatenate(changes))
+        heard_ns = self._reference(self._engine.heard_last_ns)
+        return DelayBatch.of(
+            silence_rows(changes.fell, changes.again, heard_ns),
+            node=self._node,
+            at_ns=self._clock.now_ns(),
+            interval_ns=self._interval_ns,
+            bound_ns=self._clock.bound_ns(),
+            paths=paths,
+        )
+
+    def delays(self, now_ns: int) -> Iterator[DelayBatch]:
+        """All paths since the last call."""
+        engine = self._engine
+        completed = engine.take_completed()
+        self._window.add(*completed)
+        delays = digest(*one_way_ns(completed[1], self._own, self._peers), len(engine.table))
+        proven, received = engine.sessions.count()
+        counts = Counts(
+            sent=engine.take_sent(),
+            proven=proven,
+            received=received,
+            sent_last_ns=self._reference(engine.sent_last_ns),
+            heard_last_ns=self._reference(engine.heard_last_ns),
+        )
+        at_ns, bound_ns = self._clock.now_ns(), self._clock.bound_ns()
+        interval_ns, self._reported_ns = now_ns - self._reported_ns, now_ns
+        every = np.fromiter(engine.table.rows.values(), np.intp, len(engine.table.rows))
+        for start in range(0, len(every), _STREAMS_PER_BATCH):
+            rows = every[start : start + _STREAMS_PER_BATCH]
+            ends = [self._ends(row) for row in rows.tolist()]
+            yield DelayBatch.of(
+                interval_rows(rows, counts, delays),
+                node=self._node,
+                at_ns=at_ns,
+                interval_ns=interval_ns,
+                bound_ns=bound_ns,
+                paths=tuple(path for each in ends for path in (each.outgoing, each.incoming)),
+            )
+
+    def stamps(self) -> Iterator[StampBatch]:
+        """The window since the last call; what completed after the last `delays` belongs to the next."""
+        since_ns, self._since_ns = self._since_ns, self._clock.local_ns()
+        for part in self._window.close(self._engine.table.ends, self._engine.kinds()):
+            yield StampBatch.of(
+                part.rows,
+                node=self._node,
+                since_ns=since_ns,
+                until_ns=self._since_ns,
+                epoch_ns=self._clock.epoch_ns(),
+                streams=part.streams,
+                tolerated=self._tolerated,
+            )
+
+    def _ends(self, row: int) -> StreamEnds:
+        ends = self._engine.table.ends[row]
+        assert ends is not None
+        return ends
+
+    def _reference(self, local_ns: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Recent local times as reference times, as far as known; 0 stays 0."""
+        shift_ns = self._clock.now_ns() - self._clock.local_ns()
+        return np.where(local_ns == 0, 0, local_ns + shift_ns)

@@ -1,0 +1,86 @@
+"""When each stream sends next, counted in ticks, so that many streams share a wake-up and a batch."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Rows = NDArray[np.intp]
+
+FAREWELL = 4
+"""Probes that a stream still sends at its old rate after it has announced a slower one: the peer takes three missing probes
+for silence, so that three announcements may be lost."""
+
+_NEVER = 1 << 62
+
+
+class Schedule:
+    """The rates of all streams, by row.
+
+    Parameters:
+        rows: how many.
+        coded_every: in every so many rounds a stream in use sends a coded pair.
+    """
+
+    def __init__(self, rows: int, coded_every: int) -> None:
+        self._coded_every = coded_every
+        self.announced = np.ones(rows, np.int64)
+        """Ticks between two probes, as promised to the peer."""
+        self.in_use = np.zeros(rows, np.bool_)
+        self._every = np.ones(rows, np.int64)
+        self._next = np.full(rows, _NEVER, np.int64)
+        self._round = np.zeros(rows, np.int64)
+        self._farewell = np.zeros(rows, np.int64)
+
+    def grow(self, rows: int) -> None:
+        """Make room for this many rows."""
+        grown = Schedule(rows, self._coded_every)
+        for name, column in vars(self).items():
+            if isinstance(column, np.ndarray):
+                getattr(grown, name)[: len(column)] = column
+        vars(self).update(vars(grown))
+
+    def begin(self, row: int, every: int, tick: int, *, in_use: bool) -> None:
+        """Start a stream; rows are spread over the ticks of their interval."""
+        self.announced[row] = self._every[row] = every
+        self.in_use[row] = in_use
+        self._next[row] = tick + 1 + row % every
+        self._round[row] = row
+        self._farewell[row] = 0
+
+    def end(self, row: int) -> None:
+        """Stop a stream."""
+        self._next[row] = _NEVER
+
+    def change(self, row: int, every: int, tick: int, *, in_use: bool) -> None:
+        """Give a running stream another rate: a faster one at once, a slower one after it was announced."""
+        self.in_use[row] = in_use
+        if every == self.announced[row]:
+            return
+        self.announced[row] = every
+        if every > self._every[row]:
+            self._farewell[row] = FAREWELL
+        else:
+            self._every[row] = every
+            self._farewell[row] = 0
+            self._next[row] = min(int(self._next[row]), tick + 1 + row % every)
+
+    def due(self, tick: int) -> tuple[Rows, Rows]:
+        """The rows that send in this tick, and those of them that send a second probe right after."""
+        row = np.flatnonzero(self._next <= tick)
+        every = self._every[row]
+        # After a stall the missed rounds are not made up for: a burst would measure itself.
+        missed = (tick - self._next[row]) // every
+        self._next[row] += (missed + 1) * every
+        self._round[row] += 1
+        leaving = row[self._farewell[row] > 0]
+        if len(leaving):
+            self._farewell[leaving] -= 1
+            left = leaving[self._farewell[leaving] == 0]
+            self._every[left] = self.announced[left]
+        coded = row[self.in_use[row] & (self._round[row] % self._coded_every == 0)]
+        return row, coded

@@ -1,0 +1,221 @@
+"""The probe of a node: the engine on a timer, its reports on the bus."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import TYPE_CHECKING, Any
+
+import nats.errors
+import structlog
+
+from foliot import telemetry
+from foliot.bus import Bus
+from foliot.netlink import LinkMonitor
+from foliot.node import describe
+from foliot.service import boot_id, node_clock
+from foliot.settings import BusSettings, NodeSettings, TelemetrySettings, load
+from foliot_probe.engine import Engine
+from foliot_probe.ports import Ports
+from foliot_probe.rates import in_use
+from foliot_probe.report import Reporter
+from foliot_probe.settings import ProbeSettings
+from foliot_probe.streams import is_usable
+from foliot_schemas.subjects import CLOCK, CLOCKS, DELAY, INVENTORY, PATHS, PORT, STAMPS
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
+    import msgspec
+
+    from foliot.clock import HostClock
+    from foliot_schemas import ClockState, Node, NodePaths, PortState
+    from foliot_schemas.subjects import Channel
+
+log = structlog.get_logger()
+
+_SECOND_NS = 1_000_000_000
+_BIND_S = 0.5
+"""How soon after the overlay appears its sockets are opened."""
+_COUNTERS_S = 1.0
+_TROUBLES_S = 60.0
+_SOON_S = 0.001
+"""A timer may fire early by the event loop's resolution; asking again sooner would spin."""
+
+
+async def main() -> None:
+    """Runs the probe of this node.
+
+    Raises:
+        SettingsError: a setting is wrong.
+    """
+    own = describe(load(NodeSettings, "node"))
+    settings = load(ProbeSettings, "probe")
+    clock = node_clock(own.name)
+    telemetry.start("probe", clock, load(TelemetrySettings, "telemetry"), node=own.name)
+    try:
+        bus = await Bus.connect(load(BusSettings, "bus"), "probe")
+        try:
+            await Probe(own, settings, clock, bus).run()
+        finally:
+            await bus.close()
+    finally:
+        telemetry.stop()
+
+
+class Probe:
+    """One node's probe.
+
+    Parameters:
+        own: the node's record.
+        clock: the node's clock.
+        bus: connected.
+    """
+
+    def __init__(self, own: Node, settings: ProbeSettings, clock: HostClock, bus: Bus) -> None:
+        self._own = own
+        self._settings = settings
+        self._clock = clock
+        self._bus = bus
+        self._loop = asyncio.get_running_loop()
+        self._start_s = self._loop.time()
+        self._tick_s = settings.tick_ms / 1_000
+        self._engine = Engine(own, clock, settings, self._now_ns())
+        self._reporter = Reporter(self._engine, clock, settings, self._now_ns())
+        self._ports = Ports(own, clock, boot_id(), self._tell_port)
+        self._paths: NodePaths | None = None
+        self._clocks: set[str] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._next_delays_s = self._next_stamps_s = self._start_s
+
+    async def run(self) -> None:
+        """Probes until cancelled."""
+        try:
+            async with LinkMonitor(self._ports.changed) as links, asyncio.TaskGroup() as group:
+                self._ports.begin(await links.present())
+                group.create_task(self._bind_sockets())
+                group.create_task(self._tell_counters())
+                group.create_task(self._tell_troubles())
+                await self._follow_clock(self._own.name)
+                await self._bus.watch(PATHS, self._on_paths)
+                await self._bus.watch(INVENTORY, self._on_node)
+                self._on_tick()
+                log.info("probe_started", node=self._own.name, rails=len(self._own.nics))
+        finally:
+            for timer in self._timers.values():
+                timer.cancel()
+            for task in self._tasks:
+                task.cancel()
+            self._engine.close()
+
+    # -- what the bus says --------------------------------------------------------------------------------------------
+
+    async def _on_node(self, name: str, node: Node | None) -> None:
+        if name == self._own.name:
+            if node is not None and node != self._own:
+                log.warning("inventory_differs", node=name, hint="the record is not what this node's settings say")
+            return
+        if node is None or node.name != name or not is_usable(node):
+            self._reporter.end(self._engine.drop_peer(name))
+            return
+        ended, begun = self._engine.set_peer(node, frozenset())
+        self._reporter.end(ended)
+        self._reporter.begin(begun)
+        if begun:
+            self._set_rates()
+        for clock in sorted({nic.clock for nic in node.nics}):
+            await self._follow_clock(clock)
+
+    async def _on_paths(self, name: str, paths: NodePaths | None) -> None:
+        if name == self._own.name:
+            self._paths = paths
+            self._set_rates()
+
+    def _set_rates(self) -> None:
+        self._engine.set_in_use(in_use(self._engine.table.rows, self._paths))
+
+    async def _follow_clock(self, name: str) -> None:
+        if name in self._clocks:
+            return
+        self._clocks.add(name)
+        await self._bus.subscribe(CLOCK, self._on_clock, name)
+        with contextlib.suppress(nats.errors.Error, OSError):  # its next word comes with the next window
+            state = await self._bus.get(CLOCKS, name)
+            if state is not None:
+                await self._on_clock(state, "")
+
+    async def _on_clock(self, state: ClockState, _subject: str) -> None:
+        self._clock.update(state)
+        self._reporter.set_clock(state)
+
+    # -- the timer ----------------------------------------------------------------------------------------------------
+
+    def _now_ns(self) -> int:
+        return round(self._loop.time() * _SECOND_NS)
+
+    def _on_tick(self) -> None:
+        tick = int((self._loop.time() - self._start_s) / self._tick_s)
+        self._timers["tick"] = self._loop.call_at(self._start_s + (tick + 1) * self._tick_s, self._on_tick)
+        self._tell_silence(self._engine.tick(tick, self._now_ns()))
+        now_s = self._loop.time()
+        if now_s >= self._next_delays_s:
+            self._next_delays_s = max(self._next_delays_s + self._settings.delay_interval_ms / 1_000, now_s)
+            for delays in self._reporter.delays(self._now_ns()):
+                self._publish(DELAY, delays)
+        if now_s >= self._next_stamps_s:
+            self._next_stamps_s = max(self._next_stamps_s + self._settings.window_s, now_s)
+            for stamps in self._reporter.stamps():
+                self._publish(STAMPS, stamps)
+        self._await_silence()
+
+    def _on_deadline(self) -> None:
+        self._tell_silence(self._engine.listen(self._now_ns()))
+        self._await_silence()
+
+    def _await_silence(self) -> None:
+        """Wakes up before the next tick if a path would have fallen silent by then."""
+        at_ns = self._engine.next_silence_ns()
+        if at_ns is not None and at_ns / _SECOND_NS < self._timers["tick"].when():
+            at_s = max(at_ns / _SECOND_NS, self._loop.time()) + _SOON_S
+            self._timers["silence"] = self._loop.call_at(at_s, self._on_deadline)
+
+    def _tell_silence(self, changes: Any) -> None:
+        if not len(changes.fell) and not len(changes.again):
+            return
+        batch = self._reporter.silence(changes)
+        self._publish(DELAY, batch)
+        log.info("silence_changed", fell=len(changes.fell), again=len(changes.again), paths=batch.paths[:8])
+
+    # -- what the bus is told -----------------------------------------------------------------------------------------
+
+    def _tell_port(self, state: PortState) -> None:
+        self._publish(PORT, state)
+
+    def _publish(self, channel: Channel, message: msgspec.Struct) -> None:
+        self._spawn(self._bus.publish(channel, message, self._own.name))
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        # The task runs in a copy of this context, so what it publishes carries the present span.
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _bind_sockets(self) -> None:
+        while missing := self._engine.bind():
+            log.debug("sockets_awaited", missing=missing)
+            await asyncio.sleep(_BIND_S)
+        log.info("sockets_open", count=len(self._engine.table.places))
+
+    async def _tell_counters(self) -> None:
+        while True:
+            self._ports.tell_counters()
+            await asyncio.sleep(_COUNTERS_S)
+
+    async def _tell_troubles(self) -> None:
+        told: dict[str, int] = {}
+        while True:
+            await asyncio.sleep(_TROUBLES_S)
+            if self._engine.counts != told:
+                told = dict(self._engine.counts)
+                log.warning("troubles_counted", **told)

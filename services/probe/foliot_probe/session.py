@@ -1,0 +1,241 @@
+"""The sessions of a node: what was sent, heard and echoed on every stream.
+
+A stream is a sequence of probes both ways between two NICs with one entropy. All streams of a node live in one table of
+columns, one row per stream, so that a batch of probes costs a handful of numpy calls and not a Python object each.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from foliot_probe.packet import ECHOES, MAGIC, PREDECESSORS, USER, Probe
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Rows = NDArray[np.intp]
+
+DEPTH = 64
+"""Probes that a stream remembers in each direction: three seconds of a path in use. A power of two."""
+
+_NEVER = -(1 << 62)
+"""Sequence of an empty cell: nobody can name it, not even a stranger who echoes what was never sent."""
+
+_BEFORE = np.arange(1, PREDECESSORS + 1)
+_ECHO = np.arange(ECHOES)
+
+
+class Completed(NamedTuple):
+    """Probes of which both stamps are known, ordered by row; all columns have the same length."""
+
+    row: Rows
+    sequence: NDArray[np.int64]
+    transmit_ns: NDArray[np.int64]
+    receive_ns: NDArray[np.int64]
+
+
+class Ring:
+    """One direction of every stream: the last `DEPTH` probes with their stamps (0: not known yet)."""
+
+    def __init__(self, rows: int) -> None:
+        cells = rows * DEPTH
+        self.sequence = np.full(cells, _NEVER, np.int64)
+        self.transmit_ns = np.zeros(cells, np.int64)
+        self.receive_ns = np.zeros(cells, np.int64)
+        self._fresh = np.zeros(cells, np.bool_)
+        self._ready = np.zeros(cells, np.bool_)
+
+    def grow(self, rows: int) -> None:
+        """Make room for this many rows."""
+        grown = Ring(rows)
+        for name, column in vars(self).items():
+            getattr(grown, name)[: len(column)] = column
+        vars(self).update(vars(grown))
+
+    def forget(self, row: int) -> None:
+        """Empty a row."""
+        cells = slice(row * DEPTH, (row + 1) * DEPTH)
+        self.sequence[cells] = _NEVER
+        self._fresh[cells] = self._ready[cells] = False
+
+    def place(self, row: Rows, sequence: NDArray[np.int64], receive_ns: NDArray[np.int64] | int = 0) -> None:
+        """Take these probes in; one already known, or older than the ring remembers, changes nothing."""
+        cell = row * DEPTH + (sequence & (DEPTH - 1))
+        new = self.sequence[cell] < sequence
+        if not new.all():
+            cell, sequence = cell[new], sequence[new]
+            receive_ns = receive_ns if isinstance(receive_ns, int) else receive_ns[new]
+        self.sequence[cell] = sequence
+        self.transmit_ns[cell] = 0
+        self.receive_ns[cell] = receive_ns
+        self._fresh[cell] = True
+        self._ready[cell] = False
+
+    def transmitted(self, row: Rows, sequence: NDArray[np.int64], stamp_ns: NDArray[np.int64]) -> None:
+        """Note transmit stamps; repeated ones, stamps of 0 and those of forgotten probes change nothing."""
+        self._stamp(self.transmit_ns, self.receive_ns, row, sequence, stamp_ns)
+
+    def received(self, row: Rows, sequence: NDArray[np.int64], stamp_ns: NDArray[np.int64]) -> None:
+        """Note receive stamps, likewise."""
+        self._stamp(self.receive_ns, self.transmit_ns, row, sequence, stamp_ns)
+
+    def _stamp(
+        self,
+        column: NDArray[np.int64],
+        other: NDArray[np.int64],
+        row: Rows,
+        sequence: NDArray[np.int64],
+        stamp_ns: NDArray[np.int64],
+    ) -> None:
+        cell = row * DEPTH + (sequence & (DEPTH - 1))
+        new = (column[cell] == 0) & (self.sequence[cell] == sequence) & (stamp_ns != 0)
+        cell = cell[new]
+        column[cell] = stamp_ns[new]
+        self._ready[cell] = other[cell] != 0
+
+    def recall(self, column: NDArray[np.int64], row: Rows, sequence: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The stamps of a column for these probes; 0 where unknown."""
+        cell = row * DEPTH + (sequence & (DEPTH - 1))
+        stamps: NDArray[np.int64] = column[cell] * (self.sequence[cell] == sequence)
+        return stamps
+
+    def count_fresh(self, rows: int) -> NDArray[np.int64]:
+        """Probes placed since the last call, per row; a duplicated datagram counts once."""
+        cells = np.flatnonzero(self._fresh)
+        self._fresh[cells] = False
+        return np.bincount(cells // DEPTH, minlength=rows)
+
+    def take_completed(self) -> Completed:
+        """The probes completed since the last call."""
+        cells = np.flatnonzero(self._ready)
+        self._ready[cells] = False
+        return Completed(cells // DEPTH, self.sequence[cells], self.transmit_ns[cells], self.receive_ns[cells])
+
+
+class Sessions:
+    """All streams of a node."""
+
+    def __init__(self, rows: int) -> None:
+        self.outgoing = Ring(rows)
+        self.incoming = Ring(rows)
+        self.session = np.zeros(rows, np.uint64)
+        """Ours, per row; 0: the row is free."""
+        self._peer_session = np.zeros(rows, np.uint64)
+        self._next = np.zeros(rows, np.int64)
+        self._highest = np.full(rows, -1, np.int64)
+        self._counted = np.full(rows, -1, np.int64)
+        self.interval_us = np.zeros(rows, np.int64)
+        """What the peer promised last; 0 before it was heard."""
+        self.in_use = np.zeros(rows, np.bool_)
+        """Whether the peer called the path in use, or a backup."""
+        self.peer_kind = np.full(rows, USER, np.uint8)
+
+    def __len__(self) -> int:
+        return len(self.session)
+
+    def grow(self, rows: int) -> None:
+        """Make room for this many rows."""
+        grown = Sessions(rows)
+        for name, column in vars(self).items():
+            if isinstance(column, Ring):
+                column.grow(rows)
+                setattr(grown, name, column)
+            else:
+                getattr(grown, name)[: len(column)] = column
+        vars(self).update(vars(grown))
+
+    def open(self, row: int, session: int) -> None:
+        """Begin a stream in a row, under a new session number."""
+        self._forget_peer(row)
+        self.outgoing.forget(row)
+        self.session[row] = session
+        self._next[row] = 0
+
+    def close(self, row: int) -> None:
+        """End the stream of a row."""
+        self.open(row, 0)
+
+    def compose(
+        self,
+        row: Rows,
+        second: NDArray[np.bool_],
+        interval_us: NDArray[np.int64],
+        in_use: NDArray[np.bool_],
+        kind: NDArray[np.int64],
+    ) -> NDArray[Any]:
+        """The next probes of these rows; a row stands twice for a coded pair, the later of them marked `second`."""
+        probes = np.zeros(len(row), Probe)
+        sequence = self._next[row] + second
+        probes["magic"] = MAGIC
+        probes["kind"] = kind
+        probes["in_use"] = in_use
+        probes["row"] = row
+        probes["interval_us"] = interval_us
+        probes["session"] = self.session[row]
+        probes["sequence"] = sequence
+        before = sequence[:, None] - _BEFORE
+        probes["transmit_ns"] = self.outgoing.recall(self.outgoing.transmit_ns, row[:, None], before)
+        heard = self._highest[row]
+        probes["peer_session"] = self._peer_session[row]
+        probes["heard"] = heard
+        echoed = heard[:, None] - _ECHO
+        probes["receive_ns"] = self.incoming.recall(self.incoming.receive_ns, row[:, None], echoed)
+        self._next[row] += 1
+        self._next[row[second]] += 1
+        self.outgoing.place(row, sequence)
+        return probes
+
+    def left(self, probes: NDArray[Any], transmit_ns: NDArray[np.int64]) -> None:
+        """Note the transmit stamps of own probes, as the kernel handed them back."""
+        row = probes["row"].astype(np.intp)
+        known = row < len(self)
+        known[known] = self.session[row[known]] == probes["session"][known]
+        if not known.all():
+            row, probes, transmit_ns = row[known], probes[known], transmit_ns[known]
+        self.outgoing.transmitted(row, probes["sequence"], transmit_ns)
+
+    def hear(self, row: Rows, probes: NDArray[Any], receive_ns: NDArray[np.int64]) -> None:
+        """Take in probes of these rows' peers, in the order of arrival, with their receive stamps (0: none)."""
+        known = self._peer_session[row] == probes["session"]
+        if not known.all():
+            known = self._meet(row, probes, known)
+            row, probes, receive_ns = row[known], probes[known], receive_ns[known]
+        sequence = probes["sequence"]
+        self.incoming.place(row, sequence, receive_ns)
+        before = sequence[:, None] - _BEFORE
+        self.incoming.transmitted(row[:, None], before, probes["transmit_ns"])
+        ours = probes["peer_session"] == self.session[row]
+        echoed = probes["heard"][:, None] - _ECHO
+        self.outgoing.received(row[:, None], echoed, probes["receive_ns"] * ours[:, None])
+        np.maximum.at(self._highest, row, sequence)
+        self.interval_us[row] = probes["interval_us"]
+        self.in_use[row] = probes["in_use"] != 0
+        self.peer_kind[row] = probes["kind"]
+
+    def _meet(self, row: Rows, probes: NDArray[Any], known: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        # A peer that is new, or has started anew: its latest probe says which life is the present one.
+        for each in np.unique(row[~known]):
+            mine = row == each
+            session = probes["session"][mine][-1]
+            self._forget_peer(int(each))
+            self._peer_session[each] = session
+            first = probes["sequence"][mine & (probes["session"] == session)].min()
+            self._highest[each] = self._counted[each] = first - 1
+        present: NDArray[np.bool_] = self._peer_session[row] == probes["session"]
+        return present
+
+    def _forget_peer(self, row: int) -> None:
+        self.incoming.forget(row)
+        self._peer_session[row] = 0
+        self._highest[row] = self._counted[row] = -1
+        self.interval_us[row] = 0
+        self.in_use[row] = False
+        self.peer_kind[row] = USER
+
+    def count(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Per row, since the last call: probes that the sequence numbers heard prove to have been sent; probes heard."""
+        sent = self._highest - self._counted
+        self._counted[:] = self._highest
+        return sent, self.incoming.count_fresh(len(self))

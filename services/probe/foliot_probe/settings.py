@@ -1,0 +1,37 @@
+"""``[probe]``: how often, and how soon silence is said."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+
+Rate = Annotated[float, msgspec.Meta(ge=0.1, le=100.0)]
+"""At most what lets a stream remember a second's probes of both members of its coded pairs many times over."""
+Milliseconds = Annotated[int, msgspec.Meta(ge=1, le=10_000)]
+
+
+class ProbeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What may be set; the defaults keep a node of a small fleet under 2 % of a core."""
+
+    in_use_hz: Rate = 20.0
+    """Probes a second on paths in use and their backups: three missing ones are 150 ms."""
+    sweep_hz: Rate = 5.0
+    """On all other paths."""
+    tick_ms: Annotated[int, msgspec.Meta(ge=5, le=100)] = 50
+    """The sockets are read and the probes sent in batches this often; rates are rounded to whole ticks. The kernel's stamps say
+    when each packet really came, so that a coarse tick blurs nothing; it only costs less."""
+    coded_every: Annotated[int, msgspec.Meta(ge=1)] = 4
+    """In every so many rounds a path in use gets a coded pair."""
+    silence_intervals: Annotated[int, msgspec.Meta(ge=2, le=100)] = 3
+    """A path in use is silent when so many promised probes in a row did not come."""
+    silence_grace_ms: Milliseconds = 10
+    """Granted on top for late timers: an idle host's are late by one or two milliseconds, a busy one's by ten."""
+    stall_ms: Milliseconds = 100
+    """Not having read the sockets for so long, the probe accuses nobody: its own silence may be what it sees."""
+    delay_interval_ms: Annotated[int, msgspec.Meta(ge=20, le=10_000)] = 100
+    """How often delays and counts are published."""
+    window_s: Annotated[float, msgspec.Meta(ge=0.2, le=60.0)] = 2.0
+    """How often stamps are published: the window of Huygens (NSDI '18)."""
+    tolerated: Annotated[int, msgspec.Meta(ge=1, le=32)] = 3
+    """Layers of points kept for a fit that leaves so many a side on the wrong side; of 40 points in a window more would bias it."""

@@ -1,0 +1,86 @@
+"""When a path is silent, and when it speaks again.
+
+A path is silent when nothing was heard on it for some of the intervals that its sender promised, although the listener
+was awake. Only paths that the sender calls in use, or a backup, are judged. Times are of a clock that never steps.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Rows = NDArray[np.intp]
+
+_NEVER = (1 << 63) - 1
+
+
+class SilenceWatch:
+    """Judges all incoming paths of a node, by row.
+
+    Parameters:
+        rows: how many.
+        intervals: how many promised intervals must pass unheard.
+        grace_ns: what is granted on top, for the sender's and the listener's timers.
+    """
+
+    def __init__(self, rows: int, intervals: int, grace_ns: int) -> None:
+        self._intervals = intervals
+        self._grace_ns = grace_ns
+        self._patience_ns = np.zeros(rows, np.int64)
+        self._deadline_ns = np.full(rows, _NEVER, np.int64)
+        self.silent = np.zeros(rows, np.bool_)
+
+    def grow(self, rows: int) -> None:
+        """Make room for this many rows."""
+        grown = SilenceWatch(rows, self._intervals, self._grace_ns)
+        for name, column in vars(self).items():
+            if isinstance(column, np.ndarray):
+                getattr(grown, name)[: len(column)] = column
+        vars(self).update(vars(grown))
+
+    def forget(self, row: int) -> None:
+        """A stream ended or began: nothing is known of it."""
+        self._deadline_ns[row] = _NEVER
+        self.silent[row] = False
+
+    def hear(
+        self, row: Rows, heard_ns: NDArray[np.int64], interval_us: NDArray[np.int64], in_use: NDArray[np.bool_]
+    ) -> Rows:
+        """Note what was heard, in order of arrival; returns the rows that speak again.
+
+        Parameters:
+            row: of each probe.
+            heard_ns: when it came.
+            interval_us: what it promised.
+            in_use: whether its sender calls the path in use.
+        """
+        patience_ns = interval_us.astype(np.int64) * (1_000 * self._intervals) + self._grace_ns
+        self._patience_ns[row] = patience_ns
+        self._deadline_ns[row] = np.where(in_use, heard_ns + patience_ns, _NEVER)
+        again = row[self.silent[row]]
+        if len(again):
+            again = np.unique(again)
+            self.silent[again] = False
+        return again
+
+    def excuse(self, now_ns: int, row: Rows | None = None) -> None:
+        """The listener itself was away, or lost packets: judge these rows (or all) as if they had been heard just now."""
+        rows: Rows | slice = slice(None) if row is None else row
+        later = np.maximum(self._deadline_ns[rows], now_ns + self._patience_ns[rows])
+        self._deadline_ns[rows] = np.where(self._deadline_ns[rows] == _NEVER, _NEVER, later)
+
+    def judge(self, now_ns: int) -> Rows:
+        """The rows that have just fallen silent; call it only after everything that waits has been heard."""
+        fell = np.flatnonzero(self._deadline_ns <= now_ns)
+        self.silent[fell] = True
+        self._deadline_ns[fell] = _NEVER
+        return fell
+
+    def next_ns(self) -> int | None:
+        """When the next path falls silent unless it is heard before."""
+        earliest = int(self._deadline_ns.min(initial=_NEVER))
+        return None if earliest == _NEVER else earliest

@@ -1,0 +1,258 @@
+"""UDP sockets in batches: many probes per system call, each with the kernel's stamp of when it left or came.
+
+The slots of a batch lie in numpy arrays laid out as the kernel's ``struct mmsghdr``, so that ``sendmmsg`` and
+``recvmmsg`` work on them in place and the ancillary data is parsed in columns. 64-bit Linux only.
+
+A transmit stamp comes back on the socket's error queue with a copy of the packet, and the probe inside says whose stamp it is.
+The kernel's own numbering of packets (SOF_TIMESTAMPING_OPT_ID) slips as soon as a send fails, because some failures consume a
+number and some do not; the packet itself cannot be mistaken. Headers come before it, as many as the path put there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import os
+import socket
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from foliot_probe.packet import Probe
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+# asm-generic/socket.h and linux/net_tstamp.h; Python 3.11's socket module does not have them.
+SO_TIMESTAMPING = 37
+SO_RXQ_OVFL = 40
+_TX_SOFTWARE, _RX_SOFTWARE, _REPORT_SOFTWARE = 2, 8, 16
+
+_QUEUE_BYTES = 1 << 20
+"""Asked for as receive buffer, which the error queue shares; the kernel gives what net.core.rmem_max allows."""
+_PAYLOAD_BYTES = 256
+"""A probe behind the headers of a tunnel: 144 + 14 + 20 + 8, and as much again outside."""
+_CONTROL_BYTES = 128
+_SECOND_NS = 1_000_000_000
+
+_Header = np.dtype(
+    [
+        ("name", "<u8"), ("name_length", "<u4"), ("pad", "<u4"), ("vector", "<u8"), ("vector_length", "<u8"),
+        ("control", "<u8"), ("control_length", "<u8"), ("flags", "<i4"), ("pad2", "<u4"), ("length", "<u4"), ("pad3", "<u4"),
+    ],
+)  # fmt: skip
+_Vector = np.dtype([("base", "<u8"), ("length", "<u8")])
+Address = np.dtype([("family", "<u2"), ("port", ">u2"), ("address", ">u4"), ("zero", "<u8")])
+"""``struct sockaddr_in``."""
+_Control = np.dtype(
+    {
+        "names": ["stamp_length", "stamp_level", "stamp_type", "seconds", "nanoseconds",
+                  "next_length", "next_level", "next_type", "dropped", "origin", "info"],
+        "formats": ["<u8", "<i4", "<i4", "<i8", "<i8", "<u8", "<i4", "<i4", "<u4", "u1", "<u4"],
+        "offsets": [0, 8, 12, 16, 24, 64, 72, 76, 80, 84, 88],
+        "itemsize": _CONTROL_BYTES,
+    },
+)  # fmt: skip
+"""What the kernel puts first (``__sock_recv_timestamp``): SCM_TIMESTAMPING with three timespecs, of which the first is the
+software stamp; then, if there is any, either the count of dropped packets or ``struct sock_extended_err``."""
+_STAMP_BYTES = 64
+# As plain numbers: joining members of socket's enumeration costs more than the system call.
+_DONT_WAIT = int(socket.MSG_DONTWAIT)
+_ERROR_QUEUE = int(socket.MSG_ERRQUEUE) | _DONT_WAIT
+_IP_RECVERR = 11
+_ORIGIN_TIMESTAMPING = 4  # SO_EE_ORIGIN_TIMESTAMPING
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_recvmmsg, _sendmmsg = _libc.recvmmsg, _libc.sendmmsg
+_recvmmsg.argtypes = (ctypes.c_int, ctypes.c_void_p, ctypes.c_uint, ctypes.c_int, ctypes.c_void_p)
+_sendmmsg.argtypes = (ctypes.c_int, ctypes.c_void_p, ctypes.c_uint, ctypes.c_int)
+
+
+def open_socket(address: str, port: int) -> socket.socket:
+    """An unconnected UDP socket on a path address that asks for stamps of both directions.
+
+    Raises:
+        OSError: the address is not there (yet), or the port is taken.
+    """
+    opened = socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
+    try:
+        opened.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _QUEUE_BYTES)
+        opened.setsockopt(socket.SOL_SOCKET, SO_RXQ_OVFL, 1)
+        with contextlib.suppress(OSError):  # a kernel without it: user-space stamps, which the data says
+            opened.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPING, _TX_SOFTWARE | _RX_SOFTWARE | _REPORT_SOFTWARE)
+        opened.bind((address, port))
+    except OSError:
+        opened.close()
+        raise
+    return opened
+
+
+class Arrivals(NamedTuple):
+    """Datagrams as they came; columns of one length."""
+
+    place: NDArray[np.intp]
+    """Which of the sockets read."""
+    address: NDArray[np.uint32]
+    probes: NDArray[Any]
+    lengths: NDArray[np.uint32]
+    stamp_ns: NDArray[np.int64]
+    """CLOCK_REALTIME; 0: without a stamp."""
+    dropped: NDArray[np.uint32]
+    """Packets that the socket's full queue has cost so far; 0 also where the kernel does not say."""
+
+
+class Departures(NamedTuple):
+    """Own probes that the kernel handed back."""
+
+    place: NDArray[np.intp]
+    probes: NDArray[Any]
+    stamp_ns: NDArray[np.int64]
+
+
+class Inbox:
+    """Slots to receive into, used again for every batch: what `arrivals` gives is overwritten by the next batch."""
+
+    def __init__(self, slots: int) -> None:
+        self._slots = slots
+        self._headers = np.zeros(slots, _Header)
+        self._names = np.zeros(slots, Address)
+        self._payloads = np.zeros((slots, _PAYLOAD_BYTES), np.uint8)
+        self._controls = np.zeros(slots, _Control)
+        self._vectors = np.zeros(slots, _Vector)
+        self._vectors["base"] = _addresses(self._payloads)
+        self._vectors["length"] = _PAYLOAD_BYTES
+        self._headers["name"] = _addresses(self._names)
+        self._headers["vector"] = _addresses(self._vectors)
+        self._headers["vector_length"] = 1
+        self._headers["control"] = _addresses(self._controls)
+        self._probes = self._payloads[:, : Probe.itemsize].view(Probe)[:, 0]
+        self._place = np.zeros(slots, np.intp)
+        self._base = self._headers.ctypes.data
+        self._reset(slots)
+
+    def arrivals(self, sockets: Sequence[socket.socket | None]) -> Iterator[Arrivals]:
+        """All datagrams that wait at these sockets, in batches."""
+        for count in self._batches(sockets, _DONT_WAIT):
+            held = slice(0, count)
+            controls = self._controls[held]
+            told = self._headers["control_length"][held] > _STAMP_BYTES
+            yield Arrivals(
+                place=self._place[held],
+                address=self._names["address"][held].astype(np.uint32),
+                probes=self._probes[held],
+                lengths=self._headers["length"][held],
+                stamp_ns=self._stamps(count),
+                dropped=controls["dropped"] * (told & (controls["next_type"] == SO_RXQ_OVFL)),
+            )
+
+    def departures(self, sockets: Sequence[socket.socket | None]) -> Iterator[Departures]:
+        """All own probes that wait at these sockets' error queues, in batches."""
+        for count in self._batches(sockets, _ERROR_QUEUE):
+            controls = self._controls[:count]
+            lengths = self._headers["length"][:count].astype(np.intp)
+            genuine = (
+                (self._headers["control_length"][:count] > _STAMP_BYTES)
+                & (controls["next_type"] == _IP_RECVERR)
+                & (controls["origin"] == _ORIGIN_TIMESTAMPING)
+                & (controls["info"] == 0)  # SCM_TSTAMP_SND
+                & (lengths >= Probe.itemsize)
+                & (lengths <= _PAYLOAD_BYTES)
+            )
+            slot = np.flatnonzero(genuine)
+            yield Departures(self._place[slot], self._tails(slot, lengths[slot]), self._stamps(count)[slot])
+
+    def _tails(self, slot: NDArray[np.intp], lengths: NDArray[np.intp]) -> NDArray[Any]:
+        """The probes at the ends of packets; one copy per length, of which a fabric has one or two."""
+        probes = np.empty(len(slot), Probe)
+        for length in set(lengths.tolist()):
+            same = lengths == length
+            tails = np.ascontiguousarray(self._payloads[slot[same], length - Probe.itemsize : length])
+            probes[same] = tails.view(Probe)[:, 0]
+        return probes
+
+    def _stamps(self, count: int) -> NDArray[np.int64]:
+        controls = self._controls[:count]
+        stamped = (self._headers["control_length"][:count] >= _STAMP_BYTES) & (
+            controls["stamp_type"] == SO_TIMESTAMPING
+        )
+        stamp_ns: NDArray[np.int64] = (controls["seconds"] * _SECOND_NS + controls["nanoseconds"]) * stamped
+        return stamp_ns
+
+    def _batches(self, sockets: Sequence[socket.socket | None], flags: int) -> Iterator[int]:
+        """Reads the sockets dry, one after another; yields how many slots are filled, whenever all are, and at the end."""
+        count = 0
+        for place, opened in enumerate(sockets):
+            if opened is None:
+                continue
+            while True:
+                room = self._slots - count
+                got = max(0, _recvmmsg(opened.fileno(), self._base + count * _Header.itemsize, room, flags, None))
+                if got:
+                    self._place[count : count + got] = place
+                    count += got
+                if got < room:
+                    break
+                yield count
+                self._reset(count)
+                count = 0
+        if count:
+            yield count
+            self._reset(count)
+
+    def _reset(self, count: int) -> None:
+        self._headers["name_length"][:count] = Address.itemsize
+        self._headers["control_length"][:count] = _CONTROL_BYTES
+
+
+class Outbox:
+    """Slots to send from."""
+
+    def __init__(self, slots: int) -> None:
+        self._headers = np.zeros(slots, _Header)
+        self._names = np.zeros(slots, Address)
+        self._probes = np.zeros(slots, Probe)
+        self._vectors = np.zeros(slots, _Vector)
+        self._vectors["base"] = _addresses(self._probes)
+        self._vectors["length"] = Probe.itemsize
+        self._headers["name"] = _addresses(self._names)
+        self._headers["name_length"] = Address.itemsize
+        self._headers["vector"] = _addresses(self._vectors)
+        self._headers["vector_length"] = 1
+        self._base = self._headers.ctypes.data
+
+    def __len__(self) -> int:
+        return len(self._headers)
+
+    def fill(self, probes: NDArray[Any], addresses: NDArray[Any]) -> None:
+        """Puts probes and where they go (dtype `Address`) into the first slots."""
+        self._probes[: len(probes)] = probes
+        self._names[: len(addresses)] = addresses
+
+    def send(self, opened: socket.socket, first: int, stop: int) -> tuple[int, int]:
+        """Sends the slots from `first` up to `stop`; returns up to where it came, and the errno that ended it (0: none)."""
+        while first < stop:
+            ctypes.set_errno(0)
+            sent = _sendmmsg(opened.fileno(), self._base + first * _Header.itemsize, stop - first, _DONT_WAIT)
+            if sent <= 0:
+                return first, ctypes.get_errno()
+            first += sent
+        return first, 0
+
+
+def _addresses(array: NDArray[Any]) -> NDArray[np.uint64]:
+    """The memory addresses of an array's first axis."""
+    return array.ctypes.data + np.arange(len(array), dtype=np.uint64) * np.uint64(array.strides[0])
+
+
+def describe_errno(number: int) -> str:
+    """An errno's name and meaning."""
+    return f"{errno.errorcode.get(number, number)}: {os.strerror(number)}"
+
+
+def sockaddr(address: str, port: int) -> NDArray[Any]:
+    """One row of dtype `Address`."""
+    packed = int.from_bytes(socket.inet_aton(address))
+    return np.array([(socket.AF_INET, port, packed, 0)], Address)

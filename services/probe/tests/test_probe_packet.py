@@ -1,0 +1,82 @@
+"""The wire form, and the start-up check of stamps."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from foliot_probe.packet import KERNEL, KINDS, MAGIC, USER, Probe, is_probe
+from foliot_probe.selfcheck import PATIENCE, StampCheck, worse
+
+LENGTH = np.array([Probe.itemsize], np.uint32)
+
+
+def probe(**fields):
+    """A sane probe, but for these fields."""
+    made = np.zeros(1, Probe)
+    for name, value in {"magic": MAGIC, "kind": KERNEL, "interval_us": 50_000, "heard": -1, **fields}.items():
+        made[name] = value
+    return made
+
+
+def test_the_layout_is_what_the_docstring_draws():
+    """Other programs may read it by the diagram."""
+    offsets = {name: Probe.fields[name][1] for name in Probe.names}
+    assert offsets == {
+        "magic": 0, "kind": 4, "in_use": 5, "spare": 6, "row": 8, "interval_us": 12, "session": 16, "sequence": 24,
+        "transmit_ns": 32, "peer_session": 64, "heard": 72, "receive_ns": 80,
+    }  # fmt: skip
+    assert Probe.itemsize == 144
+    assert KINDS[KERNEL] == "kernel"
+
+
+def test_a_probe_is_recognised():
+    """Also one that has not heard anything yet."""
+    assert is_probe(probe(), LENGTH).tolist() == [True]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"magic": MAGIC + 1}, {"kind": 3}, {"interval_us": 0}, {"sequence": -1}, {"sequence": 1 << 62},
+     {"heard": -2}, {"heard": 1 << 62}],
+)  # fmt: skip
+def test_what_is_no_sane_probe_is_refused(fields):
+    """Another version, or numbers that no sender of ours would send."""
+    assert is_probe(probe(**fields), LENGTH).tolist() == [False]
+
+
+@pytest.mark.parametrize("length", [0, Probe.itemsize - 1, Probe.itemsize + 1])
+def test_a_datagram_of_another_length_is_refused(length):
+    """What lies behind its end is of an earlier datagram."""
+    assert is_probe(probe(), np.array([length], np.uint32)).tolist() == [False]
+
+
+def test_a_stamp_convinces():
+    """Kernel stamps are believed at the first one, also when it is late."""
+    check = StampCheck()
+    check.note(10, 0)
+    assert check.kind is None
+    check.note(0, 1)
+    assert check.kind == KERNEL
+    check.note(10 * PATIENCE, 0)
+    assert check.kind == KERNEL
+
+
+def test_without_any_stamp_it_falls_back_and_comes_back():
+    """After enough probes without one, until the first stamp comes after all."""
+    check = StampCheck()
+    for _ in range(PATIENCE):
+        assert check.kind is None
+        check.note(1, 0)
+    assert check.kind == USER
+    check.note(0, 1)
+    assert check.kind == KERNEL
+
+
+def test_the_worse_direction_counts():
+    """A socket is called stamped by the kernel only when both of its directions are."""
+    transmit, receive = StampCheck(), StampCheck()
+    receive.note(1, 1)
+    assert worse(transmit, receive) == USER
+    transmit.note(1, 1)
+    assert worse(transmit, receive) == KERNEL

@@ -1,0 +1,111 @@
+"""Ports: what counts as a change, and which fault it belongs to."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from foliot.clock import VirtualClock
+from foliot.netlink import LinkChange
+from foliot.node import describe
+from foliot.settings import NicSettings, NodeSettings
+from foliot_probe.ports import Ports, parse_counters, turn
+
+UP = LinkChange(name="e0", index=2, admin_up=True, carrier=True, carrier_down_count=1, carrier_up_count=2)
+
+
+def link(**changes):
+    """The link that is up, but for these."""
+    return msgspec.structs.replace(UP, **changes)
+
+
+@pytest.fixture
+def told():
+    """What was told."""
+    return []
+
+
+@pytest.fixture
+def ports(told):
+    """The ports of a node with one NIC, on device e0."""
+    own = describe(
+        NodeSettings(name="n", index=0, nics=(NicSettings(rail="r", number=0, device="e0", address="10.0.0.1"),))
+    )
+    return Ports(own, VirtualClock(), "boot", told.append)
+
+
+@pytest.mark.parametrize(
+    ("now", "expected"),
+    [
+        (link(), ""),
+        (link(carrier=False, carrier_down_count=2), "lost"),
+        (link(carrier=False, admin_up=False), "lost"),
+        (link(carrier_down_count=2, carrier_up_count=3), "lost"),
+        (link(gone=True, carrier=False), "lost"),
+        (link(carrier_up_count=3), "changed"),
+    ],
+)
+def test_from_up_a_link_is_lost_when_its_carrier_or_its_count_says_so(now, expected):
+    """A flap that was over before its message was read is found by the count; a repeated message is nothing."""
+    assert turn(UP, now) == expected
+
+
+def test_a_link_returns_when_its_carrier_does():
+    """From down, the carrier alone counts."""
+    down = link(carrier=False, carrier_down_count=2)
+    assert turn(down, link(carrier_down_count=2, carrier_up_count=3)) == "returned"
+    assert turn(down, msgspec.structs.replace(down, admin_up=False)) == "changed"
+
+
+def test_a_link_that_is_down_at_the_start_is_told_and_one_that_is_up_is_not():
+    """Up is what everybody assumes."""
+    assert turn(None, UP) == ""
+    assert turn(None, link(carrier=False)) == "changed"
+
+
+def test_a_change_is_told_once_with_what_names_the_fault(ports, told):
+    """The boot, the NIC and the kernel's count name the fault; a repeated message tells nothing."""
+    ports.begin([UP, link(name="lo")])
+    down = link(carrier=False, carrier_down_count=2)
+    ports.changed(down)
+    ports.changed(down)
+    (state,) = told
+    assert (state.nic, state.carrier, state.admin_up, state.change) == ("n.r", False, True, True)
+    assert (state.fault, state.carrier_down_count) == ("boot", 2)
+
+
+def test_a_message_that_came_before_the_survey_is_newer(ports, told):
+    """What was found at the start does not undo it."""
+    ports.changed(link(carrier=False, carrier_down_count=2))
+    ports.begin([UP])
+    assert [state.carrier for state in told] == [False]
+
+
+def test_other_devices_are_nobodys_business(ports, told):
+    """Only the node's own backend NICs are ports."""
+    ports.changed(link(name="docker0", carrier=False))
+    assert told == []
+
+
+def test_a_device_that_vanished_is_told_as_down(ports, told):
+    """And has no counters any more."""
+    ports.begin([UP])
+    ports.changed(link(gone=True))
+    ports.tell_counters()
+    assert [(state.carrier, state.admin_up) for state in told] == [(False, False)]
+
+
+def test_counters_have_the_kernels_names():
+    """The text of /proc/net/dev, device names with colons and lines of another form included."""
+    text = """Inter-|   Receive                                                |  Transmit
+ face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs drop fifo colls carrier compressed
+  eth0: 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16
+a:b:0: 21 22 23 24 25 26 27 28 29 30 31 32 33 34 35 36
+ short: 1 2 3
+"""
+    counters = parse_counters(text)
+    assert set(counters) == {"eth0", "a:b:0"}
+    assert counters["eth0"]["rx_bytes"] == 1
+    assert counters["eth0"]["multicast"] == 8
+    assert counters["eth0"]["tx_carrier_errors"] == 15
+    assert counters["a:b:0"]["tx_packets"] == 30

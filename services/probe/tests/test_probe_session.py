@@ -1,0 +1,223 @@
+"""Sessions: two ends and a lossy, reordering fabric between them, in virtual time."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from foliot_probe.packet import ECHOES, KERNEL, PREDECESSORS
+from foliot_probe.session import DEPTH, Sessions
+
+ROWS = 4
+ROW = np.array([2])
+OFFSET_NS = 7_000_000
+DELAY_NS = 1_000
+
+
+def ends():
+    """Two ends that hold their stream in row 2."""
+    first, second = Sessions(ROWS), Sessions(ROWS)
+    first.open(2, 11)
+    second.open(2, 22)
+    return first, second
+
+
+def compose(end, row=ROW, second=None):
+    """The next probes of an end."""
+    some = np.zeros(len(row), np.bool_) if second is None else second
+    interval_us = np.full(len(row), 50_000)
+    return end.compose(row, some, interval_us, np.ones(len(row), np.bool_), np.full(len(row), KERNEL))
+
+
+def stamp(probes, base_ns):
+    """A stamp for each probe that tells its sequence."""
+    return base_ns + probes["sequence"] * 1_000_000
+
+
+def exchange(first, second, rounds, *, lost_forth=frozenset(), lost_back=frozenset()):
+    """Both ends send once a round; the second's clock is ahead."""
+    for number in range(rounds):
+        for end, other, lost, base_ns, other_ns in (
+            (first, second, lost_forth, 10, 10 + OFFSET_NS),
+            (second, first, lost_back, 20 + OFFSET_NS, 20),
+        ):
+            probes = compose(end)
+            end.left(probes, stamp(probes, base_ns))
+            if number not in lost:
+                other.hear(ROW, probes, stamp(probes, other_ns + DELAY_NS))
+
+
+def test_both_ends_complete_both_directions():
+    """Without loss each end knows both stamps of every probe, but for those whose news still travels."""
+    first, second = ends()
+    exchange(first, second, 10)
+    forth, back = first.outgoing.take_completed(), first.incoming.take_completed()
+    assert forth.sequence.tolist() == list(range(10))
+    assert (forth.receive_ns - forth.transmit_ns == OFFSET_NS + DELAY_NS).all()
+    assert back.sequence.tolist() == list(range(9))
+    assert (back.receive_ns - back.transmit_ns == DELAY_NS - OFFSET_NS).all()
+    assert second.outgoing.take_completed().sequence.tolist() == list(range(9))
+    assert second.incoming.take_completed().sequence.tolist() == list(range(9))
+
+
+def test_completed_probes_are_taken_once():
+    """What was taken does not come again, although its stamps go on being repeated in later probes."""
+    first, second = ends()
+    exchange(first, second, 6)
+    first.incoming.take_completed()
+    exchange(first, second, 2)
+    assert first.incoming.take_completed().sequence.tolist() == [5, 6]
+
+
+def test_stamps_survive_as_many_losses_as_there_are_repetitions():
+    """A probe's transmit stamp still comes when all but one of its carriers are lost."""
+    first, second = ends()
+    exchange(first, second, 12, lost_forth={4, 5, 6})
+    assert second.incoming.take_completed().sequence.tolist() == [0, 1, 2, 3, 7, 8, 9, 10]
+    assert PREDECESSORS == 4
+
+
+def test_a_longer_loss_costs_only_the_stamps_that_were_on_the_way():
+    """When every carrier of a stamp is lost its probe stays incomplete, and later ones are not affected."""
+    first, second = ends()
+    exchange(first, second, 12, lost_forth={4, 5, 6, 7})
+    assert second.incoming.take_completed().sequence.tolist() == [0, 1, 2, 8, 9, 10]
+
+
+def test_echoes_bridge_lost_answers():
+    """Receive stamps that lost answers would have brought come with the next one that arrives."""
+    first, second = ends()
+    exchange(first, second, 12, lost_back=set(range(2, 2 + ECHOES - 1)))
+    assert first.outgoing.take_completed().sequence.tolist() == list(range(12))
+
+
+def test_counts_are_what_the_sequence_numbers_prove():
+    """Sent is what the numbers heard prove, received what was heard, each since the last count."""
+    first, second = ends()
+    exchange(first, second, 10, lost_forth={3, 4, 9})
+    sent, received = second.count()
+    assert (sent[2], received[2]) == (9, 7)
+    exchange(first, second, 1)
+    sent, received = second.count()
+    assert (sent[2], received[2]) == (2, 1)
+    assert second.count()[1].sum() == 0
+
+
+def test_a_listener_that_joins_late_does_not_count_what_was_before():
+    """The first probe heard begins the count, whatever its number."""
+    first, second = ends()
+    for _ in range(100):
+        compose(first)
+    second.hear(ROW, compose(first), np.array([5]))
+    sent, received = second.count()
+    assert (sent[2], received[2]) == (1, 1)
+
+
+def test_reordered_and_duplicated_probes_count_once():
+    """A batch that arrives backwards and twice is the same as one in order."""
+    first, second = ends()
+    probes = np.concatenate([compose(first) for _ in range(5)])
+    mixed = np.concatenate([probes[::-1], probes])
+    second.hear(np.full(len(mixed), 2), mixed, stamp(mixed, 100))
+    sent, received = second.count()
+    assert (sent[2], received[2]) == (5, 5)
+    echo = compose(second)
+    assert echo["heard"][0] == 4
+    assert echo["receive_ns"][0][:5].tolist() == stamp(probes, 100)[::-1].tolist()
+
+
+def test_probes_older_than_the_memory_are_left_alone():
+    """A probe that comes a whole ring late does not displace the one that took its cell."""
+    first, second = ends()
+    late = compose(first)
+    for _ in range(DEPTH):
+        second.hear(ROW, compose(first), np.array([7]))
+    second.count()
+    second.hear(ROW, late, np.array([9]))
+    assert second.count()[1][2] == 0
+
+
+def test_a_peer_that_starts_anew_is_met_anew():
+    """After a restart numbers begin at 0 again; nothing of the former life is mixed in."""
+    first, second = ends()
+    exchange(first, second, 10)
+    second.incoming.take_completed()
+    second.count()
+    first.open(2, 33)
+    exchange(first, second, 3)
+    sent, received = second.count()
+    assert (sent[2], received[2]) == (3, 3)
+    assert second.incoming.take_completed().sequence.tolist() == [0, 1]
+    assert first.outgoing.take_completed().sequence.tolist() == [0, 1, 2]
+
+
+def test_echoes_of_a_former_life_are_ignored():
+    """Echoes made out to another session stamp nothing of ours."""
+    first, second = ends()
+    probes = compose(first)
+    second.hear(ROW, probes, np.array([5]))
+    answer = compose(second)
+    first.open(2, 33)
+    first.left(compose(first), np.array([3]))
+    first.hear(ROW, answer, np.array([6]))
+    assert not len(first.outgoing.take_completed().row)
+
+
+def test_stamps_of_an_ended_stream_are_ignored():
+    """A packet that the kernel hands back after its row changed hands stamps nothing."""
+    first, _ = ends()
+    probes = compose(first)
+    first.close(2)
+    first.open(2, 44)
+    mine = compose(first)
+    first.left(probes, np.array([99]))
+    assert first.outgoing.recall(first.outgoing.transmit_ns, ROW, mine["sequence"]).tolist() == [0]
+
+
+@pytest.mark.parametrize("row", [ROWS, 1 << 31])
+def test_a_foreign_row_in_a_packet_handed_back_is_ignored(row):
+    """The row inside a packet is not trusted."""
+    first, _ = ends()
+    probes = compose(first)
+    probes["row"] = row
+    first.left(probes, np.array([99]))
+    assert first.outgoing.recall(first.outgoing.transmit_ns, ROW, np.array([0])).tolist() == [0]
+
+
+def test_a_coded_pair_has_consecutive_numbers():
+    """A row that stands twice sends two probes; the next round goes on behind them."""
+    first, _ = ends()
+    pair = compose(first, np.array([2, 2]), np.array([False, True]))
+    assert pair["sequence"].tolist() == [0, 1]
+    assert compose(first)["sequence"].tolist() == [2]
+
+
+def test_growing_keeps_everything():
+    """Streams do not notice that the table was made larger between two rounds."""
+    first, second = ends()
+    exchange(first, second, 5)
+    first.grow(2 * ROWS)
+    assert len(first) == 2 * ROWS
+    exchange(first, second, 5)
+    assert first.outgoing.take_completed().sequence.tolist() == list(range(10))
+
+
+def test_random_loss_and_order_never_pair_wrong_stamps():
+    """Whatever is lost, repeated or swapped, a completed probe has the two stamps that were taken of it."""
+    random = np.random.default_rng(5)
+    first, second = ends()
+    waiting: list[tuple[Sessions, np.ndarray, int]] = []
+    for _ in range(400):
+        for end, other, base_ns in ((first, second, 1 << 40), (second, first, 1 << 50)):
+            probes = compose(end)
+            end.left(probes, stamp(probes, base_ns))
+            if random.random() > 0.3:
+                waiting.append((other, probes, base_ns + 7))
+        random.shuffle(waiting)
+        while waiting and random.random() < 0.7:
+            other, probes, base_ns = waiting[0] if random.random() < 0.1 else waiting.pop()
+            other.hear(ROW, probes, stamp(probes, base_ns))
+        for ring in (first.outgoing, first.incoming, second.outgoing, second.incoming):
+            done = ring.take_completed()
+            assert (done.receive_ns - done.transmit_ns == 7).all()
+            assert ((done.transmit_ns & ((1 << 40) - 1)) == done.sequence * 1_000_000).all()

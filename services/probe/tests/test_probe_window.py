@@ -1,0 +1,102 @@
+"""Windows of stamps: whose they are, what is kept, how they are split."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from foliot_probe.packet import KERNEL, USER
+from foliot_probe.session import Completed
+from foliot_probe.streams import StreamEnds, StreamKey
+from foliot_probe.window import MOST_ROWS, Window
+
+
+def ends(count, *, initiator=True):
+    """Streams by row."""
+    return [
+        StreamEnds(StreamKey(f"p{row}", "r", 0), f"n.r>p{row}.r#0", f"p{row}.r>n.r#0", "n", f"p{row}", initiator)
+        for row in range(count)
+    ]
+
+
+def probes(row, count, *, shift_ns=0, seed=0):
+    """Completed probes of a row with random queueing, 50 ms apart."""
+    random = np.random.default_rng(seed)
+    transmit = np.arange(1, count + 1) * 50_000_000
+    receive = transmit + 1_000 + shift_ns + random.exponential(9_000, count).astype(np.int64)
+    return Completed(np.full(count, row), np.arange(count), transmit, receive)
+
+
+def nothing():
+    """No probes."""
+    return Completed(*(np.zeros(0, np.int64) for _ in Completed._fields))
+
+
+def test_both_directions_of_a_stream_come_whole():
+    """Direction 0 goes to the responder, 1 comes back; the worse kind of stamp names the stream."""
+    window = Window(100)
+    window.add(probes(1, 20), probes(1, 15, shift_ns=5))
+    window.add(probes(0, 3), nothing())
+    (part,) = window.close(ends(3), np.array([KERNEL, USER, KERNEL]))
+    assert [(each.path, each.initiator, each.responder, each.kind) for each in part.streams] == [
+        ("n.r>p0.r#0", "n", "p0", "kernel"),
+        ("n.r>p1.r#0", "n", "p1", "user"),
+    ]
+    taken = [(stream, direction) for stream, direction in part.rows[["stream", "direction"]].tolist()]
+    assert {each: taken.count(each) for each in taken} == {(0, 0): 3, (1, 0): 20, (1, 1): 15}
+    forth = part.rows[(part.rows["stream"] == 1) & (part.rows["direction"] == 0)]
+    assert (forth["receive_ns"] > forth["transmit_ns"]).all()
+
+
+def test_a_window_is_empty_after_it_was_closed():
+    """Every probe is published once."""
+    window = Window(3)
+    window.add(probes(0, 5), nothing())
+    assert len(list(window.close(ends(1), np.array([KERNEL])))) == 1
+    assert list(window.close(ends(1), np.array([KERNEL]))) == []
+
+
+def test_streams_that_others_initiate_are_left_to_them():
+    """So that no probe is counted twice."""
+    window = Window(3)
+    window.add(probes(0, 5), probes(0, 5))
+    assert list(window.close(ends(1, initiator=False), np.array([KERNEL]))) == []
+
+
+def test_a_stream_that_ended_takes_its_probes_along():
+    """Its row may be another stream's by the end of the window."""
+    window = Window(3)
+    window.add(probes(0, 5), probes(1, 5))
+    window.forget(0)
+    (part,) = window.close(ends(2), np.array([KERNEL] * 2))
+    assert [each.responder for each in part.streams] == ["p1"]
+
+
+def test_the_fit_sees_what_it_would_have_seen_unpruned():
+    """For any slope the least residuals of the upper cloud and the largest of the lower one are kept."""
+    window = Window(2)
+    forth, back = probes(0, 300, seed=1), probes(0, 300, seed=2)
+    window.add(forth, back)
+    (part,) = window.close(ends(1), np.array([KERNEL]))
+    assert len(part.rows) < 150
+    for slope in np.linspace(-3e-5, 3e-5, 31):
+        upper = forth.receive_ns - forth.transmit_ns - slope * forth.transmit_ns
+        lower = back.transmit_ns - back.receive_ns - slope * back.receive_ns
+        rows = part.rows[part.rows["direction"] == 0]
+        kept = rows["receive_ns"] - rows["transmit_ns"] - slope * rows["transmit_ns"]
+        assert np.array_equal(np.sort(kept)[:2], np.sort(upper)[:2])
+        rows = part.rows[part.rows["direction"] == 1]
+        kept = rows["transmit_ns"] - rows["receive_ns"] - slope * rows["receive_ns"]
+        assert np.array_equal(np.sort(kept)[-2:], np.sort(lower)[-2:])
+
+
+def test_batches_hold_whole_streams_and_no_more_rows_than_allowed():
+    """A stream's two clouds are of no use apart."""
+    window = Window(10_000)
+    for row in range(30):
+        window.add(probes(row, 60, seed=row), probes(row, 60, seed=-row % 97))
+    parts = list(window.close(ends(30), np.full(30, KERNEL)))
+    assert len(parts) == 4
+    assert [each.responder for part in parts for each in part.streams] == [f"p{row}" for row in range(30)]
+    for part in parts:
+        assert len(part.rows) <= MOST_ROWS
+        assert (np.bincount(part.rows["stream"], minlength=len(part.streams)) == 120).all()

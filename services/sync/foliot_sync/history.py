@@ -1,0 +1,171 @@
+"""What is known of each clock over time: offset and drift with their covariance, extrapolated to now.
+
+A Kalman filter with two states per clock. A clock's rate wanders as a random walk, so over t seconds the covariance
+of (offset, drift) grows by ``q [[t^3/3, t^2/2], [t^2/2, t]]`` (Zucca and Tavella, IEEE Trans. UFFC 2005). Offsets are
+reference minus local time in ns, drifts in ns per second of local time, which is ppb. One array element a clock.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from foliot_sync.settings import NANOSECONDS
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float64]
+    Ints = NDArray[np.int64]
+    Mask = NDArray[np.bool_]
+
+_AGES = np.array([0.05, 0.1, 0.2, 0.4, 0.7, 1.0])
+"""Shares of the horizon at which the growth of a bound is checked; in between, the bound is within 2 % of enough."""
+
+
+class Tracks(NamedTuple):
+    """Clocks, by number."""
+
+    as_of_ns: Ints
+    """Local time of the clock."""
+    offset_ns: Ints
+    drift_ppb: Floats
+    p00: Floats
+    """Variance of the offset, ns²."""
+    p01: Floats
+    p11: Floats
+    """Variance of the drift, ppb²."""
+    hard_ns: Floats
+    """Hard bound at `as_of_ns`."""
+    measured_ns: Ints
+    """Local time of the last measurement."""
+    windows: Ints
+    """Windows that agreed in a row; 0: the entry is no more than a place to start from."""
+
+    @classmethod
+    def unknown(cls, clocks: int) -> Tracks:
+        """So many clocks of which nothing is known."""
+        ints, floats, far = np.zeros(clocks, dtype=np.int64), np.zeros(clocks), np.full(clocks, np.inf)
+        return cls(ints, ints, floats, far, floats, far, far, ints, ints)
+
+    def joined(self, others: Tracks) -> Tracks:
+        """These clocks, then the others."""
+        columns: Any = (np.concatenate(both) for both in zip(self, others, strict=True))
+        return Tracks(*columns)
+
+    def take(self, chosen: Mask) -> Tracks:
+        """Some of them."""
+        columns: Any = (column[chosen] for column in self)
+        return Tracks(*columns)
+
+    def put(self, chosen: Mask, others: Tracks) -> Tracks:
+        """These, with the others in the chosen places."""
+        columns: Any = []
+        for old, new in zip(self, others, strict=True):
+            column = old.copy()
+            column[chosen] = new
+            columns.append(column)
+        return Tracks(*columns)
+
+    @property
+    def known(self) -> Mask:
+        """Which clocks have a history."""
+        return self.windows > 0
+
+
+class Measurement(NamedTuple):
+    """How far offset and drift are from what the tracks say, with variances."""
+
+    offset: Floats
+    offset_variance: Floats
+    drift: Floats
+    drift_variance: Floats
+
+    def take(self, chosen: Mask) -> Measurement:
+        """Some of them."""
+        return Measurement(*(column[chosen] for column in self))
+
+
+def local_at(tracks: Tracks, reference_ns: int) -> Ints:
+    """The local time of each clock at a reference time."""
+    since_s = (reference_ns - tracks.as_of_ns - tracks.offset_ns) / NANOSECONDS
+    return tracks.as_of_ns + np.rint(since_s / (1 + tracks.drift_ppb / NANOSECONDS) * NANOSECONDS).astype(np.int64)
+
+
+def predict(tracks: Tracks, local_ns: Ints, wander_ppb: float) -> Tracks:
+    """Known tracks as of these local times.
+
+    `wander_ppb` is one clock's; a track holds the wander of its own clock and of the reference.
+    """
+    age_s = (local_ns - tracks.as_of_ns) / NANOSECONDS
+    span_s, density = np.abs(age_s), 2 * wander_ppb**2
+    return tracks._replace(
+        as_of_ns=local_ns,
+        offset_ns=tracks.offset_ns + np.rint(tracks.drift_ppb * age_s).astype(np.int64),
+        p00=tracks.p00 + 2 * age_s * tracks.p01 + age_s**2 * tracks.p11 + density * span_s**3 / 3,
+        p01=tracks.p01 + age_s * tracks.p11 + density * age_s * span_s / 2,
+        p11=tracks.p11 + density * span_s,
+    )
+
+
+def update(tracks: Tracks, measured: Measurement) -> Tracks:
+    """Known tracks after a measurement at the time they are predicted to."""
+    s00, s11 = tracks.p00 + measured.offset_variance, tracks.p11 + measured.drift_variance
+    determinant = s00 * s11 - tracks.p01**2
+    # The gain is P S^-1, with S = P + R; R is diagonal, and the new covariance is the gain times R.
+    k00 = (tracks.p00 * s11 - tracks.p01**2) / determinant
+    k01 = tracks.p01 * measured.offset_variance / determinant
+    k10 = tracks.p01 * measured.drift_variance / determinant
+    k11 = (tracks.p11 * s00 - tracks.p01**2) / determinant
+    correction = np.rint(k00 * measured.offset + k01 * measured.drift).astype(np.int64)
+    return tracks._replace(
+        offset_ns=tracks.offset_ns + correction,
+        drift_ppb=tracks.drift_ppb + k10 * measured.offset + k11 * measured.drift,
+        p00=k00 * measured.offset_variance,
+        p01=k01 * measured.drift_variance,
+        p11=k11 * measured.drift_variance,
+        measured_ns=tracks.as_of_ns,
+        windows=tracks.windows + 1,
+    )
+
+
+def restart(tracks: Tracks, measured: Measurement) -> Tracks:
+    """The tracks as the measurement alone says, everything before forgotten."""
+    return tracks._replace(
+        offset_ns=tracks.offset_ns + np.rint(measured.offset).astype(np.int64),
+        drift_ppb=tracks.drift_ppb + measured.drift,
+        p00=measured.offset_variance,
+        p01=np.zeros_like(measured.offset),
+        p11=measured.drift_variance,
+        measured_ns=tracks.as_of_ns,
+        windows=np.ones_like(tracks.windows),
+    )
+
+
+def tamed(tracks: Tracks, measured: Measurement, sigmas: float) -> Measurement:
+    """The measurement with the variance of what is further than so many deviations raised until it is not.
+
+    A congested window then moves a clock little, instead of by what its own optimism says.
+    """
+    offset = (measured.offset / sigmas) ** 2 - tracks.p00
+    drift = (measured.drift / sigmas) ** 2 - tracks.p11
+    return measured._replace(
+        offset_variance=np.maximum(measured.offset_variance, offset),
+        drift_variance=np.maximum(measured.drift_variance, drift),
+    )
+
+
+def deviation_ns(tracks: Tracks, age_s: float | Floats, wander_ppb: float) -> Floats:
+    """The standard deviation of known clocks' offsets, extrapolated to an age."""
+    wander = 2 * wander_ppb**2 * age_s**3 / 3
+    variance = tracks.p00 + 2 * age_s * tracks.p01 + age_s**2 * tracks.p11 + wander
+    return np.asarray(np.sqrt(np.maximum(variance, 0.0)))
+
+
+def growth_ppb(tracks: Tracks, horizon_s: Floats, wander_ppb: float) -> Floats:
+    """The rate at which known clocks' deviations must grow, in a straight line, to be enough up to the horizon."""
+    now = deviation_ns(tracks, 0.0, wander_ppb)
+    ages = np.maximum(horizon_s, 1e-3) * _AGES[:, None]
+    steepest: Floats = ((deviation_ns(tracks, ages, wander_ppb) - now) / ages).max(axis=0)
+    return steepest

@@ -1,0 +1,119 @@
+"""What is said of a clock: the evidence for its status, and the message."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from foliot_schemas.clock import ClockState
+from foliot_sync.history import deviation_ns, growth_ppb
+from foliot_sync.states import Evidence
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from foliot_schemas.clock import ClockStatus
+    from foliot_sync.history import Tracks
+    from foliot_sync.settings import SyncSettings
+
+UNKNOWN_NS = 10**18
+"""A bound that promises nothing: 31 years."""
+
+
+class Standing(NamedTuple):
+    """What is remembered of a clock besides its track."""
+
+    missed: int
+    """Windows in a row without a measurement."""
+    status: ClockStatus = "unsynchronised"
+    neighbours: int = 0
+    surplus_ns: float = 0.0
+    suspected_ns: float = 0.0
+    """How far the last window was from the prediction, if it was too far to believe either; else 0."""
+
+
+class Promise(NamedTuple):
+    """The statistical bound of every clock as of its track, and its growth; inf and 0 where nothing is known.
+
+    So many deviations of the extrapolated offset, wander included, at every age until the state is void.
+    """
+
+    bound_ns: NDArray[np.float64]
+    growth_ppb: NDArray[np.float64]
+
+
+def promise(tracks: Tracks, settings: SyncSettings) -> Promise:
+    """What can be promised of these clocks."""
+    known = tracks.known
+    some = tracks.take(known)
+    bound, growth = np.full(len(known), np.inf), np.zeros(len(known))
+    horizon_s = np.full(len(some.windows), settings.void_after_windows * settings.window_s)
+    bound[known] = settings.sigmas * deviation_ns(some, 0.0, settings.wander_ppb)
+    growth[known] = settings.sigmas * growth_ppb(some, horizon_s, settings.wander_ppb)
+    return Promise(bound, growth)
+
+
+def evidence(missed: int, windows: int, promised: tuple[float, float], settings: SyncSettings) -> Evidence:
+    """What a window that did not contradict says of a clock.
+
+    Parameters:
+        missed: windows in a row without a measurement.
+        windows: windows in a row that agreed.
+        promised: bound and growth.
+        settings: of sync.
+    """
+    if missed >= settings.void_after_windows:
+        return Evidence.IS_VOID
+    if missed >= settings.holdover_after_windows:
+        return Evidence.IS_SILENT
+    if missed > 0:
+        return Evidence.PASSES
+    # A state is some two windows old by the time that the next one takes its place.
+    bound_ns = promised[0] + promised[1] * 2 * settings.window_s
+    credible = windows >= settings.settle_windows and bound_ns <= settings.credible_ns
+    return Evidence.AGREES if credible else Evidence.SETTLES
+
+
+class Publisher(NamedTuple):
+    """Makes the messages of one window."""
+
+    reference: str
+    window: int
+    tracks: Tracks
+    promised: Promise
+    settings: SyncSettings
+
+    def state(self, name: str, number: int, standing: Standing) -> ClockState:
+        """The message about a clock."""
+        as_of_ns = int(self.tracks.as_of_ns[number])
+        bound_ns, hard_ns, void_ns = UNKNOWN_NS, UNKNOWN_NS, as_of_ns
+        if self.tracks.windows[number] > 0:
+            spread = standing.surplus_ns / max(standing.neighbours, 1) ** 0.5 + standing.suspected_ns
+            hard_ns = _whole(float(self.tracks.hard_ns[number]))
+            bound_ns = min(_whole(float(self.promised.bound_ns[number]) + spread), hard_ns)
+            void_ns = int(self.tracks.measured_ns[number])
+            void_ns += self.settings.void_after_windows * self.settings.window_ns
+        if name == self.reference:
+            bound_ns = hard_ns = 0
+        return ClockState(
+            clock=name,
+            reference=self.reference,
+            offset_ns=int(self.tracks.offset_ns[number]),
+            drift_ppb=float(self.tracks.drift_ppb[number]),
+            hard_bound_ns=hard_ns,
+            bound_ns=bound_ns,
+            growth_ppb=0.0 if name == self.reference else float(self.promised.growth_ppb[number]),
+            as_of_ns=as_of_ns,
+            void_after_ns=void_ns,
+            status=standing.status,
+            window=self.window,
+            neighbours=standing.neighbours,
+            surplus_ns=standing.surplus_ns,
+        )
+
+
+def _whole(bound_ns: float) -> int:
+    """A bound in whole nanoseconds, rounded up."""
+    return math.ceil(bound_ns) if bound_ns < UNKNOWN_NS else UNKNOWN_NS

@@ -1,0 +1,123 @@
+"""The shell of sync: stamps off the bus, the states of clocks onto it, once a window."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import nats.errors
+import structlog
+
+from foliot import telemetry
+from foliot.bus import Bus
+from foliot.clock import BusClock
+from foliot.settings import BusSettings, TelemetrySettings, load
+from foliot_schemas.subjects import CLOCK, CLOCKS, STAMPS
+from foliot_sync.settings import SyncSettings
+from foliot_sync.synchroniser import Synchroniser
+
+if TYPE_CHECKING:
+    from foliot_schemas.clock import ClockState
+    from foliot_schemas.observation import StampBatch
+
+log = structlog.get_logger()
+
+_ERRORS = (nats.errors.Error, OSError, TimeoutError)
+
+
+class Sync:
+    """Feeds a synchroniser from the bus and publishes what it says."""
+
+    def __init__(self, bus: Bus, clock: BusClock, settings: SyncSettings) -> None:
+        self._bus = bus
+        self._clock = clock
+        self._window_s = settings.window_s
+        self._synchroniser = Synchroniser(settings)
+        self._said: dict[str, ClockState] = {}
+        self._started = False
+        self._to_keep: dict[str, ClockState] = {}
+        self._kept = asyncio.Event()
+
+    async def run(self) -> None:
+        """Takes up the time scale that it left, then closes a window after the other, forever."""
+        await self._bus.watch(CLOCKS, self._on_kept)
+        self._started = True
+        self._synchroniser.resume(self._said.values())
+        await self._bus.subscribe(STAMPS, self._on_stamps)
+        log.info("sync_started", window_s=self._window_s)
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._keep())
+            tasks.create_task(self._close_windows())
+
+    async def _on_kept(self, key: str, state: ClockState | None) -> None:
+        # Afterwards it is we who write them.
+        if not self._started and state is not None:
+            self._said[key] = state
+
+    async def _on_stamps(self, batch: StampBatch, subject: str) -> None:  # noqa: ARG002 - the bus hands handlers both
+        self._synchroniser.add(batch, self._clock.local_ns())
+        at_ns = self._synchroniser.reference_ns(batch.node, batch.until_ns)
+        if at_ns is not None:
+            self._clock.learn(at_ns)
+
+    async def _close_windows(self) -> None:
+        loop = asyncio.get_running_loop()
+        close_s = loop.time() + self._window_s
+        while True:
+            await asyncio.sleep(close_s - loop.time())
+            # A window that was slept through is not made up for: its stamps are in this one.
+            close_s = max(close_s + self._window_s, loop.time())
+            with telemetry.span("solve window", kind="internal") as span:
+                states = self._synchroniser.solve(self._clock.local_ns())
+                span.set_attribute("foliot.window", self._synchroniser.window)
+                span.set_attribute("foliot.clocks", len(states))
+                for state in states:
+                    await self._bus.publish(CLOCK, state, state.clock)
+            self._report(states)
+            self._to_keep.update({state.clock: state for state in states})
+            self._kept.set()
+
+    async def _keep(self) -> None:
+        """Writes the latest states into the bucket; a bucket that does not answer never delays a window."""
+        while True:
+            await self._kept.wait()
+            self._kept.clear()
+            states, self._to_keep = self._to_keep, {}
+            results = await asyncio.gather(*(self._put(state) for state in states.values()))
+            reasons = sorted({reason for reason in results if reason})
+            if reasons:
+                log.warning("clocks_not_kept", count=sum(map(bool, results)), reasons=reasons)
+
+    async def _put(self, state: ClockState) -> str:
+        """Why it could not be kept; empty: it was. The next window brings a newer one."""
+        try:
+            await self._bus.put(CLOCKS, state.clock, state)
+        except _ERRORS as error:
+            return str(error) or type(error).__name__
+        return ""
+
+    def _report(self, states: list[ClockState]) -> None:
+        for state in states:
+            before = self._said.get(state.clock)
+            if before is None or before.status != state.status:
+                was = "" if before is None else before.status
+                log.info(
+                    "clock_status_changed", clock=state.clock, status=state.status, was=was, bound_ns=state.bound_ns
+                )
+            if state.clock == state.reference and (before is None or before.reference != state.reference):
+                log.info("reference_chosen", clock=state.clock)
+            self._said[state.clock] = state
+
+
+async def main() -> None:
+    """Runs sync until it is cancelled."""
+    settings = load(SyncSettings, "sync")
+    bus_settings, telemetry_settings = load(BusSettings, "bus"), load(TelemetrySettings, "telemetry")
+    clock = BusClock("sync")
+    telemetry.start("sync", clock, telemetry_settings)
+    bus = await Bus.connect(bus_settings, "sync")
+    try:
+        await Sync(bus, clock, settings).run()
+    finally:
+        await bus.close()
+        telemetry.stop()

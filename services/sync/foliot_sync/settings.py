@@ -1,0 +1,61 @@
+"""What can be set about sync."""
+
+from __future__ import annotations
+
+import msgspec
+
+NANOSECONDS = 1_000_000_000
+"""In a second."""
+
+
+class SyncSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Section `sync` of the configuration."""
+
+    window_s: float = 2.0
+    """As Huygens: long enough for probes that met no queue, short enough for a clock to run straight."""
+    reference: str = ""
+    """The clock that others are measured against; empty: the smallest name heard when sync starts."""
+    wander_ppb: float = 20.0
+    """Random walk of a clock's rate, per square root of a second. A quartz in a server stays well below."""
+    rate_limit_ppb: float = 200_000.0
+    """Two clocks never run further apart: twice the 100 ppm that the worst PC crystals are sold with."""
+    tolerated_share: float = 0.0125
+    """Points a side that a line may ignore; 5 of 400 did best when measured, and 20 of 200 biased the offset."""
+    sigmas: float = 4.0
+    """Width of the statistical bound, as in fbclock."""
+    gate_sigmas: float = 6.0
+    """A window further than this from its prediction contradicts it: the clock was stepped or slewed."""
+    credible_ns: int = 50_000
+    """A clock whose bound is wider is not called synchronised; it would not order what happens on two hosts."""
+    settle_windows: int = 2
+    """Windows that must agree before a clock is called synchronised: the first one only says where it starts."""
+    holdover_after_windows: int = 2
+    """Windows in a row without a measurement; one alone is the phase of a probe's window against ours."""
+    void_after_windows: int = 10
+    """After so many nothing is promised: by then wander alone is past a microsecond."""
+    takeover_windows: int = 3
+    """Windows without the reference before another clock takes its place."""
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot work.
+
+        Raises:
+            ValueError: a value is out of range; says which.
+        """
+        positive = ("window_s", "wander_ppb", "rate_limit_ppb", "sigmas", "gate_sigmas", "credible_ns")
+        for key in (*positive, "settle_windows", "holdover_after_windows", "takeover_windows"):
+            if not getattr(self, key) > 0:
+                raise ValueError(f"field `{key}` must be greater than 0, not {getattr(self, key)}")
+        if not 0 <= self.tolerated_share < 0.5:
+            raise ValueError(
+                f"field `tolerated_share` must be at least 0 and less than 0.5, not {self.tolerated_share}"
+            )
+        if self.void_after_windows <= self.holdover_after_windows:
+            raise ValueError(
+                "field `void_after_windows` must be greater than holdover_after_windows, or there is no holdover"
+            )
+
+    @property
+    def window_ns(self) -> int:
+        """Length of a window."""
+        return round(self.window_s * NANOSECONDS)

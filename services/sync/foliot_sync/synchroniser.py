@@ -1,0 +1,266 @@
+"""The whole chain: batches of stamps in, the state of every clock out."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from foliot_sync import history, mesh
+from foliot_sync.clouds import gather
+from foliot_sync.floors import Floors
+from foliot_sync.intake import Intake
+from foliot_sync.pairs import measure
+from foliot_sync.publication import Publisher, Standing, evidence, promise
+from foliot_sync.reference import crown, elect, hand_over
+from foliot_sync.settings import NANOSECONDS, SyncSettings
+from foliot_sync.states import Evidence, after
+from foliot_sync.weighing import choose_ground, doubts, hard_room, torn_clocks, weigh
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from numpy.typing import NDArray
+
+    from foliot_schemas.clock import ClockState
+    from foliot_schemas.observation import StampBatch
+    from foliot_sync.clouds import Clouds
+    from foliot_sync.intake import Arrival
+    from foliot_sync.pairs import Pairs
+    from foliot_sync.weighing import Weighing
+
+_TAME_SIGMAS = 3.0
+"""Beyond it, an innovation's variance is raised until it is not: three in a thousand windows would be by chance."""
+
+
+class Verdict(NamedTuple):
+    """What a window has said of the clocks, one element each."""
+
+    measured: NDArray[np.bool_]
+    contradicted: NDArray[np.bool_]
+
+
+class Synchroniser:
+    """Keeps the state of every clock from the stamps of one window after another.
+
+    Pure: time enters by `add` and `solve` alone, as ns of any clock that runs on; only differences count.
+    """
+
+    def __init__(self, settings: SyncSettings | None = None) -> None:
+        self.settings = settings or SyncSettings()
+        self.window = 0
+        self.reference = ""
+        """Name of the clock that sets the pace; empty before one is found."""
+        self._names: list[str] = []
+        self._numbers: dict[str, int] = {}
+        self._epochs: dict[str, int] = {}
+        self._anchors: dict[str, int] = {}
+        self._intake = Intake(self.settings.window_ns)
+        self._floors = Floors()
+        self._tracks = history.Tracks.unknown(0)
+        self._standing: list[Standing] = []
+        self._now_ns = 0
+        self._reference_ns = 0
+        """Reference time at `_now_ns`, as well as it is known: hand-overs happen then."""
+
+    def resume(self, states: Iterable[ClockState]) -> None:
+        """Takes up the time scale of an earlier run, from what that one published last."""
+        self._anchors = {state.clock: state.offset_ns for state in states if state.clock == state.reference}
+
+    def add(self, batch: StampBatch, arrived_ns: int) -> bool:
+        """Takes in a batch for the next `solve`; says whether it will count.
+
+        Raises:
+            ValueError: the batch contradicts itself.
+        """
+        if not self._intake.add(batch, arrived_ns):
+            return False
+        self._number(batch.node)
+        self._epochs[batch.node] = batch.epoch_ns
+        return True
+
+    def solve(self, now_ns: int) -> list[ClockState]:
+        """Closes a window: the state of every clock heard of so far."""
+        self.window += 1
+        arrivals = self._intake.take()
+        clouds = gather([each.batch for each in arrivals], self._number, self.settings.tolerated_share)
+        self._begin()
+        self._move_on(arrivals, now_ns)
+        nothing = np.zeros(len(self._names), dtype=bool)
+        verdict = self._weigh(clouds) if clouds is not None and self.reference else Verdict(nothing, nothing)
+        self._stand(verdict, {self._numbers[each.batch.node] for each in arrivals})
+        said = Publisher(self.reference, self.window, self._tracks, promise(self._tracks, self.settings), self.settings)
+        return [said.state(name, number, self._standing[number]) for number, name in enumerate(self._names)]
+
+    def reference_ns(self, clock: str, local_ns: int) -> int | None:
+        """The reference time at a local time of a clock; None for a clock of which nothing is known."""
+        number = self._numbers.get(clock)
+        if number is None or not self._tracks.known[number]:
+            return None
+        age_s = (local_ns - int(self._tracks.as_of_ns[number])) / NANOSECONDS
+        gained_ns = round(float(self._tracks.drift_ppb[number]) * age_s)
+        return local_ns + int(self._tracks.offset_ns[number]) + gained_ns
+
+    def _number(self, name: str) -> int:
+        """The number of a clock, given when it is first heard of."""
+        if name not in self._numbers:
+            self._numbers[name] = len(self._names)
+            self._names.append(name)
+            self._tracks = self._tracks.joined(history.Tracks.unknown(1))
+            self._standing.append(Standing(missed=self.settings.void_after_windows))
+        return self._numbers[name]
+
+    def _begin(self) -> None:
+        """Chooses the first reference and anchors its time."""
+        if self.reference:
+            return
+        patient = self.window <= self.settings.takeover_windows
+        chosen = elect(self._epochs, self.settings.reference, self._anchors, patient=patient)
+        if chosen is None:
+            return
+        self.reference, offset_ns = chosen
+        number = self._numbers[self.reference]
+        self._tracks = crown(self._tracks._replace(offset_ns=_with(self._tracks.offset_ns, number, offset_ns)), number)
+
+    def _move_on(self, arrivals: Sequence[Arrival], now_ns: int) -> None:
+        """Advances the reference time to now, by what the nodes' batches say of it, or else by what has passed."""
+        ends = []
+        for batch, arrived_ns in arrivals:
+            if batch.node == self.reference:
+                # Its offset is a constant, so it may be said as of any time; the latest is good for longest.
+                number, until_ns = self._numbers[batch.node], batch.until_ns
+                as_of, measured = (
+                    _with(each, number, until_ns) for each in (self._tracks.as_of_ns, self._tracks.measured_ns)
+                )
+                self._tracks = self._tracks._replace(as_of_ns=as_of, measured_ns=measured)
+            end_ns = self.reference_ns(batch.node, batch.until_ns)
+            if end_ns is not None:
+                ends.append(end_ns + now_ns - arrived_ns)
+        # The median, because one of the clocks may just have been stepped.
+        self._reference_ns = sorted(ends)[len(ends) // 2] if ends else self._reference_ns + now_ns - self._now_ns
+        self._now_ns = now_ns
+
+    def _weigh(self, clouds: Clouds) -> Verdict:
+        """What the window's pairs say; histories and floors learn from it."""
+        settings = self.settings
+        expected = mesh.prior(clouds, self._tracks, settings.wander_ppb, settings.window_s)
+        pairs, half_ns = measure(clouds, expected, self._floors, settings)
+        torn = torn_clocks(pairs, len(self._names), self._numbers[self.reference])
+        if torn[self._numbers[self.reference]]:
+            self._hand_over(self._heir(pairs, torn))
+        verdict = self._settle(pairs.take(~pairs.torn), torn)
+        bent = verdict.contradicted[clouds.initiator] | verdict.contradicted[clouds.responder] | pairs.torn
+        straight = ~bent[clouds.pair]
+        self._floors.learn([clouds.paths[stream] for stream in np.flatnonzero(straight)], half_ns[straight])
+        return verdict
+
+    def _settle(self, sound: Pairs, torn: NDArray[np.bool_]) -> Verdict:
+        """What the mesh says, once it is clear which clock to measure against."""
+        for _ in range(2):
+            reference = self._numbers[self.reference]
+            ground = choose_ground(sound, self._tracks, reference)
+            if ground is None:
+                break
+            weighing = weigh(sound, self._tracks, ground, reference, self.settings.wander_ppb)
+            found = doubts(weighing, reference, self.settings.gate_sigmas, self.settings.sigmas)
+            # One window may be congested; a step shows in the next one too.
+            before = np.array([standing.suspected_ns > 0 for standing in self._standing])
+            against, suspected = found.certain | (found.likely & before), found.likely & ~before
+            judged = int((weighing.reached & weighing.tracks.known).sum()) - 1
+            # Most clocks cannot have been stepped at once; the one that they are measured against was.
+            accused = ground == reference and against.sum() >= 2 and against.sum() * 2 > judged
+            if accused and self._hand_over(self._heir(sound, torn)):
+                continue
+            self._learn(weighing, against, suspected)
+            self._forget(torn)
+            return Verdict(weighing.reached, against | torn)
+        self._forget(torn)
+        return Verdict(np.zeros_like(torn), torn)
+
+    def _learn(self, weighing: Weighing, against: NDArray[np.bool_], suspected: NDArray[np.bool_]) -> None:
+        """Takes the window's measurement into the tracks of the clocks reached, and their bounds."""
+        tracks, reached, ground = weighing.tracks, weighing.reached, weighing.ground
+        reference = self._numbers[self.reference]
+        goes_on = reached & tracks.known & ~against
+        begins = reached & ~goes_on
+        grown = 0.0 if ground == reference else self._grown_hard(weighing)
+        tame = history.tamed(tracks.take(goes_on), weighing.measured.take(goes_on), _TAME_SIGMAS)
+        tracks = tracks.put(goes_on, history.update(tracks.take(goes_on), tame))
+        tracks = tracks.put(begins, history.restart(tracks.take(begins), weighing.measured.take(begins)))
+        tracks = crown(tracks, reference)
+        room = hard_room(weighing, tracks, self.settings.sigmas) + grown
+        room[reference] = 0.0
+        self._tracks = tracks._replace(hard_ns=np.where(reached, room, tracks.hard_ns))
+        away = np.where(suspected, np.abs(weighing.measured.offset), 0.0)
+        for number in np.flatnonzero(reached):
+            self._standing[number] = self._standing[number]._replace(
+                neighbours=int(weighing.offsets.neighbours[number]),
+                surplus_ns=weighing.offsets.surplus,
+                suspected_ns=float(away[number]),
+            )
+
+    def _grown_hard(self, weighing: Weighing) -> float:
+        """In the reference's absence, the hard bound of the clock measured against: its last one, grown by its age."""
+        chosen = np.arange(len(self._names)) == weighing.ground
+        old, new = self._tracks.take(chosen), weighing.tracks.take(chosen)
+        age_s = np.abs(new.as_of_ns - old.as_of_ns) / NANOSECONDS
+        growth = history.growth_ppb(old, age_s, self.settings.wander_ppb) * self.settings.sigmas
+        return float((old.hard_ns + growth * age_s + np.abs(weighing.measured.offset[chosen]))[0])
+
+    def _heir(self, pairs: Pairs, barred: NDArray[np.bool_]) -> int | None:
+        """Who would take over: by name the first of the settled clocks that these pairs name."""
+        settled = (self._tracks.windows >= self.settings.settle_windows) & ~barred
+        settled[self._numbers[self.reference]] = False
+        present = {int(number) for number in np.concatenate((pairs.initiator, pairs.responder)) if settled[number]}
+        return min(present, key=lambda number: self._names[number], default=None)
+
+    def _hand_over(self, heir: int | None) -> bool:
+        """Makes another clock the reference, without a jump; if there is none, the old one stays."""
+        if heir is None:
+            return False
+        self._tracks = hand_over(self._tracks, heir, self._reference_ns, self.settings.wander_ppb)
+        self.reference = self._names[heir]
+        return True
+
+    def _forget(self, which: NDArray[np.bool_]) -> None:
+        """Drops the histories of these clocks, but never that of the reference, which is true by definition."""
+        which = which & (np.arange(len(which)) != self._numbers[self.reference])
+        self._tracks = self._tracks._replace(
+            windows=np.where(which, 0, self._tracks.windows), hard_ns=np.where(which, np.inf, self._tracks.hard_ns)
+        )
+
+    def _stand(self, verdict: Verdict, heard: set[int]) -> None:
+        """The clocks' new statuses, and a new reference if the old one has been away for long."""
+        settings = self.settings
+        reference = self._numbers.get(self.reference, -1)
+        promised = promise(self._tracks, settings)
+        alone = not verdict.measured.any()
+        for number, standing in enumerate(self._standing):
+            present = bool(verdict.measured[number]) or (alone and number == reference and number in heard)
+            missed = 0 if present else standing.missed + 1
+            windows = settings.settle_windows if number == reference else int(self._tracks.windows[number])
+            bound = (float(promised.bound_ns[number]), float(promised.growth_ppb[number]))
+            said = evidence(missed, windows, (0.0, 0.0) if number == reference else bound, settings)
+            said = Evidence.CONTRADICTS if verdict.contradicted[number] and number != reference else said
+            self._standing[number] = standing._replace(missed=missed, status=after(standing.status, said))
+        if reference < 0:
+            return
+        self._forget(np.array([standing.missed >= settings.void_after_windows for standing in self._standing]))
+        if self._standing[reference].missed >= settings.takeover_windows:
+            self._hand_over(self._survivor())
+
+    def _survivor(self) -> int | None:
+        """By name the first of the clocks that are synchronised and were measured in this window."""
+        able = [
+            number
+            for number, standing in enumerate(self._standing)
+            if standing.missed == 0 and standing.status == "synchronised" and self._tracks.known[number]
+        ]
+        return min(able, key=lambda number: self._names[number], default=None)
+
+
+def _with(column: NDArray[np.int64], number: int, value: int) -> NDArray[np.int64]:
+    """The column with one element changed."""
+    changed = column.copy()
+    changed[number] = value
+    return changed

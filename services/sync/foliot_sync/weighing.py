@@ -1,0 +1,144 @@
+"""One window's pairs against the histories: how far each clock is from where it was expected."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from foliot_sync import history, mesh
+from foliot_sync.bounds import Intervals, hard_bounds
+from foliot_sync.network import Edges, Solution, solve
+from foliot_sync.pairs import PATH_NOISE_NS
+from foliot_sync.settings import NANOSECONDS
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from foliot_sync.pairs import Pairs
+
+
+class Weighing(NamedTuple):
+    """What the mesh says of the clocks in one window."""
+
+    tracks: history.Tracks
+    """As expected at the window's common time, for the clocks reached."""
+    reached: NDArray[np.bool_]
+    measured: history.Measurement
+    """Valid for the clocks reached."""
+    offsets: Solution
+    sound: Pairs
+    """The pairs it rests on: between placed clocks, none torn."""
+    ground: int
+    """The clock that the others were measured against."""
+
+
+def torn_clocks(pairs: Pairs, clocks: int, reference: int) -> NDArray[np.bool_]:
+    """Which clocks were stepped within the window: those most of whose pairs fit no line."""
+    count = np.bincount(pairs.initiator, minlength=clocks) + np.bincount(pairs.responder, minlength=clocks)
+    ends = np.concatenate((pairs.initiator[pairs.torn], pairs.responder[pairs.torn]))
+    torn: NDArray[np.bool_] = np.bincount(ends, minlength=clocks) * 2 > count
+    if torn.all():
+        # Of two alone nobody can say which it was; the one that sets the pace is right by definition.
+        torn[reference] = False
+    return torn
+
+
+def choose_ground(sound: Pairs, tracks: history.Tracks, reference: int) -> int | None:
+    """The clock to measure against: the reference or, in its absence, the one whose time is known best."""
+    present = np.zeros(len(tracks.windows), dtype=bool)
+    present[sound.initiator] = present[sound.responder] = True
+    if present[reference]:
+        return reference
+    candidates = np.flatnonzero(present & tracks.known)
+    return int(candidates[tracks.p00[candidates].argmin()]) if len(candidates) else None
+
+
+def weigh(sound: Pairs, tracks: history.Tracks, ground: int, reference: int, wander_ppb: float) -> Weighing:
+    """The innovation of every clock that sound pairs connect to the ground."""
+    tracks, located = mesh.place(sound, tracks)
+    sound = sound.take(located[sound.initiator] & located[sound.responder])
+    clocks, fresh = len(tracks.windows), ~tracks.known
+    seen = mesh.innovations(sound, tracks)
+    drifts = solve(Edges(sound.initiator, sound.responder, seen.drift_ppb, sound.slope_variance), clocks, ground)
+    reached = np.isfinite(drifts.value)
+    drift, drift_variance = np.where(reached, drifts.value, 0.0), np.where(reached, drifts.variance, 1.0)
+    # A clock without a history has nothing better to extrapolate by than this window's drift.
+    tracks = tracks._replace(drift_ppb=tracks.drift_ppb + np.where(fresh, drift, 0.0))
+    drift = np.where(fresh, 0.0, drift)
+
+    seen = mesh.innovations(sound, tracks)
+    first_ns = int(seen.at_ns[0])
+    at_ns = first_ns + int(np.mean(seen.at_ns - first_ns))
+    apart_s = (seen.at_ns - at_ns) / NANOSECONDS
+    doubt = np.where(fresh, drift_variance, np.minimum(tracks.p11, drift_variance))
+    variance = sound.variance + apart_s**2 * (doubt[sound.initiator] + doubt[sound.responder])
+    offsets = solve(Edges(sound.initiator, sound.responder, seen.offset_ns, variance), clocks, ground)
+    # The errors of hosts' own stamping paths do not average out over the mesh.
+    noise = np.where(reached, offsets.variance, 1.0) + PATH_NOISE_NS**2
+    measured = history.Measurement(np.where(reached, offsets.value, 0.0), noise, drift, drift_variance)
+    tracks = _expected(tracks, reached, at_ns, wander_ppb)
+    if ground != reference:
+        measured = _by_majority(measured, tracks, reached)
+    return Weighing(tracks, reached, measured, offsets, sound, ground)
+
+
+class Doubts(NamedTuple):
+    """Which clocks are not where they were expected."""
+
+    certain: NDArray[np.bool_]
+    """Not even within what the hard bounds of the window allow: no congestion and no asymmetry explains it."""
+    likely: NDArray[np.bool_]
+    """Further than the gate, but a congested window could look like that."""
+
+
+def doubts(weighing: Weighing, reference: int, gate_sigmas: float, sigmas: float) -> Doubts:
+    """What contradicts the histories of the clocks reached, other than the reference."""
+    judged = weighing.reached & weighing.tracks.known
+    judged[reference] = False
+    begun = history.restart(weighing.tracks.take(weighing.reached), weighing.measured.take(weighing.reached))
+    room = hard_room(weighing, weighing.tracks.put(weighing.reached, begun), sigmas)
+    away = np.abs(weighing.measured.offset)
+    promised = np.sqrt(np.where(judged, weighing.tracks.p00, 0.0))
+    gate = gate_sigmas * np.sqrt(promised**2 + weighing.measured.offset_variance)
+    beyond = judged & (away > gate)
+    certain = beyond & (away > room + sigmas * promised)
+    return Doubts(certain, beyond & ~certain)
+
+
+def hard_room(weighing: Weighing, tracks: history.Tracks, sigmas: float) -> NDArray[np.float64]:
+    """Per clock, how far the truth can be from these tracks, if what they say of the ground is true."""
+    sound = weighing.sound
+    seen = mesh.innovations(sound, tracks)
+    # What a pair allows holds at its own time; from there to the common one, the clocks' drifts may err.
+    common_ns = int(tracks.as_of_ns[weighing.ground] + tracks.offset_ns[weighing.ground])
+    drifts = np.sqrt(tracks.p11[sound.initiator] + tracks.p11[sound.responder])
+    slack = np.abs(seen.at_ns - common_ns) / NANOSECONDS * sigmas * drifts
+    lower, upper = sound.lower_ns - seen.predicted_ns - slack, sound.upper_ns - seen.predicted_ns + slack
+    allowed = Intervals(sound.initiator, sound.responder, lower, upper)
+    return hard_bounds(allowed, len(tracks.windows), weighing.ground)
+
+
+def _expected(tracks: history.Tracks, reached: NDArray[np.bool_], at_ns: int, wander_ppb: float) -> history.Tracks:
+    """The tracks of the clocks reached, as of a reference time."""
+    local_ns = history.local_at(tracks, at_ns)
+    known, new = reached & tracks.known, reached & ~tracks.known
+    places = tracks.take(new)
+    gained = places.drift_ppb * ((local_ns[new] - places.as_of_ns) / NANOSECONDS)
+    moved = places._replace(as_of_ns=local_ns[new], offset_ns=places.offset_ns + np.rint(gained).astype(np.int64))
+    predicted = history.predict(tracks.take(known), local_ns[known], wander_ppb)
+    return tracks.put(new, moved).put(known, predicted)
+
+
+def _by_majority(
+    measured: history.Measurement, tracks: history.Tracks, reached: NDArray[np.bool_]
+) -> history.Measurement:
+    """Without the reference, the time goes on as most of the clocks remember it, and is as doubtful as they are."""
+    common = reached & tracks.known
+    offset, drift = np.median(measured.offset[common]), np.median(measured.drift[common])
+    return history.Measurement(
+        offset=measured.offset - offset,
+        offset_variance=measured.offset_variance + np.median(tracks.p00[common]),
+        drift=measured.drift - np.where(tracks.known, drift, 0.0),
+        drift_variance=measured.drift_variance + np.median(tracks.p11[common]),
+    )

@@ -1,0 +1,200 @@
+"""A fleet whose clocks and paths are known exactly, and the stamps that its probes would take."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from foliot_schemas.observation import StampBatch, StampRow, Stream
+from foliot_sync.synchroniser import Synchroniser
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+    from foliot_schemas.clock import ClockState
+    from foliot_sync.settings import SyncSettings
+
+SECOND = 1_000_000_000
+GRID_S = 0.02
+"""Steps in which the clocks' rates wander."""
+
+
+@dataclasses.dataclass(kw_only=True)
+class Fleet:
+    """Full mesh of nodes; every pair probes over `streams` paths, each with its own floor and its own queues."""
+
+    seed: int
+    nodes: int = 8
+    streams: int = 8
+    rates: tuple[float, ...] = (20.0, 5.0, 5.0, 5.0)
+    """Probes a second and direction of a pair's streams, taken in turn: one in use, the others swept."""
+    load: float = 0.6
+    offset_ms: float = 50.0
+    drift_ppb: float = 30_000.0
+    wander_ppb: float = 20.0
+    seconds: float = 90.0
+    window_s: float = 2.0
+
+    def __post_init__(self) -> None:
+        """Draw the clocks and the paths."""
+        self.random = random = np.random.default_rng(self.seed)
+        self.names = [f"node{number}" for number in range(self.nodes)]
+        steps = int((self.seconds + 20) / GRID_S)
+        self.grid_ns = (np.arange(steps) * GRID_S - 10) * SECOND
+        walk = random.normal(0, self.wander_ppb * np.sqrt(GRID_S), (self.nodes, steps)).cumsum(axis=1)
+        rates = random.uniform(-self.drift_ppb, self.drift_ppb, (self.nodes, 1)) + walk
+        self.gained_ns = rates.cumsum(axis=1) * GRID_S
+        self.gained_ns += random.uniform(-self.offset_ms, self.offset_ms, (self.nodes, 1)) * 1e6
+        # CLOCK_MONOTONIC_RAW counts from the boot of each host: anything up to months.
+        self.boot_ns = [int(value) for value in random.integers(10 * SECOND, 10_000_000 * SECOND, self.nodes)]
+        self.phase_s = random.uniform(0, self.window_s, self.nodes)
+        self.pairs = [(a, b) for a in range(self.nodes) for b in range(a + 1, self.nodes)]
+        self.floor_ns = {pair: random.uniform(5_000, 20_000, self.streams) for pair in self.pairs}
+        self.extra_ns: dict[tuple[int, int], float] = {}
+        """Constant delay added from one node to another: an asymmetry."""
+        self.dead: set[tuple[int, int, int]] = set()
+        """(from, to, stream) that never arrive."""
+        self.silent: dict[int, tuple[float, float]] = {}
+        """Nodes whose probes and batches are missing between two times."""
+
+    def step(self, node: int, at_s: float, by_ns: float) -> None:
+        """Set a clock forward at a time."""
+        self.gained_ns[node] += np.where(self.grid_ns >= at_s * SECOND, by_ns, 0.0)
+
+    def slew(self, node: int, since_s: float, until_s: float, by_ppb: float) -> None:
+        """Let a clock run faster for a while."""
+        self.gained_ns[node] += np.clip(self.grid_ns / SECOND - since_s, 0, until_s - since_s) * by_ppb
+
+    def local_ns(self, node: int, true_ns: NDArray[np.float64]) -> NDArray[np.int64]:
+        """What a node's clock shows at true times, counted from the fleet's start."""
+        shown = true_ns + np.interp(true_ns, self.grid_ns, self.gained_ns[node])
+        return np.rint(shown).astype(np.int64) + self.boot_ns[node]
+
+    def local_at(self, node: int, true_s: float) -> int:
+        """The same for one time in seconds."""
+        return int(self.local_ns(node, np.array([true_s * SECOND]))[0])
+
+    def error_ns(self, state: ClockState, reference: ClockState, true_s: float) -> int:
+        """How far what the state says now is from what the reference says now."""
+        here, there = (self.names.index(each.clock) for each in (state, reference))
+        return state.reference_ns(self.local_at(here, true_s)) - reference.reference_ns(self.local_at(there, true_s))
+
+    def queue_ns(self, sent_ns: NDArray[np.float64], load: float) -> NDArray[np.float64]:
+        """Four hops of queues, each busy for a share of the time; and bursts of 50 ms now and then that fill one."""
+        size = (4, len(sent_ns))
+        # Packets of 1500 bytes at 200 Mbit/s take 60 us; M/M/1 waits are exponential when the queue is busy.
+        waits = np.where(self.random.random(size) < load, self.random.exponential(60e3 / max(1 - load, 0.05), size), 0)
+        slots = (sent_ns // 50e6).astype(np.int64) % 4096
+        bursts = self.random.random(4096) < load / 5
+        burst = np.where(bursts[slots], self.random.exponential(2e6, len(sent_ns)), 0.0)
+        return waits.sum(axis=0) + burst + self.random.exponential(200, len(sent_ns))
+
+    def batch(self, node: int, window: int) -> StampBatch | None:
+        """What a node publishes of its streams in a window; None for a silent node."""
+        since_s = self.phase_s[node] + window * self.window_s
+        until_s = since_s + self.window_s
+        since_ns, until_ns = self.local_at(node, since_s), self.local_at(node, until_s)
+        if self.is_silent(node, until_s):
+            return None
+        streams, parts = [], []
+        for a, b in self.pairs:
+            if a != node or self.is_silent(b, until_s):
+                continue
+            for number in range(self.streams):
+                streams.append(
+                    Stream(
+                        path=f"node{a}.rail{number % 2}>node{b}.rail{number % 2}#{number // 2}",
+                        initiator=self.names[a],
+                        responder=self.names[b],
+                        kind="kernel",
+                    )
+                )
+                for direction, (source, sink) in enumerate(((a, b), (b, a))):
+                    if (source, sink, number) not in self.dead:
+                        parts.append(self.probes(len(streams) - 1, direction, (source, sink), number, since_s))
+        rows = np.concatenate(parts) if parts else np.empty(0, StampRow)
+        return StampBatch.of(
+            rows,
+            node=self.names[node],
+            since_ns=since_ns,
+            until_ns=until_ns,
+            epoch_ns=1_700_000_000 * SECOND - self.boot_ns[node],
+            streams=tuple(streams),
+            tolerated=8,
+        )
+
+    def probes(
+        self, index: int, direction: int, ends: tuple[int, int], number: int, since_s: float
+    ) -> NDArray[np.void]:
+        """The stamps of one direction of one stream in a window."""
+        source, sink = ends
+        count = max(1, round(self.rates[number % len(self.rates)] * self.window_s))
+        sent_ns = (since_s + (np.arange(count) + self.random.random(count)) * self.window_s / count) * SECOND
+        delay_ns = self.floor_ns[min(ends), max(ends)][number] + self.queue_ns(sent_ns, self.load)
+        arrived_ns = sent_ns + delay_ns + self.extra_ns.get(ends, 0.0)
+        rows = np.empty(count, StampRow)
+        rows["stream"], rows["direction"] = index, direction
+        rows["transmit_ns"], rows["receive_ns"] = self.local_ns(source, sent_ns), self.local_ns(sink, arrived_ns)
+        return rows
+
+    def is_silent(self, node: int, at_s: float) -> bool:
+        """Whether nothing is heard of a node."""
+        since_s, until_s = self.silent.get(node, (0.0, 0.0))
+        return since_s <= at_s < until_s
+
+
+@dataclasses.dataclass
+class Run:
+    """A fleet and its synchroniser, window by window."""
+
+    fleet: Fleet
+    sync: Synchroniser
+    window: int = 0
+    states: dict[str, ClockState] = dataclasses.field(default_factory=dict)
+
+    @property
+    def now_s(self) -> float:
+        """When the latest states were published: 50 ms after the last node's window."""
+        return (self.window + 1) * self.fleet.window_s + 0.05
+
+    def next(self) -> dict[str, ClockState]:
+        """One window: all batches, then a solve."""
+        for node in range(self.fleet.nodes):
+            batch = self.fleet.batch(node, self.window)
+            if batch is not None:
+                self.sync.add(
+                    batch, round((self.fleet.phase_s[node] + (self.window + 1) * self.fleet.window_s + 0.01) * SECOND)
+                )
+        self.window += 1
+        self.states = {state.clock: state for state in self.sync.solve(round(self.now_s * SECOND))}
+        return self.states
+
+    def to(self, true_s: float) -> dict[str, ClockState]:
+        """Windows until a time."""
+        while self.now_s + self.fleet.window_s <= true_s:
+            self.next()
+        return self.states
+
+    def errors_ns(self, age_s: float = 0.0) -> dict[str, int]:
+        """The true error of every clock's reference time, so long after the latest states were published."""
+        reference = self.states[self.sync.reference]
+        return {
+            name: self.fleet.error_ns(state, reference, self.now_s + age_s)
+            for name, state in self.states.items()
+            if name != self.sync.reference
+        }
+
+
+@pytest.fixture
+def start() -> Callable[..., Run]:
+    """Makes a fleet with a synchroniser."""
+
+    def make(settings: SyncSettings | None = None, **fleet: float) -> Run:
+        return Run(Fleet(**fleet), Synchroniser(settings))
+
+    return make

@@ -1,0 +1,30 @@
+"""Settings that cannot work are refused by name."""
+
+from __future__ import annotations
+
+import pytest
+
+from foliot.settings import SettingsError, load
+from foliot_sync.settings import SyncSettings
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("window_s", "0"),
+        ("tolerated_share", "0.5"),
+        ("void_after_windows", "2"),
+        ("wander_ppb", "-1"),
+        ("nonsense", "1"),
+    ],
+)
+def test_wrong_value_is_refused_by_name(monkeypatch, key, value):
+    """A value out of range, or a key that does not exist, stops the start and names the key."""
+    monkeypatch.setenv(f"FOLIOT_SYNC__{key.upper()}", value)
+    with pytest.raises(SettingsError, match=key):
+        load(SyncSettings, "sync")
+
+
+def test_window_in_nanoseconds():
+    """A window of 0.1 s has exactly 100,000,000 ns."""
+    assert SyncSettings(window_s=0.1).window_ns == 100_000_000

@@ -1,0 +1,56 @@
+"""The status machine, every transition of it."""
+
+from __future__ import annotations
+
+from typing import get_args
+
+import pytest
+
+from foliot_schemas.clock import ClockStatus
+from foliot_sync.publication import evidence
+from foliot_sync.settings import SyncSettings
+from foliot_sync.states import TRANSITIONS, Evidence, after
+
+EXPECTED = """
+                unsynchronised  synchronised    holdover        disrupted
+AGREES          synchronised    synchronised    synchronised    synchronised
+SETTLES         unsynchronised  holdover        holdover        disrupted
+PASSES          unsynchronised  synchronised    holdover        disrupted
+IS_SILENT       unsynchronised  holdover        holdover        disrupted
+CONTRADICTS     unsynchronised  disrupted       disrupted       disrupted
+IS_VOID         unsynchronised  unsynchronised  unsynchronised  unsynchronised
+"""
+HEAD, *ROWS = (line.split() for line in EXPECTED.strip().splitlines())
+CASES = [(status, row[0], new) for row in ROWS for status, new in zip(HEAD, row[1:], strict=True)]
+
+
+@pytest.mark.parametrize(("status", "said", "new"), CASES)
+def test_transition(status, said, new):
+    """Each status takes each kind of evidence to the status that the table says."""
+    assert after(status, Evidence[said]) == new
+
+
+def test_machine_is_complete():
+    """Every status has a transition for every kind of evidence, to a status that exists."""
+    statuses = set(get_args(ClockStatus))
+    assert set(TRANSITIONS) == statuses == set(HEAD)
+    assert all(set(row) == set(Evidence) and set(row.values()) <= statuses for row in TRANSITIONS.values())
+
+
+@pytest.mark.parametrize(
+    ("missed", "windows", "promised", "said"),
+    [
+        (0, 2, (100.0, 100.0), Evidence.AGREES),
+        (0, 1, (100.0, 100.0), Evidence.SETTLES),
+        (0, 9, (60_000.0, 100.0), Evidence.SETTLES),
+        (0, 9, (100.0, 20_000.0), Evidence.SETTLES),
+        (1, 9, (100.0, 100.0), Evidence.PASSES),
+        (2, 9, (100.0, 100.0), Evidence.IS_SILENT),
+        (9, 9, (100.0, 100.0), Evidence.IS_SILENT),
+        (10, 9, (100.0, 100.0), Evidence.IS_VOID),
+        (10, 0, (float("inf"), 0.0), Evidence.IS_VOID),
+    ],
+)
+def test_evidence(missed, windows, promised, said):
+    """What counts as evidence: measured or not and for how long, for how many windows, and how credible the bound."""
+    assert evidence(missed, windows, promised, SyncSettings()) is said
