@@ -21,6 +21,10 @@ REACH_NS = 50_000_000
 """A silence that begins later after an injection is not its doing: twice what 200 full-size packets queued at 200 Mb/s take,
 24 ms with a fabric link's two queues, in which pulses sent before still wait for the cut."""
 
+STRANDED_NS = 50_000_000
+"""A pulse overtaken by so much did not wait in a queue of the fabric (as above) but for the wire itself, in a host that kept it
+until the way was healed: no traffic of use to anyone flowed that way."""
+
 
 class End(NamedTuple):
     """A service address, by its node and rail."""
@@ -84,7 +88,7 @@ def look(pulses: Pulses, injected_ns: int, until_ns: int | None = None, reach_ns
     last = len(pulses.sent_ns) if until_ns is None else int(np.searchsorted(pulses.sent_ns, until_ns, side="right"))
     sent_ns, arrived_ns = pulses.sent_ns[:last], pulses.arrived_ns[:last]
     start = int(np.searchsorted(sent_ns, injected_ns, side="left"))
-    came = arrived_ns > 0
+    came = _came(arrived_ns)
     lost = np.flatnonzero(~came[start:] & (sent_ns[start:] <= injected_ns + reach_ns))
     again = np.flatnonzero(came[start:])
     began_ns = None
@@ -115,6 +119,14 @@ def judge(
         restored_ns=_last(sight.returned_ns for sight in changed),
         moves=max((sight.changes for sight in sights), default=0),
     )
+
+
+def _came(arrived_ns: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Which pulses arrived, but for those stranded: overtaken by far by one sent later."""
+    never = np.iinfo(np.int64).max
+    arrivals = np.where(arrived_ns > 0, arrived_ns, never)
+    soonest_from_here = np.minimum.accumulate(arrivals[::-1])[::-1]
+    return (arrived_ns > 0) & (arrivals - soonest_from_here < STRANDED_NS)
 
 
 def _ways(pulses: Pulses, came: NDArray[np.intp], start: int) -> tuple[int, int | None]:

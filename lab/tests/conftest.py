@@ -30,7 +30,7 @@ class Wires:
             self.take(0, name)
 
     def ip(self, name, *lines):
-        """Runs lines of ip(8) in a host; a number among them is a descriptor that they need."""
+        """Has a host run lines of the program ip; a number among them is a descriptor that they need."""
         fds = [line for line in lines if isinstance(line, int)]
         text = "".join(f"{line}\n" for line in lines if isinstance(line, str))
         with inside(self.namespaces[name]):
@@ -54,6 +54,7 @@ class Wires:
         self.ip("node1", f"link set fo{rail}e0 up")
 
     def close(self):
+        """Lets go of both hosts."""
         for namespace in self.namespaces.values():
             namespace.close()
 

@@ -22,9 +22,15 @@ def node(number, rails=2):
         name=f"node{number}",
         nics=tuple(
             Nic(
-                name=f"node{number}.rail{rail}", rail=f"rail{rail}", device=f"rail{rail}", address="", clock="",
-                service_address=f"10.20{rail}.0.{number + 1}", path_addresses=(), entropies=(),
-            )  # fmt: skip
+                name=f"node{number}.rail{rail}",
+                rail=f"rail{rail}",
+                device=f"rail{rail}",
+                address="",
+                clock="",
+                service_address=f"10.20{rail}.0.{number + 1}",
+                path_addresses=(),
+                entropies=(),
+            )
             for rail in range(rails)
         ),
     )
@@ -71,7 +77,7 @@ def test_no_workload_has_no_flows():
 
 def test_a_workload_of_another_kind_is_refused():
     """A training job is not made of plain flows."""
-    with pytest.raises(ValueError, match="workload.kind: 'train'"):
+    with pytest.raises(ValueError, match=r"workload\.kind: 'train'"):
         plan("train", [node(0), node(1)], link_mbps=200, load=0.6)
 
 

@@ -20,6 +20,7 @@ class Skew:
         self.step_ns = 0
 
     def offset_ns(self, raw_ns):
+        """By the constant, the drift since raw time 0 and the step."""
         return self.offset + round(self.drift_ppb * raw_ns * 1e-9) + self.step_ns
 
 

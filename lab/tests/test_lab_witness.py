@@ -57,6 +57,23 @@ def test_a_pulse_that_slipped_through_is_not_the_return():
     assert sight.flowed_ns == at(16) + FLIGHT
 
 
+def test_a_pulse_that_was_stranded_is_lost():
+    """Pulses that a host kept until the wire was healed, long after others had arrived another way, were lost."""
+    kept = pulses((10, 0), (4, 0), (60, 1), (10, 0))
+    kept.arrived_ns[10:14] = at(74)
+    sight = look(kept, at(10) - MS)
+    assert (sight.began_ns, sight.flowed_ns) == (at(9), at(14) + FLIGHT)
+    assert (sight.changes, sight.returned_ns) == (2, at(74) + FLIGHT)
+
+
+def test_a_queue_may_deliver_out_of_turn():
+    """A pulse that a full queue delivers a little after its successor has arrived."""
+    queued = pulses((30, 0))
+    queued.arrived_ns[10] = at(14)
+    sight = look(queued, at(10) - MS)
+    assert (sight.began_ns, sight.flowed_ns) == (None, at(14))
+
+
 def test_no_interruption_flows_with_the_first_pulse_after_the_injection():
     """A pair that lost nothing flowed when the first pulse sent after the injection arrived."""
     sight = look(pulses((30, 0)), at(10) - MS)

@@ -170,7 +170,7 @@ class Bus:
                 for raw in await consumer.fetch(64, timeout=_FETCH_S):
                     await self._deliver(channel, handler, raw, once=True)
                     await raw.ack()
-            except nats.errors.TimeoutError:
+            except TimeoutError:
                 continue  # nothing new
             except _ERRORS as error:
                 log.warning(

@@ -146,7 +146,7 @@ def fetch(gateway: str, asked: str | None, *, last: bool = False) -> Trace:
     if last:
         recent = msgspec.json.decode(_get(base, "/api/v1/traces?limit=1"), type=list[dict[str, Any]])
         if not recent:
-            raise NotYetError(f"the gateway at {base} has no traces; nothing has happened since it started")
+            raise NotYetError(f"the gateway at {base} has no traces yet")
         asked = str(recent[0]["trace_id"])
     assert asked is not None
     if _TRACE_ID.fullmatch(asked):
@@ -204,7 +204,7 @@ def render(trace: Trace, *, colour: bool = False, everything: bool = False) -> I
     headline = f"{root.name} · {_ms(took_ns)} ms · {count} · {', '.join(services)}"
     yield _paint(headline, _BOLD, colour)
     yield _paint(f"trace {trace.summary.get('trace_id', '')}", _DIM, colour)
-    process_width = max(len(_process(span)) for span in spans)
+    process_width = max(len("service"), *(len(_process(span)) for span in spans))
     name_width = max(len(line.branches) + len(_name(line.span)) for line in lines)
     yield _paint(f"{'at ms':>11} {'took ms':>11}  {'service':<{process_width}}  span", _DIM, colour)
     for line in lines:

@@ -214,10 +214,6 @@ class Fleet:
 
     until = staticmethod(until)
 
-    def entered(self):
-        """Inside the namespace of the switches and the bus."""
-        return entered(self.hub)
-
     def cut(self, nic: str, state: str = "down") -> None:
         """Sets the far end of a NIC (``rail0-1``) down or up, as pulling the cable would."""
         ip(self.hub, f"link set {nic} {state}")
@@ -237,6 +233,8 @@ async def fleet(tmp_path, request):
     made = Fleet(tmp_path, count=3, armed=getattr(request, "param", "always"))
     try:
         await made.server.start()
-        yield made
+        # The test itself lives where the bus is: there its client also finds it again.
+        with entered(made.hub):
+            yield made
     finally:
         await made.close()

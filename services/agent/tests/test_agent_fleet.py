@@ -32,8 +32,7 @@ class Remediator:
 
     async def connect(self) -> None:
         """Joins the bus, gives every node a clock and arms it with the other rail."""
-        with self._fleet.entered():
-            self.bus = await Bus.connect(self._fleet.server.settings, "test")
+        self.bus = await Bus.connect(self._fleet.server.settings, "test")
         await self.bus.subscribe(OUTCOME, self._heard)
         nodes = [describe(host.settings) for host in self._fleet.hosts]
         for node in nodes:
@@ -73,40 +72,39 @@ class Remediator:
 
 
 class PingPong:
-    """A live TCP connection between two hosts' service addresses."""
+    """A live TCP connection between two hosts' service addresses of rail0."""
 
-    @classmethod
-    async def open(cls, client, server):
-        """Connects, from service address to service address of rail0."""
-        self = cls()
-        with server.entered():
-            listener = socket.create_server((server.service_address, 5000))
-        self._server = await asyncio.start_server(self._echo, sock=listener)
-        with client.entered():
-            ours = socket.socket()
-        ours.bind((client.service_address, 0))
-        ours.setblocking(False)
+    def __init__(self, client, server) -> None:
+        self._client, self._server = client, server
+
+    async def __aenter__(self):
+        """Connects."""
+        loop = asyncio.get_running_loop()
+        with self._server.entered():
+            listener = socket.create_server((self._server.service_address, 5000))
+        with self._client.entered():
+            self._ours = socket.socket()
+        self._ours.bind((self._client.service_address, 0))
+        for each in (listener, self._ours):
+            each.setblocking(False)
         async with asyncio.timeout(20):
-            await asyncio.get_running_loop().sock_connect(ours, (server.service_address, 5000))
-        self._reader, self._writer = await asyncio.open_connection(sock=ours)
+            await loop.sock_connect(self._ours, (self._server.service_address, 5000))
+            self._theirs, _ = await loop.sock_accept(listener)
+        listener.close()
         return self
 
-    async def _echo(self, reader, writer):
-        while data := await reader.read(4096):
-            writer.write(data)
-        writer.close()
+    async def __aexit__(self, *_):
+        """Closes both ends."""
+        self._ours.close()
+        self._theirs.close()
 
     async def plays(self) -> bool:
-        """A line there and back."""
-        self._writer.write(b"ping\n")
+        """A word there and back."""
+        loop = asyncio.get_running_loop()
         async with asyncio.timeout(20):
-            return await self._reader.readline() == b"ping\n"
-
-    async def close(self) -> None:
-        """Ends the connection."""
-        self._writer.close()
-        await self._writer.wait_closed()
-        self._server.close()
+            await loop.sock_sendall(self._ours, b"ping")
+            await loop.sock_sendall(self._theirs, await loop.sock_recv(self._theirs, 64))
+            return await loop.sock_recv(self._ours, 64) == b"ping"
 
 
 @pytest.fixture
@@ -136,106 +134,102 @@ def way(host, other, rail: int = 0) -> str:
 async def test_a_live_connection_survives_a_cut_and_comes_back_by_command(fleet, remediator):
     """Both ends leave the lost NIC by themselves and confirm it on the wire; the restore brings both ends back."""
     cut, other, third = fleet.hosts
-    connection = await PingPong.open(cut, other)
-    assert await connection.plays()
-    assert "dev fo0e0" in way(cut, other)
+    async with PingPong(cut, other) as connection:
+        assert await connection.plays()
+        assert "dev fo0e0" in way(cut, other)
 
-    fleet.cut("rail0-0")
-    assert await connection.plays()
-    own, peers = await remediator.outcome("node0"), await remediator.outcome("node1")
-    assert (own.status, own.armed, own.expected, len(own.confirmations)) == ("done", True, 2, 2)
-    assert (peers.status, peers.armed, peers.expected, len(peers.confirmations)) == ("done", True, 1, 1)
-    assert own.fault == peers.fault
-    assert own.fault.startswith("boot1/node0.rail0/carrier-")
-    assert own.confirmed_ns >= own.moved_ns > 0
-    assert "dev fo1e1" in way(cut, other)
-    assert "dev fo1e1" in way(other, cut)
-    assert "dev fo0e0" in way(other, third)
-    assert "7000:" in cut.ip("rule")
+        fleet.cut("rail0-0")
+        assert await connection.plays()
+        own, peers = await remediator.outcome("node0"), await remediator.outcome("node1")
+        assert (own.status, own.armed, own.expected, len(own.confirmations)) == ("done", True, 2, 2)
+        assert (peers.status, peers.armed, peers.expected, len(peers.confirmations)) == ("done", True, 1, 1)
+        assert own.fault == peers.fault
+        assert own.fault.startswith("boot1/node0.rail0/carrier-")
+        assert own.confirmed_ns >= own.moved_ns > 0
+        assert "dev fo1e1" in way(cut, other)
+        assert "dev fo1e1" in way(other, cut)
+        assert "dev fo0e0" in way(other, third)
+        assert "7000:" in cut.ip("rule")
 
-    again = remediator.command("node0", 1, "reroute", away=("rail0",), fault=own.fault)
-    assert (await remediator.outcome("node0", again)).status == "already"
+        again = remediator.command("node0", 1, "reroute", away=("rail0",), fault=own.fault)
+        assert (await remediator.outcome("node0", again)).status == "already"
 
-    early = remediator.command("node0", 2, back=("rail0",))
-    assert (await remediator.outcome("node0", early)).reason == "the node's own NIC on rail0 is lost"
-    fleet.cut("rail0-0", "up")
-    await fleet.until(lambda: '"state": "back"' in cut.log, "node0 sees its carrier")
-    home = {rail: Placement(peer="node0", rail=rail, via=rail, entropy=0) for rail in ("rail0", "rail1")}
-    for number, node in enumerate(("node1", "node2"), 3):
-        sent = remediator.command(node, number, placements=(home["rail0"],))
-        assert (await remediator.outcome(node, sent)).status == "done"
-    restored = await remediator.outcome("node0", remediator.command("node0", 5, back=("rail0",)))
-    assert (restored.status, restored.expected, len(restored.confirmations)) == ("done", 2, 2)
-    assert "7000:" not in cut.ip("rule")
-    assert "dev fo0e0" in way(cut, other)
-    assert "dev fo0e0" in way(other, cut)
-    assert await connection.plays()
-    await connection.close()
+        early = remediator.command("node0", 2, back=("rail0",))
+        assert (await remediator.outcome("node0", early)).reason == "the node's own NIC on rail0 is lost"
+        fleet.cut("rail0-0", "up")
+        await fleet.until(lambda: '"state": "back"' in cut.log, "node0 sees its carrier")
+        home = {rail: Placement(peer="node0", rail=rail, via=rail, entropy=0) for rail in ("rail0", "rail1")}
+        for number, node in enumerate(("node1", "node2"), 3):
+            sent = remediator.command(node, number, placements=(home["rail0"],))
+            assert (await remediator.outcome(node, sent)).status == "done"
+        restored = await remediator.outcome("node0", remediator.command("node0", 5, back=("rail0",)))
+        assert (restored.status, restored.expected, len(restored.confirmations)) == ("done", 2, 2)
+        assert "7000:" not in cut.ip("rule")
+        assert "dev fo0e0" in way(cut, other)
+        assert "dev fo0e0" in way(other, cut)
+        assert await connection.plays()
 
 
 async def test_a_cut_heals_and_is_reported_though_the_bus_was_away(fleet, remediator):
     """The agents agree without the bus; what they did is told once it is back."""
     cut, other, _ = fleet.hosts
-    connection = await PingPong.open(cut, other)
-    await fleet.server.kill()
+    async with PingPong(cut, other) as connection:
+        await fleet.server.kill()
 
-    fleet.cut("rail0-0")
-    assert await connection.plays()
-    assert "dev fo1e1" in way(cut, other)
-    assert "dev fo1e1" in way(other, cut)
+        fleet.cut("rail0-0")
+        assert await connection.plays()
+        assert "dev fo1e1" in way(cut, other)
+        assert "dev fo1e1" in way(other, cut)
 
-    await fleet.server.start()
-    assert (await remediator.outcome("node0")).status == "done"
-    assert (await remediator.outcome("node1")).status == "done"
-    await connection.close()
+        await fleet.server.start()
+        assert (await remediator.outcome("node0")).status == "done"
+        assert (await remediator.outcome("node1")).status == "done"
 
 
 @pytest.mark.parametrize("fleet", ["off"], indirect=True)
 async def test_an_unarmed_node_waits_for_the_command(fleet, remediator):
     """Without being armed nothing moves by itself; commands to both ends move it."""
     cut, other, _ = fleet.hosts
-    connection = await PingPong.open(cut, other)
-    fleet.cut("rail0-0")
-    await fleet.until(lambda: '"state": "lost"' in cut.log, "node0 sees the loss")
-    assert "dev fo0e0" in way(cut, other)
+    async with PingPong(cut, other) as connection:
+        fleet.cut("rail0-0")
+        await fleet.until(lambda: '"state": "lost"' in cut.log, "node0 sees the loss")
+        assert "dev fo0e0" in way(cut, other)
 
-    there = remediator.command("node0", 1, "reroute", away=("rail0",))
-    detour = Placement(peer="node0", rail="rail0", via="rail1", entropy=0)
-    back = remediator.command("node1", 2, "reroute", placements=(detour,))
-    assert (await remediator.outcome("node0", there)).status == "done"
-    outcome = await remediator.outcome("node1", back)
-    assert outcome.status == "done"
-    assert len(outcome.confirmations) == 1
-    assert outcome.undo == (Placement(peer="node0", rail="rail0", via="rail0", entropy=0),)
-    assert await connection.plays()
-    await connection.close()
+        there = remediator.command("node0", 1, "reroute", away=("rail0",))
+        detour = Placement(peer="node0", rail="rail0", via="rail1", entropy=0)
+        back = remediator.command("node1", 2, "reroute", placements=(detour,))
+        assert (await remediator.outcome("node0", there)).status == "done"
+        outcome = await remediator.outcome("node1", back)
+        assert outcome.status == "done"
+        assert len(outcome.confirmations) == 1
+        assert outcome.undo == (Placement(peer="node0", rail="rail0", via="rail0", entropy=0),)
+        assert await connection.plays()
 
 
 async def test_a_restarted_agent_adopts_and_an_uninstalled_one_leaves_nothing(fleet, remediator):
     """The stop disturbs nothing, the start finds everything in force, the uninstall undoes it all."""
     cut, other, _ = fleet.hosts
-    connection = await PingPong.open(cut, other)
-    fleet.cut("rail0-0")
-    await remediator.outcome("node0")
-    paths = await remediator.bus.get(PATHS, "node0")
-    moved = NodePaths(node="node0", lease_revision=1, away=("rail0",), backups=paths.backups)
-    await remediator.bus.put(PATHS, "node0", moved)
-    before = cut.ip("-o link"), cut.ip("rule"), cut.ip("route show table all")
+    async with PingPong(cut, other) as connection:
+        fleet.cut("rail0-0")
+        await remediator.outcome("node0")
+        paths = await remediator.bus.get(PATHS, "node0")
+        moved = NodePaths(node="node0", lease_revision=1, away=("rail0",), backups=paths.backups)
+        await remediator.bus.put(PATHS, "node0", moved)
+        before = cut.ip("link"), cut.ip("rule"), cut.ip("route show table all")
 
-    assert await cut.stop() == 0
-    assert await connection.plays()
-    await cut.start()
-    await cut.ready(times=2)
-    assert (cut.ip("-o link"), cut.ip("rule"), cut.ip("route show table all")) == before
-    assert await connection.plays()
-    await connection.close()
+        assert await cut.stop() == 0
+        assert await connection.plays()
+        await cut.start()
+        await cut.ready(times=2)
+        assert (cut.ip("link"), cut.ip("rule"), cut.ip("route show table all")) == before
+        assert await connection.plays()
 
-    await cut.stop()
-    await cut.start("--uninstall")
-    assert await cut.ended() == 0
-    assert "fo" not in "".join(line.split(":")[1] for line in cut.ip("-o link").splitlines() if "front" not in line)
-    assert len(cut.ip("rule").splitlines()) == 3
-    assert "table 7" not in cut.ip("route show table all")
+        await cut.stop()
+        await cut.start("--uninstall")
+        assert await cut.ended() == 0
+        assert "fo" not in "".join(line.split(":")[1] for line in cut.ip("link").splitlines() if "front" not in line)
+        assert len(cut.ip("rule").splitlines()) == 3
+        assert "table 7" not in cut.ip("route show table all")
 
 
 async def test_routes_that_an_administrators_down_flushed_are_put_back(fleet, remediator):

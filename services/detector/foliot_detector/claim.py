@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from foliot_detector.settings import DetectorSettings
     from foliot_schemas.names import Path
 
-_INTERVAL_NS = 100_000_000
-"""Of the regular batches, by the contract."""
 LEAST_INTERVALS = 2
 """Probe intervals in a silence time, at least."""
 
@@ -33,10 +31,8 @@ class Claim:
     bound_ns: int
     """Of the receiver's clock; -1: not synchronised."""
     owed_ns: int
-    """What is sure to be a probe interval of the path. A sender still heard elsewhere this long after the path's last probe owed it
-    another one; a sender that was killed just before that was due did not."""
-    receiver_was_away: bool
-    """It had missed its own regular batches when it said so."""
+    """Half of the silence: at least a probe interval of the path. What was heard later than this after the path's last probe was heard
+    after the trouble began, which was when the next probe was due at the latest."""
     confirmed_ns: int
     """When the receiver last said that it still had not heard the path."""
     confirmed_here_ns: int
@@ -64,11 +60,10 @@ class Judge:
         self._settle_ns = round(settings.path_settle_ms * 1e6)
         self._transit_ns = round(settings.proof_transit_ms * 1e6)
         self._margin_ns = round(settings.arrival_margin_ms * 1e6)
+        self._alive_ns = round(settings.alive_ms * 1e6)
         self._deaf_ns = round(settings.deaf_hold_ms * 1e6)
         self._recovery_ns = round(settings.recovery_s * 1e9)
         self._process_silence_ns = round(settings.process_silence_s * 1e9)
-        self.away_ns = 2 * _INTERVAL_NS
-        """A receiver whose last regular batch is older was itself away."""
 
     def is_known(self, claim: Claim) -> bool:
         """Whether both ends are in the inventory still."""
@@ -84,10 +79,10 @@ class Judge:
         back_ns = max(fleet.back_ns(claim.path.source), fleet.back_ns(claim.path.destination))
         if back_ns and now_ns < back_ns + self._recovery_ns:
             return False
-        if not self._prove(claim, max(claim.since_here_ns, back_ns)):
+        after_ns = max(claim.since_here_ns, back_ns, fleet.listening_ns.get(claim.receiver, 0))
+        if not self._prove(claim, after_ns):
             return False
-        doubtful = claim.receiver_was_away or self.is_deaf(claim)
-        return now_ns >= claim.said_here_ns + (self._deaf_ns if doubtful else self._settle_ns)
+        return now_ns >= claim.said_here_ns + (self._deaf_ns if self.is_deaf(claim) else self._settle_ns)
 
     def is_deaf(self, claim: Claim) -> bool:
         """Whether the receiver has heard nobody at all since, on any NIC."""
@@ -100,20 +95,21 @@ class Judge:
         synchronised, by reference time as well, which no delay of the bus can.
         """
         for sign in self._fleet.own_words(claim.sender, claim.path_id):
-            if self._shows(sign, claim, after_ns, owed_ns=0):
+            if self._shows(sign, claim, after_ns, 0):
                 claim.witness, claim.on_path = sign.witness, True
                 return True
+        alive_from_ns = max(after_ns, self._fleet.unbroken_ns.get(claim.sender, 0))
         for sign in reversed(self._fleet.signs.get(claim.sender, ())):
-            if sign.here_ns <= after_ns + claim.owed_ns:
+            if sign.here_ns <= alive_from_ns + self._alive_ns:
                 break  # and the others are older still
-            if self._shows(sign, claim, after_ns, owed_ns=claim.owed_ns):
+            if self._shows(sign, claim, alive_from_ns, self._alive_ns):
                 claim.witness, claim.on_path = sign.witness, False
                 return True
         return False
 
-    def _shows(self, sign: Sign, claim: Claim, after_ns: int, owed_ns: int) -> bool:
-        """Whether the sender, alive at this sign, sent late enough after the silence began and early enough to be heard by now."""
-        if sign.here_ns <= after_ns + owed_ns + self._margin_ns:
+    def _shows(self, sign: Sign, claim: Claim, after_ns: int, by_ns: int) -> bool:
+        """Whether a sign lies late enough after the silence began, and early enough for the receiver to have heard by now."""
+        if sign.here_ns <= after_ns + by_ns + self._margin_ns:
             return False
         heard_by_ns = sign.here_ns + self._transit_ns
         if min(sign.bound_ns, claim.bound_ns) < 0:
@@ -121,7 +117,7 @@ class Judge:
         doubt_ns = 0 if sign.witness == claim.receiver else sign.bound_ns + claim.bound_ns
         return (
             claim.confirmed_here_ns >= heard_by_ns
-            and sign.at_ns > claim.since_ns + owed_ns + doubt_ns
+            and sign.at_ns > claim.since_ns + by_ns + doubt_ns
             and claim.confirmed_ns >= sign.at_ns + self._transit_ns + doubt_ns
         )
 

@@ -45,7 +45,7 @@ class FanOut:
     """
 
     def __init__(self, settings: DetectorSettings) -> None:
-        self.fleet = Fleet(round(settings.process_silence_s * 1e9))
+        self.fleet = Fleet(round(settings.process_silence_s * 1e9), round(settings.alive_ms * 1e6 / 2))
         self.counts = self.fleet.counts
         self._timeline = Timeline()
         self._detectors: tuple[Detector, ...] = (
@@ -68,10 +68,10 @@ class FanOut:
         """
         self._timeline.advance(elapsed_ns)
         if isinstance(observation, PortState | DelayBatch):
+            self._timeline.learn(observation.node, observation.at_ns)
             if isinstance(observation, DelayBatch) and self._is_stale(observation):
                 self.counts["delays_stale"] += 1
                 return []
-            self._timeline.learn(observation.node, observation.at_ns)
         now_ns = self._timeline.now_ns
         events = self._tick() if now_ns - self._ticked_ns >= _TICK_NS else []
         try:

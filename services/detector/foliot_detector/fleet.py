@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 _APART_NS = 10_000_000
 """Signs that are kept lie at least this far apart, two by two; a claim needs one from the right moment, not all of them."""
 _SIGNS = 128
+_MISSED_NS = 200_000_000
+"""A node reports every 100 ms: one that leaves a report out was itself away."""
 
 
 class Sign(NamedTuple):
@@ -53,9 +55,10 @@ class Fleet:
 
     Parameters:
         process_silence_ns: a gap in the signs of life of a node that is longer means that it was away.
+        break_ns: one that is longer means that it may have stalled.
     """
 
-    def __init__(self, process_silence_ns: int) -> None:
+    def __init__(self, process_silence_ns: int, break_ns: int) -> None:
         self.nics: set[str] = set()
         self.nodes: dict[str, Node] = {}
         self.paths = PathTable()
@@ -66,12 +69,17 @@ class Fleet:
         """Per node, its signs of life on the fabric in the last second or so, the latest last."""
         self.hearing_ns: dict[str, int] = {}
         """Per node, when it last heard a probe, whosever."""
+        self.listening_ns: dict[str, int] = {}
+        """Per node, the beginning of its unbroken reports: what it did not hear before then, it may not have listened for."""
         self.bound_ns: dict[str, int] = {}
         self._back_ns: dict[str, int] = {}
+        self.unbroken_ns: dict[str, int] = {}
+        """Per node, the beginning of its unbroken signs of life on the fabric."""
         self._process_silence_ns = process_silence_ns
+        self._break_ns = break_ns
         self._ports: dict[str, _Port] = {}
         self._anchors: dict[str, _Anchor] = {}
-        self._regular_ns: dict[str, int] = {}
+        self._reported_ns: dict[str, int] = {}
 
     # -- what it is told ----------------------------------------------------------------------------------------------
 
@@ -83,7 +91,7 @@ class Fleet:
             self.nodes[node.name] = node
             self.nics |= {nic.name for nic in node.nics}
         else:
-            for known in (self.nodes, self.on_bus_ns, self.signs, self._back_ns, self._anchors, self._regular_ns):
+            for known in (self.nodes, self.on_bus_ns, self.signs, self._back_ns, self._anchors, self._reported_ns):
                 known.pop(node.name, None)
         if self.nics != before:
             self.paths.forget_batches()
@@ -108,6 +116,7 @@ class Fleet:
             ValueError: its columns do not fit together.
         """
         rows = batch.rows()
+        self._note_listening(batch, now_ns)
         self._on_bus(batch.node, batch.at_ns, now_ns)
         self.bound_ns[batch.node] = batch.bound_ns
         ids = self.paths.ids(batch.paths, self.nics)[rows["path"]]
@@ -120,12 +129,7 @@ class Fleet:
         here_ns = self._here_ns(batch.node, rows["last_ns"])
         self._learn_sent(batch, rows["last_ns"], ids, here_ns, from_source & (here_ns > 0))
         self._learn_heard(batch, rows["last_ns"], ids, here_ns, ~from_source & (here_ns > 0))
-        regular = bool((rows["witness"] <= Witness.DESTINATION).any())
-        before_ns = self._regular_ns.get(batch.node)
-        if regular:
-            self._regular_ns[batch.node] = batch.at_ns
-        since_ns = -1 if before_ns is None else batch.at_ns - before_ns
-        return Delays(batch.node, batch.at_ns, batch.bound_ns, batch.interval_ns, since_ns, rows, ids, here_ns)
+        return Delays(batch.node, batch.at_ns, batch.bound_ns, batch.interval_ns, rows, ids, here_ns)
 
     # -- what it can say ----------------------------------------------------------------------------------------------
 
@@ -166,6 +170,12 @@ class Fleet:
         anchor = self._anchors.get(node)
         if anchor is None or at_ns >= anchor.at_ns or now_ns - anchor.here_ns > self._process_silence_ns:
             self._anchors[node] = _Anchor(at_ns, now_ns)
+
+    def _note_listening(self, batch: DelayBatch, now_ns: int) -> None:
+        before_ns = self._reported_ns.get(batch.node)
+        self._reported_ns[batch.node] = batch.at_ns
+        if before_ns is None or batch.at_ns - before_ns > _MISSED_NS:
+            self.listening_ns[batch.node] = now_ns
 
     def _here_ns(self, node: str, at_ns: NDArray[np.int64]) -> NDArray[np.int64]:
         """A node's own times on the timeline, by their age; what it dates into its future is now."""
@@ -217,6 +227,8 @@ class Fleet:
         if signs and sign.here_ns <= signs[-1].here_ns:
             return
         self._note_return(node, sign.here_ns, signs[-1].here_ns if signs else None)
+        if not signs or sign.here_ns - signs[-1].here_ns > self._break_ns:
+            self.unbroken_ns[node] = sign.here_ns
         if len(signs) > 1 and sign.here_ns - signs[-2].here_ns < _APART_NS:
             signs.pop()
         signs.append(sign)

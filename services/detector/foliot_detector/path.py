@@ -122,7 +122,6 @@ class PathDetector:
                 confirmed_ns=seen.at_ns,
                 confirmed_here_ns=now_ns,
                 owed_ns=min(seen.at_ns - int(rows["last_ns"][row]), self._late_ns) // LEAST_INTERVALS,
-                receiver_was_away=not 0 <= seen.since_regular_ns <= self._judge.away_ns,
             )
             self._fleet.paths.silent[path_id] = True
         return len(fresh) > 0

@@ -24,8 +24,6 @@ class Delays(NamedTuple):
     at_ns: int
     bound_ns: int
     interval_ns: int
-    since_regular_ns: int
-    """Since the node's last regular batch, by its own time: whether it was itself away. -1: there was none."""
     rows: NDArray[Any]
     """Of dtype `DelayRow`."""
     ids: NDArray[np.intp]

@@ -26,10 +26,13 @@ class DetectorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     proof_transit_ms: float = 40.0
     """How long a probe whose sending is proven has to be heard: the fullest queue of a path (200 packets of 1,500 bytes at
     200 Mb/s are 12 ms), and the interval at which probes read their sockets (25 ms)."""
+    alive_ms: float = 500.0
+    """A sender that was heard elsewhere for this long, without a break of half of it, has sent on every path it probes: two
+    intervals of the slow sweep, and some. Its own word that it sent on the path needs no such wait."""
     arrival_margin_ms: float = 30.0
     """By how much two nodes' messages, compared by their arrival here, may be wrong about what came first."""
     deaf_hold_ms: float = 100.0
-    """How long a receiver that hears nobody, or was itself away, may take to read what waited in its sockets."""
+    """How long a receiver that hears nobody at all may take to read what waits in its sockets."""
     late_silence_s: float = 1.0
     """A path not heard for this long is silent although nobody said so at once: five probes of the slow sweep."""
     recovery_s: float = 1.0

@@ -1,29 +1,16 @@
-"""The HTTP interface over a real socket: answers, errors, the receiver, metrics, health."""
-
-import asyncio
-import gzip
-import json
+"""The HTTP interface over a real socket: answers, errors, metrics, health."""
 
 import pytest
-from opentelemetry.exporter.otlp.proto.http import Compression
-from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
-    ExportTraceServiceRequest,
-    ExportTraceServiceResponse,
-)
-from opentelemetry.sdk.resources import Resource
-from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from prometheus_client.parser import text_string_to_metric_families
 
 from foliot_gateway.api import make
+from foliot_gateway.traces import Span
 from foliot_schemas import ClockState, Command, Event, Outcome, PortState
 from foliot_schemas.fault import port_fault, root_span_id, trace_id
 
 FAULT = port_fault("boot", "node3.rail0", 1)
 TRACE = f"{trace_id(FAULT):032x}"
 EVENT_ID = f"{FAULT}/down#1>x"
-PROTOBUF = {"content-type": "application/x-protobuf"}
 
 
 def flap(event_id=EVENT_ID, at_ns=1_800_000_000_000_000_001, fault=FAULT):
@@ -47,20 +34,16 @@ def port(*, carrier):
     )
 
 
-def request_of(spans, trace=TRACE):
-    """A protobuf body of so many spans, the first being the root."""
-    request = ExportTraceServiceRequest()
-    resource = request.resource_spans.add()
-    resource.resource.attributes.add(key="service.name").value.string_value = "probe"
-    scope = resource.scope_spans.add()
-    for number in range(spans):
-        span_id = root_span_id(FAULT).to_bytes(8) if not number else number.to_bytes(8)
-        parent = b"" if not number else root_span_id(FAULT).to_bytes(8)
-        scope.spans.add(
-            trace_id=bytes.fromhex(trace), span_id=span_id, parent_span_id=parent, name="lose carrier",
-            start_time_unix_nano=1_800_000_000_000_000_000 + number, end_time_unix_nano=1_800_000_000_000_000_100,
-        )  # fmt: skip
-    return request.SerializeToString()
+def spans(count):
+    """So many spans of the fault's trace, the first being its root."""
+    root = f"{root_span_id(FAULT):016x}"
+    return [
+        Span(
+            trace_id=TRACE, span_id=f"{number:016x}" if number else root, parent_id=root if number else "",
+            name="lose carrier", service="probe", start_ns=1_800_000_000_000_000_000 + number, end_ns=1_800_000_000_000_000_100,
+        )
+        for number in range(count)
+    ]  # fmt: skip
 
 
 async def test_the_fleet_is_shown_with_its_nics(client, present):
@@ -126,7 +109,7 @@ async def test_commands_come_with_their_outcomes(client, present):
 async def test_an_event_leads_to_its_trace_whatever_its_id_holds(client, present):
     """Slashes, > and # in an id are no obstacle; both ways lead to the same spans."""
     present.event(flap())
-    await client.post("/v1/traces", content=request_of(3), headers=PROTOBUF)
+    present.traces.add(spans(3), at_ns=0)
 
     by_event = (await client.get("/api/v1/events/trace", params={"event": EVENT_ID})).json()
     by_id = (await client.get(f"/api/v1/traces/{TRACE.upper()}")).json()
@@ -182,85 +165,6 @@ async def test_a_fault_of_the_gateway_is_a_problem_too(client, present, monkeypa
     )
 
 
-@pytest.mark.parametrize("compression", [Compression.NoCompression, Compression.Gzip, Compression.Deflate])
-async def test_the_real_sdk_exports_into_the_gateway(client, present, compression):
-    """OpenTelemetry's own exporter, in a thread as in every service, over HTTP."""
-
-    def work():
-        provider = TracerProvider(resource=Resource({"service.name": "agent", "service.instance.id": "node3/agent"}))
-        exporter = OTLPSpanExporter(
-            endpoint=f"{client.base_url}/v1/traces".replace("//v1", "/v1"), compression=compression
-        )
-        provider.add_span_processor(BatchSpanProcessor(exporter))
-        tracer = provider.get_tracer("test")
-        with tracer.start_as_current_span("carry out command") as outer:
-            for number in range(600):
-                with tracer.start_as_current_span("move route", attributes={"foliot.peer": f"node{number}"}):
-                    pass
-        provider.shutdown()
-        return f"{outer.get_span_context().trace_id:032x}"
-
-    trace = (await client.get(f"/api/v1/traces/{await asyncio.to_thread(work)}")).json()
-
-    assert len(trace["spans"]) == 601
-    (root,) = (span for span in trace["spans"] if not span["parent_id"])
-    assert (root["name"], root["service"], root["instance"]) == ("carry out command", "agent", "node3/agent")
-    assert {root["span_id"]} == {span["parent_id"] for span in trace["spans"] if span is not root}
-    assert {f"node{number}" for number in range(600)} == {
-        span["attributes"]["foliot.peer"] for span in trace["spans"] if span is not root
-    }
-
-
-async def test_json_spans_are_taken_as_well(client):
-    """With gzip around them, as a browser or a script would send them."""
-    span = {
-        "traceId": TRACE,
-        "spanId": "00f067aa0ba902b7",
-        "name": "x",
-        "startTimeUnixNano": "1",
-        "endTimeUnixNano": "2",
-    }
-    body = gzip.compress(json.dumps({"resourceSpans": [{"scopeSpans": [{"spans": [span]}]}]}).encode())
-    headers = {"content-type": "application/json; charset=utf-8", "content-encoding": "gzip"}
-
-    answer = await client.post("/v1/traces", content=body, headers=headers)
-
-    assert (answer.status_code, answer.json()) == (200, {})
-    assert (await client.get("/api/v1/traces")).json()[0]["name"] == "x"
-
-
-@pytest.mark.parametrize(
-    ("body", "headers", "status", "words"),
-    [
-        (b"\xff", PROTOBUF, 400, "not a protobuf"),
-        (b"{", {"content-type": "application/json"}, 400, "not a JSON"),
-        (b"x", {"content-type": "text/plain"}, 415, "not as text/plain"),
-        (b"plain", PROTOBUF | {"content-encoding": "gzip"}, 400, "not gzip"),
-        (bytes((1 << 20) + 1), PROTOBUF, 413, "larger than 1048576 bytes"),
-        (gzip.compress(bytes(1 << 24)), PROTOBUF | {"content-encoding": "gzip"}, 413, "larger than 1048576 bytes"),
-    ],
-)
-async def test_bodies_that_are_no_spans_are_refused(client, body, headers, status, words):
-    """By a status that makes exporters give up instead of repeating themselves, and a sentence."""
-    answer = await client.post("/v1/traces", content=body, headers=headers)
-
-    assert status == answer.status_code
-    assert words in answer.json()["detail"]
-
-
-async def test_the_sender_is_told_how_many_spans_were_not_kept(client, present):
-    """Partial success of the protocol, in the sender's own encoding."""
-    limit = present.settings.spans_per_trace
-    answer = await client.post("/v1/traces", content=request_of(limit + 5), headers=PROTOBUF)
-    response = ExportTraceServiceResponse.FromString(answer.content)
-    broken = {"resourceSpans": [{"scopeSpans": [{"spans": [{"traceId": "zz", "name": "x"}]}]}]}
-    in_json = (await client.post("/v1/traces", json=broken)).json()
-
-    assert response.partial_success.rejected_spans == 5
-    assert "5 are over the limit" in response.partial_success.error_message
-    assert in_json["partialSuccess"]["rejectedSpans"] == "1"
-
-
 async def test_metrics_are_few_and_true(client, present):
     """What happened is counted; no series is per NIC or path; Prometheus' own parser reads it."""
     present.event(flap())
@@ -270,7 +174,7 @@ async def test_metrics_are_few_and_true(client, present):
     present.fleet.fold_port(port(carrier=False))
     present.rejected["sync"] += 2
     present.bus_connected = True
-    await client.post("/v1/traces", content=request_of(3), headers=PROTOBUF)
+    present.traces.add(spans(3), at_ns=0)
 
     answer = await client.get("/metrics")
     samples = {

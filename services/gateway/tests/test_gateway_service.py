@@ -7,6 +7,7 @@ import httpx
 import numpy as np
 import pytest
 
+from foliot import cli
 from foliot.bus import Bus
 from foliot_gateway import history, service
 from foliot_gateway.present import Present
@@ -172,6 +173,24 @@ async def test_the_trace_ends_where_the_fault_is_shown(gateway, bus, eventually)
     assert (span["name"], span["service"], span["kind"]) == ("show event", "gateway", "consumer")
     assert f"{root_span_id(FAULT):016x}" == span["parent_id"]
     assert (span["attributes"]["foliot.node"], span["attributes"]["foliot.status"]) == ("node3", "done")
+
+
+async def test_the_command_prints_what_the_gateway_received(gateway, bus, eventually, capsys):
+    """``foliot trace`` with the event's id, on a trace that came over the bus and the receiver."""
+    client = gateway()
+    await eventually(lambda: healthy(client))
+    bus.publish_kept(EVENT, flap(), "flap", "node3.rail0")
+    ids = {"traceId": f"{trace_id(FAULT):032x}", "spanId": f"{root_span_id(FAULT):016x}"}
+    times = {"startTimeUnixNano": "1000000", "endTimeUnixNano": "3500000"}
+    resource = {"attributes": [{"key": "service.name", "value": {"stringValue": "probe"}}]}
+    spans = [{"spans": [ids | times | {"name": "lose carrier"}]}]
+    await client.post("/v1/traces", json={"resourceSpans": [{"resource": resource, "scopeSpans": spans}]})
+    await eventually(lambda: has(client, "/api/v1/events"))
+
+    arguments = ["trace", flap().id, "--gateway", str(client.base_url), "--wait", "0"]
+    assert await asyncio.to_thread(cli.main, arguments) == 0
+
+    assert "      0.000       2.500  probe    lose carrier" in capsys.readouterr().out.splitlines()
 
 
 async def has(client, address):

@@ -5,11 +5,13 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from foliot import telemetry
 from foliot.clock import VirtualClock
 from foliot.netlink import LinkChange
 from foliot.node import describe
-from foliot.settings import NicSettings, NodeSettings
+from foliot.settings import NicSettings, NodeSettings, TelemetrySettings
 from foliot_probe.ports import Ports, parse_counters, turn
+from foliot_schemas.fault import port_fault, root_span_id
 
 UP = LinkChange(name="e0", index=2, admin_up=True, carrier=True, carrier_down_count=1, carrier_up_count=2)
 
@@ -72,6 +74,27 @@ def test_a_change_is_told_once_with_what_names_the_fault(ports, told):
     (state,) = told
     assert (state.nic, state.carrier, state.admin_up, state.change) == ("n.r", False, True, True)
     assert (state.fault, state.carrier_down_count) == ("boot", 2)
+
+
+@pytest.fixture
+def spans():
+    """Spans are made, and sent nowhere."""
+    telemetry.start("probe", VirtualClock(), TelemetrySettings(endpoint=""))
+    yield
+    telemetry.stop()
+
+
+def test_a_loss_is_told_within_the_root_span_of_its_fault(ports, told, spans):
+    """And the return within a span of the same trace, so that one trace holds both."""
+    seen = []
+    ports._tell = lambda state: seen.append((state.carrier, telemetry.span_id()))
+    root = f"{root_span_id(port_fault('boot', 'n.r', 2)):016x}"
+    ports.begin([UP])
+    ports.changed(link(carrier=False, carrier_down_count=2))
+    ports.changed(link(carrier_down_count=2, carrier_up_count=3))
+    assert [carrier for carrier, _ in seen] == [False, True]
+    assert seen[0][1] == root
+    assert seen[1][1] not in {"", root}
 
 
 def test_a_message_that_came_before_the_survey_is_newer(ports, told):

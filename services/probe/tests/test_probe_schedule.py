@@ -62,7 +62,7 @@ def test_every_so_many_rounds_a_path_in_use_sends_a_coded_pair():
     schedule.begin(0, 1, 0, in_use=True)
     schedule.begin(1, 1, 0, in_use=False)
     coded = [schedule.due(tick)[1].tolist() for tick in range(3, 19)]
-    assert sum(coded, []) == [0] * 4
+    assert [row for rows in coded for row in rows] == [0] * 4
 
 
 def test_an_ended_row_sends_no_more():

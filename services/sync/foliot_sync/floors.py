@@ -39,7 +39,7 @@ class Floors:
         least = np.partition(seen, 2, axis=1)[:, :3]
         floor = least.min(axis=1)
         # The least of few windows may lie above the floor by about as much as the next ones lie above the least.
-        doubt = np.minimum((least.max(axis=1) - floor) / 2, guess_ns)
+        doubt = np.minimum(least.max(axis=1) - floor, guess_ns)
         uncertainty: NDArray[np.float64] = (half_ns - floor + doubt) / np.sqrt(3)
         return uncertainty
 

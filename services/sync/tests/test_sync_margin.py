@@ -134,12 +134,17 @@ def test_one_point_bounds_by_the_fastest_drift():
     assert hull_at_middle(both, 1_000.0) == pytest.approx([1_200.0, 600.0])
 
 
-def test_slope_uncertainty_falls_with_more_points():
-    """More points leave less room to turn the line within the same noise."""
-    random = np.random.default_rng(9)
-    found = []
-    for points in (5, 500):
-        both = sides([cloud(random, points)])
-        slope = separate(both, np.zeros(2, dtype=int), 1, LIMIT_PPB)
-        found.append(slope_uncertainty(both, np.zeros(2, dtype=int), slope, np.array([300.0]), LIMIT_PPB)[0])
-    assert found[1] < found[0] <= LIMIT_PPB
+def test_slope_uncertainty_is_what_noise_allows():
+    """Clouds that touch at both ends of two seconds lose 2 ns a ppb, so 100 ns of noise hide 50 ppb: 64 in doublings."""
+    both = sides([(np.array([[-1.0, 1.0], [-1.0, 1.0]]), np.array([[10.0, 10.0], [-10.0, -10.0]]))])
+    group = np.zeros(2, dtype=int)
+    slope = separate(both, group, 1, LIMIT_PPB)
+    assert slope_uncertainty(both, group, slope, np.array([100.0]), LIMIT_PPB).tolist() == [64.0]
+
+
+def test_slope_of_a_single_point_is_unknown():
+    """One point a side, at the same time, can be turned up to the limit."""
+    both = sides([(np.zeros((2, 1)), np.array([[10.0], [-10.0]]))])
+    group = np.zeros(2, dtype=int)
+    slope = separate(both, group, 1, LIMIT_PPB)
+    assert slope_uncertainty(both, group, slope, np.array([100.0]), LIMIT_PPB).tolist() == [LIMIT_PPB]

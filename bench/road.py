@@ -1,0 +1,233 @@
+"""The main road, timed: from a lost carrier, or silence, until both directions of every pair flow again on the wire.
+
+Every NIC of the fabric in turn is cut, or made to drop everything silently, at least 200 times per row, with fresh damping state.
+The lab's witness sends pulses between service addresses and says when they flow; its own resolution and the machine's
+scheduler lateness stand beside.
+
+    make bench NAME=road ARGS="--json FILE"
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import datetime as dt
+import json
+import os
+import platform
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import numpy as np
+import structlog
+
+from foliot_lab import kernel
+from foliot_lab.deeds import Deed, prepare
+from foliot_lab.lab import Lab
+from foliot_lab.lateness import LatenessSampler
+from foliot_lab.pulses import judge
+from foliot_lab.scenario import FabricSpec, FaultSpec, Scenario, WorkloadSpec
+from foliot_lab.scope import scope
+from foliot_lab.witness import Witness
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from foliot_lab.pulses import Verdict
+    from foliot_lab.scenario import FaultKind
+
+_RATE_HZ = 400.0
+_BEFORE_S = 0.08
+_MOVE_S = 4.0
+"""Past this a move is counted as missed."""
+_RETURN_S = 20.0
+_LOOK_S = 0.04
+_REST_S = 0.25
+_FRESH = {
+    # Fresh damping state: penalties are gone, and trust is back, before the next fault; budgets are for clusters.
+    "detector.half_life_s": 0.02,
+    "remediator.probation_s": 0.3,
+    "remediator.forget_s": 0.1,
+    "remediator.nics_away_share": 1.0,
+    "remediator.moves_per_minute": 1_000_000,
+}
+
+
+class Row(msgspec.Struct, kw_only=True):
+    """One kind of fault under one setting."""
+
+    fault: str
+    armed: str
+    bus: bool
+    n: int
+    missed: int
+    p50_ms: float
+    p99_ms: float
+    max_ms: float
+
+
+class Bench:
+    """A lab, a witness, and the faults of one setting."""
+
+    def __init__(self, lab: Lab, witness: Witness) -> None:
+        self._lab = lab
+        self._witness = witness
+        self._nics = [f"{host}.{rail}" for host in lab.plan.hosts for rail in lab.plan.rails]
+
+    async def with_bus(self, kind: FaultKind, count: int) -> list[float | None]:
+        """One NIC after the other, each moved and back before the next."""
+        taken: list[float | None] = []
+        for number in range(count):
+            nic = self._nics[number % len(self._nics)]
+            deed = self._deed(kind, nic)
+            taken.append(await self._once(deed, kind, nic, returns=True))
+            _progress(kind, number + 1, count)
+        return taken
+
+    async def without_bus(self, kind: FaultKind, count: int) -> list[float | None]:
+        """With the bus cut nobody restores, so each spell cuts the first rail's NICs, one host after the other."""
+        taken: list[float | None] = []
+        rail = self._lab.plan.rails[0]
+        while len(taken) < count:
+            self._lab.world.cut_bus()
+            await asyncio.sleep(_REST_S)
+            deeds = []
+            for host in self._lab.plan.hosts[: count - len(taken)]:
+                nic = f"{host}.{rail}"
+                deeds.append(self._deed(kind, nic))
+                taken.append(await self._once(deeds[-1], kind, nic, returns=False))
+                _progress(f"{kind}, no bus", len(taken), count)
+            self._lab.world.mend_bus()
+            await self._all_back()
+        return taken
+
+    def _deed(self, kind: FaultKind, nic: str) -> Deed:
+        return prepare(
+            FaultSpec(at_s=0.0, kind=kind, where=nic), self._lab.scenario.fabric, self._lab.fabric, self._lab.world
+        )
+
+    async def _once(self, deed: Deed, kind: FaultKind, nic: str, *, returns: bool) -> float | None:
+        watch = self._witness.arm(scope(kind, nic, self._lab.plan).pairs())
+        await asyncio.sleep(_BEFORE_S)
+        injected_ns = self._lab.time.now_ns()
+        deed.inject()
+        try:
+            seen = await self._until(watch, injected_ns, "moved_ns", _MOVE_S)
+        finally:
+            deed.heal()
+        if returns and seen.moved_ns is not None:
+            await self._until(watch, injected_ns, "restored_ns", _RETURN_S)
+        self._witness.disarm(watch)
+        await asyncio.sleep(_REST_S)
+        return None if seen.moved_ns is None else (seen.moved_ns - injected_ns) * 1e-6
+
+    async def _until(self, watch: Any, injected_ns: int, moment: str, patience_s: float) -> Verdict:
+        deadline_s = asyncio.get_running_loop().time() + patience_s
+        while True:
+            await asyncio.sleep(_LOOK_S)
+            seen = judge(self._witness.look(watch), injected_ns)
+            if getattr(seen, moment) is not None or asyncio.get_running_loop().time() > deadline_s:
+                return seen
+
+    async def _all_back(self) -> None:
+        """Until no node is told to keep away from any of its NICs, or to take another way."""
+        deadline_s = asyncio.get_running_loop().time() + 4 * _RETURN_S
+        while asyncio.get_running_loop().time() < deadline_s:
+            await asyncio.sleep(_REST_S)
+            placed = self._lab.readiness.placed.values()
+            if not any(paths.away or any(way.via != way.rail for way in paths.placements) for paths in placed):
+                break
+        await asyncio.sleep(1.0)
+
+
+async def measure(armed: str, arguments: argparse.Namespace) -> tuple[list[Row], dict[str, Any]]:
+    """All rows of one setting of `armed`."""
+    scenario = Scenario(
+        fabric=FabricSpec(hosts=arguments.hosts),
+        workload=WorkloadSpec(kind="none"),
+        services={**_FRESH, "remediator.armed": armed},
+    )
+    lab = Lab(scenario, arguments.folder)
+    lab.build()
+    try:
+        await lab.start()
+        await lab.ready()
+        await asyncio.sleep(4.0)
+        sampler = LatenessSampler()
+        with Witness.over(
+            lab.nodes, {host: lab.fabric.host(host) for host in lab.plan.hosts}, lab.time, rate_hz=_RATE_HZ
+        ) as witness:
+            sampler.start()
+            bench = Bench(lab, witness)
+            rows = [
+                _row("carrier", armed, True, await bench.with_bus("link-down", arguments.count)),
+                _row("silent", armed, True, await bench.with_bus("drop", arguments.count)),
+            ]
+            if armed != "off":
+                rows.append(_row("carrier", armed, False, await bench.without_bus("link-down", arguments.count)))
+            sampler.stop()
+        return rows, msgspec.to_builtins(sampler.machine())
+    finally:
+        await lab.close()
+
+
+def _row(fault: str, armed: str, bus: bool, taken: Iterable[float | None]) -> Row:
+    all_of_them = list(taken)
+    known = np.array([value for value in all_of_them if value is not None] or [np.nan])
+    middle, high = np.percentile(known, (50, 99))
+    return Row(
+        fault=fault, armed=armed, bus=bus, n=len(all_of_them), missed=sum(value is None for value in all_of_them),
+        p50_ms=round(float(middle), 2), p99_ms=round(float(high), 2), max_ms=round(float(known.max()), 2),
+    )  # fmt: skip
+
+
+def _progress(what: str, number: int, count: int) -> None:
+    if sys.stderr.isatty() or number % 50 == 0 or number == count:
+        sys.stderr.write(f"{what}: {number} of {count}\n")
+
+
+def main() -> int:
+    """Parses the command line, runs, prints a table."""
+    parser = argparse.ArgumentParser(prog="bench.road", description=__doc__.split("\n", 1)[0] if __doc__ else None)
+    parser.add_argument("--json", type=Path, help="write the rows to this file")
+    parser.add_argument("--count", type=int, default=200, help="faults per row (default: %(default)s)")
+    parser.add_argument("--hosts", type=int, default=8)
+    parser.add_argument("--armed", choices=("off", "always"), help="one setting only")
+    parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir(), "foliot-bench-road"))
+    arguments = parser.parse_args()
+    missing = kernel.missing()
+    if missing:
+        sys.stderr.write("\n".join([*missing, ""]))
+        return 77
+    structlog.configure(
+        wrapper_class=structlog.make_filtering_bound_logger(40), logger_factory=structlog.PrintLoggerFactory(sys.stderr)
+    )
+    kernel.enter()
+    rows: list[Row] = []
+    machines = {}
+    for armed in (arguments.armed,) if arguments.armed else ("off", "always"):
+        more, machines[armed] = asyncio.run(measure(armed, arguments))
+        rows += more
+    print(f"{'fault':<8} {'armed':<7} {'bus':<4} {'n':>4} {'missed':>6} {'p50 ms':>8} {'p99 ms':>8} {'max ms':>8}")
+    for row in rows:
+        bus = "yes" if row.bus else "no"
+        print(
+            f"{row.fault:<8} {row.armed:<7} {bus:<4} {row.n:>4} {row.missed:>6} {row.p50_ms:>8} {row.p99_ms:>8} {row.max_ms:>8}"
+        )
+    print(f"resolution {1e3 / _RATE_HZ:g} ms; machine: {machines}")
+    if arguments.json:
+        document = {
+            "bench": "road", "date": dt.datetime.now(dt.UTC).date().isoformat(),
+            "machine": {"cores": os.cpu_count(), "kernel": platform.release(), "python": platform.python_version()},
+            "hosts": arguments.hosts, "resolution_ms": 1e3 / _RATE_HZ, "under": machines,
+            "rows": [msgspec.to_builtins(row) for row in rows],
+        }  # fmt: skip
+        arguments.json.write_text(json.dumps(document, indent=2) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,322 @@
+"""The report of a run, and the verdicts on it."""
+
+import json
+
+import msgspec
+import numpy as np
+import pytest
+
+from foliot_lab.collector import Collector, Heard
+from foliot_lab.faults import Injection
+from foliot_lab.flow_record import SLOT_NS, FlowRecord
+from foliot_lab.flows import FlowPlan
+from foliot_lab.lateness import Lateness, Machine
+from foliot_lab.plan import plan
+from foliot_lab.pulses import End, Pair, Pulses, Verdict
+from foliot_lab.report import Evidence, build, witnessed
+from foliot_lab.scenario import parse_scenario
+from foliot_lab.truth import LabTime, Truth
+from foliot_lab.verdicts import verdicts
+from foliot_schemas import ClockState, Command, Event
+from foliot_schemas.fault import trace_id
+
+MS = 1_000_000
+SECOND = 1_000_000_000
+START = 1_700_000_000 * SECOND
+"""Lab time of the scenario's second 0; CLOCK_MONOTONIC_RAW is 0 then."""
+REFERENCE = 77 * SECOND
+"""Reference time then."""
+FAULT = "boot/node3.rail0/carrier-1"
+SCENARIO = """
+[fabric]
+hosts = 4
+rails = {rails}
+leaves = 2
+spines = {spines}
+[services]
+{services}
+[[fault]]
+at_s = 10
+kind = "{kind}"
+where = "{where}"
+{more}
+[run]
+duration_s = {duration_s}
+"""
+
+
+def scenario(
+    kind="link-down", where="node3.rail0", *, more="for_s = 30", rails=2, spines=2, services="", duration_s=60
+):
+    """A scenario of one fault, injected at second 10."""
+    return parse_scenario(SCENARIO.format(**locals()))
+
+
+class NoSkew:
+    """A clock that is right."""
+
+    def offset_ns(self, raw_ns):
+        """Nothing."""
+        return 0
+
+
+def lab_ns(at_s):
+    """Lab time of a second of the scenario."""
+    return START + round(at_s * SECOND)
+
+
+def event(at_s, kind="flap", who="node3.rail0", state="down", **fields):
+    """An event that was decided at a second and came 2 ms later."""
+    at_ns = REFERENCE + round(at_s * SECOND)
+    values = {
+        "id": f"{kind}-{who}-{state}",
+        "kind": kind,
+        "who": who,
+        "state": state,
+        "at_ns": at_ns,
+        "since_ns": at_ns,
+    }
+    return Heard(lab_ns(at_s) + 2 * MS, Event(**(values | {"fault": FAULT} | fields)))
+
+
+def command(at_s, **fields):
+    """A command that was issued at a second and came 1 ms later."""
+    values = {
+        "id": f"c{at_s}", "verb": "reroute", "node": "node3", "cause": "flap-node3.rail0-down", "deadline_ns": 0,
+        "issued_ns": REFERENCE + round(at_s * SECOND), "lease_revision": 1, "away": ("rail0",),
+    }  # fmt: skip
+    return Heard(lab_ns(at_s) + MS, Command(**(values | fields)))
+
+
+SEEN = Verdict(interrupted=6, changed=6, moved_ns=lab_ns(10.006), restored_ns=lab_ns(45), moves=2)
+QUIET = Verdict(interrupted=0, changed=0, moved_ns=None, restored_ns=None, moves=0)
+FLOWS = (
+    FlowPlan(
+        id="node2>node3/rail0", source="node2", destination="node3", rail="rail0", source_address="",
+        destination_address="", bytes_per_s=1,
+    ),
+    FlowPlan(
+        id="node0>node1/rail0", source="node0", destination="node1", rail="rail0", source_address="",
+        destination_address="", bytes_per_s=1,
+    ),
+)  # fmt: skip
+
+
+def record():
+    """Two flows over 60 s: the first at 80 Mb/s, but for a gap of 0.2 s from second 10."""
+    record = FlowRecord(bytearray(FlowRecord.size(2, 4000)), 2, 4000)
+    record.begin(START)
+    for slot in range(3000):
+        record.received(slot, 0, 0 if 500 <= slot < 510 else 200_000)
+    record.gap(0, lab_ns(10), lab_ns(10.2))
+    record.last_ns[:] = lab_ns(60)
+    record.written(lab_ns(60))
+    return record
+
+
+def report(run, seen=SEEN, *, events=(), commands=(), healed_s=40, kept=None):
+    """The report of a run of a scenario."""
+    truth = Truth({"node0": NoSkew()})
+    truth.learn(
+        ClockState(
+            clock="node0", reference="node0", offset_ns=REFERENCE, drift_ppb=0.0, hard_bound_ns=0, bound_ns=0,
+            growth_ppb=0.0, as_of_ns=0, void_after_ns=1 << 62, status="synchronised",
+        )
+    )  # fmt: skip
+    (fault,) = run.faults
+    injection = Injection(
+        fault_id=fault.id, kind=fault.kind, where=fault.where, injected_ns=lab_ns(10),
+        healed_ns=None if healed_s is None else lab_ns(healed_s), edges=(),
+    )  # fmt: skip
+    return build(
+        Evidence(
+            fabric=plan(run.fabric, 7), injections=[injection], seen={} if seen is None else {fault.id: seen},
+            events=events, commands=commands, flows=FLOWS if kept else (), record=kept, truth=truth,
+            lab=LabTime(START), end_ns=lab_ns(60),
+            machine=Machine(idle_cpu=0.5, scheduler_lateness_ms=Lateness(p50=0.1, p99=1.0)),
+        )
+    )  # fmt: skip
+
+
+def judge(run, seen=SEEN, **more):
+    """The verdict on the fault, and that on the run."""
+    of_fault, of_run = verdicts(report(run, seen, **more), run, {} if seen is None else {"f1": seen})
+    return of_fault, of_run
+
+
+def test_the_report_has_the_promised_form():
+    """The report's JSON has exactly the promised keys, and null for what did not happen."""
+    made = json.loads(report(scenario(), events=[event(10.001)], kept=record()).json())
+    (fault,) = made["faults"]
+    assert list(made) == ["faults", "clocks", "unexplained", "machine"]
+    assert list(fault) == [
+        "id", "kind", "where", "injected_ns", "detected_ns", "commanded_ns", "moved_ns", "restored_ns", "moves", "events",
+        "trace_id", "flows",
+    ]  # fmt: skip
+    assert fault["commanded_ns"] is None
+    assert list(fault["flows"][0]) == ["id", "errors", "longest_gap_ms", "mbps"]
+    assert list(fault["flows"][0]["mbps"]) == ["before", "during", "after"]
+    assert list(made["clocks"]) == ["windows", "true_error_ns", "within_hard_bound", "within_bound"]
+    assert made["machine"] == {"idle_cpu": 0.5, "scheduler_lateness_ms": {"p50": 0.1, "p99": 1.0}}
+    assert made["unexplained"] == {"events": 0, "commands": 0}
+
+
+def test_times_inside_messages_become_lab_times():
+    """Detection and command are told in lab time, by when they were decided and not by when they came."""
+    (fault,) = report(scenario(), events=[event(10.001)], commands=[command(10.003)]).faults
+    assert (fault.detected_ns, fault.commanded_ns) == (lab_ns(10.001), lab_ns(10.003))
+    assert (fault.moved_ns, fault.restored_ns, fault.moves) == (SEEN.moved_ns, SEEN.restored_ns, 2)
+    assert fault.events == ["flap-node3.rail0-down"]
+    assert fault.trace_id == f"{trace_id(FAULT):032x}"
+
+
+def test_a_time_from_before_the_clocks_were_in_step_gives_way_to_the_arrival():
+    """A time inside a message that cannot be true is replaced by the message's arrival."""
+    (fault,) = report(scenario(), events=[event(10.001, at_ns=START)]).faults
+    assert fault.detected_ns == lab_ns(10.001) + 2 * MS
+
+
+def test_relief_and_refusals_detect_nothing():
+    """A fault is not detected by the end of an earlier trouble nor by a refusal; a return is no command for it."""
+    (fault,) = report(
+        scenario(),
+        events=[event(10.001, state="up"), event(10.002, kind="refusal", state="refused")],
+        commands=[command(41, verb="restore", away=(), back=("rail0",))],
+    ).faults
+    assert (fault.detected_ns, fault.commanded_ns) == (None, None)
+    assert len(fault.events) == 2
+
+
+def test_strays_are_counted():
+    """Events and commands that no fault explains are counted."""
+    made = report(scenario(), events=[event(10.1, who="node0.rail1")], commands=[command(5), command(6, node="node0")])
+    assert (made.unexplained.events, made.unexplained.commands) == (1, 2)
+
+
+def test_flows_that_may_cross_the_fault_are_told():
+    """Only flows with an end on the fault are told, with rates before, during and after it and the longest gap."""
+    (fault,) = report(scenario(), kept=record()).faults
+    (flow,) = fault.flows
+    assert (flow.id, flow.errors, flow.longest_gap_ms) == ("node2>node3/rail0", 0, 200.0)
+    assert flow.mbps.before == pytest.approx(80.0)
+    assert flow.mbps.during == pytest.approx(80.0 * (1 - 0.2 / 30), rel=1e-3)
+    assert flow.mbps.after == pytest.approx(80.0)
+
+
+def test_a_flow_that_stopped_shows_in_its_rates():
+    """A rate after the fault is that after the return, not that of the whole run."""
+    kept = record()
+    for slot in range(lab_slot(45), 3000):
+        kept.clear(slot)
+    (fault,) = report(scenario(), kept=kept).faults
+    assert fault.flows[0].mbps.after == 0.0
+
+
+def lab_slot(at_s):
+    """The slot of a second."""
+    return round(at_s * SECOND) // SLOT_NS
+
+
+def test_the_witness_looks_up_to_the_next_fault_at_the_place():
+    """What pulses say after the next fault at the same place is not counted for the one before."""
+    sent_ns = lab_ns(9) + np.arange(1000, dtype=np.int64) * 10 * MS
+    device = np.where((sent_ns > lab_ns(10)) & (sent_ns < lab_ns(12)), 1, 0).astype(np.int16)
+    device[sent_ns > lab_ns(15)] = 1
+    pulses = Pulses(sent_ns=sent_ns, arrived_ns=sent_ns + 1, device=device, devices=("fo0e0", "fo1e0"))
+    pair = Pair(End("node3", "rail0"), End("node0", "rail0"))
+    faults = [
+        Injection(fault_id=f"f{number}", kind="link-down", where="node3.rail0", injected_ns=lab_ns(at_s), edges=())
+        for number, at_s in enumerate((10, 15), 1)
+    ]
+    seen = witnessed(faults, {"f1": {pair: pulses}, "f2": {pair: pulses}})
+    assert (seen["f1"].moves, seen["f2"].moves) == (2, 1)
+
+
+def test_a_healed_cut_is_right():
+    """A cut that moved, came back and broke nothing is right, and says so in numbers."""
+    of_fault, of_run = judge(scenario(), events=[event(10.001)], kept=record())
+    assert of_fault.right
+    assert of_fault.sentence == (
+        "node3.rail0 lost its carrier; both directions of every pair flowed again after 6.0 ms; "
+        "all of it was back 5.0 s after the healing; no flow broke, the longest gap was 200 ms."
+    )
+    assert of_run == ("", True, "Nothing happened that no fault explains.")
+
+
+def verdict(**fields):
+    """The usual verdict but for these."""
+    return msgspec.structs.replace(SEEN, **fields)
+
+
+@pytest.mark.parametrize(
+    ("run", "seen", "right"),
+    [
+        (scenario(), verdict(moved_ns=None), False),
+        (scenario(), None, False),
+        (scenario(), QUIET, False),
+        (scenario(), verdict(restored_ns=None), False),
+        (scenario(duration_s=45), verdict(restored_ns=None), True),
+        (scenario(more=""), verdict(restored_ns=None), True),
+        (scenario(rails=1), verdict(moved_ns=None, moves=0), True),
+        (scenario(services='"remediator.policy" = "advise"'), verdict(moved_ns=None, moves=0), True),
+        (scenario(where="rail0.leaf1-spine1", kind="drop"), QUIET, True),
+        (scenario(where="rail0.leaf1-spine1", kind="drop"), verdict(moved_ns=None, moves=0), False),
+        (scenario(where="rail0.leaf1-spine0", kind="drop", rails=1, spines=1), verdict(moved_ns=None, moves=0), True),
+        (scenario(kind="loss", more="for_s = 30\nshare = 0.2"), QUIET, True),
+        (scenario(kind="loss", more="for_s = 30\nshare = 0.2"), SEEN, True),
+        (scenario(kind="stop", where="node3"), QUIET, True),
+        (scenario(kind="stop", where="node3"), SEEN, False),
+        (scenario(kind="bus-cut", where="bus"), None, True),
+    ],
+)
+def test_what_is_right(run, seen, right):
+    """Cut traffic must move where it can, and return where there is time; what is no path's fault must move nothing."""
+    assert judge(run, seen, healed_s=40 if run.faults[0].for_s else None)[0].right is right
+
+
+FLAP = "times = 10\ndown_s = 1\nup_s = 1"
+
+
+@pytest.mark.parametrize(
+    ("moves", "restored_s", "right"), [(2, 20, True), (4, 45, False), (3, 45, True), (3, 20, False), (1, None, False)]
+)
+def test_flapping_costs_two_moves(moves, restored_s, right):
+    """Ten flaps may cost two moves before they are damped; the return when they are over is one more, and expected."""
+    seen = verdict(moves=moves, restored_ns=None if restored_s is None else lab_ns(restored_s))
+    assert judge(scenario(kind="flap", more=FLAP), seen, healed_s=29)[0].right is right
+
+
+def test_a_broken_flow_is_wrong():
+    """A flow that breaks makes the outcome wrong, and is named."""
+    kept = record()
+    kept.error(0, lab_ns(11), 104)
+    of_fault, _ = judge(scenario(), kept=kept)
+    assert not of_fault.right
+    assert "1 flow broke: node2>node3/rail0" in of_fault.sentence
+
+
+def test_strays_are_wrong():
+    """Something that no fault explains makes the run wrong."""
+    of_fault, of_run = judge(scenario(), events=[event(5)], commands=[command(5), command(6)])
+    assert of_fault.right
+    assert of_run == ("", False, "1 event and 2 commands that no fault explains.")
+
+
+async def test_the_collector_keeps_each_message_once():
+    """A message that is published again counts once, with the time of its first coming; clocks are learnt at once."""
+    truth = Truth({"node0": NoSkew()})
+    told = []
+    collector = Collector(LabTime(START), truth, told.append)
+    heard = event(10).message
+    await collector.event(heard, "subject")
+    await collector.event(heard, "subject")
+    await collector.command(command(10).message)
+    assert [one.message for one in collector.events] == [heard]
+    assert [one.message.id for one in told] == [heard.id, "c10"]
+    state = ClockState(
+        clock="node0", reference="node0", offset_ns=5, drift_ppb=0.0, hard_bound_ns=0, bound_ns=0, growth_ppb=0.0,
+        as_of_ns=0, void_after_ns=1, status="synchronised",
+    )  # fmt: skip
+    await collector.clock(state)
+    assert truth.reference_ns("node0", 0) == 5
+    assert collector.clocks[0].message == state

@@ -1,0 +1,56 @@
+"""Link messages, from a real kernel in a network namespace of the test's own."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+pytestmark = pytest.mark.net
+
+CODE = textwrap.dedent("""
+    import asyncio, subprocess
+    from foliot.netlink import LinkMonitor
+
+    def ip(*words):
+        subprocess.run(["ip", *words], check=True)
+
+    async def main():
+        changes = []
+        ip("link", "add", "near", "type", "veth", "peer", "far")
+        ip("link", "set", "near", "up")
+        ip("link", "set", "far", "up")
+        async with LinkMonitor(changes.append) as monitor:
+            present = {change.name: change for change in await monitor.present()}
+            assert present["near"].carrier and present["near"].admin_up, present
+            for words in (("far", "down"), ("far", "up"), ("near", "down")):
+                ip("link", "set", *words)
+            ip("link", "del", "near")
+            async with asyncio.timeout(20):
+                while not any(change.gone for change in changes):
+                    await asyncio.sleep(0.01)
+        states = []
+        for change in changes:
+            state = (change.carrier, change.admin_up, change.carrier_down_count - present["near"].carrier_down_count, change.gone)
+            if change.name == "near" and state not in states[-1:]:
+                states.append(state)
+        print(states)
+
+    asyncio.run(main())
+""")
+
+
+def test_carrier_loss_return_and_an_administrators_down_are_told_apart():
+    """As the kernel tells them: carrier lost while up, carrier back, set down, gone."""
+    told = subprocess.run(
+        ["unshare", "--net", "--map-root-user", sys.executable, "-c", CODE], capture_output=True, text=True, check=False
+    )
+
+    assert told.returncode == 0, told.stderr
+    states = ast.literal_eval(told.stdout)
+    assert states[:2] == [(False, True, 1, False), (True, True, 1, False)]
+    assert (False, False, 2, False) in states
+    assert states[-1][3] is True

@@ -1,0 +1,172 @@
+"""Loss: lossy paths told from congested, silent and merely unlucky ones."""
+
+from __future__ import annotations
+
+import pytest
+
+from foliot_schemas import ClockState, Witness
+from foliot_schemas.names import Path
+
+PATH = Path("node0.rail0", "node1.rail0", 0)
+MS = 1_000_000
+
+
+def told(events):
+    """Who and state of events."""
+    return [(event.who, event.state) for event in events]
+
+
+LOSSY = (str(PATH), "lossy")
+
+
+def every(number):
+    """Loses one probe in so many."""
+    return lambda count: count % number == 0
+
+
+def test_a_path_that_loses_a_tenth_is_lossy(make_fleet):
+    """Once, with the numbers of its window."""
+    fleet = make_fleet()
+    fleet.lose[PATH] = every(10)
+    fleet.run(40_000)
+    (event,) = fleet.take()
+
+    assert told([event]) == [LOSSY]
+    assert event.evidence["sent"] >= 200
+    assert 10 <= event.evidence["lost"] <= event.evidence["sent"] / 10 + 1
+    assert event.evidence["loss_share"] == pytest.approx(event.evidence["lost"] / event.evidence["sent"], abs=1e-6)
+    assert not event.evidence["congestion"]
+    assert event.id == f"{event.fault}/lossy"
+    assert event.since_ns < event.at_ns
+
+
+def test_a_loss_below_the_threshold_is_no_event(make_fleet):
+    """One in forty is 2.5 %."""
+    fleet = make_fleet()
+    fleet.lose[PATH] = every(40)
+    fleet.run(30_000)
+
+    assert fleet.take() == []
+
+
+def test_a_lossy_path_that_heals_speaks(make_fleet):
+    """Under the same fault; at the edge of the threshold it does not chatter."""
+    fleet = make_fleet()
+    fleet.lose[PATH] = every(10)
+    fleet.run(25_000)
+    (lossy,) = fleet.take()
+    fleet.lose[PATH] = every(25)
+    fleet.run(30_000)
+    assert fleet.take() == []
+
+    fleet.lose.clear()
+    fleet.run(25_000)
+    (healed,) = fleet.take()
+    assert told([healed]) == [(str(PATH), "speaking")]
+    assert (healed.fault, healed.cause) == (lossy.fault, lossy.id)
+    assert healed.evidence["loss_share"] < 0.025
+
+
+def test_loss_under_a_standing_queue_is_congestion(make_fleet):
+    """The delays of what gets through stand 20 ms above the least: a full queue, no fault."""
+    fleet = make_fleet()
+    fleet.lose[PATH] = every(10)
+    fleet.delay_ns[PATH] = 20 * MS
+    fleet.run(40_000)
+
+    assert fleet.take() == []
+
+
+def test_loss_goes_on_after_the_queue_has_drained(make_fleet):
+    """Then it is a fault."""
+    fleet = make_fleet()
+    fleet.lose[PATH] = every(10)
+    fleet.delay_ns[PATH] = 20 * MS
+    fleet.run(20_000)
+    fleet.delay_ns.clear()
+    fleet.run(25_000)
+
+    assert told(fleet.take()) == [LOSSY]
+
+
+def test_a_stepped_clock_is_no_queue(make_fleet):
+    """The delays jump by 20 ms as the clock does; the news of it makes the detector measure them anew."""
+    fleet = make_fleet()
+    fleet.lose[PATH] = every(10)
+    fleet.delay_ns[PATH] = 20 * MS
+    fleet.run(2_000)
+    clock = {
+        "clock": "node1", "reference": "node0", "offset_ns": 0, "drift_ppb": 0.0, "hard_bound_ns": 1, "bound_ns": 1,
+        "growth_ppb": 0.0, "void_after_ns": 10**19 // 2, "status": "disrupted", "as_of_ns": fleet.now_ns,
+    }  # fmt: skip
+    fleet.tell(ClockState(**clock))
+    fleet.run(25_000)
+
+    assert told(fleet.take()) == [("node1", "disrupted"), LOSSY]
+
+
+def test_what_a_silence_lost_is_left_to_the_silence(make_fleet):
+    """Two seconds of silence are 40 of a window's probes."""
+    fleet = make_fleet()
+    fleet.cut.add(PATH)
+    fleet.run(2_000)
+    fleet.cut.clear()
+    fleet.run(30_000)
+
+    assert told(fleet.take()) == [(str(PATH), "silent"), (str(PATH), "speaking")]
+
+
+def test_what_a_lost_nic_lost_is_left_to_the_nic(make_fleet):
+    """On paths in use and on swept ones."""
+    fleet = make_fleet()
+    fleet.set_carrier(PATH.source, carrier=False)
+    fleet.run(8_000)
+    fleet.set_carrier(PATH.source, carrier=True)
+    fleet.run(60_000)
+
+    assert told(fleet.take()) == [(PATH.source, "down"), (PATH.source, "up")]
+
+
+def test_batches_lost_on_the_bus_are_no_lost_probes(make_fleet):
+    """Every third batch of the receiver never arrives."""
+    fleet = make_fleet()
+    tell, count = fleet.tell, iter(range(100_000))
+    fleet.tell = lambda message: tell(message) if next(count) % 3 else None
+    fleet.run(40_000)
+
+    assert fleet.take() == []
+
+
+def test_a_receiver_that_was_away_makes_no_path_lossy(make_fleet):
+    """What came meanwhile was lost at the receiver, not on the path."""
+    fleet = make_fleet()
+    fleet.stopped.add("node1")
+    fleet.run(3_000)
+    fleet.stopped.clear()
+    fleet.run(30_000)
+
+    assert {event.kind for event in fleet.take()} == {"process"}
+
+
+def test_few_probes_are_no_evidence(make_fleet, make_delays):
+    """Half of a hundred lost is not judged before two hundred were sent."""
+    fleet = make_fleet(nodes=2)
+    detector = fleet.detector
+    events = []
+    for number in range(1, 21):
+        at_ns = fleet.now_ns + number * 100 * MS
+        events += detector.observe(make_delays("node1", at_ns, [(PATH, Witness.DESTINATION, 5, 2, at_ns)]))
+
+    assert [event for event in events if event.state == "lossy"] == []
+
+
+def test_received_before_sent_is_known_is_no_gain(make_fleet, make_delays):
+    """A batch may count more received than its sequence numbers prove sent; sums even out, and never fall below none lost."""
+    fleet = make_fleet(nodes=2)
+    events = []
+    for number in range(1, 101):
+        at_ns = fleet.now_ns + number * 100 * MS
+        rows = [(PATH, Witness.DESTINATION, 5, 6, at_ns)]
+        events += fleet.detector.observe(make_delays("node1", at_ns, rows))
+
+    assert [event for event in events if event.state == "lossy"] == []

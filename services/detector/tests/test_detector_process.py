@@ -1,0 +1,129 @@
+"""Processes: dead ones told from cut buses, cut fabrics and a detector that was away."""
+
+from __future__ import annotations
+
+from foliot_schemas.names import node_of
+
+
+def told(events):
+    """Kind, who and state of events."""
+    return [(event.kind, event.who, event.state) for event in events]
+
+
+DEAD, ALIVE = ("process", "node2/probe", "dead"), ("process", "node2/probe", "alive")
+
+
+def test_a_process_of_which_nothing_comes_is_dead_and_alive_when_it_is_back(make_fleet):
+    """Under one fault, with how long it was silent."""
+    fleet = make_fleet()
+    fleet.stopped.add("node2")
+    fleet.run(5_000)
+    (dead,) = fleet.take()
+    fleet.restart("node2")
+    fleet.run(1_000)
+    (alive,) = fleet.take()
+
+    assert told([dead, alive]) == [DEAD, ALIVE]
+    assert 1_000 <= dead.evidence["silent_ms"] < 1_300
+    assert dead.evidence["nodes_speaking"] == 2
+    assert (alive.fault, alive.cause) == (dead.fault, dead.id)
+    assert alive.evidence["silent_ms"] > 4_900
+
+
+def test_a_process_cut_from_the_bus_is_not_dead_while_its_peers_hear_it(make_fleet):
+    """The fabric is a witness too."""
+    fleet = make_fleet()
+    fleet.off_bus.add("node2")
+    fleet.run(5_000)
+
+    assert fleet.take() == []
+
+
+def test_a_process_cut_from_the_fabric_is_not_dead_while_it_speaks_on_the_bus(make_fleet):
+    """Its paths are silent, which is said of them."""
+    fleet = make_fleet()
+    fleet.cut |= {path for path in fleet.paths if "node2" in {node_of(path.source), node_of(path.destination)}}
+    fleet.run(5_000)
+
+    assert {event.kind for event in fleet.take()} == {"path"}
+
+
+def test_when_most_are_gone_at_once_nobody_is_dead(make_fleet):
+    """Then it is the bus, or this detector."""
+    fleet = make_fleet(nodes=4)
+    fleet.off_bus |= {"node0", "node1", "node2", "node3"}
+    fleet.run(5_000)
+    assert fleet.take() == []
+
+    fleet.off_bus.clear()
+    fleet.run(5_000)
+    assert fleet.take() == []
+
+
+def test_half_of_the_fleet_may_die(make_fleet):
+    """And the dead no longer count when more follow."""
+    fleet = make_fleet(nodes=4)
+    fleet.stopped |= {"node2", "node3"}
+    fleet.run(4_000)
+    assert len(fleet.take()) == 2
+
+    fleet.stopped.add("node1")
+    fleet.run(4_000)
+    assert told(fleet.take()) == [("process", "node1/probe", "dead")]
+
+
+def test_the_last_process_is_not_declared_dead(make_fleet):
+    """Nobody is left to show that the bus works."""
+    fleet = make_fleet(nodes=2)
+    fleet.stopped |= {"node0", "node1"}
+    fleet.run(5_000)
+
+    assert fleet.take() == []
+
+
+def test_a_stall_below_the_silence_time_is_no_death(make_fleet):
+    """900 ms of nothing."""
+    fleet = make_fleet()
+    fleet.stopped.add("node2")
+    fleet.run(900)
+    fleet.stopped.clear()
+    fleet.run(3_000)
+
+    assert fleet.take() == []
+
+
+def test_a_node_that_never_spoke_is_not_missed(make_fleet):
+    """The inventory may know it for long."""
+    fleet = make_fleet()
+    fleet.stopped.add("node2")
+    fleet.run(2_000)
+    fleet.take()
+    fleet.start_detector()
+    fleet.run(5_000)
+
+    assert fleet.take() == []
+
+
+def test_a_node_taken_out_of_the_inventory_is_not_missed(make_fleet, make_node):
+    """Nor is one that was dead before said to be alive."""
+    fleet = make_fleet()
+    fleet.tell(make_node("node2", rails=0))
+    fleet.stopped.add("node2")
+    fleet.run(3_000)
+    assert fleet.take() == []
+
+    fleet.stopped.add("node1")
+    fleet.run(1_500)
+    fleet.take()
+    fleet.tell(make_node("node1", rails=0))
+    fleet.run(3_000)
+    assert fleet.take() == []
+
+
+def test_a_detector_that_was_away_for_long_kills_nobody(make_fleet):
+    """All were silent to it, so none was."""
+    fleet = make_fleet()
+    fleet.events += fleet.detector.tick(60_000_000_000)
+    fleet.run(5_000)
+
+    assert fleet.take() == []

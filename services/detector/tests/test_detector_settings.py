@@ -1,0 +1,42 @@
+"""Settings: presets, what replaces them, and what is refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from foliot.settings import SettingsError, read
+from foliot_detector.damping import PRESETS, Rule
+from foliot_detector.settings import DetectorSettings
+
+
+def load(**values):
+    """The settings from a file with these values."""
+    return read(DetectorSettings, "detector", {"detector": values}, {}, source="test.toml")
+
+
+def test_without_a_file_routers_of_cisco_are_the_model():
+    """All values have defaults."""
+    assert load().rule() == PRESETS["cisco"]
+
+
+def test_a_preset_may_be_changed_in_part():
+    """The rest stays the preset's."""
+    assert load(damping="juniper", half_life_s=5.0).rule() == Rule(suppress=3000.0, half_life_s=5.0)
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"damping": "huawei"}, "detector.damping: "),
+        ({"half_life_s": -1.0}, "half_life_s: must be above 0, got -1.0"),
+        ({"process_silence_s": 0.0}, "process_silence_s: must be above 0, got 0.0"),
+        ({"lossy_share": 1.5}, "lossy_share: is a share, below 1, got 1.5"),
+        ({"reuse": 5_000.0}, "reuse: must lie below suppress"),
+        ({"max_suppress_s": 60.0}, "max_suppress_s: 60 s caps the penalty"),
+        ({"hlaf_life_s": 1.0}, "hlaf_life_s"),
+    ],
+)
+def test_a_wrong_value_is_refused_by_its_name(values, said):
+    """A misspelt key, a number out of range, and numbers that contradict each other."""
+    with pytest.raises(SettingsError, match=said):
+        load(**values)

@@ -1,0 +1,169 @@
+"""The service: two probes as processes, on loopback addresses, with a real bus."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from foliot.bus import Bus
+from foliot.node import describe
+from foliot.settings import BusSettings, NicSettings, NodeSettings
+from foliot_schemas import ClockState, StampBatch, Witness
+from foliot_schemas.subjects import CLOCK, CLOCKS, DELAY, INVENTORY, PORT, STAMPS
+
+pytestmark = pytest.mark.nats
+
+PATIENCE_S = 30.0
+
+
+def free_port(kind=socket.SOCK_STREAM):
+    """A port that nobody has now."""
+    with socket.socket(socket.AF_INET, kind) as opened:
+        opened.bind(("127.0.0.1", 0))
+        return opened.getsockname()[1]
+
+
+async def until(condition, what):
+    """Waits for a condition, generously."""
+    deadline_s = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < deadline_s, f"waited in vain: {what}"
+        await asyncio.sleep(0.02)
+
+
+@pytest.fixture
+async def url(tmp_path):
+    """A bus with JetStream."""
+    port = free_port()
+    binary = str(Path(sys.executable).with_name("nats-server"))
+    server = await asyncio.create_subprocess_exec(
+        binary, "--addr", "127.0.0.1", "--port", str(port), "--jetstream", "--store_dir", str(tmp_path / "store"),
+        stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL,
+    )  # fmt: skip
+    yield f"nats://127.0.0.1:{port}"
+    server.terminate()
+    await server.wait()
+
+
+def node_settings(index, port):
+    """A node whose NIC is the loopback device."""
+    nic = NicSettings(rail="rail0", number=0, device="lo", address=f"127.0.1.{index + 1}")
+    return NodeSettings(
+        name=f"node{index}", index=index, nics=(nic,), path_prefix="127.64.0.0/10", entropies=(1, 2), probe_port=port
+    )
+
+
+async def start_probe(settings, url, folder):
+    """A probe as its own process."""
+    file = folder / f"{settings.name}.toml"
+    nic = settings.nics[0]
+    file.write_text(
+        f'[bus]\nurl = "{url}"\n[telemetry]\nendpoint = ""\n[probe]\nwindow_s = 0.5\n'
+        f'[node]\nname = "{settings.name}"\nindex = {settings.index}\npath_prefix = "{settings.path_prefix}"\n'
+        f"entropies = {list(settings.entropies)}\nprobe_port = {settings.probe_port}\n"
+        f'[[node.nics]]\nrail = "{nic.rail}"\nnumber = {nic.number}\ndevice = "{nic.device}"\naddress = "{nic.address}"\n'
+    )
+    return await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "foliot_probe", env={**os.environ, "FOLIOT_CONFIG": str(file)}
+    )
+
+
+class Heard:
+    """What the probes published."""
+
+    def __init__(self):
+        self.stamps: list[StampBatch] = []
+        self.ports = []
+        self.delays = []
+
+    async def follow(self, bus):
+        """Subscribes to all of it."""
+
+        async def stamps(message, _subject):
+            self.stamps.append(message)
+
+        async def delays(message, _subject):
+            rows = message.rows()
+            self.delays += [(message, message.paths[row["path"]], row) for row in rows]
+
+        async def ports(message, _subject):
+            self.ports.append(message)
+
+        await bus.subscribe(STAMPS, stamps)
+        await bus.subscribe(DELAY, delays)
+        await bus.subscribe(PORT, ports)
+
+    def witnessed(self, witness, path):
+        """Rows of a path by a witness."""
+        return [(message, row) for message, name, row in self.delays if name == path and row["witness"] == witness]
+
+
+def synchronised(name):
+    """What sync would say of a clock that is right: all hosts here are one."""
+    local_ns = time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW)
+    return ClockState(
+        clock=name, reference="node0", offset_ns=1_000, drift_ppb=0.0, hard_bound_ns=500, bound_ns=50, growth_ppb=0.0,
+        as_of_ns=local_ns, void_after_ns=local_ns + 600_000_000_000, status="synchronised",
+    )  # fmt: skip
+
+
+async def test_two_probes_measure_each_other_and_notice_a_death(url, tmp_path):
+    """Stamps, delays and ports arrive; with clocks known, delays have numbers; a stopped node's paths fall silent, then speak."""
+    port = free_port(socket.SOCK_DGRAM)
+    settings = [node_settings(index, port) for index in range(2)]
+    forth, back = "node0.rail0>node1.rail0#0", "node1.rail0>node0.rail0#0"
+    heard = Heard()
+    bus = await Bus.connect(BusSettings(url=url), "test")
+    await heard.follow(bus)
+    probes = [await start_probe(each, url, tmp_path) for each in settings]
+    try:
+        for each in settings:
+            await bus.put(INVENTORY, each.name, describe(each))
+
+        await until(lambda: heard.stamps, "stamps")
+        batch = heard.stamps[-1]
+        assert batch.node == "node0"
+        assert {stream.path for stream in batch.streams} <= {forth, "node0.rail0>node1.rail0#1"}
+        rows = batch.rows()
+        assert (rows["receive_ns"] > rows["transmit_ns"]).all()
+        await until(lambda: {0, 1} <= set(heard.stamps[-1].rows()["direction"].tolist()), "both directions")
+        assert heard.stamps[-1].streams[0].kind == "kernel"
+
+        unsynchronised, row = heard.witnessed(Witness.DESTINATION, forth)[-1]
+        assert unsynchronised.bound_ns == -1
+        assert row["least_ns"] == 0
+        for each in settings:
+            await bus.put(CLOCKS, each.name, synchronised(each.name))
+            await bus.publish(CLOCK, synchronised(each.name), each.name)
+        await until(lambda: heard.witnessed(Witness.DESTINATION, forth)[-1][1]["least_ns"] > 0, "a delay")
+        message, row = heard.witnessed(Witness.DESTINATION, forth)[-1]
+        assert message.bound_ns == 50
+        assert message.node == "node1"
+        assert 0 < row["least_ns"] <= row["median_ns"] <= row["p99_ns"]
+        assert heard.witnessed(Witness.SOURCE, forth)[-1][1]["sent"] > 0
+
+        await until(lambda: heard.ports, "counters")
+        assert heard.ports[-1].nic.endswith(".rail0")
+        assert "rx_packets" in heard.ports[-1].counters
+
+        probes[1].send_signal(signal.SIGSTOP)
+        await until(lambda: heard.witnessed(Witness.FELL_SILENT, back), "silence")
+        assert heard.witnessed(Witness.FELL_SILENT, back)[0][0].node == "node0"
+        probes[1].send_signal(signal.SIGCONT)
+        await until(lambda: heard.witnessed(Witness.SPEAKS_AGAIN, back), "speech")
+        mark = len(heard.delays)
+        await until(lambda: len(heard.delays) > mark + 40, "some more intervals")
+        assert heard.witnessed(Witness.FELL_SILENT, forth) == []
+    finally:
+        for probe in probes:
+            probe.terminate()
+        codes = [await probe.wait() for probe in probes]
+        await bus.close()
+    assert codes == [0, 0]

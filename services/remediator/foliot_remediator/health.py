@@ -1,0 +1,179 @@
+"""What is known of every NIC and path: its state, when it was last heard, and whether its node can be believed."""
+
+from __future__ import annotations
+
+import enum
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from foliot_remediator.states import Input, State, Track
+from foliot_schemas import Witness
+from foliot_schemas.names import node_of, parse_path
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from numpy.typing import NDArray
+
+    from foliot_remediator.settings import RemediatorSettings
+    from foliot_remediator.states import Hold
+    from foliot_schemas import DelayBatch, PortState
+
+_REPORTING_NS = 500_000_000
+"""A node reports every 100 ms; one that was quiet for longer says nothing of what it hears."""
+_ROOM = 1_024
+
+
+class Hearing(enum.Enum):
+    """What a path's receiver says of it."""
+
+    HEALTHY = enum.auto()
+    UNHEARD = enum.auto()
+    """The receiver reports, the sender's process lives, and yet nothing was heard."""
+    UNKNOWN = enum.auto()
+    """The receiver says nothing, or the sender's process is dead: no judgement."""
+
+
+class _Port(NamedTuple):
+    good: bool
+    since_ns: int
+    """Since when its reports have said the same."""
+    at_ns: int
+
+
+class Health:
+    """States of NICs and paths (those never in trouble are not stored), and what their nodes report.
+
+    All times are those of the `now_ns` given, so that a node with a wrong clock is wrong about itself alone.
+    """
+
+    def __init__(self, settings: RemediatorSettings, hold: Hold) -> None:
+        self.nics: dict[str, Track] = {}
+        self.paths: dict[str, Track] = {}
+        self.troubled: dict[str, set[str]] = {}
+        """Per NIC, its paths that are not up."""
+        self.dead: set[str] = set()
+        """Nodes whose probe is dead: silence says nothing of their paths."""
+        self._hold = hold
+        self._within_ns = round(settings.healthy_within_s * 1e9)
+        self._ids: dict[str, int] = {}
+        self._heard_ns: NDArray[np.int64] = np.zeros(_ROOM, np.int64)
+        self._batches: dict[str, tuple[tuple[str, ...], NDArray[np.intp]]] = {}
+        self._reported_ns: dict[str, int] = {}
+        self._bounds: dict[str, tuple[int, int]] = {}
+        self._ports: dict[str, _Port] = {}
+
+    # -- in -----------------------------------------------------------------------------------------------------------
+
+    def feed_nic(self, nic: str, given: Input, now_ns: int) -> State:
+        """Takes an input to a NIC's state; returns the state before."""
+        return self.nics.setdefault(nic, Track()).feed(given, now_ns, self._hold)
+
+    def feed_path(self, path: str, given: Input, now_ns: int) -> State:
+        """Takes an input to a path's state; returns the state before."""
+        track = self.paths.setdefault(path, Track())
+        before = track.feed(given, now_ns, self._hold)
+        ends = parse_path(path)
+        for nic in (ends.source, ends.destination):
+            if track.state is State.UP:
+                self.troubled.get(nic, set()).discard(path)
+            else:
+                self.troubled.setdefault(nic, set()).add(path)
+        if track.state is State.UP and not track.strikes:
+            del self.paths[path]
+        return before
+
+    def take_delays(self, batch: DelayBatch, now_ns: int) -> None:
+        """Takes what a node heard.
+
+        Raises:
+            ValueError: the batch does not fit together.
+        """
+        rows = batch.rows()
+        self._reported_ns[batch.node] = now_ns
+        self._bounds[batch.node] = batch.bound_ns, now_ns
+        ids = self._ids_of(batch)[rows["path"]]
+        heard = (rows["last_ns"] > 0) & (
+            (rows["witness"] == Witness.SPEAKS_AGAIN)
+            | ((rows["witness"] == Witness.DESTINATION) & (rows["received"] > 0))
+        )
+        # Ages are of the node's own clock, so that its error cancels.
+        age_ns = np.maximum(batch.at_ns - rows["last_ns"][heard], 0)
+        np.maximum.at(self._heard_ns, ids[heard], now_ns - age_ns)
+        for index in rows["path"][rows["witness"] == Witness.FELL_SILENT]:
+            self.feed_path(batch.paths[index], Input.FELL_SILENT, now_ns)
+        self._clear_suspects((batch.paths[index] for index in rows["path"][heard]), now_ns)
+
+    def _clear_suspects(self, paths: Iterable[str], now_ns: int) -> None:
+        if not self.paths:
+            return
+        for path in paths:
+            track = self.paths.get(path)
+            if track is not None and track.state is State.SUSPECT and self.heard_ns(path) > track.since_ns:
+                self.feed_path(path, Input.SPEAKS_AGAIN, now_ns)
+
+    def take_port(self, port: PortState, now_ns: int) -> None:
+        """Takes what a node's kernel says of a NIC."""
+        good = port.admin_up and port.carrier
+        known = self._ports.get(port.nic)
+        since_ns = known.since_ns if known is not None and known.good == good else now_ns
+        self._ports[port.nic] = _Port(good, since_ns, now_ns)
+
+    # -- out: NICs and nodes ------------------------------------------------------------------------------------------
+
+    def nic_state(self, nic: str) -> State:
+        """The NIC's state; one whose port is reported to be down is not up, whatever events said."""
+        track = self.nics.get(nic)
+        state = State.UP if track is None else track.state
+        port = self._ports.get(nic)
+        return State.SUSPECT if state is State.UP and port is not None and not port.good else state
+
+    def port_good_for_ns(self, nic: str, now_ns: int) -> int:
+        """For how long reports have said that the NIC's port is good; -1 if the last one did not, or there is none."""
+        port = self._ports.get(nic)
+        return now_ns - port.since_ns if port is not None and port.good else -1
+
+    def port_confirms_loss(self, nic: str, now_ns: int, within_ns: int) -> bool:
+        """Whether a recent report says that the NIC's port is down."""
+        port = self._ports.get(nic)
+        return port is not None and not port.good and now_ns - port.at_ns <= within_ns
+
+    def bound_ns(self, node: str, now_ns: int, within_ns: int) -> int:
+        """The bound of a node's clock as it last said; -1 if unknown, or not said recently enough."""
+        bound_ns, at_ns = self._bounds.get(node, (-1, 0))
+        return bound_ns if now_ns - at_ns <= within_ns else -1
+
+    # -- out: paths ---------------------------------------------------------------------------------------------------
+
+    def path_state(self, path: str) -> State:
+        """The path's own state; its NICs have theirs."""
+        track = self.paths.get(path)
+        return State.UP if track is None else track.state
+
+    def heard_ns(self, path: str) -> int:
+        """When the path was last heard; 0: never."""
+        place = self._ids.get(path)
+        return 0 if place is None else int(self._heard_ns[place])
+
+    def hearing(self, path: str, now_ns: int) -> Hearing:
+        """What the path's receiver says of it."""
+        if now_ns - self.heard_ns(path) <= self._within_ns:
+            return Hearing.HEALTHY
+        ends = parse_path(path)
+        sender, receiver = node_of(ends.source), node_of(ends.destination)
+        reporting = now_ns - self._reported_ns.get(receiver, 0) <= _REPORTING_NS
+        judged = reporting and not {sender, receiver} & self.dead
+        return Hearing.UNHEARD if judged else Hearing.UNKNOWN
+
+    def _ids_of(self, batch: DelayBatch) -> NDArray[np.intp]:
+        known = self._batches.get(batch.node)
+        if known is not None and known[0] == batch.paths:
+            return known[1]
+        ids = np.array([self._ids.setdefault(path, len(self._ids)) for path in batch.paths], np.intp)
+        if len(self._ids) > len(self._heard_ns):
+            grown = np.zeros(2 * len(self._ids), np.int64)
+            grown[: len(self._heard_ns)] = self._heard_ns
+            self._heard_ns = grown
+        self._batches[batch.node] = batch.paths, ids
+        return ids

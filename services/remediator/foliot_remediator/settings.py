@@ -1,0 +1,107 @@
+"""``[remediator]``: what it may do, how much of it, and how sure it must be."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from foliot_schemas import Placement  # noqa: TC001 - msgspec reads annotations at run time
+
+Policy = Literal["off", "advise", "act"]
+
+
+class PlacementRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """``[[remediator.placements]]``: the primary way of one node's traffic to one service address."""
+
+    node: str
+    peer: str
+    rail: str
+    """Rail that the service address belongs to."""
+    via: str
+    """Rail that carries it."""
+    entropy: int
+
+    def placement(self) -> Placement:
+        """The same as a placement of the node."""
+        return Placement(peer=self.peer, rail=self.rail, via=self.via, entropy=self.entropy)
+
+
+class RemediatorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The remediator's own section. Times are in seconds."""
+
+    instance: str = "remediator"
+    """Names this one among several on the same bus, of which one holds the lease and the others stand by."""
+
+    reroute: Policy = "act"
+    """``off`` says what it does not do, ``advise`` publishes commands as advice, ``act`` gives them."""
+    restore: Policy = "act"
+    restore_paths: bool = True
+    """Whether a path that speaks again is used again; a NIC's return is up to `restore` alone."""
+
+    primary: Literal["first", "hash"] = "first"
+    """Which entropy of its own rail a service address has when all is well. ``first`` is where agents begin by themselves; ``hash``
+    spreads pairs over all entropies, the same in both directions, at the price of one move per pair when a node joins."""
+    placements: tuple[PlacementRule, ...] = ()
+    """Primary ways that are chosen by hand."""
+
+    healthy_within_s: float = 2.0
+    """An alternative must have been heard this recently: ten probes of the slow sweep."""
+    proof_margin_s: float = 0.02
+    """A way heard this much after a silence began does not share its cause; until then, what is heard may have waited in a queue
+    (200 packets of 1,500 bytes at 200 Mb/s are 12 ms)."""
+    least_confidence: float = 0.5
+    """Of an event: the detector gives 0.5 where one side alone knows."""
+
+    probation_s: float = 5.0
+    """How long what was lost must be good before it is used again, the first time; doubled with each loss, with no end to attempts."""
+    longest_probation_s: float = 600.0
+    forget_s: float = 1_800.0
+    """Good for this long, a NIC or path is as if it had never been lost: two half-lives of the damping's default."""
+    good_share: float = 0.5
+    """Of the paths of a NIC on probation that can be judged, how many must be heard."""
+
+    moves_per_minute: int = 600
+    """Service addresses sent another way, by a route each or a whole rail by one rule, there or back."""
+    nics_away: int = 64
+    """NICs that may be away at once, and as a share of the fleet's (but always one). More at once is no failure of NICs, and
+    moving would not help."""
+    nics_away_share: float = 0.25
+    nodes_at_once: int = 2_048
+    """Nodes that have been commanded and have not answered yet."""
+
+    deadline_s: float = 2.0
+    """After the event, nodes refuse the command."""
+    stale_s: float = 2.0
+    """An event older than this is not acted upon before an observation confirms it."""
+    clock_stale_s: float = 3.0
+    """A node whose clock said nothing of its bound for this long is not commanded: it could not tell a deadline."""
+    clock_bound_s: float = 0.1
+    """Nor one whose bound is wider: a twentieth of `deadline_s` is what a deadline can bear."""
+    retry_s: float = 0.5
+    """How often what could not be moved is looked at again."""
+    attempts: int = 2
+    """Commands of one kind to one node for one cause: the first, and one planned anew if that is refused, fails or is not answered."""
+
+    review_s: float = 1.0
+    """How often each node's backups are looked through."""
+    write_gap_s: float = 0.5
+    """Between two writes of a node's paths."""
+
+    def __post_init__(self) -> None:
+        """Refuses numbers that make no sense.
+
+        Raises:
+            ValueError: one does not; the message names the key.
+        """
+        for name in self.__struct_fields__:
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, (int, float)):
+                continue
+            if value <= 0:
+                raise ValueError(f"field `{name}` must be above 0, got {value}")
+        for name in ("nics_away_share", "good_share", "least_confidence"):
+            if getattr(self, name) > 1:
+                raise ValueError(f"field `{name}` is a share, at most 1, got {getattr(self, name)}")
+        if self.longest_probation_s < self.probation_s:
+            raise ValueError(f"field `longest_probation_s` must be at least probation_s ({self.probation_s:g})")

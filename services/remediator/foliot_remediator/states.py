@@ -1,0 +1,157 @@
+"""The states of a NIC or path, and what each input makes of them: one table, complete."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from typing import NamedTuple
+
+_MOST_DOUBLINGS = 32
+"""Beyond it every hold is the longest one anyway."""
+
+
+class State(enum.StrEnum):
+    """How far a NIC or path is trusted."""
+
+    UP = "up"
+    SUSPECT = "suspect"
+    """A receiver says that it fell silent; nobody has judged that yet. Not chosen, not left."""
+    DOWN = "down"
+    PROBATION = "probation"
+    """Said to be good again. Not chosen, unless there is nothing else."""
+
+
+class Input(enum.StrEnum):
+    """What can happen to a NIC or path."""
+
+    CARRIER_LOST = "carrier-lost"
+    CARRIER_BACK = "carrier-back"
+    ADMIN_DOWN = "admin-down"
+    ADMIN_UP = "admin-up"
+    FELL_SILENT = "fell-silent"
+    """A receiver's word, at once."""
+    SPEAKS_AGAIN = "speaks-again"
+    """The same."""
+    SILENT = "silent"
+    """The detector's verdict."""
+    LOSSY = "lossy"
+    SPEAKING = "speaking"
+    TIMER = "timer"
+    """The hold is over, and it was heard to be good."""
+
+
+class Effect(enum.StrEnum):
+    """What a transition does to the hold."""
+
+    NONE = "none"
+    STRIKE = "strike"
+    """Lost by itself: the next hold is twice as long."""
+    HOLD = "hold"
+    """The hold begins (anew)."""
+
+
+class Transition(NamedTuple):
+    """The answer to an input."""
+
+    state: State
+    effect: Effect = Effect.NONE
+
+
+_DOWN_BY_ITSELF = Transition(State.DOWN, Effect.STRIKE)
+_ON_HOLD = Transition(State.PROBATION, Effect.HOLD)
+
+TABLE: dict[State, dict[Input, Transition]] = {
+    State.UP: {
+        Input.CARRIER_LOST: _DOWN_BY_ITSELF,
+        Input.CARRIER_BACK: Transition(State.UP),
+        Input.ADMIN_DOWN: Transition(State.DOWN),
+        Input.ADMIN_UP: Transition(State.UP),
+        Input.FELL_SILENT: Transition(State.SUSPECT),
+        Input.SPEAKS_AGAIN: Transition(State.UP),
+        Input.SILENT: _DOWN_BY_ITSELF,
+        Input.LOSSY: _DOWN_BY_ITSELF,
+        Input.SPEAKING: Transition(State.UP),
+        Input.TIMER: Transition(State.UP),
+    },
+    State.SUSPECT: {
+        Input.CARRIER_LOST: _DOWN_BY_ITSELF,
+        Input.CARRIER_BACK: Transition(State.SUSPECT),
+        Input.ADMIN_DOWN: Transition(State.DOWN),
+        Input.ADMIN_UP: Transition(State.SUSPECT),
+        Input.FELL_SILENT: Transition(State.SUSPECT),
+        Input.SPEAKS_AGAIN: Transition(State.UP),
+        Input.SILENT: _DOWN_BY_ITSELF,
+        Input.LOSSY: _DOWN_BY_ITSELF,
+        Input.SPEAKING: Transition(State.UP),
+        Input.TIMER: Transition(State.UP),
+    },
+    State.DOWN: {
+        Input.CARRIER_LOST: Transition(State.DOWN),
+        Input.CARRIER_BACK: _ON_HOLD,
+        Input.ADMIN_DOWN: Transition(State.DOWN),
+        Input.ADMIN_UP: _ON_HOLD,
+        Input.FELL_SILENT: Transition(State.DOWN),
+        # One probe that came through is no recovery: the detector says when it is one.
+        Input.SPEAKS_AGAIN: Transition(State.DOWN),
+        Input.SILENT: Transition(State.DOWN),
+        Input.LOSSY: Transition(State.DOWN),
+        Input.SPEAKING: _ON_HOLD,
+        Input.TIMER: Transition(State.DOWN),
+    },
+    State.PROBATION: {
+        Input.CARRIER_LOST: _DOWN_BY_ITSELF,
+        Input.CARRIER_BACK: Transition(State.PROBATION),
+        Input.ADMIN_DOWN: Transition(State.DOWN),
+        Input.ADMIN_UP: Transition(State.PROBATION),
+        # The detector may not say again that it is silent, so nothing would lead out of DOWN: it has to be good for a whole hold anew.
+        Input.FELL_SILENT: _ON_HOLD,
+        Input.SPEAKS_AGAIN: Transition(State.PROBATION),
+        Input.SILENT: _DOWN_BY_ITSELF,
+        Input.LOSSY: _DOWN_BY_ITSELF,
+        Input.SPEAKING: Transition(State.PROBATION),
+        Input.TIMER: Transition(State.UP),
+    },
+}
+
+
+class Hold(NamedTuple):
+    """How long a probation lasts, in ns."""
+
+    first_ns: int
+    longest_ns: int
+    forget_ns: int
+    """Strikes are forgotten after this long in UP."""
+
+    def after(self, strikes: int) -> int:
+        """The hold after so many losses: doubled with each, up to the longest."""
+        doublings = min(max(strikes - 1, 0), _MOST_DOUBLINGS)
+        return min(self.first_ns << doublings, self.longest_ns)
+
+
+@dataclass(slots=True)
+class Track:
+    """One NIC or path on its way through the table."""
+
+    state: State = State.UP
+    since_ns: int = 0
+    """When it came into its state."""
+    strikes: int = 0
+    """Losses by itself that are not forgotten."""
+    due_ns: int = 0
+    """In PROBATION: when the hold is over."""
+
+    def feed(self, given: Input, now_ns: int, hold: Hold) -> State:
+        """Takes an input, and returns the state before it."""
+        before, (after, effect) = self.state, TABLE[self.state][given]
+        if effect is Effect.STRIKE:
+            self.strikes = self.standing(now_ns, hold) + 1
+        elif effect is Effect.HOLD:
+            self.due_ns = now_ns + hold.after(self.strikes)
+        if after is not before:
+            self.state, self.since_ns = after, now_ns
+        return before
+
+    def standing(self, now_ns: int, hold: Hold) -> int:
+        """The strikes that still count."""
+        long_good = self.state is State.UP and now_ns - self.since_ns >= hold.forget_ns
+        return 0 if long_good else self.strikes

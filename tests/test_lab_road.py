@@ -1,0 +1,191 @@
+"""The main road on a real fabric: a cut cable, a silent drop and a clock, all services real, seen from outside."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from foliot_lab import kernel
+
+pytestmark = [pytest.mark.e2e, pytest.mark.net]
+
+SCENARIO = """
+[fabric]
+hosts = 4
+rails = 2
+leaves = 2
+spines = 2
+
+[services]
+"remediator.armed" = "{armed}"
+"remediator.probation_s" = 1.0
+
+[workload]
+kind = "ring"
+load = 0.2
+
+[[fault]]
+at_s = 3
+kind = "link-down"
+where = "node3.rail0"
+for_s = 3
+
+[[fault]]
+at_s = 16
+kind = "drop-one-way"
+where = "node1.rail1"
+for_s = 3
+
+[run]
+duration_s = 32
+"""
+EDGES = {
+    # Who acts on whose word, between services, by the names of their spans.
+    "off": {
+        ("probe", "detector"), ("detector", "remediator"), ("remediator", "agent"), ("agent", "gateway"),
+    },
+    "always": {
+        ("probe", "detector"), ("detector", "remediator"), ("remediator", "agent"), ("probe", "agent"), ("agent", "agent"),
+    },
+}  # fmt: skip
+
+
+def get(address: str, path: str):
+    """JSON of the lab's API."""
+    with urllib.request.urlopen(f"{address}{path}", timeout=10) as answer:
+        return json.load(answer)
+
+
+class Run:
+    """A lab in a process of its own, asked while it still runs."""
+
+    def __init__(self, folder: Path, armed: str) -> None:
+        scenario = folder / "scenario.toml"
+        scenario.write_text(SCENARIO.format(armed=armed))
+        self.report_file = folder / "report.json"
+        self.process = subprocess.Popen(
+            [str(Path(sys.executable).with_name("foliot")), "lab", "run", str(scenario), "--stay", "--port", "0",
+             "--report", str(self.report_file), "--folder", str(folder / "lab")],
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        )  # fmt: skip
+        self.said = ""
+
+    def through(self) -> None:
+        """Waits until the sequence is over and the lab goes on."""
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.said += line
+            if line.startswith("the API will be at "):
+                self.address = line.split()[-1].removesuffix("/api/v1/")
+            if line.startswith("  .venv/bin/foliot lab exec"):
+                break
+        assert self.process.poll() is None, self.said
+        self.report = json.loads(self.report_file.read_text())
+
+    def end(self) -> int:
+        """Interrupts it; its exit status."""
+        self.process.send_signal(signal.SIGINT)
+        try:
+            rest, _ = self.process.communicate(timeout=30)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            raise
+        self.said += rest
+        return self.process.returncode
+
+    def trace(self, fault_number: int):
+        """The fault's trace, once it has settled: spans come in batches."""
+        trace_id = self.report["faults"][fault_number]["trace_id"]
+        return get(self.address, f"/api/v1/traces/{trace_id}")
+
+
+@pytest.fixture(scope="module", params=["off", "always"])
+def lab_run(request, tmp_path_factory):
+    """A finished sequence, the lab still running."""
+    missing = kernel.missing()
+    if missing:
+        pytest.skip(" ".join(missing))
+    run = Run(tmp_path_factory.mktemp(f"armed-{request.param}"), request.param)
+    run.armed = request.param
+    try:
+        run.through()
+        time.sleep(1.0)  # twice the spans' export interval
+        yield run
+    finally:
+        if run.process.poll() is None:
+            run.process.kill()
+            run.process.wait()
+
+
+def test_every_outcome_was_right(lab_run):
+    """Both faults moved, both directions, and back; no flow broke; nothing happened that no fault explains."""
+    assert "WRONG" not in lab_run.said, lab_run.said
+    for fault in lab_run.report["faults"]:
+        assert fault["detected_ns"] is not None
+        assert fault["moved_ns"] is not None
+        assert fault["restored_ns"] is not None
+        assert [flow["errors"] for flow in fault["flows"]] == [0] * len(fault["flows"])
+        assert fault["flows"]
+    assert lab_run.report["unexplained"] == {"events": 0, "commands": 0}
+
+
+def test_clocks_are_right_about_the_time_and_about_themselves(lab_run):
+    """The hard bound always holds."""
+    clocks = lab_run.report["clocks"]
+
+    assert clocks["windows"] > 3
+    assert clocks["within_hard_bound"] == 1.0
+    assert clocks["true_error_ns"]["p50"] < 1_000_000  # a millisecond: of 50 ms injected, nearly all is gone
+
+
+def test_one_trace_holds_the_fault_from_link_message_to_confirmation(lab_run):
+    """Over all services, with every edge of the road."""
+    spans = lab_run.trace(0)["spans"]
+    by_id = {span["span_id"]: span for span in spans}
+    edges = {(by_id[span["parent_id"]]["service"], span["service"]) for span in spans if span.get("parent_id") in by_id}
+
+    assert EDGES[lab_run.armed] <= edges
+    assert sum(span.get("parent_id") in {None, ""} for span in spans) == 1, "one root: the link message"
+    assert any("confirm" in span["name"] for span in spans)
+
+
+def test_the_trace_can_be_asked_for_by_event(lab_run):
+    """As ``foliot trace <event id>`` does, and prints."""
+    event = lab_run.report["faults"][0]["events"][0]
+    printed = subprocess.run(
+        [str(Path(sys.executable).with_name("foliot")), "trace", event, "--gateway", lab_run.address],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+
+    assert printed.returncode == 0, printed.stderr
+    for service in ("probe", "detector", "remediator", "agent"):
+        assert service in printed.stdout
+
+
+def test_the_gateway_shows_the_fleet_as_it_is_now(lab_run):
+    """Four nodes, all carriers up, nothing moved any more; and it counts what happened."""
+    fleet = get(lab_run.address, "/api/v1/fleet")
+    with urllib.request.urlopen(f"{lab_run.address}/metrics", timeout=10) as answer:
+        metrics = answer.read().decode()
+
+    assert len(fleet["nodes"]) == 4
+    assert 'foliot_events_total{kind="flap"' in metrics
+    assert get(lab_run.address, "/healthz")
+
+
+def test_an_interrupted_lab_leaves_nothing_behind(lab_run):
+    """The last test of a run: exit status 0, every process gone."""
+    started = int(lab_run.process.pid)
+    children = subprocess.run(["ps", "-o", "pid=", "--ppid", str(started)], capture_output=True, text=True, check=True)
+    pids = [int(pid) for pid in children.stdout.split()]
+
+    assert lab_run.end() == 0, lab_run.said
+    assert pids
+    assert [pid for pid in pids if Path(f"/proc/{pid}").exists()] == []
