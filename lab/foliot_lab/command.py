@@ -18,6 +18,7 @@ import structlog
 from foliot_lab import kernel
 from foliot_lab.exec import execute
 from foliot_lab.hosting import GATEWAY_PORT
+from foliot_lab.loopback import Loopback
 from foliot_lab.readiness import NotReadyError
 from foliot_lab.run import CannotCarryError, Options, run
 from foliot_lab.scenario import Scenario, ScenarioError, load_scenario, parse_scenario
@@ -77,14 +78,15 @@ def _demo(arguments: argparse.Namespace) -> int:
 
 
 def _go(scenario: Scenario, arguments: argparse.Namespace, *, stay: bool) -> int:
-    missing = kernel.missing()
-    if missing:
-        sys.stderr.write("\n".join([*missing, ""]))
-        return EX_IMPOSSIBLE
-    # Warnings of the lab's own connection and supervisor; the services write logs of their own.
+    # Only errors of the lab's own connection and supervisor; the services write logs of their own.
     structlog.configure(
         wrapper_class=structlog.make_filtering_bound_logger(40), logger_factory=structlog.PrintLoggerFactory(sys.stderr)
     )
+    missing = kernel.missing()
+    if missing:
+        sys.stderr.write("\n".join(["This machine cannot carry the lab:", *missing, ""]))
+        sys.stderr.flush()
+        return _go_without_links(arguments, stay=stay) if arguments.func is _demo else EX_IMPOSSIBLE
     with _own_folder(arguments.folder) as folder, _listener(arguments.port) as listener:
         address = f"http://127.0.0.1:{listener.getsockname()[1]}"
         print(f"the API will be at {address}/api/v1/")
@@ -96,6 +98,29 @@ def _go(scenario: Scenario, arguments: argparse.Namespace, *, stay: bool) -> int
             sys.stderr.write(f"{error}\n")
             return EX_IMPOSSIBLE if isinstance(error, CannotCarryError) else EX_WRONG
     return 0 if right else EX_WRONG
+
+
+def _go_without_links(arguments: argparse.Namespace, *, stay: bool) -> int:
+    """What can be shown all the same; never a success, since nothing was proven."""
+    print(
+        "Without links of its own it shows what it can: the services on loopback addresses, with the emulated actuator."
+    )
+    with _own_folder(arguments.folder) as folder, _listener(arguments.port) as listener:
+        print(f"the API will be at http://127.0.0.1:{listener.getsockname()[1]}/api/v1/")
+        loopback = Loopback(folder, listener, sys.stdout)
+        with contextlib.suppress(KeyboardInterrupt):
+            asyncio.run(_show(loopback, stay=stay))
+    return EX_IMPOSSIBLE
+
+
+async def _show(loopback: Loopback, *, stay: bool) -> None:
+    try:
+        await loopback.show()
+        if stay:
+            print("\nIt goes on until you interrupt it (Ctrl-C).", flush=True)
+            await asyncio.Event().wait()
+    finally:
+        await loopback.close()
 
 
 def _exec(arguments: argparse.Namespace) -> int:

@@ -12,7 +12,6 @@ import msgspec
 
 from foliot.settings import SECTIONS, NicSettings, NodeSettings
 from foliot.skew import SkewSpec, write_step
-from foliot_lab.plan import CONTROL_ADDRESS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -93,7 +92,17 @@ def write_skews(specs: Mapping[str, SkewSpec], desk: Desk) -> None:
         desk.skew(host).write_bytes(msgspec.json.encode(spec))
 
 
-def write_configs(plan: FabricPlan, services: Mapping[str, Any], desk: Desk, key: str) -> None:
+class Addresses(msgspec.Struct, frozen=True):
+    """Where the processes find the bus and the gateway."""
+
+    bus: str
+    """``host:port``."""
+    gateway: str
+
+
+def write_configs(
+    nodes: tuple[NodeSettings, ...], services: Mapping[str, Any], desk: Desk, addresses: Addresses, key: str
+) -> None:
     """The settings files of all processes.
 
     Parameters:
@@ -104,9 +113,9 @@ def write_configs(plan: FabricPlan, services: Mapping[str, Any], desk: Desk, key
         ValueError: a dotted name does not begin with a section.
     """
     common: dict[str, dict[str, Any]] = {
-        "bus": {"url": f"nats://{CONTROL_ADDRESS}:{NATS_PORT}"},
-        "telemetry": {"endpoint": f"http://{CONTROL_ADDRESS}:{GATEWAY_PORT}"},
-        "gateway": {"bind": [f"{CONTROL_ADDRESS}:{GATEWAY_PORT}"]},
+        "bus": {"url": f"nats://{addresses.bus}"},
+        "telemetry": {"endpoint": f"http://{addresses.gateway}"},
+        "gateway": {"bind": [addresses.gateway]},
         "agent": {"key": key},
     }
     for name, value in services.items():
@@ -119,10 +128,10 @@ def write_configs(plan: FabricPlan, services: Mapping[str, Any], desk: Desk, key
         common.setdefault(home, {})[setting] = value
     for process in CENTRAL:
         desk.config(process).write_text(toml(common))
-    for node in plan.hosts:
-        own = {**common, "node": msgspec.to_builtins(node_settings(plan, node))}
+    for node in nodes:
+        own = {**common, "node": msgspec.to_builtins(node)}
         for process in ON_A_NODE:
-            desk.config(f"{node}/{process}").write_text(toml(own))
+            desk.config(f"{node.name}/{process}").write_text(toml(own))
 
 
 def toml(document: Mapping[str, Mapping[str, Any]]) -> str:

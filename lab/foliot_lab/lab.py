@@ -14,7 +14,7 @@ from foliot.bus import Bus
 from foliot.node import describe
 from foliot.settings import BusSettings
 from foliot.skew import Skew
-from foliot.supervisor import Supervisor, nats_server, service
+from foliot.supervisor import LAST, Supervisor, nats_server, service
 from foliot_lab import hosting
 from foliot_lab.fabric import Fabric
 from foliot_lab.namespaces import enter, enter_control, inside
@@ -32,6 +32,9 @@ if TYPE_CHECKING:
     from foliot_lab.scenario import Scenario
     from foliot_schemas import Node
 
+_ADDRESSES = hosting.Addresses(
+    bus=f"{CONTROL_ADDRESS}:{hosting.NATS_PORT}", gateway=f"{CONTROL_ADDRESS}:{hosting.GATEWAY_PORT}"
+)
 READY_S = 90.0
 """Two dozen Python processes start, clocks need three windows of 2 s; a busy machine takes several times as long."""
 
@@ -51,10 +54,9 @@ class Lab:
         self.scenario = scenario
         self.plan = plan(scenario.fabric, scenario.clock.seed)
         self.time = LabTime.starting_now()
-        self.nodes: tuple[Node, ...] = tuple(
-            describe(hosting.node_settings(self.plan, host)) for host in self.plan.hosts
-        )
-        self.readiness = Readiness(self.plan, entropies=len(self.nodes[0].nics[0].entropies))
+        self._settings = tuple(hosting.node_settings(self.plan, host) for host in self.plan.hosts)
+        self.nodes: tuple[Node, ...] = tuple(describe(settings) for settings in self._settings)
+        self.readiness = Readiness(self.nodes)
         self.supervisor = Supervisor()
         self.fabric: Fabric
         self.truth: Truth
@@ -73,7 +75,7 @@ class Lab:
         specs = hosting.skew_specs(self.scenario.clock, self.plan.hosts, start_raw_ns, self._desk)
         hosting.write_skews(specs, self._desk)
         self.truth = Truth({host: Skew(spec) for host, spec in specs.items()})
-        hosting.write_configs(self.plan, self.scenario.services, self._desk, secrets.token_hex(16))
+        hosting.write_configs(self._settings, self.scenario.services, self._desk, _ADDRESSES, secrets.token_hex(16))
         frontend = Rtnetlink(self.fabric.control)
         ports = {host: _index(self.fabric.control, host) for host in self.plan.hosts}
 
@@ -97,7 +99,7 @@ class Lab:
         for host in self.plan.hosts:
             for name in hosting.ON_A_NODE:
                 await self._start_service(name, host)
-        self.bus = await Bus.connect(BusSettings(url=f"nats://{CONTROL_ADDRESS}:{hosting.NATS_PORT}"), "lab")
+        self.bus = await Bus.connect(BusSettings(url=f"nats://{_ADDRESSES.bus}"), "lab")
         await self.readiness.watch(self.bus)
 
     async def ready(self, timeout_s: float = READY_S) -> None:
@@ -112,7 +114,7 @@ class Lab:
         """Ends the services and lets go of the fabric; the kernel removes the rest. May be called twice."""
         if hasattr(self, "bus"):
             await self.bus.close()
-        await self.supervisor.stop()
+        await self.supervisor.stop(LAST)
         if hasattr(self, "fabric"):
             self.fabric.close()
 
@@ -125,7 +127,7 @@ class Lab:
         if host:
             more["setup"] = _entering(self.fabric.host(host))
         elif name == "gateway" and self._listener is not None:
-            more |= _activated(self._listener, self._desk.environment(process))
+            more |= activated(self._listener, self._desk.environment(process))
         await self.supervisor.start(service(name, node=host, **more))
 
 
@@ -133,7 +135,7 @@ def _entering(namespace: Namespace) -> Callable[[], None]:
     return lambda: enter(namespace)
 
 
-def _activated(listener: socket.socket, environment: dict[str, str]) -> dict[str, object]:
+def activated(listener: socket.socket, environment: dict[str, str]) -> dict[str, object]:
     """The gateway with a listening socket handed over in systemd's way: descriptor 3 (sd_listen_fds(3))."""
     spec = service("gateway")
     shell = ("/bin/sh", "-c", f'exec "$@" 3<&{listener.fileno()}', "sh", *spec.arguments)

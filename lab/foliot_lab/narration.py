@@ -77,6 +77,11 @@ class Narrator:
         words = _DEEDS[injection.kind][0 if edge.down else 1]
         self.say(words.format_map({name: getattr(fault, name) for name in fault.__struct_fields__}), at_ns=edge.at_ns)
 
+    def moved(self, changed: int, moved_ns: int, injected_ns: int) -> None:
+        """The witness saw all pairs flow again."""
+        after_ms = (moved_ns - injected_ns) * 1e-6
+        self.say(f"on the wire: {changed} pairs changed their way, all flow after {after_ms:.1f} ms", at_ns=moved_ns)
+
     def event(self, event: Event) -> None:
         """The detector, or the remediator refusing."""
         at_ns = self._lab_ns(event.at_ns)

@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from foliot_schemas import ClockState, DelayBatch, NodePaths, Witness
+from foliot_schemas import ClockState, DelayBatch, Node, NodePaths, Witness
 from foliot_schemas.subjects import CLOCK, DELAY, PATHS
 
 if TYPE_CHECKING:
     from foliot.bus import Bus
-    from foliot_lab.plan import FabricPlan
 
 _POLL_S = 0.1
 
@@ -23,12 +22,12 @@ class Readiness:
     """Watches the bus until nothing is missing.
 
     Parameters:
-        entropies: per rail.
+        nodes: all that there will be, each with a NIC on every rail.
     """
 
-    def __init__(self, plan: FabricPlan, entropies: int) -> None:
-        hosts, rails = len(plan.hosts), len(plan.rails)
-        self._hosts = plan.hosts
+    def __init__(self, nodes: tuple[Node, ...]) -> None:
+        hosts, rails, entropies = len(nodes), len(nodes[0].nics), len(nodes[0].nics[0].entropies)
+        self._hosts = tuple(node.name for node in nodes)
         self._paths_expected = hosts * (hosts - 1) * rails * entropies
         self._backups_expected = (hosts - 1) * rails if rails > 1 else 0
         self._clocks: set[str] = set()

@@ -12,6 +12,7 @@ import msgspec
 
 from foliot_lab.carries import measure, refusal
 from foliot_lab.collector import Collector, Heard
+from foliot_lab.explained import RECOVERY_NS
 from foliot_lab.faults import run_timeline
 from foliot_lab.flows import Flows
 from foliot_lab.flows import plan as plan_flows
@@ -22,7 +23,6 @@ from foliot_lab.report import Evidence, build, witnessed
 from foliot_lab.scope import scope
 from foliot_lab.truth import SAMPLE_S
 from foliot_lab.verdicts import verdicts
-from foliot_lab.where import parse_where
 from foliot_lab.witness import Witness
 from foliot_schemas import Command, Event, Outcome
 
@@ -41,6 +41,9 @@ if TYPE_CHECKING:
 _FLOWS_OPEN_S = 10.0
 _WATCH_BEFORE_S = 0.5
 """The way of before has to be known before the fault."""
+_LOOK_S = 0.5
+_CALM_S = 3.0
+"""Back and there to stay: longer than the shortest probation."""
 _CLOCKS_SETTLE_S = 6.0
 """Three sync windows between the first synchronised word and second 0: the filters have forgotten their beginning."""
 
@@ -167,10 +170,7 @@ class _Run:
         loop = asyncio.get_running_loop()
         start_s = loop.time() + 1.0
         self._narrator.start(self._scenario.faults)
-        watching = [
-            asyncio.create_task(self._watch(witness, fault, start_s)) for fault in self._scenario.faults
-            if parse_where(fault.where, self._scenario.fabric).kind in {"nic", "fabric link"}
-        ]  # fmt: skip
+        watching = [asyncio.create_task(self._watch(witness, fault, start_s)) for fault in self._scenario.faults]
         try:
             await run_timeline(
                 self._scenario,
@@ -187,41 +187,37 @@ class _Run:
             await asyncio.gather(*watching, return_exceptions=True)
 
     async def _watch(self, witness: Witness, fault: FaultSpec, start_s: float) -> None:
-        """Pulses over the fault's pairs from shortly before it to the end of the run, or of the next fault at its place."""
+        """Pulses over the fault's pairs from shortly before it until it is over, however long that takes."""
+        pairs = scope(fault.kind, fault.where, self._lab.plan).pairs()
+        if not pairs:
+            return
         loop = asyncio.get_running_loop()
         await asyncio.sleep(max(0.0, start_s + fault.at_s - _WATCH_BEFORE_S - loop.time()))
-        watch = witness.arm(scope(fault.kind, fault.where, self._lab.plan).pairs())
-        moved = asyncio.create_task(self._say_moved(witness, watch, fault.id))
+        watch = witness.arm(pairs)
         try:
-            later = [other.at_s for other in self._scenario.faults if other.at_s > fault.at_s]
-            until_s = max(
-                fault.at_s + (fault.lasts_s or 0.0), min(later, default=self._scenario.duration_s) - 2 * _WATCH_BEFORE_S
-            )
-            await asyncio.sleep(max(0.0, start_s + until_s - loop.time()))
-            if not later:
-                await asyncio.sleep(self._scenario.duration_s)
+            await self._until_over(witness, watch, fault.id)
         finally:
-            moved.cancel()
             self._pulses[fault.id] = witness.disarm(watch)
 
-    async def _say_moved(self, witness: Witness, watch: Watch, fault_id: str) -> None:
-        """Tells when all pairs flow again, and when all are back, as the witness sees it."""
+    async def _until_over(self, witness: Witness, watch: Watch, fault_id: str) -> None:
+        """Tells when all pairs flow again, and when all are back; over when they are, or long after the healing."""
         told_moved = False
         while True:
-            await asyncio.sleep(0.5)
+            await asyncio.sleep(_LOOK_S)
             injection = self._injections.get(fault_id)
             if injection is None:
                 continue
             seen = witnessed([injection], {fault_id: witness.look(watch)})[fault_id]
             if seen.moved_ns is not None and not told_moved:
                 told_moved = True
-                after_ms = (seen.moved_ns - injection.injected_ns) * 1e-6
-                self._narrator.say(
-                    f"on the wire: {seen.changed} pairs changed their way, all flow after {after_ms:.1f} ms",
-                    at_ns=seen.moved_ns,
-                )
-            if told_moved and seen.restored_ns is not None and injection.healed_ns is not None:
+                self._narrator.moved(seen.changed, seen.moved_ns, injection.injected_ns)
+            if injection.healed_ns is None:
+                continue
+            if seen.restored_ns is not None:
                 self._narrator.say("on the wire: every pair is back on its way of before", at_ns=seen.restored_ns)
+                await asyncio.sleep(_CALM_S)
+                return
+            if not told_moved and self._lab.time.now_ns() > injection.healed_ns + RECOVERY_NS:
                 return
 
     @contextlib.asynccontextmanager

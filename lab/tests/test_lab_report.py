@@ -258,7 +258,7 @@ def verdict(**fields):
         (scenario(duration_s=45), verdict(restored_ns=None), True),
         (scenario(more=""), verdict(restored_ns=None), True),
         (scenario(rails=1), verdict(moved_ns=None, moves=0), True),
-        (scenario(services='"remediator.policy" = "advise"'), verdict(moved_ns=None, moves=0), True),
+        (scenario(services='"remediator.reroute" = "advise"'), verdict(moved_ns=None, moves=0), True),
         (scenario(where="rail0.leaf1-spine1", kind="drop"), QUIET, True),
         (scenario(where="rail0.leaf1-spine1", kind="drop"), verdict(moved_ns=None, moves=0), False),
         (scenario(where="rail0.leaf1-spine0", kind="drop", rails=1, spines=1), verdict(moved_ns=None, moves=0), True),

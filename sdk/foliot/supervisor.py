@@ -79,15 +79,21 @@ class Supervisor:
         """Lets a killed process start again."""
         self._free[name].set()
 
-    async def stop(self) -> None:
-        """Ends all: SIGTERM, then, after a grace time, SIGKILL; the last started first."""
+    async def stop(self, last: tuple[str, ...] = ()) -> None:
+        """Ends all: SIGTERM, then, after a grace time, SIGKILL. What `last` names ends after the others, in that order."""
         for keeper in self._keepers.values():
             keeper.cancel()
-        for name in reversed(list(self._running)):
+        await self._end([name for name in self._running if name not in last])
+        for name in last:
+            await self._end([name] if name in self._running else [])
+
+    async def _end(self, names: list[str]) -> None:
+        for name in names:
             self._signal(name, signal.SIGCONT)
             self._signal(name, signal.SIGTERM)
         deadline_s = time.monotonic() + _GRACE_S
-        for name, process in self._running.items():
+        for name in names:
+            process = self._running[name]
             try:
                 await asyncio.wait_for(process.wait(), max(0.0, deadline_s - time.monotonic()))
             except TimeoutError:
@@ -142,6 +148,10 @@ async def _spawn(spec: ProcessSpec) -> asyncio.subprocess.Process:
 
 def _log(path: str) -> BinaryIO:
     return Path(path).open("ab")
+
+
+LAST = ("gateway", "nats")
+"""What the other services still need while they end: the traces' receiver and the bus."""
 
 
 def service(name: str, *, node: str = "", **more: object) -> ProcessSpec:

@@ -11,7 +11,7 @@ import tomllib
 from pathlib import Path
 
 from foliot.service import set_up_logs
-from foliot.supervisor import ProcessSpec, Supervisor, nats_server, service
+from foliot.supervisor import LAST, ProcessSpec, Supervisor, nats_server, service
 
 CENTRAL = ("gateway", "sync", "detector", "remediator")
 ON_A_NODE = ("agent", "probe")
@@ -60,4 +60,4 @@ async def _run(specs: list[ProcessSpec]) -> None:
         sys.stdout.write(f"running: {', '.join(supervisor.names())}; interrupt to stop\n")
         await stopped.wait()
     finally:
-        await supervisor.stop()
+        await supervisor.stop(LAST)

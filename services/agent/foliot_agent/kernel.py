@@ -92,16 +92,20 @@ class Kernel:
             await self.actuator.renew()
         await self._keeper.put_back(self._layout.node.nic(turn.rail).device)
 
+    async def remember(self, losses: Losses) -> None:
+        """Copies the routes over the NICs that are up."""
+        for nic in self._layout.node.nics:
+            if self._keeper is not None and nic.rail not in losses.own:
+                try:
+                    await self._keeper.remember(nic.device)
+                except (NetlinkError, OSError) as error:
+                    log.warning("routes_not_remembered", device=nic.device, reason=str(error))
+
     async def keep_routes(self, losses: Losses) -> None:
-        """Goes on copying the routes over the NICs that are up, until cancelled."""
-        while self._keeper is not None:
-            for nic in self._layout.node.nics:
-                if nic.rail not in losses.own:
-                    try:
-                        await self._keeper.remember(nic.device)
-                    except (NetlinkError, OSError) as error:
-                        log.warning("routes_not_remembered", device=nic.device, reason=str(error))
+        """Goes on remembering, until cancelled."""
+        while self.is_real:
             await asyncio.sleep(_REMEMBER_S)
+            await self.remember(losses)
 
 
 async def uninstall() -> None:

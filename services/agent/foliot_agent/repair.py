@@ -66,7 +66,7 @@ class RouteKeeper:
 
     async def _ups(self, device: str) -> int | None:
         """How often the device has lost its carrier so far; None while it is down."""
-        async for message in await self._netlink.link("get", ifname=device):
+        for message in await self._netlink.link("get", ifname=device):
             if message["flags"] & _IFF_UP:
                 return int(message.get_attr("IFLA_CARRIER_DOWN_COUNT") or 0)
         return None
@@ -88,7 +88,11 @@ def _copy(message: Any) -> dict[str, Any]:
     metrics = message.get_attr("RTA_METRICS")
     return {
         **{key: value for key, value in found.items() if value is not None},
-        **({"metrics": {"attrs": [tuple(pair) for pair in metrics["attrs"]]}} if metrics is not None else {}),
+        **(
+            {"metrics": {name.removeprefix("RTAX_").lower(): value for name, value in metrics["attrs"]}}
+            if metrics is not None
+            else {}
+        ),
         "dst_len": message["dst_len"],
         "tos": message["tos"],
         "proto": message["proto"],

@@ -97,8 +97,8 @@ class Agent:
         early, self._early = self._early or [], None
         for turn in early:
             self._react(turn)
-        if self._kernel.is_real:
-            self._spawn(self._kernel.keep_routes(self.losses))
+        await self._kernel.remember(self.losses)
+        self._spawn(self._kernel.keep_routes(self.losses))
         log.info("agent_ready", node=self.layout.node.name, peers=sorted(self.peers), actuator=self._settings.actuator)
         return self
 

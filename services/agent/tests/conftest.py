@@ -52,11 +52,11 @@ def new_namespace() -> int:
     return made
 
 
-def ip(namespace: int, *lines: str) -> str:
+def ip(namespace: int, *lines: str, options: tuple[str, ...] = ()) -> str:
     """Runs iproute2 commands inside and returns what they print."""
     with entered(namespace):
         done = subprocess.run(
-            ["ip", "-batch", "-"], input="\n".join(lines), capture_output=True, text=True, check=False
+            ["ip", *options, "-batch", "-"], input="\n".join(lines), capture_output=True, text=True, check=False
         )
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -69,6 +69,26 @@ def node_settings(index: int, **changes) -> NodeSettings:
         for rail in (0, 1)
     )
     return NodeSettings(name=f"node{index}", index=index, nics=nics, entropies=(49200, 49201), **changes)
+
+
+@pytest.fixture
+def settings_of():
+    """Makes the settings of a node by its index, see `node_settings`."""
+    return node_settings
+
+
+@pytest.fixture
+def ip_here():
+    """Runs iproute2 commands in the namespace that the test is in, see `ip`."""
+
+    def run(*lines: str, options: tuple[str, ...] = ()) -> str:
+        here = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
+        try:
+            return ip(here, *lines, options=options)
+        finally:
+            os.close(here)
+
+    return run
 
 
 @pytest.fixture
@@ -93,7 +113,7 @@ async def until(condition, what: str, within_s: float = 20.0) -> None:
     """Waits for something outside of the event loop to become true."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(within_s):
-            while not condition():
+            while not condition():  # noqa: ASYNC110 - the kernel and other processes set no event of ours
                 await asyncio.sleep(0.01)
             return
     pytest.fail(f"not within {within_s} s: {what}")
@@ -157,9 +177,9 @@ class Host:
         """See `entered`."""
         return entered(self.namespace)
 
-    def ip(self, *lines: str) -> str:
+    def ip(self, *lines: str, options: tuple[str, ...] = ()) -> str:
         """See `ip`."""
-        return ip(self.namespace, *lines)
+        return ip(self.namespace, *lines, options=options)
 
     @property
     def log(self) -> str:

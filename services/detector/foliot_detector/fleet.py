@@ -85,15 +85,17 @@ class Fleet:
 
     def learn_node(self, node: Node) -> None:
         """Takes an inventory record; one without NICs takes the node out."""
-        before = self.nics.copy()
-        self.nics -= {nic for nic in self.nics if node_of(nic) == node.name}
+        known = self.nodes.pop(node.name, None)
+        before = {nic.name for nic in known.nics} if known is not None else set()
+        present = {nic.name for nic in node.nics}
+        self.nics -= before
+        self.nics |= present
         if node.nics:
             self.nodes[node.name] = node
-            self.nics |= {nic.name for nic in node.nics}
         else:
-            for known in (self.nodes, self.on_bus_ns, self.signs, self._back_ns, self._anchors, self._reported_ns):
-                known.pop(node.name, None)
-        if self.nics != before:
+            for memory in (self.on_bus_ns, self.signs, self._back_ns, self._anchors, self._reported_ns):
+                memory.pop(node.name, None)
+        if before != present:
             self.paths.forget_batches()
 
     def learn_port(self, port: PortState, now_ns: int) -> None:

@@ -128,7 +128,8 @@ async def test_a_silent_path_becomes_an_event_and_begins_a_trace(world, make_del
     await world.publish(
         make_delays("node1", silent_from_ns + 150 * MS, [(PATH, Witness.FELL_SILENT, 0, 0, silent_from_ns)])
     )
-    await speak(200, silent=True)
+    for ms in range(200, 1_000, 100):
+        await speak(ms, silent=True)
     event, subject = await world.event()
 
     assert (event.kind, event.who, event.state) == ("path", str(PATH), "silent")

@@ -166,7 +166,7 @@ class Engine:
     def listen(self, now_ns: int) -> SilenceChanges:
         """Read the sockets dry, then judge who is silent."""
         again = [self._hear(arrived, now_ns) for arrived in self._inbox.arrivals(self._sockets)]
-        if now_ns - self._read_ns > self._settings.stall_ms * _MILLISECOND_NS:
+        if now_ns - self._read_ns > self._tick_ns + self._settings.stall_ms * _MILLISECOND_NS:
             self._watch.excuse(now_ns)
         self._read_ns = now_ns
         fell = self._watch.judge(now_ns)

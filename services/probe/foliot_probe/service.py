@@ -87,7 +87,9 @@ class Probe:
         self._clocks: set[str] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._timers: dict[str, asyncio.TimerHandle] = {}
-        self._next_delays_s = self._next_stamps_s = self._start_s
+        self._ticks_per_interval = max(1, settings.delay_interval_ms // settings.tick_ms)
+        self._ticks_per_window = max(1, round(settings.window_s * 1_000 / settings.tick_ms))
+        self._interval = self._window = 0
 
     async def run(self) -> None:
         """Probes until cancelled."""
@@ -158,13 +160,14 @@ class Probe:
         tick = int((self._loop.time() - self._start_s) / self._tick_s)
         self._timers["tick"] = self._loop.call_at(self._start_s + (tick + 1) * self._tick_s, self._on_tick)
         self._tell_silence(self._engine.tick(tick, self._now_ns()))
-        now_s = self._loop.time()
-        if now_s >= self._next_delays_s:
-            self._next_delays_s = max(self._next_delays_s + self._settings.delay_interval_ms / 1_000, now_s)
+        # By the number of the tick, not by the time: a tick is always a little late, and would at times miss its turn.
+        interval, window = tick // self._ticks_per_interval, tick // self._ticks_per_window
+        if interval != self._interval:
+            self._interval = interval
             for delays in self._reporter.delays(self._now_ns()):
                 self._publish(DELAY, delays)
-        if now_s >= self._next_stamps_s:
-            self._next_stamps_s = max(self._next_stamps_s + self._settings.window_s, now_s)
+        if window != self._window:
+            self._window = window
             for stamps in self._reporter.stamps():
                 self._publish(STAMPS, stamps)
         self._await_silence()

@@ -27,8 +27,8 @@ class ProbeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """A path in use is silent when so many promised probes in a row did not come."""
     silence_grace_ms: Milliseconds = 10
     """Granted on top for late timers: an idle host's are late by one or two milliseconds, a busy one's by ten."""
-    stall_ms: Milliseconds = 100
-    """Not having read the sockets for so long, the probe accuses nobody: its own silence may be what it sees."""
+    stall_ms: Milliseconds = 50
+    """After a tick that came so late the probe accuses nobody: its own silence may be what it sees."""
     delay_interval_ms: Annotated[int, msgspec.Meta(ge=20, le=10_000)] = 100
     """How often delays and counts are published."""
     window_s: Annotated[float, msgspec.Meta(ge=0.2, le=60.0)] = 2.0

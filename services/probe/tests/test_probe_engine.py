@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
-import os
 import socket
-import subprocess
-import time
 
 import numpy as np
 import pytest
@@ -15,146 +10,13 @@ import pytest
 from foliot.clock import HostClock
 from foliot_probe.engine import Engine
 from foliot_probe.packet import KERNEL, USER
-from foliot_probe.selfcheck import PATIENCE
 from foliot_probe.settings import ProbeSettings
-from foliot_schemas import Nic, Node
 
 pytestmark = pytest.mark.net
 
-CLONE_NEWNET = 0x40000000
-SETTINGS = ProbeSettings()
-TICK_NS = SETTINGS.tick_ms * 1_000_000
+TICK_NS = ProbeSettings().tick_ms * 1_000_000
 PORT = 7946
 NOBODY = frozenset()
-
-
-def _libc(name, *arguments):
-    libc = ctypes.CDLL(None, use_errno=True)
-    if getattr(libc, name)(*arguments) != 0:
-        number = ctypes.get_errno()
-        raise OSError(number, f"{name}: {os.strerror(number)}")
-
-
-@contextlib.contextmanager
-def inside(namespace):
-    """The calling thread within a network namespace."""
-    home = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
-    try:
-        _libc("setns", namespace, CLONE_NEWNET)
-        yield
-    finally:
-        _libc("setns", home, CLONE_NEWNET)
-        os.close(home)
-
-
-def ip(*arguments, **options):
-    """Runs ip in the thread's namespace."""
-    subprocess.run(("ip", *arguments), check=True, **options)
-
-
-def anonymous():
-    """A descriptor of a new namespace that ends with it."""
-    home = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
-    try:
-        _libc("unshare", CLONE_NEWNET)
-    except OSError as error:
-        os.close(home)
-        pytest.skip(f"no network namespaces here: {error}")
-    try:
-        return os.open("/proc/thread-self/ns/net", os.O_RDONLY)
-    finally:
-        _libc("setns", home, CLONE_NEWNET)
-        os.close(home)
-
-
-@pytest.fixture
-def wire():
-    """Two namespaces joined by a veth pair, each end addressed 10.99.0.1 or .2."""
-    both = (anonymous(), anonymous())
-    with inside(both[0]):
-        peer = f"/proc/{os.getpid()}/fd/{both[1]}"
-        ip("link", "add", "wire0", "type", "veth", "peer", "name", "wire0", "netns", peer)
-    for number, namespace in enumerate(both, 1):
-        with inside(namespace):
-            ip("addr", "add", f"10.99.0.{number}/24", "dev", "wire0")
-            ip("link", "set", "wire0", "up")
-    yield both
-    for namespace in both:
-        os.close(namespace)
-
-
-@pytest.fixture
-def tunnel(wire):
-    """The same with a VXLAN device on top, addressed 10.98.0.1 or .2, as the overlay makes them."""
-    for number, namespace in enumerate(wire, 1):
-        other = 3 - number
-        with inside(namespace):
-            ip(
-                "link", "add", "fo0e0", "address", f"02:00:00:00:00:0{number}", "type", "vxlan", "id", "7", "dev", "wire0",
-                "local", f"10.99.0.{number}", "srcport", "49200", "49201", "dstport", "4789", "nolearning",
-            )  # fmt: skip
-            ip("addr", "add", f"10.98.0.{number}/24", "dev", "fo0e0")
-            ip("link", "set", "fo0e0", "up")
-            ip(
-                "neigh",
-                "replace",
-                f"10.98.0.{other}",
-                "lladdr",
-                f"02:00:00:00:00:0{other}",
-                "dev",
-                "fo0e0",
-                "nud",
-                "permanent",
-            )
-            subprocess.run(
-                ("bridge", "fdb", "append", f"02:00:00:00:00:0{other}", "dev", "fo0e0", "dst", f"10.99.0.{other}"),
-                check=True,
-            )
-    return wire
-
-
-def record(name, address):
-    """A node with one NIC and one entropy."""
-    nic = Nic(
-        name=f"{name}.rail0", rail="rail0", device="wire0", address=address, clock=name, service_address="10.97.0.1",
-        path_addresses=(address,), entropies=(49200,),
-    )  # fmt: skip
-    return Node(name=name, nics=(nic,), probe_port=PORT)
-
-
-class Pair:
-    """Two engines and a time that passes only when it is told to."""
-
-    def __init__(self, namespaces, network):
-        self.now_ns = time.monotonic_ns()
-        self.ticks = 0
-        self.nodes = [record(name, f"{network}.{number}") for number, name in enumerate(("a", "b"), 1)]
-        self.ends = [Engine(node, HostClock(node.name), SETTINGS, self.now_ns) for node in self.nodes]
-        for end, namespace, peer in zip(self.ends, namespaces, reversed(self.nodes), strict=True):
-            with inside(namespace):
-                assert end.bind() == 0
-            end.set_peer(peer, NOBODY)
-            end.set_in_use(frozenset(end.table.rows))
-
-    def tick(self, *which, by_ns=TICK_NS):
-        """One tick of these ends (or both), after some time."""
-        self.now_ns += by_ns
-        self.ticks += 1
-        return [self.ends[each].tick(self.ticks, self.now_ns) for each in which or (0, 1)]
-
-    def close(self):
-        """Both."""
-        for end in self.ends:
-            end.close()
-
-
-@pytest.fixture
-def pair(wire):
-    """Two engines on the bare wire, introduced to each other."""
-    made = Pair(wire, "10.99.0")
-    made.tick()
-    yield made
-    made.close()
 
 
 def quiet(changes):
@@ -165,7 +27,7 @@ def quiet(changes):
 @pytest.mark.parametrize("network", ["10.99.0", "10.98.0"], ids=["wire", "tunnel"])
 def test_every_probe_is_stamped_at_both_ends(tunnel, network):
     """Kernel stamps, complete in both directions, also through a tunnel; no delay is negative."""
-    pair = Pair(tunnel, network)
+    pair = tunnel.engines(network)
     for _ in range(40):
         assert quiet(pair.tick())
     forth, back = pair.ends[0].take_completed()
@@ -185,7 +47,7 @@ def test_every_probe_is_stamped_at_both_ends(tunnel, network):
 
 def test_failing_sends_do_not_shift_the_stamps_of_others(pair):
     """Sends that the kernel refuses are counted, and every stamp is still that of its own probe."""
-    stranger = record("c", "192.0.2.1")
+    stranger = pair.record("c", "192.0.2.1")
     pair.ends[0].set_peer(stranger, NOBODY)
     pair.ends[0].set_in_use(frozenset(pair.ends[0].table.rows))
     for _ in range(30):
@@ -254,8 +116,8 @@ def test_foreign_datagrams_are_counted_and_ignored(pair, wire):
         pair.tick()
     pair.ends[1]._sockets[0].sendto(b"\0" * 144, ("10.99.0.1", PORT))
     pair.ends[1]._sockets[0].sendto(b"", ("10.99.0.1", PORT))
-    with inside(wire[0]), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger:
-        ip("link", "set", "lo", "up")
+    with wire.inside(wire.namespaces[0]), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger:
+        wire.ip("link", "set", "lo", "up")
         stranger.sendto(b"x" * 900, ("10.99.0.1", PORT))
     for _ in range(5):
         assert quiet(pair.tick())
@@ -264,7 +126,7 @@ def test_foreign_datagrams_are_counted_and_ignored(pair, wire):
 
 def test_without_kernel_stamps_it_falls_back_and_says_so(wire):
     """Stamps from user space are complete as well, and the data names their kind at both ends."""
-    pair = Pair(wire, "10.99.0")
+    pair = wire.engines("10.99.0")
     pair.ends[0]._sockets[0].setsockopt(socket.SOL_SOCKET, 37, 0)
     for _ in range(PATIENCE + 10):
         pair.tick()
@@ -285,12 +147,12 @@ def test_sockets_are_opened_when_their_addresses_appear(wire):
     """The overlay may come later than the probe."""
     node = record("a", "10.96.0.1")
     engine = Engine(node, HostClock("a"), SETTINGS, 0)
-    engine.set_peer(record("b", "10.96.0.2"), NOBODY)
-    with inside(wire[0]):
+    engine.set_peer(Q("b", "10.96.0.2"), NOBODY)
+    with wire.inside(wire.namespaces[0]):
         assert engine.bind() == 1
         for tick in range(10):
             engine.tick(tick, tick * TICK_NS)
-        ip("addr", "add", "10.96.0.1/24", "dev", "wire0")
+        wire.ip("addr", "add", "10.96.0.1/24", "dev", "wire0")
         assert engine.bind() == 0
     for tick in range(10, 20):
         engine.tick(tick, tick * TICK_NS)
@@ -316,7 +178,7 @@ def test_peers_come_and_go(pair):
 def test_many_peers_make_the_tables_grow(pair):
     """Streams that ran before go on while the tables are made larger."""
     for number in range(80):
-        pair.ends[0].set_peer(record(f"p{number}", f"10.99.0.{number + 100}"), NOBODY)
+        pair.ends[0].set_peer(pair.record(f"p{number}", f"10.99.0.{number + 100}"), NOBODY)
     assert len(pair.ends[0].table) == 128
     for _ in range(10):
         pair.tick()

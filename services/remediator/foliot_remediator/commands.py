@@ -12,8 +12,10 @@ if TYPE_CHECKING:
     from foliot_remediator.ways import Cause
     from foliot_schemas import Placement, Verb
 
-_GRACE_NS = 1_000_000_000
-"""After its deadline a command is not carried out any more; this long an answer may still be on its way."""
+_GRACE_NS = 3_000_000_000
+"""After its deadline a command is not carried out any more; an answer may still wait for confirmations, two seconds, and be on its way."""
+_FORGIVEN_NS = 30_000_000_000
+"""A node that failed this long ago may be asked again: nothing stays away for ever because of a bad minute."""
 _REMEMBERED = 65_536
 """(cause, verb, node) whose attempts are counted."""
 
@@ -49,10 +51,39 @@ class Desk:
     def __init__(self) -> None:
         self.sent: dict[str, Sent] = {}
         self._attempts: collections.OrderedDict[tuple[str, Verb, str], int] = collections.OrderedDict()
+        self._failures: collections.OrderedDict[tuple[str, Verb, str], tuple[int, int]] = collections.OrderedDict()
+        self._commanded_ns: dict[str, int] = {}
 
-    def attempts(self, cause: Cause, verb: Verb, node: str) -> int:
+    def advised(self, cause: Cause, verb: Verb, node: str, now_ns: int) -> int:  # noqa: ARG002 - advice does not age
         """How often the node was commanded so for this cause."""
         return self._attempts.get((cause.event, verb, node), 0)
+
+    def failures(self, cause: Cause, verb: Verb, node: str, now_ns: int) -> int:
+        """How often it refused, failed or did not answer lately."""
+        count, at_ns = self._failures.get((cause.event, verb, node), (0, 0))
+        return count if now_ns - at_ns < _FORGIVEN_NS else 0
+
+    def fail(self, sent: Sent, now_ns: int) -> int:
+        """Counts a failure, and returns how many there are."""
+        command = sent.command
+        count = self.failures(sent.cause, command.verb, command.node, now_ns) + 1
+        self._failures[sent.cause.event, command.verb, command.node] = count, now_ns
+        if len(self._failures) > _REMEMBERED:
+            self._failures.popitem(last=False)
+        return count
+
+    def commanded_ns(self, node: str) -> int:
+        """When the node was last commanded; 0: never."""
+        return self._commanded_ns.get(node, 0)
+
+    def send(self, sent: Sent) -> None:
+        """A command goes out, to be answered."""
+        self.sent[sent.command.id] = sent
+        self._commanded_ns[sent.command.node] = sent.command.issued_ns
+
+    def settle(self, command: str) -> Sent | None:
+        """Takes out a command that was answered."""
+        return self.sent.pop(command, None)
 
     def write(
         self, node: str, verb: Verb, parts: Parts, cause: Cause, *,
@@ -65,7 +96,6 @@ class Desk:
         """
         key = (cause.event, verb, node)
         attempt = self._attempts[key] = self._attempts.get(key, 0) + 1
-        self._attempts.move_to_end(key)
         if len(self._attempts) > _REMEMBERED:
             self._attempts.popitem(last=False)
         suffix = "" if attempt == 1 else f"/{attempt}"

@@ -18,10 +18,15 @@ if TYPE_CHECKING:
 
     from foliot_remediator.settings import RemediatorSettings
     from foliot_remediator.states import Hold
+    from foliot_remediator.troubles import Trouble
     from foliot_schemas import DelayBatch, PortState
 
 _REPORTING_NS = 500_000_000
 """A node reports every 100 ms; one that was quiet for longer says nothing of what it hears."""
+_PORT_RECENT_NS = 3_000_000_000
+"""Ports report every second."""
+_TRANSIT_NS = 20_000_000
+"""What was sent before a silence may still have waited in a queue."""
 _ROOM = 1_024
 
 
@@ -134,11 +139,6 @@ class Health:
         port = self._ports.get(nic)
         return now_ns - port.since_ns if port is not None and port.good else -1
 
-    def port_confirms_loss(self, nic: str, now_ns: int, within_ns: int) -> bool:
-        """Whether a recent report says that the NIC's port is down."""
-        port = self._ports.get(nic)
-        return port is not None and not port.good and now_ns - port.at_ns <= within_ns
-
     def bound_ns(self, node: str, now_ns: int, within_ns: int) -> int:
         """The bound of a node's clock as it last said; -1 if unknown, or not said recently enough."""
         bound_ns, at_ns = self._bounds.get(node, (-1, 0))
@@ -165,6 +165,15 @@ class Health:
         reporting = now_ns - self._reported_ns.get(receiver, 0) <= _REPORTING_NS
         judged = reporting and not {sender, receiver} & self.dead
         return Hearing.UNHEARD if judged else Hearing.UNKNOWN
+
+    def confirms(self, trouble: Trouble, now_ns: int) -> bool:
+        """Whether a recent observation says the same as an event of long ago."""
+        if trouble.is_nic:
+            port = self._ports.get(trouble.who)
+            return port is not None and not port.good and now_ns - port.at_ns <= _PORT_RECENT_NS
+        reported_ns = self._reported_ns.get(node_of(parse_path(trouble.who).destination), 0)
+        unheard = self.heard_ns(trouble.who) <= trouble.since_ns + _TRANSIT_NS
+        return unheard and now_ns - reported_ns <= _REPORTING_NS
 
     def _ids_of(self, batch: DelayBatch) -> NDArray[np.intp]:
         known = self._batches.get(batch.node)

@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from foliot_schemas import Placement  # noqa: TC001 - msgspec reads annotations at run time
+from foliot_schemas import Placement
 
 Policy = Literal["off", "advise", "act"]
 
@@ -39,9 +39,9 @@ class RemediatorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     restore_paths: bool = True
     """Whether a path that speaks again is used again; a NIC's return is up to `restore` alone."""
 
-    primary: Literal["first", "hash"] = "first"
-    """Which entropy of its own rail a service address has when all is well. ``first`` is where agents begin by themselves; ``hash``
-    spreads pairs over all entropies, the same in both directions, at the price of one move per pair when a node joins."""
+    primary: Literal["first", "hash"] = "hash"
+    """Which entropy of its own rail a service address has when all is well: the first, or one that spreads pairs over all entropies,
+    the same in both directions."""
     placements: tuple[PlacementRule, ...] = ()
     """Primary ways that are chosen by hand."""
 

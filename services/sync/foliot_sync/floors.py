@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 REMEMBERED = 30
 """Windows: a minute at two seconds each. Longer, and a route change would leave a floor that no longer exists."""
 
+_FEW = 10
+"""Windows before a floor is believed: with a tenth of probes free of queues, two in three streams have seen theirs."""
+
 
 class Floors:
     """Per stream, the half-widths of its latest windows."""
@@ -38,9 +41,10 @@ class Floors:
         seen = np.concatenate((self._widths[rows], half_ns[:, None]), axis=1)
         least = np.partition(seen, 2, axis=1)[:, :3]
         floor = least.min(axis=1)
-        # The least of few windows may lie above the floor by about as much as the next ones lie above the least.
+        # The least of some windows may lie above the floor by about as much as the next ones lie above the least.
         doubt = np.minimum(least.max(axis=1) - floor, guess_ns)
-        uncertainty: NDArray[np.float64] = (half_ns - floor + doubt) / np.sqrt(3)
+        few = np.isfinite(self._widths[rows]).sum(axis=1) < _FEW
+        uncertainty: NDArray[np.float64] = (half_ns - floor + np.where(few, guess_ns, doubt)) / np.sqrt(3)
         return uncertainty
 
     def learn(self, paths: Sequence[str], half_ns: NDArray[np.float64]) -> None:

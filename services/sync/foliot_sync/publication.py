@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from foliot_sync.history import Tracks
     from foliot_sync.settings import SyncSettings
 
-UNKNOWN_NS = 10**18
-"""A bound that promises nothing: 31 years."""
+UNKNOWN_NS = 2**62
+"""A bound that promises nothing: 146 years."""
 
 
 class Standing(NamedTuple):
@@ -95,8 +95,10 @@ class Publisher(NamedTuple):
             bound_ns = min(_whole(float(self.promised.bound_ns[number]) + spread), hard_ns)
             void_ns = int(self.tracks.measured_ns[number])
             void_ns += self.settings.void_after_windows * self.settings.window_ns
+        # Whoever was that far off in the middle may have begun to run away a quarter of a window before.
+        growth = float(self.promised.growth_ppb[number]) + 4 * standing.suspected_ns / self.settings.window_s
         if name == self.reference:
-            bound_ns = hard_ns = 0
+            bound_ns, hard_ns, growth = 0, 0, 0.0
         return ClockState(
             clock=name,
             reference=self.reference,
@@ -104,7 +106,7 @@ class Publisher(NamedTuple):
             drift_ppb=float(self.tracks.drift_ppb[number]),
             hard_bound_ns=hard_ns,
             bound_ns=bound_ns,
-            growth_ppb=0.0 if name == self.reference else float(self.promised.growth_ppb[number]),
+            growth_ppb=growth,
             as_of_ns=as_of_ns,
             void_after_ns=void_ns,
             status=standing.status,

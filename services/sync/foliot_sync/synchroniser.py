@@ -15,7 +15,7 @@ from foliot_sync.publication import Publisher, Standing, evidence, promise
 from foliot_sync.reference import crown, elect, hand_over
 from foliot_sync.settings import NANOSECONDS, SyncSettings
 from foliot_sync.states import Evidence, after
-from foliot_sync.weighing import choose_ground, doubts, hard_room, torn_clocks, weigh
+from foliot_sync.weighing import choose_ground, disbelieved, doubts, hard_room, torn_clocks, weigh
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -75,8 +75,11 @@ class Synchroniser:
         """
         if not self._intake.add(batch, arrived_ns):
             return False
-        self._number(batch.node)
+        number = self._number(batch.node)
         self._epochs[batch.node] = batch.epoch_ns
+        if self._tracks.as_of_ns[number] == 0:
+            # Until it is measured, its host's own idea of the time is better than none.
+            self._tracks = self._tracks._replace(offset_ns=_with(self._tracks.offset_ns, number, batch.epoch_ns))
         return True
 
     def solve(self, now_ns: int) -> list[ClockState]:
@@ -182,11 +185,13 @@ class Synchroniser:
         tracks, reached, ground = weighing.tracks, weighing.reached, weighing.ground
         reference = self._numbers[self.reference]
         goes_on = reached & tracks.known & ~against
-        begins = reached & ~goes_on
+        begins = reached & ~tracks.known
         grown = 0.0 if ground == reference else self._grown_hard(weighing)
         tame = history.tamed(tracks.take(goes_on), weighing.measured.take(goes_on), _TAME_SIGMAS)
         tracks = tracks.put(goes_on, history.update(tracks.take(goes_on), tame))
         tracks = tracks.put(begins, history.restart(tracks.take(begins), weighing.measured.take(begins)))
+        anew = disbelieved(weighing.measured.take(against), self.settings.window_s)
+        tracks = tracks.put(against, history.restart(tracks.take(against), anew))
         tracks = crown(tracks, reference)
         room = hard_room(weighing, tracks, self.settings.sigmas) + grown
         room[reference] = 0.0
@@ -238,7 +243,9 @@ class Synchroniser:
         for number, standing in enumerate(self._standing):
             present = bool(verdict.measured[number]) or (alone and number == reference and number in heard)
             missed = 0 if present else standing.missed + 1
-            windows = settings.settle_windows if number == reference else int(self._tracks.windows[number])
+            # What was measured in a suspected window is not believed, so it settles nothing.
+            windows = 0 if standing.suspected_ns > 0 else int(self._tracks.windows[number])
+            windows = settings.settle_windows if number == reference else windows
             bound = (float(promised.bound_ns[number]), float(promised.growth_ppb[number]))
             said = evidence(missed, windows, (0.0, 0.0) if number == reference else bound, settings)
             said = Evidence.CONTRADICTS if verdict.contradicted[number] and number != reference else said

@@ -34,13 +34,23 @@ class Weighing(NamedTuple):
 
 
 def torn_clocks(pairs: Pairs, clocks: int, reference: int) -> NDArray[np.bool_]:
-    """Which clocks were stepped within the window: those most of whose pairs fit no line."""
-    count = np.bincount(pairs.initiator, minlength=clocks) + np.bincount(pairs.responder, minlength=clocks)
-    ends = np.concatenate((pairs.initiator[pairs.torn], pairs.responder[pairs.torn]))
-    torn: NDArray[np.bool_] = np.bincount(ends, minlength=clocks) * 2 > count
-    if torn.all():
-        # Of two alone nobody can say which it was; the one that sets the pace is right by definition.
-        torn[reference] = False
+    """Which clocks were stepped within the window: the fewest that explain the pairs that fit no line.
+
+    Blames the clock with most of them, then the one with most of the rest, and so on. A single torn pair of a clock
+    with others is bad stamps, not a step; of two clocks alone, the one that does not set the pace is blamed.
+    """
+    torn = np.zeros(clocks, dtype=bool)
+    left = pairs.torn.copy()
+    every = np.bincount(pairs.initiator, minlength=clocks) + np.bincount(pairs.responder, minlength=clocks)
+    while left.any():
+        count = np.bincount(pairs.initiator[left], minlength=clocks) + np.bincount(
+            pairs.responder[left], minlength=clocks
+        )
+        count = 2 * count
+        count[reference] -= 1  # Loses a tie.
+        blamed = int(count.argmax())
+        torn[blamed] = count[blamed] > 3 or every[blamed] == 1
+        left &= (pairs.initiator != blamed) & (pairs.responder != blamed)
     return torn
 
 
@@ -104,6 +114,17 @@ def doubts(weighing: Weighing, reference: int, gate_sigmas: float, sigmas: float
     beyond = judged & (away > gate)
     certain = beyond & (away > room + sigmas * promised)
     return Doubts(certain, beyond & ~certain)
+
+
+def disbelieved(measured: history.Measurement, window_s: float) -> history.Measurement:
+    """Measurements that contradict their histories, as what they are good for: a place to start from.
+
+    A clock that did not run straight is not where the middle of the window has it, nor does it go on at its rate.
+    """
+    away = measured.offset**2
+    return measured._replace(
+        offset_variance=measured.offset_variance + away, drift_variance=measured.drift_variance + away / window_s**2
+    )
 
 
 def hard_room(weighing: Weighing, tracks: history.Tracks, sigmas: float) -> NDArray[np.float64]:

@@ -39,6 +39,8 @@ class Fleet:
     wander_ppb: float = 20.0
     seconds: float = 90.0
     window_s: float = 2.0
+    epoch_ns: int = 1_700_000_000 * SECOND
+    """What all hosts believe the time was when the fleet started."""
 
     def __post_init__(self) -> None:
         """Draw the clocks and the paths."""
@@ -123,7 +125,7 @@ class Fleet:
             node=self.names[node],
             since_ns=since_ns,
             until_ns=until_ns,
-            epoch_ns=1_700_000_000 * SECOND - self.boot_ns[node],
+            epoch_ns=self.epoch_ns - self.boot_ns[node],
             streams=tuple(streams),
             tolerated=8,
         )

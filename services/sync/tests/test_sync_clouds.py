@@ -125,7 +125,7 @@ def test_two_streams_that_disagree_both_stay_and_the_variance_says_so():
 def test_congested_stream_weighs_little_once_its_floor_is_known():
     """A stream whose margin is wider than it was is trusted by no more than the excess."""
     floors = Floors()
-    for _ in range(3):
+    for _ in range(10):
         floors.learn(["a"], np.array([8_000.0]))
     assert floors.uncertainty(["a"], np.array([8_000.0]), np.array([500.0]))[0] == 0
     assert floors.uncertainty(["a"], np.array([38_000.0]), np.array([500.0]))[0] == pytest.approx(30_000 / np.sqrt(3))
@@ -135,8 +135,10 @@ def test_floor_is_forgotten_after_a_minute():
     """After thirty windows on a longer route, the floor of the old one no longer counts."""
     floors = Floors()
     floors.learn(["a"], np.array([8_000.0]))
-    for _ in range(30):
+    for _ in range(29):
         floors.learn(["a"], np.array([20_000.0]))
+    assert floors.uncertainty(["a"], np.array([20_000.0]), np.array([500.0]))[0] > 6_000
+    floors.learn(["a"], np.array([20_000.0]))
     assert floors.uncertainty(["a"], np.array([20_000.0]), np.array([500.0]))[0] == 0
 
 

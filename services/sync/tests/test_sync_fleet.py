@@ -100,13 +100,14 @@ def test_step_is_seen_and_the_clock_found_again(start, seed, step_ns):
     run.to(31)
     assert run.states["node5"].status == "synchronised"
     others = [name for name in run.states if name != "node5"]
+    run.next()  # Most windows that are in now ended before the step: nobody can know.
     seen = []
     for _ in range(3):
         run.next()
         seen.append(run.states["node5"].status)
         assert {run.states[name].status for name in others} == {"synchronised"}
         promises_kept(run)
-    assert "disrupted" in seen[:2]
+    assert seen[0] == "disrupted"
     run.to(60)
     assert run.states["node5"].status == "synchronised"
     promises_kept(run)
@@ -157,7 +158,7 @@ def test_slew_is_never_a_confident_wrong_number(start, by_ppb):
 def test_paused_host_is_in_holdover_then_disrupted(start, seed):
     """A virtual machine that stands still for 7 s and whose clock has then lost them is never believed wrongly."""
     run = start(seed=seed, load=0.3)
-    run.fleet.silent[3] = (30.0, 37.0)
+    run.fleet.silent[3] = (30.0, 39.1)
     run.fleet.step(3, 37.0, -7.0 * SECOND)
     run.to(36)
     assert run.states["node3"].status == "holdover"
@@ -262,8 +263,8 @@ def test_some_dead_streams_cost_nothing(start):
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_few_points_are_wide_but_honest(start, seed):
-    """With one probe every two seconds a stream, bounds are wide at first and never wrong."""
-    run = start(seed=seed, rates=(0.5,), load=0.4)
+    """With four probes a window and stream, bounds are wide at first and never wrong."""
+    run = start(seed=seed, rates=(2.0,), load=0.4)
     while run.now_s < 40:
         run.next()
         promises_kept(run)
@@ -318,15 +319,13 @@ def test_a_batch_that_comes_twice_changes_nothing(start):
 
 def test_restart_of_sync_goes_on_with_the_time_scale(start):
     """A new synchroniser that is told the last states keeps the reference and its constant, not a new epoch."""
-    run = start(seed=14, load=0.2)
-    run.to(20)
-    kept = list(run.states.values())
-    again = start(seed=14, load=0.2)
-    anchor = next(state for state in kept if state.clock == "node0")
-    moved = [anchor.__class__(**{**_fields(anchor), "offset_ns": anchor.offset_ns + 40_000})]
-    again.sync.resume(moved)
+    run = start(SyncSettings(reference="node2"), seed=14, load=0.2)
+    run.to(10)
+    again = start(seed=14, load=0.2, epoch_ns=run.fleet.epoch_ns + 40_000)
+    again.sync.resume(run.states.values())
     again.next()
-    assert again.states["node0"].offset_ns == anchor.offset_ns + 40_000
+    assert again.sync.reference == "node2"
+    assert again.states["node2"].offset_ns == run.states["node2"].offset_ns
 
 
 def test_nothing_heard_says_nothing(start):
@@ -334,8 +333,3 @@ def test_nothing_heard_says_nothing(start):
     run = start(seed=15)
     assert run.sync.solve(0) == []
     assert run.sync.solve(2 * SECOND) == []
-
-
-def _fields(state):
-    """A struct's fields by name."""
-    return {name: getattr(state, name) for name in state.__struct_fields__}

@@ -1,0 +1,135 @@
+"""What the lab can show where the kernel permits no namespaces: the real services on loopback addresses, no links to cut.
+
+Four nodes with skewed clocks, real probes, kernel timestamps, the emulated actuator. Clocks come into step; a probe is killed, and is
+told from a dead path. Nothing is moved, because there is nothing to move.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import shutil
+import socket
+import time
+from typing import TYPE_CHECKING, TextIO
+
+from foliot.bus import Bus
+from foliot.node import describe
+from foliot.settings import BusSettings, NicSettings, NodeSettings
+from foliot.skew import Skew
+from foliot.supervisor import LAST, Supervisor, nats_server, service
+from foliot_lab import hosting
+from foliot_lab.collector import Collector, Heard
+from foliot_lab.lab import READY_S, activated
+from foliot_lab.narration import Narrator
+from foliot_lab.readiness import Readiness
+from foliot_lab.scenario import ClockSpec
+from foliot_lab.truth import SAMPLE_S, LabTime, Truth
+from foliot_schemas import Command, Event, Outcome
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_NODES, _RAILS = 4, 2
+_WATCH_CLOCKS_S = 10.0
+_DEAD_S = 4.0
+_VICTIM = "node2/probe"
+_SERVICES = {"agent.actuator": "emulated", "agent.armed": "off"}
+
+
+class Loopback:
+    """The services of four nodes on loopback addresses."""
+
+    def __init__(self, folder: Path, listener: socket.socket, out: TextIO) -> None:
+        self._out = out
+        self._listener = listener
+        self._settings = tuple(_node(index) for index in range(_NODES))
+        self._desk = hosting.desk(folder)
+        self._addresses = hosting.Addresses(bus=_free_address(), gateway=_free_address())
+        self._supervisor = Supervisor()
+        self._time = LabTime.starting_now()
+
+    async def show(self) -> None:
+        """The whole sequence.
+
+        Raises:
+            NotReadyError: the services did not find one another in time.
+        """
+        self._prepare()
+        nodes = tuple(describe(settings) for settings in self._settings)
+        await self._start()
+        bus = await Bus.connect(BusSettings(url=f"nats://{self._addresses.bus}"), "lab")
+        readiness = Readiness(nodes)
+        await readiness.watch(bus)
+        await readiness.wait(READY_S)
+        narrator = Narrator(self._time, self._truth, self._out)
+        collector = Collector(self._time, self._truth, lambda heard: _tell(narrator, heard))
+        await collector.follow(bus)
+        narrator.start(())
+        narrator.say(f"{_NODES} nodes on loopback addresses: clocks in step, all paths heard")
+        await self._watch_clocks(narrator)
+        narrator.say(f"killing {_VICTIM}: its paths fall silent, and must not be blamed")
+        self._supervisor.kill(_VICTIM)
+        await asyncio.sleep(_DEAD_S)
+        self._supervisor.release(_VICTIM)
+        await asyncio.sleep(_DEAD_S)
+        await bus.close()
+
+    async def close(self) -> None:
+        """Ends the services."""
+        await self._supervisor.stop(LAST)
+
+    def _prepare(self) -> None:
+        shutil.rmtree(self._desk.folder, ignore_errors=True)
+        self._desk.folder.mkdir(parents=True)
+        hosts = tuple(settings.name for settings in self._settings)
+        start_raw_ns = time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW)
+        specs = hosting.skew_specs(ClockSpec(), hosts, start_raw_ns, self._desk)
+        hosting.write_skews(specs, self._desk)
+        self._truth = Truth({host: Skew(spec) for host, spec in specs.items()})
+        hosting.write_configs(self._settings, _SERVICES, self._desk, self._addresses, secrets.token_hex(16))
+
+    async def _start(self) -> None:
+        host, _, port = self._addresses.bus.partition(":")
+        store, log = str(self._desk.folder / "nats"), str(self._desk.log("nats"))
+        await self._supervisor.start(nats_server(store, host=host, port=int(port), log_file=log))
+        processes = [("", name) for name in hosting.CENTRAL]
+        processes += [(settings.name, name) for settings in self._settings for name in hosting.ON_A_NODE]
+        for node, name in processes:
+            process = f"{node}/{name}" if node else name
+            environment = self._desk.environment(process)
+            more: dict[str, object] = {"log_file": str(self._desk.log(process)), "environment": environment}
+            if name == "gateway":
+                more |= activated(self._listener, environment)
+            await self._supervisor.start(service(name, node=node, **more))
+
+    async def _watch_clocks(self, narrator: Narrator) -> None:
+        for _ in range(round(_WATCH_CLOCKS_S / SAMPLE_S)):
+            self._truth.sample(time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW))
+            await asyncio.sleep(SAMPLE_S)
+        errors = self._truth.summary().true_error_ns
+        if errors.p50 is not None:
+            narrator.say(
+                f"true error of the clocks, each skewed by up to 50 ms and 30 ppm: median {errors.p50:.0f} ns, p99 {errors.p99:.0f} ns"
+            )
+
+
+def _node(index: int) -> NodeSettings:
+    nics = tuple(
+        NicSettings(rail=f"rail{number}", number=number, device="lo", address=f"127.1.{number}.{index + 1}")
+        for number in range(_RAILS)
+    )
+    return NodeSettings(
+        name=f"node{index}", index=index, nics=nics, service_prefix="127.200.0.0/13", path_prefix="127.64.0.0/10"
+    )
+
+
+def _free_address() -> str:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{probe.getsockname()[1]}"
+
+
+def _tell(narrator: Narrator, heard: Heard[Event | Command | Outcome]) -> None:
+    if isinstance(heard.message, Event):
+        narrator.event(heard.message)

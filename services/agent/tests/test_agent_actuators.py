@@ -1,0 +1,226 @@
+"""The contract of every actuator; the overlay's is held against the kernel's own word."""
+
+from __future__ import annotations
+
+import pytest
+from pyroute2 import AsyncIPRoute
+
+from foliot.node import describe
+from foliot_agent.actuator import ActuatorError, EmulatedActuator
+from foliot_agent.overlay import Overlay, OverlayError, remove
+from foliot_agent.plan import Layout
+from foliot_agent.repair import RouteKeeper
+from foliot_agent.routes import OverlayActuator
+from foliot_schemas import Placement
+
+_RAILS = ("rail0", "rail1")
+
+
+def placed(peer: str = "node1", rail: str = "rail0", via: str = "rail0", entropy: int = 0) -> Placement:
+    """A placement."""
+    return Placement(peer=peer, rail=rail, via=via, entropy=entropy)
+
+
+_BACKUPS = tuple(placed(peer, via="rail1", entropy=1) for peer in ("node1", "node2"))
+
+
+class Bench:
+    """An actuator with two peers at home, and the means to see what it really did."""
+
+    def __init__(self, layout, peers, ip) -> None:
+        self.layout, self.peers, self._ip = layout, peers, ip
+        self.actuator = EmulatedActuator(layout)
+
+    async def build(self, netlink) -> None:
+        """Makes it the real thing."""
+        overlay = Overlay(netlink, self.layout)
+        await overlay.build()
+        self.actuator = OverlayActuator(netlink, self.layout)
+        await self.actuator.adopt()
+        for peer in self.peers:
+            await overlay.join(peer)
+
+    def way(self, peer: str, rail: str = "rail0") -> Placement:
+        """What the actuator says is in force; the kernel, where there is one, must say the same."""
+        said = self.actuator.ways.way((peer, rail))
+        if isinstance(self.actuator, OverlayActuator):
+            record = next(each for each in self.peers if each.name == peer)
+            found = self._ip(f"route get {record.nic(rail).service_address}")
+            assert (
+                f"via {record.nic(said.via).path_addresses[said.entropy]} dev fo{said.via[-1]}e{said.entropy} " in found
+            )
+            assert f"src {self.layout.node.nic(rail).service_address} " in found
+        return said
+
+
+@pytest.fixture(params=["emulated", pytest.param("overlay", marks=pytest.mark.net)])
+async def bench(request, settings_of, ip_here):
+    """One of each maker."""
+    made = Bench(Layout.of(settings_of(0)), [describe(settings_of(index)) for index in (1, 2)], ip_here)
+    if request.param == "emulated":
+        for peer in made.peers:
+            await made.actuator.welcome(peer)
+        yield made
+        return
+    request.getfixturevalue("namespace")
+    async with AsyncIPRoute() as netlink:
+        await made.build(netlink)
+        for peer in made.peers:
+            await made.actuator.welcome(peer)
+        yield made
+
+
+async def test_traffic_begins_at_home(bench):
+    """Over each service address's own rail, first entropy."""
+    for peer in ("node1", "node2"):
+        for rail in _RAILS:
+            assert bench.way(peer, rail) == placed(peer, rail, rail)
+
+
+async def test_a_placement_moves_one_destination_and_what_it_returns_undoes_it(bench):
+    """The other destinations stay where they are."""
+    before = await bench.actuator.set_placements([placed(via="rail1", entropy=1)])
+    assert bench.way("node1") == placed(via="rail1", entropy=1)
+    assert bench.way("node2") == placed("node2")
+    assert before == (placed(),)
+    await bench.actuator.set_placements(before)
+    assert bench.way("node1") == placed()
+
+
+async def test_a_rail_goes_away_by_its_backups_and_comes_back(bench):
+    """All destinations of the rail that have a backup move; those of other rails stay; twice is the same as once."""
+    await bench.actuator.arm(_BACKUPS[:1])
+    assert await bench.actuator.away("rail0")
+    assert not await bench.actuator.away("rail0")
+    assert bench.way("node1") == _BACKUPS[0]
+    assert bench.way("node2") == placed("node2")
+    assert bench.way("node1", "rail1") == placed("node1", "rail1", "rail1")
+    assert await bench.actuator.back("rail0")
+    assert not await bench.actuator.back("rail0")
+    assert bench.way("node1") == placed()
+
+
+async def test_a_placement_on_a_rail_that_is_away_is_in_force_at_once(bench):
+    """A command means the way that packets take, whichever table that needs."""
+    await bench.actuator.arm(_BACKUPS)
+    await bench.actuator.away("rail0")
+    before = await bench.actuator.set_placements([placed(via="rail1")])
+    assert before == (_BACKUPS[0],)
+    assert bench.way("node1") == placed(via="rail1")
+
+
+async def test_a_placement_laid_ahead_waits_for_the_rail_to_come_back(bench):
+    """The backup goes on until then, and stays the backup after."""
+    await bench.actuator.arm(_BACKUPS)
+    await bench.actuator.away("rail0")
+    await bench.actuator.set_placements([placed(entropy=1)], ahead=True)
+    assert bench.way("node1") == _BACKUPS[0]
+    await bench.actuator.back("rail0")
+    assert bench.way("node1") == placed(entropy=1)
+    assert bench.actuator.ways.backups["node1", "rail0"] == _BACKUPS[0]
+
+
+async def test_arming_replaces_the_backups_but_leaves_none_in_use_without(bench):
+    """A backup that is no longer wanted goes only when its rail does not live by it."""
+    await bench.actuator.arm(_BACKUPS)
+    await bench.actuator.away("rail0")
+    await bench.actuator.arm(())
+    assert bench.way("node1") == _BACKUPS[0]
+    await bench.actuator.back("rail0")
+    await bench.actuator.arm(())
+    assert bench.actuator.ways.backups == {}
+    assert bench.way("node1") == placed()
+
+
+async def test_a_dismissed_peer_leaves_nothing(bench):
+    """Neither placements nor backups."""
+    await bench.actuator.arm(_BACKUPS)
+    await bench.actuator.dismiss(bench.peers[0])
+    assert bench.actuator.ways.way(("node1", "rail0")) is None
+    assert bench.way("node2") == placed("node2")
+
+
+@pytest.mark.parametrize("bench", [pytest.param("overlay", marks=pytest.mark.net)], indirect=True)
+class TestOverlay:
+    """What only the real one can do."""
+
+    async def test_building_again_changes_nothing_and_a_new_run_adopts(self, bench, ip_here):
+        """Devices keep their indexes; ways that were moved, armed and away are found as they are."""
+        await bench.actuator.arm(_BACKUPS)
+        await bench.actuator.set_placements([placed("node2", via="rail1")])
+        await bench.actuator.away("rail0")
+        before = ip_here("link"), ip_here("route show table all"), ip_here("rule"), ip_here("neigh")
+        ways = bench.actuator.ways
+        async with AsyncIPRoute() as netlink:
+            await bench.build(netlink)
+            for peer in bench.peers:
+                await bench.actuator.welcome(peer)
+            assert (ip_here("link"), ip_here("route show table all"), ip_here("rule"), ip_here("neigh")) == before
+            found = bench.actuator.ways
+            assert (found.placements, found.backups, found.away) == (ways.placements, ways.backups, ways.away)
+
+    async def test_a_wrong_device_is_remade_and_its_routes_renewed(self, bench, ip_here):
+        """Somebody replaced a VXLAN device by another; a further device of ours that is not planned goes."""
+        ip_here(
+            "link del fo0e0",
+            "link add fo0e0 type vxlan id 5 dstport 4789",
+            "link add fo0e7 type vxlan id 700007 dstport 4789",
+        )
+        actuator = bench.actuator
+        async with AsyncIPRoute() as netlink:
+            await bench.build(netlink)
+        await actuator.renew()
+        bench.actuator = actuator
+        assert bench.way("node1") == placed()
+        details = ip_here("link show fo0e0", options=("-d",))
+        assert "id 700000 local 10.0.0.1 dev rail0 srcport 49200 49201" in details
+        assert "fo0e7" not in ip_here("link")
+
+    async def test_uninstalling_takes_away_all_of_ours_and_nothing_else(self, bench, ip_here):
+        """Also twice; a device of another's with a like name stays."""
+        await bench.actuator.arm(_BACKUPS)
+        await bench.actuator.away("rail0")
+        ip_here("link add fo9e9 type vxlan id 5 dstport 4790", "rule add priority 6999 lookup 7")
+        async with AsyncIPRoute() as netlink:
+            await remove(netlink)
+            await remove(netlink)
+        devices = {line.split()[1].partition("@")[0].rstrip(":") for line in ip_here("link").splitlines()[::2]}
+        assert devices == {"lo", "rail0", "rail1", "far0", "far1", "fo9e9"}
+        assert [line.partition(":")[0] for line in ip_here("rule").splitlines()] == ["0", "6999", "32766", "32767"]
+        assert "table 7" not in ip_here("route show table all")
+
+    async def test_a_route_that_the_kernel_refuses_is_said_and_not_believed(self, bench, ip_here):
+        """The error names route and device, and what is in force stays known."""
+        ip_here("link del fo1e1")
+        with pytest.raises(ActuatorError, match=r"route to 10\.200\.0\.2 by fo1e1"):
+            await bench.actuator.set_placements([placed(via="rail1", entropy=1)])
+        assert bench.way("node1") == placed()
+
+    async def test_a_nic_that_is_not_there_is_named(self, bench, ip_here):
+        """Building without it is refused in words."""
+        ip_here("link del rail1")
+        async with AsyncIPRoute() as netlink:
+            with pytest.raises(OverlayError, match="there is no device 'rail1'"):
+                await Overlay(netlink, bench.layout).build()
+
+
+@pytest.mark.net
+async def test_flushed_routes_come_back_as_they_were(namespace, ip_here):
+    """With gateway, metric, source and table; a copy is never taken of a NIC that is down."""
+    ip_here(
+        "route add 10.9.0.0/16 via 10.0.0.9 dev rail0 metric 7 src 10.0.0.1",
+        "route add 10.8.0.0/16 via 10.77.0.9 dev rail0 onlink table 100 mtu 1400",
+        "route add 10.7.0.0/16 via 10.1.0.9 dev rail1",
+    )
+    before = sorted(ip_here("route show table all").splitlines())
+    async with AsyncIPRoute(strict_check=True) as netlink:
+        keeper = RouteKeeper(netlink)
+        await keeper.remember("rail0")
+        ip_here("link set rail0 down")
+        await keeper.remember("rail0")
+        assert "10.9.0.0/16" not in ip_here("route")
+        ip_here("link set rail0 up")
+        assert await keeper.put_back("rail0") == 2
+        assert await keeper.put_back("rail0") == 0
+    after = sorted(ip_here("route show table all").splitlines())
+    assert [line for line in after if line.startswith("10.")] == [line for line in before if line.startswith("10.")]

@@ -1,0 +1,309 @@
+"""What agents do when something happens, and what they tell each other, over real datagrams on loopback."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+
+import msgspec
+import pytest
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+from foliot import telemetry
+from foliot.clock import VirtualClock
+from foliot.settings import NicSettings, NodeSettings
+from foliot_agent.actuator import EmulatedActuator
+from foliot_agent.armed import Losses, Turn
+from foliot_agent.exchange import Exchange
+from foliot_agent.moves import Mover
+from foliot_agent.notices import Seal
+from foliot_agent.notify import Notifier
+from foliot_agent.plan import Layout
+from foliot_agent.reactions import Reactions
+from foliot_agent.settings import AgentSettings
+from foliot_schemas import Command, Placement
+from foliot_schemas.fault import root_span_id, trace_id
+from foliot_schemas.notice import Notice
+
+_KEY = "a key that the fleet shares"
+_FAULT = "boot1/node0.rail0/carrier-2"
+_LOST = Turn(rail="rail0", state="lost", fault=_FAULT)
+
+
+class Agent:
+    """An agent's whole behaviour with an emulated actuator: its NICs are loopback addresses."""
+
+    def __init__(self, index: int, port: int, clock: VirtualClock) -> None:
+        nics = tuple(
+            NicSettings(rail=f"rail{rail}", number=rail, device=f"rail{rail}", address=f"127.77.{rail}.{index + 1}")
+            for rail in (0, 1)
+        )
+        settings = NodeSettings(name=f"node{index}", index=index, nics=nics, agent_port=port)
+        self.layout = Layout.of(settings)
+        self.actuator = EmulatedActuator(self.layout)
+        self.losses = Losses(self.layout, "boot1")
+        self.clock, self.peers, self.outcomes, self.tasks = clock, {}, [], set()
+        self.bus_connected, self.newest_lease = True, 0
+        self.exchange = Exchange(Seal(_KEY), port, self._heard)
+        for nic in nics:
+            self.exchange.open(nic.address)
+        self.arm("always")
+
+    def arm(self, armed: str, policy: str = "act") -> None:
+        """Starts its behaviour anew with these settings."""
+        self.mover = Mover(self.actuator, self.losses, self.clock)
+        self.reactions = Reactions(
+            settings=AgentSettings(actuator="emulated", armed=armed, policy=policy, key=_KEY),
+            layout=self.layout,
+            peers=self.peers,
+            losses=self.losses,
+            mover=self.mover,
+            notifier=Notifier(self.exchange, self.layout.node, self.peers, self.losses, self.clock),
+            confirmer=None,
+            clock=self.clock,
+            publish=self.outcomes.append,
+            bus_connected=lambda: self.bus_connected,
+            newest_lease=self._newest_lease,
+            spawn=self._spawn,
+        )
+
+    async def meet(self, peer: Agent, *, backups: bool = True) -> None:
+        """Learns of a peer, and is armed with the other rail for it."""
+        record = peer.layout.node
+        await self.actuator.welcome(record)
+        self.peers[record.name] = record
+        if backups:
+            armed = [
+                Placement(peer=name, rail=rail, via=via, entropy=1)
+                for name in self.peers
+                for rail, via in (("rail0", "rail1"), ("rail1", "rail0"))
+            ]
+            await self.actuator.arm(armed)
+
+    def lose(self, rail: str = "rail0") -> None:
+        """Its NIC loses the carrier."""
+        self.losses._own[rail] = _FAULT
+        self.reactions.on_turn(msgspec.structs.replace(_LOST, rail=rail))
+
+    async def quiet(self) -> None:
+        """Waits until everything that it started has ended."""
+        async with asyncio.timeout(20):
+            while self.tasks:
+                await asyncio.gather(*self.tasks)
+
+    def via(self, peer: str, rail: str = "rail0") -> str:
+        """The rail that carries what goes to a peer."""
+        return self.actuator.ways.way((peer, rail)).via
+
+    def _heard(self, message, reply):
+        self.reactions.on_message(message, reply)
+
+    async def _newest_lease(self) -> int:
+        return self.newest_lease
+
+    def _spawn(self, work):
+        task = asyncio.get_running_loop().create_task(work)
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
+        return task
+
+
+@pytest.fixture
+async def agents():
+    """Three that know each other."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.bind(("127.77.0.1", 0))
+        port = probe.getsockname()[1]
+    clock = VirtualClock()
+    made = [Agent(index, port, clock) for index in range(3)]
+    for agent in made:
+        for peer in made:
+            if peer is not agent:
+                await agent.meet(peer)
+    yield made
+    for agent in made:
+        agent.exchange.close()
+
+
+async def settle(agents) -> None:
+    """Until no agent has anything left to do."""
+    for agent in agents:
+        await agent.quiet()
+    for agent in agents:
+        await agent.quiet()
+
+
+def command(agent: Agent, name: str = "c1", **what) -> Command:
+    """A command that passes the guards."""
+    now_ns = agent.clock.now_ns()
+    what = {"lease_revision": 5, "deadline_ns": now_ns + 1_000, **what}
+    return Command(id=name, verb="reroute", node=agent.layout.node.name, cause="e1", issued_ns=now_ns, **what)
+
+
+async def test_a_lost_nic_moves_both_ends_and_both_say_so(agents):
+    """One rule at the cut end, one route at each peer, an outcome of each under the fault's name."""
+    cut, *peers = agents
+    before = cut.actuator.counts["rules"]
+    cut.lose()
+    await settle(agents)
+    assert cut.actuator.counts["rules"] == before + 1
+    assert [cut.via(f"node{index}") for index in (1, 2)] == ["rail1", "rail1"]
+    assert [peer.via("node0") for peer in peers] == ["rail1", "rail1"]
+    assert peers[0].via("node2") == "rail0"
+    for agent in agents:
+        (outcome,) = agent.outcomes
+        assert (outcome.command, outcome.status, outcome.armed) == (f"armed/{_FAULT}", "done", True)
+    assert len({agent.outcomes[0].id for agent in agents}) == 3
+    assert {each.via for each in cut.outcomes[0].undo} == {"rail0"}
+
+
+async def test_who_is_not_armed_waits(agents):
+    """Neither the cut end nor, told by one that is armed, a peer that is not."""
+    cut, unarmed, armed = agents
+    unarmed.arm("off")
+    unarmed.lose()
+    await settle(agents)
+    assert unarmed.via("node0") == "rail0"
+    assert unarmed.outcomes == []
+    cut.lose()
+    await settle(agents)
+    assert armed.via("node0") == "rail1"
+    assert unarmed.via("node0") == "rail0"
+
+
+async def test_armed_for_a_bus_that_is_away_acts_only_then(agents):
+    """With the bus there, the remediator is waited for."""
+    cut = agents[0]
+    cut.arm("bus-away")
+    cut.lose()
+    await settle(agents)
+    assert cut.outcomes == []
+    cut.bus_connected = False
+    cut.lose()
+    await settle(agents)
+    assert cut.outcomes[0].status == "done"
+
+
+async def test_a_node_without_backups_stays_and_says_why(agents):
+    """Nobody is told to move for it."""
+    cut, peer, _ = agents
+    await cut.actuator.arm(())
+    cut.lose()
+    await settle(agents)
+    assert cut.outcomes[0].status == "refused"
+    assert "rail0 cannot be left" in cut.outcomes[0].reason
+    assert peer.outcomes == []
+
+
+async def test_a_peer_without_backups_says_that_it_did_not_move(agents):
+    """Its outcome is a refusal."""
+    cut, peer, _ = agents
+    await peer.actuator.arm(())
+    cut.lose()
+    await settle(agents)
+    assert peer.via("node0") == "rail0"
+    assert (peer.outcomes[0].status, peer.outcomes[0].armed) == ("refused", True)
+
+
+async def test_traffic_that_had_fled_onto_the_lost_rail_leaves_it_again(agents):
+    """rail1's traffic to one peer went by rail0; with rail0 lost it takes its backup, as rail0's own does."""
+    cut = agents[0]
+    await cut.actuator.set_placements([Placement(peer="node1", rail="rail1", via="rail0", entropy=0)])
+    await cut.actuator.arm(Placement(peer="node1", rail=rail, via="rail1", entropy=1) for rail in ("rail0", "rail1"))
+    cut.lose()
+    await settle(agents)
+    assert [cut.via("node1", rail) for rail in ("rail0", "rail1")] == ["rail1", "rail1"]
+    assert cut.outcomes[0].status == "done"
+
+
+async def test_a_command_for_what_was_done_already_changes_nothing(agents):
+    """Its status says so, and what is in force stays."""
+    cut = agents[0]
+    cut.lose()
+    await settle(agents)
+    counts = dict(cut.actuator.counts)
+    await cut.reactions.on_command(command(cut, away=("rail0",)))
+    assert cut.outcomes[-1].status == "already"
+    assert cut.actuator.counts == counts
+    assert cut.via("node1") == "rail1"
+
+
+async def test_the_same_command_twice_is_done_once_and_answered_twice(agents):
+    """Also when the second comes while the first is under way, and after its deadline."""
+    agent = agents[0]
+    moved = command(agent, placements=(Placement(peer="node1", rail="rail0", via="rail1", entropy=0),))
+    await asyncio.gather(agent.reactions.on_command(moved), agent.reactions.on_command(moved))
+    agent.clock.advance(10_000)
+    counts = dict(agent.actuator.counts)
+    await agent.reactions.on_command(moved)
+    assert [outcome.status for outcome in agent.outcomes] == ["done"] * len(agent.outcomes)
+    assert agent.outcomes[0] == agent.outcomes[-1]
+    assert agent.actuator.counts == counts
+
+
+async def test_advice_is_answered_and_not_followed(agents):
+    """Nothing is moved."""
+    agent = agents[0]
+    await agent.reactions.on_command(command(agent, away=("rail0",), advice=True))
+    assert (agent.outcomes[0].status, agent.actuator.counts["rules"]) == ("advised", 0)
+
+
+async def test_an_older_lease_is_refused_unless_the_bus_counts_anew(agents):
+    """A bus that forgot its leases says so by a lower revision than was seen."""
+    agent = agents[0]
+    away = {"away": ("rail0",)}
+    await agent.reactions.on_command(command(agent, "c1", lease_revision=90, **away))
+    agent.newest_lease = 95
+    await agent.reactions.on_command(command(agent, "c2", lease_revision=3, **away))
+    agent.newest_lease = 4
+    await agent.reactions.on_command(command(agent, "c3", lease_revision=3, **away))
+    assert [outcome.status for outcome in agent.outcomes] == ["done", "refused", "already"]
+    assert agent.reactions.highest_lease == 3
+
+
+async def test_a_rail_comes_back_without_those_whose_own_nic_is_still_lost(agents):
+    """The restore of one end leaves the traffic to a peer that said lost, and not back, on the other rail."""
+    cut = agents[0]
+    cut.losses._own["rail0"] = _FAULT
+    await cut.mover.flee("rail0")
+    notice = Notice(node="node1", rail="rail0", state="lost", fault="b/n/c", sequence=1, at_ns=cut.clock.now_ns())
+    cut.losses.take_notice(notice)
+    del cut.losses._own["rail0"]
+    await cut.reactions.on_command(command(cut, back=("rail0",)))
+    assert (cut.via("node1"), cut.via("node2")) == ("rail1", "rail0")
+    assert cut.outcomes[0].status == "done"
+
+
+async def test_a_strangers_datagram_changes_nothing(agents):
+    """It is counted and dropped."""
+    peer = agents[1]
+    notice = Notice(node="node0", rail="rail0", state="lost", fault=_FAULT, sequence=1, at_ns=peer.clock.now_ns())
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger:
+        forged = Seal("some other key of the same size").close(notice)
+        stranger.sendto(forged, ("127.77.0.2", peer.layout.node.agent_port))
+        async with asyncio.timeout(20):
+            while not peer.exchange.rejected:  # noqa: ASYNC110 - the socket is the event
+                await asyncio.sleep(0)
+    assert peer.via("node0") == "rail0"
+    assert peer.tasks == set()
+
+
+async def test_one_trace_leads_from_the_lost_carrier_to_the_peers(agents, monkeypatch):
+    """The peers' spans are children of the notice that told them, in the trace that the fault's name gives."""
+    exporter = InMemorySpanExporter()
+    provider = TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    monkeypatch.setattr(telemetry._now, "tracer", provider.get_tracer("test"))
+    agents[0].lose()
+    await settle(agents)
+    spans = {}
+    for span in exporter.get_finished_spans():
+        spans.setdefault(span.name, []).append(span)
+    assert set(spans) == {"own carrier lost", "notify peers", "peer lost a NIC"}
+    (lost,), (notify,), evaded = spans["own carrier lost"], spans["notify peers"], spans["peer lost a NIC"]
+    assert lost.parent.span_id == root_span_id(_FAULT)
+    assert notify.parent.span_id == lost.context.span_id
+    assert [span.parent.span_id for span in evaded] == [notify.context.span_id] * 2
+    assert {span.context.trace_id for span in (lost, notify, *evaded)} == {trace_id(_FAULT)}

@@ -1,0 +1,155 @@
+"""Ways, losses, and what the bucket `paths` changes."""
+
+from __future__ import annotations
+
+import pytest
+
+from foliot.netlink import LinkChange
+from foliot_agent.armed import Losses, acts_on_notice, acts_on_own
+from foliot_agent.desired import wanted
+from foliot_agent.plan import Layout
+from foliot_agent.ways import Ways, destination_of, detours
+from foliot_schemas import NodePaths, Placement
+from foliot_schemas.notice import Notice
+
+
+def placed(peer: str = "node1", rail: str = "rail0", via: str = "rail0", entropy: int = 0) -> Placement:
+    """A placement."""
+    return Placement(peer=peer, rail=rail, via=via, entropy=entropy)
+
+
+@pytest.fixture
+def ways():
+    """Two peers at home, each with the other rail as backup of rail0."""
+    made = Ways()
+    for peer in ("node1", "node2"):
+        made.placements[peer, "rail0"] = placed(peer)
+        made.backups[peer, "rail0"] = placed(peer, via="rail1")
+    return made
+
+
+def link(*, carrier: bool, count: int = 1, index: int = 3, gone: bool = False) -> LinkChange:
+    """What the kernel says of rail0's NIC."""
+    return LinkChange(
+        name="rail0", index=index, admin_up=True, carrier=carrier, carrier_down_count=count, carrier_up_count=1, gone=gone
+    )  # fmt: skip
+
+
+@pytest.fixture
+def losses(settings_of):
+    """Node 0's, nothing lost."""
+    return Losses(Layout.of(settings_of(0)), "boot1")
+
+
+def test_a_rail_that_is_away_goes_by_its_backups_and_by_its_placements_without(ways):
+    """As the kernel's rules do: the backup table first, then the table in force."""
+    ways.away.add("rail0")
+    del ways.backups["node2", "rail0"]
+    assert ways.way(("node1", "rail0")) == placed(via="rail1")
+    assert ways.way(("node2", "rail0")) == placed("node2")
+
+
+def test_a_detour_is_taken_only_by_those_whose_way_is_dead(ways):
+    """One peer's lost NIC moves what goes to that peer."""
+    found = detours(ways, ways.placements, lambda peer, via: (peer, via) == ("node1", "rail0"))
+    assert found == (placed(via="rail1"),)
+
+
+def test_no_detour_leads_onto_a_dead_way(ways):
+    """With both rails of a peer lost nothing is moved: a guess would not help."""
+    assert detours(ways, ways.placements, lambda peer, via: peer == "node1") == ()
+
+
+def test_a_moved_destination_returns_when_the_way_it_took_dies(ways):
+    """What stands in the table in force is an alternative to a dead backup."""
+    ways.away.add("rail0")
+    found = detours(ways, ways.placements, lambda peer, via: via == "rail1")
+    assert found == (placed(), placed("node2"))
+
+
+def test_a_rail_without_a_living_backup_cannot_be_left(ways):
+    """A rule onto an empty or dead table would move nothing."""
+    assert ways.can_leave("rail0", lambda peer, via: False)
+    assert not ways.can_leave("rail0", lambda peer, via: via == "rail1")
+    assert not ways.can_leave("rail1", lambda peer, via: False)
+
+
+def test_a_loss_and_its_return_are_one_fault(losses):
+    """Each turns once, however often the kernel repeats itself; a change of another device is none."""
+    assert losses.take_link(link(carrier=True)) is None
+    lost = losses.take_link(link(carrier=False, count=2))
+    assert (lost.state, lost.fault) == ("lost", "boot1/node0.rail0/carrier-2")
+    assert losses.take_link(link(carrier=False, count=2)) is None
+    assert losses.dead("node1", "rail0")
+    back = losses.take_link(link(carrier=True, count=2))
+    assert (back.state, back.fault, back.remade) == ("back", lost.fault, False)
+    assert not losses.own
+
+
+def test_a_device_made_anew_is_told_from_one_that_came_back(losses):
+    """What was built on the old one is gone with it."""
+    losses.take_link(link(carrier=True))
+    assert losses.take_link(link(carrier=False, gone=True)).state == "lost"
+    assert losses.take_link(link(carrier=True, index=9)).remade
+
+
+def test_a_peers_word_holds_until_it_takes_it_back(losses):
+    """Lost kills the ways to that peer on that rail, and no others."""
+    said = {"node": "node1", "rail": "rail0", "fault": "boot1/x", "sequence": 1, "at_ns": 5}
+    losses.take_notice(Notice(state="lost", **said))
+    assert losses.dead("node1", "rail0")
+    assert not losses.dead("node1", "rail1")
+    assert losses.told_ns("node1", "rail0") == 5
+    losses.take_notice(Notice(state="back", **said))
+    assert not losses.dead("node1", "rail0")
+
+
+@pytest.mark.parametrize(
+    ("armed", "policy", "connected", "own", "notice"),
+    [
+        ("off", "act", False, False, False),
+        ("bus-away", "act", True, False, True),
+        ("bus-away", "act", False, True, True),
+        ("always", "act", True, True, True),
+        ("always", "advise", True, False, False),
+        ("always", "off", False, False, False),
+    ],
+)
+def test_when_a_node_acts_by_itself(armed, policy, connected, own, notice):
+    """Only under the policy act; with bus-away on an own loss only without the bus, but for a peer without it too."""
+    assert acts_on_own(armed, policy, bus_connected=connected) is own
+    assert acts_on_notice(armed, policy) is notice
+
+
+def changes(before, after, ways, dead=lambda peer, via: False, own_lost=frozenset()):
+    """What follows, where every placement is known."""
+    return wanted(before, after, ways=ways, dead=dead, own_lost=own_lost, is_known=lambda placement: True)
+
+
+def test_a_value_written_for_another_reason_moves_nothing_back(ways):
+    """A notice has moved node1 meanwhile; the new value differs in its backups alone."""
+    before = NodePaths(node="node0", lease_revision=1, placements=(placed(),))
+    ways.placements["node1", "rail0"] = placed(via="rail1")
+    after = NodePaths(node="node0", lease_revision=1, placements=(placed(),), backups=(placed(via="rail1", entropy=1),))
+    assert changes(before, after, ways).placements == ()
+    assert changes(before, after, ways).backups == after.backups
+
+
+def test_the_first_value_counts_in_full_and_a_change_of_mind_alone_after_it(ways):
+    """What is in force already is no change."""
+    value = NodePaths(node="node0", lease_revision=1, placements=(placed(), placed("node2", entropy=1)))
+    assert changes(None, value, ways).placements == (placed("node2", entropy=1),)
+    later = NodePaths(node="node0", lease_revision=1, placements=(placed(entropy=1), placed("node2", entropy=1)))
+    assert [destination_of(each) for each in changes(value, later, ways).placements] == [("node1", "rail0")]
+
+
+def test_no_value_leads_onto_a_lost_nic(ways):
+    """Neither a placement over it nor the return to it."""
+    ways.away.add("rail0")
+    ways.placements["node1", "rail0"] = placed(via="rail1")
+    away = NodePaths(node="node0", lease_revision=1, away=("rail0",))
+    home = NodePaths(node="node0", lease_revision=1, placements=(placed(),))
+    found = changes(away, home, ways, dead=lambda peer, via: via == "rail0", own_lost=frozenset({"rail0"}))
+    assert (found.back, found.placements) == ((), ())
+    assert changes(away, home, ways).back == ("rail0",)
+    assert changes(away, home, ways).placements == (placed(),)

@@ -1,0 +1,182 @@
+"""Two network namespaces joined by a wire, and two engines that probe each other over it."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import select
+import subprocess
+import time
+
+import pytest
+
+from foliot.clock import HostClock
+from foliot_probe.engine import Engine
+from foliot_probe.settings import ProbeSettings
+from foliot_schemas import Nic, Node
+
+CLONE_NEWNET = 0x40000000
+SETTINGS = ProbeSettings()
+TICK_NS = SETTINGS.tick_ms * 1_000_000
+PORT = 7946
+PATIENCE_S = 10.0
+
+
+def _libc(name, *arguments):
+    libc = ctypes.CDLL(None, use_errno=True)
+    if getattr(libc, name)(*arguments) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"{name}: {os.strerror(number)}")
+
+
+@contextlib.contextmanager
+def inside(namespace):
+    """The calling thread within a network namespace."""
+    home = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
+    try:
+        _libc("setns", namespace, CLONE_NEWNET)
+        yield
+    finally:
+        _libc("setns", home, CLONE_NEWNET)
+        os.close(home)
+
+
+def ip(*arguments, **options):
+    """Runs ip in the thread's namespace."""
+    subprocess.run(("ip", *arguments), check=True, **options)
+
+
+def anonymous():
+    """A descriptor of a new namespace that ends with it."""
+    home = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
+    try:
+        _libc("unshare", CLONE_NEWNET)
+    except OSError as error:
+        os.close(home)
+        pytest.skip(f"no network namespaces here: {error}")
+    try:
+        return os.open("/proc/thread-self/ns/net", os.O_RDONLY)
+    finally:
+        _libc("setns", home, CLONE_NEWNET)
+        os.close(home)
+
+
+class Wire:
+    """Two namespaces."""
+
+    inside = staticmethod(inside)
+    ip = staticmethod(ip)
+
+    def __init__(self, namespaces):
+        self.namespaces = namespaces
+
+    def engines(self, network):
+        """Two engines on addresses 1 and 2 of a /24, introduced to each other."""
+        return Pair(self.namespaces, network)
+
+
+@pytest.fixture
+def wire():
+    """Two namespaces joined by a veth pair, each end addressed 10.99.0.1 or .2."""
+    both = (anonymous(), anonymous())
+    with inside(both[0]):
+        peer = f"/proc/{os.getpid()}/fd/{both[1]}"
+        ip("link", "add", "wire0", "type", "veth", "peer", "name", "wire0", "netns", peer)
+    for number, namespace in enumerate(both, 1):
+        with inside(namespace):
+            ip("addr", "add", f"10.99.0.{number}/24", "dev", "wire0")
+            ip("link", "set", "wire0", "up")
+    yield Wire(both)
+    for namespace in both:
+        os.close(namespace)
+
+
+@pytest.fixture
+def tunnel(wire):
+    """The same with a VXLAN device on top, addressed 10.98.0.1 or .2, as the overlay makes them."""
+    for number, namespace in enumerate(wire.namespaces, 1):
+        other = 3 - number
+        with inside(namespace):
+            ip(
+                "link", "add", "fo0e0", "address", f"02:00:00:00:00:0{number}", "type", "vxlan", "id", "7", "dev", "wire0",
+                "local", f"10.99.0.{number}", "srcport", "49200", "49201", "dstport", "4789", "nolearning",
+            )  # fmt: skip
+            ip("addr", "add", f"10.98.0.{number}/24", "dev", "fo0e0")
+            ip("link", "set", "fo0e0", "up")
+            ip(
+                "neigh",
+                "replace",
+                f"10.98.0.{other}",
+                "lladdr",
+                f"02:00:00:00:00:0{other}",
+                "dev",
+                "fo0e0",
+                "nud",
+                "permanent",
+            )
+            subprocess.run(
+                ("bridge", "fdb", "append", f"02:00:00:00:00:0{other}", "dev", "fo0e0", "dst", f"10.99.0.{other}"),
+                check=True,
+            )
+    return wire
+
+
+def record(name, address):
+    """A node with one NIC and one entropy."""
+    nic = Nic(
+        name=f"{name}.rail0", rail="rail0", device="wire0", address=address, clock=name, service_address="10.97.0.1",
+        path_addresses=(address,), entropies=(49200,),
+    )  # fmt: skip
+    return Node(name=name, nics=(nic,), probe_port=PORT)
+
+
+class Pair:
+    """Two engines and a time that passes only when it is told to."""
+
+    def __init__(self, namespaces, network):
+        self.now_ns = time.monotonic_ns()
+        self.ticks = 0
+        self.nodes = [record(name, f"{network}.{number}") for number, name in enumerate(("a", "b"), 1)]
+        self.ends = [Engine(node, HostClock(node.name), SETTINGS, self.now_ns) for node in self.nodes]
+        for end, namespace, peer in zip(self.ends, namespaces, reversed(self.nodes), strict=True):
+            with inside(namespace):
+                assert end.bind() == 0
+            end.set_peer(peer, frozenset())
+            end.set_in_use(frozenset(end.table.rows))
+
+    def tick(self, *which, by_ns=TICK_NS):
+        """One tick of these ends (or both), after some time."""
+        self.now_ns += by_ns
+        self.ticks += 1
+        return [self._tick(each) for each in which or (0, 1)]
+
+    def _tick(self, each):
+        end, other = self.ends[each], self.ends[1 - each]
+        before = int(end._sent[0])
+        changes = end.tick(self.ticks, self.now_ns)
+        if end._sent[0] > before:
+            # A busy kernel delivers when it finds the time; the virtual one must not run ahead of it.
+            select.select([other._sockets[0]], [], [], PATIENCE_S)
+        return changes
+
+    @staticmethod
+    def record(name, address):
+        """A node with one NIC and one entropy."""
+        return record(name, address)
+
+    def close(self):
+        """Both."""
+        for end in self.ends:
+            end.close()
+
+
+@pytest.fixture
+def pair(wire):
+    """Two engines on the bare wire, introduced to each other."""
+    made = wire.engines("10.99.0")
+    made.tick()
+    yield made
+    made.close()
+
+

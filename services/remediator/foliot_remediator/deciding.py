@@ -1,0 +1,177 @@
+"""From a plan to commands: the guards speak, then what is left is commanded and taken to be in force."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from foliot_remediator.commands import Desk, Parts, Sent
+from foliot_remediator.fleet import Destination
+from foliot_remediator.guards import Budgets, Objection, Refusals, object_to_clocks, stale_clocks
+from foliot_remediator.ways import Cause
+from foliot_schemas import Command, Event, Verb  # noqa: TC001 - msgspec reads annotations at run time
+
+if TYPE_CHECKING:
+    from foliot_remediator.fleet import Fleet
+    from foliot_remediator.guards import Evidence
+    from foliot_remediator.health import Health
+    from foliot_remediator.planning import Plan
+    from foliot_remediator.settings import RemediatorSettings
+    from foliot_remediator.ways import Ways
+    from foliot_schemas import Outcome
+
+
+class Decision(msgspec.Struct, frozen=True, kw_only=True):
+    """What is published because of one event, or because its time has come: one span of the fault's trace."""
+
+    verb: Verb
+    who: str
+    """NIC or path."""
+    cause: str
+    fault: str
+    commands: tuple[Command, ...] = ()
+    refusals: tuple[Event, ...] = ()
+
+
+class Matter(NamedTuple):
+    """What is to be decided."""
+
+    verb: Verb
+    who: str
+    cause: Cause
+    base_ns: int
+    """What the deadline counts from."""
+    now_ns: int
+
+
+class Decider:
+    """Holds the guards, and what is on its way."""
+
+    def __init__(self, settings: RemediatorSettings, fleet: Fleet, health: Health, ways: Ways) -> None:
+        self.desk = Desk()
+        self.lease = 0
+        self._settings = settings
+        self._fleet = fleet
+        self._health = health
+        self._ways = ways
+        self._budgets = Budgets(settings)
+        self._refusals = Refusals()
+
+    def refuse(self, matter: Matter, *objections: Objection) -> Decision | None:
+        """The refusals, as far as they have not been said yet."""
+        return self._decision(matter, (), objections)
+
+    def decide(self, matter: Matter, plan: Plan) -> tuple[Decision | None, bool]:
+        """The decision on a plan, None if there is nothing to publish; and whether something is left to be tried again."""
+        policy = self._settings.reroute if matter.verb == "reroute" else self._settings.restore
+        objections = []
+        if plan.stranded:
+            evidence: Evidence = {
+                "stranded": len(plan.stranded),
+                "destinations": plan.looked_at,
+                "node": plan.stranded[0].node,
+            }
+            objections.append(Objection(guard="no-alternative", evidence=evidence))
+        if plan.parts and policy == "off":
+            objection = Objection(guard="policy", evidence={"policy": policy, "nodes": len(plan.parts)})
+            return self.refuse(matter, *objections, objection), False
+        parts, doubts = self._certain(matter, plan, advice=policy == "advise")
+        objections += doubts
+        over = self._over_budget(parts, matter.now_ns) if parts and policy == "act" else None
+        if over is not None:
+            return self.refuse(matter, *objections, over), True
+        commands = tuple(self._command(matter, node, part, advice=policy == "advise") for node, part in parts.items())
+        return self._decision(matter, commands, objections), bool(objections)
+
+    def revert(self, sent: Sent) -> None:
+        """The node did not do it: beliefs go back to what they were."""
+        self._apply(sent.command.node, sent.undo, sent.cause)
+
+    def take_armed(self, outcome: Outcome) -> bool:
+        """A node moved by itself; whether that is news. What it was commanded to since then stands."""
+        if outcome.status not in {"done", "already"} or outcome.started_ns <= self.desk.commanded_ns(outcome.node):
+            return False
+        node, ways, cause = outcome.node, self._ways, Cause(outcome.id, outcome.fault)
+        for rail in outcome.away:
+            ways.away.setdefault((node, rail), cause)
+        for rail in outcome.back:
+            ways.away.pop((node, rail), None)
+        for way in outcome.placements:
+            destination = Destination(node, way.peer, way.rail)
+            if (node, way.rail) in ways.away:
+                ways.backups.setdefault(node, {})[way.peer, way.rail] = way
+            elif ways.placed(destination) != way:
+                ways.place(destination, way, cause)
+        return True
+
+    # -- inside -------------------------------------------------------------------------------------------------------
+
+    def _certain(self, matter: Matter, plan: Plan, *, advice: bool) -> tuple[dict[str, Parts], list[Objection]]:
+        """The plan without the nodes that cannot be commanded."""
+        parts = {node: part for node, part in plan.parts.items() if part.moves}
+        objections = []
+        stale = stale_clocks(parts, self._health, self._settings, matter.now_ns)
+        if stale:
+            objections.append(object_to_clocks(stale, len(parts)))
+        desk, most = self.desk, 1 if advice else self._settings.attempts
+        tried = desk.advised if advice else desk.failures
+        done = {node for node in parts if tried(matter.cause, matter.verb, node, matter.now_ns) >= most}
+        return {node: part for node, part in parts.items() if node not in stale and node not in done}, objections
+
+    def _over_budget(self, parts: dict[str, Parts], now_ns: int) -> Objection | None:
+        away = {(node, rail) for node, part in parts.items() for rail in part.away}
+        back = {(node, rail) for node, part in parts.items() for rail in part.back}
+        more = away - self._ways.away.keys()
+        return self._budgets.object_to(
+            moves=sum(part.moves for part in parts.values()),
+            nics_away=len((self._ways.away.keys() | away) - back),
+            nics=len(self._fleet.nics),
+            nodes=len(self.desk.nodes() | parts.keys()),
+            now_ns=now_ns,
+            more_away=bool(more),
+        )
+
+    def _command(self, matter: Matter, node: str, parts: Parts, *, advice: bool) -> Command:
+        command = self.desk.write(
+            node, matter.verb, parts, matter.cause, issued_ns=matter.now_ns, lease=self.lease, advice=advice,
+            deadline_ns=matter.base_ns + round(self._settings.deadline_s * 1e9),
+        )  # fmt: skip
+        if not advice:
+            self._budgets.spend(parts.moves, matter.now_ns)
+            undo = self._apply(node, parts, matter.cause)
+            self.desk.send(Sent(command, matter.who, matter.cause, undo))
+        return command
+
+    def _apply(self, node: str, parts: Parts, cause: Cause) -> Parts:
+        """Takes what was commanded to be in force; returns what undoes it."""
+        undo, ways = Parts(), self._ways
+        for rail in parts.away:
+            if (node, rail) not in ways.away:
+                ways.away[node, rail] = cause
+                undo.back.append(rail)
+        for rail in parts.back:
+            if ways.away.pop((node, rail), None) is not None:
+                undo.away.append(rail)
+        for way in parts.placements:
+            destination = Destination(node, way.peer, way.rail)
+            undo.placements.append(ways.placed(destination))
+            ways.place(destination, way, cause)
+        return undo
+
+    def _decision(
+        self, matter: Matter, commands: tuple[Command, ...], objections: list[Objection] | tuple[Objection, ...]
+    ) -> Decision | None:
+        refusals = tuple(
+            event
+            for objection in objections
+            for event in self._refusals.say(
+                objection, verb=matter.verb, who=matter.who, cause=matter.cause, now_ns=matter.now_ns
+            )
+        )
+        if not commands and not refusals:
+            return None
+        return Decision(
+            verb=matter.verb, who=matter.who, cause=matter.cause.event, fault=matter.cause.fault,
+            commands=commands, refusals=refusals,
+        )  # fmt: skip

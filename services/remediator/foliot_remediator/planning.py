@@ -1,0 +1,178 @@
+"""What has to move when a NIC or path is lost, and back when it may be used again. Pure: plans, nothing decided."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from foliot_remediator.commands import Parts
+from foliot_remediator.fleet import Destination, path_name
+from foliot_remediator.states import State
+from foliot_schemas.names import nic_name
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from foliot_remediator.fleet import Fleet
+    from foliot_remediator.health import Health
+    from foliot_remediator.placement import Chooser
+    from foliot_remediator.troubles import Trouble
+    from foliot_remediator.ways import Cause, Ways
+    from foliot_schemas import Placement
+    from foliot_schemas.names import Path
+
+
+@dataclass(slots=True)
+class Plan:
+    """What is wanted of each node, and what nothing can be done for."""
+
+    parts: dict[str, Parts] = field(default_factory=dict)
+    stranded: list[Destination] = field(default_factory=list)
+    looked_at: int = 0
+    """Destinations on the lost NIC or path."""
+
+    def of(self, node: str) -> Parts:
+        """The node's part."""
+        return self.parts.setdefault(node, Parts())
+
+    def move(self, destination: Destination, way: Placement | None) -> None:
+        """Adds a move, or a destination without a way."""
+        self.looked_at += 1
+        if way is None:
+            self.stranded.append(destination)
+        else:
+            self.of(destination.node).placements.append(way)
+
+
+class Planner:
+    """Makes plans from what is in force and what is healthy."""
+
+    def __init__(self, fleet: Fleet, health: Health, ways: Ways, chooser: Chooser) -> None:
+        self._fleet = fleet
+        self._health = health
+        self._ways = ways
+        self._chooser = chooser
+
+    def leave(self, trouble: Trouble, now_ns: int) -> Plan:
+        """Everything that a lost NIC or path carries."""
+        if trouble.is_nic:
+            return self.leave_nic(trouble.who, trouble.cause, now_ns, restate=trouble.restate, by_rule=trouble.by_rule)
+        path = self._fleet.path(trouble.who)
+        return Plan() if path is None else self.leave_path(path, trouble.since_ns, now_ns)
+
+    def leave_nic(self, nic: str, cause: Cause, now_ns: int, *, restate: bool, by_rule: bool) -> Plan:
+        """Everything that a lost NIC carries, in both directions.
+
+        Parameters:
+            restate: also what armed agents have moved for this fault already, so that their moves are confirmed and known.
+            by_rule: send the rail of the NIC's own node away by its armed backups; else destination by destination.
+        """
+        if nic not in self._fleet.nics:
+            return Plan()
+        owner, lost = self._fleet.nics[nic]
+        plan, ways = Plan(), self._ways
+        own = [Destination(owner, peer, lost) for peer in self._fleet.peers(owner, lost)]
+        away = (owner, lost) in ways.away
+        if not away and by_rule:
+            backups = [backup for backup in map(ways.backup, own) if backup is not None]
+            leaving = any(ways.way(destination).via == lost for destination in own)
+            away = leaving and any(self._chooser.usable(owner, backup, now_ns) for backup in backups)
+            if away:
+                plan.of(owner).away.append(lost)
+                plan.looked_at += 1
+        elif away and restate:
+            plan.of(owner).away.append(lost)
+        for destination in own:
+            present = (ways.backup(destination) if away else None) or ways.way(destination)
+            if present.via == lost or (away and not self._chooser.stands(owner, present, now_ns)):
+                self._around(plan, destination, present, now_ns)
+        for destination in self._others_over(owner, lost):
+            present = ways.way(destination)
+            if present.via == lost:
+                self._around(plan, destination, present, now_ns)
+            elif restate and self._was_moved_by(destination, lost, cause):
+                plan.of(destination.node).placements.append(present)
+        return plan
+
+    def leave_path(self, path: Path, since_ns: int, now_ns: int) -> Plan:
+        """What takes exactly this path, in its direction."""
+        plan = Plan()
+        node, peer = self._fleet.nics[path.source][0], self._fleet.nics[path.destination][0]
+        for rail in self._fleet.shared(node, peer):
+            destination = Destination(node, peer, rail)
+            present = self._ways.way(destination)
+            if path_name(node, present) == str(path):
+                armed = self._ways.backup(destination)
+                plan.move(destination, self._chooser.detour(destination, present, armed, since_ns, now_ns))
+        return plan
+
+    def use_nic(self, nic: str, now_ns: int) -> Plan:
+        """What a NIC carried before it was lost, as far as its path is healthy again; the rest stays where it is."""
+        owner, rail = self._fleet.nics[nic]
+        plan, ways = Plan(), self._ways
+        if (owner, rail) in ways.away:
+            plan.of(owner).back.append(rail)
+            for peer in self._fleet.peers(owner, rail):
+                destination = Destination(owner, peer, rail)
+                primary = self._chooser.primary(destination)
+                wanted = primary if self._chooser.usable(owner, primary, now_ns) else ways.way(destination)
+                if ways.placed(destination) != wanted:
+                    plan.move(destination, wanted)
+        for destination in ways.touching(owner):
+            if (destination.node, destination.rail) not in ways.away and self._primary_via(destination) == rail:
+                self._home(plan, destination, now_ns)
+        return plan
+
+    def use_path(self, path: Path, now_ns: int) -> Plan:
+        """What took this path before it was lost."""
+        plan = Plan()
+        node, peer = self._fleet.nics[path.source][0], self._fleet.nics[path.destination][0]
+        for rail in self._fleet.shared(node, peer):
+            destination = Destination(node, peer, rail)
+            if path_name(node, self._chooser.primary(destination)) == str(path) and (node, rail) not in self._ways.away:
+                self._home(plan, destination, now_ns)
+        return plan
+
+    def overdue_home(self, node: str, now_ns: int) -> dict[Cause, Plan]:
+        """By what moved it away: traffic of a node whose primary way is healthy, which nobody has taken home."""
+        plans: dict[Cause, Plan] = {}
+        for destination in self._ways.touching(node):
+            if destination.node == node and (node, destination.rail) not in self._ways.away:
+                self._home(plans.setdefault(self._ways.moved[destination][1], Plan()), destination, now_ns)
+        return {cause: plan for cause, plan in plans.items() if plan.parts}
+
+    def overdue_back(self, node: str) -> Iterator[tuple[str, Cause]]:
+        """NICs of a node that are away although they are up, which nobody has taken back, and what sent them away."""
+        for rail in self._fleet.rails(node):
+            nic, cause = nic_name(node, rail), self._ways.away.get((node, rail))
+            if cause is not None and self._health.nic_state(nic) is State.UP:
+                yield nic, cause
+
+    # -- inside -------------------------------------------------------------------------------------------------------
+
+    def _around(self, plan: Plan, destination: Destination, present: Placement, now_ns: int) -> None:
+        armed = self._ways.backup(destination)
+        plan.move(destination, self._chooser.alternative(destination, present, armed, now_ns))
+
+    def _home(self, plan: Plan, destination: Destination, now_ns: int) -> None:
+        primary = self._chooser.primary(destination)
+        if self._ways.placed(destination) != primary and self._chooser.usable(destination.node, primary, now_ns):
+            plan.move(destination, primary)
+
+    def _others_over(self, owner: str, lost: str) -> Iterable[Destination]:
+        """What may cross the NIC besides its own node's traffic on its own rail, without looking at the whole fleet."""
+        found = {Destination(peer, owner, lost): None for peer in self._fleet.peers(owner, lost)}
+        found |= {each: None for each in self._ways.touching(owner) if (each.node, each.rail) != (owner, lost)}
+        for node, rail in self._ways.away:
+            if node != owner:
+                found[Destination(node, owner, rail)] = None
+            elif rail != lost:
+                found |= {Destination(owner, peer, rail): None for peer in self._fleet.peers(owner, rail)}
+        return [each for each in found if each.rail in self._fleet.shared(each.node, each.peer)]
+
+    def _was_moved_by(self, destination: Destination, lost: str, cause: Cause) -> bool:
+        moved = self._ways.moved.get(destination)
+        return moved is not None and moved[1].fault == cause.fault and self._primary_via(destination) == lost
+
+    def _primary_via(self, destination: Destination) -> str:
+        return self._chooser.primary(destination).via

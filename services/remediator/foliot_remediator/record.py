@@ -1,0 +1,51 @@
+"""What events have said so far: each is taken once, and none after a newer one of the same NIC or path."""
+
+from __future__ import annotations
+
+import collections
+from typing import TYPE_CHECKING
+
+from foliot_remediator.states import Input
+from foliot_remediator.ways import Cause
+
+if TYPE_CHECKING:
+    from foliot_schemas import Event
+
+_SEEN = 16_384
+"""Event ids remembered: near a minute of them at 300 a second, the highest rate planned for."""
+
+INPUTS = {
+    ("flap", "down"): Input.CARRIER_LOST,
+    ("flap", "up"): Input.CARRIER_BACK,
+    ("flap", "admin-down"): Input.ADMIN_DOWN,
+    ("flap", "admin-up"): Input.ADMIN_UP,
+    ("path", "silent"): Input.SILENT,
+    ("path", "lossy"): Input.LOSSY,
+    ("path", "speaking"): Input.SPEAKING,
+}
+"""What an event's kind and state are to the table of states."""
+
+
+class Record:
+    """Remembers events by id, and the last one of each NIC or path."""
+
+    def __init__(self) -> None:
+        self._last: dict[str, tuple[int, Cause]] = {}
+        self._seen: collections.OrderedDict[str, None] = collections.OrderedDict()
+
+    def is_old(self, event: Event) -> bool:
+        """Whether it came before, or something newer did."""
+        return event.id in self._seen or event.at_ns < self._last.get(event.who, (0,))[0]
+
+    def take(self, event: Event) -> Cause:
+        """Remembers it."""
+        cause = Cause(event.id, event.fault)
+        self._last[event.who] = event.at_ns, cause
+        self._seen[event.id] = None
+        if len(self._seen) > _SEEN:
+            self._seen.popitem(last=False)
+        return cause
+
+    def cause(self, who: str, fault: str = "") -> Cause:
+        """The last event of a NIC or path, or, where none was seen, that it was found as it is."""
+        return self._last[who][1] if who in self._last else Cause(f"adopted/{who}", fault)

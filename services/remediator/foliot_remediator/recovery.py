@@ -1,0 +1,95 @@
+"""When what is on probation may be used again: after its hold, undamped, and heard to be good."""
+
+from __future__ import annotations
+
+import heapq
+from typing import TYPE_CHECKING
+
+from foliot_remediator.fleet import Destination
+from foliot_remediator.health import Hearing
+from foliot_remediator.states import Input, State
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from foliot_remediator.fleet import Fleet
+    from foliot_remediator.health import Health
+    from foliot_remediator.placement import Chooser
+    from foliot_remediator.settings import RemediatorSettings
+
+_RECHECK_NS = 100_000_000
+"""Nodes report every 100 ms."""
+
+
+class Recovery:
+    """Watches NICs and paths on probation."""
+
+    def __init__(self, settings: RemediatorSettings, fleet: Fleet, health: Health, chooser: Chooser) -> None:
+        self._share = settings.good_share
+        self._fleet = fleet
+        self._health = health
+        self._chooser = chooser
+        self._queue: list[tuple[int, str]] = []
+        self._watched: set[str] = set()
+        self._reuse_at_ns: dict[str, int] = {}
+
+    def damp(self, nic: str, reuse_at_ns: int) -> None:
+        """A NIC that flaps is not to be used before this time (RFC 2439; 0: it may be)."""
+        self._reuse_at_ns[nic] = reuse_at_ns
+
+    def watch(self, who: str, now_ns: int) -> None:
+        """A NIC or path is on probation."""
+        if who not in self._watched:
+            self._watched.add(who)
+            heapq.heappush(self._queue, (now_ns, who))
+
+    def recovered(self, now_ns: int) -> list[str]:
+        """The NICs and paths that are up from now on."""
+        found = []
+        while self._queue and self._queue[0][0] <= now_ns:
+            _, who = heapq.heappop(self._queue)
+            is_nic = who in self._fleet.nics
+            track = (self._health.nics if is_nic else self._health.paths).get(who)
+            if track is None or track.state is not State.PROBATION or not self._is_known(who):
+                self._watched.discard(who)
+                continue
+            ready_ns = max(track.due_ns, self._reuse_at_ns.get(who, 0))
+            if ready_ns <= now_ns and (self._is_good_nic(who, now_ns) if is_nic else self._is_good_path(who, now_ns)):
+                (self._health.feed_nic if is_nic else self._health.feed_path)(who, Input.TIMER, now_ns)
+                self._watched.discard(who)
+                found.append(who)
+            else:
+                heapq.heappush(self._queue, (max(ready_ns, now_ns + _RECHECK_NS), who))
+        return found
+
+    def _is_known(self, who: str) -> bool:
+        return who in self._fleet.nics or self._fleet.path(who) is not None
+
+    def _is_good_path(self, path: str, now_ns: int) -> bool:
+        return self._health.hearing(path, now_ns) is Hearing.HEALTHY
+
+    def _is_good_nic(self, nic: str, now_ns: int) -> bool:
+        """Whether enough of its primary paths are heard, both ways, of those that can be judged at all.
+
+        A peer whose own NIC is down says nothing of this one. If nobody can be asked because all such peers are down, nothing stands
+        against it; if nobody answers, that is a doubt.
+        """
+        heard = unheard = unknown = 0
+        for path in self._paths_of(nic):
+            hearing = self._health.hearing(path, now_ns)
+            heard += hearing is Hearing.HEALTHY
+            unheard += hearing is Hearing.UNHEARD
+            unknown += hearing is Hearing.UNKNOWN
+        if not heard + unheard:
+            return not unknown
+        return heard >= self._share * (heard + unheard)
+
+    def _paths_of(self, nic: str) -> Iterator[str]:
+        owner, rail = self._fleet.nics[nic]
+        for peer in self._fleet.peers(owner, rail):
+            other = f"{peer}.{rail}"
+            if self._health.nic_state(other) is not State.DOWN:
+                primary = self._chooser.primary(Destination(owner, peer, rail))
+                entropy = primary.entropy if primary.via == rail else 0
+                yield f"{nic}>{other}#{entropy}"
+                yield f"{other}>{nic}#{entropy}"

@@ -1,0 +1,299 @@
+"""The core: what happened in, decisions out. Deterministic; the time comes with the calls."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeAlias
+
+from foliot_remediator.adoption import put_on_probation
+from foliot_remediator.backups import Supplier, Supply
+from foliot_remediator.commands import Parts
+from foliot_remediator.deciding import Decider, Decision, Matter
+from foliot_remediator.fleet import Fleet
+from foliot_remediator.guards import Objection
+from foliot_remediator.health import Health
+from foliot_remediator.placement import Chooser
+from foliot_remediator.planning import Plan, Planner
+from foliot_remediator.record import INPUTS, Record
+from foliot_remediator.recovery import Recovery
+from foliot_remediator.states import Hold, Input, State
+from foliot_remediator.troubles import Trouble, Troubles
+from foliot_remediator.ways import Cause, Ways
+from foliot_schemas import DelayBatch, Event, Node, NodePaths, Outcome, PortState
+
+if TYPE_CHECKING:
+    from foliot_remediator.commands import Sent
+    from foliot_remediator.guards import Evidence, Guard
+    from foliot_remediator.settings import RemediatorSettings
+
+Seen: TypeAlias = Event | DelayBatch | Outcome | Node | NodePaths | PortState
+Action: TypeAlias = Decision | Supply
+
+_MISSED_NS = 2_000_000_000
+"""Reports that a port is good for this long, while no event said so: the event was missed."""
+
+
+class Remediator:
+    """Keeps what is known, and answers every message with what to publish.
+
+    All state is kept by node, NIC or path, so that it can be split among several.
+    """
+
+    def __init__(self, settings: RemediatorSettings) -> None:
+        first_ns, longest_ns, forget_ns = (
+            round(seconds * 1e9)
+            for seconds in (settings.probation_s, settings.longest_probation_s, settings.forget_s)
+        )  # fmt: skip
+        self.fleet = Fleet()
+        self.health = Health(settings, Hold(first_ns, longest_ns, forget_ns))
+        self._settings = settings
+        self._chooser = Chooser(self.fleet, self.health, settings)
+        self.ways = Ways(self._chooser.primary)
+        self._planner = Planner(self.fleet, self.health, self.ways, self._chooser)
+        self._decider = Decider(settings, self.fleet, self.health, self.ways)
+        self._supplier = Supplier(settings, self.fleet, self.ways, self._chooser)
+        self._recovery = Recovery(settings, self.fleet, self.health, self._chooser)
+        self._troubles = Troubles()
+        self._record = Record()
+        self._held = 0
+        self._lost_lease = False
+        """It held the lease, lost it, and knows of nobody who took it."""
+        self._highest_lease = 0
+        self._retry_ns = round(settings.retry_s * 1e9)
+        self._review_ns = round(settings.review_s * 1e9)
+        self._stale_ns = round(settings.stale_s * 1e9)
+
+    @property
+    def lease(self) -> int:
+        """The revision of the lease that it holds; 0: it stands by."""
+        return self._decider.lease
+
+    def hold(self, revision: int, now_ns: int) -> None:
+        """Takes (> 0) or loses (0) the lease. Who stands by knows everything and issues nothing."""
+        if revision == self.lease:
+            return
+        self._lost_lease = not revision
+        self._decider.lease = revision
+        if revision:
+            self._held = revision
+            self._take_over(now_ns)
+
+    def observe(self, seen: Seen, now_ns: int) -> list[Action]:
+        """Takes a message.
+
+        Raises:
+            ValueError: a batch does not fit together.
+        """
+        match seen:
+            case Event():
+                return self._take_event(seen, now_ns)
+            case DelayBatch():
+                self.health.take_delays(seen, now_ns)
+            case PortState():
+                self._take_port(seen, now_ns)
+            case Outcome():
+                return self._take_outcome(seen, now_ns)
+            case Node():
+                self._take_node(seen)
+            case NodePaths():
+                self._take_paths(seen)
+        return []
+
+    def tick(self, now_ns: int) -> list[Action]:
+        """Takes the passing of time: what was refused is looked at again, what is good again comes back, backups are renewed."""
+        actions: list[Action] = []
+        for who in self._recovery.recovered(now_ns):
+            actions += self._restore(who, now_ns)
+        if not self.lease:
+            return actions
+        for trouble in self._troubles.due(now_ns):
+            actions += self._leave(trouble, now_ns, now_ns)
+        for sent in self._decider.desk.overdue(now_ns):
+            actions += self._unanswered(sent, now_ns)
+        for node in self._supplier.due(now_ns):
+            actions += self._take_home(node, now_ns)
+        return actions + self._supplier.write(self.lease, now_ns)
+
+    # -- events -------------------------------------------------------------------------------------------------------
+
+    def _take_event(self, event: Event, now_ns: int) -> list[Action]:
+        if event.kind == "process":
+            (self.health.dead.add if event.state == "dead" else self.health.dead.discard)(event.who.partition("/")[0])
+        given = INPUTS.get((event.kind, event.state))
+        if given is None or self._record.is_old(event):
+            return []
+        known = event.who in self.fleet.nics if event.kind == "flap" else self.fleet.path(event.who) is not None
+        cause = Cause(event.id, event.fault)
+        if not known:
+            return self._object("unknown", event.who, cause, now_ns, {"kind": event.kind})
+        if event.confidence < self._settings.least_confidence:
+            evidence: Evidence = {"confidence": event.confidence, "least_confidence": self._settings.least_confidence}
+            return self._object("confidence", event.who, cause, now_ns, evidence)
+        self._record.take(event)
+        if event.kind == "flap":
+            self._recovery.damp(event.who, int(event.evidence.get("reuse_at_ns", 0)))
+        return self._feed(event, given, cause, now_ns)
+
+    def _feed(self, event: Event, given: Input, cause: Cause, now_ns: int) -> list[Action]:
+        is_nic = event.kind == "flap"
+        before = (self.health.feed_nic if is_nic else self.health.feed_path)(event.who, given, now_ns)
+        after = self._state(event.who)
+        if after is not State.DOWN:
+            self._troubles.close(event.who)
+            if after is State.PROBATION:
+                self._recovery.watch(event.who, now_ns)
+            return []
+        if before is State.DOWN and event.who in self._troubles:
+            return []
+        trouble = Trouble(
+            who=event.who, is_nic=is_nic, cause=cause, at_ns=event.at_ns, since_ns=event.since_ns,
+            restate=before is not State.PROBATION,
+        )  # fmt: skip
+        self._troubles.open(trouble)
+        return self._leave(trouble, event.at_ns, now_ns)
+
+    def _state(self, who: str) -> State:
+        track = self.health.nics.get(who) or self.health.paths.get(who)
+        return State.UP if track is None else track.state
+
+    # -- away ---------------------------------------------------------------------------------------------------------
+
+    def _leave(self, trouble: Trouble, base_ns: int, now_ns: int) -> list[Action]:
+        """Moves what a lost NIC or path carries, and sees to it that what could not be moved is looked at again."""
+        if not self.lease:
+            if self._lost_lease:
+                return self._object("lease", trouble.who, trouble.cause, now_ns, {"held": self._held})
+            return []
+        age_ns = now_ns - trouble.at_ns
+        if age_ns > self._stale_ns and not self.health.confirms(trouble, now_ns):
+            self._troubles.retry(trouble, now_ns + self._retry_ns)
+            evidence: Evidence = {"age_ms": age_ns / 1e6, "stale_ms": self._stale_ns / 1e6}
+            return self._object("stale-observation", trouble.who, trouble.cause, now_ns, evidence)
+        plan = self._planner.leave(trouble, now_ns)
+        # A message from the future of this clock has its deadline all the same; one tried again counts from now.
+        matter = Matter("reroute", trouble.who, trouble.cause, base_ns, now_ns)
+        decision, unresolved = self._decider.decide(matter, plan)
+        trouble.restate = False
+        self._troubles.retry(trouble, now_ns + (self._retry_ns if unresolved else self._review_ns))
+        return self._done(decision)
+
+    # -- and back -----------------------------------------------------------------------------------------------------
+
+    def _restore(self, who: str, now_ns: int) -> list[Action]:
+        """Uses again what is up again."""
+        cause = self._record.cause(who)
+        if who in self.fleet.nics:
+            plan = self._planner.use_nic(who, now_ns)
+        else:
+            path = self.fleet.path(who)
+            if path is None or not self._settings.restore_paths:
+                return []
+            plan = self._planner.use_path(path, now_ns)
+        return self._take(plan, who, cause, now_ns)
+
+    def _take_home(self, node: str, now_ns: int) -> list[Action]:
+        """Takes back what a refusal, a failure or a restart left away."""
+        actions: list[Action] = []
+        for nic, cause in self._planner.overdue_back(node):
+            actions += self._take(self._planner.use_nic(nic, now_ns), nic, cause, now_ns)
+        if self._settings.restore_paths:
+            for cause, plan in self._planner.overdue_home(node, now_ns).items():
+                actions += self._take(plan, node, cause, now_ns)
+        return actions
+
+    def _take(self, plan: Plan, who: str, cause: Cause, now_ns: int) -> list[Action]:
+        if not self.lease:
+            return []
+        decision, _ = self._decider.decide(Matter("restore", who, cause, now_ns, now_ns), plan)
+        return self._done(decision)
+
+    # -- answers ------------------------------------------------------------------------------------------------------
+
+    def _take_outcome(self, outcome: Outcome, now_ns: int) -> list[Action]:
+        if outcome.armed:
+            if self._decider.take_armed(outcome):
+                self._supplier.touch((outcome.node,))
+            return []
+        sent = self._decider.desk.settle(outcome.command)
+        if sent is None or outcome.status in {"done", "already", "advised"}:
+            return []
+        self._decider.revert(sent)
+        self._supplier.touch((outcome.node,))
+        actions = self._failed(sent, outcome.reason or outcome.status, now_ns)
+        trouble = self._troubles.get(sent.who)
+        if trouble is not None:
+            trouble.by_rule = trouble.by_rule and not sent.command.away
+            self._troubles.retry(trouble, now_ns)
+        return actions
+
+    def _unanswered(self, sent: Sent, now_ns: int) -> list[Action]:
+        """Asks again for the same: it may have been done, and what is taken to be in force is what will be taken back one day."""
+        actions = self._failed(sent, "no answer", now_ns)
+        command, plan = sent.command, Plan()
+        plan.parts[command.node] = Parts([*command.away], [*command.back], [*command.placements])
+        decision, _ = self._decider.decide(Matter(command.verb, sent.who, sent.cause, now_ns, now_ns), plan)
+        return actions + self._done(decision)
+
+    def _failed(self, sent: Sent, reason: str, now_ns: int) -> list[Action]:
+        command = sent.command
+        failures = self._decider.desk.fail(sent, now_ns)
+        evidence: Evidence = {"reason": reason, "command": command.id, "failures": failures}
+        matter = Matter(command.verb, command.node, sent.cause, now_ns, now_ns)
+        return self._done(self._decider.refuse(matter, Objection(guard="agent", evidence=evidence)))
+
+    # -- what there is ------------------------------------------------------------------------------------------------
+
+    def _take_node(self, node: Node) -> None:
+        known = node.name in self.fleet.nodes
+        if not self.fleet.learn(node):
+            return
+        if not node.nics:
+            self.ways.forget(node.name, self.fleet.nodes)
+            self._supplier.leave(node.name)
+        elif not known:
+            self._supplier.join(node.name)
+        self._supplier.touch(self.fleet.nodes)
+
+    def _take_paths(self, paths: NodePaths) -> None:
+        """Takes what stands in the bucket; who holds the lease has written it itself."""
+        self._highest_lease = max(self._highest_lease, paths.lease_revision)
+        if self._highest_lease > self._held:
+            self._lost_lease = False  # somebody else has taken over, and speaks for itself
+        if not self.lease:
+            self._supplier.stored(paths)
+            self.ways.adopt(paths, Cause(f"adopted/{paths.node}", ""))
+
+    def _take_port(self, port: PortState, now_ns: int) -> None:
+        """Ports confirm events, and stand in for those that were missed."""
+        self.health.take_port(port, now_ns)
+        if port.nic not in self.fleet.nics or self._state(port.nic) is not State.DOWN:
+            return
+        if self.health.port_good_for_ns(port.nic, now_ns) >= _MISSED_NS:
+            self.health.feed_nic(port.nic, Input.CARRIER_BACK, now_ns)
+            self._troubles.close(port.nic)
+            self._recovery.watch(port.nic, now_ns)
+        elif port.nic not in self._troubles and not (port.carrier and port.admin_up):
+            cause = self._record.cause(port.nic)
+            trouble = Trouble(who=port.nic, is_nic=True, cause=cause, at_ns=now_ns, since_ns=now_ns, restate=False)
+            self._troubles.open(trouble)
+            self._troubles.retry(trouble, now_ns)
+
+    def _take_over(self, now_ns: int) -> None:
+        for who in put_on_probation(self.fleet, self.health, self.ways, self._chooser, now_ns):
+            self._recovery.watch(who, now_ns)
+        self._troubles.retry_all(now_ns)
+        self._supplier.touch(self.fleet.nodes)
+
+    # -- small change -------------------------------------------------------------------------------------------------
+
+    def _object(self, guard: Guard, who: str, cause: Cause, now_ns: int, evidence: Evidence) -> list[Action]:
+        """Refuses what an event calls for; who stands by is silent."""
+        if not self.lease and not self._lost_lease:
+            return []
+        objection = Objection(guard=guard, evidence=evidence)
+        return self._done(self._decider.refuse(Matter("reroute", who, cause, now_ns, now_ns), objection))
+
+    def _done(self, decision: Decision | None) -> list[Action]:
+        if decision is None:
+            return []
+        self._supplier.touch(command.node for command in decision.commands if not command.advice)
+        return [decision]

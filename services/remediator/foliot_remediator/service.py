@@ -1,0 +1,149 @@
+"""The remediator's shell: messages off the bus, commands and refusals onto it, paths into their bucket."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from typing import TYPE_CHECKING
+
+import nats.errors
+import structlog
+
+from foliot import telemetry
+from foliot.bus import Bus
+from foliot.lease import Lease
+from foliot.settings import BusSettings, TelemetrySettings, load
+from foliot_remediator.deciding import Decision
+from foliot_remediator.reference import FleetClock
+from foliot_remediator.remediator import Remediator
+from foliot_remediator.settings import RemediatorSettings
+from foliot_schemas import DelayBatch, Node
+from foliot_schemas.subjects import COMMAND, DELAY, EVENT, INVENTORY, OUTCOME, PATHS, PORT
+
+if TYPE_CHECKING:
+    from foliot_remediator.remediator import Action, Seen
+    from foliot_schemas import NodePaths
+
+log = structlog.get_logger()
+
+_TICK_S = 0.01
+_WRITE_AGAIN_S = 0.25
+
+
+class Service:
+    """Feeds a remediator from the bus and publishes what it decides."""
+
+    def __init__(self, bus: Bus, settings: RemediatorSettings, clock: FleetClock) -> None:
+        self._bus = bus
+        self._settings = settings
+        self._clock = clock
+        self._core = Remediator(settings)
+        self._lease = Lease(bus, "remediator", f"{socket.gethostname()}/{os.getpid()}/{settings.instance}")
+        self._to_write: dict[str, NodePaths] = {}
+        self._written = asyncio.Event()
+
+    async def run(self) -> None:
+        """Learns what is in force, then asks for the lease, and works until cancelled."""
+        durable = self._settings.instance
+        await self._bus.watch(INVENTORY, self._on_node)
+        await self._bus.watch(PATHS, self._on_paths)
+        await self._bus.subscribe(DELAY, self._on_delays)
+        await self._bus.subscribe(PORT, self._on_message)
+        await self._bus.subscribe_kept(EVENT, self._on_message, durable=f"{durable}-events")
+        await self._bus.subscribe_kept(OUTCOME, self._on_message, durable=f"{durable}-outcomes")
+        log.info("remediator_started", instance=durable)
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._lease.run())
+            tasks.create_task(self._tick())
+            tasks.create_task(self._write())
+
+    # -- in -----------------------------------------------------------------------------------------------------------
+
+    async def _on_node(self, key: str, node: Node | None) -> None:
+        self._observe(Node(name=key, nics=()) if node is None else node)
+
+    async def _on_paths(self, _key: str, paths: NodePaths | None) -> None:
+        if paths is not None:
+            self._observe(paths)
+
+    async def _on_delays(self, batch: DelayBatch, _subject: str) -> None:
+        self._clock.learn(batch)
+        self._observe(batch)
+
+    async def _on_message(self, message: Seen, _subject: str) -> None:
+        self._observe(message)
+
+    def _observe(self, seen: Seen) -> None:
+        now_ns = self._clock.now_ns()
+        self._core.hold(self._lease.revision, now_ns)
+        self._act(self._core.observe(seen, now_ns), now_ns)
+
+    async def _tick(self) -> None:
+        while True:
+            await asyncio.sleep(_TICK_S)
+            now_ns = self._clock.now_ns()
+            self._core.hold(self._lease.revision, now_ns)
+            self._act(self._core.tick(now_ns), now_ns)
+
+    # -- out ----------------------------------------------------------------------------------------------------------
+
+    def _act(self, actions: list[Action], began_ns: int) -> None:
+        for action in actions:
+            if isinstance(action, Decision):
+                self._publish(action, began_ns)
+            else:
+                self._to_write[action.paths.node] = action.paths
+                self._written.set()
+
+    def _publish(self, decision: Decision, began_ns: int) -> None:
+        with telemetry.span(
+            f"decide {decision.verb}",
+            fault=decision.fault,
+            kind="consumer",
+            start_ns=began_ns,
+            event=decision.cause,
+            who=decision.who,
+            commands=len(decision.commands),
+            refusals=len(decision.refusals),
+        ):
+            for command in decision.commands:
+                self._bus.publish_kept(COMMAND, command, command.verb, command.node)
+            for refusal in decision.refusals:
+                self._bus.publish_kept(EVENT, refusal, refusal.kind, refusal.who)
+        log.info("decided", verb=decision.verb, who=decision.who, cause=decision.cause, commands=len(decision.commands))
+        for refusal in decision.refusals:
+            log.warning("refused", who=refusal.who, guard=refusal.policy, cause=refusal.cause, **refusal.evidence)
+
+    async def _write(self) -> None:
+        """Writes the newest paths of each node, one after the other: a slow bus must not keep commands waiting."""
+        while True:
+            await self._written.wait()
+            self._written.clear()
+            while self._to_write:
+                node, paths = next(iter(self._to_write.items()))
+                if paths.lease_revision != self._lease.revision:
+                    del self._to_write[node]  # written by whoever holds the lease now
+                    continue
+                try:
+                    await self._bus.put(PATHS, node, paths)
+                except (nats.errors.Error, OSError, TimeoutError) as error:
+                    log.warning("paths_not_written", node=node, reason=str(error) or type(error).__name__)
+                    await asyncio.sleep(_WRITE_AGAIN_S)
+                else:
+                    if self._to_write.get(node) is paths:
+                        del self._to_write[node]
+
+
+async def main() -> None:
+    """Runs the remediator until it is cancelled."""
+    settings = load(RemediatorSettings, "remediator")
+    bus_settings, telemetry_settings = load(BusSettings, "bus"), load(TelemetrySettings, "telemetry")
+    clock = FleetClock()
+    telemetry.start("remediator", clock, telemetry_settings)
+    bus = await Bus.connect(bus_settings, "remediator")
+    try:
+        await Service(bus, settings, clock).run()
+    finally:
+        await bus.close()
+        telemetry.stop()

@@ -1,0 +1,72 @@
+"""What is lost at present, and when to look again at what it carries."""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from foliot_remediator.ways import Cause
+
+
+@dataclass(slots=True)
+class Trouble:
+    """A NIC or path that is down."""
+
+    who: str
+    is_nic: bool
+    cause: Cause
+    at_ns: int
+    """Of the event."""
+    since_ns: int
+    restate: bool = True
+    """Nothing was commanded for it yet: what armed agents have done is commanded too, so that everybody knows."""
+    by_rule: bool = True
+    """A node did not refuse to send the whole rail away."""
+    retry_ns: int = 0
+
+
+class Troubles:
+    """Open troubles by NIC or path, and a queue of when each is due."""
+
+    def __init__(self) -> None:
+        self._open: dict[str, Trouble] = {}
+        self._queue: list[tuple[int, str]] = []
+
+    def __contains__(self, who: str) -> bool:
+        """Whether it is in trouble."""
+        return who in self._open
+
+    def get(self, who: str) -> Trouble | None:
+        """The trouble of a NIC or path."""
+        return self._open.get(who)
+
+    def open(self, trouble: Trouble) -> None:
+        """It is lost."""
+        self._open[trouble.who] = trouble
+
+    def close(self, who: str) -> None:
+        """It is not lost any more."""
+        self._open.pop(who, None)
+
+    def retry(self, trouble: Trouble, at_ns: int) -> None:
+        """Looks at it again at a time."""
+        trouble.retry_ns = at_ns
+        heapq.heappush(self._queue, (at_ns, trouble.who))
+
+    def retry_all(self, at_ns: int) -> None:
+        """Looks at all of them again."""
+        for trouble in self._open.values():
+            self.retry(trouble, at_ns)
+
+    def due(self, now_ns: int) -> list[Trouble]:
+        """Those to be looked at now; each must be put off again by `retry`."""
+        found = []
+        while self._queue and self._queue[0][0] <= now_ns:
+            at_ns, who = heapq.heappop(self._queue)
+            trouble = self._open.get(who)
+            if trouble is not None and trouble.retry_ns == at_ns:
+                trouble.retry_ns = 0
+                found.append(trouble)
+        return found

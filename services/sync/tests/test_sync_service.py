@@ -1,0 +1,136 @@
+"""The shell on a real bus: stamps in, clocks out, and a restart that nobody notices."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from foliot.bus import Bus
+from foliot.clock import BusClock
+from foliot.settings import BusSettings
+from foliot_schemas.subjects import CLOCK, CLOCKS, STAMPS
+from foliot_sync.service import Sync
+from foliot_sync.settings import SyncSettings
+
+pytestmark = pytest.mark.nats
+
+SETTINGS = SyncSettings(window_s=0.2)
+
+
+@pytest.fixture
+async def server(tmp_path):
+    """Settings for a NATS server of the test's own."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    program = str(Path(sys.executable).with_name("nats-server"))
+    process = await asyncio.create_subprocess_exec(
+        program, "--addr", "127.0.0.1", "--port", str(port), "--jetstream", "--store_dir", str(tmp_path),
+        stderr=asyncio.subprocess.DEVNULL,
+    )  # fmt: skip
+    yield BusSettings(url=f"nats://127.0.0.1:{port}")
+    process.kill()
+    await process.wait()
+
+
+@contextlib.asynccontextmanager
+async def connected(settings, name):
+    """A bus that is closed in the end."""
+    bus = await Bus.connect(settings, name)
+    try:
+        yield bus
+    finally:
+        await bus.close()
+
+
+@contextlib.asynccontextmanager
+async def syncing(settings):
+    """Sync at work; yields its bus."""
+    async with connected(settings, "sync") as bus:
+        task = asyncio.create_task(Sync(bus, BusClock("sync"), SETTINGS).run())
+        try:
+            yield bus
+        finally:
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+
+
+async def feed(bus, fleet, heard, until):
+    """Publishes a window of stamps for every one that sync closes, until its states are as wished."""
+    window, states = 0, {}
+    async with asyncio.timeout(60):
+        while True:
+            for node in range(fleet.nodes):
+                await bus.publish(STAMPS, fleet.batch(node, window), fleet.names[node])
+            window += 1
+            closed = states.get("node0", None) and states["node0"].window
+            while not states or states["node0"].window == closed:
+                state = await heard.get()
+                states[state.clock] = state
+            if until(states):
+                return states
+
+
+async def listen(bus):
+    """A queue of the states that sync publishes."""
+    heard = asyncio.Queue()
+
+    async def put(state, subject):
+        await heard.put(state)
+
+    await bus.subscribe(CLOCK, put)
+    return heard
+
+
+def small_fleet(start, **more):
+    """Four nodes with short windows and many probes."""
+    return start(seed=21, nodes=4, load=0.0, rates=(200.0,), window_s=SETTINGS.window_s, **more).fleet
+
+
+def all_synchronised(states):
+    """Whether every clock of the fleet is."""
+    return len(states) == 4 and all(state.status == "synchronised" for state in states.values())
+
+
+async def test_stamps_become_clocks_on_the_bus_and_in_the_bucket(server, start):
+    """Batches of all nodes make every clock synchronised, on its subject and in the bucket; a broken one is rejected."""
+    async with connected(server, "test") as bus, syncing(server) as its:
+        heard = await listen(bus)
+        fleet = small_fleet(start)
+        broken = msgspec.structs.replace(fleet.batch(1, 0), columns={"stream": b"\0"})
+        await bus.publish(STAMPS, broken, "node1")
+        states = await feed(bus, fleet, heard, all_synchronised)
+        assert states["node0"].reference == "node0"
+        assert its.counts["rejected"] == 1
+        async with asyncio.timeout(20):
+            while (kept := await bus.get(CLOCKS, "node3")) is None or kept.window < states["node3"].window:
+                state = await heard.get()
+                states[state.clock] = state
+        assert kept.clock == "node3"
+        assert kept.reference == "node0"
+
+
+async def test_restart_keeps_the_time_scale(server, start):
+    """Sync that starts again takes up the scale from the bucket, though the hosts' own time has moved since."""
+    async with connected(server, "test") as bus:
+        heard = await listen(bus)
+        fleet = small_fleet(start)
+        async with syncing(server):
+            before = await feed(bus, fleet, heard, all_synchronised)
+            async with asyncio.timeout(20):
+                while await bus.get(CLOCKS, "node0") is None:
+                    await heard.get()
+        while not heard.empty():
+            heard.get_nowait()
+        moved = small_fleet(start, epoch_ns=fleet.epoch_ns + 1_000_000)
+        async with syncing(server):
+            after = await feed(bus, moved, heard, lambda states: "node0" in states and states["node0"].window > 0)
+        assert after["node0"].window < before["node0"].window
+        assert after["node0"].offset_ns == before["node0"].offset_ns
