@@ -156,6 +156,7 @@ class Agent:
             if record is not None and before != record:
                 await self._kernel.join(record)
                 self.peers[name] = record
+                log.info("peer_joined", peer=name)
                 if self._paths is not None:
                     # What the value said of this peer could not be done before it was known.
                     await self._follow(_without(self._paths, name), self._paths)

@@ -77,6 +77,7 @@ class Engine:
         self._opened = np.zeros(len(self.table.places), np.bool_)
         self._checks = [(StampCheck(), StampCheck()) for _ in self.table.places]
         self._kind = np.full(len(self.table.places), USER)
+        self._all_stamped = False
         self._dropped = np.zeros(len(self.table.places), np.int64)
         self._inbox = Inbox(_SLOTS)
         self._outbox = Outbox(2 * rows)
@@ -260,15 +261,18 @@ class Engine:
 
     def _checked(self, direction: int, stamped: Rows, packets: Rows | None = None) -> None:
         """The self-check of stamps that came (or, of `packets` heard, did not), per place."""
+        if self._all_stamped:
+            return
         for place, checks in enumerate(self._checks):
             if checks[direction].kind != KERNEL:
                 heard = 0 if packets is None else int(np.count_nonzero(packets == place))
                 before = checks[direction].kind
                 checks[direction].note(heard, int(np.count_nonzero(stamped == place)))
                 self._kind[place] = worse(*checks)
-                if checks[direction].kind == USER != before:
+                if checks[direction].kind == USER and before != USER:
                     address = self.table.places[place].address
                     log.warning("stamps_missing", address=address, direction=("transmit", "receive")[direction])
+        self._all_stamped = bool((self._kind == KERNEL).all())
 
     # -- what it came to ----------------------------------------------------------------------------------------------
 

@@ -62,11 +62,21 @@ def anonymous():
         os.close(home)
 
 
+def record(name, address):
+    """A node with one NIC and one entropy."""
+    nic = Nic(
+        name=f"{name}.rail0", rail="rail0", device="wire0", address=address, clock=name, service_address="10.97.0.1",
+        path_addresses=(address,), entropies=(49200,),
+    )  # fmt: skip
+    return Node(name=name, nics=(nic,), probe_port=PORT)
+
+
 class Wire:
     """Two namespaces."""
 
     inside = staticmethod(inside)
     ip = staticmethod(ip)
+    record = staticmethod(record)
 
     def __init__(self, namespaces):
         self.namespaces = namespaces
@@ -122,15 +132,6 @@ def tunnel(wire):
     return wire
 
 
-def record(name, address):
-    """A node with one NIC and one entropy."""
-    nic = Nic(
-        name=f"{name}.rail0", rail="rail0", device="wire0", address=address, clock=name, service_address="10.97.0.1",
-        path_addresses=(address,), entropies=(49200,),
-    )  # fmt: skip
-    return Node(name=name, nics=(nic,), probe_port=PORT)
-
-
 class Pair:
     """Two engines and a time that passes only when it is told to."""
 
@@ -138,7 +139,8 @@ class Pair:
         self.now_ns = time.monotonic_ns()
         self.ticks = 0
         self.nodes = [record(name, f"{network}.{number}") for number, name in enumerate(("a", "b"), 1)]
-        self.ends = [Engine(node, HostClock(node.name), SETTINGS, self.now_ns) for node in self.nodes]
+        clock = HostClock("host")  # of both: they share the kernel's
+        self.ends = [Engine(node, clock, SETTINGS, self.now_ns) for node in self.nodes]
         for end, namespace, peer in zip(self.ends, namespaces, reversed(self.nodes), strict=True):
             with inside(namespace):
                 assert end.bind() == 0
@@ -160,11 +162,6 @@ class Pair:
             select.select([other._sockets[0]], [], [], PATIENCE_S)
         return changes
 
-    @staticmethod
-    def record(name, address):
-        """A node with one NIC and one entropy."""
-        return record(name, address)
-
     def close(self):
         """Both."""
         for end in self.ends:
@@ -178,5 +175,3 @@ def pair(wire):
     made.tick()
     yield made
     made.close()
-
-

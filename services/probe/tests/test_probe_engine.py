@@ -10,11 +10,13 @@ import pytest
 from foliot.clock import HostClock
 from foliot_probe.engine import Engine
 from foliot_probe.packet import KERNEL, USER
+from foliot_probe.selfcheck import PATIENCE
 from foliot_probe.settings import ProbeSettings
 
 pytestmark = pytest.mark.net
 
-TICK_NS = ProbeSettings().tick_ms * 1_000_000
+SETTINGS = ProbeSettings()
+TICK_NS = SETTINGS.tick_ms * 1_000_000
 PORT = 7946
 NOBODY = frozenset()
 
@@ -45,9 +47,9 @@ def test_every_probe_is_stamped_at_both_ends(tunnel, network):
     pair.close()
 
 
-def test_failing_sends_do_not_shift_the_stamps_of_others(pair):
+def test_failing_sends_do_not_shift_the_stamps_of_others(pair, wire):
     """Sends that the kernel refuses are counted, and every stamp is still that of its own probe."""
-    stranger = pair.record("c", "192.0.2.1")
+    stranger = wire.record("c", "192.0.2.1")
     pair.ends[0].set_peer(stranger, NOBODY)
     pair.ends[0].set_in_use(frozenset(pair.ends[0].table.rows))
     for _ in range(30):
@@ -145,9 +147,9 @@ def test_without_kernel_stamps_it_falls_back_and_says_so(wire):
 
 def test_sockets_are_opened_when_their_addresses_appear(wire):
     """The overlay may come later than the probe."""
-    node = record("a", "10.96.0.1")
+    node = wire.record("a", "10.96.0.1")
     engine = Engine(node, HostClock("a"), SETTINGS, 0)
-    engine.set_peer(Q("b", "10.96.0.2"), NOBODY)
+    engine.set_peer(wire.record("b", "10.96.0.2"), NOBODY)
     with wire.inside(wire.namespaces[0]):
         assert engine.bind() == 1
         for tick in range(10):
@@ -175,10 +177,10 @@ def test_peers_come_and_go(pair):
     assert len(pair.ends[0].take_completed()[0].row) > 0
 
 
-def test_many_peers_make_the_tables_grow(pair):
+def test_many_peers_make_the_tables_grow(pair, wire):
     """Streams that ran before go on while the tables are made larger."""
     for number in range(80):
-        pair.ends[0].set_peer(pair.record(f"p{number}", f"10.99.0.{number + 100}"), NOBODY)
+        pair.ends[0].set_peer(wire.record(f"p{number}", f"10.99.0.{number + 100}"), NOBODY)
     assert len(pair.ends[0].table) == 128
     for _ in range(10):
         pair.tick()
