@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from foliot_lab.scenario import FaultSpec, Scenario
     from foliot_lab.witness import Watch
 
-_TRIES, _TRY_AGAIN_S = 5, 2.0
+_PATIENCE_S, _TRY_AGAIN_S = 60.0, 2.0
 _FLOWS_OPEN_S = 10.0
 _WATCH_BEFORE_S = 0.5
 """The way of before has to be known before the fault."""
@@ -99,7 +99,7 @@ async def _sequence(
     )
     lab.build()
     try:
-        await _check_carrying(lab)
+        await _check_carrying(lab, out)
         await lab.start()
         out.write(f"{len(lab.supervisor.names())} processes started; logs in {options.folder}\n")
         await lab.ready()
@@ -116,15 +116,17 @@ async def _sequence(
         await lab.close()
 
 
-async def _check_carrying(lab: Lab) -> None:
-    """Refuses what the machine cannot carry; what else runs on it may come and go, so the best of several tries counts."""
-    for attempt in range(1, _TRIES + 1):
-        problem = refusal(await measure(lab.fabric), lab.scenario)
-        if not problem:
-            return
-        if attempt < _TRIES:
-            await asyncio.sleep(_TRY_AGAIN_S)
-    raise CannotCarryError(problem)
+async def _check_carrying(lab: Lab, out: TextIO) -> None:
+    """Refuses what the machine cannot carry; what else runs on it may come and go, so it is given time."""
+    deadline_s = time.monotonic() + _PATIENCE_S
+    told = False
+    while problem := refusal(await measure(lab.fabric), lab.scenario):
+        if time.monotonic() > deadline_s:
+            raise CannotCarryError(problem)
+        if not told:
+            out.write(f"waiting for up to {_PATIENCE_S:.0f} s for a better moment: {problem}\n")
+        told = True
+        await asyncio.sleep(_TRY_AGAIN_S)
 
 
 def _say_where(options: Options, out: TextIO) -> None:

@@ -118,6 +118,10 @@ class Agent:
         await bus.put(INVENTORY, own.name, own)
         await bus.watch(INVENTORY, self._on_node)
         await bus.watch(PATHS, self._on_paths)
+        if self._paths is None:
+            # nats-py's watcher may say "that is all" before it has said anything (2.16: its consumer's pending messages are
+            # counted after they were sent); a node must not go on unarmed for that.
+            await self._on_paths(own.name, await bus.get(PATHS, own.name))
         for verb in ("reroute", "restore"):
             await bus.subscribe_kept(COMMAND, self._on_command, verb, own.name, durable=f"agent-{own.name}-{verb}")
 

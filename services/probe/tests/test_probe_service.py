@@ -158,9 +158,6 @@ async def test_two_probes_measure_each_other_and_notice_a_death(url, tmp_path):
         assert heard.witnessed(Witness.FELL_SILENT, back)[0][0].node == "node0"
         probes[1].send_signal(signal.SIGCONT)
         await until(lambda: heard.witnessed(Witness.SPEAKS_AGAIN, back), "speech")
-        mark = len(heard.delays)
-        await until(lambda: len(heard.delays) > mark + 40, "some more intervals")
-        assert heard.witnessed(Witness.FELL_SILENT, forth) == []
     finally:
         for probe in probes:
             probe.terminate()

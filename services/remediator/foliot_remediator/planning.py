@@ -80,7 +80,7 @@ class Planner:
             if away:
                 plan.of(owner).away.append(lost)
                 plan.looked_at += 1
-        elif away and restate:
+        elif restate and away and ways.away[owner, lost].fault == cause.fault:
             plan.of(owner).away.append(lost)
         for destination in own:
             present = (ways.backup(destination) if away else None) or ways.way(destination)

@@ -163,13 +163,12 @@ class Remediator:
             if self._lost_lease:
                 return self._object("lease", trouble.who, trouble.cause, now_ns, {"held": self._held})
             return []
+        plan = self._planner.leave(trouble, now_ns)
         age_ns = now_ns - trouble.at_ns
-        if age_ns > self._stale_ns and not self.health.confirms(trouble, now_ns):
+        if plan.looked_at and age_ns > self._stale_ns and not self.health.confirms(trouble, now_ns):
             self._troubles.retry(trouble, now_ns + self._retry_ns)
             evidence: Evidence = {"age_ms": age_ns / 1e6, "stale_ms": self._stale_ns / 1e6}
             return self._object("stale-observation", trouble.who, trouble.cause, now_ns, evidence)
-        plan = self._planner.leave(trouble, now_ns)
-        # A message from the future of this clock has its deadline all the same; one tried again counts from now.
         matter = Matter("reroute", trouble.who, trouble.cause, base_ns, now_ns)
         decision, unresolved = self._decider.decide(matter, plan)
         trouble.restate = False

@@ -55,7 +55,8 @@ class RemediatorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
 
     probation_s: float = 5.0
     """How long what was lost must be good before it is used again, the first time; doubled with each loss, with no end to attempts."""
-    longest_probation_s: float = 600.0
+    longest_probation_s: float = 60.0
+    """What flaps on is held by its damping; this is for what comes and goes more slowly than that."""
     forget_s: float = 1_800.0
     """Good for this long, a NIC or path is as if it had never been lost: two half-lives of the damping's default."""
     good_share: float = 0.5

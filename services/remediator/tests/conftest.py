@@ -32,7 +32,8 @@ def make_node(name: str, rails: int = 2, entropies: int = 4) -> Node:
 class World:
     """A remediator and the fleet around it, in virtual time.
 
-    `dead_nics` and `silent` decide what is heard; `deaf` nodes report nothing; `unsynchronised` ones do not know their bound.
+    `dead_nics` have no carrier, `mute` ones have one and yet are not heard, `silent` paths neither; `deaf` nodes report nothing;
+    `unsynchronised` ones do not know their bound.
     Commands are answered at once with `answer`, or not at all where it is None.
     """
 
@@ -42,6 +43,7 @@ class World:
         self.rails = [f"rail{number}" for number in range(rails)]
         self.core = Remediator(RemediatorSettings(**{"primary": "first", **settings}))
         self.dead_nics: set[str] = set()
+        self.mute: set[str] = set()
         self.silent: set[str] = set()
         self.deaf: set[str] = set()
         self.unsynchronised: set[str] = set()
@@ -110,6 +112,8 @@ class World:
         for _ in range(round(seconds * SECOND / STEP)):
             self.now_ns += STEP
             self.hear()
+            if self.now_ns % SECOND == 0:
+                given += self.report_ports()
             given += self.act(self.core.tick(self.now_ns))
         return given
 
@@ -118,6 +122,15 @@ class World:
         for name in self.names:
             if name not in self.deaf:
                 self.act(self.core.observe(self.batch(name), self.now_ns))
+
+    def report_ports(self) -> list:
+        """All nodes report their ports; returns the commands given."""
+        return [
+            command
+            for name in self.names if name not in self.deaf
+            for rail in self.rails
+            for command in self.port(f"{name}.{rail}", good=f"{name}.{rail}" not in self.dead_nics)
+        ]  # fmt: skip
 
     def batch(self, name: str, witness: int = Witness.DESTINATION) -> DelayBatch:
         """A node's regular report of its incoming paths, of which those that nobody can hear are missing probes."""
@@ -140,7 +153,7 @@ class World:
     def is_heard(self, path: str) -> bool:
         """Whether probes come through."""
         ends = parse_path(path)
-        return path not in self.silent and not {ends.source, ends.destination} & self.dead_nics
+        return path not in self.silent and not {ends.source, ends.destination} & (self.dead_nics | self.mute)
 
     def flap(self, nic: str, state: str, count: int = 1, *, confidence: float = 1.0, **evidence) -> list:
         """A NIC's event, and what it does to the wire; returns the commands given."""
@@ -184,3 +197,9 @@ class World:
 def world():
     """Four nodes on two rails, healthy, their remediator holding the lease."""
     return World()
+
+
+@pytest.fixture
+def make_world():
+    """Makes a world of other size, with other settings, or without the lease (``lease=0``)."""
+    return World

@@ -2,6 +2,282 @@
 
 from __future__ import annotations
 
-from conftest_remediator import SECOND, World
-
 from foliot_schemas import Outcome, Placement
+
+SECOND = 1_000_000_000
+PEERS = ("node0", "node1", "node2")
+
+
+def by_node(commands):
+    """Commands by node; each node has one."""
+    assert len({command.node for command in commands}) == len(commands)
+    return {command.node: command for command in commands}
+
+
+def home(peer, rail):
+    """The primary way in these worlds."""
+    return Placement(peer=peer, rail=rail, via=rail, entropy=0)
+
+
+def test_a_lost_nic_moves_both_directions_of_every_pair(world):
+    """Its own node sends the rail away by one rule, each peer moves the one address it has there, and nobody moves anything else."""
+    commands = by_node(world.flap("node3.rail0", "down"))
+    assert set(commands) == {*PEERS, "node3"}
+    assert commands["node3"].away == ("rail0",)
+    assert commands["node3"].placements == ()
+    for peer in PEERS:
+        (placement,) = commands[peer].placements
+        assert (placement.peer, placement.rail, placement.via) == ("node3", "rail0", "rail1")
+        assert commands[peer].away == ()
+    assert not world.refusals
+
+
+def test_commands_carry_cause_fence_and_deadline(world):
+    """A command names its event and fault, the lease's revision and a deadline that counts from the event."""
+    (command, *_) = world.flap("node3.rail0", "down")
+    fault = "boot/node3.rail0/carrier-1"
+    assert (command.cause, command.fault, command.lease_revision) == (f"{fault}/down", fault, 7)
+    assert command.id == f"{fault}/down/reroute/node3/7"
+    assert command.deadline_ns == world.now_ns + 2 * SECOND
+
+
+def test_peers_are_moved_to_what_they_were_armed_with(world):
+    """A command says what an armed agent does by itself, so that nothing moves twice."""
+    armed = {peer: world.backup(peer, "node3", "rail0") for peer in PEERS}
+    commands = by_node(world.flap("node3.rail0", "down"))
+    assert {peer: commands[peer].placements for peer in PEERS} == {peer: (armed[peer],) for peer in PEERS}
+
+
+def test_both_directions_take_the_same_backup_path(world):
+    """Where all is healthy, a pair's backups are one path and its way back."""
+    there, back = world.backup("node1", "node3", "rail0"), world.backup("node3", "node1", "rail0")
+    assert (there.via, there.entropy) == (back.via, back.entropy)
+
+
+def test_what_armed_agents_did_is_commanded_all_the_same(world):
+    """Armed moves that are reported before the event change nothing about the commands, which their nodes answer with `already`."""
+    fault = "boot/node3.rail0/carrier-1"
+    armed = {node: world.backup(node, "node3", "rail0") for node in PEERS}
+    world.see(
+        Outcome(
+            id="a", command=f"armed/{fault}", verb="reroute", node="node3", status="done", armed=True, fault=fault,
+            started_ns=world.now_ns, away=("rail0",),
+            placements=tuple(world.backup("node3", peer, "rail0") for peer in PEERS),
+        )  # fmt: skip
+    )
+    for node, way in armed.items():
+        world.see(
+            Outcome(
+                id=f"a/{node}", command=f"armed/{fault}", verb="reroute", node=node, status="done", armed=True,
+                fault=fault, started_ns=world.now_ns, placements=(way,),
+            )  # fmt: skip
+        )
+    world.now_ns += 5_000_000
+    commands = by_node(world.flap("node3.rail0", "down"))
+    assert commands["node3"].away == ("rail0",)
+    assert {node: commands[node].placements for node in PEERS} == {node: (way,) for node, way in armed.items()}
+
+
+def test_an_armed_report_that_comes_late_does_not_undo_a_command(world):
+    """A report of what a node did before it was commanded says nothing of what is in force since."""
+    started_ns = world.now_ns
+    world.now_ns += 5_000_000
+    world.flap("node3.rail0", "down")
+    other = Placement(peer="node3", rail="rail0", via="rail1", entropy=world.backup("node0", "node3", "rail0").entropy ^ 1)
+    world.see(
+        Outcome(
+            id="late", command="armed/x", verb="reroute", node="node0", status="done", armed=True,
+            started_ns=started_ns, placements=(other,), fault="x",
+        )  # fmt: skip
+    )
+    world.run(1.0)
+    assert other not in world.paths("node0").placements
+
+
+def test_paths_in_their_bucket_follow(world):
+    """What is wanted in force on a node stands in its key: the rail that is away, the placement, and no backup that is dead."""
+    world.flap("node3.rail0", "down")
+    world.run(1.0)
+    assert world.paths("node3").away == ("rail0",)
+    moved = {(way.peer, way.rail): way.via for way in world.paths("node0").placements}
+    assert moved["node3", "rail0"] == "rail1"
+    assert world.backup("node0", "node3", "rail0") is None
+    assert world.backup("node0", "node3", "rail1") is None
+    assert world.backup("node0", "node1", "rail0").via == "rail1"
+
+
+def test_a_nic_that_is_back_is_used_again_after_its_probation(world):
+    """Not before the hold is over; then its node takes the rail back and each peer its primary way."""
+    world.flap("node3.rail0", "down")
+    world.run(1.0)
+    world.flap("node3.rail0", "up")
+    assert world.run(4.8) == []
+    commands = by_node(world.run(1.0))
+    assert set(commands) == {*PEERS, "node3"}
+    assert commands["node3"].back == ("rail0",)
+    assert all(commands[peer].placements == (home("node3", "rail0"),) for peer in PEERS)
+    assert {command.verb for command in commands.values()} == {"restore"}
+    assert commands["node3"].cause == "boot/node3.rail0/carrier-1/up"
+    assert world.run(3.0) == []
+
+
+def test_a_nic_that_is_back_but_not_heard_stays_away(world):
+    """A carrier alone proves nothing: its paths must be heard."""
+    world.flap("node3.rail0", "down")
+    world.flap("node3.rail0", "up")
+    world.mute.add("node3.rail0")
+    assert world.run(20.0) == []
+    world.mute.clear()
+    assert {command.node for command in world.run(1.0)} == {*PEERS, "node3"}
+
+
+def test_a_peer_that_is_not_heard_yet_is_left_where_it_is(world):
+    """A NIC comes back for those it can reach; the others follow when they can be reached."""
+    world.flap("node3.rail0", "down")
+    world.run(1.0)
+    world.flap("node3.rail0", "up")
+    world.silent |= {"node0.rail0>node3.rail0#0", "node3.rail0>node0.rail0#0"}
+    commands = by_node(world.run(6.0))
+    assert set(commands) == {"node1", "node2", "node3"}
+    (stays,) = commands["node3"].placements
+    assert (stays.peer, stays.via) == ("node0", "rail1")
+    world.silent.clear()
+    commands = by_node(world.run(2.0))
+    assert commands["node0"].placements == (home("node3", "rail0"),)
+    assert commands["node3"].placements == (home("node0", "rail0"),)
+
+
+def test_an_administrators_down_moves_and_costs_nothing(world):
+    """Traffic leaves as from a lost carrier, and the next probation is no longer than the first."""
+    for count in (1, 2, 3):
+        assert len(world.flap("node3.rail0", "admin-down", count)) == 4
+        world.run(1.0)
+        world.flap("node3.rail0", "admin-up", count)
+        assert world.run(4.8) == []
+        assert len(world.run(1.0)) == 4
+
+
+def test_a_silent_path_moves_its_own_direction_only(world):
+    """The node at the path's beginning is told, and nobody else; the way back and all other peers stay."""
+    world.silent.add("node0.rail0>node3.rail0#0")
+    world.run(0.2)
+    (command,) = world.path_event("node0.rail0>node3.rail0#0", "silent")
+    assert command.node == "node0"
+    (placement,) = command.placements
+    assert (placement.peer, placement.rail) == ("node3", "rail0")
+    assert placement != home("node3", "rail0")
+
+
+def test_a_silent_path_is_left_for_another_entropy_that_was_heard_since(world):
+    """A way on the same rail that was heard after the silence began does not share its fate, and comes first."""
+    world.silent.add("node0.rail0>node3.rail0#0")
+    world.run(0.2)
+    (command,) = world.path_event("node0.rail0>node3.rail0#0", "silent")
+    assert command.placements[0].via == "rail0"
+
+
+def test_a_silent_path_is_not_left_for_one_that_may_share_its_fate(world):
+    """Ways of the same rail that were healthy but have not been heard since the silence began are worth less than another rail."""
+    between = {f"node0.rail0>node3.rail0#{entropy}" for entropy in range(4)}
+    world.silent |= between
+    world.run(0.2)
+    (command,) = world.path_event("node0.rail0>node3.rail0#0", "silent")
+    assert command.placements[0].via == "rail1"
+
+
+def test_a_silent_path_that_nobody_uses_moves_nothing(world):
+    """It is known to be down, and is armed for nobody any more."""
+    armed = world.backup("node0", "node3", "rail0")
+    path = f"node0.rail1>node3.rail1#{armed.entropy}"
+    world.silent.add(path)
+    assert world.path_event(path, "silent") == []
+    world.run(1.0)
+    assert world.backup("node0", "node3", "rail0") not in {None, armed}
+
+
+def test_a_path_that_speaks_again_is_used_again_after_its_probation(world):
+    """As a NIC is."""
+    path = "node0.rail0>node3.rail0#0"
+    world.silent.add(path)
+    world.run(0.2)
+    world.path_event(path, "silent")
+    world.run(1.0)
+    world.silent.clear()
+    world.path_event(path, "speaking")
+    assert world.run(4.8) == []
+    (command,) = world.run(1.0)
+    assert (command.verb, command.node, command.placements) == ("restore", "node0", (home("node3", "rail0"),))
+
+
+def test_paths_are_not_taken_back_where_the_settings_say_so(make_world):
+    """With `restore_paths` off, a path that speaks again is trusted, and traffic stays where it is."""
+    world = make_world(restore_paths=False)
+    path = "node0.rail0>node3.rail0#0"
+    world.silent.add(path)
+    world.run(0.2)
+    assert len(world.path_event(path, "silent")) == 1
+    world.silent.clear()
+    world.path_event(path, "speaking")
+    assert world.run(10.0) == []
+
+
+def test_a_lossy_path_is_left_for_a_clean_one(world):
+    """Loss is a reason to leave when there is a way that is heard and not lossy itself."""
+    for entropy in (1, 2):
+        world.path_event(f"node0.rail0>node3.rail0#{entropy}", "lossy")
+    (command,) = world.path_event("node0.rail0>node3.rail0#0", "lossy")
+    (placement,) = command.placements
+    assert (placement.via, placement.entropy) == ("rail0", 3)
+
+
+def test_a_dead_process_moves_nothing(world):
+    """Nothing is commanded, and its node's NICs and paths are not held to be dead by its silence."""
+    from_dead = {
+        f"node3.{rail}>{peer}.{rail}#{entropy}" for rail in world.rails for peer in PEERS for entropy in range(4)
+    }
+    armed = world.paths("node0").backups
+    world.silent |= from_dead
+    world.deaf.add("node3")
+    world.run(1.0)
+    fault = "node3/probe/dead-1"
+    event = world.flap_event("node3.rail0", "down")
+    world.see(
+        type(event)(
+            id=fault, kind="process", who="node3/probe", state="dead", at_ns=world.now_ns, since_ns=1, fault=fault
+        )  # fmt: skip
+    )
+    assert world.run(10.0) == []
+    assert world.paths("node0").backups == armed
+    assert not world.refusals
+
+
+def test_a_third_rail_carries_what_two_lost_nics_leave(make_world):
+    """With rails to spare, a pair that has lost a NIC at each end takes the rail that both still have."""
+    world = make_world(rails=3)
+    world.flap("node3.rail0", "down", 1)
+    world.run(1.0)
+    world.flap("node0.rail1", "down", 1)
+    world.run(1.0)
+    ways = {(way.peer, way.rail): way for way in world.core.ways.backups["node0"].values()}
+    for source, peer, rail in (("node0", "node3", "rail0"), ("node3", "node0", "rail0"), ("node3", "node0", "rail1")):
+        assert world.core.ways.way((source, peer, rail)).via == "rail2"
+    assert ways["node3", "rail1"].via == "rail2"
+    assert not world.refusals
+
+
+def test_a_node_that_joins_later_is_told_too(world):
+    """What would use a NIC that is down by default is sent around it as soon as it is known to be healthy elsewhere."""
+    world.flap("node3.rail0", "down")
+    world.run(1.0)
+    record = type(world.core.fleet.nodes["node0"])(
+        name="node4",
+        nics=tuple(
+            type(nic)(**{field: getattr(nic, field) for field in nic.__struct_fields__} | {"name": f"node4.{nic.rail}"})
+            for nic in world.core.fleet.nodes["node0"].nics
+        ),
+    )
+    world.names.append("node4")
+    world.see(record)
+    commands = by_node(world.run(2.5))
+    assert set(commands) == {"node4", "node3"} or set(commands) == {"node4"}
+    assert commands["node4"].placements[0].via == "rail1"

@@ -62,9 +62,9 @@ async def syncing(settings):
                 await task
 
 
-async def feed(bus, fleet, heard, until):
+async def feed(bus, fleet, heard, until, since=0):
     """Publishes a window of stamps for every one that sync closes, until its states are as wished."""
-    window, states = 0, {}
+    window, states = since, {}
     async with asyncio.timeout(60):
         while True:
             for node in range(fleet.nodes):
@@ -128,11 +128,11 @@ async def test_broken_batch_is_rejected_and_stops_nothing(server, start):
 
         await bus.subscribe(REJECTED, put)
         before = await feed(bus, fleet, heard, lambda states: "node0" in states)
-        broken = msgspec.structs.replace(fleet.batch(1, 0), columns={"stream": b"\0"})
+        broken = msgspec.structs.replace(fleet.batch(1, 0), columns={"stream": b"\0\0"})
         await bus.publish(STAMPS, broken, "node1")
         async with asyncio.timeout(20):
             assert "no column" in (await rejected.get()).reason
-        after = await feed(bus, fleet, heard, all_synchronised)
+        after = await feed(bus, fleet, heard, all_synchronised, since=100)
         assert after["node0"].window > before["node0"].window
 
 

@@ -1,0 +1,98 @@
+"""Hysteresis: flaps, damping, probation that doubles, and events that come twice or late."""
+
+from __future__ import annotations
+
+SECOND = 1_000_000_000
+
+
+def test_ten_flaps_cost_two_moves(world):
+    """Away once, and back once, after the damping lets go."""
+    reuse_at_ns = world.now_ns + 100 * SECOND
+    for count in range(1, 11):
+        damped = {"suppressed": True, "reuse_at_ns": reuse_at_ns} if count >= 3 else {}
+        world.flap("node3.rail0", "down", count, **damped)
+        world.run(1.0)
+        world.flap("node3.rail0", "up", count, **damped)
+        world.run(1.0)
+    world.run(300.0)
+    for node in world.names:
+        assert [command.verb for command in world.commands if command.node == node] == ["reroute", "restore"]
+    (back, *_) = [command for command in world.commands if command.verb == "restore"]
+    assert back.issued_ns >= reuse_at_ns
+
+
+def test_a_damped_nic_waits_for_its_reuse(world):
+    """However good it looks, it is not used before the time that the detector computed, and soon after."""
+    world.flap("node3.rail0", "down")
+    world.run(0.5)
+    reuse_at_ns = world.now_ns + 30 * SECOND
+    world.flap("node3.rail0", "up", suppressed=True, reuse_at_ns=reuse_at_ns)
+    assert world.run(29.9) == []
+    assert len(world.run(0.5)) == 4
+
+
+def test_each_loss_doubles_the_probation(world):
+    """5 s, 10 s, 20 s: a NIC that is lost again soon after its return has to be good for longer."""
+    for count, hold_s in enumerate((5, 10, 20), start=1):
+        world.flap("node3.rail0", "down", count)
+        world.run(0.5)
+        world.flap("node3.rail0", "up", count)
+        assert world.run(hold_s - 0.2) == []
+        assert len(world.run(0.5)) == 4
+
+
+def test_a_loss_on_probation_moves_nothing_and_begins_anew(world):
+    """All traffic is away already; the probation starts over, and is longer."""
+    world.flap("node3.rail0", "down", 1)
+    world.run(0.5)
+    world.flap("node3.rail0", "up", 1)
+    world.run(3.0)
+    assert world.flap("node3.rail0", "down", 2) == []
+    world.run(0.5)
+    world.flap("node3.rail0", "up", 2)
+    assert world.run(9.8) == []
+    assert len(world.run(0.5)) == 4
+
+
+def test_an_event_that_comes_twice_counts_once(world):
+    """The same event again, now or after the return, does nothing."""
+    down = world.flap_event("node3.rail0", "down")
+    world.dead_nics.add("node3.rail0")
+    assert len(world.see(down)) == 4
+    assert world.see(down) == []
+    world.run(0.5)
+    world.flap("node3.rail0", "up")
+    assert world.see(down) == []
+    assert len(world.run(5.5)) == 4
+
+
+def test_an_event_that_was_overtaken_is_ignored(world):
+    """A loss that arrives after the return from it moves nothing."""
+    down = world.flap_event("node3.rail0", "down")
+    world.run(0.5)
+    world.flap("node3.rail0", "up")
+    assert world.see(down) == []
+    assert world.run(8.0) == []
+
+
+def test_an_event_that_was_missed_is_made_up_for(world):
+    """Where no event says that a lost NIC is back, its port's reports do, after a while."""
+    world.flap("node3.rail0", "down")
+    world.run(1.0)
+    world.dead_nics.clear()
+    given = world.run(12.0)
+    assert {command.node for command in given} == set(world.names)
+    assert {command.verb for command in given} == {"restore"}
+
+
+def test_a_whole_rail_that_comes_back_at_once_is_used_again(make_world):
+    """NICs on probation do not wait for each other to be up first."""
+    world = make_world(nics_away_share=1.0)
+    for name in world.names:
+        world.flap(f"{name}.rail0", "down")
+    world.run(1.0)
+    for name in world.names:
+        world.flap(f"{name}.rail0", "up")
+    world.run(8.0)
+    assert not world.core.ways.away
+    assert not world.core.ways.moved

@@ -1,0 +1,94 @@
+"""Restart and change of hands: what is in force is adopted, and goes on from there."""
+
+from __future__ import annotations
+
+from foliot_schemas import NodePaths
+
+
+def moved_by(world):
+    """What a world's remediator wrote last, per node."""
+    return [world.paths(name) for name in world.names]
+
+
+def test_a_restart_takes_over_what_is_away_and_brings_it_back(make_world):
+    """A new process that saw no event finds a NIC away, and restores it after a probation."""
+    before = make_world()
+    before.flap("node3.rail0", "down")
+    before.run(1.0)
+    after = make_world(lease=0)
+    for paths in moved_by(before):
+        after.see(paths)
+    after.core.hold(8, after.now_ns)
+    assert after.run(4.8) == []
+    assert after.paths("node3").away == ("rail0",)
+    assert after.paths("node3").lease_revision == 8
+    given = after.run(1.0)
+    assert {command.node for command in given} == set(after.names)
+    assert {command.verb for command in given} == {"restore"}
+    assert {command.node: command.back for command in given}["node3"] == ("rail0",)
+
+
+def test_a_restart_while_the_nic_is_still_down_leaves_it_away(make_world):
+    """The port says that it is down: nothing moves, nothing is refused."""
+    before = make_world()
+    before.flap("node3.rail0", "down")
+    before.run(1.0)
+    after = make_world(lease=0)
+    after.dead_nics.add("node3.rail0")
+    for paths in moved_by(before):
+        after.see(paths)
+    after.core.hold(8, after.now_ns)
+    after.run(5.0)
+    assert not after.decisions
+    after.flap("node3.rail0", "up")
+    assert {command.node for command in after.run(6.0)} == set(after.names)
+
+
+def test_a_moved_path_found_after_a_restart_is_restored_after_a_probation(make_world):
+    """Not at once: somebody had a reason to move it."""
+    before = make_world()
+    path = "node0.rail0>node3.rail0#0"
+    before.silent.add(path)
+    before.run(0.2)
+    before.path_event(path, "silent")
+    before.run(1.0)
+    after = make_world(lease=0)
+    for paths in moved_by(before):
+        after.see(paths)
+    after.core.hold(8, after.now_ns)
+    assert after.run(4.8) == []
+    (command,) = after.run(1.0)
+    assert (command.verb, command.node) == ("restore", "node0")
+
+
+def test_who_stood_by_goes_on_where_the_other_ended(make_world):
+    """It saw the events too: a fault that the former holder did not get to is handled at once."""
+    world = make_world(lease=0)
+    world.flap("node3.rail0", "down")
+    world.run(0.5)
+    world.core.hold(8, world.now_ns)
+    commands = world.run(0.2)
+    assert {command.node for command in commands} == set(world.names)
+    assert {command.lease_revision for command in commands} == {8}
+
+
+def test_a_fault_that_the_former_holder_handled_is_left_alone(make_world):
+    """What stands in the bucket is in force: a new holder commands nothing twice."""
+    former = make_world()
+    world = make_world(lease=0)
+    for each in (former, world):
+        each.flap("node3.rail0", "down")
+        each.run(1.0)
+    for paths in moved_by(former):
+        world.see(paths)
+    world.core.hold(8, world.now_ns)
+    assert world.run(3.0) == []
+
+
+def test_a_holder_that_was_deposed_falls_silent(world):
+    """When another's writing shows that it has taken over, refusals are its business."""
+    world.core.hold(0, world.now_ns)
+    world.see(NodePaths(node="node0", lease_revision=8))
+    world.flap("node3.rail0", "down")
+    world.run(2.0)
+    assert not world.decisions
