@@ -51,7 +51,13 @@ class Desk(msgspec.Struct, frozen=True, kw_only=True):
     def environment(self, process: str) -> dict[str, str]:
         """What a process needs to be told beside its settings file."""
         node = process.partition("/")[0] if "/" in process else ""
-        own = {"FOLIOT_CONFIG": str(self.config(process)), "FOLIOT_BOOT_ID": self.boot}
+        own = {
+            "FOLIOT_CONFIG": str(self.config(process)),
+            "FOLIOT_BOOT_ID": self.boot,
+            # Two dozen interpreters start at once: where bytecode is not written, each compiles all it imports.
+            "PYTHONDONTWRITEBYTECODE": "",
+            "PYTHONPYCACHEPREFIX": str(self.folder.with_name("pycache")),
+        }
         return {**own, "FOLIOT_CLOCK_SKEW": str(self.skew(node))} if node else own
 
 

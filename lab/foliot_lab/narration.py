@@ -6,16 +6,15 @@ import asyncio
 import collections
 from typing import TYPE_CHECKING, TextIO
 
-from foliot_schemas import Command, Outcome
+from foliot_schemas import Command, Event, Outcome
 
 if TYPE_CHECKING:
     from foliot_lab.faults import Injection
     from foliot_lab.scenario import FaultSpec
     from foliot_lab.truth import LabTime, Truth
-    from foliot_schemas import Event
 
 _GATHER_S = 0.4
-"""Commands and outcomes of one cause are told together: they come within milliseconds of one another."""
+"""Commands and outcomes of one fault are told together: they come within milliseconds of one another."""
 
 _DEEDS = {
     "link-down": ("cutting the cable of {where}", "plugging the cable of {where} in again"),
@@ -55,9 +54,7 @@ class Narrator:
         self._truth = truth
         self._out = out
         self._zero_ns = time.now_ns()
-        self._causes: dict[str, int] = {}
-        self._gathered: dict[tuple[str, str], list[Command | Outcome]] = {}
-        self._events: collections.Counter[str] = collections.Counter()
+        self._gathered: dict[tuple[str, ...], list[Event | Command | Outcome]] = {}
 
     def start(self, faults: tuple[FaultSpec, ...]) -> None:
         """Second 0 is now."""
@@ -83,44 +80,55 @@ class Narrator:
         self.say(f"on the wire: {changed} pairs changed their way, all flow after {after_ms:.1f} ms", at_ns=moved_ns)
 
     def event(self, event: Event) -> None:
-        """The detector, or the remediator refusing."""
-        at_ns = self._lab_ns(event.at_ns)
-        self._causes[event.id] = at_ns
-        who = "remediator" if event.kind == "refusal" else "detector"
-        self._events[event.kind + event.state] += 1
-        if event.kind == "path" and self._events[event.kind + event.state] > 4:
-            return
-        self.say(_EVENTS[event.kind, event.state].format(who=event.who) + _evidence(event), at_ns=at_ns, who=who)
+        """The detector, or the remediator refusing; what comes by the dozen is told together."""
+        if event.kind in {"path", "refusal"}:
+            self._gather(("event", event.kind, event.state, event.policy), event)
+        else:
+            self._tell_events([event])
 
     def command(self, command: Command) -> None:
-        """The remediator; told together with the others of the same cause."""
-        self._gather(("command", command.cause or command.fault), command)
+        """The remediator; told together with the others of the same fault."""
+        self._gather(("command", command.verb, command.fault or command.cause), command)
 
     def outcome(self, outcome: Outcome) -> None:
         """An agent; told together with the others of the same fault."""
-        self._gather(("outcome", outcome.cause or outcome.fault), outcome)
+        self._gather(("outcome", outcome.verb, outcome.fault or outcome.cause), outcome)
 
-    def _gather(self, key: tuple[str, str], message: Command | Outcome) -> None:
+    def _gather(self, key: tuple[str, ...], message: Event | Command | Outcome) -> None:
         if key not in self._gathered:
             self._gathered[key] = []
             asyncio.get_running_loop().call_later(_GATHER_S, self._tell, key)
         self._gathered[key].append(message)
 
-    def _tell(self, key: tuple[str, str]) -> None:
+    def _tell(self, key: tuple[str, ...]) -> None:
         messages = self._gathered.pop(key)
+        events = [message for message in messages if isinstance(message, Event)]
         commands = [message for message in messages if isinstance(message, Command)]
         outcomes = [message for message in messages if isinstance(message, Outcome)]
+        if events:
+            self._tell_events(events)
         if commands:
             self._tell_commands(commands)
         if outcomes:
             self._tell_outcomes(outcomes)
 
+    def _tell_events(self, events: list[Event]) -> None:
+        first = min(events, key=lambda event: event.at_ns)
+        who = first.who if len(events) == 1 else f"{first.who} and {len(events) - 1} more"
+        speaker = "remediator" if first.kind == "refusal" else "detector"
+        words = _EVENTS[first.kind, first.state].format(who=who) + _evidence(first)
+        self.say(words, at_ns=self._lab_ns(first.at_ns), who=speaker)
+
     def _tell_commands(self, commands: list[Command]) -> None:
         nodes = sorted({command.node for command in commands})
         verb = commands[0].verb
         advice = " (as advice)" if commands[0].advice else ""
-        self.say(f"{verb}: {len(nodes)} nodes are told ({', '.join(nodes)}){advice}", who="remediator",
-                 at_ns=self._lab_ns(min(command.issued_ns for command in commands)))  # fmt: skip
+        told = f"{nodes[0]} is told" if len(nodes) == 1 else f"{len(nodes)} nodes are told ({', '.join(nodes)})"
+        self.say(
+            f"{verb}: {told}{advice}",
+            who="remediator",
+            at_ns=self._lab_ns(min(command.issued_ns for command in commands)),
+        )
 
     def _tell_outcomes(self, outcomes: list[Outcome]) -> None:
         counts = collections.Counter("by themselves" if outcome.armed else outcome.status for outcome in outcomes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 import structlog
@@ -16,7 +17,6 @@ from foliot_schemas.names import nic_name
 from foliot_schemas.notice import Echo, Notice, NoticeSeen
 
 if TYPE_CHECKING:
-    import asyncio
     from collections.abc import Awaitable, Callable, Coroutine, Mapping
     from typing import Any
 
@@ -84,13 +84,14 @@ class Reactions:
 
     def on_turn(self, turn: Turn) -> None:
         """An own NIC was lost, or is back."""
-        log.info("nic_turned", rail=turn.rail, state=turn.state, fault=turn.fault)
         settings = self._settings
         if turn.state == "back":
             if settings.armed != "off" and settings.policy == "act":
                 self._spawn(self._tell(turn))
         elif acts_on_own(settings.armed, settings.policy, bus_connected=self._bus_connected()):
             self._spawn(self._flee(turn, self._clock.now_ns()))
+            return
+        log.info("nic_turned", rail=turn.rail, state=turn.state, fault=turn.fault)
 
     async def _flee(self, turn: Turn, started_ns: int) -> None:
         nic = nic_name(self._layout.node.name, turn.rail)
@@ -100,6 +101,8 @@ class Reactions:
             move = await self._mover.flee(turn.rail)
             if move.status != "refused":
                 self._spawn(self._tell(turn))
+                await asyncio.sleep(0)  # the notice goes out now, not after all that follows here
+            log.info("nic_turned", rail=turn.rail, state=turn.state, fault=turn.fault)
             move = joined(move, await self._mover.mend())
             span.set_attribute("foliot.status", move.status)
             outcome = await self._outcome(move, f"armed/{turn.fault}", "reroute", turn.fault, started_ns, armed=True)

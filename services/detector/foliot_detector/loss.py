@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from foliot_detector.paths import Delays
-from foliot_schemas import ClockState, Event, Witness
+from foliot_schemas import ClockState, Event, PortState, Witness
 from foliot_schemas.names import node_of
 
 if TYPE_CHECKING:
@@ -54,11 +54,14 @@ class LossDetector:
         self._windows = np.zeros(0, _Window)
         self._lossy: dict[int, Event] = {}
         self._clocks: dict[str, str] = {}
+        self._down: dict[str, bool] = {}
 
     def observe(self, seen: Seen, now_ns: int) -> list[Event]:  # noqa: ARG002 - windows are filled by probes, not by time
         """Takes the delays that a node reports, and news of clocks."""
         if isinstance(seen, ClockState):
             self._learn_clock(seen)
+        if isinstance(seen, PortState):
+            self._learn_port(seen)
         if not isinstance(seen, Delays) or not len(seen.rows):
             return []
         self._make_room()
@@ -157,6 +160,18 @@ class LossDetector:
                 ends = (table.source_node == place) | (table.destination_node == place)
                 for path_id in np.flatnonzero(ends[: min(len(table), len(self._windows))]):
                     self._begin(int(path_id), synchronised=False)
+
+    def _learn_port(self, port: PortState) -> None:
+        """What a port that is down loses has its cause already: windows begin anew when it goes down and when it is back."""
+        down = self._fleet.is_down(port.nic)
+        if self._down.get(port.nic, False) == down:
+            return
+        self._down[port.nic] = down
+        self._make_room()
+        for path_id, path in enumerate(self._fleet.paths.paths):
+            if port.nic in {path.source, path.destination}:
+                self._begin(path_id, synchronised=True)
+                self._windows["tainted"][path_id] = True
 
     def _begin(self, path_id: int, *, synchronised: bool) -> None:
         window = self._windows[path_id]

@@ -170,3 +170,17 @@ def test_received_before_sent_is_known_is_no_gain(make_fleet, make_delays):
         events += fleet.detector.observe(make_delays("node1", at_ns, rows))
 
     assert [event for event in events if event.state == "lossy"] == []
+
+
+def test_what_a_flapping_nic_loses_is_not_loss_on_its_paths(make_fleet):
+    """Half of all probes are lost, each with a known cause; the flaps are told, and the paths have nothing to add."""
+    fleet = make_fleet()
+    fleet.run(25_000)
+    for _ in range(30):
+        fleet.set_carrier("node1.rail0", carrier=False)
+        fleet.run(500)
+        fleet.set_carrier("node1.rail0", carrier=True)
+        fleet.run(500)
+    fleet.run(15_000)
+
+    assert {(event.kind, event.who) for event in fleet.take()} == {("flap", "node1.rail0")}

@@ -84,8 +84,11 @@ class Planner:
             plan.of(owner).away.append(lost)
         for destination in own:
             present = (ways.backup(destination) if away else None) or ways.way(destination)
-            if present.via == lost or (away and not self._chooser.stands(owner, present, now_ns)):
+            if present.via == lost:
                 self._around(plan, destination, present, now_ns)
+            elif away and not self._chooser.stands(owner, present, now_ns):
+                # Its backup is lost too, which is another trouble's to mourn; this one only takes what there is.
+                self._around(plan, destination, present, now_ns, mourn=False)
         for destination in self._others_over(owner, lost):
             present = ways.way(destination)
             if present.via == lost:
@@ -150,9 +153,12 @@ class Planner:
 
     # -- inside -------------------------------------------------------------------------------------------------------
 
-    def _around(self, plan: Plan, destination: Destination, present: Placement, now_ns: int) -> None:
-        armed = self._ways.backup(destination)
-        plan.move(destination, self._chooser.alternative(destination, present, armed, now_ns))
+    def _around(
+        self, plan: Plan, destination: Destination, present: Placement, now_ns: int, *, mourn: bool = True
+    ) -> None:
+        way = self._chooser.alternative(destination, present, self._ways.backup(destination), now_ns)
+        if way is not None or mourn:
+            plan.move(destination, way)
 
     def _home(self, plan: Plan, destination: Destination, now_ns: int) -> None:
         primary = self._chooser.primary(destination)

@@ -266,7 +266,8 @@ class Remediator:
         self.health.take_port(port, now_ns)
         if port.nic not in self.fleet.nics or self._state(port.nic) is not State.DOWN:
             return
-        if self.health.port_good_for_ns(port.nic, now_ns) >= _MISSED_NS:
+        down_ns = now_ns - self.health.nics[port.nic].since_ns
+        if min(self.health.port_good_for_ns(port.nic, now_ns), down_ns) >= _MISSED_NS:
             self.health.feed_nic(port.nic, Input.CARRIER_BACK, now_ns)
             self._troubles.close(port.nic)
             self._recovery.watch(port.nic, now_ns)

@@ -60,16 +60,30 @@ def test_what_armed_agents_did_is_commanded_all_the_same(world):
     armed = {node: world.backup(node, "node3", "rail0") for node in PEERS}
     world.see(
         Outcome(
-            id="a", command=f"armed/{fault}", verb="reroute", node="node3", status="done", armed=True, fault=fault,
-            started_ns=world.now_ns, away=("rail0",),
+            id="a",
+            command=f"armed/{fault}",
+            verb="reroute",
+            node="node3",
+            status="done",
+            armed=True,
+            fault=fault,
+            started_ns=world.now_ns,
+            away=("rail0",),
             placements=tuple(world.backup("node3", peer, "rail0") for peer in PEERS),
         )  # fmt: skip
     )
     for node, way in armed.items():
         world.see(
             Outcome(
-                id=f"a/{node}", command=f"armed/{fault}", verb="reroute", node=node, status="done", armed=True,
-                fault=fault, started_ns=world.now_ns, placements=(way,),
+                id=f"a/{node}",
+                command=f"armed/{fault}",
+                verb="reroute",
+                node=node,
+                status="done",
+                armed=True,
+                fault=fault,
+                started_ns=world.now_ns,
+                placements=(way,),
             )  # fmt: skip
         )
     world.now_ns += 5_000_000
@@ -83,11 +97,20 @@ def test_an_armed_report_that_comes_late_does_not_undo_a_command(world):
     started_ns = world.now_ns
     world.now_ns += 5_000_000
     world.flap("node3.rail0", "down")
-    other = Placement(peer="node3", rail="rail0", via="rail1", entropy=world.backup("node0", "node3", "rail0").entropy ^ 1)
+    other = Placement(
+        peer="node3", rail="rail0", via="rail1", entropy=world.backup("node0", "node3", "rail0").entropy ^ 1
+    )
     world.see(
         Outcome(
-            id="late", command="armed/x", verb="reroute", node="node0", status="done", armed=True,
-            started_ns=started_ns, placements=(other,), fault="x",
+            id="late",
+            command="armed/x",
+            verb="reroute",
+            node="node0",
+            status="done",
+            armed=True,
+            started_ns=started_ns,
+            placements=(other,),
+            fault="x",
         )  # fmt: skip
     )
     world.run(1.0)

@@ -1,0 +1,45 @@
+"""The remediator's time: the median of what nodes say."""
+
+from __future__ import annotations
+
+import pytest
+
+from foliot_remediator.reference import FleetClock
+from foliot_schemas import DelayBatch
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """A clock whose local time stands still at 1,000 ns."""
+    monkeypatch.setattr(FleetClock, "local_ns", lambda _: 1_000)
+    return FleetClock()
+
+
+def batch(at_ns, bound_ns=10):
+    """A node's report, empty but for its time."""
+    return DelayBatch(node="node0", at_ns=at_ns, interval_ns=1, bound_ns=bound_ns, paths=(), columns={})
+
+
+def test_one_wrong_clock_changes_nothing(clock):
+    """Whichever way it is wrong, and however often it says so, as long as it is in the minority."""
+    for _ in range(10):
+        for at_ns in (50_000, 50_002, 9_000_000_000_000):
+            clock.learn(batch(at_ns))
+    assert clock.now_ns() == 50_002
+
+
+def test_a_new_reference_is_followed(clock):
+    """When all nodes agree on another time, also an earlier one, that is the time."""
+    for at_ns in (50_000, 7_000):
+        for _ in range(40):
+            clock.learn(batch(at_ns))
+    assert clock.now_ns() == 7_000
+
+
+def test_who_is_not_synchronised_is_not_asked(clock):
+    """Its time is its own."""
+    clock.learn(batch(50_000))
+    for _ in range(40):
+        clock.learn(batch(90_000, bound_ns=-1))
+    assert clock.now_ns() == 50_000
+    assert clock.bound_ns() == -1

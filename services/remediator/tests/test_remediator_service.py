@@ -1,0 +1,185 @@
+"""The service, on a real NATS server: events in, commands, refusals, paths and spans out."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pytest
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+from foliot import telemetry
+from foliot.bus import Bus
+from foliot_remediator import service
+from foliot_schemas import Outcome
+from foliot_schemas.fault import trace_id
+from foliot_schemas.subjects import COMMAND, DELAY, EVENT, INVENTORY, OUTCOME, PATHS
+
+pytestmark = pytest.mark.nats
+
+_DEADLINE_S = 30
+
+
+class Fleet:
+    """Probes that report, agents that answer, and a detector: all on the bus."""
+
+    def __init__(self, bus, world):
+        self.bus = bus
+        self.world = world
+        self.commands = asyncio.Queue()
+        self.refusals = asyncio.Queue()
+        self.backed = asyncio.Event()
+        self.paths = {}
+
+    async def join(self):
+        """Registers the nodes and listens."""
+        for node in self.world.core.fleet.nodes.values():
+            await self.bus.put(INVENTORY, node.name, node)
+        await self.bus.subscribe(COMMAND, self._on_command)
+        await self.bus.subscribe(EVENT, self._on_refusal, "refusal", "")
+        await self.bus.watch(PATHS, self._on_paths)
+
+    async def report(self):
+        """Probes report, until cancelled."""
+        while True:
+            self.world.now_ns = time.time_ns()
+            for name in self.world.names:
+                await self.bus.publish(DELAY, self.world.batch(name), name)
+            await asyncio.sleep(0.05)
+
+    def flap(self, nic, state, count=1):
+        """The detector speaks."""
+        self.world.now_ns = time.time_ns()
+        (self.world.dead_nics.add if state == "down" else self.world.dead_nics.discard)(nic)
+        event = self.world.flap_event(nic, state, count)
+        with telemetry.span("judge port change", fault=event.fault):
+            self.bus.publish_kept(EVENT, event, event.kind, event.who)
+
+    async def commanded(self):
+        """The next four commands, by node."""
+        commands = [await asyncio.wait_for(self.commands.get(), _DEADLINE_S) for _ in range(4)]
+        return {command.node: command for command in commands}
+
+    async def until(self, condition):
+        """Waits for the paths that are written to be as wanted."""
+        async with asyncio.timeout(_DEADLINE_S):
+            while not condition():
+                self.backed.clear()
+                await self.backed.wait()
+
+    async def _on_command(self, command, _subject):
+        self.commands.put_nowait(command)
+        outcome = Outcome(
+            id=f"{command.id}/outcome", command=command.id, verb=command.verb, node=command.node, status="done",
+            started_ns=time.time_ns(), fault=command.fault,
+        )  # fmt: skip
+        self.bus.publish_kept(OUTCOME, outcome, outcome.verb, outcome.node)
+
+    async def _on_refusal(self, event, _subject):
+        self.refusals.put_nowait(event)
+
+    async def _on_paths(self, key, paths):
+        self.paths[key] = paths
+        self.backed.set()
+
+
+@pytest.fixture
+def spans(monkeypatch):
+    """What was exported, by name."""
+    exporter = InMemorySpanExporter()
+    provider = TracerProvider(id_generator=telemetry._Ids())
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    monkeypatch.setattr(telemetry, "start", lambda *_: None)
+    monkeypatch.setattr(telemetry._now, "tracer", provider.get_tracer("test"))
+    return lambda name: [span for span in exporter.get_finished_spans() if span.name == name]
+
+
+@pytest.fixture
+async def fleet(bus_settings, make_world, spans):
+    """Four nodes on the bus that report."""
+    bus = await Bus.connect(bus_settings, "test")
+    fleet = Fleet(bus, make_world(lease=0))
+    await fleet.join()
+    reporting = asyncio.create_task(fleet.report())
+    yield fleet
+    reporting.cancel()
+    await asyncio.gather(reporting, return_exceptions=True)
+    await bus.close()
+
+
+@pytest.fixture
+async def start(bus_settings, monkeypatch):
+    """Starts remediators; what it returns stops one."""
+    monkeypatch.setenv("FOLIOT_BUS__URL", bus_settings.url)
+    monkeypatch.setenv("FOLIOT_REMEDIATOR__PROBATION_S", "0.5")
+    monkeypatch.delenv("FOLIOT_CONFIG", raising=False)
+    running = []
+
+    async def stop(task):
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    def start(instance):
+        monkeypatch.setenv("FOLIOT_REMEDIATOR__INSTANCE", instance)
+        task = asyncio.create_task(service.main())
+        running.append(task)
+        return lambda: stop(task)
+
+    yield start
+    for task in running:
+        if not task.done():
+            await stop(task)
+
+
+async def test_a_fault_goes_all_the_way(fleet, start, spans):
+    """Backups are armed, a lost NIC is left by all concerned, used again when it is back, all in the fault's trace."""
+    start("one")
+    await fleet.until(lambda: len(fleet.paths) == 4 and all(len(each.backups) == 6 for each in fleet.paths.values()))
+    fleet.flap("node3.rail0", "down")
+    commands = await fleet.commanded()
+    assert commands["node3"].away == ("rail0",)
+    assert {node: command.placements[0].via for node, command in commands.items() if node != "node3"} == {
+        "node0": "rail1", "node1": "rail1", "node2": "rail1",
+    }  # fmt: skip
+    await fleet.until(lambda: fleet.paths["node3"].away == ("rail0",))
+
+    fleet.flap("node3.rail0", "up")
+    commands = await fleet.commanded()
+    assert commands["node3"].back == ("rail0",)
+    await fleet.until(lambda: fleet.paths["node3"].away == ())
+
+    fault = trace_id(commands["node3"].fault)
+    (away,), (back,) = spans("decide reroute"), spans("decide restore")
+    assert away.context.trace_id == back.context.trace_id == fault
+    assert away.parent.span_id == spans("judge port change")[0].context.span_id
+    assert away.attributes["foliot.commands"] == 4
+
+
+async def test_a_refusal_is_an_event(fleet, start):
+    """What is not done is said on the bus."""
+    start("one")
+    await fleet.until(lambda: len(fleet.paths) == 4)
+    fleet.flap("node9.rail0", "down")
+    refusal = await asyncio.wait_for(fleet.refusals.get(), _DEADLINE_S)
+    assert (refusal.who, refusal.policy, refusal.cause) == ("node9.rail0", "unknown", "boot/node9.rail0/carrier-1/down")
+
+
+async def test_another_takes_over(fleet, start):
+    """Of two, one acts; when it goes, the other finds what is in force and brings it back, with a higher revision."""
+    stop_first = start("one")
+    await fleet.until(lambda: len(fleet.paths) == 4 and all(len(each.backups) == 6 for each in fleet.paths.values()))
+    start("two")
+    fleet.flap("node3.rail0", "down")
+    before = await fleet.commanded()
+    await fleet.until(lambda: fleet.paths["node3"].away == ("rail0",))
+    await stop_first()
+
+    fleet.flap("node3.rail0", "up")
+    after = await fleet.commanded()
+    assert {command.verb for command in after.values()} == {"restore"}
+    assert after["node3"].back == ("rail0",)
+    assert after["node3"].lease_revision > before["node3"].lease_revision
+    assert fleet.commands.empty()
