@@ -44,6 +44,7 @@ _RETRY_S = 0.25
 _ACK_TIMEOUT_S = 2.0
 _FETCH_S = 5.0
 _HEAD_BYTES = 256
+_READ_AT_ONCE = 64
 
 
 class Bus:
@@ -232,32 +233,39 @@ class Bus:
             return None
         return decode(entry.value, bucket.message)
 
-    async def watch(self, bucket: Bucket, handler: KeyHandler) -> None:
-        """Calls the handler with every key's present value, then with each change; None: the key was deleted.
+    async def watch(self, bucket: Bucket, handler: KeyHandler, *, key: str = "") -> None:
+        """Calls the handler with every key's present value, or one key's, then with each change; None: it was deleted.
 
         Changes come as plain messages of the bucket's own subject, sooner than through a consumer; after a reconnection all
         present values are told again.
         """
         await self.store(bucket)
+        subject = f"$KV.{bucket.name}.{escape(key) if key else '>'}"
 
         async def arrived(raw: Any) -> None:
-            key = raw.subject.rpartition(".")[2]
+            token = raw.subject.rpartition(".")[2]
             deleted = (raw.headers or {}).get("KV-Operation") in {"DEL", "PURGE"}
-            await self._tell(bucket, handler, key, None if deleted else raw.data)
+            await self._tell(bucket, handler, token, None if deleted else raw.data)
 
         async def tell_present() -> None:
             store = await self.store(bucket)
-            watcher = await store.watchall()
-            async for entry in watcher:
-                if entry is None:
-                    break
-                await self._tell(bucket, handler, entry.key, entry.value if entry.operation is None else None)
-            await watcher.stop()
+            tokens = [escape(key)] if key else await self._tokens(bucket)
+            for start in range(0, len(tokens), _READ_AT_ONCE):
+                chunk = tokens[start : start + _READ_AT_ONCE]
+                for token, data in zip(chunk, await asyncio.gather(*(_read(store, t) for t in chunk)), strict=True):
+                    if data is not None:
+                        await self._tell(bucket, handler, token, data)
 
-        await self._client.subscribe(f"$KV.{bucket.name}.>", cb=arrived)
+        await self._client.subscribe(subject, cb=arrived)
         await self._client.flush()
         await tell_present()
         self._on_reconnect.append(tell_present)
+
+    async def _tokens(self, bucket: Bucket) -> list[str]:
+        """The bucket's keys, escaped. By the stream's own list: nats-py 2.16's watcher may end before its first entry."""
+        filter_ = f"$KV.{bucket.name}.>"
+        info = await self._stream.stream_info(f"KV_{bucket.name}", subjects_filter=filter_)
+        return [subject.rpartition(".")[2] for subject in info.state.subjects or {}]
 
     async def _tell(self, bucket: Bucket, handler: KeyHandler, key: str, data: bytes | None) -> None:
         try:
@@ -336,6 +344,14 @@ class Bus:
 
     async def _failed(self, error: Exception) -> None:
         log.debug("bus_error", reason=str(error) or type(error).__name__)
+
+
+async def _read(store: Any, token: str) -> bytes | None:
+    try:
+        entry = await store.get(token)
+    except KeyNotFoundError:
+        return None
+    return bytes(entry.value or b"")
 
 
 def _pattern(channel: Channel, names: tuple[str, ...]) -> str:

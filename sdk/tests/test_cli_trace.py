@@ -219,8 +219,8 @@ def test_what_cannot_arrive_is_not_waited_for():
 def answer_of(target):
     """Status and body of a gateway that knows one trace."""
     address = urlsplit(target)
-    if address.path == "/api/v1/traces":
-        return 200, [{"trace_id": TRACE}]
+    if address.path == "/api/v1/events":
+        return 200, [{"id": EVENT}]
     if address.path == f"/api/v1/traces/{TRACE}" or parse_qs(address.query).get("event") == [EVENT]:
         spans = [{"trace_id": TRACE, "kind": "internal", "events": []} | asdict(each) for each in FAULT.spans]
         return 200, {"summary": FAULT.summary, "quiet_ns": FAULT.quiet_ns, "spans": spans}

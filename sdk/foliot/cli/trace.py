@@ -77,7 +77,7 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     )
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("id", nargs="?", help="id of an event, or of a trace (32 hex digits)")
-    what.add_argument("--last", action="store_true", help="the trace that began last")
+    what.add_argument("--last", action="store_true", help="the trace of the newest event")
     parser.add_argument(
         "--gateway",
         default=os.environ.get("FOLIOT_GATEWAY", _GATEWAY),
@@ -134,7 +134,7 @@ def settled(
 
 
 def fetch(gateway: str, asked: str | None, *, last: bool = False) -> Trace:
-    """The trace of an event or trace id, or the last, as it is now.
+    """The trace of an event or trace id, or of the newest event, as it is now.
 
     Raises:
         NotYetError: it is not there, perhaps not yet.
@@ -144,10 +144,10 @@ def fetch(gateway: str, asked: str | None, *, last: bool = False) -> Trace:
     if not base.startswith(("http://", "https://")):
         raise TraceError(f"the gateway's address begins with http:// or https://, got {gateway!r}")
     if last:
-        recent = msgspec.json.decode(_get(base, "/api/v1/traces?limit=1"), type=list[dict[str, Any]])
+        recent = msgspec.json.decode(_get(base, "/api/v1/events?limit=1"), type=list[dict[str, Any]])
         if not recent:
-            raise NotYetError(f"the gateway at {base} has no traces yet")
-        asked = str(recent[0]["trace_id"])
+            raise NotYetError(f"the gateway at {base} knows of no event yet")
+        asked = str(recent[0]["id"])
     assert asked is not None
     if _TRACE_ID.fullmatch(asked):
         address = f"/api/v1/traces/{asked.lower()}"

@@ -131,7 +131,7 @@ def joined(first: Move, second: Move) -> Move:
     return Move(
         status=speaker.status,
         reason=speaker.reason or first.reason,
-        moved_ns=max(first.moved_ns, second.moved_ns),
+        moved_ns=second.moved_ns if second.status == "done" else first.moved_ns,
         away=first.away + second.away,
         back=first.back + second.back,
         destinations=tuple(dict.fromkeys(first.destinations + second.destinations)),

@@ -30,6 +30,7 @@ from foliot_agent.plan import Layout
 from foliot_agent.reactions import Reactions
 from foliot_agent.settings import AgentSettings
 from foliot_schemas import ClockState, Command, Node, NodePaths, Outcome, Placement
+from foliot_schemas.names import escape
 from foliot_schemas.subjects import CLOCK, CLOCKS, COMMAND, INVENTORY, LEASES, OUTCOME, PATHS
 
 if TYPE_CHECKING:
@@ -117,13 +118,8 @@ class Agent:
             self._clock.update(known)
         await bus.put(INVENTORY, own.name, own)
         await bus.watch(INVENTORY, self._on_node)
-        await bus.watch(PATHS, self._on_paths)
-        if self._paths is None:
-            # nats-py's watcher may say "that is all" before it has said anything (2.16: its consumer's pending messages are
-            # counted after they were sent); a node must not go on unarmed for that.
-            await self._on_paths(own.name, await bus.get(PATHS, own.name))
-        for verb in ("reroute", "restore"):
-            await bus.subscribe_kept(COMMAND, self._on_command, verb, own.name, durable=f"agent-{own.name}-{verb}")
+        await bus.watch(PATHS, self._on_paths, key=own.name)
+        await bus.subscribe_kept(COMMAND, self._on_command, "", own.name, durable=f"agent-{escape(own.name)}")
 
     # -- what arrives -------------------------------------------------------------------------------------------------
 

@@ -100,7 +100,7 @@ class Probe:
                 group.create_task(self._tell_counters())
                 group.create_task(self._tell_troubles())
                 await self._follow_clock(self._own.name)
-                await self._bus.watch(PATHS, self._on_paths)
+                await self._bus.watch(PATHS, self._on_paths, key=self._own.name)
                 await self._bus.watch(INVENTORY, self._on_node)
                 self._on_tick()
                 log.info("probe_started", node=self._own.name, rails=len(self._own.nics))

@@ -11,13 +11,16 @@ if TYPE_CHECKING:
     from foliot_remediator.fleet import Fleet
     from foliot_remediator.health import Health
     from foliot_remediator.placement import Chooser
+    from foliot_remediator.record import Record
     from foliot_remediator.ways import Ways
 
 
-def put_on_probation(fleet: Fleet, health: Health, ways: Ways, chooser: Chooser, now_ns: int) -> list[str]:
+def put_on_probation(
+    fleet: Fleet, health: Health, ways: Ways, chooser: Chooser, record: Record, now_ns: int
+) -> list[str]:
     """Treats what is away without a known reason as lost by itself; returns what is on probation by that.
 
-    Somebody had a reason, which this process has not seen. A NIC waits, down, until its port is reported to be good; a path whose NICs
+    Somebody had a reason, which this process has not seen. A NIC waits, down, until its port is said to be good; a path whose NICs
     are good is taken to be speaking, which its probation will show.
     """
     found = []
@@ -25,7 +28,7 @@ def put_on_probation(fleet: Fleet, health: Health, ways: Ways, chooser: Chooser,
         nic = nic_name(node, rail)
         if nic in fleet.nics and health.nic_state(nic) in {State.UP, State.SUSPECT}:
             health.feed_nic(nic, Input.CARRIER_LOST, now_ns)
-            if health.port_good_for_ns(nic, now_ns) >= 0:
+            if record.says_good(nic) or health.port_good_for_ns(nic, now_ns) >= 0:
                 health.feed_nic(nic, Input.CARRIER_BACK, now_ns)
                 found.append(nic)
     for destination in ways.moved:

@@ -73,22 +73,14 @@ class Planner:
         plan, ways = Plan(), self._ways
         own = [Destination(owner, peer, lost) for peer in self._fleet.peers(owner, lost)]
         away = (owner, lost) in ways.away
-        if not away and by_rule:
-            backups = [backup for backup in map(ways.backup, own) if backup is not None]
-            leaving = any(ways.way(destination).via == lost for destination in own)
-            away = leaving and any(self._chooser.usable(owner, backup, now_ns) for backup in backups)
-            if away:
-                plan.of(owner).away.append(lost)
-                plan.looked_at += 1
+        if not away and by_rule and self._can_leave_by_rule(own, lost, now_ns):
+            away = True
+            plan.of(owner).away.append(lost)
+            plan.looked_at += 1
         elif restate and away and ways.away[owner, lost].fault == cause.fault:
             plan.of(owner).away.append(lost)
         for destination in own:
-            present = (ways.backup(destination) if away else None) or ways.way(destination)
-            if present.via == lost:
-                self._around(plan, destination, present, now_ns)
-            elif away and not self._chooser.stands(owner, present, now_ns):
-                # Its backup is lost too, which is another trouble's to mourn; this one only takes what there is.
-                self._around(plan, destination, present, now_ns, mourn=False)
+            self._leave_own(plan, destination, (ways.backup(destination) if away else None), now_ns)
         for destination in self._others_over(owner, lost):
             present = ways.way(destination)
             if present.via == lost:
@@ -152,6 +144,23 @@ class Planner:
                 yield nic, cause
 
     # -- inside -------------------------------------------------------------------------------------------------------
+
+    def _can_leave_by_rule(self, own: list[Destination], lost: str, now_ns: int) -> bool:
+        """Whether the rail carries anything, and at least one of its backups is healthy: agents ask for as much."""
+        carries = any(self._ways.way(destination).via == lost for destination in own)
+        backups = [(each.node, self._ways.backup(each)) for each in own]
+        return carries and any(
+            backup is not None and self._chooser.usable(node, backup, now_ns) for node, backup in backups
+        )
+
+    def _leave_own(self, plan: Plan, destination: Destination, backup: Placement | None, now_ns: int) -> None:
+        """Looks at what the rule does to one address of the rail: `backup` is its way while the rail is away."""
+        present = backup or self._ways.way(destination)
+        if present.via == destination.rail:
+            self._around(plan, destination, present, now_ns)
+        elif backup is not None and not self._chooser.stands(destination.node, present, now_ns):
+            # Its backup is lost too, which is another trouble's to mourn; this one only takes what there is.
+            self._around(plan, destination, present, now_ns, mourn=False)
 
     def _around(
         self, plan: Plan, destination: Destination, present: Placement, now_ns: int, *, mourn: bool = True

@@ -25,12 +25,14 @@ INPUTS = {
 }
 """What an event's kind and state are to the table of states."""
 
+_GOOD = frozenset({Input.CARRIER_BACK, Input.ADMIN_UP, Input.SPEAKING})
+
 
 class Record:
     """Remembers events by id, and the last one of each NIC or path."""
 
     def __init__(self) -> None:
-        self._last: dict[str, tuple[int, Cause]] = {}
+        self._last: dict[str, tuple[int, Cause, Input]] = {}
         self._seen: collections.OrderedDict[str, None] = collections.OrderedDict()
 
     def is_old(self, event: Event) -> bool:
@@ -38,9 +40,9 @@ class Record:
         return event.id in self._seen or event.at_ns < self._last.get(event.who, (0,))[0]
 
     def take(self, event: Event) -> Cause:
-        """Remembers it."""
+        """Remembers an event of a kind and state that `INPUTS` has."""
         cause = Cause(event.id, event.fault)
-        self._last[event.who] = event.at_ns, cause
+        self._last[event.who] = event.at_ns, cause, INPUTS[event.kind, event.state]
         self._seen[event.id] = None
         if len(self._seen) > _SEEN:
             self._seen.popitem(last=False)
@@ -49,3 +51,7 @@ class Record:
     def cause(self, who: str, fault: str = "") -> Cause:
         """The last event of a NIC or path, or, where none was seen, that it was found as it is."""
         return self._last[who][1] if who in self._last else Cause(f"adopted/{who}", fault)
+
+    def says_good(self, who: str) -> bool:
+        """Whether the last event of a NIC or path says that it is good again."""
+        return who in self._last and self._last[who][2] in _GOOD

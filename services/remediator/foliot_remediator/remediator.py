@@ -122,13 +122,12 @@ class Remediator:
         if given is None or self._record.is_old(event):
             return []
         known = event.who in self.fleet.nics if event.kind == "flap" else self.fleet.path(event.who) is not None
-        cause = Cause(event.id, event.fault)
+        cause = self._record.take(event) if known else Cause(event.id, event.fault)
         if not known:
             return self._object("unknown", event.who, cause, now_ns, {"kind": event.kind})
         if event.confidence < self._settings.least_confidence:
             evidence: Evidence = {"confidence": event.confidence, "least_confidence": self._settings.least_confidence}
             return self._object("confidence", event.who, cause, now_ns, evidence)
-        self._record.take(event)
         if event.kind == "flap":
             self._recovery.damp(event.who, int(event.evidence.get("reuse_at_ns", 0)))
         return self._feed(event, given, cause, now_ns)
@@ -278,7 +277,7 @@ class Remediator:
             self._troubles.retry(trouble, now_ns)
 
     def _take_over(self, now_ns: int) -> None:
-        for who in put_on_probation(self.fleet, self.health, self.ways, self._chooser, now_ns):
+        for who in put_on_probation(self.fleet, self.health, self.ways, self._chooser, self._record, now_ns):
             self._recovery.watch(who, now_ns)
         self._troubles.retry_all(now_ns)
         self._supplier.touch(self.fleet.nodes)

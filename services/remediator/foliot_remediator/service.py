@@ -111,9 +111,11 @@ class Service:
                 self._bus.publish_kept(COMMAND, command, command.verb, command.node)
             for refusal in decision.refusals:
                 self._bus.publish_kept(EVENT, refusal, refusal.kind, refusal.who)
-        log.info("decided", verb=decision.verb, who=decision.who, cause=decision.cause, commands=len(decision.commands))
+        log.info(
+            "move_decided", verb=decision.verb, who=decision.who, cause=decision.cause, commands=len(decision.commands)
+        )
         for refusal in decision.refusals:
-            log.warning("refused", who=refusal.who, guard=refusal.policy, cause=refusal.cause, **refusal.evidence)
+            log.warning("move_refused", who=refusal.who, guard=refusal.policy, cause=refusal.cause, **refusal.evidence)
 
     async def _write(self) -> None:
         """Writes the newest paths of each node, one after the other: a slow bus must not keep commands waiting."""

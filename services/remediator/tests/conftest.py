@@ -187,7 +187,7 @@ class World:
                 at_ns=self.now_ns,
                 since_ns=since_ns,
                 fault=fault,
-            )  # fmt: skip
+            )
         )
 
     def see(self, message) -> list:
@@ -206,7 +206,7 @@ class World:
                 carrier_down_count=1,
                 carrier_up_count=1,
                 fault="boot",
-            )  # fmt: skip
+            )
         )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from foliot_remediator.settings import PlacementRule
+
 
 def test_every_service_address_has_a_backup_on_another_rail(world):
     """And its way in force beside it."""
@@ -81,10 +83,6 @@ def test_pairs_are_spread_over_entropies_and_agree_on_both_ends(make_world):
 def test_placements_of_the_settings_are_primary(make_world):
     """What an operator chose stands, and is what a restore goes back to."""
     rule = {"node": "node0", "peer": "node3", "rail": "rail0", "via": "rail0", "entropy": 2}
-    chosen = type(make_world().core._settings).__struct_fields__
-    assert "placements" in chosen
-    from foliot_remediator.settings import PlacementRule  # noqa: PLC0415 - only this test needs it
-
     world = make_world(placements=(PlacementRule(**rule),))
     ways = {(way.peer, way.rail): way.entropy for way in world.paths("node0").placements}
     assert ways["node3", "rail0"] == 2

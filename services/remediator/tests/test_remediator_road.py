@@ -70,7 +70,7 @@ def test_what_armed_agents_did_is_commanded_all_the_same(world):
             started_ns=world.now_ns,
             away=("rail0",),
             placements=tuple(world.backup("node3", peer, "rail0") for peer in PEERS),
-        )  # fmt: skip
+        )
     )
     for node, way in armed.items():
         world.see(
@@ -84,7 +84,7 @@ def test_what_armed_agents_did_is_commanded_all_the_same(world):
                 fault=fault,
                 started_ns=world.now_ns,
                 placements=(way,),
-            )  # fmt: skip
+            )
         )
     world.now_ns += 5_000_000
     commands = by_node(world.flap("node3.rail0", "down"))
@@ -111,7 +111,7 @@ def test_an_armed_report_that_comes_late_does_not_undo_a_command(world):
             started_ns=started_ns,
             placements=(other,),
             fault="x",
-        )  # fmt: skip
+        )
     )
     world.run(1.0)
     assert other not in world.paths("node0").placements
@@ -267,7 +267,7 @@ def test_a_dead_process_moves_nothing(world):
     world.see(
         type(event)(
             id=fault, kind="process", who="node3/probe", state="dead", at_ns=world.now_ns, since_ns=1, fault=fault
-        )  # fmt: skip
+        )
     )
     assert world.run(10.0) == []
     assert world.paths("node0").backups == armed

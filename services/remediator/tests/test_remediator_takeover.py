@@ -92,3 +92,19 @@ def test_a_holder_that_was_deposed_falls_silent(world):
     world.flap("node3.rail0", "down")
     world.run(2.0)
     assert not world.decisions
+
+
+def test_a_return_that_was_seen_while_standing_by_counts(make_world):
+    """Who saw only the NIC's return, and finds it away when it takes over, restores it, also before its port is reported."""
+    before = make_world()
+    before.flap("node3.rail0", "down")
+    before.run(1.0)
+    after = make_world(lease=0)
+    after.report_ports = list
+    for paths in moved_by(before):
+        after.see(paths)
+    after.flap("node3.rail0", "up")
+    after.core.hold(8, after.now_ns)
+    commands = after.run(6.0)
+    assert {command.node for command in commands} == set(after.names)
+    assert {command.cause for command in commands} == {"boot/node3.rail0/carrier-1/up"}

@@ -67,12 +67,9 @@ class Sync:
             await asyncio.sleep(close_s - loop.time())
             # A window that was slept through is not made up for: its stamps are in this one.
             close_s = max(close_s + self._window_s, loop.time())
-            with telemetry.span("solve window", kind="internal") as span:
-                states = self._synchroniser.solve(self._clock.local_ns())
-                span.set_attribute("foliot.window", self._synchroniser.window)
-                span.set_attribute("foliot.clocks", len(states))
-                for state in states:
-                    await self._bus.publish(CLOCK, state, state.clock)
+            states = self._synchroniser.solve(self._clock.local_ns())
+            for state in states:
+                await self._bus.publish(CLOCK, state, state.clock)
             self._report(states)
             self._to_keep.update({state.clock: state for state in states})
             self._kept.set()
