@@ -15,11 +15,10 @@ import nats
 import nats.errors
 import structlog
 from nats.js import api
-from nats.js.errors import BucketNotFoundError, KeyNotFoundError, NotFoundError
 
 from foliot import telemetry
+from foliot.buckets import Buckets
 from foliot_schemas import Rejected, WireError, decode, encode
-from foliot_schemas.names import escape, unescape
 from foliot_schemas.subjects import BUCKETS, REJECTED, STREAMS
 
 if TYPE_CHECKING:
@@ -27,11 +26,11 @@ if TYPE_CHECKING:
 
     import msgspec
 
+    from foliot.buckets import KeyHandler
     from foliot.settings import BusSettings
     from foliot_schemas.subjects import Bucket, Channel
 
     Handler = Callable[[Any, str], Awaitable[None]]
-    KeyHandler = Callable[[str, Any], Awaitable[None]]
 
 log = structlog.get_logger()
 
@@ -44,7 +43,6 @@ _RETRY_S = 0.25
 _ACK_TIMEOUT_S = 2.0
 _FETCH_S = 5.0
 _HEAD_BYTES = 256
-_READ_AT_ONCE = 64
 
 
 class Bus:
@@ -62,7 +60,7 @@ class Bus:
         self._seen: collections.OrderedDict[str, None] = collections.OrderedDict()
         self._tasks: set[asyncio.Task[None]] = set()
         self._on_reconnect: list[Callable[[], Coroutine[Any, Any, None]]] = []
-        self._buckets: dict[str, Any] = {}
+        self._buckets = Buckets(self._client, self._stream, replicas, self.reject)
 
     @classmethod
     async def connect(cls, settings: BusSettings, service: str) -> Self:
@@ -217,8 +215,7 @@ class Bus:
         Raises:
             nats.errors.Error: the bus did not store it.
         """
-        store = await self.store(bucket)
-        return int(await store.put(escape(key), encode(message)))
+        return await self._buckets.put(bucket, key, message)
 
     async def get(self, bucket: Bucket, key: str) -> Any | None:
         """The key's present value.
@@ -226,12 +223,7 @@ class Bus:
         Raises:
             nats.errors.Error: the bus did not answer.
         """
-        store = await self.store(bucket)
-        try:
-            entry = await store.get(escape(key))
-        except KeyNotFoundError:
-            return None
-        return decode(entry.value, bucket.message)
+        return await self._buckets.get(bucket, key)
 
     async def watch(self, bucket: Bucket, handler: KeyHandler, *, key: str = "") -> None:
         """Calls the handler with every key's present value, or one key's, then with each change; None: it was deleted.
@@ -239,59 +231,11 @@ class Bus:
         Changes come as plain messages of the bucket's own subject, sooner than through a consumer; after a reconnection all
         present values are told again.
         """
-        await self.store(bucket)
-        subject = f"$KV.{bucket.name}.{escape(key) if key else '>'}"
-
-        async def arrived(raw: Any) -> None:
-            token = raw.subject.rpartition(".")[2]
-            deleted = (raw.headers or {}).get("KV-Operation") in {"DEL", "PURGE"}
-            await self._tell(bucket, handler, token, None if deleted else raw.data)
-
-        async def tell_present() -> None:
-            store = await self.store(bucket)
-            tokens = [escape(key)] if key else await self._tokens(bucket)
-            for start in range(0, len(tokens), _READ_AT_ONCE):
-                chunk = tokens[start : start + _READ_AT_ONCE]
-                for token, data in zip(chunk, await asyncio.gather(*(_read(store, t) for t in chunk)), strict=True):
-                    if data is not None:
-                        await self._tell(bucket, handler, token, data)
-
-        await self._client.subscribe(subject, cb=arrived)
-        await self._client.flush()
-        await tell_present()
-        self._on_reconnect.append(tell_present)
-
-    async def _tokens(self, bucket: Bucket) -> list[str]:
-        """The bucket's keys, escaped. By the stream's own list: nats-py 2.16's watcher may end before its first entry."""
-        filter_ = f"$KV.{bucket.name}.>"
-        info = await self._stream.stream_info(f"KV_{bucket.name}", subjects_filter=filter_)
-        return [subject.rpartition(".")[2] for subject in info.state.subjects or {}]
-
-    async def _tell(self, bucket: Bucket, handler: KeyHandler, key: str, data: bytes | None) -> None:
-        try:
-            message = None if data is None else decode(data, bucket.message)
-            await handler(unescape(key), message)
-        except (WireError, ValueError) as error:
-            await self.reject(f"$KV.{bucket.name}.{key}", data or b"", str(error))
-        except Exception:  # as in _deliver
-            log.exception("handler_failed", bucket=bucket.name, key=key)
+        self._on_reconnect.append(await self._buckets.watch(bucket, handler, key))
 
     async def store(self, bucket: Bucket) -> Any:
         """The nats-py key-value store of a bucket, made if it is not there."""
-        if bucket.name not in self._buckets:
-            try:
-                self._buckets[bucket.name] = await self._stream.key_value(bucket.name)
-            except (BucketNotFoundError, NotFoundError):
-                self._buckets[bucket.name] = await self._stream.create_key_value(
-                    api.KeyValueConfig(
-                        bucket=bucket.name,
-                        history=1,
-                        ttl=bucket.keep_s or None,
-                        replicas=self._replicas,
-                        storage=api.StorageType.MEMORY if bucket.storage == "memory" else api.StorageType.FILE,
-                    )
-                )
-        return self._buckets[bucket.name]
+        return await self._buckets.store(bucket)
 
     # -- inside -------------------------------------------------------------------------------------------------------
 
@@ -306,7 +250,7 @@ class Bus:
                     )  # fmt: skip
                     await self._stream.add_stream(config)
                 for bucket in BUCKETS:
-                    await self.store(bucket)
+                    await self._buckets.store(bucket)
             except _ERRORS as error:
                 log.warning("streams_awaited", reason=str(error) or type(error).__name__)
                 await asyncio.sleep(_RETRY_S)
@@ -324,7 +268,7 @@ class Bus:
 
     async def _recover(self) -> None:
         """After a restart of the server, streams and buckets that it held in memory are gone: made again, told again."""
-        self._buckets.clear()
+        self._buckets.forget()
         await self._make_streams()
         await asyncio.gather(*(self._retell(tell_present) for tell_present in self._on_reconnect))
 
@@ -344,14 +288,6 @@ class Bus:
 
     async def _failed(self, error: Exception) -> None:
         log.debug("bus_error", reason=str(error) or type(error).__name__)
-
-
-async def _read(store: Any, token: str) -> bytes | None:
-    try:
-        entry = await store.get(token)
-    except KeyNotFoundError:
-        return None
-    return bytes(entry.value or b"")
 
 
 def _pattern(channel: Channel, names: tuple[str, ...]) -> str:
