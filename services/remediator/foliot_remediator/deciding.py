@@ -88,8 +88,11 @@ class Decider:
         """The node did not do it: beliefs go back to what they were."""
         self._apply(sent.command.node, sent.undo, sent.cause)
 
-    def take_armed(self, outcome: Outcome) -> bool:
-        """A node moved by itself; whether that is news. What it was commanded to since then stands."""
+    def take_report(self, outcome: Outcome) -> bool:
+        """A node moved by itself, or as a former holder of the lease told it; whether that counts.
+
+        What it was commanded to since then stands.
+        """
         if outcome.status not in {"done", "already"} or outcome.started_ns <= self.desk.commanded_ns(outcome.node):
             return False
         node, ways, cause = outcome.node, self._ways, Cause(outcome.id, outcome.fault)

@@ -159,14 +159,14 @@ class Planner:
         if present.via == destination.rail:
             self._around(plan, destination, present, now_ns)
         elif backup is not None and not self._chooser.stands(destination.node, present, now_ns):
-            # Its backup is lost too, which is another trouble's to mourn; this one only takes what there is.
-            self._around(plan, destination, present, now_ns, mourn=False)
+            # Its backup is lost too, which is another trouble to speak of; this one only takes what there is.
+            self._around(plan, destination, present, now_ns, say=False)
 
     def _around(
-        self, plan: Plan, destination: Destination, present: Placement, now_ns: int, *, mourn: bool = True
+        self, plan: Plan, destination: Destination, present: Placement, now_ns: int, *, say: bool = True
     ) -> None:
         way = self._chooser.alternative(destination, present, self._ways.backup(destination), now_ns)
-        if way is not None or mourn:
+        if way is not None or say:
             plan.move(destination, way)
 
     def _home(self, plan: Plan, destination: Destination, now_ns: int) -> None:

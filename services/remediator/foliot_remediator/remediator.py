@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeAlias
 
-from foliot_remediator.adoption import put_on_probation
+from foliot_remediator.adoption import Adoption
 from foliot_remediator.backups import Supplier, Supply
 from foliot_remediator.commands import Parts
 from foliot_remediator.deciding import Decider, Decision, Matter
@@ -54,6 +54,7 @@ class Remediator:
         self._recovery = Recovery(settings, self.fleet, self.health, self._chooser)
         self._troubles = Troubles()
         self._record = Record()
+        self._adoption = Adoption(self.fleet, self.health, self.ways, self._chooser, self._record)
         self._held = 0
         self._lost_lease = False
         """It held the lease, lost it, and knows of nobody who took it."""
@@ -207,11 +208,9 @@ class Remediator:
     # -- answers ------------------------------------------------------------------------------------------------------
 
     def _take_outcome(self, outcome: Outcome, now_ns: int) -> list[Action]:
-        if outcome.armed:
-            if self._decider.take_armed(outcome):
-                self._supplier.touch((outcome.node,))
-            return []
         sent = self._decider.desk.settle(outcome.command)
+        if sent is None and self._decider.take_report(outcome):
+            self._supplier.touch((outcome.node,))
         if sent is None or outcome.status in {"done", "already", "advised"}:
             return []
         self._decider.revert(sent)
@@ -277,9 +276,9 @@ class Remediator:
             self._troubles.retry(trouble, now_ns)
 
     def _take_over(self, now_ns: int) -> None:
-        for who in put_on_probation(self.fleet, self.health, self.ways, self._chooser, self._record, now_ns):
+        for who in self._adoption.put_on_probation(now_ns):
             self._recovery.watch(who, now_ns)
-        self._troubles.retry_all(now_ns)
+        self._troubles.inherit(now_ns)
         self._supplier.touch(self.fleet.nodes)
 
     # -- small change -------------------------------------------------------------------------------------------------

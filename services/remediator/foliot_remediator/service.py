@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import nats.errors
 import structlog
@@ -22,6 +22,8 @@ from foliot_schemas import DelayBatch, Node
 from foliot_schemas.subjects import COMMAND, DELAY, EVENT, INVENTORY, OUTCOME, PATHS, PORT
 
 if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
     from foliot_remediator.remediator import Action, Seen
     from foliot_schemas import NodePaths
 
@@ -29,6 +31,7 @@ log = structlog.get_logger()
 
 _TICK_S = 0.01
 _WRITE_AGAIN_S = 0.25
+_CANCEL_AGAIN_S = 0.5
 
 
 class Service:
@@ -53,10 +56,7 @@ class Service:
         await self._bus.subscribe_kept(EVENT, self._on_message, durable=f"{durable}-events")
         await self._bus.subscribe_kept(OUTCOME, self._on_message, durable=f"{durable}-outcomes")
         log.info("remediator_started", instance=durable)
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._lease.run())
-            tasks.create_task(self._tick())
-            tasks.create_task(self._write())
+        await _together(self._lease.run(), self._tick(), self._write())
 
     # -- in -----------------------------------------------------------------------------------------------------------
 
@@ -135,6 +135,25 @@ class Service:
                 else:
                     if self._to_write.get(node) is paths:
                         del self._to_write[node]
+
+
+async def _together(*works: Coroutine[Any, Any, None]) -> None:
+    """Runs all until one fails or this is cancelled, and then ends all.
+
+    Python 3.11's `asyncio.wait_for`, which nats-py awaits its answers with, forgets a cancellation that comes in the same turn as the
+    answer; so what does not end is cancelled again.
+    """
+    tasks = {asyncio.ensure_future(work) for work in works}
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        left = tasks
+        while left:
+            for task in left:
+                task.cancel()
+            _, left = await asyncio.wait(left, timeout=_CANCEL_AGAIN_S)
+    for task in done:
+        task.result()
 
 
 async def main() -> None:

@@ -55,9 +55,10 @@ class Troubles:
         trouble.retry_ns = at_ns
         heapq.heappush(self._queue, (at_ns, trouble.who))
 
-    def retry_all(self, at_ns: int) -> None:
-        """Looks at all of them again."""
+    def inherit(self, at_ns: int) -> None:
+        """Looks at all of them as a new holder of the lease: what was done for them is known, by whomever it was."""
         for trouble in self._open.values():
+            trouble.restate = False
             self.retry(trouble, at_ns)
 
     def due(self, now_ns: int) -> list[Trouble]:

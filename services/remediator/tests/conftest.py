@@ -57,7 +57,7 @@ class World:
         self.decisions: list[Decision] = []
         self.supplies: dict[str, list] = {}
         for name in self.names:
-            self.core.observe(make_node(name, rails), self.now_ns)
+            self.see(make_node(name, rails))
         if lease:
             self.core.hold(lease, self.now_ns)
         self.run(2.0)
@@ -128,6 +128,11 @@ class World:
         for name in self.names:
             if name not in self.deaf:
                 self.act(self.core.observe(self.batch(name), self.now_ns))
+
+    def join(self, name: str) -> None:
+        """A node is new."""
+        self.names.append(name)
+        self.see(make_node(name, len(self.rails)))
 
     def report_ports(self) -> list:
         """All nodes report their ports; returns the commands given."""

@@ -73,7 +73,8 @@ class Fleet:
         self.commands.put_nowait(command)
         outcome = Outcome(
             id=f"{command.id}/outcome", command=command.id, verb=command.verb, node=command.node, status="done",
-            started_ns=time.time_ns(), fault=command.fault,
+            started_ns=time.time_ns(), fault=command.fault, away=command.away, back=command.back,
+            placements=command.placements,
         )  # fmt: skip
         self.bus.publish_kept(OUTCOME, outcome, outcome.verb, outcome.node)
 
@@ -111,21 +112,24 @@ async def fleet(bus_settings, make_world, spans):
 
 @pytest.fixture
 async def start(bus_settings, monkeypatch):
-    """Starts remediators; what it returns stops one."""
+    """Starts a remediator, returns once it listens, and gives what stops it."""
     monkeypatch.setenv("FOLIOT_BUS__URL", bus_settings.url)
     monkeypatch.setenv("FOLIOT_REMEDIATOR__PROBATION_S", "0.5")
     monkeypatch.delenv("FOLIOT_CONFIG", raising=False)
-    running = []
+    running, started = [], asyncio.Queue()
+    monkeypatch.setattr(service.log, "info", lambda event, **_: started.put_nowait(event))
 
     async def stop(task):
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
 
-    def start(instance):
+    async def start(instance):
         monkeypatch.setenv("FOLIOT_REMEDIATOR__INSTANCE", instance)
         task = asyncio.create_task(service.main())
         running.append(task)
+        while await asyncio.wait_for(started.get(), _DEADLINE_S) != "remediator_started":
+            pass
         return lambda: stop(task)
 
     yield start
@@ -136,7 +140,7 @@ async def start(bus_settings, monkeypatch):
 
 async def test_a_fault_goes_all_the_way(fleet, start, spans):
     """Backups are armed, a lost NIC is left by all concerned, used again when it is back, all in the fault's trace."""
-    start("one")
+    await start("one")
     await fleet.until(lambda: len(fleet.paths) == 4 and all(len(each.backups) == 6 for each in fleet.paths.values()))
     fleet.flap("node3.rail0", "down")
     commands = await fleet.commanded()
@@ -160,7 +164,7 @@ async def test_a_fault_goes_all_the_way(fleet, start, spans):
 
 async def test_a_refusal_is_an_event(fleet, start):
     """What is not done is said on the bus."""
-    start("one")
+    await start("one")
     await fleet.until(lambda: len(fleet.paths) == 4)
     fleet.flap("node9.rail0", "down")
     refusal = await asyncio.wait_for(fleet.refusals.get(), _DEADLINE_S)
@@ -169,9 +173,9 @@ async def test_a_refusal_is_an_event(fleet, start):
 
 async def test_another_takes_over(fleet, start):
     """Of two, one acts; when it goes, the other finds what is in force and brings it back, with a higher revision."""
-    stop_first = start("one")
+    stop_first = await start("one")
     await fleet.until(lambda: len(fleet.paths) == 4 and all(len(each.backups) == 6 for each in fleet.paths.values()))
-    start("two")
+    await start("two")
     fleet.flap("node3.rail0", "down")
     before = await fleet.commanded()
     await fleet.until(lambda: fleet.paths["node3"].away == ("rail0",))

@@ -94,6 +94,20 @@ def test_a_holder_that_was_deposed_falls_silent(world):
     assert not world.decisions
 
 
+def test_what_agents_report_is_known_before_it_is_written(make_world):
+    """A holder that ended before it wrote what it had commanded leaves nothing away for ever: agents' answers say what they did."""
+    before = make_world()
+    before.answer = None
+    commands = before.flap("node3.rail0", "down")
+    after = make_world(lease=0)
+    armed = {name: before.core.ways.backups[name] for name in before.names}
+    for command in commands:
+        ways = command.placements or tuple(armed["node3"][peer, "rail0"] for peer in ("node0", "node1", "node2"))
+        after.see(before.outcome(command, "done", away=command.away, placements=ways))
+    after.core.hold(8, after.now_ns)
+    assert {command.node for command in after.run(6.0)} == set(after.names)
+
+
 def test_a_return_that_was_seen_while_standing_by_counts(make_world):
     """Who saw only the NIC's return, and finds it away when it takes over, restores it, also before its port is reported."""
     before = make_world()
