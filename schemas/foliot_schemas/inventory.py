@@ -38,6 +38,8 @@ class Node(msgspec.Struct, frozen=True, kw_only=True, tag="node.v1"):
     agent_port: int = 0
     """UDP port of the agent's notices and echoes."""
     probe_port: int = 0
+    armed: bool = False
+    """The agent moves its traffic by itself when it loses a NIC, and when a peer tells it that it lost one."""
 
     def nic(self, rail: str) -> Nic:
         """The node's NIC on a rail.

@@ -59,7 +59,7 @@ DELAY = Channel(
     summary="One-way delay and loss per path and interval; at once when a path falls silent or speaks again",
 )  # fmt: skip
 PORT = Channel(
-    name="observation.port", tokens=("node",), message=PortState, publishers=("probe",), readers=("detector", "gateway"),
+    name="observation.port", tokens=("node",), message=PortState, publishers=("probe",), readers=("detector", "remediator", "gateway"),
     summary="Link state at once on change, counters every second",
 )  # fmt: skip
 CLOCK = Channel(

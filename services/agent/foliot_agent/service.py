@@ -7,6 +7,7 @@ import contextlib
 import os
 from typing import TYPE_CHECKING, Any, Self
 
+import msgspec
 import nats.errors
 import structlog
 from nats.js.errors import KeyNotFoundError
@@ -119,7 +120,8 @@ class Agent:
         known = await bus.get(CLOCKS, own.name)
         if known is not None:
             self._clock.update(known)
-        await bus.put(INVENTORY, own.name, own)
+        armed = self._settings.armed == "always" and self._settings.policy == "act"
+        await bus.put(INVENTORY, own.name, msgspec.structs.replace(own, armed=armed))
         await bus.watch(INVENTORY, self._on_node)
         await bus.watch(PATHS, self._on_paths, key=own.name)
         await bus.subscribe_kept(COMMAND, self._on_command, "", own.name, durable=f"agent-{escape(own.name)}")

@@ -115,7 +115,7 @@ class Probe:
 
     async def _on_node(self, name: str, node: Node | None) -> None:
         if name == self._own.name:
-            if node is not None and node != self._own:
+            if node is not None and node.nics != self._own.nics:
                 log.warning("inventory_differs", node=name, hint="the record is not what this node's settings say")
             return
         if node is None or node.name != name or not is_usable(node):

@@ -59,6 +59,7 @@ class Remediator:
         self._lost_lease = False
         """It held the lease, lost it, and knows of nobody who took it."""
         self._highest_lease = 0
+        self._grace_ns = round(settings.armed_grace_s * 1e9)
         self._retry_ns = round(settings.retry_s * 1e9)
         self._review_ns = round(settings.review_s * 1e9)
         self._stale_ns = round(settings.stale_s * 1e9)
@@ -131,6 +132,8 @@ class Remediator:
             return self._object("confidence", event.who, cause, now_ns, evidence)
         if event.kind == "flap":
             self._recovery.damp(event.who, int(event.evidence.get("reuse_at_ns", 0)))
+            if given is Input.CARRIER_LOST and event.evidence.get("suppressed"):
+                given = Input.DAMPED_LOSS
         return self._feed(event, given, cause, now_ns)
 
     def _feed(self, event: Event, given: Input, cause: Cause, now_ns: int) -> list[Action]:
@@ -149,6 +152,11 @@ class Remediator:
             restate=before is not State.PROBATION,
         )  # fmt: skip
         self._troubles.open(trouble)
+        if is_nic and self.fleet.nodes[self.fleet.nics[event.who][0]].armed:
+            # Its agent and those of its peers act before a command could reach them; what they have not done by then is commanded.
+            trouble.restate = False
+            self._troubles.retry(trouble, now_ns + self._grace_ns)
+            return []
         return self._leave(trouble, event.at_ns, now_ns)
 
     def _state(self, who: str) -> State:

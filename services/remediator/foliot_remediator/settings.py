@@ -47,9 +47,10 @@ class RemediatorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
 
     healthy_within_s: float = 2.0
     """An alternative must have been heard this recently: ten probes of the slow sweep."""
-    proof_margin_s: float = 0.02
-    """A way heard this much after a silence began does not share its cause; until then, what is heard may have waited in a queue
-    (200 packets of 1,500 bytes at 200 Mb/s are 12 ms)."""
+    proof_margin_s: float = 0.08
+    """A way heard this much after a silence began does not share its cause. A silence is dated back to the last probe heard, an
+    interval of 50 ms at most before the cut, and what was sent before the cut may have waited in a queue (200 packets of 1,500 bytes
+    at 200 Mb/s are 12 ms)."""
     least_confidence: float = 0.5
     """Of an event: the detector gives 0.5 where one side alone knows."""
 
@@ -71,6 +72,8 @@ class RemediatorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     nodes_at_once: int = 2_048
     """Nodes that have been commanded and have not answered yet."""
 
+    armed_grace_s: float = 0.1
+    """How long a node whose agent is armed has for moving by itself, and for saying so, before it is commanded."""
     deadline_s: float = 2.0
     """After the event, nodes refuse the command."""
     stale_s: float = 2.0

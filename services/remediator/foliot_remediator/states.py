@@ -25,6 +25,8 @@ class Input(enum.StrEnum):
     """What can happen to a NIC or path."""
 
     CARRIER_LOST = "carrier-lost"
+    DAMPED_LOSS = "damped-loss"
+    """The same while the NIC is damped, which counts its flaps by itself (RFC 2439)."""
     CARRIER_BACK = "carrier-back"
     ADMIN_DOWN = "admin-down"
     ADMIN_UP = "admin-up"
@@ -63,6 +65,7 @@ _ON_HOLD = Transition(State.PROBATION, Effect.HOLD)
 TABLE: dict[State, dict[Input, Transition]] = {
     State.UP: {
         Input.CARRIER_LOST: _DOWN_BY_ITSELF,
+        Input.DAMPED_LOSS: _DOWN_BY_ITSELF,
         Input.CARRIER_BACK: Transition(State.UP),
         Input.ADMIN_DOWN: Transition(State.DOWN),
         Input.ADMIN_UP: Transition(State.UP),
@@ -75,6 +78,7 @@ TABLE: dict[State, dict[Input, Transition]] = {
     },
     State.SUSPECT: {
         Input.CARRIER_LOST: _DOWN_BY_ITSELF,
+        Input.DAMPED_LOSS: _DOWN_BY_ITSELF,
         Input.CARRIER_BACK: Transition(State.SUSPECT),
         Input.ADMIN_DOWN: Transition(State.DOWN),
         Input.ADMIN_UP: Transition(State.SUSPECT),
@@ -87,6 +91,7 @@ TABLE: dict[State, dict[Input, Transition]] = {
     },
     State.DOWN: {
         Input.CARRIER_LOST: Transition(State.DOWN),
+        Input.DAMPED_LOSS: Transition(State.DOWN),
         Input.CARRIER_BACK: _ON_HOLD,
         Input.ADMIN_DOWN: Transition(State.DOWN),
         Input.ADMIN_UP: _ON_HOLD,
@@ -100,6 +105,7 @@ TABLE: dict[State, dict[Input, Transition]] = {
     },
     State.PROBATION: {
         Input.CARRIER_LOST: _DOWN_BY_ITSELF,
+        Input.DAMPED_LOSS: Transition(State.DOWN),
         Input.CARRIER_BACK: Transition(State.PROBATION),
         Input.ADMIN_DOWN: Transition(State.DOWN),
         Input.ADMIN_UP: Transition(State.PROBATION),

@@ -31,6 +31,20 @@ def test_a_damped_nic_waits_for_its_reuse(world):
     assert len(world.run(0.5)) == 4
 
 
+def test_flaps_of_a_damped_nic_are_not_counted_twice(world):
+    """Damping holds them against it already; once it lets go, the probation is what the undamped losses made it."""
+    for count in range(1, 11):
+        damped = {"suppressed": True, "reuse_at_ns": world.now_ns + 4 * SECOND} if count >= 3 else {}
+        world.flap("node3.rail0", "down", count, **damped)
+        world.run(0.5)
+        world.flap("node3.rail0", "up", count, **damped)
+        world.run(0.5)
+    before = [command for command in world.commands if command.verb == "restore"]
+    assert before == []
+    assert world.run(9.2) == []
+    assert len(world.run(0.5)) == 4
+
+
 def test_each_loss_doubles_the_probation(world):
     """5 s, 10 s, 20 s: a NIC that is lost again soon after its return has to be good for longer."""
     for count, hold_s in enumerate((5, 10, 20), start=1):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from foliot_schemas import Outcome, Placement
 
 SECOND = 1_000_000_000
@@ -90,6 +92,49 @@ def test_what_armed_agents_did_is_commanded_all_the_same(world):
     commands = by_node(world.flap("node3.rail0", "down"))
     assert commands["node3"].away == ("rail0",)
     assert {node: commands[node].placements for node in PEERS} == {node: (way,) for node, way in armed.items()}
+
+
+def arm(world):
+    """Says in the inventory that all agents are armed."""
+    for node in world.names:
+        world.see(msgspec.structs.replace(world.core.fleet.nodes[node], armed=True))
+
+
+def test_armed_agents_that_have_moved_are_not_commanded(world):
+    """They get a moment; what they report in it needs no command, only the way back does."""
+    arm(world)
+    fault = "boot/node3.rail0/carrier-1"
+    assert world.flap("node3.rail0", "down") == []
+    common = {"verb": "reroute", "status": "done", "armed": True, "fault": fault, "started_ns": world.now_ns}
+    world.see(Outcome(id="a", command=f"armed/{fault}", node="node3", away=("rail0",), **common))
+    for node in PEERS:
+        way = world.backup(node, "node3", "rail0")
+        world.see(Outcome(id=f"a/{node}", command=f"armed/{fault}", node=node, placements=(way,), **common))
+    assert world.run(3.0) == []
+    world.flap("node3.rail0", "up")
+    assert {command.verb for command in world.run(6.0)} == {"restore"}
+
+
+def test_armed_agents_that_have_not_moved_are_commanded_after_a_moment(world):
+    """A notice that was lost, or an agent that is not what it said, costs the grace time and no more."""
+    arm(world)
+    fault = "boot/node3.rail0/carrier-1"
+    assert world.flap("node3.rail0", "down") == []
+    world.see(
+        Outcome(
+            id="a",
+            command=f"armed/{fault}",
+            verb="reroute",
+            node="node3",
+            status="done",
+            armed=True,
+            fault=fault,
+            started_ns=world.now_ns,
+            away=("rail0",),
+        )  # fmt: skip
+    )
+    commands = by_node(world.run(0.2))
+    assert set(commands) == set(PEERS)
 
 
 def test_an_armed_report_that_comes_late_does_not_undo_a_command(world):

@@ -14,6 +14,7 @@ UP, SUSPECT, DOWN, PROBATION = State.UP, State.SUSPECT, State.DOWN, State.PROBAT
 EXPECTED = {
     #                     UP             SUSPECT     DOWN          PROBATION
     Input.CARRIER_LOST: ("DOWN strike", "DOWN strike", "DOWN", "DOWN strike"),
+    Input.DAMPED_LOSS: ("DOWN strike", "DOWN strike", "DOWN", "DOWN"),
     Input.CARRIER_BACK: ("UP", "SUSPECT", "PROBATION hold", "PROBATION"),
     Input.ADMIN_DOWN: ("DOWN", "DOWN", "DOWN", "DOWN"),
     Input.ADMIN_UP: ("UP", "SUSPECT", "PROBATION hold", "PROBATION"),
