@@ -120,19 +120,8 @@ def test_armed_agents_that_have_not_moved_are_commanded_after_a_moment(world):
     arm(world)
     fault = "boot/node3.rail0/carrier-1"
     assert world.flap("node3.rail0", "down") == []
-    world.see(
-        Outcome(
-            id="a",
-            command=f"armed/{fault}",
-            verb="reroute",
-            node="node3",
-            status="done",
-            armed=True,
-            fault=fault,
-            started_ns=world.now_ns,
-            away=("rail0",),
-        )  # fmt: skip
-    )
+    common = {"verb": "reroute", "status": "done", "armed": True, "fault": fault, "started_ns": world.now_ns}
+    world.see(Outcome(id="a", command=f"armed/{fault}", node="node3", away=("rail0",), **common))
     commands = by_node(world.run(0.2))
     assert set(commands) == set(PEERS)
 
