@@ -47,14 +47,16 @@ for_s = 3
 duration_s = 32
 """
 EDGES = {
-    # Who acts on whose word, between services, by the names of their spans.
-    "off": {
-        ("probe", "detector"), ("detector", "remediator"), ("remediator", "agent"), ("agent", "gateway"),
-    },
+    # Who acts on whose word, between services. Armed agents have moved before anybody could command them; the way back is commanded.
+    "off": {("probe", "detector"), ("detector", "remediator"), ("remediator", "agent"), ("agent", "gateway")},
     "always": {
-        ("probe", "detector"), ("detector", "remediator"), ("remediator", "agent"), ("probe", "agent"), ("agent", "agent"),
+        ("probe", "detector"),
+        ("probe", "agent"),
+        ("agent", "agent"),
+        ("remediator", "agent"),
+        ("agent", "gateway"),
     },
-}  # fmt: skip
+}
 
 
 def get(address: str, path: str):
@@ -175,7 +177,8 @@ def test_the_gateway_shows_the_fleet_as_it_is_now(lab_run):
     with urllib.request.urlopen(f"{lab_run.address}/metrics", timeout=10) as answer:
         metrics = answer.read().decode()
 
-    assert len(fleet["nodes"]) == 4
+    assert [node["node"] for node in fleet] == ["node0", "node1", "node2", "node3"]
+    assert {(nic["state"], nic["moved"]) for node in fleet for nic in node["nics"]} == {("up", False)}
     assert 'foliot_events_total{kind="flap"' in metrics
     assert get(lab_run.address, "/healthz")
 

@@ -74,46 +74,41 @@ async def run(scenario: Scenario, options: Options, listener: socket.socket | No
     interrupted = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, interrupted.set)
-    sequence = asyncio.create_task(_sequence(scenario, options, listener, out, interrupted))
     interruption = asyncio.create_task(interrupted.wait())
-    await asyncio.wait({sequence, interruption}, return_when=asyncio.FIRST_COMPLETED)
-    interruption.cancel()
-    if not sequence.done():
-        out.write("interrupted: taking everything down\n")
-        sequence.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await sequence
-        return False
-    return sequence.result()
-
-
-async def _sequence(
-    scenario: Scenario, options: Options, listener: socket.socket | None, out: TextIO, interrupted: asyncio.Event
-) -> bool:
-    started_s = time.monotonic()
     lab = Lab(scenario, options.folder, listener)
-    fabric = scenario.fabric
-    out.write(
-        f"building {fabric.hosts} hosts on {fabric.rails} rails, each {fabric.leaves} leaves x {fabric.spines} spines"
-        f" at {fabric.link_mbps:g} Mb/s; seed {scenario.clock.seed}\n"
-    )
-    lab.build()
+    sequence = asyncio.create_task(_sequence(lab, options, out))
     try:
-        await _check_carrying(lab, out)
-        await lab.start()
-        out.write(f"{len(lab.supervisor.names())} processes started; logs in {options.folder}\n")
-        await lab.ready()
-        await asyncio.sleep(_CLOCKS_SETTLE_S)
-        out.write(
-            f"ready after {time.monotonic() - started_s:.0f} s: clocks in step, all paths heard, all backups armed\n"
-        )
-        right = await _Run(lab, out).through(options)
+        await asyncio.wait({sequence, interruption}, return_when=asyncio.FIRST_COMPLETED)
+        if not sequence.done():
+            out.write("interrupted: taking everything down\n")
+            sequence.cancel()
+            await asyncio.wait({sequence})
+            return False
+        right = sequence.result()
         if options.stay:
             _say_where(options, out)
-            await interrupted.wait()
+            await interruption
         return right
     finally:
+        interruption.cancel()
         await lab.close()
+
+
+async def _sequence(lab: Lab, options: Options, out: TextIO) -> bool:
+    started_s = time.monotonic()
+    fabric = lab.scenario.fabric
+    out.write(
+        f"building {fabric.hosts} hosts on {fabric.rails} rails, each {fabric.leaves} leaves x {fabric.spines} spines"
+        f" at {fabric.link_mbps:g} Mb/s; seed {lab.scenario.clock.seed}\n"
+    )
+    lab.build()
+    await _check_carrying(lab, out)
+    await lab.start()
+    out.write(f"{len(lab.supervisor.names())} processes started; logs in {options.folder}\n")
+    await lab.ready()
+    await asyncio.sleep(_CLOCKS_SETTLE_S)
+    out.write(f"ready after {time.monotonic() - started_s:.0f} s: clocks in step, all paths heard, all backups armed\n")
+    return await _Run(lab, out).through(options)
 
 
 async def _check_carrying(lab: Lab, out: TextIO) -> None:

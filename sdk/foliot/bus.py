@@ -59,6 +59,7 @@ class Bus:
         self._stream = self._client.jetstream(timeout=_ACK_TIMEOUT_S)
         self._seen: collections.OrderedDict[str, None] = collections.OrderedDict()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._on_away: list[Callable[[], None]] = []
         self._on_reconnect: list[Callable[[], Coroutine[Any, Any, None]]] = []
         self._buckets = Buckets(self._client, self._stream, replicas, self.reject)
 
@@ -88,8 +89,13 @@ class Bus:
         """Whether the bus answers, as far as is known: a cut is noticed after two to three seconds."""
         return bool(self._client.is_connected)
 
+    def when_away(self, told: Callable[[], None]) -> None:
+        """Calls this whenever it is noticed that the bus does not answer any more."""
+        self._on_away.append(told)
+
     async def close(self) -> None:
         """Ends all subscriptions and the connection; what was published is flushed for a short while."""
+        self._on_away.clear()
         for task in self._tasks:
             task.cancel()
         with contextlib.suppress(*_ERRORS):
@@ -285,6 +291,8 @@ class Bus:
 
     async def _disconnected(self) -> None:
         log.warning("bus_away")
+        for told in self._on_away:
+            told()
 
     async def _failed(self, error: Exception) -> None:
         log.debug("bus_error", reason=str(error) or type(error).__name__)

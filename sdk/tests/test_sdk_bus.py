@@ -101,6 +101,24 @@ async def test_an_event_published_while_the_server_is_away_is_stored_when_it_is_
     assert one.counts["stale"] == 1
 
 
+async def test_who_asked_is_told_that_the_bus_is_away_but_not_of_its_own_leaving(nats_server):
+    """A server that dies is news; closing the connection is not."""
+    bus = await Bus.connect(nats_server.settings, "service")
+    away = asyncio.Event()
+    bus.when_away(away.set)
+    await nats_server.kill()
+    async with asyncio.timeout(20):
+        await away.wait()
+    assert not bus.connected
+    await nats_server.start()
+    async with asyncio.timeout(20):
+        while not bus.connected:  # noqa: ASYNC110 - the client sets no event of ours
+            await asyncio.sleep(0.02)
+    away.clear()
+    await bus.close()
+    assert not away.is_set()
+
+
 async def test_a_broken_message_is_rejected_aloud_and_the_next_one_is_read(buses):
     """Bad bytes never stop a subscription."""
     one, other = buses

@@ -59,6 +59,10 @@ class Losses:
         """Rails whose own NIC is lost."""
         return frozenset(self._own)
 
+    def lasting(self) -> tuple[Turn, ...]:
+        """The losses of own NICs that last, as they were told."""
+        return tuple(Turn(rail=rail, state="lost", fault=fault) for rail, fault in self._own.items())
+
     def dead(self, peer: str, via: str) -> bool:
         """Whether the way to a peer via a rail has lost a NIC at either end."""
         return via in self._own or (peer, via) in self._peers

@@ -61,10 +61,13 @@ class _Heard(msgspec.Struct):
 
 
 class Guard:
-    """Lets each notice through once, and none that is older than one let through before."""
+    """Lets each notice through once, and none that is older than one let through before about the same NIC.
+
+    Datagrams overtake each other: one about another NIC says nothing of this one.
+    """
 
     def __init__(self) -> None:
-        self._heard: dict[str, _Heard] = {}
+        self._heard: dict[tuple[str, str], _Heard] = {}
 
     def judge(self, notice: Notice, now_ns: int, *, synchronised: bool) -> Literal["new", "repeat", "old"]:
         """What to make of a notice whose seal fits.
@@ -72,7 +75,7 @@ class Guard:
         Within a boot of its sender the sequence decides; over a boot, the time, because sequences start anew.
         """
         boot = notice.fault.partition("/")[0]
-        heard = self._heard.get(notice.node)
+        heard = self._heard.get((notice.node, notice.rail))
         if heard is not None and heard.boot == boot:
             if notice.sequence == heard.sequence:
                 return "repeat"
@@ -82,5 +85,5 @@ class Guard:
             return "old"
         if synchronised and now_ns - notice.at_ns > _STALE_NS:
             return "old"
-        self._heard[notice.node] = _Heard(boot, notice.sequence, notice.at_ns)
+        self._heard[notice.node, notice.rail] = _Heard(boot, notice.sequence, notice.at_ns)
         return "new"

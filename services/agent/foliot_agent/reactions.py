@@ -78,7 +78,7 @@ class Reactions:
         self._guard = Guard()
         self._answers = Answers()
         self._under_way: set[str] = set()
-        self._seen: dict[str, NoticeSeen] = {}
+        self._seen: dict[tuple[str, str], NoticeSeen] = {}
 
     # -- an own NIC ---------------------------------------------------------------------------------------------------
 
@@ -92,6 +92,12 @@ class Reactions:
             self._spawn(self._flee(turn, self._clock.now_ns()))
             return
         log.info("nic_turned", rail=turn.rail, state=turn.state, fault=turn.fault)
+
+    def on_bus_away(self) -> None:
+        """The bus does not answer any more: a loss that the remediator was left to act upon may be one that it never heard of."""
+        if acts_on_own(self._settings.armed, self._settings.policy, bus_connected=False):
+            for turn in self._losses.lasting():
+                self._spawn(self._flee(turn, self._clock.now_ns()))
 
     async def _flee(self, turn: Turn, started_ns: int) -> None:
         nic = nic_name(self._layout.node.name, turn.rail)
@@ -133,7 +139,7 @@ class Reactions:
         if verdict == "old":
             log.warning("notice_old", node=notice.node, sequence=notice.sequence)
         elif verdict == "repeat":
-            if (seen := self._seen.get(notice.node)) is not None and seen.sequence == notice.sequence:
+            if (seen := self._seen.get((notice.node, notice.rail))) is not None and seen.sequence == notice.sequence:
                 reply(seen)
         else:
             self._losses.take_notice(notice)
@@ -166,7 +172,7 @@ class Reactions:
 
     def _answer(self, notice: Notice, reply: Reply, *, moved: bool) -> None:
         seen = NoticeSeen(node=self._layout.node.name, sequence=notice.sequence, moved=moved)
-        self._seen[notice.node] = seen
+        self._seen[notice.node, notice.rail] = seen
         reply(seen)
 
     # -- a command ----------------------------------------------------------------------------------------------------

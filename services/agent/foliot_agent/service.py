@@ -43,8 +43,6 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 _REMEDIATOR = "remediator"
-_NICE = -15
-"""Before jobs and other daemons, behind the kernel's own threads."""
 
 
 class Agent:
@@ -102,6 +100,7 @@ class Agent:
         early, self._early = self._early or [], None
         for turn in early:
             self._react(turn)
+        self._bus.when_away(self.reactions.on_bus_away)
         await self._kernel.remember(self.losses)
         self._spawn(self._kernel.keep_routes(self.losses))
         log.info("agent_ready", node=self.layout.node.name, peers=sorted(self.peers), actuator=self._settings.actuator)
@@ -229,9 +228,7 @@ async def main() -> None:
     bus_settings, telemetry_settings = load(BusSettings, "bus"), load(TelemetrySettings, "telemetry")
     clock = node_clock(node.name)
     telemetry.start("agent", clock, telemetry_settings, node=node.name)
-    # It sleeps nearly always, and when it wakes a job is losing packets. Needs CAP_SYS_NICE; goes on without.
-    with contextlib.suppress(PermissionError):
-        os.setpriority(os.PRIO_PROCESS, 0, _NICE)
+    _hurry(settings.realtime_priority)
     bus = await Bus.connect(bus_settings, "agent")
     try:
         async with Agent(node, settings, bus, clock, boot_id()):
@@ -241,6 +238,16 @@ async def main() -> None:
     finally:
         await bus.close()
         telemetry.stop()
+
+
+def _hurry(priority: int) -> None:
+    """Asks the kernel not to let the agent wait for anything else; goes on without where that is not permitted."""
+    if not priority:
+        return
+    try:
+        os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(priority))
+    except PermissionError:
+        log.info("realtime_refused", priority=priority, hint="needs CAP_SYS_NICE; a move may take milliseconds longer")
 
 
 def _without(paths: NodePaths, peer: str) -> NodePaths:

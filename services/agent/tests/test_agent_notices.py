@@ -56,6 +56,14 @@ def test_a_notice_is_new_once_and_an_older_one_never():
     assert judged(guard, node="node2", sequence=1) == "new"
 
 
+def test_a_notice_about_one_nic_does_not_outdate_one_about_another():
+    """Two NICs lost at once: what is overtaken by the other's notice is believed all the same."""
+    guard = Guard()
+    assert judged(guard, rail="rail1", sequence=6) == "new"
+    assert judged(guard, sequence=5) == "new"
+    assert judged(guard, rail="rail1", sequence=6) == "repeat"
+
+
 def test_a_new_boot_counts_anew_but_a_recording_of_an_old_boot_is_old():
     """Over a boot the time decides."""
     guard = Guard()

@@ -186,6 +186,33 @@ async def test_armed_for_a_bus_that_is_away_acts_only_then(agents):
     assert cut.outcomes[0].status == "done"
 
 
+async def test_a_loss_before_the_missing_bus_was_noticed_is_acted_upon_then(agents):
+    """A cut bus is noticed after seconds, and nobody else will act meanwhile."""
+    cut, peer, _ = agents
+    for agent in agents:
+        agent.arm("bus-away")
+    cut.lose()
+    await settle(agents)
+    assert cut.via("node1") == "rail0"
+    cut.bus_connected = False
+    cut.reactions.on_bus_away()
+    await settle(agents)
+    assert cut.via("node1") == "rail1"
+    assert peer.via("node0") == "rail1"
+
+
+async def test_a_bus_that_goes_away_moves_nothing_of_a_node_that_may_not_act(agents):
+    """Nor does it of one that has lost nothing."""
+    cut, whole, _ = agents
+    cut.arm("off")
+    cut.lose()
+    for agent in (cut, whole):
+        agent.reactions.on_bus_away()
+    await settle(agents)
+    assert cut.via("node1") == "rail0"
+    assert cut.outcomes == whole.outcomes == []
+
+
 async def test_a_node_without_backups_stays_and_says_why(agents):
     """Nobody is told to move for it."""
     cut, peer, _ = agents

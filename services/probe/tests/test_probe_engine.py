@@ -35,9 +35,9 @@ def test_every_probe_is_stamped_at_both_ends(tunnel, network):
     forth, back = pair.ends[0].take_completed()
     sent = pair.ends[0].take_sent()[0]
     assert sent > 40
-    # The first may wait for a neighbour's answer; stamps of the last still travel.
+    # The first few may wait for a neighbour's answer; stamps of the last still travel.
     for done, last in ((forth, sent - 1), (back, pair.ends[1].take_sent()[0] - 1)):
-        assert set(range(2, last - 3)) <= set(done.sequence.tolist())
+        assert set(range(5, last - 3)) <= set(done.sequence.tolist())
         assert (done.receive_ns > done.transmit_ns).all()
         assert (done.receive_ns - done.transmit_ns < 1_000_000_000).all()
     assert pair.ends[0].kinds()[0] == pair.ends[1].kinds()[0] == KERNEL
