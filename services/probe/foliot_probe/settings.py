@@ -14,11 +14,11 @@ Milliseconds = Annotated[int, msgspec.Meta(ge=1, le=10_000)]
 class ProbeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What may be set; the defaults keep a node of a small fleet under 2 % of a core."""
 
-    in_use_hz: Rate = 20.0
-    """Probes a second on paths in use and their backups: three missing ones are 150 ms."""
+    in_use_hz: Rate = 25.0
+    """Probes a second on paths in use and their backups: three missing ones are 120 ms, which leaves half of 250 ms for the move."""
     sweep_hz: Rate = 5.0
     """On all other paths."""
-    tick_ms: Annotated[int, msgspec.Meta(ge=5, le=100)] = 50
+    tick_ms: Annotated[int, msgspec.Meta(ge=5, le=100)] = 40
     """The sockets are read and the probes sent in batches this often; rates are rounded to whole ticks. The kernel's stamps say
     when each packet really came, so that a coarse tick blurs nothing; it only costs less."""
     coded_every: Annotated[int, msgspec.Meta(ge=1)] = 4

@@ -87,7 +87,7 @@ def test_a_stopped_listener_accuses_nobody(pair):
         pair.tick()
     (changes,) = pair.tick(0, by_ns=10_000_000_000)
     assert quiet([changes])
-    assert pair.ends[0].next_silence_ns() == pair.now_ns + 160_000_000
+    assert pair.ends[0].next_silence_ns() == pair.now_ns + 3 * TICK_NS + SETTINGS.silence_grace_ms * 1_000_000
 
 
 def test_what_waits_is_heard_before_anybody_is_judged(pair):
