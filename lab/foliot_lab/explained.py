@@ -4,7 +4,7 @@ An event or command is explained by a fault if it is about things on the fault's
 injection and the end of the recovery. The recovery ends `RECOVERY_NS` after the healing, or `SETTLE_NS` after the witness
 saw the traffic back on its way of before, if that is later: the return belongs to the fault, however long trust takes. A fault
 that is not healed lasts to the end of the run. Times are those of arrival in the lab, so that no clock that is wrong can excuse
-itself. Where several faults would do, the one injected last explains.
+itself. Where several faults would do, the one that explained an earlier event of the same trace explains, else the one injected last.
 
 What follows by its `cause` from something that a cut bus or a missing service explains is explained with it; for all other faults,
 being caused by the fault is not enough: it must be about the fault's own things.
@@ -87,6 +87,7 @@ class _Sorter:
     def __init__(self, faults: Sequence[Span]) -> None:
         self._faults = sorted(faults, key=lambda span: span.since_ns, reverse=True)
         self._of_event: dict[str, Span] = {}
+        self._of_trace: dict[str, Span] = {}
 
     def sort(self, events: Sequence[Heard[Event]], commands: Sequence[Heard[Command]]) -> Explained:
         found = Explained(
@@ -101,6 +102,8 @@ class _Sorter:
                 found.stray_events.append(event)
             else:
                 self._of_event[event.message.id] = span
+                if event.message.fault:
+                    self._of_trace.setdefault(event.message.fault, span)
                 found.events[span.fault_id].append(event)
         for command in sorted(commands, key=lambda heard: heard.at_ns):
             span = self._command(command)
@@ -108,7 +111,8 @@ class _Sorter:
         return found
 
     def _event(self, heard: Heard[Event]) -> Span | None:
-        for span in self._faults:
+        known = self._of_trace.get(heard.message.fault)
+        for span in self._faults if known is None else (known, *self._faults):
             if span.lasts_at(heard.at_ns) and span.scope.has_event(heard.message):
                 return span
         return self._following(heard.message.cause, heard.at_ns)

@@ -50,6 +50,16 @@ class Pulses(msgspec.Struct, frozen=True, kw_only=True):
     """Index into `devices`; of no meaning where the pulse did not arrive."""
     devices: tuple[str, ...]
 
+    def until(self, at_ns: int) -> Pulses:
+        """Those that were sent before."""
+        count = int(np.searchsorted(self.sent_ns, at_ns, side="left"))
+        return Pulses(
+            sent_ns=self.sent_ns[:count],
+            arrived_ns=self.arrived_ns[:count],
+            device=self.device[:count],
+            devices=self.devices,
+        )
+
 
 class Sight(msgspec.Struct, frozen=True, kw_only=True):
     """What one pair's pulses say of a fault."""
@@ -61,7 +71,9 @@ class Sight(msgspec.Struct, frozen=True, kw_only=True):
     changes: int
     """How often the device changed, of pulses that arrived."""
     returned_ns: int | None
-    """Arrival of the first pulse back on the way of before, to stay there; None: never left it, or never came back."""
+    """Arrival of the first pulse back on the way of before, to stay there; None: never left it, or never came back.
+
+    If that way was another fault's detour, back on the own rail."""
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,11 +91,14 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     """The most changes that any pair made, away and back."""
 
 
-def look(pulses: Pulses, injected_ns: int, until_ns: int | None = None, reach_ns: int = REACH_NS) -> Sight:
+def look(
+    pulses: Pulses, injected_ns: int, until_ns: int | None = None, reach_ns: int = REACH_NS, *, rail: str = ""
+) -> Sight:
     """What one pair's pulses say of a fault injected at this time, up to a later one.
 
     The silence is the first that begins within `reach_ns` of the injection, be it a single pulse: a move may be that quick. A
     pair that fell silent through its queue, with pulses sent before the injection, began its silence with those.
+    `rail` is the pair's own, by its number.
     """
     last = len(pulses.sent_ns) if until_ns is None else int(np.searchsorted(pulses.sent_ns, until_ns, side="right"))
     sent_ns, arrived_ns = pulses.sent_ns[:last], pulses.arrived_ns[:last]
@@ -96,7 +111,7 @@ def look(pulses: Pulses, injected_ns: int, until_ns: int | None = None, reach_ns
         again = again[again > lost[0]]
         before = np.flatnonzero(came[: start + lost[0]])
         began_ns = int(sent_ns[before[-1]]) if len(before) else int(sent_ns[start + lost[0]])
-    changes, returned_ns = _ways(pulses, np.flatnonzero(came), start)
+    changes, returned_ns = _ways(pulses, np.flatnonzero(came), start, rail)
     flowed_ns = int(arrived_ns[start + again[0]]) if len(again) else None
     return Sight(began_ns=began_ns, flowed_ns=flowed_ns, changes=changes, returned_ns=returned_ns)
 
@@ -109,7 +124,10 @@ def judge(
     A pair that was neither interrupted nor took another device does not count: it did not notice. Nor is an interruption alone
     a move: if no pair took another device, traffic flowed again because the trouble had gone.
     """
-    sights = [look(pair, injected_ns, until_ns, reach_ns) for pair in pulses.values()]
+    sights = [
+        look(seen, injected_ns, until_ns, reach_ns, rail=pair.source.rail.removeprefix("rail"))
+        for pair, seen in pulses.items()
+    ]
     changed = [sight for sight in sights if sight.changes]
     concerned = [sight for sight in sights if sight.changes or sight.began_ns is not None]
     return Verdict(
@@ -129,7 +147,7 @@ def _came(arrived_ns: NDArray[np.int64]) -> NDArray[np.bool_]:
     return (arrived_ns > 0) & (arrivals - soonest_from_here < STRANDED_NS)
 
 
-def _ways(pulses: Pulses, came: NDArray[np.intp], start: int) -> tuple[int, int | None]:
+def _ways(pulses: Pulses, came: NDArray[np.intp], start: int, rail: str) -> tuple[int, int | None]:
     """How often the device changed after the injection, and when the way of before was taken for good.
 
     In the order of sending, which is the order of the sender's choices: a queue on the old way may deliver late.
@@ -142,10 +160,12 @@ def _ways(pulses: Pulses, came: NDArray[np.intp], start: int) -> tuple[int, int 
     trail = np.concatenate(([pulses.device[first]], pulses.device[after]))
     changes = int(np.count_nonzero(np.diff(trail)))
     ways = [_way(device) for device in pulses.devices]
-    rails = np.array([rail for rail, _ in ways])
+    rails = np.array([number for number, _ in ways])
     # Away from the rail, being back on the rail is enough: which entropy carries it there is the remediator's choice.
     left_rail = bool((rails[trail] != rails[trail[0]]).any())
     home = rails[trail] == rails[trail[0]] if left_rail else trail == trail[0]
+    if left_rail and (rails[trail] == rail).any():
+        home = rails[trail] == rail
     away = np.flatnonzero(~home)
     if not len(away) or away[-1] == len(trail) - 1:
         return changes, None

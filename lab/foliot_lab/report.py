@@ -9,6 +9,7 @@ import msgspec
 from foliot_lab.explained import RECOVERY_NS, explain, spans
 from foliot_lab.lateness import Machine  # noqa: TC001 - msgspec reads annotations at run time
 from foliot_lab.pulses import judge
+from foliot_lab.scope import OF_PATHS, scope
 from foliot_lab.truth import ClockSummary  # noqa: TC001 - msgspec reads annotations at run time
 from foliot_schemas.fault import trace_id
 
@@ -113,20 +114,47 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     recovery_ns: int = RECOVERY_NS
 
 
-def witnessed(injections: Sequence[Injection], pulses: Mapping[str, Mapping[Pair, Pulses]]) -> dict[str, Verdict]:
-    """What the pulses of each fault's pairs say of it, up to the next fault at the same place."""
+def witnessed(
+    injections: Sequence[Injection], pulses: Mapping[str, Mapping[Pair, Pulses]], fabric: FabricPlan
+) -> dict[str, Verdict]:
+    """What the pulses of each fault's pairs say of it, up to the next fault at the same place.
+
+    Of a fault that is no path's, such as a killed process, up to the next fault of a path that the pair may take: what happens
+    then is that one's doing, and so is what happens until it is over.
+    """
     found = {}
     for injection in injections:
+        if injection.fault_id not in pulses:
+            continue
+        own = pulses[injection.fault_id]
+        if injection.kind not in OF_PATHS:
+            own = _undisturbed(own, injection, injections, fabric)
         later = [
             other.injected_ns
             for other in injections
             if other.where == injection.where and other.injected_ns > injection.injected_ns
         ]
-        if injection.fault_id in pulses:
-            found[injection.fault_id] = judge(
-                pulses[injection.fault_id], injection.injected_ns, min(later, default=None)
-            )
+        found[injection.fault_id] = judge(own, injection.injected_ns, min(later, default=None))
     return found
+
+
+def _undisturbed(
+    pulses: Mapping[Pair, Pulses], injection: Injection, injections: Sequence[Injection], fabric: FabricPlan
+) -> dict[Pair, Pulses]:
+    """The pulses without what faults of their own paths had to do with."""
+    left = dict(pulses)
+    for other in injections:
+        if other.kind not in OF_PATHS:
+            continue
+        before = other.injected_ns <= injection.injected_ns
+        if before and other.healed_ns is not None and other.healed_ns + RECOVERY_NS < injection.injected_ns:
+            continue
+        for pair in left.keys() & set(scope(other.kind, other.where, fabric).pairs()):
+            if before:
+                del left[pair]
+            else:
+                left[pair] = left[pair].until(other.injected_ns)
+    return left
 
 
 def build(evidence: Evidence) -> Report:

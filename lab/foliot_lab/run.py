@@ -158,7 +158,7 @@ class _Run:
             evidence = Evidence(
                 fabric=self._lab.plan,
                 injections=tuple(self._injections.values()),
-                seen=witnessed(tuple(self._injections.values()), self._pulses),
+                seen=witnessed(tuple(self._injections.values()), self._pulses, self._lab.plan),
                 events=self._collector.events,
                 commands=self._collector.commands,
                 flows=flows.plans if flows is not None else (),
@@ -214,7 +214,8 @@ class _Run:
             injection = self._injections.get(fault_id)
             if injection is None:
                 continue
-            seen = witnessed([injection], {fault_id: witness.look(watch)})[fault_id]
+            so_far = tuple(self._injections.values())
+            seen = witnessed(so_far, {fault_id: witness.look(watch)}, self._lab.plan)[fault_id]
             if seen.moved_ns is not None and not told_moved:
                 told_moved = True
                 self._narrator.moved(seen.changed, seen.moved_ns, injection.injected_ns)

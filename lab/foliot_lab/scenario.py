@@ -182,13 +182,16 @@ class _Reader:
         if fabric is not None:  # Else what is wrong with the fabric would be blamed on the faults too.
             self._judge(fabric, faults)
         run = self._table(tables, RunSpec, "run") or RunSpec()
+        workload = self._table(tables, WorkloadSpec, "workload") or WorkloadSpec()
+        if workload.kind == "train":
+            self._refuse(("workload", "kind"), "train is not there yet; there are ring, all-to-all and none")
         present = [fault for fault in faults if fault is not None]
         last_s = max((fault.at_s + (fault.lasts_s or 0.0) for fault in present), default=0.0)
         return Scenario(
             fabric=fabric or FabricSpec(),
             clock=self._table(tables, ClockSpec, "clock") or ClockSpec(),
             services=self._services(tables.get("services", {})),
-            workload=self._table(tables, WorkloadSpec, "workload") or WorkloadSpec(),
+            workload=workload,
             faults=tuple(present),
             duration_s=run.duration_s if run.duration_s is not None else last_s + RECOVERY_S,
         )

@@ -228,8 +228,30 @@ def test_the_witness_looks_up_to_the_next_fault_at_the_place():
         Injection(fault_id=f"f{number}", kind="link-down", where="node3.rail0", injected_ns=lab_ns(at_s), edges=())
         for number, at_s in enumerate((10, 15), 1)
     ]
-    seen = witnessed(faults, {"f1": {pair: pulses}, "f2": {pair: pulses}})
+    seen = witnessed(faults, {"f1": {pair: pulses}, "f2": {pair: pulses}}, plan(scenario().fabric, 7))
     assert (seen["f1"].moves, seen["f2"].moves) == (2, 1)
+
+
+def test_what_a_lost_nic_moves_is_not_held_against_a_killed_process():
+    """Neither one that was killed before and may still be recovering, nor one that is killed meanwhile."""
+    sent_ns = lab_ns(9) + np.arange(1000, dtype=np.int64) * 10 * MS
+    device = np.where((sent_ns > lab_ns(12)) & (sent_ns < lab_ns(16)), 1, 0).astype(np.int16)
+    pulses = Pulses(sent_ns=sent_ns, arrived_ns=sent_ns + 1, device=device, devices=("fo0e0", "fo1e0"))
+    of_nic, of_other = (
+        Pair(End("node3", "rail0"), End("node0", "rail0")),
+        Pair(End("node3", "rail1"), End("node0", "rail1")),
+    )
+    faults = [
+        Injection(fault_id="probe", kind="kill", where="node3/probe", injected_ns=lab_ns(10), edges=()),
+        Injection(fault_id="nic", kind="link-down", where="node3.rail0", injected_ns=lab_ns(12), edges=()),
+        Injection(fault_id="agent", kind="kill", where="node3/agent", injected_ns=lab_ns(14), edges=()),
+    ]
+    both = {of_nic: pulses, of_other: pulses}
+    seen = witnessed(
+        faults, {"probe": {of_nic: pulses}, "nic": {of_nic: pulses}, "agent": both}, plan(scenario().fabric, 7)
+    )
+    assert (seen["probe"].moves, seen["nic"].moves) == (0, 2)
+    assert seen["agent"].moves == 1, "the other rail has no excuse"
 
 
 def test_a_healed_cut_is_right():

@@ -157,6 +157,13 @@ def test_impossible_faults_are_refused(keys, line, reason):
     assert any(at == line and text.startswith(reason) for at, text in found), found
 
 
+def test_a_workload_that_is_not_there_yet_is_refused_before_anything_is_built():
+    """Its name is kept, so it is told apart from one that will never be."""
+    assert problems('[workload]\nload = 0.5\nkind = "train"\n') == [
+        (3, "train is not there yet; there are ring, all-to-all and none")
+    ]
+
+
 def test_faults_that_would_undo_each_other_are_refused():
     """Two faults may not change the same thing of the same target at a time; a fault without for_s lasts to the end."""
     open_ended = fault(for_s=None)

@@ -158,6 +158,17 @@ def test_the_latest_fault_explains():
     assert (len(found.events["f1"]), len(found.events["f2"])) == (0, 1)
 
 
+def test_what_ends_a_trouble_belongs_to_the_fault_that_began_it():
+    """An agent killed during a link's fault does not explain the carrier's return: the trace says whose it is."""
+    lost = event("flap", "node3.rail0", id="lost", fault="carrier-1")
+    back = event("flap", "node3.rail0", id="back", state="up", fault="carrier-1")
+    anew = event("flap", "node3.rail0", id="anew", fault="carrier-2")
+    faults = [CUT, injection("node3/agent", "f2", "kill", at_s=20)]
+    found = sort([(11, lost), (40, back), (41, anew)], faults=faults)
+    assert [heard.message.id for heard in found.events["f1"]] == ["lost", "back"]
+    assert [heard.message.id for heard in found.events["f2"]] == ["anew"]
+
+
 def test_a_command_is_explained_only_in_all_its_parts():
     """A command that also moves something that no fault touches is stray; parts may belong to different faults."""
     both = command("node0", placements=(placement("node3"), placement("node2")))

@@ -107,6 +107,14 @@ def test_back_on_the_rail_is_back_whatever_the_entropy():
     assert sight.changes == 2
 
 
+def test_a_pair_that_was_on_a_detour_is_back_on_its_own_rail():
+    """Another fault had sent it away before; going on by that one's detour would be no return."""
+    healed = pulses((10, 1), (5, 1), (10, 0))
+    sight = look(healed, at(10) - MS, rail=DEVICES[0][2])
+    assert (sight.changes, sight.returned_ns) == (1, at(15) + FLIGHT)
+    assert look(pulses((10, 0), (5, 1), (10, 0), (5, 1)), at(10) - MS, rail=DEVICES[0][2]).returned_ns is None
+
+
 def test_another_entropy_of_the_same_rail_is_a_way_of_its_own():
     """Traffic that stayed on its rail is back only on the very device of before."""
     away = look(pulses((10, 0), (2, None), (10, 2)), at(10) - MS)

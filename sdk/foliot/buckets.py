@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import collections
 from typing import TYPE_CHECKING, Any
 
 import structlog
@@ -77,9 +78,11 @@ class Buckets:
         """Tells present values and then every change; returns what tells the present values again."""
         await self.store(bucket)
         subject = f"$KV.{bucket.name}.{escape(key) if key else '>'}"
+        changes: collections.Counter[str] = collections.Counter()
 
         async def arrived(raw: Any) -> None:
             token = raw.subject.rpartition(".")[2]
+            changes[token] += 1
             deleted = (raw.headers or {}).get("KV-Operation") in {"DEL", "PURGE"}
             await self._tell(bucket, handler, token, None if deleted else raw.data)
 
@@ -88,8 +91,10 @@ class Buckets:
             tokens = [escape(key)] if key else await self._tokens(bucket)
             for start in range(0, len(tokens), _READ_AT_ONCE):
                 chunk = tokens[start : start + _READ_AT_ONCE]
+                before = {token: changes[token] for token in chunk}
                 for token, data in zip(chunk, await asyncio.gather(*(_read(store, t) for t in chunk)), strict=True):
-                    if data is not None:
+                    # What changed while it was read has been told already, and is newer.
+                    if data is not None and changes[token] == before[token]:
                         await self._tell(bucket, handler, token, data)
 
         await self._client.subscribe(subject, cb=arrived)

@@ -18,6 +18,7 @@ from nats.js import api
 
 from foliot import telemetry
 from foliot.buckets import Buckets
+from foliot.history import newest, pattern
 from foliot_schemas import Rejected, WireError, decode, encode
 from foliot_schemas.subjects import BUCKETS, REJECTED, STREAMS
 
@@ -149,8 +150,16 @@ class Bus:
         await self._plain(channel, handler, names, once=True)
         self._spawn(self._catch_up(channel, handler, names, consumer))
 
+    async def newest(self, channel: Channel, *names: str) -> list[Any]:
+        """Of each subject that the channel's stream keeps, the newest message; no names, or empty ones, stand for all.
+
+        Raises:
+            nats.errors.Error: the bus did not answer.
+        """
+        return await newest(self._stream, channel, pattern(channel, names), self.reject)
+
     async def _plain(self, channel: Channel, handler: Handler, names: tuple[str, ...], *, once: bool) -> None:
-        subject = _pattern(channel, names)
+        subject = pattern(channel, names)
 
         async def arrived(raw: Any) -> None:
             await self._deliver(channel, handler, raw, once=once)
@@ -163,7 +172,7 @@ class Bus:
         while True:
             try:
                 return await self._stream.pull_subscribe(
-                    _pattern(channel, names), durable=durable, stream=channel.stream, config=config,
+                    pattern(channel, names), durable=durable, stream=channel.stream, config=config,
                 )  # fmt: skip
             except _ERRORS as error:
                 log.warning("consumer_awaited", durable=durable, reason=str(error) or type(error).__name__)
@@ -179,7 +188,7 @@ class Bus:
                 continue  # nothing new
             except _ERRORS as error:
                 log.warning(
-                    "catch_up_retried", subject=_pattern(channel, names), reason=str(error) or type(error).__name__
+                    "catch_up_retried", subject=pattern(channel, names), reason=str(error) or type(error).__name__
                 )
                 await asyncio.sleep(1.0)
 
@@ -296,14 +305,3 @@ class Bus:
 
     async def _failed(self, error: Exception) -> None:
         log.debug("bus_error", reason=str(error) or type(error).__name__)
-
-
-def _pattern(channel: Channel, names: tuple[str, ...]) -> str:
-    """The subject for these names, or the whole family; an empty name stands for any."""
-    if not names:
-        return channel.all
-    tokens = channel.subject(*(name or "any" for name in names)).split(".")
-    head = len(tokens) - len(names)
-    return ".".join(
-        [*tokens[:head], *("*" if not name else token for name, token in zip(names, tokens[head:], strict=True))]
-    )

@@ -37,7 +37,7 @@ class BusSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class TelemetrySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """``[telemetry]``: where spans go. ``OTEL_EXPORTER_OTLP_ENDPOINT``, if set, wins over `endpoint`."""
+    """``[telemetry]``: where spans go. ``OTEL_EXPORTER_OTLP_ENDPOINT``, if set, gets them as well."""
 
     endpoint: str = "http://127.0.0.1:8470"
     """An OTLP/HTTP receiver, without ``/v1/traces``: by default the gateway. Empty: spans are made but not sent."""

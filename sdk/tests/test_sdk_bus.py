@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from foliot import buckets
 from foliot.bus import Bus
 from foliot.lease import Lease
 from foliot_schemas import ClockState, Event, NodePaths, Rejected
@@ -101,6 +102,24 @@ async def test_an_event_published_while_the_server_is_away_is_stored_when_it_is_
     assert one.counts["stale"] == 1
 
 
+async def test_the_newest_message_of_each_subject_is_kept(buses):
+    """Whoever starts anew asks what was said last of everything; of what nobody spoke there is nothing."""
+    one, other = buses
+    inbox = Inbox()
+    await other.subscribe_kept(EVENT, inbox, durable="test")
+    assert await other.newest(EVENT, "flap", "") == []
+    for number in range(600):
+        one.publish_kept(EVENT, event(number), "flap", f"node{number % 300}.rail0")
+    one.publish_kept(EVENT, event(600), "path", "node3.rail0")
+    await inbox.holding(601)
+    async with asyncio.timeout(20):
+        while one.counts["kept"] < 601:  # noqa: ASYNC110 - the bus sets no event of ours
+            await asyncio.sleep(0.02)
+
+    found = await other.newest(EVENT, "flap", "")
+    assert sorted(message.at_ns for message in found) == list(range(300, 600))
+
+
 async def test_who_asked_is_told_that_the_bus_is_away_but_not_of_its_own_leaving(nats_server):
     """A server that dies is news; closing the connection is not."""
     bus = await Bus.connect(nats_server.settings, "service")
@@ -172,6 +191,28 @@ async def test_a_watch_tells_what_is_there_then_every_change(nats_server, buses)
 
     assert [paths[0], paths[1], paths[1]] == seen.messages
     assert paths[1] == await one.get(PATHS, "node.1")
+
+
+async def test_a_change_while_the_present_values_are_read_is_the_last_word(buses, monkeypatch):
+    """The older value, which was read before, is not told after the newer one."""
+    one, other = buses
+    seen = Inbox()
+    older, newer = (NodePaths(node="node1", lease_revision=revision) for revision in (1, 2))
+    await one.put(PATHS, "node1", older)
+    read = buckets._read
+
+    async def read_slowly(store, token):
+        data = await read(store, token)
+        await one.put(PATHS, "node1", newer)
+        await seen.holding(1)
+        return data
+
+    async def changed(key, message):
+        await seen(message, key)
+
+    monkeypatch.setattr(buckets, "_read", read_slowly)
+    await other.watch(PATHS, changed)
+    assert seen.messages == [newer]
 
 
 async def test_a_bucket_in_memory_is_made_again_after_a_restart_of_the_server(nats_server, buses):

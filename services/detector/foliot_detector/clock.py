@@ -20,6 +20,11 @@ class ClockDetector:
         self._latest: dict[str, ClockState] = {}
         self._disrupted: dict[str, Event] = {}
 
+    def resume(self, event: Event) -> None:
+        """A clock that an earlier run said to be disrupted is waited for."""
+        if event.kind == "clock" and event.state == "disrupted":
+            self._disrupted[event.who] = event
+
     def observe(self, seen: Seen, now_ns: int) -> list[Event]:  # noqa: ARG002 - judged by the clock's own times
         """Takes the state of a clock; one older than the latest changes nothing."""
         if not isinstance(seen, ClockState):

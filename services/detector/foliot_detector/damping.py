@@ -61,6 +61,10 @@ class Damping:
         self._as_of_ns = 0
         self._reuse_at_ns = 0
 
+    def resume(self, at_ns: int, penalty: float, reuse_at_ns: int) -> None:
+        """Takes up what an earlier run had come to at a time."""
+        self._penalty, self._as_of_ns, self._reuse_at_ns = penalty, at_ns, reuse_at_ns
+
     def add(self, at_ns: int, flaps: int) -> None:
         """Takes flaps that happened at or shortly before a time. A time before the last one counts as the last one."""
         penalty = self.penalty(at_ns)

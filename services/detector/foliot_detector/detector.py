@@ -28,6 +28,9 @@ _TICK_NS = 10_000_000
 class Detector(Protocol):
     """One kind of trouble. The same observations and ticks in give the same events out."""
 
+    def resume(self, event: Event) -> None:
+        """Takes the last event about something, by an earlier run: what it began is to be ended. Others change nothing."""
+
     def observe(self, seen: Seen, now_ns: int) -> list[Event]:
         """Takes an observation at a time of the timeline; what does not concern it changes nothing."""
 
@@ -59,6 +62,11 @@ class FanOut:
         self._stale_ns = round(settings.stale_s * 1e9)
         self._newest: dict[str, tuple[int, int]] = {}
         self._ticked_ns = 0
+
+    def resume(self, event: Event) -> None:
+        """Takes the last event about something that an earlier run told, once the inventory is known and before all else."""
+        for detector in self._detectors:
+            detector.resume(event)
 
     def observe(self, observation: Observation, elapsed_ns: int = 0) -> list[Event]:
         """What an observation gives rise to, and whatever was due before it.

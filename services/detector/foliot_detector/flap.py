@@ -54,6 +54,13 @@ class FlapDetector:
         self._rule = rule
         self._fleet = fleet
         self._ports: dict[str, _Port] = {}
+        self._before: dict[str, Event] = {}
+        """The last events of an earlier run."""
+
+    def resume(self, event: Event) -> None:
+        """Takes up the penalty of a NIC. How its port is now, it says itself, every second."""
+        if event.kind == "flap":
+            self._before[event.who] = event
 
     def observe(self, seen: Seen, now_ns: int) -> list[Event]:  # noqa: ARG002 - ports are judged by their own times
         """Takes the state of a port of the inventory."""
@@ -79,6 +86,10 @@ class FlapDetector:
 
     def _meet(self, seen: PortState) -> list[Event]:
         port = self._ports[seen.nic] = _Port(seen, "never-up", Damping(self._rule))
+        before = self._before.pop(seen.nic, None)
+        if before is not None:
+            penalty, reuse_at_ns = (before.evidence.get(name, 0) for name in ("penalty", "reuse_at_ns"))
+            port.damping.resume(before.at_ns, float(penalty), int(reuse_at_ns))
         if seen.admin_up and seen.carrier:
             port.state = "up"
         elif seen.carrier_up_count:

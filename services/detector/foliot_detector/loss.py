@@ -56,6 +56,12 @@ class LossDetector:
         self._clocks: dict[str, str] = {}
         self._down: dict[str, bool] = {}
 
+    def resume(self, event: Event) -> None:
+        """A path that an earlier run said to be lossy is watched for being sound again."""
+        path_id = int(self._fleet.paths.ids((event.who,), self._fleet.nics)[0]) if event.kind == "path" else -1
+        if path_id >= 0 and event.state == "lossy":
+            self._lossy[path_id] = event
+
     def observe(self, seen: Seen, now_ns: int) -> list[Event]:  # noqa: ARG002 - windows are filled by probes, not by time
         """Takes the delays that a node reports, and news of clocks."""
         if isinstance(seen, ClockState):

@@ -62,6 +62,19 @@ class PathDetector:
         self._ticked_ns = 0
         self._judge_from_ns = 0
 
+    def resume(self, event: Event) -> None:
+        """A path that an earlier run said to be silent is waited for."""
+        table = self._fleet.paths
+        path_id = int(table.ids((event.who,), self._fleet.nics)[0]) if event.kind == "path" else -1
+        if path_id < 0 or event.state != "silent":
+            return
+        claim = Claim(
+            path_id=path_id, path=table.paths[path_id], name=event.who, since_ns=event.since_ns, since_here_ns=0,
+            said_ns=event.at_ns, said_here_ns=0, bound_ns=-1, owed_ns=0, confirmed_ns=event.at_ns, confirmed_here_ns=0,
+        )  # fmt: skip
+        self._silences[path_id] = _Silence(claim, event)
+        table.silent[path_id] = True
+
     def observe(self, seen: Seen, now_ns: int) -> list[Event]:
         """Takes the delays that a node reports."""
         if not isinstance(seen, Delays) or not len(seen.rows):

@@ -29,6 +29,11 @@ class ProcessDetector:
         self._checked_ns = 0
         self._quorum_since_ns: int | None = None
 
+    def resume(self, event: Event) -> None:
+        """A process that an earlier run said to be dead is waited for."""
+        if event.kind == "process" and event.state == "dead":
+            self._dead[event.who.partition("/")[0]] = event
+
     def observe(self, seen: Seen, now_ns: int) -> list[Event]:  # noqa: ARG002 - the fleet keeps the signs of life
         """Nothing: verdicts come with time."""
         return []
@@ -39,10 +44,13 @@ class ProcessDetector:
             return []
         self._checked_ns = now_ns
         self._dead = {node: death for node, death in self._dead.items() if node in self._fleet.nodes}
-        back = [node for node in self._dead if now_ns - self._fleet.last_ns(node) < self._silence_ns]
+        # One that an earlier run missed has no time of its own here before it speaks on the bus.
+        known = [node for node in self._dead if node in self._fleet.on_bus_ns]
+        back = [node for node in known if now_ns - self._fleet.last_ns(node) < self._silence_ns]
         events = [self._alive(node, now_ns) for node in back]
         living = [node for node in self._fleet.on_bus_ns if node in self._fleet.nodes and node not in self._dead]
-        speaking = sum(now_ns - self._fleet.on_bus_ns[node] < self._silence_ns for node in living)
+        # Of those cut off together one is always the first to have been silent for long; the others must have spoken since.
+        speaking = sum(now_ns - self._fleet.on_bus_ns[node] < self._silence_ns // 2 for node in living)
         if 2 * speaking < len(living) or not speaking:
             self._quorum_since_ns = None
         elif self._quorum_since_ns is None:

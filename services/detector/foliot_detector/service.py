@@ -6,6 +6,7 @@ import asyncio
 import collections
 from typing import TYPE_CHECKING, Any
 
+import nats.errors
 import structlog
 
 from foliot import telemetry
@@ -43,6 +44,7 @@ class Detector:
     async def run(self) -> None:
         """Subscribes, then lets deadlines pass, forever."""
         await self._bus.watch(INVENTORY, self._on_node)
+        await self._resume()
         await self._bus.subscribe(CLOCK, self._on_clock)
         await self._bus.subscribe(PORT, self._on_observation)
         await self._bus.subscribe(DELAY, self._on_observation)
@@ -58,6 +60,17 @@ class Detector:
                 count_at_s += _COUNTS_EVERY_S
                 if counted != (counted := dict(self._fan_out.counts)):
                     log.info("observations_dropped", **counted)
+
+    async def _resume(self) -> None:
+        """Takes up what an earlier run left open: nobody else would ever say that it is over."""
+        for kind in ("flap", "path", "process", "clock"):
+            try:
+                events = await self._bus.newest(EVENT, kind, "")
+            except (nats.errors.Error, OSError, TimeoutError) as error:
+                log.warning("events_not_resumed", kind=kind, reason=str(error) or type(error).__name__)
+                continue
+            for event in events:
+                self._fan_out.resume(event)
 
     async def _on_node(self, key: str, node: Node | None) -> None:
         self._observe(Node(name=key, nics=()) if node is None else node)

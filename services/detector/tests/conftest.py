@@ -61,7 +61,7 @@ def delays(node, at_ns, rows, bound_ns=100):
 
 
 class SimulatedFleet:
-    """Nodes, and a detector that hears them over a bus. Paths of entropy 0 are in use: 20 probes/s; others get 5.
+    """Nodes, and a detector that hears them over a bus. Paths of entropy 0 are in use: 25 probes/s; others get 5.
 
     `events` has what the detector said, `inputs` what it was told, with the time that passed before.
     """

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from foliot_schemas.names import node_of
 
 
@@ -57,6 +59,18 @@ def test_when_most_are_gone_at_once_nobody_is_dead(make_fleet):
 
     fleet.off_bus.clear()
     fleet.run(5_000)
+    assert fleet.take() == []
+
+
+@pytest.mark.parametrize("apart_ms", range(50, 300, 50))
+def test_who_is_cut_off_a_moment_sooner_is_not_dead(make_fleet, apart_ms):
+    """That the others spoke a little longer does not show that the bus went on without it."""
+    fleet = make_fleet(nodes=4)
+    fleet.stopped |= {"node0", "node1"}
+    fleet.run(apart_ms)
+    fleet.off_bus |= {"node2", "node3"}
+    fleet.run(5_000)
+
     assert fleet.take() == []
 
 

@@ -14,6 +14,10 @@ if TYPE_CHECKING:
 
 _SAMPLES = 31
 """Batches in the median: some tenths of a second of a small fleet, less of a large one."""
+_LATE_NS = 250_000_000
+"""What lies this far back has waited, in the bus or, while this process was stopped, before it: nodes report every 100 ms."""
+_PATIENCE_NS = 5_000_000_000
+"""If for so long nothing else has come, it is the reference that was set back."""
 
 
 class FleetClock:
@@ -28,12 +32,23 @@ class FleetClock:
         self._until_known = BusClock()
         self._differences_ns: collections.deque[int] = collections.deque(maxlen=_SAMPLES)
         self._offset_ns: int | None = None
+        self._late_since_ns: int | None = None
 
     def learn(self, batch: DelayBatch) -> None:
-        """Takes a batch that has just arrived; one of a node that is not synchronised says nothing."""
-        if batch.bound_ns >= 0:
-            self._differences_ns.append(batch.at_ns - self.local_ns())
-            self._offset_ns = statistics.median_low(self._differences_ns)
+        """Takes a batch that has just arrived; one of long ago, or of a node that is not synchronised, says nothing of the time."""
+        if batch.bound_ns < 0:
+            return
+        local_ns = self.local_ns()
+        difference_ns = batch.at_ns - local_ns
+        if self._offset_ns is not None and difference_ns < self._offset_ns - _LATE_NS:
+            if self._late_since_ns is None:
+                self._late_since_ns = local_ns
+            if local_ns - self._late_since_ns < _PATIENCE_NS:
+                return
+            self._differences_ns.clear()
+        self._late_since_ns = None
+        self._differences_ns.append(difference_ns)
+        self._offset_ns = statistics.median_low(self._differences_ns)
 
     def local_ns(self) -> int:
         """CLOCK_MONOTONIC_RAW."""

@@ -36,6 +36,47 @@ def test_a_new_reference_is_followed(clock):
     assert clock.now_ns() == 7_000
 
 
+SECOND = 1_000_000_000
+
+
+class Bus:
+    """Batches that say 50 s more than the local time, one every 10 ms."""
+
+    def __init__(self, monkeypatch):
+        self.local_ns = 0
+        monkeypatch.setattr(FleetClock, "local_ns", lambda _: self.local_ns)
+        self.clock = FleetClock()
+        self.hear(40)
+
+    def hear(self, count, offset_ns=50 * SECOND):
+        """So many batches, one after the other."""
+        for _ in range(count):
+            self.local_ns += SECOND // 100
+            self.clock.learn(batch(offset_ns + self.local_ns))
+
+    def ahead_ns(self):
+        """How far the clock is from the local time."""
+        return self.clock.now_ns() - self.local_ns
+
+
+def test_what_waited_while_the_bus_was_away_does_not_set_the_clock_back(monkeypatch):
+    """It comes all at once, more of it than the median holds; the time goes on as it was, whatever is said now."""
+    bus = Bus(monkeypatch)
+    bus.local_ns += 20 * SECOND
+    for _ in range(100):
+        bus.clock.learn(batch(51 * SECOND))
+    assert bus.ahead_ns() == 50 * SECOND
+
+
+def test_a_reference_that_was_set_back_is_believed_in_the_end(monkeypatch):
+    """When nobody has said anything else for five seconds."""
+    bus = Bus(monkeypatch)
+    bus.hear(499, 40 * SECOND)
+    assert bus.ahead_ns() == 50 * SECOND
+    bus.hear(2, 40 * SECOND)
+    assert bus.ahead_ns() == 40 * SECOND
+
+
 def test_who_is_not_synchronised_is_not_asked(clock):
     """Its time is its own."""
     clock.learn(batch(50_000))

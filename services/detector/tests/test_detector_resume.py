@@ -1,0 +1,125 @@
+"""A detector that starts anew ends what its predecessor began."""
+
+from __future__ import annotations
+
+import pytest
+
+from foliot_detector.detector import FanOut
+from foliot_detector.settings import DetectorSettings
+from foliot_schemas import ClockState
+from foliot_schemas.names import Path
+
+PATH = Path("node0.rail0", "node1.rail0", 0)
+
+
+def start_anew(fleet):
+    """Another detector, which is told what the first one has said last."""
+    said = {(event.kind, event.who): event for event in fleet.take()}
+    fleet.start_detector()
+    for event in said.values():
+        fleet.detector.resume(event)
+    return said
+
+
+@pytest.mark.parametrize("healed_first", [True, False])
+def test_a_silence_of_an_earlier_run_ends(make_fleet, healed_first):
+    """Whether the path was healed before or after the start: it speaks, in the trace of its silence, and once."""
+    fleet = make_fleet()
+    fleet.cut.add(PATH)
+    fleet.run(500)
+    if healed_first:
+        said = {("path", str(PATH)): fleet.take()[0]}
+        fleet.cut.clear()
+        fleet.run(1_000)
+        start_anew(fleet)
+        fleet.detector.resume(said["path", str(PATH)])
+    else:
+        said = start_anew(fleet)
+        fleet.run(1_500)
+        assert fleet.take() == [], "it is known already"
+        fleet.cut.clear()
+    fleet.run(1_500)
+    (event,) = fleet.take()
+    silence = said["path", str(PATH)]
+    assert (event.who, event.state, event.cause, event.fault) == (str(PATH), "speaking", silence.id, silence.fault)
+    assert event.at_ns > silence.at_ns
+
+
+def test_a_loss_of_an_earlier_run_ends(make_fleet):
+    """As a silence does."""
+    fleet = make_fleet()
+    fleet.lose[PATH] = lambda number: number % 4 == 0
+    fleet.run(25_000)
+    said = start_anew(fleet)
+    fleet.lose.clear()
+    fleet.run(25_000)
+    (event,) = fleet.take()
+    assert (event.who, event.state, event.cause) == (str(PATH), "speaking", said["path", str(PATH)].id)
+
+
+def test_a_death_of_an_earlier_run_ends(make_fleet):
+    """The process was back before the detector was."""
+    fleet = make_fleet()
+    fleet.stopped.add("node2")
+    fleet.run(2_000)
+    said = start_anew(fleet)
+    fleet.run(2_000)
+    assert fleet.take() == []
+    fleet.restart("node2")
+    fleet.run(2_000)
+    (event,) = fleet.take()
+    assert (event.who, event.state, event.cause) == ("node2/probe", "alive", said["process", "node2/probe"].id)
+
+
+def test_a_disruption_of_an_earlier_run_ends():
+    """The first word of sync may be that all is well again."""
+
+    def state(status, window):
+        return ClockState(
+            clock="node2", reference="node0", offset_ns=0, drift_ppb=0.0, hard_bound_ns=1, bound_ns=1, growth_ppb=0.0,
+            as_of_ns=window, void_after_ns=window, status=status, window=window,
+        )  # fmt: skip
+
+    (disrupted,) = FanOut(DetectorSettings()).observe(state("disrupted", 1))
+    anew = FanOut(DetectorSettings())
+    anew.resume(disrupted)
+    (event,) = anew.observe(state("synchronised", 2))
+    assert (event.state, event.cause) == ("synchronised", disrupted.id)
+
+
+def test_a_damped_nic_stays_damped(make_fleet):
+    """What flapped before the start counts for what flaps after it."""
+    fleet = make_fleet()
+    for _ in range(3):
+        fleet.set_carrier("node2.rail0", carrier=False)
+        fleet.run(100)
+        fleet.set_carrier("node2.rail0", carrier=True)
+        fleet.run(100)
+    before = start_anew(fleet)["flap", "node2.rail0"]
+    assert before.evidence["suppressed"]
+    fleet.run(2_000)
+    assert fleet.take() == []
+    fleet.set_carrier("node2.rail0", carrier=False)
+    fleet.run(100)
+    (again,) = fleet.take()
+    assert again.evidence["suppressed"]
+    assert again.evidence["penalty"] > before.evidence["penalty"]
+    assert again.evidence["reuse_at_ns"] > before.evidence["reuse_at_ns"]
+
+
+def test_what_was_over_or_concerns_nobody_is_not_taken_up(make_fleet):
+    """A path that spoke again, and one between NICs that have left."""
+    fleet = make_fleet()
+    fleet.cut.add(PATH)
+    fleet.run(500)
+    (silence,) = fleet.take()
+    fleet.cut.clear()
+    fleet.run(1_000)
+    (speaking,) = fleet.take()
+    fleet.start_detector()
+    fleet.detector.resume(speaking)
+    fleet.detector = FanOut(DetectorSettings())
+    fleet.detector.resume(silence)
+    fleet.start_detector()
+    fleet.run(2_000)
+    assert fleet.take() == []
