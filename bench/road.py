@@ -50,11 +50,18 @@ _REST_S = 0.1
 _FRESH = {
     # Fresh damping state: penalties are gone, and trust is back, before the next fault; budgets are for clusters.
     "detector.half_life_s": 0.02,
+    "detector.calm_s": 0.1,
     "remediator.probation_s": 0.15,
     "remediator.forget_s": 0.1,
     "remediator.nics_away_share": 1.0,
     "remediator.moves_per_minute": 1_000_000,
 }
+
+
+_KINDS: dict[str, FaultKind] = {"carrier": "link-down", "silent": "drop"}
+_NO_BUS_SUFFIX = "-no-bus"
+_NO_BUS = f"carrier{_NO_BUS_SUFFIX}"
+_ROWS = [*_KINDS, _NO_BUS]
 
 
 class Row(msgspec.Struct, kw_only=True):
@@ -185,24 +192,33 @@ async def measure(armed: str, arguments: argparse.Namespace) -> tuple[list[Row],
         ) as witness:
             sampler.start()
             bench = Bench(lab, witness)
-            rows = [
-                _row("carrier", armed, True, await bench.with_bus("link-down", arguments.count)),
-                _row("silent", armed, True, await bench.with_bus("drop", arguments.count)),
-            ]
-            if armed != "off":
-                rows.append(_row("carrier", armed, False, await bench.without_bus("link-down", arguments.count)))
+            rows = []
+            for name in _names(armed, arguments):
+                rows.append(_row(name, armed, await _taken(bench, name, arguments.count)))
+                sys.stderr.write(f"{rows[-1]}\n")
             sampler.stop()
         return rows, msgspec.to_builtins(sampler.machine())
     finally:
         await lab.close()
 
 
-def _row(fault: str, armed: str, bus: bool, taken: Iterable[float | None]) -> Row:
+def _names(armed: str, arguments: argparse.Namespace) -> list[str]:
+    """The rows that this setting can have: without the bus only armed agents move anything."""
+    return [name for name in arguments.rows if name != _NO_BUS or armed != "off"]
+
+
+async def _taken(bench: Bench, name: str, count: int) -> list[float | None]:
+    if name == _NO_BUS:
+        return await bench.without_bus("link-down", count)
+    return await bench.with_bus(_KINDS[name], count)
+
+
+def _row(name: str, armed: str, taken: Iterable[float | None]) -> Row:
     all_of_them = list(taken)
     known = np.array([value for value in all_of_them if value is not None] or [np.nan])
     middle, high = np.percentile(known, (50, 99))
     return Row(
-        fault=fault, armed=armed, bus=bus, n=len(all_of_them), missed=sum(value is None for value in all_of_them),
+        fault=name.removesuffix(_NO_BUS_SUFFIX), armed=armed, bus=name != _NO_BUS, n=len(all_of_them), missed=sum(value is None for value in all_of_them),
         p50_ms=round(float(middle), 2), p99_ms=round(float(high), 2), max_ms=round(float(known.max()), 2),
     )  # fmt: skip
 
@@ -219,6 +235,7 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=200, help="faults per row (default: %(default)s)")
     parser.add_argument("--hosts", type=int, default=8)
     parser.add_argument("--armed", choices=("off", "always"), help="one setting only")
+    parser.add_argument("--rows", nargs="+", choices=_ROWS, default=_ROWS, help="(default: all)")
     parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir(), "foliot-bench-road"))
     arguments = parser.parse_args()
     missing = kernel.missing()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
@@ -228,7 +227,6 @@ async def main() -> None:
     bus_settings, telemetry_settings = load(BusSettings, "bus"), load(TelemetrySettings, "telemetry")
     clock = node_clock(node.name)
     telemetry.start("agent", clock, telemetry_settings, node=node.name)
-    _hurry(settings.realtime_priority)
     bus = await Bus.connect(bus_settings, "agent")
     try:
         async with Agent(node, settings, bus, clock, boot_id()):
@@ -238,16 +236,6 @@ async def main() -> None:
     finally:
         await bus.close()
         telemetry.stop()
-
-
-def _hurry(priority: int) -> None:
-    """Asks the kernel not to let the agent wait for anything else; goes on without where that is not permitted."""
-    if not priority:
-        return
-    try:
-        os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(priority))
-    except PermissionError:
-        log.info("realtime_refused", priority=priority, hint="needs CAP_SYS_NICE; a move may take milliseconds longer")
 
 
 def _without(paths: NodePaths, peer: str) -> NodePaths:

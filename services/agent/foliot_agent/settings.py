@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Literal
 
 import msgspec
 
@@ -23,8 +23,6 @@ class AgentSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """Whether the node moves its traffic by itself when it loses a carrier: never, while the bus is away, or always."""
     policy: Policy = "act"
     """``off`` refuses every command, ``advise`` answers what it would do, ``act`` does it. Arms nothing unless ``act``."""
-    realtime_priority: Annotated[int, msgspec.Meta(ge=0, le=99)] = 1
-    """Of SCHED_RR, as BFD and clock daemons have it; 0: none. It sleeps nearly always, and when it wakes a job is losing packets."""
     key: str = ""
     """Shared by the fleet's agents; authenticates what they tell each other without the bus. Needed to be armed."""
 
