@@ -15,14 +15,12 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
 # linux/sched.h, linux/prctl.h and linux/mount.h
 CLONE_NEWNS = 0x00020000
 CLONE_NEWUSER = 0x10000000
 CLONE_NEWNET = 0x40000000
 _PR_SET_PDEATHSIG = 1
-_MS_NOSUID_NODEV = 0x2 | 0x4
 _MS_REC_PRIVATE = 0x4000 | 0x40000
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -139,18 +137,6 @@ def enter_control() -> Namespace:
     # Else what is mounted here would spread to the host.
     _checked(_libc.mount(None, b"/", None, _MS_REC_PRIVATE, None), "making the lab's mounts private")
     return Namespace.present("control")
-
-
-def mount_scratch(folder: Path) -> None:
-    """Cover a folder with memory that only the lab and its children see, and that vanishes with them.
-
-    Call it after `enter_control`.
-
-    Raises:
-        OSError: the kernel does not permit it.
-    """
-    result = _libc.mount(b"foliot-lab", os.fsencode(folder), b"tmpfs", _MS_NOSUID_NODEV, b"mode=0700")
-    _checked(result, f"mounting memory over {folder}")
 
 
 def child_setup(namespace: Namespace | None = None) -> Callable[[], None]:

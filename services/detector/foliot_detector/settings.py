@@ -25,7 +25,7 @@ class DetectorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     here, and one cause makes one event."""
     proof_transit_ms: float = 40.0
     """How long a probe whose sending is proven has to be heard: the fullest queue of a path (200 packets of 1,500 bytes at
-    200 Mb/s are 12 ms), and the interval at which probes read their sockets (25 ms)."""
+    200 Mb/s are 12 ms), and most of the interval at which probes read their sockets (40 ms)."""
     alive_ms: float = 500.0
     """A sender that was heard elsewhere for this long, without a break of half of it, has sent on every path it probes: two
     intervals of the slow sweep, and some. Its own word that it sent on the path needs no such wait."""

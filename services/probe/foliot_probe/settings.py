@@ -12,7 +12,7 @@ Milliseconds = Annotated[int, msgspec.Meta(ge=1, le=10_000)]
 
 
 class ProbeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What may be set; the defaults keep a node of a small fleet under 2 % of a core."""
+    """What may be set; with the defaults a node of eight costs some 3 % of a core (2.5 % measured at 20 probes a second)."""
 
     in_use_hz: Rate = 25.0
     """Probes a second on paths in use and their backups: three missing ones are 120 ms, which leaves half of 250 ms for the move."""
