@@ -84,6 +84,7 @@ class Bench:
         self._lab = lab
         self._witness = witness
         self._nics = [f"{host}.{rail}" for rail in lab.plan.rails for host in lab.plan.hosts]
+        self._home = self._in_force()
 
     async def with_bus(self, kind: FaultKind, count: int) -> list[float | None]:
         """One NIC after the other, each moved and back before the next."""
@@ -134,14 +135,18 @@ class Bench:
         await self._rest()
         return None if seen.moved_ns is None else (seen.moved_ns - injected_ns) * 1e-6
 
+    def _in_force(self) -> dict[str, tuple[Any, ...]]:
+        """The ways of every node, as the remediator has written them."""
+        return {node: (paths.away, paths.placements) for node, paths in self._lab.readiness.placed.items()}
+
     async def _rest(self) -> None:
-        """Until every backup is armed again: the next fault is to find the state that the first one found."""
-        await asyncio.sleep(_REST_S)
+        """Until all traffic is home and every backup armed again: the next fault is to find the state that the first one found."""
         deadline_s = asyncio.get_running_loop().time() + _RETURN_S
-        while asyncio.get_running_loop().time() < deadline_s:
-            if not self._lab.bus.connected or not self._lab.readiness.missing():
-                return
+        while self._lab.bus.connected and asyncio.get_running_loop().time() < deadline_s:
+            if not self._lab.readiness.missing() and self._in_force() == self._home:
+                break
             await asyncio.sleep(_LOOK_S)
+        await asyncio.sleep(_REST_S)
 
     async def _until(self, watch: Any, injected_ns: int, moment: str, patience_s: float) -> Verdict:
         deadline_s = asyncio.get_running_loop().time() + patience_s

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from foliot_schemas import Node
 
 GIVE_UP_S = 2.0
-REPEAT_S = (0.0, 0.002, 0.003, 0.005, 0.005, 0.005, 0.01, 0.02, 0.05, 0.1)
+REPEAT_S = (0.01, 0.005, 0.01, 0.02, 0.05, 0.1)
 """Waits between repetitions, the last one again and again: a peer moves in a millisecond or two, or takes its time."""
 
 

@@ -101,10 +101,10 @@ class Reactions:
 
     async def _flee(self, turn: Turn, started_ns: int) -> None:
         nic = nic_name(self._layout.node.name, turn.rail)
+        move = await self._mover.flee(turn.rail)
         with telemetry.span(
             "own carrier lost", fault=turn.fault, start_ns=started_ns, nic=nic, armed=self._settings.armed
         ) as span:
-            move = await self._mover.flee(turn.rail)
             if move.status != "refused":
                 self._spawn(self._tell(turn))
                 await asyncio.sleep(0)  # the notice goes out now, not after all that follows here
@@ -149,18 +149,18 @@ class Reactions:
                 self._answer(notice, reply, moved=False)
 
     async def _evade(self, notice: Notice, reply: Reply, started_ns: int) -> None:
-        nic = nic_name(notice.node, notice.rail)
+        of_peer = self._mover.ways.of_peer(notice.node)
+        move = await self._mover.mend(of_peer)
+        moved = not any(self._losses.dead(way.peer, way.via) for way in self._mover.ways.now(of_peer))
+        # Opened only now: the move comes first.
         with telemetry.span(
             "peer lost a NIC",
             fault=notice.fault,
             kind="consumer",
             start_ns=started_ns,
             parent_span=notice.span,
-            nic=nic,
+            nic=nic_name(notice.node, notice.rail),
         ) as span:
-            of_peer = self._mover.ways.of_peer(notice.node)
-            move = await self._mover.mend(of_peer)
-            moved = not any(self._losses.dead(way.peer, way.via) for way in self._mover.ways.now(of_peer))
             self._answer(notice, reply, moved=moved)
             span.set_attribute("foliot.status", move.status)
             if not moved and move.status == "already":
