@@ -32,7 +32,8 @@ CODE = textwrap.dedent("""
             async with asyncio.timeout(20):
                 while not any(change.gone for change in changes):
                     await asyncio.sleep(0.01)
-        states = []
+        # The kernel may still be telling what is present already.
+        states = [(True, True, 0, False)]
         for change in changes:
             state = (change.carrier, change.admin_up, change.carrier_down_count - present["near"].carrier_down_count, change.gone)
             if change.name == "near" and state not in states[-1:]:
@@ -51,6 +52,6 @@ def test_carrier_loss_return_and_an_administrators_down_are_told_apart():
 
     assert told.returncode == 0, told.stderr
     states = ast.literal_eval(told.stdout)
-    assert states[:2] == [(False, True, 1, False), (True, True, 1, False)]
+    assert states[1:3] == [(False, True, 1, False), (True, True, 1, False)]
     assert (False, False, 2, False) in states
     assert states[-1][3] is True
