@@ -244,7 +244,7 @@ class Loop:
             if not last_ns:
                 record.opened_ns[flow.number] = at_ns
             elif first and at_ns - last_ns >= GAP_NS:
-                record.gap(flow.number, last_ns, at_ns)
+                record.gap(self._slot, flow.number, at_ns - last_ns)
             record.last_ns[flow.number] = max(at_ns, last_ns)
 
 

@@ -1,4 +1,4 @@
-"""What became of each flow: bytes per slot, gaps and errors, in memory that the flows' process writes and the lab reads.
+"""What became of each flow: bytes and longest gap per slot, and errors, in memory that the flows' process writes and the lab reads.
 
 Times are lab time in ns. Bytes are counted when they are read, a few milliseconds after they came; gaps are measured between
 the kernel's receive timestamps.
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 SLOT_NS = 20_000_000
 GAP_NS = 10_000_000
 """Shorter gaps are not kept: below two turns of the loop that reads, they are the senders' own bursts."""
-_GAPS = 1 << 16
+_MICROSECOND_NS = 1_000
 _ERRORS = 1 << 12
-_BASE, _SLOTS, _FLOWS, _GAP_COUNT, _ERROR_COUNT, _WRITTEN = range(6)
+_BASE, _ERROR_COUNT, _WRITTEN = range(3)
 _HEADER = 8
 
 
@@ -38,17 +38,17 @@ class FlowRecord:
         """When each flow's first connection carried its first byte; 0: not yet."""
         self.last_ns = words[_HEADER + flows : _HEADER + 2 * flows]
         """When each flow's last byte came; 0: never."""
-        lists = words[_HEADER + 2 * flows :]
-        self._gaps = lists[: 3 * _GAPS].reshape(_GAPS, 3)
-        self._errors = lists[3 * _GAPS :].reshape(_ERRORS, 3)
-        table = np.frombuffer(buffer, dtype=np.uint32, count=flows * slots, offset=words.nbytes)
-        self._bytes = table.reshape(slots, flows)
+        self._errors = words[_HEADER + 2 * flows :].reshape(_ERRORS, 3)
+        tables = np.frombuffer(buffer, dtype=np.uint32, count=2 * flows * slots, offset=words.nbytes)
+        self._bytes = tables[: flows * slots].reshape(slots, flows)
+        self._gaps = tables[flows * slots :].reshape(slots, flows)
+        """The longest gap that ended in each slot, in microseconds."""
         self._slots = slots
 
     @staticmethod
     def size(flows: int, slots: int) -> int:
         """Bytes that the buffer needs."""
-        return 8 * _words(flows) + 4 * flows * slots
+        return 8 * _words(flows) + 2 * 4 * flows * slots
 
     # -- writing --------------------------------------------------------------------------------------------------------
 
@@ -63,16 +63,16 @@ class FlowRecord:
     def clear(self, slot: int) -> None:
         """Makes room for a slot that begins: the oldest is forgotten."""
         self._bytes[slot % self._slots] = 0
+        self._gaps[slot % self._slots] = 0
 
     def received(self, slot: int, flow: int, count: int) -> None:
         """Counts bytes."""
         self._bytes[slot % self._slots, flow] += count
 
-    def gap(self, flow: int, since_ns: int, until_ns: int) -> None:
-        """Writes down that nothing came between two moments."""
-        count = int(self._header[_GAP_COUNT])
-        self._gaps[count % _GAPS] = flow, since_ns, until_ns
-        self._header[_GAP_COUNT] = count + 1
+    def gap(self, slot: int, flow: int, gap_ns: int) -> None:
+        """Writes down that a time without a byte ended in a slot."""
+        row = slot % self._slots
+        self._gaps[row, flow] = max(int(self._gaps[row, flow]), gap_ns // _MICROSECOND_NS)
 
     def error(self, flow: int, at_ns: int, number: int) -> None:
         """Writes down a socket error by its errno; 0: the connection was closed by the other end."""
@@ -93,9 +93,7 @@ class FlowRecord:
 
     def mbps(self, flow: int, since_ns: int, until_ns: int) -> float | None:
         """Megabits received per second, over the whole slots inside an interval that are still in the record; None without any."""
-        first = max(
-            -(-(since_ns - int(self._header[_BASE])) // SLOT_NS), self.slot(self.written_ns) - self._slots + 1, 0
-        )
+        first = max(-(-(since_ns - int(self._header[_BASE])) // SLOT_NS), self._oldest())
         last = min(self.slot(until_ns), self.slot(self.written_ns))
         if last <= first:
             return None
@@ -111,15 +109,21 @@ class FlowRecord:
     def longest_gap_ms(self, flow: int, since_ns: int, until_ns: int) -> float:
         """The longest time without a byte that overlaps an interval, whole; 0 if all were under 10 ms.
 
-        It is too long by at most 5 ms: the first byte after a gap may be stamped as the last of those read with it.
+        It is too long by at most 5 ms: the first byte after a gap may be stamped as the last of those read with it. When it ended is
+        known by the slot.
         """
-        rows = self._gaps[: min(int(self._header[_GAP_COUNT]), _GAPS)]
-        mine = rows[(rows[:, 0] == flow) & (rows[:, 1] < until_ns) & (rows[:, 2] > since_ns)]
-        longest_ns = int((mine[:, 2] - mine[:, 1]).max()) if len(mine) else 0
+        slots = np.arange(max(self.slot(since_ns), self._oldest()), self.slot(self.written_ns) + 1)
+        gaps_ns = self._gaps[slots % self._slots, flow].astype(np.int64) * _MICROSECOND_NS
+        began_ns = int(self._header[_BASE]) + (slots + 1) * SLOT_NS - gaps_ns
+        longest_ns = int(gaps_ns[began_ns < until_ns].max(initial=0))
         last_ns = int(self.last_ns[flow])
         open_ns = min(until_ns, self.written_ns) - last_ns if last_ns else 0
         return max(longest_ns, open_ns if open_ns >= GAP_NS else 0) * 1e-6
 
+    def _oldest(self) -> int:
+        """The oldest slot that is still in the record."""
+        return max(self.slot(self.written_ns) - self._slots + 1, 0)
+
 
 def _words(flows: int) -> int:
-    return _HEADER + 2 * flows + 3 * _GAPS + 3 * _ERRORS
+    return _HEADER + 2 * flows + 3 * _ERRORS

@@ -108,15 +108,32 @@ def test_rate_forgets_slots_that_were_written_over():
 def test_gaps_count_where_they_overlap_the_interval():
     """The longest gap of an interval is taken whole, of the flow asked for, and if it only overlaps."""
     filled = record()
-    filled.gap(0, BASE + 100 * MS, BASE + 150 * MS)
-    filled.gap(1, BASE + 100 * MS, BASE + 900 * MS)
-    filled.gap(0, BASE + 300 * MS, BASE + 330 * MS)
+    filled.gap(filled.slot(BASE + 150 * MS), 0, 50 * MS)
+    filled.gap(filled.slot(BASE + 900 * MS), 1, 800 * MS)
+    filled.gap(filled.slot(BASE + 330 * MS), 0, 30 * MS)
     filled.last_ns[:] = BASE + 1000 * MS
     filled.written(BASE + 1001 * MS)
     assert filled.longest_gap_ms(0, BASE, BASE + 1000 * MS) == pytest.approx(50.0)
     assert filled.longest_gap_ms(0, BASE + 140 * MS, BASE + 200 * MS) == pytest.approx(50.0)
     assert filled.longest_gap_ms(0, BASE + 160 * MS, BASE + 1000 * MS) == pytest.approx(30.0)
     assert filled.longest_gap_ms(0, BASE + 400 * MS, BASE + 1000 * MS) == 0.0
+
+
+def test_a_long_gap_is_not_forgotten_for_short_ones():
+    """Slow flows have gaps between any two bursts; however many there are, a fault's long one stays in the record."""
+    filled = record(flows=2, slots=5_000)
+    for slot in range(5_000):
+        filled.clear(slot)
+        for flow in range(2):
+            filled.gap(slot, flow, 12 * MS)
+            if slot == 10:
+                filled.gap(slot, 0, 200 * MS)
+                filled.gap(slot, 0, 15 * MS)
+    filled.written(BASE + 5_000 * SLOT_NS - 1)
+    filled.last_ns[:] = BASE + 5_000 * SLOT_NS - 1
+    assert filled.longest_gap_ms(0, BASE + 50 * MS, BASE + 500 * MS) == pytest.approx(200.0)
+    assert filled.longest_gap_ms(1, BASE + 50 * MS, BASE + 500 * MS) == pytest.approx(12.0)
+    assert filled.longest_gap_ms(0, BASE + 500 * MS, BASE + 900 * MS) == pytest.approx(12.0)
 
 
 def test_a_gap_that_has_not_ended_counts():

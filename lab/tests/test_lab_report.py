@@ -108,7 +108,7 @@ def record():
     record.begin(START)
     for slot in range(3000):
         record.received(slot, 0, 0 if 500 <= slot < 510 else 200_000)
-    record.gap(0, lab_ns(10), lab_ns(10.2))
+    record.gap(record.slot(lab_ns(10.2)), 0, round(0.2e9))
     record.last_ns[:] = lab_ns(60)
     record.written(lab_ns(60))
     return record

@@ -9,18 +9,20 @@ from __future__ import annotations
 import asyncio
 import collections
 import contextlib
+import functools
 from typing import TYPE_CHECKING, Any, Self
 
 import nats
-import nats.errors
 import structlog
 from nats.js import api
 
 from foliot import telemetry
 from foliot.buckets import Buckets
 from foliot.history import newest, pattern
+from foliot.retry import BUS_ERRORS, until_done
+from foliot.streams import make_streams
 from foliot_schemas import Rejected, WireError, decode, encode
-from foliot_schemas.subjects import BUCKETS, REJECTED, STREAMS
+from foliot_schemas.subjects import BUCKETS, REJECTED
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine
@@ -35,7 +37,6 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
-_ERRORS = (nats.errors.Error, OSError, asyncio.TimeoutError)
 _PING_S = 1
 """A cut bus is noticed after two unanswered pings; nats-py's default of 120 s would leave armed backups asleep."""
 _SEEN = 8_192
@@ -77,7 +78,7 @@ class Bus:
                     reconnected_cb=bus._reconnected, disconnected_cb=bus._disconnected, error_cb=bus._failed,
                 )  # fmt: skip
                 break
-            except _ERRORS as error:
+            except BUS_ERRORS as error:
                 if not waiting:
                     log.info("bus_awaited", url=settings.url, reason=str(error) or type(error).__name__)
                 waiting = True
@@ -99,7 +100,7 @@ class Bus:
         self._on_away.clear()
         for task in self._tasks:
             task.cancel()
-        with contextlib.suppress(*_ERRORS):
+        with contextlib.suppress(*BUS_ERRORS):
             await asyncio.wait_for(self._client.flush(), 1.0)
         await self._client.close()
 
@@ -112,7 +113,7 @@ class Bus:
             return
         headers: dict[str, str] = {}
         telemetry.inject(headers)
-        with contextlib.suppress(*_ERRORS):
+        with contextlib.suppress(*BUS_ERRORS):
             await self._client.publish(channel.subject(*names), encode(message), headers=headers or None)
             self.counts["published"] += 1
 
@@ -123,17 +124,9 @@ class Bus:
         self._spawn(self._keep(channel.subject(*names), encode(message), headers))
 
     async def _keep(self, subject: str, data: bytes, headers: dict[str, str]) -> None:
-        delay_s = _RETRY_S
-        while True:
-            try:
-                await self._stream.publish(subject, data, headers=headers)
-            except _ERRORS as error:
-                log.warning("keep_retried", subject=subject, id=headers["Nats-Msg-Id"], reason=type(error).__name__)
-                await asyncio.sleep(delay_s)
-                delay_s = min(delay_s * 2, _FETCH_S)
-            else:
-                self.counts["kept"] += 1
-                return
+        publish = functools.partial(self._stream.publish, subject, data, headers=headers)
+        await until_done(publish, "keep_retried", subject=subject, id=headers["Nats-Msg-Id"])
+        self.counts["kept"] += 1
 
     # -- subscribing --------------------------------------------------------------------------------------------------
 
@@ -169,14 +162,10 @@ class Bus:
 
     async def _consumer(self, channel: Channel, names: tuple[str, ...], durable: str) -> Any:
         config = api.ConsumerConfig(deliver_policy=api.DeliverPolicy.NEW, ack_wait=30)
-        while True:
-            try:
-                return await self._stream.pull_subscribe(
-                    pattern(channel, names), durable=durable, stream=channel.stream, config=config,
-                )  # fmt: skip
-            except _ERRORS as error:
-                log.warning("consumer_awaited", durable=durable, reason=str(error) or type(error).__name__)
-                await asyncio.sleep(_RETRY_S)
+        subscribe = functools.partial(
+            self._stream.pull_subscribe, pattern(channel, names), durable=durable, stream=channel.stream, config=config
+        )
+        return await until_done(subscribe, "consumer_awaited", durable=durable)
 
     async def _catch_up(self, channel: Channel, handler: Handler, names: tuple[str, ...], consumer: Any) -> None:
         while True:
@@ -186,7 +175,7 @@ class Bus:
                     await raw.ack()
             except TimeoutError:
                 continue  # nothing new
-            except _ERRORS as error:
+            except BUS_ERRORS as error:
                 log.warning(
                     "catch_up_retried", subject=pattern(channel, names), reason=str(error) or type(error).__name__
                 )
@@ -255,22 +244,12 @@ class Bus:
     # -- inside -------------------------------------------------------------------------------------------------------
 
     async def _make_streams(self) -> None:
-        """Streams and buckets, made by whichever service comes first; made twice is the same as once."""
-        while True:
-            try:
-                for stream in STREAMS:
-                    config = api.StreamConfig(
-                        name=stream.name, subjects=list(stream.subjects), max_age=stream.keep_days * 86_400,
-                        duplicate_window=stream.duplicate_window_s, num_replicas=self._replicas,
-                    )  # fmt: skip
-                    await self._stream.add_stream(config)
-                for bucket in BUCKETS:
-                    await self._buckets.store(bucket)
-            except _ERRORS as error:
-                log.warning("streams_awaited", reason=str(error) or type(error).__name__)
-                await asyncio.sleep(_RETRY_S)
-            else:
-                return
+        async def make() -> None:
+            await make_streams(self._stream, self._replicas)
+            for bucket in BUCKETS:
+                await self._buckets.store(bucket)
+
+        await until_done(make, "streams_awaited")
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
@@ -285,18 +264,7 @@ class Bus:
         """After a restart of the server, streams and buckets that it held in memory are gone: made again, told again."""
         self._buckets.forget()
         await self._make_streams()
-        await asyncio.gather(*(self._retell(tell_present) for tell_present in self._on_reconnect))
-
-    async def _retell(self, tell_present: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        delay_s = _RETRY_S
-        while True:
-            try:
-                await tell_present()
-            except _ERRORS:
-                await asyncio.sleep(delay_s)
-                delay_s = min(delay_s * 2, _FETCH_S)
-            else:
-                return
+        await asyncio.gather(*(until_done(tell_present, "present_awaited") for tell_present in self._on_reconnect))
 
     async def _disconnected(self) -> None:
         log.warning("bus_away")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from foliot.clock import HostClock
-from foliot.settings import SettingsError
+from foliot.settings import LogLevel, SettingsError, TelemetrySettings, load
 from foliot.skew import from_environment
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 EX_CONFIG = 78
 """Exit status for wrong configuration, from BSD's sysexits.h."""
 
-_LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
+_LEVELS: dict[LogLevel, int] = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 
 
 def run(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
@@ -32,8 +32,8 @@ def run(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
     Raises:
         SystemExit: always.
     """
-    set_up_logs()
     try:
+        set_up_logs(load(TelemetrySettings, "telemetry").log_level)
         asyncio.run(_until_signalled(main))
     except SettingsError as error:
         sys.stderr.write(f"{error}\n")
@@ -63,13 +63,12 @@ async def _until_signalled(main: Callable[[], Coroutine[Any, Any, None]]) -> Non
             raise
 
 
-def set_up_logs() -> None:
-    """Coloured lines on a terminal, JSON elsewhere; the level from ``FOLIOT_TELEMETRY__LOG_LEVEL``."""
-    level = _LEVELS.get(os.environ.get("FOLIOT_TELEMETRY__LOG_LEVEL", "info").lower(), 20)
+def set_up_logs(level: LogLevel = "info") -> None:
+    """Coloured lines on a terminal, JSON elsewhere."""
     to_person = sys.stderr.isatty()
     renderer = structlog.dev.ConsoleRenderer() if to_person else structlog.processors.JSONRenderer()
     structlog.configure(
-        wrapper_class=structlog.make_filtering_bound_logger(level),
+        wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[level]),
         processors=[
             structlog.contextvars.merge_contextvars,
             structlog.processors.add_log_level,

@@ -10,7 +10,7 @@ import os
 import re
 import tomllib
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import msgspec
 
@@ -36,12 +36,16 @@ class BusSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """Copies of each stream and bucket; 3 on a NATS cluster."""
 
 
+LogLevel = Literal["debug", "info", "warning", "error"]
+
+
 class TelemetrySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """``[telemetry]``: where spans go. ``OTEL_EXPORTER_OTLP_ENDPOINT``, if set, gets them as well."""
 
     endpoint: str = "http://127.0.0.1:8470"
     """An OTLP/HTTP receiver, without ``/v1/traces``: by default the gateway. Empty: spans are made but not sent."""
-    log_level: str = "info"
+    log_level: LogLevel = "info"
+    """Logs go to standard error: coloured lines on a terminal, JSON elsewhere."""
 
 
 class NicSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

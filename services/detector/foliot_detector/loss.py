@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 _NEVER = np.iinfo(np.int64).max
 _HEALED = 0.5
 """A lossy path speaks again when it loses less than this share of what made it lossy, so that one at the edge does not chatter."""
+_SPREAD = 5
+"""Rows that must have lost something: a node that was away for less than a silence loses a second's probes, but in one row or two."""
 
 _Window = np.dtype(
     [
@@ -27,22 +29,25 @@ _Window = np.dtype(
         ("sent", "<i8"),
         ("received", "<i8"),
         ("rows", "<i8"),
+        ("losing", "<i8"),
         ("timed", "<i8"),
         ("high", "<i8"),
         ("excess_ns", "<i8"),
         ("least_ns", "<i8"),
         ("heard_ns", "<i8"),
+        ("lossless", "<i8"),
         ("tainted", "?"),
     ]
 )
-"""Per path: what a window adds up. `timed`: rows with delays; `high`: those whose delays stand high, by at most `excess_ns`. Kept over windows: `least_ns`, the
-least delay (while synchronised), `heard_ns`, when the last probe of a row was heard, and `tainted`: the next such row counts what a silence lost."""
+"""Per path: what a window adds up. `losing`: rows with a loss; `timed`: rows with delays; `high`: those whose delays stand high, by at most `excess_ns`. Kept over windows: `least_ns`, the
+least delay (while synchronised), `heard_ns`, when the last probe of a row was heard, `lossless`, the probes since one was lost, and `tainted`: the next such
+row counts what a silence lost."""
 
 
 class LossDetector:
     """Events of kind ``path``, states `lossy` and `speaking`.
 
-    Per path, windows of `lossy_sent` probes, by the receiver's rows alone: their sequence numbers prove what was sent, so that a batch
+    Per path, windows of `lossy_sent` probes, or of as many as it takes to lose `lossy_lost` here and there, by the receiver's rows alone: their sequence numbers prove what was sent, so that a batch
     lost on the bus is not taken for lost probes. What a silence lost is left to the silence.
     """
 
@@ -72,14 +77,23 @@ class LossDetector:
             return []
         self._make_room()
         witness = seen.rows["witness"]
-        self._windows["tainted"][seen.ids[witness >= Witness.FELL_SILENT]] = True
+        fell = seen.ids[witness >= Witness.FELL_SILENT]
+        self._windows["tainted"][fell], self._windows["lossless"][fell] = True, 0
         counted = self._counted(seen, witness == Witness.DESTINATION)
         if not len(counted):
             return []
         self._add(seen, counted)
         ids = np.unique(seen.ids[counted])
-        full = ids[self._windows["sent"][ids] >= self._settings.lossy_sent]
-        return [event for path_id in full for event in self._judge(int(path_id), seen)]
+        return [event for path_id in ids[self._is_due(ids)] for event in self._judge(int(path_id), seen)]
+
+    def _is_due(self, ids: NDArray[np.intp]) -> NDArray[np.bool_]:
+        windows, settings = self._windows[ids], self._settings
+        lost = windows["sent"] - windows["received"]
+        due: NDArray[np.bool_] = windows["sent"] >= settings.lossy_sent
+        due |= (lost >= settings.lossy_lost) & (windows["losing"] >= _SPREAD)
+        if self._lossy:
+            due |= (windows["lossless"] >= settings.lossless_sent) & np.isin(ids, list(self._lossy))
+        return due
 
     def tick(self, now_ns: int) -> list[Event]:  # noqa: ARG002 - as above
         """Nothing."""
@@ -113,6 +127,10 @@ class LossDetector:
         np.add.at(windows["sent"], ids, rows["sent"])
         np.add.at(windows["received"], ids, rows["received"])
         np.add.at(windows["rows"], ids, 1)
+        np.add.at(windows["lossless"], ids, rows["received"])
+        losing = ids[rows["sent"] > rows["received"]]
+        np.add.at(windows["losing"], losing, 1)
+        windows["lossless"][losing] = 0
         # A probe's delay is known only when its successor has brought its stamp: a row may have probes and no delay yet.
         timed = (rows["received"] > 0) & ((rows["least_ns"] != 0) | (rows["p99_ns"] != 0))
         ids, rows = ids[timed], rows[timed]
@@ -136,7 +154,8 @@ class LossDetector:
         before = self._lossy.get(path_id)
         evidence = _evidence(window, lost, share, congested=congested)
         if before is None:
-            if share < self._settings.lossy_share or lost < self._settings.lossy_lost or congested:
+            few = lost < self._settings.lossy_lost or window["losing"] < _SPREAD
+            if share < self._settings.lossy_share or few or congested:
                 return []
             since_ns = int(window["since_ns"])
             fault = f"{path}/lossy-{since_ns}"
@@ -145,7 +164,10 @@ class LossDetector:
                 evidence=evidence, fault=fault,
             )  # fmt: skip
             return [event]
-        if share >= self._settings.lossy_share * _HEALED:
+        lossless = int(window["lossless"]) >= self._settings.lossless_sent
+        if not lossless and (
+            share >= self._settings.lossy_share * _HEALED or window["sent"] < self._settings.lossy_sent
+        ):
             return []
         del self._lossy[path_id]
         healed = Event(
@@ -181,7 +203,7 @@ class LossDetector:
 
     def _begin(self, path_id: int, *, synchronised: bool) -> None:
         window = self._windows[path_id]
-        for name in ("since_ns", "sent", "received", "rows", "timed", "high", "excess_ns"):
+        for name in ("since_ns", "sent", "received", "rows", "losing", "timed", "high", "excess_ns"):
             window[name] = 0
         if not synchronised:
             # Delays drift with the clocks, or jump when these are set: the least of one window says nothing of the next.

@@ -49,8 +49,11 @@ class DetectorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
 
     lossy_share: float = 0.05
     lossy_sent: int = 200
-    """Probes that a judgement of loss rests on: ten seconds of a path in use."""
+    """Probes that a judgement of loss rests on: eight seconds of a path in use."""
     lossy_lost: int = 10
+    """Lost ones that it takes at least; where so many are lost here and there, the judgement waits for no more."""
+    lossless_sent: int = 75
+    """A lossy path speaks again after so many without a loss: 15 s of the slow sweep. At 5 % loss that is once in 47 by chance."""
     congestion_ms: float = 5.0
     """Delays that stand this far above the path's least mean a full queue: loss is then congestion, no fault."""
 

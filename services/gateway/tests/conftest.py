@@ -1,63 +1,16 @@
-"""The real parts: a NATS server, and the gateway on a socket of its own."""
+"""The gateway on a real socket."""
 
 from __future__ import annotations
 
 import asyncio
 import socket
-import sys
-from pathlib import Path
 
 import httpx
 import pytest
 
-from foliot.settings import BusSettings
 from foliot_gateway import service
 from foliot_gateway.present import Present
 from foliot_gateway.settings import GatewaySettings
-
-
-class Nats:
-    """A nats-server that can be killed and started again with its store."""
-
-    def __init__(self, store: Path) -> None:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
-        self.settings = BusSettings(url=f"nats://127.0.0.1:{self.port}")
-        self._store = store
-        self._process: asyncio.subprocess.Process | None = None
-
-    async def start(self) -> None:
-        """Starts it and waits until it listens."""
-        binary = str(Path(sys.executable).with_name("nats-server"))
-        self._process = await asyncio.create_subprocess_exec(
-            binary, "--addr", "127.0.0.1", "--port", str(self.port), "--jetstream", "--store_dir", str(self._store),
-            stderr=asyncio.subprocess.DEVNULL,
-        )  # fmt: skip
-        while True:
-            try:
-                _, writer = await asyncio.open_connection("127.0.0.1", self.port)
-            except OSError:
-                await asyncio.sleep(0.02)
-            else:
-                writer.close()
-                await writer.wait_closed()
-                return
-
-    async def kill(self) -> None:
-        """SIGKILL."""
-        if self._process is not None and self._process.returncode is None:
-            self._process.kill()
-            await self._process.wait()
-
-
-@pytest.fixture
-async def nats_server(tmp_path):
-    """A running server; its `settings` are for `Bus.connect`."""
-    server = Nats(tmp_path)
-    await server.start()
-    yield server
-    await server.kill()
 
 
 @pytest.fixture

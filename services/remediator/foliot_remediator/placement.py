@@ -54,13 +54,15 @@ class Chooser:
     ) -> Placement | None:
         """The way around a lost NIC of the present way: the armed one if it is usable, else the first usable one in turn.
 
-        If there is none, one on probation is better than the dead one. None: there is not even that.
+        If there is none, one on probation is better than the dead one, and so is one of which nobody can say anything, because the probe at
+        its end is away. None: there is not even that.
         """
+        node = destination.node
         for trusted in (_TRUSTED, _BETTER_THAN_NOTHING):
             for way in self._others(destination, present, armed):
-                if self.usable(destination.node, way, now_ns, trusted=trusted):
+                if self.usable(node, way, now_ns, trusted=trusted):
                     return way
-        return None
+        return next((way for way in self._others(destination, present, armed) if self.stands(node, way, now_ns)), None)
 
     def detour(
         self, destination: Destination, present: Placement, armed: Placement | None, since_ns: int, now_ns: int

@@ -81,6 +81,16 @@ def test_an_alternative_that_was_not_heard_is_none(world):
     assert the_refusal(world, "no-alternative").evidence["stranded"] == 6
 
 
+def test_a_way_of_which_nobody_can_speak_is_better_than_a_dead_one(world):
+    """The probe of one peer is away, so that nobody hears the ways to it: traffic to it leaves the lost NIC all the same."""
+    world.deaf.add("node2")
+    world.run(2.5)
+    commands = world.flap("node3.rail0", "down")
+    assert {command.node for command in commands} == set(world.names)
+    assert world.core.ways.way(("node3", "node2", "rail0")).via == "rail1"
+    assert world.refusals == []
+
+
 def test_a_node_without_a_sure_clock_is_not_commanded(world):
     """It could not judge a deadline. The others are commanded; it follows as soon as its clock is sure again."""
     world.unsynchronised.add("node1")

@@ -6,10 +6,14 @@ import asyncio
 import socket
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from foliot.settings import BusSettings
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
 
 
 class Server:
@@ -47,7 +51,7 @@ class Server:
 
 
 @pytest.fixture
-async def nats_server(tmp_path):
+async def nats_server(tmp_path: Path) -> AsyncIterator[Server]:
     """A running server; its `settings` are for `Bus.connect`."""
     server = Server(tmp_path)
     await server.start()
