@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeAlias
 
 from foliot_remediator.adoption import Adoption
+from foliot_remediator.answers import Answers
 from foliot_remediator.backups import Supplier, Supply
-from foliot_remediator.commands import Parts
 from foliot_remediator.deciding import Decider, Decision, Matter
 from foliot_remediator.fleet import Fleet
 from foliot_remediator.guards import Objection
 from foliot_remediator.health import Health
 from foliot_remediator.placement import Chooser
-from foliot_remediator.planning import Plan, Planner
+from foliot_remediator.planning import Planner
 from foliot_remediator.record import INPUTS, Record
 from foliot_remediator.recovery import Recovery
 from foliot_remediator.states import Hold, Input, State
@@ -21,8 +21,8 @@ from foliot_remediator.ways import Cause, Ways
 from foliot_schemas import DelayBatch, Event, Node, NodePaths, Outcome, PortState
 
 if TYPE_CHECKING:
-    from foliot_remediator.commands import Sent
     from foliot_remediator.guards import Evidence, Guard
+    from foliot_remediator.planning import Plan
     from foliot_remediator.settings import RemediatorSettings
 
 Seen: TypeAlias = Event | DelayBatch | Outcome | Node | NodePaths | PortState
@@ -53,6 +53,7 @@ class Remediator:
         self._supplier = Supplier(settings, self.fleet, self.ways, self._chooser)
         self._recovery = Recovery(settings, self.fleet, self.health, self._chooser)
         self._troubles = Troubles()
+        self._answers = Answers(self._decider, self._supplier, self._troubles)
         self._record = Record()
         self._adoption = Adoption(self.fleet, self.health, self.ways, self._chooser, self._record)
         self._held = 0
@@ -93,7 +94,7 @@ class Remediator:
             case PortState():
                 self._take_port(seen, now_ns)
             case Outcome():
-                return self._take_outcome(seen, now_ns)
+                return self._done(*self._answers.take(seen, now_ns))
             case Node():
                 self._take_node(seen)
             case NodePaths():
@@ -110,7 +111,7 @@ class Remediator:
         for trouble in self._troubles.due(now_ns):
             actions += self._leave(trouble, now_ns, now_ns)
         for sent in self._decider.desk.overdue(now_ns):
-            actions += self._unanswered(sent, now_ns)
+            actions += self._done(*self._answers.miss(sent, now_ns))
         for node in self._supplier.due(now_ns):
             actions += self._take_home(node, now_ns)
         return actions + self._supplier.write(self.lease, now_ns)
@@ -213,38 +214,6 @@ class Remediator:
         decision, _ = self._decider.decide(Matter("restore", who, cause, now_ns, now_ns), plan)
         return self._done(decision)
 
-    # -- answers ------------------------------------------------------------------------------------------------------
-
-    def _take_outcome(self, outcome: Outcome, now_ns: int) -> list[Action]:
-        sent = self._decider.desk.settle(outcome.command)
-        if sent is None and self._decider.take_report(outcome):
-            self._supplier.touch((outcome.node,))
-        if sent is None or outcome.status in {"done", "already", "advised"}:
-            return []
-        self._decider.revert(sent)
-        self._supplier.touch((outcome.node,))
-        actions = self._failed(sent, outcome.reason or outcome.status, now_ns)
-        trouble = self._troubles.get(sent.who)
-        if trouble is not None:
-            trouble.by_rule = trouble.by_rule and not sent.command.away
-            self._troubles.retry(trouble, now_ns)
-        return actions
-
-    def _unanswered(self, sent: Sent, now_ns: int) -> list[Action]:
-        """Asks again for the same: it may have been done, and what is taken to be in force is what will be taken back one day."""
-        actions = self._failed(sent, "no answer", now_ns)
-        command, plan = sent.command, Plan()
-        plan.parts[command.node] = Parts([*command.away], [*command.back], [*command.placements])
-        decision, _ = self._decider.decide(Matter(command.verb, sent.who, sent.cause, now_ns, now_ns), plan)
-        return actions + self._done(decision)
-
-    def _failed(self, sent: Sent, reason: str, now_ns: int) -> list[Action]:
-        command = sent.command
-        failures = self._decider.desk.fail(sent, now_ns)
-        evidence: Evidence = {"reason": reason, "command": command.id, "failures": failures}
-        matter = Matter(command.verb, command.node, sent.cause, now_ns, now_ns)
-        return self._done(self._decider.refuse(matter, Objection(guard="agent", evidence=evidence)))
-
     # -- what there is ------------------------------------------------------------------------------------------------
 
     def _take_node(self, node: Node) -> None:
@@ -298,8 +267,7 @@ class Remediator:
         objection = Objection(guard=guard, evidence=evidence)
         return self._done(self._decider.refuse(Matter("reroute", who, cause, now_ns, now_ns), objection))
 
-    def _done(self, decision: Decision | None) -> list[Action]:
-        if decision is None:
-            return []
-        self._supplier.touch(command.node for command in decision.commands if not command.advice)
-        return [decision]
+    def _done(self, *decisions: Decision | None) -> list[Action]:
+        made = [decision for decision in decisions if decision is not None]
+        self._supplier.touch(command.node for decision in made for command in decision.commands if not command.advice)
+        return [*made]
