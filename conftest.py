@@ -1,4 +1,4 @@
-"""A real NATS server for the tests that speak to one."""
+"""What tests of several packages need: a real NATS server, and the spans that were made."""
 
 from __future__ import annotations
 
@@ -9,11 +9,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
+from foliot import telemetry
 from foliot.settings import BusSettings
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
+
+    from opentelemetry.sdk.trace import ReadableSpan
 
 
 class Server:
@@ -57,3 +63,20 @@ async def nats_server(tmp_path: Path) -> AsyncIterator[Server]:
     await server.start()
     yield server
     await server.kill()
+
+
+@pytest.fixture
+def bus_settings(nats_server: Server) -> BusSettings:
+    """Settings of a NATS server that runs for the test."""
+    return nats_server.settings
+
+
+@pytest.fixture
+def spans(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], list[ReadableSpan]]:
+    """The finished spans of a name; services that start exporting of their own do not get to."""
+    exporter = InMemorySpanExporter()
+    provider = TracerProvider(id_generator=telemetry._Ids())
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    monkeypatch.setattr(telemetry, "start", lambda *_, **__: None)
+    monkeypatch.setattr(telemetry._now, "tracer", provider.get_tracer("test"))
+    return lambda name: [span for span in exporter.get_finished_spans() if span.name == name]

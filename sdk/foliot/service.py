@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import os
 import signal
@@ -12,13 +13,17 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from foliot import telemetry
+from foliot.bus import Bus
 from foliot.clock import HostClock
-from foliot.settings import LogLevel, SettingsError, TelemetrySettings, load
+from foliot.settings import BusSettings, LogLevel, SettingsError, TelemetrySettings, load
 from foliot.skew import from_environment
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import AsyncIterator, Callable, Coroutine
     from typing import Any
+
+    from foliot.clock import Clock
 
 EX_CONFIG = 78
 """Exit status for wrong configuration, from BSD's sysexits.h."""
@@ -78,6 +83,30 @@ def set_up_logs(level: LogLevel = "info") -> None:
         ],
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
     )
+
+
+@contextlib.asynccontextmanager
+async def on_bus(name: str, clock: Clock, node: str = "") -> AsyncIterator[Bus]:
+    """A service's connection, for as long as it runs, and its spans on their way.
+
+    Parameters:
+        name: of the service.
+        clock: dates its spans.
+        node: that it runs on, if it belongs to one.
+
+    Raises:
+        SettingsError: a setting is wrong.
+    """
+    bus_settings, telemetry_settings = load(BusSettings, "bus"), load(TelemetrySettings, "telemetry")
+    telemetry.start(name, clock, telemetry_settings, node=node)
+    try:
+        bus = await Bus.connect(bus_settings, name)
+        try:
+            yield bus
+        finally:
+            await bus.close()
+    finally:
+        telemetry.stop()
 
 
 def node_clock(node: str) -> HostClock:

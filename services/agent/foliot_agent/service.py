@@ -11,11 +11,9 @@ import nats.errors
 import structlog
 from nats.js.errors import KeyNotFoundError
 
-from foliot import telemetry
-from foliot.bus import Bus
 from foliot.netlink import LinkChange, LinkMonitor
-from foliot.service import boot_id, node_clock
-from foliot.settings import BusSettings, NodeSettings, TelemetrySettings, load
+from foliot.service import boot_id, node_clock, on_bus
+from foliot.settings import NodeSettings, load
 from foliot_agent.actuator import ActuatorError
 from foliot_agent.armed import Losses, Turn
 from foliot_agent.commands import Situation, unknown
@@ -37,6 +35,7 @@ from foliot_schemas.subjects import CLOCK, CLOCKS, COMMAND, INVENTORY, LEASES, O
 if TYPE_CHECKING:
     from collections.abc import Coroutine
 
+    from foliot.bus import Bus
     from foliot.clock import HostClock
 
 log = structlog.get_logger()
@@ -224,18 +223,13 @@ class Agent:
 async def main() -> None:
     """Runs the agent until cancelled."""
     node, settings = load(NodeSettings, "node"), load(AgentSettings, "agent")
-    bus_settings, telemetry_settings = load(BusSettings, "bus"), load(TelemetrySettings, "telemetry")
     clock = node_clock(node.name)
-    telemetry.start("agent", clock, telemetry_settings, node=node.name)
-    bus = await Bus.connect(bus_settings, "agent")
-    try:
-        async with Agent(node, settings, bus, clock, boot_id()):
-            await asyncio.Event().wait()
-    except (OverlayError, ActuatorError) as error:
-        raise SystemExit(f"foliot_agent: {error}") from error
-    finally:
-        await bus.close()
-        telemetry.stop()
+    async with on_bus("agent", clock, node.name) as bus:
+        try:
+            async with Agent(node, settings, bus, clock, boot_id()):
+                await asyncio.Event().wait()
+        except (OverlayError, ActuatorError) as error:
+            raise SystemExit(f"foliot_agent: {error}") from error
 
 
 def _without(paths: NodePaths, peer: str) -> NodePaths:

@@ -10,15 +10,16 @@ import nats.errors
 import structlog
 
 from foliot import telemetry
-from foliot.bus import Bus
 from foliot.clock import BusClock
-from foliot.settings import BusSettings, TelemetrySettings, load
+from foliot.service import on_bus
+from foliot.settings import load
 from foliot_detector.detector import FanOut
 from foliot_detector.settings import DetectorSettings
 from foliot_schemas import DelayBatch, Node
 from foliot_schemas.subjects import CLOCK, DELAY, EVENT, INVENTORY, PORT
 
 if TYPE_CHECKING:
+    from foliot.bus import Bus
     from foliot_detector.detector import Observation
     from foliot_schemas import ClockState, Event, PortState
 
@@ -116,13 +117,6 @@ class Detector:
 
 async def main() -> None:
     """Runs the detector until it is cancelled."""
-    settings = load(DetectorSettings, "detector")
-    bus_settings, telemetry_settings = load(BusSettings, "bus"), load(TelemetrySettings, "telemetry")
-    clock = BusClock()
-    telemetry.start("detector", clock, telemetry_settings)
-    bus = await Bus.connect(bus_settings, "detector")
-    try:
+    settings, clock = load(DetectorSettings, "detector"), BusClock()
+    async with on_bus("detector", clock) as bus:
         await Detector(bus, clock, settings).run()
-    finally:
-        await bus.close()
-        telemetry.stop()

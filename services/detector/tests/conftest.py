@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import heapq
 import itertools
-import socket
-import sys
-from pathlib import Path as FilePath
 
 import numpy as np
 import pytest
 
-from foliot.settings import BusSettings
 from foliot_detector.detector import FanOut
 from foliot_detector.settings import DetectorSettings
 from foliot_schemas import DelayBatch, DelayRow, Nic, Node, PortState, Witness
@@ -281,18 +276,3 @@ def make_delays():
 def make_node():
     """Makes a node's inventory record."""
     return node_record
-
-
-@pytest.fixture
-async def nats_settings(tmp_path):
-    """How to reach a NATS server that runs for one test."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        number = free.getsockname()[1]
-    process = await asyncio.create_subprocess_exec(
-        str(FilePath(sys.executable).with_name("nats-server")), "--addr", "127.0.0.1", "--port", str(number),
-        "--jetstream", "--store_dir", str(tmp_path), stderr=asyncio.subprocess.DEVNULL,
-    )  # fmt: skip
-    yield BusSettings(url=f"nats://127.0.0.1:{number}")
-    process.kill()
-    await process.wait()

@@ -5,9 +5,6 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
-from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from foliot import telemetry
 from foliot.bus import Bus
@@ -22,17 +19,6 @@ pytestmark = pytest.mark.nats
 MS = 1_000_000
 PATH = Path("node0.rail0", "node1.rail0", 0)
 OTHER = PATH._replace(entropy=1)
-
-
-@pytest.fixture
-def spans(monkeypatch):
-    """What was exported, by name."""
-    exporter = InMemorySpanExporter()
-    provider = TracerProvider(id_generator=telemetry._Ids())
-    provider.add_span_processor(SimpleSpanProcessor(exporter))
-    monkeypatch.setattr(telemetry, "start", lambda *_: None)
-    monkeypatch.setattr(telemetry._now, "tracer", provider.get_tracer("test"))
-    return lambda name: [span for span in exporter.get_finished_spans() if span.name == name]
 
 
 class World:
@@ -58,9 +44,9 @@ class World:
 
 
 @pytest.fixture
-async def start(nats_settings, monkeypatch, spans):
+async def start(bus_settings, monkeypatch, spans):
     """Starts a detector and returns once it listens."""
-    monkeypatch.setenv("FOLIOT_BUS__URL", nats_settings.url)
+    monkeypatch.setenv("FOLIOT_BUS__URL", bus_settings.url)
     monkeypatch.delenv("FOLIOT_CONFIG", raising=False)
     started, running = asyncio.Queue(), []
     monkeypatch.setattr(service.log, "info", lambda event, **_: started.put_nowait(event))
@@ -78,9 +64,9 @@ async def start(nats_settings, monkeypatch, spans):
 
 
 @pytest.fixture
-async def world(nats_settings, start, make_node):
+async def world(bus_settings, start, make_node):
     """A detector at work, and the bus that it listens to."""
-    bus = await Bus.connect(nats_settings, "test")
+    bus = await Bus.connect(bus_settings, "test")
     for name in ("node0", "node1"):
         await bus.put(INVENTORY, name, make_node(name))
     world = World(bus)

@@ -9,12 +9,10 @@ from typing import TYPE_CHECKING, Any
 import nats.errors
 import structlog
 
-from foliot import telemetry
-from foliot.bus import Bus
 from foliot.netlink import LinkMonitor
 from foliot.node import describe
-from foliot.service import boot_id, node_clock
-from foliot.settings import BusSettings, NodeSettings, TelemetrySettings, load
+from foliot.service import boot_id, node_clock, on_bus
+from foliot.settings import NodeSettings, load
 from foliot_probe.engine import Engine
 from foliot_probe.ports import Ports
 from foliot_probe.rates import in_use
@@ -28,6 +26,7 @@ if TYPE_CHECKING:
 
     import msgspec
 
+    from foliot.bus import Bus
     from foliot.clock import HostClock
     from foliot_schemas import ClockState, Node, NodePaths, PortState
     from foliot_schemas.subjects import Channel
@@ -52,15 +51,8 @@ async def main() -> None:
     own = describe(load(NodeSettings, "node"))
     settings = load(ProbeSettings, "probe")
     clock = node_clock(own.name)
-    telemetry.start("probe", clock, load(TelemetrySettings, "telemetry"), node=own.name)
-    try:
-        bus = await Bus.connect(load(BusSettings, "bus"), "probe")
-        try:
-            await Probe(own, settings, clock, bus).run()
-        finally:
-            await bus.close()
-    finally:
-        telemetry.stop()
+    async with on_bus("probe", clock, own.name) as bus:
+        await Probe(own, settings, clock, bus).run()
 
 
 class Probe:

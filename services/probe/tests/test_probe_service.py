@@ -8,13 +8,12 @@ import signal
 import socket
 import sys
 import time
-from pathlib import Path
 
 import pytest
 
 from foliot.bus import Bus
 from foliot.node import describe
-from foliot.settings import BusSettings, NicSettings, NodeSettings
+from foliot.settings import NicSettings, NodeSettings
 from foliot_schemas import ClockState, StampBatch, Witness
 from foliot_schemas.subjects import CLOCK, CLOCKS, DELAY, INVENTORY, PORT, STAMPS
 
@@ -36,20 +35,6 @@ async def until(condition, what):
     while not condition():
         assert time.monotonic() < deadline_s, f"waited in vain: {what}"
         await asyncio.sleep(0.02)
-
-
-@pytest.fixture
-async def url(tmp_path):
-    """A bus with JetStream."""
-    port = free_port()
-    binary = str(Path(sys.executable).with_name("nats-server"))
-    server = await asyncio.create_subprocess_exec(
-        binary, "--addr", "127.0.0.1", "--port", str(port), "--jetstream", "--store_dir", str(tmp_path / "store"),
-        stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL,
-    )  # fmt: skip
-    yield f"nats://127.0.0.1:{port}"
-    server.terminate()
-    await server.wait()
 
 
 def node_settings(index, port):
@@ -114,15 +99,15 @@ def synchronised(name):
     )  # fmt: skip
 
 
-async def test_two_probes_measure_each_other_and_notice_a_death(url, tmp_path):
+async def test_two_probes_measure_each_other_and_notice_a_death(bus_settings, tmp_path):
     """Stamps, delays and ports arrive; with clocks known, delays have numbers; a stopped node's paths fall silent, then speak."""
     port = free_port(socket.SOCK_DGRAM)
     settings = [node_settings(index, port) for index in range(2)]
     forth, back = "node0.rail0>node1.rail0#0", "node1.rail0>node0.rail0#0"
     heard = Heard()
-    bus = await Bus.connect(BusSettings(url=url), "test")
+    bus = await Bus.connect(bus_settings, "test")
     await heard.follow(bus)
-    probes = [await start_probe(each, url, tmp_path) for each in settings]
+    probes = [await start_probe(each, bus_settings.url, tmp_path) for each in settings]
     try:
         for each in settings:
             await bus.put(INVENTORY, each.name, describe(each))

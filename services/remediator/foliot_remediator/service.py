@@ -11,9 +11,9 @@ import nats.errors
 import structlog
 
 from foliot import telemetry
-from foliot.bus import Bus
 from foliot.lease import Lease
-from foliot.settings import BusSettings, TelemetrySettings, load
+from foliot.service import on_bus
+from foliot.settings import load
 from foliot_remediator.deciding import Decision
 from foliot_remediator.reference import FleetClock
 from foliot_remediator.remediator import Remediator
@@ -24,6 +24,7 @@ from foliot_schemas.subjects import COMMAND, DELAY, EVENT, INVENTORY, OUTCOME, P
 if TYPE_CHECKING:
     from collections.abc import Coroutine
 
+    from foliot.bus import Bus
     from foliot_remediator.remediator import Action, Seen
     from foliot_schemas import NodePaths
 
@@ -158,13 +159,6 @@ async def _together(*works: Coroutine[Any, Any, None]) -> None:
 
 async def main() -> None:
     """Runs the remediator until it is cancelled."""
-    settings = load(RemediatorSettings, "remediator")
-    bus_settings, telemetry_settings = load(BusSettings, "bus"), load(TelemetrySettings, "telemetry")
-    clock = FleetClock()
-    telemetry.start("remediator", clock, telemetry_settings)
-    bus = await Bus.connect(bus_settings, "remediator")
-    try:
+    settings, clock = load(RemediatorSettings, "remediator"), FleetClock()
+    async with on_bus("remediator", clock) as bus:
         await Service(bus, settings, clock).run()
-    finally:
-        await bus.close()
-        telemetry.stop()

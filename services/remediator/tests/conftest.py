@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
-import socket
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 
-from foliot.settings import BusSettings
 from foliot_remediator.deciding import Decision
 from foliot_remediator.remediator import Remediator
 from foliot_remediator.settings import RemediatorSettings
@@ -225,18 +219,3 @@ def world():
 def make_world():
     """Makes a world of other size, with other settings, or without the lease (``lease=0``)."""
     return World
-
-
-@pytest.fixture
-async def bus_settings(tmp_path):
-    """Settings of a real NATS server that runs for the test."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    process = await asyncio.create_subprocess_exec(
-        str(Path(sys.executable).with_name("nats-server")), "--addr", "127.0.0.1", "--port", str(port),
-        "--jetstream", "--store_dir", str(tmp_path), stderr=asyncio.subprocess.DEVNULL,
-    )  # fmt: skip
-    yield BusSettings(url=f"nats://127.0.0.1:{port}")
-    process.kill()
-    await process.wait()

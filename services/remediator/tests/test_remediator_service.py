@@ -6,9 +6,6 @@ import asyncio
 import time
 
 import pytest
-from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
-from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from foliot import telemetry
 from foliot.bus import Bus
@@ -84,17 +81,6 @@ class Fleet:
     async def _on_paths(self, key, paths):
         self.paths[key] = paths
         self.backed.set()
-
-
-@pytest.fixture
-def spans(monkeypatch):
-    """What was exported, by name."""
-    exporter = InMemorySpanExporter()
-    provider = TracerProvider(id_generator=telemetry._Ids())
-    provider.add_span_processor(SimpleSpanProcessor(exporter))
-    monkeypatch.setattr(telemetry, "start", lambda *_: None)
-    monkeypatch.setattr(telemetry._now, "tracer", provider.get_tracer("test"))
-    return lambda name: [span for span in exporter.get_finished_spans() if span.name == name]
 
 
 @pytest.fixture

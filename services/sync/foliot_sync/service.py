@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 import nats.errors
 import structlog
 
-from foliot import telemetry
-from foliot.bus import Bus
 from foliot.clock import BusClock
-from foliot.settings import BusSettings, TelemetrySettings, load
+from foliot.service import on_bus
+from foliot.settings import load
 from foliot_schemas.subjects import CLOCK, CLOCKS, STAMPS
 from foliot_sync.settings import SyncSettings
 from foliot_sync.synchroniser import Synchroniser
 
 if TYPE_CHECKING:
+    from foliot.bus import Bus
     from foliot_schemas.clock import ClockState
     from foliot_schemas.observation import StampBatch
 
@@ -108,13 +108,6 @@ class Sync:
 
 async def main() -> None:
     """Runs sync until it is cancelled."""
-    settings = load(SyncSettings, "sync")
-    bus_settings, telemetry_settings = load(BusSettings, "bus"), load(TelemetrySettings, "telemetry")
-    clock = BusClock("sync")
-    telemetry.start("sync", clock, telemetry_settings)
-    bus = await Bus.connect(bus_settings, "sync")
-    try:
+    settings, clock = load(SyncSettings, "sync"), BusClock("sync")
+    async with on_bus("sync", clock) as bus:
         await Sync(bus, clock, settings).run()
-    finally:
-        await bus.close()
-        telemetry.stop()

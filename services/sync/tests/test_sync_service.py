@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import socket
-import sys
-from pathlib import Path
 
 import msgspec
 import pytest
 
 from foliot.bus import Bus
 from foliot.clock import BusClock
-from foliot.settings import BusSettings
 from foliot_schemas.subjects import CLOCK, CLOCKS, REJECTED, STAMPS
 from foliot_sync.service import Sync
 from foliot_sync.settings import SyncSettings
@@ -21,22 +17,6 @@ from foliot_sync.settings import SyncSettings
 pytestmark = pytest.mark.nats
 
 SETTINGS = SyncSettings(window_s=0.2)
-
-
-@pytest.fixture
-async def server(tmp_path):
-    """Settings for a NATS server of the test's own."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    program = str(Path(sys.executable).with_name("nats-server"))
-    process = await asyncio.create_subprocess_exec(
-        program, "--addr", "127.0.0.1", "--port", str(port), "--jetstream", "--store_dir", str(tmp_path),
-        stderr=asyncio.subprocess.DEVNULL,
-    )  # fmt: skip
-    yield BusSettings(url=f"nats://127.0.0.1:{port}")
-    process.kill()
-    await process.wait()
 
 
 @contextlib.asynccontextmanager
@@ -102,9 +82,9 @@ def all_synchronised(states):
     return len(states) == 4 and all(state.status == "synchronised" for state in states.values())
 
 
-async def test_stamps_become_clocks_on_the_bus_and_in_the_bucket(server, start):
+async def test_stamps_become_clocks_on_the_bus_and_in_the_bucket(bus_settings, start):
     """Batches of all nodes make every clock synchronised, on its subject and in the bucket."""
-    async with connected(server, "test") as bus, syncing(server):
+    async with connected(bus_settings, "test") as bus, syncing(bus_settings):
         heard = await listen(bus)
         fleet = small_fleet(start)
         states = await feed(bus, fleet, heard, all_synchronised)
@@ -117,9 +97,9 @@ async def test_stamps_become_clocks_on_the_bus_and_in_the_bucket(server, start):
         assert kept.reference == "node0"
 
 
-async def test_broken_batch_is_rejected_and_stops_nothing(server, start):
+async def test_broken_batch_is_rejected_and_stops_nothing(bus_settings, start):
     """A batch whose columns do not fit is shown as rejected, and the next windows are closed as ever."""
-    async with connected(server, "test") as bus, syncing(server):
+    async with connected(bus_settings, "test") as bus, syncing(bus_settings):
         heard, rejected = await listen(bus), asyncio.Queue()
         fleet = small_fleet(start)
 
@@ -136,12 +116,12 @@ async def test_broken_batch_is_rejected_and_stops_nothing(server, start):
         assert after["node0"].window > before["node0"].window
 
 
-async def test_restart_keeps_the_time_scale(server, start):
+async def test_restart_keeps_the_time_scale(bus_settings, start):
     """Sync that starts again takes up the scale from the bucket, though the hosts' own time has moved since."""
-    async with connected(server, "test") as bus:
+    async with connected(bus_settings, "test") as bus:
         heard = await listen(bus)
         fleet = small_fleet(start)
-        async with syncing(server):
+        async with syncing(bus_settings):
             before = await feed(bus, fleet, heard, all_synchronised)
             async with asyncio.timeout(20):
                 while await bus.get(CLOCKS, "node0") is None:
@@ -149,7 +129,7 @@ async def test_restart_keeps_the_time_scale(server, start):
         while not heard.empty():
             heard.get_nowait()
         moved = small_fleet(start, epoch_ns=fleet.epoch_ns + 1_000_000)
-        async with syncing(server):
+        async with syncing(bus_settings):
             after = await feed(bus, moved, heard, lambda states: "node0" in states and states["node0"].window > 0)
         assert after["node0"].window < before["node0"].window
         assert after["node0"].offset_ns == before["node0"].offset_ns
