@@ -17,8 +17,11 @@ if TYPE_CHECKING:
     from foliot_remediator.fleet import Fleet
     from foliot_remediator.health import Health
     from foliot_remediator.settings import RemediatorSettings
+    from foliot_remediator.troubles import Trouble
 
 _TRUSTED = frozenset({State.UP})
+_SEVERAL = 2
+"""Paths of a NIC: with one more, the one that is to be left, chance has become unlikely to have hit the same NIC."""
 _BETTER_THAN_NOTHING = frozenset({State.UP, State.PROBATION})
 
 
@@ -65,20 +68,22 @@ class Chooser:
         return next((way for way in self._others(destination, present, armed) if self.stands(node, way, now_ns)), None)
 
     def detour(
-        self, destination: Destination, present: Placement, armed: Placement | None, since_ns: int, now_ns: int
+        self, destination: Destination, present: Placement, armed: Placement | None, trouble: Trouble, now_ns: int
     ) -> Placement | None:
         """The way around a silent or lossy path of the present way.
 
         First a way that was heard since the silence began, on the same rail if there is one: it shows that it does not share the fate.
-        Of the others, which were healthy but have not been heard since, one on another rail comes first.
+        Of the others, which were healthy but have not been heard since, one on another rail comes first. That a way is heard does not show
+        that it loses nothing: where paths lose packets, one whose NICs have several in trouble comes late.
         """
         found = []
         for place, way in enumerate(self._others(destination, present, armed)):
             if self.usable(destination.node, way, now_ns):
                 heard_ns = self._health.heard_ns(path_name(destination.node, way))
-                unproven = heard_ns <= since_ns + self._margin_ns
+                unproven = heard_ns <= trouble.since_ns + self._margin_ns
                 siblings = self._troubled_siblings(destination.node, way, path_name(destination.node, present))
-                found.append(((unproven, (way.via == present.via) == unproven, siblings, place), way))
+                doubtful = trouble.lossy and siblings >= _SEVERAL
+                found.append(((unproven, doubtful, (way.via == present.via) == unproven, siblings, place), way))
         return min(found)[1] if found else None
 
     def spare(self, destination: Destination, present: Placement, now_ns: int) -> Placement | None:

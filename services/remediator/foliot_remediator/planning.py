@@ -58,7 +58,7 @@ class Planner:
         if trouble.is_nic:
             return self.leave_nic(trouble.who, trouble.cause, now_ns, restate=trouble.restate, by_rule=trouble.by_rule)
         path = self._fleet.path(trouble.who)
-        return Plan() if path is None else self.leave_path(path, trouble.since_ns, now_ns)
+        return Plan() if path is None else self.leave_path(path, trouble, now_ns)
 
     def leave_nic(self, nic: str, cause: Cause, now_ns: int, *, restate: bool, by_rule: bool) -> Plan:
         """Everything that a lost NIC carries, in both directions.
@@ -89,7 +89,7 @@ class Planner:
                 plan.of(destination.node).placements.append(present)
         return plan
 
-    def leave_path(self, path: Path, since_ns: int, now_ns: int) -> Plan:
+    def leave_path(self, path: Path, trouble: Trouble, now_ns: int) -> Plan:
         """What takes exactly this path, in its direction."""
         plan = Plan()
         node, peer = self._fleet.nics[path.source][0], self._fleet.nics[path.destination][0]
@@ -98,7 +98,7 @@ class Planner:
             present = self._ways.way(destination)
             if path_name(node, present) == str(path):
                 armed = self._ways.backup(destination)
-                plan.move(destination, self._chooser.detour(destination, present, armed, since_ns, now_ns))
+                plan.move(destination, self._chooser.detour(destination, present, armed, trouble, now_ns))
         return plan
 
     def use_nic(self, nic: str, now_ns: int) -> Plan:

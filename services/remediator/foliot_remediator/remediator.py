@@ -150,7 +150,7 @@ class Remediator:
             return []
         trouble = Trouble(
             who=event.who, is_nic=is_nic, cause=cause, at_ns=event.at_ns, since_ns=event.since_ns,
-            restate=before is not State.PROBATION,
+            lossy=given is Input.LOSSY, restate=before is not State.PROBATION,
         )  # fmt: skip
         self._troubles.open(trouble)
         if is_nic and self.fleet.nodes[self.fleet.nics[event.who][0]].armed:

@@ -20,6 +20,8 @@ class Trouble:
     at_ns: int
     """Of the event."""
     since_ns: int
+    lossy: bool = False
+    """It is heard, but loses packets."""
     restate: bool = True
     """Nothing was commanded for it yet: what armed agents have done is commanded too, so that everybody knows."""
     by_rule: bool = True

@@ -278,13 +278,21 @@ def test_paths_are_not_taken_back_where_the_settings_say_so(make_world):
     assert world.run(10.0) == []
 
 
+def test_where_paths_of_one_nic_are_lossy_the_other_rail_is_taken(world):
+    """The rail's other paths are heard, which says nothing of what they lose."""
+    world.path_event("node0.rail0>node3.rail0#0", "lossy")
+    assert world.core.ways.way(("node0", "node3", "rail0")).via == "rail0"
+    for peer in ("node1", "node2"):
+        world.path_event(f"{peer}.rail0>node3.rail0#0", "lossy")
+    assert world.core.ways.way(("node2", "node3", "rail0")).via == "rail1"
+
+
 def test_a_lossy_path_is_left_for_a_clean_one(world):
     """Loss is a reason to leave when there is a way that is heard and not lossy itself."""
-    for entropy in (1, 2):
-        world.path_event(f"node0.rail0>node3.rail0#{entropy}", "lossy")
+    world.path_event("node0.rail0>node3.rail0#1", "lossy")
     (command,) = world.path_event("node0.rail0>node3.rail0#0", "lossy")
     (placement,) = command.placements
-    assert (placement.via, placement.entropy) == ("rail0", 3)
+    assert (placement.via, placement.entropy) == ("rail0", 2)
 
 
 def test_a_dead_process_moves_nothing(world):
