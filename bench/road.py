@@ -53,6 +53,7 @@ _FRESH = {
     "detector.calm_s": 0.1,
     "remediator.probation_s": 0.15,
     "remediator.forget_s": 0.1,
+    "remediator.review_s": 0.25,
     "remediator.nics_away_share": 1.0,
     "remediator.moves_per_minute": 1_000_000,
 }

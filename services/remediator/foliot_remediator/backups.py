@@ -41,22 +41,22 @@ class Supplier:
         self._review_ns = round(settings.review_s * 1e9)
         self._gap_ns = round(settings.write_gap_s * 1e9)
         self._turn: collections.deque[tuple[str, int]] = collections.deque()
-        self._touched: dict[str, None] = {}
+        self._touched: dict[str, int | None] = {}
+        """Nodes of which something in force has changed, and from when on that may be written; None: to be set."""
         self._reviewed: dict[str, None] = {}
         self._credit = 0.0
         self._counted_ns = 0
         self._written: dict[str, NodePaths] = {}
-        self._written_ns: dict[str, int] = {}
 
     def join(self, node: str) -> None:
         """A node is new: it is looked through next."""
         self._turn.appendleft((node, 0))
-        self._touched[node] = None
+        self._touched[node] = 0
 
     def leave(self, node: str) -> None:
         """A node has left."""
         self._turn = collections.deque(entry for entry in self._turn if entry[0] != node)
-        for kept in (self._touched, self._reviewed, self._written, self._written_ns):
+        for kept in (self._touched, self._reviewed, self._written):
             kept.pop(node, None)
 
     def stored(self, paths: NodePaths) -> None:
@@ -65,7 +65,8 @@ class Supplier:
 
     def touch(self, nodes: Iterable[str]) -> None:
         """What is in force on these nodes has changed: they come before those that are only looked through."""
-        self._touched |= dict.fromkeys(nodes)
+        for node in nodes:
+            self._touched.setdefault(node, None)
 
     def due(self, now_ns: int) -> list[str]:
         """The nodes whose turn it is to be looked through; each comes once per interval."""
@@ -78,14 +79,16 @@ class Supplier:
         return found
 
     def write(self, lease: int, now_ns: int) -> list[Supply]:
-        """What changed on the nodes that were touched, except those written a moment ago, which wait."""
+        """What changed on the nodes that were touched, a moment ago: a command is to be there before what it changes is written."""
         earned = (now_ns - self._counted_ns) / 1e9 * _DESTINATIONS_PER_S
         self._credit, self._counted_ns = min(self._credit + max(earned, 0.0), _MOST_CREDIT), now_ns
         supplies = []
         for node in [*self._touched, *(node for node in self._reviewed if node not in self._touched)]:
             if self._credit <= 0:
                 break
-            if now_ns - self._written_ns.get(node, 0) < self._gap_ns:
+            if self._touched.get(node, 0) is None:
+                self._touched[node] = now_ns + self._gap_ns
+            if now_ns < (self._touched.get(node) or 0):
                 continue
             self._touched.pop(node, None)
             self._reviewed.pop(node, None)
@@ -101,7 +104,7 @@ class Supplier:
         self._credit -= len(paths.placements)
         if paths == self._written.get(node):
             return []
-        self._written[node], self._written_ns[node] = paths, now_ns
+        self._written[node] = paths
         return [Supply(paths=paths)]
 
     def _arm(self, node: str, now_ns: int) -> None:

@@ -90,7 +90,8 @@ class RemediatorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     review_s: float = 1.0
     """How often each node's backups are looked through."""
     write_gap_s: float = 0.1
-    """Between two writes of a node's paths. Until they are written, probes watch the way of before."""
+    """Between a change of a node's ways and its being written, so that the command is there first and a burst of changes is one write. Until
+    then, probes watch the way of before."""
 
     def __post_init__(self) -> None:
         """Refuses numbers that make no sense.
