@@ -149,8 +149,10 @@ class Track:
     def feed(self, given: Input, now_ns: int, hold: Hold) -> State:
         """Takes an input, and returns the state before it."""
         before, (after, effect) = self.state, TABLE[self.state][given]
+        if after is not State.UP:
+            self.strikes = self.standing(now_ns, hold)  # also on the way over SUSPECT, by which most losses come
         if effect is Effect.STRIKE:
-            self.strikes = self.standing(now_ns, hold) + 1
+            self.strikes += 1
         elif effect is Effect.HOLD:
             self.due_ns = now_ns + hold.after(self.strikes)
         if after is not before:

@@ -65,14 +65,16 @@ def test_holds_double_up_to_the_longest_and_never_end():
     assert holds[-1] == 60
 
 
-def test_a_long_good_time_forgets():
-    """After being good for long, the next probation is as short as the first; after being good for less, it is not."""
+@pytest.mark.parametrize("loss", [(Input.SILENT,), (Input.FELL_SILENT, Input.SILENT)])
+def test_a_long_good_time_forgets(loss):
+    """After being good for long, the next probation is as short as the first; after being good for less, it is not. Suspicion on the way changes nothing."""
     for good_s, hold_s in ((999, 10), (1_000, 5)):
         track = Track()
         for given in (Input.SILENT, Input.SPEAKING, Input.TIMER):
             track.feed(given, 0, HOLD)
         now_ns = good_s * SECOND
-        track.feed(Input.SILENT, now_ns, HOLD)
+        for given in loss:
+            track.feed(given, now_ns, HOLD)
         track.feed(Input.SPEAKING, now_ns, HOLD)
         assert track.due_ns - now_ns == hold_s * SECOND
 
