@@ -52,7 +52,7 @@ class Desk:
         self.sent: dict[str, Sent] = {}
         self._attempts: collections.OrderedDict[tuple[str, Verb, str], int] = collections.OrderedDict()
         self._failures: collections.OrderedDict[tuple[str, Verb, str], tuple[int, int]] = collections.OrderedDict()
-        self._commanded_ns: dict[str, int] = {}
+        self._commanded_ns: dict[tuple[str, str, str], int] = {}
 
     def advised(self, cause: Cause, verb: Verb, node: str, now_ns: int) -> int:  # noqa: ARG002 - advice does not age
         """How often the node was commanded so for this cause."""
@@ -72,14 +72,19 @@ class Desk:
             self._failures.popitem(last=False)
         return count
 
-    def commanded_ns(self, node: str) -> int:
-        """When the node was last commanded; 0: never."""
-        return self._commanded_ns.get(node, 0)
+    def commanded_ns(self, node: str, rail: str, peer: str = "") -> int:
+        """When the node was last told a way to a service address, or, without a peer, to send a rail away or back; 0: never."""
+        return self._commanded_ns.get((node, peer, rail), 0)
 
     def send(self, sent: Sent) -> None:
         """A command goes out, to be answered."""
-        self.sent[sent.command.id] = sent
-        self._commanded_ns[sent.command.node] = sent.command.issued_ns
+        command = sent.command
+        self.sent[command.id] = sent
+        told = [("", rail) for rail in (*command.away, *command.back)] + [
+            (way.peer, way.rail) for way in command.placements
+        ]
+        for peer, rail in told:
+            self._commanded_ns[command.node, peer, rail] = command.issued_ns
 
     def settle(self, command: str) -> Sent | None:
         """Takes out a command that was answered."""

@@ -89,24 +89,31 @@ class Decider:
         self._apply(sent.command.node, sent.undo, sent.cause)
 
     def take_report(self, outcome: Outcome) -> bool:
-        """A node moved by itself, or as a former holder of the lease told it; whether that counts.
+        """A node moved by itself, or as a former holder of the lease told it; whether any of that counts.
 
-        What it was commanded to since then stands.
+        What it was commanded to since then stands. A report may come late, behind commands about other things: after the bus was away.
         """
-        if outcome.status not in {"done", "already"} or outcome.started_ns <= self.desk.commanded_ns(outcome.node):
+        if outcome.status not in {"done", "already"}:
             return False
         node, ways, cause = outcome.node, self._ways, Cause(outcome.id, outcome.fault)
-        for rail in outcome.away:
+
+        def stands(rail: str, peer: str = "") -> bool:
+            return outcome.started_ns > self.desk.commanded_ns(node, rail, peer)
+
+        away, back = [*filter(stands, outcome.away)], [*filter(stands, outcome.back)]
+        for rail in away:
             ways.away.setdefault((node, rail), cause)
-        for rail in outcome.back:
+        for rail in back:
             ways.away.pop((node, rail), None)
-        for way in outcome.placements:
+        overruled = {*outcome.away, *outcome.back} - {*away, *back}
+        placements = [way for way in outcome.placements if way.rail not in overruled and stands(way.rail, way.peer)]
+        for way in placements:
             destination = Destination(node, way.peer, way.rail)
             if (node, way.rail) in ways.away:
                 ways.backups.setdefault(node, {})[way.peer, way.rail] = way
             elif ways.placed(destination) != way:
                 ways.place(destination, way, cause)
-        return True
+        return bool(away or back or placements)
 
     # -- inside -------------------------------------------------------------------------------------------------------
 

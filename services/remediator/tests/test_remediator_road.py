@@ -151,6 +151,22 @@ def test_an_armed_report_that_comes_late_does_not_undo_a_command(world):
     assert other not in world.paths("node0").placements
 
 
+def test_an_armed_report_that_comes_late_counts_for_what_was_not_commanded_since(world):
+    """As after the bus was away: what it says of other ways is true, and taken home one day."""
+    started_ns = world.now_ns
+    way = world.backup("node0", "node1", "rail0")
+    world.now_ns += 5_000_000
+    world.flap("node3.rail0", "down")
+    assert [command.node for command in world.commands].count("node0") == 1
+    common = {"verb": "reroute", "status": "done", "armed": True, "started_ns": started_ns, "fault": "x"}
+    world.see(Outcome(id="late", command="armed/x", node="node0", placements=(way,), **common))
+    assert world.core.ways.way(("node0", "node1", "rail0")) == way
+    given = [command for command in world.run(3.0) if command.verb == "restore"]
+    assert [(command.node, command.placements[0].peer, command.placements[0].via) for command in given] == [
+        ("node0", "node1", "rail0")
+    ]
+
+
 def test_paths_in_their_bucket_follow(world):
     """What is wanted in force on a node stands in its key: the rail that is away, the placement, and no backup that is dead."""
     world.flap("node3.rail0", "down")
