@@ -244,6 +244,8 @@ def main() -> int:
     parser.add_argument("--rows", nargs="+", choices=_ROWS, default=_ROWS, help="(default: all)")
     parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir(), "foliot-bench-road"))
     arguments = parser.parse_args()
+    if not kernel.is_privileged():
+        kernel.shed_threads()
     missing = kernel.missing()
     if missing:
         sys.stderr.write("\n".join([*missing, ""]))

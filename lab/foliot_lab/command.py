@@ -78,6 +78,8 @@ def _demo(arguments: argparse.Namespace) -> int:
 
 
 def _go(scenario: Scenario, arguments: argparse.Namespace, *, stay: bool) -> int:
+    if not kernel.is_privileged():
+        kernel.shed_threads()
     # Only errors of the lab's own connection and supervisor; the services write logs of their own.
     structlog.configure(
         wrapper_class=structlog.make_filtering_bound_logger(40), logger_factory=structlog.PrintLoggerFactory(sys.stderr)
@@ -87,10 +89,10 @@ def _go(scenario: Scenario, arguments: argparse.Namespace, *, stay: bool) -> int
         sys.stderr.write("\n".join(["This machine cannot carry the lab:", *missing, ""]))
         sys.stderr.flush()
         return _go_without_links(arguments, stay=stay) if arguments.func is _demo else EX_IMPOSSIBLE
+    kernel.enter()
     with _own_folder(arguments.folder) as folder, _listener(arguments.port) as listener:
         address = f"http://127.0.0.1:{listener.getsockname()[1]}"
         print(f"the API will be at {address}/api/v1/")
-        kernel.enter()
         options = Options(folder=folder, report=arguments.report, stay=stay, address=address)
         try:
             right = asyncio.run(run(scenario, options, listener, sys.stdout))
@@ -124,6 +126,7 @@ async def _show(loopback: Loopback, *, stay: bool) -> None:
 
 
 def _exec(arguments: argparse.Namespace) -> int:
+    kernel.shed_threads()
     command = [word for number, word in enumerate(arguments.arguments) if number or word != "--"]
     try:
         execute(arguments.folder, arguments.place, command or [os.environ.get("SHELL", "/bin/sh")])

@@ -15,6 +15,7 @@ from foliot_lab.iproute import IP, TC
 from foliot_lab.namespaces import CLONE_NEWUSER, enter_control, unshare
 from foliot_lab.sysctls import ROUTER, pin_congestion_control, set_sysctls
 
+_ONE_THREAD = "OPENBLAS_NUM_THREADS"
 # linux/capability.h
 _CAP_NET_ADMIN, _CAP_SYS_ADMIN = 12, 21
 
@@ -41,15 +42,26 @@ class KernelError(RuntimeError):
     """This process cannot get the rights that the lab needs; the message says what would help."""
 
 
+def shed_threads() -> None:
+    """Starts this program anew without the threads of numpy's linear algebra, which are there as soon as numpy is imported.
+
+    Making and joining a user namespace takes a single thread (user_namespaces(7)). Call it first of all: what the process has done so far
+    is lost.
+    """
+    if len([*Path("/proc/self/task").iterdir()]) > 1 and os.environ.get(_ONE_THREAD) != "1":
+        os.environ[_ONE_THREAD] = "1"
+        os.execv("/proc/self/exe", [sys.executable, *sys.orig_argv[1:]])  # noqa: S606 - it is this very program
+
+
 def enter() -> Literal["root", "user namespace"]:
     """Give this process the rights to make namespaces: root has them, anyone else becomes root of a user namespace.
 
-    Cannot be undone, and works only while the process has a single thread.
+    Cannot be undone, and works only while the process has a single thread: see `shed_threads`.
 
     Raises:
         KernelError: neither is to be had.
     """
-    if _is_privileged():
+    if is_privileged():
         return "root"
     user, group = os.geteuid(), os.getegid()
     try:
@@ -117,7 +129,8 @@ def _words(arguments: str) -> list[str]:
     return [*head.split(), *([bytecode.strip(), program] if bytecode else [])]
 
 
-def _is_privileged() -> bool:
+def is_privileged() -> bool:
+    """Whether this process may make namespaces as it is."""
     lines = Path("/proc/self/status").read_text().splitlines()
     held = int(next(line for line in lines if line.startswith("CapEff:")).split()[1], 16)
     return all(held >> capability & 1 for capability in (_CAP_NET_ADMIN, _CAP_SYS_ADMIN))

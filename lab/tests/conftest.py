@@ -62,7 +62,7 @@ class Wires:
 @pytest.fixture
 def wires():
     """Two hosts, two wires; all service traffic on rail 0."""
-    if not kernel._is_privileged():
+    if not kernel.is_privileged():
         pytest.skip("this process may not make network namespaces")
     wires = Wires()
     yield wires

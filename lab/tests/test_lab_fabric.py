@@ -24,7 +24,7 @@ PORTS = range(49152, 49164)
 @pytest.fixture
 def fabric():
     """A fabric that is up, around a control namespace that is not this process's own."""
-    if not kernel._is_privileged():
+    if not kernel.is_privileged():
         pytest.skip("this process may not make network namespaces")
     control = Namespace.make("control")
     built = Fabric.build(plan(SPEC, 7), control)

@@ -29,7 +29,7 @@ RTMGRP_LINK, RTM_NEWLINK, IFF_LOWER_UP = 1, 16, 0x1_0000  # linux/rtnetlink.h, l
 @pytest.fixture
 def fabric():
     """A fabric that is up, around a control namespace that is not this process's own."""
-    if not kernel._is_privileged():
+    if not kernel.is_privileged():
         pytest.skip("this process may not make network namespaces")
     control = Namespace.make("control")
     built = Fabric.build(plan(SPEC, 7), control)

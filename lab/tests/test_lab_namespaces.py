@@ -45,7 +45,7 @@ fabric.close()
 
 def needs_root():
     """Skips the test where this process lacks the rights itself."""
-    if not kernel._is_privileged():
+    if not kernel.is_privileged():
         pytest.skip("this process may not make network namespaces")
 
 
@@ -165,13 +165,20 @@ def test_a_user_without_rights_gets_them_in_a_user_namespace():
     assert (built.stdout.split("\n")[:2], built.stderr) == (["user namespace", "True"], "")
 
 
+def test_numpys_threads_do_not_stand_in_the_way_of_a_user_namespace():
+    """Who is not root needs a process of a single thread, and has two or more once numpy is imported on a machine of as many processors."""
+    program = "import numpy; from foliot_lab import kernel; kernel.shed_threads(); print(kernel.enter())"
+    done = subprocess.run(as_nobody(sys.executable, "-c", program), check=False, capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("user namespace\n", "")
+
+
 def test_without_rights_the_reason_and_the_way_out_are_told(monkeypatch):
     """A kernel that permits neither root's rights nor user namespaces is reported in a sentence, with what would help."""
 
     def refuse(flags, what):
         raise PermissionError(1, f"{what}: Operation not permitted")
 
-    monkeypatch.setattr(kernel, "_is_privileged", lambda: False)
+    monkeypatch.setattr(kernel, "is_privileged", lambda: False)
     monkeypatch.setattr(kernel, "unshare", refuse)
     monkeypatch.setattr(kernel, "IP", "")
     found = kernel.try_all()
