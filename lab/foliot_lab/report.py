@@ -232,6 +232,8 @@ def _flows(evidence: Evidence, injection: Injection, span: Span, restored_ns: in
         return []
     since_ns, until_ns = injection.injected_ns, min(span.until_ns, evidence.end_ns)
     healed_ns = injection.healed_ns if injection.healed_ns is not None else until_ns
+    # What a flow suffers from the next fault on is that one's.
+    until_ns = min([until_ns, *(other.injected_ns for other in evidence.injections if other.injected_ns > healed_ns)])
     after_ns = max(healed_ns, restored_ns or 0)
     return [
         FlowReport(

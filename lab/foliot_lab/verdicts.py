@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, NamedTuple
 
+import msgspec
+
+from foliot_detector.settings import DetectorSettings
 from foliot_lab.scenario import RECOVERY_S
+from foliot_remediator.settings import RemediatorSettings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -19,6 +24,7 @@ _DEGRADES = frozenset({"loss", "rate"})
 """Kinds that let traffic through: whether it moves is a matter of settings."""
 _FLAP_MOVES = 2
 """Away and back once; the next time away must be the last until the flapping is over."""
+_MOST_DOUBLINGS = 32
 _STARTS = {
     "link-down": "{} lost its carrier",
     "admin-down": "{} was set down by an administrator",
@@ -105,9 +111,28 @@ def _restored(fault: FaultReport, spec: FaultSpec, lasts_s: float, scenario: Sce
     if fault.restored_ns is not None:
         healed_ns = fault.injected_ns + round(lasts_s * 1e9)
         return True, f"all of it was back {(fault.restored_ns - healed_ns) * 1e-9:.1f} s after the healing"
-    if scenario.duration_s - spec.at_s - lasts_s < RECOVERY_S:
+    if scenario.duration_s - spec.at_s - lasts_s < RECOVERY_S + _held_s(spec, scenario):
         return True, "the run was over before it could be trusted again"
     return False, "it was healed and is not used again"
+
+
+def _held_s(spec: FaultSpec, scenario: Scenario) -> float:
+    """How long what has flapped is rightly held back: by the probation that doubles, and a NIC by its damping (RFC 2439) before that."""
+    if spec.times is None:
+        return 0.0
+    remediator = msgspec.convert(_section(scenario, "remediator"), RemediatorSettings)
+    held_s = min(remediator.probation_s * 2.0 ** min(spec.times - 1, _MOST_DOUBLINGS), remediator.longest_probation_s)
+    rule = msgspec.convert(_section(scenario, "detector"), DetectorSettings).rule()
+    penalty = min(spec.times * rule.penalty, rule.ceiling)
+    if not spec.where.startswith("rail") and penalty > rule.suppress:
+        held_s += rule.half_life_s * math.log2(penalty / rule.reuse)
+    return held_s
+
+
+def _section(scenario: Scenario, name: str) -> dict[str, object]:
+    """The scenario's settings of a service; whether agents are armed is the agents' own."""
+    values = {key.partition("."): value for key, value in scenario.services.items()}
+    return {key: value for (section, _, key), value in values.items() if section == name and key != "armed"}
 
 
 def _damped(fault: FaultReport, lasts_s: float) -> tuple[bool, str]:

@@ -300,12 +300,27 @@ FLAP = "times = 10\ndown_s = 1\nup_s = 1"
 
 
 @pytest.mark.parametrize(
-    ("moves", "restored_s", "right"), [(2, 20, True), (4, 45, False), (3, 45, True), (3, 20, False), (1, None, False)]
+    ("moves", "restored_s", "right"), [(2, 20, True), (4, 45, False), (3, 45, True), (3, 20, False)]
 )
 def test_flapping_costs_two_moves(moves, restored_s, right):
     """Ten flaps may cost two moves before they are damped; the return when they are over is one more, and expected."""
     seen = verdict(moves=moves, restored_ns=None if restored_s is None else lab_ns(restored_s))
     assert judge(scenario(kind="flap", more=FLAP), seen, healed_s=29)[0].right is right
+
+
+@pytest.mark.parametrize(
+    ("where", "services", "duration_s", "right"),
+    [
+        ("node3.rail0", "", 600, True),
+        ("node3.rail0", '"detector.half_life_s" = 2.0', 600, False),
+        ("rail0.leaf0-spine0", "", 130, False),
+        ("rail0.leaf0-spine0", "", 100, True),
+    ],
+)
+def test_what_has_flapped_is_held_back_as_long_as_the_settings_say(where, services, duration_s, right):
+    """Ten flaps hold a NIC for the half-lives of its damping, minutes by default, and a link for the longest probation, a minute."""
+    run = scenario(where=where, kind="flap", more=FLAP, services=services, duration_s=duration_s)
+    assert judge(run, verdict(moves=1, restored_ns=None), healed_s=29)[0].right is right
 
 
 def test_a_broken_flow_is_wrong():
