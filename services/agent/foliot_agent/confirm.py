@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 GIVE_UP_S = 2.0
 REPEAT_S = (0.01, 0.005, 0.01, 0.02, 0.05, 0.1)
-"""Waits between repetitions, the last one again and again: a peer moves in a millisecond or two, or takes its time."""
+"""Waits before each echo, the last one again and again. The first leaves the processors to the moves of the peers, a millisecond or two each; no traffic
+waits for an echo."""
 
 
 class _Round:

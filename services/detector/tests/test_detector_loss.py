@@ -149,7 +149,7 @@ def test_a_receiver_that_was_away_makes_no_path_lossy(make_fleet):
 
 
 def test_few_probes_are_no_evidence(make_fleet, make_delays):
-    """Nine lost of two hundred are below the share, and of fewer they are below the number."""
+    """Nine lost of eighteen: half, and one too few to judge by."""
     fleet = make_fleet(nodes=2)
     detector = fleet.detector
     events = []

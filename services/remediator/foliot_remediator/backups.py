@@ -86,9 +86,10 @@ class Supplier:
         for node in [*self._touched, *(node for node in self._reviewed if node not in self._touched)]:
             if self._credit <= 0:
                 break
-            if self._touched.get(node, 0) is None:
-                self._touched[node] = now_ns + self._gap_ns
-            if now_ns < (self._touched.get(node) or 0):
+            due_ns = self._touched.get(node, 0)
+            if due_ns is None:
+                due_ns = self._touched[node] = now_ns + self._gap_ns
+            if now_ns < due_ns:
                 continue
             self._touched.pop(node, None)
             self._reviewed.pop(node, None)
