@@ -14,7 +14,7 @@ from foliot_lab.truth import ClockSummary  # noqa: TC001 - msgspec reads annotat
 from foliot_schemas.fault import trace_id
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from foliot_lab.collector import Heard
     from foliot_lab.explained import Explained, Span
@@ -232,14 +232,16 @@ def _flows(evidence: Evidence, injection: Injection, span: Span, restored_ns: in
         return []
     since_ns, until_ns = injection.injected_ns, min(span.until_ns, evidence.end_ns)
     healed_ns = injection.healed_ns if injection.healed_ns is not None else until_ns
-    # What a flow suffers from the next fault on is that one's.
-    until_ns = min([until_ns, *(other.injected_ns for other in evidence.injections if other.injected_ns > healed_ns)])
+    ends = {
+        flow.id: min([until_ns, *_next_faults(evidence, flow, healed_ns)])
+        for flow in evidence.flows if span.scope.has_flow(flow)
+    }  # fmt: skip
     after_ns = max(healed_ns, restored_ns or 0)
     return [
         FlowReport(
             id=flow.id,
-            errors=record.errors(number, since_ns, until_ns),
-            longest_gap_ms=round(record.longest_gap_ms(number, since_ns, until_ns), 3),
+            errors=record.errors(number, since_ns, ends[flow.id]),
+            longest_gap_ms=round(record.longest_gap_ms(number, since_ns, ends[flow.id]), 3),
             mbps=Rates(
                 before=_rate(record, number, since_ns - BESIDE_NS, since_ns),
                 during=_rate(record, number, since_ns, healed_ns),
@@ -247,8 +249,15 @@ def _flows(evidence: Evidence, injection: Injection, span: Span, restored_ns: in
             ),
         )
         for number, flow in enumerate(evidence.flows)
-        if span.scope.has_flow(flow)
+        if flow.id in ends
     ]
+
+
+def _next_faults(evidence: Evidence, flow: FlowPlan, after_ns: int) -> Iterator[int]:
+    """When later faults began that may touch a flow: what it suffers from then on is theirs."""
+    for other in evidence.injections:
+        if other.injected_ns > after_ns and scope(other.kind, other.where, evidence.fabric).has_flow(flow):
+            yield other.injected_ns
 
 
 def _rate(record: FlowRecord, flow: int, since_ns: int, until_ns: int) -> float | None:

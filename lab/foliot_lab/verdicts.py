@@ -131,8 +131,10 @@ def _held_s(spec: FaultSpec, scenario: Scenario) -> float:
 
 def _section(scenario: Scenario, name: str) -> dict[str, object]:
     """The scenario's settings of a service; whether agents are armed is the agents' own."""
-    values = {key.partition("."): value for key, value in scenario.services.items()}
-    return {key: value for (section, _, key), value in values.items() if section == name and key != "armed"}
+    prefix = f"{name}."
+    given = {key.removeprefix(prefix): value for key, value in scenario.services.items() if key.startswith(prefix)}
+    given.pop("armed", None)
+    return given
 
 
 def _damped(fault: FaultReport, lasts_s: float) -> tuple[bool, str]:

@@ -114,7 +114,7 @@ def record():
     return record
 
 
-def report(run, seen=SEEN, *, events=(), commands=(), healed_s=40, kept=None):
+def report(run, seen=SEEN, *, events=(), commands=(), healed_s=40, kept=None, later=()):
     """The report of a run of a scenario."""
     truth = Truth({"node0": NoSkew()})
     truth.learn(
@@ -130,7 +130,7 @@ def report(run, seen=SEEN, *, events=(), commands=(), healed_s=40, kept=None):
     )  # fmt: skip
     return build(
         Evidence(
-            fabric=plan(run.fabric, 7), injections=[injection], seen={} if seen is None else {fault.id: seen},
+            fabric=plan(run.fabric, 7), injections=[injection, *later], seen={} if seen is None else {fault.id: seen},
             events=events, commands=commands, flows=FLOWS if kept else (), record=kept, truth=truth,
             lab=LabTime(START), end_ns=lab_ns(60),
             machine=Machine(idle_cpu=0.5, scheduler_lateness_ms=Lateness(p50=0.1, p99=1.0)),
@@ -201,6 +201,18 @@ def test_flows_that_may_cross_the_fault_are_told():
     assert flow.mbps.before == pytest.approx(80.0)
     assert flow.mbps.during == pytest.approx(80.0 * (1 - 0.2 / 30), rel=1e-3)
     assert flow.mbps.after == pytest.approx(80.0)
+
+
+@pytest.mark.parametrize(("where", "gap_ms"), [("node3.rail0", 200.0), ("node0.rail1", 3_000.0)])
+def test_what_a_flow_suffers_from_the_next_fault_is_told_there(where, gap_ms):
+    """A gap after the healing is this fault's, unless another one has begun that may touch the flow."""
+    kept = record()
+    kept.gap(lab_slot(49), 0, round(3e9))
+    later = Injection(
+        fault_id="f2", kind="link-down", where=where, injected_ns=lab_ns(45), healed_ns=lab_ns(50), edges=()
+    )  # fmt: skip
+    fault, _ = report(scenario(), kept=kept, later=[later]).faults
+    assert fault.flows[0].longest_gap_ms == gap_ms
 
 
 def test_a_flow_that_stopped_shows_in_its_rates():
