@@ -132,7 +132,9 @@ def _held_s(spec: FaultSpec, scenario: Scenario) -> float:
 def _section(scenario: Scenario, name: str) -> dict[str, object]:
     """The scenario's settings of a service; whether agents are armed is the agents' own."""
     prefix = f"{name}."
-    given = {key.removeprefix(prefix): value for key, value in scenario.services.items() if key.startswith(prefix)}
+    given: dict[str, object] = {
+        key.removeprefix(prefix): value for key, value in scenario.services.items() if key.startswith(prefix)
+    }
     given.pop("armed", None)
     return given
 
