@@ -4,6 +4,7 @@ Times are int64 nanoseconds of the reference clock unless a field says otherwise
 nodes, NICs, paths and clocks are plain here and escaped only where they become part of a subject.
 """
 
+from foliot_schemas.claim import Claim
 from foliot_schemas.clock import ClockState, ClockStatus
 from foliot_schemas.codec import WireError, decode, encode
 from foliot_schemas.command import Command, Confirmation, Outcome, OutcomeStatus, Placement, Verb
@@ -13,6 +14,7 @@ from foliot_schemas.observation import DelayBatch, DelayRow, PortState, StampBat
 from foliot_schemas.rejected import Rejected
 
 __all__ = [
+    "Claim",
     "ClockState",
     "ClockStatus",
     "Command",

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
+
+from foliot_schemas.bounds import Bound, Count, Finite, Name, Rate, Time  # noqa: TC001 - msgspec reads annotations at run time
 
 ClockStatus = Literal["unsynchronised", "synchronised", "holdover", "disrupted"]
 
@@ -16,28 +18,32 @@ class ClockState(msgspec.Struct, frozen=True, kw_only=True, tag="clock.v1"):
     ``t + offset_ns + drift_ppb * 1e-9 * (t - as_of_ns)``.
     """
 
-    clock: str
-    reference: str
+    clock: Name
+    """Name of the clock, as the inventory has it."""
+    reference: Annotated[str, msgspec.Meta(max_length=255)]
     """The clock whose rate is the reference's; its own offset is a constant, its drift zero."""
-    offset_ns: int
+    offset_ns: Time
     """Reference minus local time at `as_of_ns`."""
-    drift_ppb: float
-    hard_bound_ns: int
+    drift_ppb: Rate
+    """By how much the reference runs faster than the clock."""
+    hard_bound_ns: Bound
     """No asymmetry of the paths can put the true offset further away at `as_of_ns`."""
-    bound_ns: int
+    bound_ns: Bound
     """The statistical bound at `as_of_ns`; it assumes that the least delays of a path's two directions are equal."""
-    growth_ppb: float
+    growth_ppb: Finite
     """How fast both bounds grow with age, in ns per second."""
-    as_of_ns: int
+    as_of_ns: Time
     """Local time of the clock."""
-    void_after_ns: int
+    void_after_ns: Time
     """Local time after which nothing is promised."""
     status: ClockStatus
-    window: int = 0
+    """Believe `synchronised`, and `holdover` with the bound that has grown by now. `disrupted`: it was measured away from what was
+    said before. `unsynchronised`: nothing is known."""
+    window: Count = 0
     """Number of the sync window, counted from the start of sync."""
-    neighbours: int = 0
+    neighbours: Count = 0
     """Clocks that this one was measured against in the window."""
-    surplus_ns: float = 0.0
+    surplus_ns: Finite = 0.0
     """Root mean square of what the mesh's loops failed to close by: an honest measure of pair errors."""
 
     def reference_ns(self, local_ns: int) -> int:

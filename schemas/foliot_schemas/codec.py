@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import msgspec
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 Message = TypeVar("Message", bound=msgspec.Struct)
 
+_REASON_CHARACTERS = 512
+"""An error may quote what it found, of any length; whoever reads it wants a line."""
+
 _encoder = msgspec.msgpack.Encoder()
-_decoders: dict[type[msgspec.Struct], msgspec.msgpack.Decoder[Any]] = {}
+_decoders: dict[type[msgspec.Struct], tuple[msgspec.msgpack.Decoder[Any], Callable[[Any], None] | None]] = {}
+"""Per kind of message, what reads its fields, and what checks that they do not contradict each other, if it has such."""
 
 
 class WireError(ValueError):
@@ -22,14 +29,18 @@ def encode(message: msgspec.Struct) -> bytes:
 
 
 def decode(data: bytes, kind: type[Message]) -> Message:
-    """The message in these bytes. Unknown fields are ignored: a newer sender may know more.
+    """The message in these bytes, every value within its bounds. Unknown fields are ignored: a newer sender may know more.
 
     Raises:
         WireError: they are anything else.
     """
     if kind not in _decoders:
-        _decoders[kind] = msgspec.msgpack.Decoder(kind)
+        _decoders[kind] = msgspec.msgpack.Decoder(kind), getattr(kind, "check", None)
+    decoder, check = _decoders[kind]
     try:
-        return cast("Message", _decoders[kind].decode(data))
+        message = decoder.decode(data)
+        if check is not None:
+            check(message)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        raise WireError(f"not a {kind.__struct_config__.tag}: {error}") from error
+        raise WireError(f"not a {kind.__struct_config__.tag}: {str(error)[:_REASON_CHARACTERS]}") from error
+    return cast("Message", message)

@@ -2,9 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
+
+from foliot_schemas.bounds import (
+    Finite,
+    Id,
+    Integer,
+    LongName,
+    Text,
+    Time,
+    Word,
+)
+from foliot_schemas.names import parse_path
+
+Evidence = Annotated[dict[Word, Finite | Integer | Text | bool], msgspec.Meta(max_length=64)]
+"""Numbers by name."""
 
 EventKind = Literal["flap", "path", "process", "clock", "refusal"]
 
@@ -12,31 +26,48 @@ EventKind = Literal["flap", "path", "process", "clock", "refusal"]
 class Event(msgspec.Struct, frozen=True, kw_only=True, tag="event.v1"):
     """One verdict, with the numbers it rests on, so that a person can disagree with it.
 
-    ======== =================== ==============================================================
-    kind     who                 states
-    ======== =================== ==============================================================
-    flap     NIC                 down · up · admin-down · admin-up
-    path     path                silent · lossy · speaking
-    process  ``node3/probe``     dead · alive
-    clock    clock               disrupted · synchronised
-    refusal  what was not moved  refused: a doubt, a guard or a budget forbade a command
-    ======== =================== ==============================================================
+    By `kind`, whom `who` names and which `state` it is in:
+
+    - `flap`, a NIC: down, up, admin-down, admin-up
+    - `path`, a path: silent, lossy, speaking
+    - `process`, a process such as node3/probe: dead, alive
+    - `clock`, a clock: disrupted, synchronised
+    - `refusal`, what was not moved: refused, as a doubt, a guard or a budget forbade a command
     """
 
-    id: str
+    id: Id
     """Deterministic: the same fault seen twice has the same id, and is stored once."""
     kind: EventKind
-    who: str
-    state: str
-    at_ns: int
-    """Time of the observation that decided."""
-    since_ns: int
-    """When the trouble began, as far as the evidence reaches."""
-    confidence: float = 1.0
-    evidence: dict[str, float | int | str | bool] = {}
-    fault: str = ""
-    """What the trace id is derived from, see `foliot_schemas.fault`."""
-    cause: str = ""
+    """What sort of trouble. More kinds will come: leave alone what you do not know."""
+    who: LongName
+    """Name of the one concerned, not escaped."""
+    state: Word
+    """What is said of it."""
+    at_ns: Time
+    """Time of the observation that decided, reference time."""
+    since_ns: Time
+    """When the trouble began, as far as the evidence reaches, reference time."""
+    confidence: Annotated[float, msgspec.Meta(ge=0.0, le=1.0)] = 1.0
+    """From 0 to 1."""
+    evidence: Evidence = {}
+    """The numbers that the verdict rests on, by name, with units in the names."""
+    fault: Text = ""
+    """Name of the fault: events, commands and outcomes that share it belong together, and to one trace."""
+    cause: Text = ""
     """The id of the event that this one follows from, if any."""
-    policy: str = ""
+    policy: Word = ""
     """Refusals: the guard that spoke."""
+
+    def check(self) -> None:
+        """Refuses an event about a path that names none.
+
+        Raises:
+            ValueError: it does.
+        """
+        if self.kind == "path":
+            parse_path(self.who)
+
+    def number(self, name: str) -> float:
+        """A number of the evidence; 0 where there is none of this name, or something else stands there."""
+        value = self.evidence.get(name, 0)
+        return value if isinstance(value, int | float) else 0

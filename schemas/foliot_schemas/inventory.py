@@ -1,45 +1,100 @@
-"""The present state, one key per thing, in JetStream key-value buckets."""
+"""The present state, one key per thing, in JetStream key-value buckets.
+
+A service may keep some million of these. They hold no cycles, so the garbage collector is spared them (`gc=False`).
+"""
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
-from foliot_schemas.command import Placement  # noqa: TC001 - msgspec reads annotations at run time
+from foliot_schemas.bounds import (
+    MOST_RAILS,
+    Count,
+    LongName,
+    Name,
+    Port,
+    Text,
+    check_address,
+    check_name,
+)
+from foliot_schemas.command import Placement, Rails  # noqa: TC001 - msgspec reads annotations at run time
+from foliot_schemas.names import nic_name
+
+Address = Annotated[str, msgspec.Meta(max_length=15)]
+_MOST_ENTROPIES = 64
 
 EntropyKind = Literal["udp-source-port", "flow-label", "infiniband-path"]
 
 
-class Nic(msgspec.Struct, frozen=True, kw_only=True):
+class Nic(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A backend NIC of a node."""
 
-    name: str
-    rail: str
-    device: str
-    address: str
+    name: LongName
+    """As in `node3.rail0`."""
+    rail: Name
+    """The plane of the fabric that it is plugged into."""
+    device: Name
+    """The kernel's name of it."""
+    address: Address
     """Its own address in the fabric (the underlay)."""
-    clock: str
+    clock: Name
     """Name of the clock that stamps its packets: what joins the rails of a host."""
-    service_address: str
+    service_address: Address
     """The address that jobs use on this rail; it survives the NIC."""
-    path_addresses: tuple[str, ...]
+    path_addresses: Annotated[tuple[Address, ...], msgspec.Meta(max_length=_MOST_ENTROPIES)]
     """Per entropy, the address inside the overlay by which probes take exactly that path."""
-    entropies: tuple[int, ...]
+    entropies: Annotated[tuple[Count, ...], msgspec.Meta(max_length=_MOST_ENTROPIES)]
     """What the switches hash: per index, the outer UDP source port (see `entropy_kind`)."""
     entropy_kind: EntropyKind = "udp-source-port"
+    """What an entropy is, here."""
 
 
-class Node(msgspec.Struct, frozen=True, kw_only=True, tag="node.v1"):
-    """Bucket `inventory`, key: node."""
+class Node(msgspec.Struct, frozen=True, kw_only=True, tag="node.v1", gc=False):
+    """A node and its NICs: bucket `inventory`, key: node."""
 
-    name: str
-    nics: tuple[Nic, ...]
-    agent_port: int = 0
+    name: Name
+    """The node's."""
+    nics: Annotated[tuple[Nic, ...], msgspec.Meta(max_length=MOST_RAILS)]
+    """Its backend NICs, one per rail."""
+    agent_port: Port = 0
     """UDP port of the agent's notices and echoes."""
-    probe_port: int = 0
+    probe_port: Port = 0
+    """UDP port of its probe."""
     armed: bool = False
     """The agent moves its traffic by itself when it loses a NIC, and when a peer tells it that it lost one."""
+    peers: tuple[str, ...] = ()
+    """Nodes that it exchanges traffic with; empty: all that share a rail."""
+
+    def talks_to(self, other: Node) -> bool:
+        """Whether there is traffic between the two to be probed and moved: neither leaves the other out of its peers."""
+        return (
+            self.name != other.name
+            and (not self.peers or other.name in self.peers)
+            and (not other.peers or self.name in other.peers)
+        )
+
+    def check(self) -> None:
+        """Refuses a record that contradicts itself.
+
+        Raises:
+            ValueError: a name or address is none, a rail occurs twice, or a NIC's name is not that of its node and rail.
+        """
+        check_name(self.name)
+        for nic in self.nics:
+            check_name(nic.clock)
+            check_name(nic.rail)
+            if "." in nic.rail:
+                raise ValueError(f"{nic.rail[:64]!r} cannot be a rail: it holds a dot")
+            if nic.name != nic_name(self.name, nic.rail):
+                raise ValueError(f"the NIC of {self.name} on {nic.rail} is named {nic.name[:64]!r}")
+            for address in (nic.address, nic.service_address, *nic.path_addresses):
+                check_address(address)
+            if len(nic.path_addresses) > len(nic.entropies):
+                raise ValueError(f"{nic.name} has more path addresses than entropies")
+        if len({nic.rail for nic in self.nics}) != len(self.nics):
+            raise ValueError(f"{self.name} has two NICs on one rail")
 
     def nic(self, rail: str) -> Nic:
         """The node's NIC on a rail.
@@ -53,18 +108,23 @@ class Node(msgspec.Struct, frozen=True, kw_only=True, tag="node.v1"):
         raise KeyError(f"{self.name} has no NIC on {rail}")
 
 
-class NodePaths(msgspec.Struct, frozen=True, kw_only=True, tag="paths.v1"):
-    """Bucket `paths`, key: node. What the remediator wants in force on a node, and what it armed it with."""
+class NodePaths(msgspec.Struct, frozen=True, kw_only=True, tag="paths.v1", gc=False):
+    """What the remediator wants in force on a node, and what it armed it with: bucket `paths`, key: node."""
 
-    node: str
-    lease_revision: int
-    away: tuple[str, ...] = ()
+    node: Name
+    """Whose ways these are."""
+    lease_revision: Count
+    """Revision of the lease that the remediator held when it wrote this."""
+    away: Rails = ()
+    """Rails whose own NIC is lost: their traffic takes the backups."""
     placements: tuple[Placement, ...] = ()
+    """Destinations that do not go their usual way."""
     backups: tuple[Placement, ...] = ()
     """Per service address, the way to take when the way in force loses a NIC; only ways heard to be healthy."""
 
 
 class Lease(msgspec.Struct, frozen=True, kw_only=True, tag="lease.v1"):
-    """Bucket `leases`, key: role. The revision of the key fences the holder's commands."""
+    """Who holds a role: bucket `leases`, key: role. The revision of the key fences the holder's commands."""
 
-    holder: str
+    holder: Text
+    """The process that holds it."""

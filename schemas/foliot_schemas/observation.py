@@ -2,15 +2,35 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 import numpy as np
 
+from foliot_schemas.bounds import (
+    FAR_NS,
+    MOST_PATHS,
+    Bound,
+    Integer,
+    KernelCount,
+    LongName,
+    Name,
+    Span,
+    Text,
+    Time,
+    Word,
+)
 from foliot_schemas.columns import pack, unpack
+from foliot_schemas.names import ends_at, node_of, starts_at
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+Columns = Annotated[dict[Word, bytes], msgspec.Meta(max_length=64)]
+
+_MOST_REMEMBERED = 1 << 20
+"""Names of paths in the batches remembered: some 80 MB, in a fleet that has so many."""
+_SHOWN = 256
 
 StampKind = Literal["hardware", "kernel", "user"]
 
@@ -30,9 +50,9 @@ DelayRow = np.dtype(
         ("last_ns", "<i8"),
     ]
 )
-"""One path in one interval. `path` indexes the batch's paths; `witness` is a `Witness`; one-way delays are of the
-probes received (0 where none was), `last_ns` is when the witness last sent on (source) or heard (destination) the
-path (0: never)."""
+"""One path in one interval. `path` indexes the batch's paths. `witness` is who says so, see `Witness`: 0 the source, 1 the
+destination, 2 the destination as the path fell silent, 3 as it speaks again. One-way delays are of the probes received (0 where
+none was), `last_ns` is when the witness last sent on (source) or heard (destination) the path (0: never), reference time."""
 
 
 class Witness:
@@ -51,28 +71,32 @@ class Witness:
 class Stream(msgspec.Struct, frozen=True, kw_only=True):
     """A sequence of probes both ways between two NICs with one entropy, and the clocks that stamp them."""
 
-    path: str
+    path: LongName
     """From initiator to responder."""
-    initiator: str
+    initiator: Name
     """The initiator's clock."""
-    responder: str
+    responder: Name
     """The responder's clock."""
     kind: StampKind
     """The worse of the two ends' kinds of stamp."""
 
 
-class StampBatch(msgspec.Struct, frozen=True, kw_only=True, tag="stamps.v1"):
+class StampBatch(msgspec.Struct, frozen=True, kw_only=True, dict=True, tag="stamps.v1"):
     """Both directions of the streams that a node initiates, pruned without loss to what can decide a fit."""
 
-    node: str
-    since_ns: int
+    node: Name
+    """The initiator, who publishes both directions."""
+    since_ns: Time
     """Start of what the batch covers, local time of the node's clock."""
-    until_ns: int
-    epoch_ns: int
+    until_ns: Time
+    """Its end, local time of the node's clock."""
+    epoch_ns: Time
     """The node's CLOCK_REALTIME minus its local time: anchors the reference, and nothing else."""
-    streams: tuple[Stream, ...]
-    columns: dict[str, bytes]
-    tolerated: int = 1
+    streams: Annotated[tuple[Stream, ...], msgspec.Meta(max_length=MOST_PATHS)]
+    """What the column `stream` counts, from 0."""
+    columns: Columns
+    """One probe a row: see x-columns."""
+    tolerated: Annotated[int, msgspec.Meta(ge=0, le=(1 << 16) - 1)] = 1
     """Convex layers kept: a fit that tolerates up to this many points a side sees what it would have seen unpruned."""
 
     @classmethod
@@ -84,25 +108,43 @@ class StampBatch(msgspec.Struct, frozen=True, kw_only=True, tag="stamps.v1"):
         """The rows, of dtype `StampRow`.
 
         Raises:
-            ValueError: the columns do not fit together.
+            ValueError: the columns do not fit together, or a stream is another node's to speak of.
         """
-        rows = unpack(self.columns, StampRow)
-        if len(rows) and int(rows["stream"].max()) >= len(self.streams):
-            raise ValueError("a row names a stream that the batch does not have")
+        rows = _rows_once(self, StampRow, ("transmit_ns", "receive_ns"), "stream", len(self.streams))
+        for stream in self.streams:
+            if not starts_at(stream.path, self.node):
+                raise ValueError(f"{stream.path[:_SHOWN]} does not begin at {self.node}")
         return rows
 
+    def check(self) -> None:
+        """Refuses a batch that contradicts itself.
 
-class DelayBatch(msgspec.Struct, frozen=True, kw_only=True, tag="delay.v1"):
+        Raises:
+            ValueError: as `rows`, or it covers no time, or a stream has one clock at both ends.
+        """
+        if self.until_ns <= self.since_ns:
+            raise ValueError(f"a batch of {self.node} ends at {self.until_ns}, not after it began")
+        for stream in self.streams:
+            if stream.initiator == stream.responder:
+                raise ValueError(f"a stream between {stream.initiator} and itself measures nothing")
+        self.rows()
+
+
+class DelayBatch(msgspec.Struct, frozen=True, kw_only=True, dict=True, tag="delay.v1"):
     """What one node saw of its paths in one interval."""
 
-    node: str
-    at_ns: int
+    node: Name
+    """The witness."""
+    at_ns: Time
     """End of the interval, reference time as the node knows it."""
-    interval_ns: int
-    bound_ns: int
+    interval_ns: Span
+    """Its length."""
+    bound_ns: Bound
     """The statistical bound of the node's own clock at `at_ns`; -1 while it is not synchronised."""
-    paths: tuple[str, ...]
-    columns: dict[str, bytes]
+    paths: Annotated[tuple[LongName, ...], msgspec.Meta(max_length=MOST_PATHS)]
+    """What the column `path` counts, from 0."""
+    columns: Columns
+    """One path a row: see x-columns."""
 
     @classmethod
     def of(cls, rows: NDArray[Any], **header: Any) -> DelayBatch:
@@ -113,29 +155,100 @@ class DelayBatch(msgspec.Struct, frozen=True, kw_only=True, tag="delay.v1"):
         """The rows, of dtype `DelayRow`.
 
         Raises:
-            ValueError: the columns do not fit together.
+            ValueError: the columns do not fit together, or a row is another node's to speak of.
         """
-        rows = unpack(self.columns, DelayRow)
-        if len(rows) and int(rows["path"].max()) >= len(self.paths):
-            raise ValueError("a row names a path that the batch does not have")
+        rows = _rows_once(self, DelayRow, ("least_ns", "median_ns", "p99_ns", "last_ns"), "path", len(self.paths))
+        sent_here = _ends.sent_here(self.node, self.paths)[rows["path"]]
+        if np.any(sent_here != (rows["witness"] == Witness.SOURCE)):
+            raise ValueError(f"{self.node} speaks for the other end of a path")
         return rows
+
+    def check(self) -> None:
+        """Refuses a batch that contradicts itself.
+
+        Raises:
+            ValueError: as `rows`.
+        """
+        self.rows()
+
+
+class _Ends:
+    """Which ends of paths a node is, of batches that came before: a node names the same paths in the same order most of the time."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, tuple[str, ...]], NDArray[np.bool_]] = {}
+        self._names = 0
+
+    def sent_here(self, node: str, paths: tuple[str, ...]) -> NDArray[np.bool_]:
+        """Per path, whether the node is its sending end, not its receiving one.
+
+        Raises:
+            ValueError: it is neither.
+        """
+        known = self._known.get((node, paths))
+        if known is None:
+            for path in paths:
+                if not starts_at(path, node) and not ends_at(path, node):
+                    raise ValueError(f"{path[:_SHOWN]} neither begins nor ends at {node}")
+            self._names += len(paths)
+            if self._names > _MOST_REMEMBERED:
+                self._known.clear()
+                self._names = len(paths)
+            known = self._known[node, paths] = np.array([starts_at(path, node) for path in paths], dtype=bool)
+        return known
+
+
+_ends = _Ends()
 
 
 class PortState(msgspec.Struct, frozen=True, kw_only=True, tag="port.v1"):
     """A NIC's port: its link at once on change, its counters every second."""
 
-    node: str
-    nic: str
-    at_ns: int
-    """When the kernel's message was read."""
+    node: Name
+    """The NIC's."""
+    nic: LongName
+    """Name of the NIC."""
+    at_ns: Time
+    """When the kernel's message was read, reference time."""
     carrier: bool
+    """Whether a signal comes through the cable."""
     admin_up: bool
-    carrier_down_count: int
+    """Whether it is set up; false: somebody set it down on purpose."""
+    carrier_down_count: KernelCount
     """The kernel's count since the device was made; it finds the flaps that fell between two messages."""
-    carrier_up_count: int
-    fault: str = ""
+    carrier_up_count: KernelCount
+    """As `carrier_down_count`, of the returns."""
+    fault: Text = ""
     """Identity of the node's present boot; with the NIC and `carrier_down_count` it names the fault in every trace."""
     change: bool = False
     """Sent because the link changed, not because a second was over."""
-    counters: dict[str, int] = {}
+    counters: Annotated[dict[Word, Integer], msgspec.Meta(max_length=256)] = {}
     """Kernel counters by the kernel's names: rx_packets, tx_bytes, rx_dropped, ..."""
+
+    def __post_init__(self) -> None:
+        """A node speaks of its own NICs.
+
+        Raises:
+            ValueError: the NIC is another's.
+        """
+        if node_of(self.nic) != self.node:
+            raise ValueError(f"{self.nic} is not a NIC of {self.node}")
+
+
+def _rows_once(
+    batch: StampBatch | DelayBatch, dtype: np.dtype[Any], times: tuple[str, ...], index: str, named: int
+) -> NDArray[Any]:
+    """The rows of a batch, unpacked and checked once and then kept with it: decoding checks them, and somebody reads them."""
+    rows: NDArray[Any] | None = batch.__dict__.get("unpacked")
+    if rows is None:
+        rows = unpack(batch.columns, dtype)
+        if len(rows):
+            if int(rows[index].max()) >= named:
+                raise ValueError(f"a row names a {index} that the batch does not have")
+            every = np.frombuffer(b"".join([batch.columns[name] for name in times]), "<i8")
+            # In wrapping arithmetic the sum is above 0 for exactly those that lie within the limits.
+            if int((every + FAR_NS).min()) <= 0:
+                raise ValueError("a row has a time further than 146 years from 0")
+        rows.flags.writeable = False
+        batch.__dict__["unpacked"] = rows
+    return rows

@@ -9,7 +9,9 @@ from typing import Literal
 
 import msgspec
 
+from foliot_schemas.claim import Claim
 from foliot_schemas.clock import ClockState
+from foliot_schemas.codec import WireError
 from foliot_schemas.command import Command, Outcome
 from foliot_schemas.event import Event
 from foliot_schemas.inventory import Lease, Node, NodePaths
@@ -19,13 +21,15 @@ from foliot_schemas.rejected import Rejected
 
 ROOT = "foliot.v1"
 
+SERVICES = ("probe", "agent", "sync", "detector", "remediator", "gateway")
+
 
 class Channel(msgspec.Struct, frozen=True, kw_only=True):
     """A family of subjects that carry one kind of message."""
 
     name: str
     tokens: tuple[str, ...]
-    """Names of the variable tokens, in order."""
+    """Names of the variable tokens, in order; the message's fields of these names say the same."""
     message: type[msgspec.Struct]
     publishers: tuple[str, ...]
     readers: tuple[str, ...]
@@ -47,6 +51,18 @@ class Channel(msgspec.Struct, frozen=True, kw_only=True):
     def all(self) -> str:
         """The wildcard subject of the whole family."""
         return ".".join((ROOT, self.name, *("*" for _ in self.tokens)))
+
+    def check(self, subject: str, message: msgspec.Struct) -> None:
+        """A subject says whom its message is about, and the bus lets nobody publish on another's: so both must agree.
+
+        Raises:
+            WireError: the message names somebody else than its subject.
+        """
+        tokens = subject.split(".")[-len(self.tokens) :]
+        for field, token in zip(self.tokens, tokens, strict=True):
+            name = getattr(message, field)
+            if escape(name) != token:
+                raise WireError(f"its {field} is {name}, its subject says {token}")
 
 
 STAMPS = Channel(
@@ -76,11 +92,11 @@ COMMAND = Channel(
 )  # fmt: skip
 OUTCOME = Channel(
     name="outcome", tokens=("verb", "node"), message=Outcome, publishers=("agent",),
-    readers=("remediator", "gateway", "anyone"), stream="COMMANDS", summary="What became of it",
+    readers=("remediator", "gateway", "anyone"), stream="OUTCOMES", summary="What became of it",
 )  # fmt: skip
 REJECTED = Channel(
     name="rejected", tokens=("service",), message=Rejected, publishers=("every service",), readers=("anyone",),
-    summary="A message that a service could not read",
+    summary="A message that a service could not read, or that its stream does not store",
 )  # fmt: skip
 
 CHANNELS = (STAMPS, DELAY, PORT, CLOCK, EVENT, COMMAND, OUTCOME, REJECTED)
@@ -98,8 +114,10 @@ class StreamDefinition(msgspec.Struct, frozen=True, kw_only=True):
 
 STREAMS = (
     StreamDefinition(name="EVENTS", subjects=(f"{ROOT}.event.>",), keep_days=30),
-    StreamDefinition(name="COMMANDS", subjects=(f"{ROOT}.command.>", f"{ROOT}.outcome.>"), keep_days=30),
+    StreamDefinition(name="COMMANDS", subjects=(f"{ROOT}.command.>",), keep_days=30),
+    StreamDefinition(name="OUTCOMES", subjects=(f"{ROOT}.outcome.>",), keep_days=30),
 )
+"""Nodes write outcomes. In one stream with commands, a node could have taken a command's message id, and the stream would have dropped the command as its duplicate."""
 
 
 class Bucket(msgspec.Struct, frozen=True, kw_only=True):
@@ -108,15 +126,53 @@ class Bucket(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     message: type[msgspec.Struct]
     key: str
+    field: str
+    """Field of the message that holds the key's name; empty: none does."""
+    writers: tuple[str, ...]
+    readers: tuple[str, ...]
     storage: Literal["file", "memory"] = "file"
     keep_s: float = 0.0
     """Entries vanish after this long; 0: never."""
 
+    def subject(self, *names: str) -> str:
+        """The subject that a change of the key of this name is published on; without a name, of every key."""
+        return ".".join(("$KV", self.name, *(map(escape, names) if names else (">",))))
 
-CLOCKS = Bucket(name="clocks", message=ClockState, key="clock", storage="memory")
-INVENTORY = Bucket(name="inventory", message=Node, key="node")
-PATHS = Bucket(name="paths", message=NodePaths, key="node")
-LEASES = Bucket(name="leases", message=Lease, key="role", keep_s=1.5)
+    def check(self, key: str, message: msgspec.Struct) -> None:
+        """As `Channel.check`, for the key that a value was read under.
+
+        Raises:
+            WireError: the value names somebody else than its key.
+        """
+        if self.field and getattr(message, self.field) != key:
+            raise WireError(f"its {self.field} is {getattr(message, self.field)}, its key says {key}")
+
+
+CLOCKS = Bucket(
+    name="clocks", message=ClockState, key="clock", field="clock", storage="memory",
+    writers=("sync",), readers=("sync", "probe", "agent", "gateway", "anyone"),
+)  # fmt: skip
+INVENTORY = Bucket(
+    name="inventory", message=Node, key="node", field="name",
+    writers=("agent",), readers=("probe", "agent", "sync", "detector", "remediator", "gateway", "anyone"),
+)  # fmt: skip
+PATHS = Bucket(
+    name="paths", message=NodePaths, key="node", field="node",
+    writers=("remediator",), readers=("probe", "agent", "remediator", "gateway", "anyone"),
+)  # fmt: skip
+LEASES = Bucket(
+    name="leases",
+    message=Lease,
+    key="role",
+    field="",
+    keep_s=1.5,
+    writers=("remediator",),
+    readers=("remediator", "agent"),
+)
 """On file: revisions fence commands, and must go on rising when the server starts again."""
-BUCKETS = (CLOCKS, INVENTORY, PATHS, LEASES)
+CLAIMS = Bucket(
+    name="claims", message=Claim, key="thing", field="",
+    writers=("agent",), readers=("probe", "agent", "anyone"),
+)  # fmt: skip
+BUCKETS = (CLOCKS, INVENTORY, PATHS, LEASES, CLAIMS)
 """The buckets `jobs` and `policy` come with the services that write them."""

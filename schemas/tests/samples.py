@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from foliot_schemas import (
+    Claim,
     ClockState,
     Command,
     Confirmation,
@@ -76,6 +77,7 @@ SAMPLES = (
     ),
     NodePaths(node="node3", lease_revision=9, away=("rail0",), placements=(_WAY,), backups=(_WAY,)),
     Lease(holder="remediator@host"),
+    Claim(node="node3", host="5f0c9a1be2d34477"),
     Rejected(service="sync", subject="foliot.v1.observation.stamps.node0", reason="not a stamps.v1", head=b"\x01\x02"),
     Notice(node="node3", rail="rail0", state="lost", fault="boot/node3.rail0/carrier-2", sequence=5, at_ns=_T, span="ab"),
     NoticeSeen(node="node0", sequence=5, moved=True),

@@ -40,6 +40,11 @@ def test_every_message_of_the_contract_has_a_golden_file():
     assert promised <= {path.stem for path in GOLDEN.glob("*.msgpack")}
 
 
+def test_every_golden_file_is_decoded():
+    """None is left lying after its message has gone."""
+    assert {path.stem for path in GOLDEN.glob("*.msgpack")} == {tag(sample) for sample in SAMPLES}
+
+
 @pytest.mark.parametrize("sample", SAMPLES, ids=tag)
 def test_fields_of_a_newer_sender_are_ignored(sample):
     """A decoder reads a message that knows more than it does."""

@@ -1,0 +1,78 @@
+"""What a value on the wire may be: checked where a message is decoded, so that no core has to.
+
+The limits are far beyond anything real. They keep arithmetic inside 64 bits, names inside a subject, and the memory that one
+message can claim near its own size.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import ipaddress
+import re
+import sys
+from typing import Annotated, TypeAlias
+
+from msgspec import Meta
+
+FAR_NS = 1 << 62
+"""146 years. Times and delays lie nearer to 0 than this, so that the difference of two fits into int64."""
+
+Time: TypeAlias = Annotated[int, Meta(ge=1 - FAR_NS, le=FAR_NS - 1)]
+"""A time, local or of the reference, or a difference of times, in ns."""
+Span: TypeAlias = Annotated[int, Meta(ge=0, le=FAR_NS - 1)]
+"""A length of time in ns."""
+Bound: TypeAlias = Annotated[int, Meta(ge=-1, le=FAR_NS)]
+"""Of a clock's error in ns; -1: not known, `FAR_NS`: nothing is promised."""
+Count: TypeAlias = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
+KernelCount: TypeAlias = Annotated[int, Meta(ge=0, le=(1 << 32) - 1)]
+"""The kernel counts carriers in 32 bits."""
+Integer: TypeAlias = Annotated[int, Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
+Port: TypeAlias = Annotated[int, Meta(ge=0, le=(1 << 16) - 1)]
+Entropy: TypeAlias = Annotated[int, Meta(ge=0, le=(1 << 16) - 1)]
+Finite: TypeAlias = Annotated[float, Meta(ge=-sys.float_info.max, le=sys.float_info.max)]
+"""Neither infinite nor NaN."""
+Rate: TypeAlias = Annotated[float, Meta(ge=-1e7, le=1e7)]
+"""Of one clock against another, in ppb: at most 1 %, where the worst crystals keep to 0.02 %."""
+
+Name: TypeAlias = Annotated[str, Meta(min_length=1, max_length=255)]
+"""Of a node, rail, clock or service: at most as long as a host's name (RFC 1035)."""
+LongName: TypeAlias = Annotated[str, Meta(min_length=1, max_length=1_056)]
+"""Of a NIC or path, or whatever an event is about: two nodes, two rails, an entropy, and what stands between."""
+Word: TypeAlias = Annotated[str, Meta(max_length=64)]
+Text: TypeAlias = Annotated[str, Meta(max_length=4_096)]
+"""An id, a fault, a reason: ids are made of each other and hold a path or two."""
+Id: TypeAlias = Annotated[str, Meta(min_length=1, max_length=4_096)]
+
+_LONGEST_ID = 4_096
+MOST_RAILS = 64
+MOST_PATHS = 1 << 16
+"""In a batch: rows name them by 16 bits."""
+
+_PLAIN_NAME = re.compile(r"[^\x00-\x20\x7f-\xa0>#/]+")
+"""Printable, without what separates names from each other in the names of paths and processes."""
+
+
+def fitting(made_id: str) -> str:
+    """An id made of other ids: itself or, where it would be too long for a message, its beginning and a digest of the whole."""
+    if len(made_id) <= _LONGEST_ID:
+        return made_id
+    return f"{made_id[: _LONGEST_ID // 2]}/{hashlib.blake2b(made_id.encode(), digest_size=16).hexdigest()}"
+
+
+def check_name(name: str) -> None:
+    """Refuses a name of a node or clock that could be taken for something else.
+
+    Raises:
+        ValueError: it holds a space, a control character, ``>``, ``#`` or ``/``.
+    """
+    if not _PLAIN_NAME.fullmatch(name):
+        raise ValueError(f"{name[:64]!r} cannot be a name: it is empty, or holds a space, '>', '#' or '/'")
+
+
+def check_address(address: str) -> None:
+    """Refuses what is no IPv4 address; a name would be looked up, by whoever sends to it.
+
+    Raises:
+        ValueError: it is none.
+    """
+    ipaddress.IPv4Address(address)

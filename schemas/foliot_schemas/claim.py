@@ -1,0 +1,31 @@
+"""Who owns what only one node of a fleet may have."""
+
+from __future__ import annotations
+
+import msgspec
+
+from foliot_schemas.bounds import Name, Text  # noqa: TC001 - msgspec reads annotations at run time
+
+
+class Claim(msgspec.Struct, frozen=True, kw_only=True, tag="claim.v1"):
+    """Bucket `claims`, key: the thing. Made only if nobody has it, and taken away when the node leaves."""
+
+    node: Name
+    """Who has it."""
+    host: Text = ""
+    """Tells the host from another of the same name; empty: not known."""
+
+
+def name_key(name: str) -> str:
+    """The key of a node's name."""
+    return f"node-{name}"
+
+
+def index_key(index: int) -> str:
+    """The key of a node's index."""
+    return f"index-{index}"
+
+
+def address_key(address: str) -> str:
+    """The key of a NIC's own address."""
+    return f"address-{address}"
