@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-import collections
-from typing import TYPE_CHECKING, Any
+import contextlib
+import itertools
+import secrets
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import structlog
 from nats.js import api
-from nats.js.errors import BucketNotFoundError, KeyNotFoundError, NotFoundError
+from nats.js.errors import BucketNotFoundError, NotFoundError
 
+from foliot.history import each_stored
+from foliot.streams import make_bucket
 from foliot_schemas import WireError, decode, encode
 from foliot_schemas.names import escape, unescape
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 
     import msgspec
 
@@ -26,6 +30,11 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 _READ_AT_ONCE = 64
+_WRITTEN = "Foliot-Written"
+"""Header of every value: its writer, and the number of the writing."""
+_LONGEST_WRITTEN = 64
+_MOST_TOLD = 1 << 18
+"""Keys remembered; beyond that many, whoever makes them up is not told apart from a fleet any more."""
 
 
 class Buckets:
@@ -36,90 +45,180 @@ class Buckets:
         reject: called with subject, data and reason for a value that cannot be read.
     """
 
-    def __init__(self, client: Any, stream: Any, replicas: int, reject: Reject) -> None:
+    def __init__(self, client: Any, stream: Any, replicas: int, reject: Reject, *, makes: bool) -> None:
         self._client = client
         self._stream = stream
         self._replicas = replicas
         self._reject = reject
+        self._makes = makes
         self._stores: dict[str, Any] = {}
+        self._writer = secrets.token_hex(4)
+        self._numbers = itertools.count(1)
 
     def forget(self) -> None:
         """What the server held in memory may be gone: looks for every bucket anew."""
         self._stores.clear()
 
     async def store(self, bucket: Bucket) -> Any:
-        """The nats-py key-value store of a bucket, made if it is not there."""
+        """The nats-py key-value store of a bucket, made if it is not there and this connection makes buckets.
+
+        Raises:
+            BucketNotFoundError: it is not there.
+        """
         if bucket.name not in self._stores:
             try:
                 self._stores[bucket.name] = await self._stream.key_value(bucket.name)
-            except (BucketNotFoundError, NotFoundError):
-                in_memory = bucket.storage == "memory"
-                config = api.KeyValueConfig(
-                    bucket=bucket.name,
-                    history=1,
-                    ttl=bucket.keep_s or None,
-                    replicas=self._replicas,
-                    storage=api.StorageType.MEMORY if in_memory else api.StorageType.FILE,
-                )
-                self._stores[bucket.name] = await self._stream.create_key_value(config)
+            except BucketNotFoundError:
+                if not self._makes:
+                    raise
+                await make_bucket(self._stream, bucket, self._replicas)
+                self._stores[bucket.name] = await self._stream.key_value(bucket.name)
         return self._stores[bucket.name]
 
     async def put(self, bucket: Bucket, key: str, message: msgspec.Struct) -> int:
         """Writes a key and returns its revision."""
-        store = await self.store(bucket)
-        return int(await store.put(escape(key), encode(message)))
+        await self.store(bucket)
+        written = f"{self._writer}/{next(self._numbers)}"
+        acknowledged = await self._stream.publish(bucket.subject(key), encode(message), headers={_WRITTEN: written})
+        return int(acknowledged.seq)
 
     async def get(self, bucket: Bucket, key: str) -> Any | None:
-        """The key's present value."""
-        data = await _read(await self.store(bucket), escape(key))
-        return None if data is None else decode(data, bucket.message)
+        """The key's present value; None also if it cannot be read, which is said on `rejected`."""
+        await self.store(bucket)
+        found = await _read(self._stream, bucket, escape(key))
+        if found is None:
+            return None
+        try:
+            message = decode(found.data, bucket.message)
+            bucket.check(key, message)
+        except WireError as error:
+            await self._reject(bucket.subject(key), found.data, str(error))
+            return None
+        return message
 
     async def watch(self, bucket: Bucket, handler: KeyHandler, key: str) -> Callable[[], Coroutine[Any, Any, None]]:
         """Tells present values and then every change; returns what tells the present values again."""
         await self.store(bucket)
-        subject = f"$KV.{bucket.name}.{escape(key) if key else '>'}"
-        changes: collections.Counter[str] = collections.Counter()
+        subject = bucket.subject(key) if key else bucket.subject()
+        telling = 0
+        changed: set[str] = set()
+        told = _Told()
 
         async def arrived(raw: Any) -> None:
-            token = raw.subject.rpartition(".")[2]
-            changes[token] += 1
-            deleted = (raw.headers or {}).get("KV-Operation") in {"DEL", "PURGE"}
-            await self._tell(bucket, handler, token, None if deleted else raw.data)
+            token = _token(raw.subject, bucket)
+            if telling:
+                changed.add(token)
+            told.note(token, _written(raw))
+            await self._tell(bucket, handler, token, None if _is_deleted(raw) else raw.data)
 
         async def tell_present() -> None:
-            store = await self.store(bucket)
-            tokens = [escape(key)] if key else await self._tokens(bucket)
-            for start in range(0, len(tokens), _READ_AT_ONCE):
-                chunk = tokens[start : start + _READ_AT_ONCE]
-                before = {token: changes[token] for token in chunk}
-                for token, data in zip(chunk, await asyncio.gather(*(_read(store, t) for t in chunk)), strict=True):
-                    # What changed while it was read has been told already, and is newer.
-                    if data is not None and changes[token] == before[token]:
-                        await self._tell(bucket, handler, token, data)
+            nonlocal telling
+            telling += 1
+            try:
+                await self.store(bucket)
+                present = self._some(bucket, [escape(key)]) if key else self._all(bucket)
+                async with contextlib.aclosing(present):
+                    async for stored in present:
+                        # What changed since the telling began has been told already, and is as new or newer.
+                        if stored.token not in changed and not told.has_newer(stored.token, stored.written):
+                            told.note(stored.token, stored.written)
+                            await self._tell(bucket, handler, stored.token, stored.data)
+            finally:
+                telling -= 1
+                if not telling:
+                    changed.clear()
 
         await self._client.subscribe(subject, cb=arrived)
         await self._client.flush()
         await tell_present()
         return tell_present
 
-    async def _tokens(self, bucket: Bucket) -> list[str]:
-        """The bucket's keys, escaped. By the stream's own list: nats-py 2.16's watcher may end before its first entry."""
-        info = await self._stream.stream_info(f"KV_{bucket.name}", subjects_filter=f"$KV.{bucket.name}.>")
-        return [subject.rpartition(".")[2] for subject in info.state.subjects or {}]
+    async def _all(self, bucket: Bucket) -> AsyncGenerator[_Stored, None]:
+        """The bucket's keys and values. Not by nats-py 2.16's watcher, which may end before its first entry.
+
+        A node may not make consumers: it takes the stream's list of its subjects, which ends at 100,000, and asks for each. In a fleet so
+        large a node names its peers.
+        """
+        if not self._makes:
+            info = await self._stream.stream_info(f"KV_{bucket.name}", subjects_filter=bucket.subject())
+            async for stored in self._some(bucket, [_token(subject, bucket) for subject in info.state.subjects or {}]):
+                yield stored
+            return
+        latest = {"deliver_policy": api.DeliverPolicy.LAST_PER_SUBJECT}
+        entries = each_stored(self._stream, f"KV_{bucket.name}", bucket.subject(), **latest)
+        async with contextlib.aclosing(entries):
+            async for raw in entries:
+                if not _is_deleted(raw):
+                    yield _Stored(_token(raw.subject, bucket), raw.data, _written(raw))
+
+    async def _some(self, bucket: Bucket, tokens: list[str]) -> AsyncGenerator[_Stored, None]:
+        """Of these keys, those that are there."""
+        for start in range(0, len(tokens), _READ_AT_ONCE):
+            chunk = tokens[start : start + _READ_AT_ONCE]
+            for stored in await asyncio.gather(*(_read(self._stream, bucket, token) for token in chunk)):
+                if stored is not None:
+                    yield stored
 
     async def _tell(self, bucket: Bucket, handler: KeyHandler, token: str, data: bytes | None) -> None:
         try:
-            message = None if data is None else decode(data, bucket.message)
-            await handler(unescape(token), message)
+            name, message = unescape(token), None if data is None else decode(data, bucket.message)
+            if message is not None:
+                bucket.check(name, message)
+            await handler(name, message)
         except (WireError, ValueError) as error:
             await self._reject(f"$KV.{bucket.name}.{token}", data or b"", str(error))
-        except Exception:  # a fault of ours with one value never stops a service
+        except Exception as error:  # a fault of ours with one value never stops a service
             log.exception("handler_failed", bucket=bucket.name, key=token)
+            await self._reject(f"$KV.{bucket.name}.{token}", data or b"", f"handler failed: {error!r}")
 
 
-async def _read(store: Any, token: str) -> bytes | None:
+class _Told:
+    """By key, what was told last, so that a value that reached us and was not stored is not followed by the one before it."""
+
+    def __init__(self) -> None:
+        self._last: dict[str, tuple[str, int]] = {}
+
+    def note(self, token: str, written: str) -> None:
+        """It is told now."""
+        if len(self._last) >= _MOST_TOLD:
+            self._last.clear()
+        self._last[token] = _parted(written)
+
+    def has_newer(self, token: str, written: str) -> bool:
+        """Whether something that its writer wrote later has been told already."""
+        writer, number = _parted(written)
+        last = self._last.get(token)
+        return last is not None and bool(number) and last[0] == writer and number < last[1]
+
+
+def _parted(written: str) -> tuple[str, int]:
+    writer, _, number = written[:_LONGEST_WRITTEN].partition("/")
+    return writer, int(number) if number.isascii() and number.isdecimal() else 0
+
+
+class _Stored(NamedTuple):
+    token: str
+    """The escaped key."""
+    data: bytes
+    written: str
+
+
+def _token(subject: str, bucket: Bucket) -> str:
+    """The escaped key. One of several tokens stays whole, so that it is refused and not taken for its last token."""
+    return subject.removeprefix(f"$KV.{bucket.name}.")
+
+
+def _written(raw: Any) -> str:
+    return str((raw.headers or {}).get(_WRITTEN, ""))
+
+
+def _is_deleted(raw: Any) -> bool:
+    return (raw.headers or {}).get("KV-Operation") in {"DEL", "PURGE"}
+
+
+async def _read(stream: Any, bucket: Bucket, token: str) -> _Stored | None:
     try:
-        entry = await store.get(token)
-    except KeyNotFoundError:
+        raw = await stream.get_last_msg(f"KV_{bucket.name}", f"$KV.{bucket.name}.{token}")
+    except NotFoundError:
         return None
-    return bytes(entry.value or b"")
+    return None if _is_deleted(raw) else _Stored(token, bytes(raw.data or b""), _written(raw))

@@ -14,90 +14,129 @@ from typing import TYPE_CHECKING, Any, Self
 
 import nats
 import structlog
-from nats.js import api
 
-from foliot import telemetry
+from foliot import connection, telemetry
+from foliot.backlog import Backlog
 from foliot.buckets import Buckets
+from foliot.catch_up import CatchUp
+from foliot.connection import BusClosedError
+from foliot.delivery import Delivery
 from foliot.history import newest, pattern
 from foliot.retry import BUS_ERRORS, until_done
 from foliot.streams import make_streams
-from foliot_schemas import Rejected, WireError, decode, encode
+from foliot_schemas import Rejected, encode
 from foliot_schemas.subjects import BUCKETS, REJECTED
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine
+    from collections.abc import Callable, Coroutine
 
     import msgspec
 
     from foliot.buckets import KeyHandler
+    from foliot.delivery import Handler
     from foliot.settings import BusSettings
     from foliot_schemas.subjects import Bucket, Channel
 
-    Handler = Callable[[Any, str], Awaitable[None]]
-
 log = structlog.get_logger()
 
-_PING_S = 1
-"""A cut bus is noticed after two unanswered pings; nats-py's default of 120 s would leave armed backups asleep."""
-_SEEN = 8_192
-"""Message ids remembered to drop second deliveries: minutes of events at the highest rate planned for, 300/s / 10."""
-_RETRY_S = 0.25
 _ACK_TIMEOUT_S = 2.0
-_FETCH_S = 5.0
 _HEAD_BYTES = 256
+_REASON_CHARACTERS = 1_024
 
 
 class Bus:
     """A service's connection. Make it by `connect`; it reconnects forever.
 
-    `counts` has what happened so far: published, kept, stale (observations dropped while the bus was away), rejected.
+    `counts` so far: published, kept, unstored (attempts to keep that failed), rejected; of observations stale (the bus was away), behind (left out).
     """
 
-    def __init__(self, service: str, replicas: int) -> None:
+    def __init__(self, service: str, replicas: int, *, makes: bool) -> None:
         self.service = service
+        self.url = ""
+        self._makes = makes
         self.counts: collections.Counter[str] = collections.Counter()
         self._replicas = replicas
         self._client = nats.NATS()
         self._stream = self._client.jetstream(timeout=_ACK_TIMEOUT_S)
-        self._seen: collections.OrderedDict[str, None] = collections.OrderedDict()
+        self._delivery = Delivery(self.reject)
         self._tasks: set[asyncio.Task[None]] = set()
+        self._opening: asyncio.Task[None]
         self._on_away: list[Callable[[], None]] = []
+        self._on_back: list[Callable[[], object]] = []
+        self._catch_ups: list[CatchUp] = []
         self._on_reconnect: list[Callable[[], Coroutine[Any, Any, None]]] = []
-        self._buckets = Buckets(self._client, self._stream, replicas, self.reject)
+        self._established = False
+        self._sent_away = asyncio.Event()
+        self._buckets = Buckets(self._client, self._stream, replicas, self.reject, makes=makes)
 
     @classmethod
-    async def connect(cls, settings: BusSettings, service: str) -> Self:
-        """Connects, waiting for as long as it takes, and makes sure that streams and buckets exist."""
-        bus = cls(service, settings.replicas)
-        waiting = False
-        while True:
-            try:
-                await bus._client.connect(
-                    settings.url, name=service, max_reconnect_attempts=-1, reconnect_time_wait=_RETRY_S,
-                    ping_interval=_PING_S, max_outstanding_pings=2, connect_timeout=1, allow_reconnect=True,
-                    reconnected_cb=bus._reconnected, disconnected_cb=bus._disconnected, error_cb=bus._failed,
-                )  # fmt: skip
-                break
-            except BUS_ERRORS as error:
-                if not waiting:
-                    log.info("bus_awaited", url=settings.url, reason=str(error) or type(error).__name__)
-                waiting = True
-                await asyncio.sleep(_RETRY_S)
-        await bus._make_streams()
+    async def connect(cls, settings: BusSettings, service: str, *, makes: bool = True) -> Self:
+        """Connects, waiting for as long as it takes, until streams and buckets exist.
+
+        Parameters:
+            makes: whether to make those that do not; what runs on a node, or only listens, may not.
+
+        Raises:
+            SettingsError: a file that the settings name cannot be read.
+        """
+        bus = cls.later(settings, service, makes=makes)
+        try:
+            await bus.opened()
+        except BaseException:
+            await bus.close()
+            raise
         return bus
+
+    @classmethod
+    def later(cls, settings: BusSettings, service: str, *, makes: bool = True) -> Self:
+        """As `connect`, for a service that has work to do meanwhile: it publishes at once, and subscribes after `opened`."""
+        bus = cls(service, settings.replicas, makes=makes)
+        bus.url = settings.url
+        bus._opening = bus._spawn(bus._open(settings))
+        return bus
+
+    async def opened(self) -> None:
+        """Waits until it was connected for the first time.
+
+        Raises:
+            SettingsError: a file that the settings name cannot be read.
+        """
+        await asyncio.shield(self._opening)
+
+    async def _open(self, settings: BusSettings) -> None:
+        await connection.establish(
+            self._client, settings, self.service, reconnected_cb=self._reconnected, disconnected_cb=self._disconnected,
+            error_cb=functools.partial(connection.note, self.counts), closed_cb=self._closed,
+        )  # fmt: skip
+        self._established = True
+        await self._make_streams()
 
     @property
     def connected(self) -> bool:
         """Whether the bus answers, as far as is known: a cut is noticed after two to three seconds."""
         return bool(self._client.is_connected)
 
+    async def closed(self) -> None:
+        """Waits until the server sends us away for good, which need never happen.
+
+        Raises:
+            BusClosedError: it did.
+        """
+        await self._sent_away.wait()
+        raise BusClosedError(str(self._client.last_error or "no reason given"))
+
     def when_away(self, told: Callable[[], None]) -> None:
         """Calls this whenever it is noticed that the bus does not answer any more."""
         self._on_away.append(told)
 
+    def when_back(self, told: Callable[[], object]) -> None:
+        """Calls this whenever the bus answers again, before streams and buckets are looked after."""
+        self._on_back.append(told)
+
     async def close(self) -> None:
         """Ends all subscriptions and the connection; what was published is flushed for a short while."""
         self._on_away.clear()
+        self._established = False
         for task in self._tasks:
             task.cancel()
         with contextlib.suppress(*BUS_ERRORS):
@@ -124,8 +163,16 @@ class Bus:
         self._spawn(self._keep(channel.subject(*names), encode(message), headers))
 
     async def _keep(self, subject: str, data: bytes, headers: dict[str, str]) -> None:
-        publish = functools.partial(self._stream.publish, subject, data, headers=headers)
-        await until_done(publish, "keep_retried", subject=subject, id=headers["Nats-Msg-Id"])
+        async def store() -> None:
+            try:
+                await self._stream.publish(subject, data, headers=headers)
+            except BUS_ERRORS as error:
+                self.counts["unstored"] += 1
+                if self.connected:
+                    await self._show(subject, data, str(error) or type(error).__name__, unstored=True)
+                raise
+
+        await until_done(store, "keep_retried", subject=subject, id=headers["Nats-Msg-Id"])
         self.counts["kept"] += 1
 
     # -- subscribing --------------------------------------------------------------------------------------------------
@@ -134,14 +181,22 @@ class Bus:
         """Calls the handler with each message and its subject, in order, inside the sender's trace."""
         await self._plain(channel, handler, names, once=False)
 
-    async def subscribe_kept(self, channel: Channel, handler: Handler, *names: str, durable: str) -> None:
+    async def subscribe_kept(
+        self, channel: Channel, handler: Handler, *names: str, durable: str, again: int = 0
+    ) -> None:
         """As `subscribe`, and what was missed meanwhile is caught up with, each message id once.
 
-        What happened before the durable was first made is not delivered.
+        What happened before is not delivered, but for the stream's last `again` messages: an earlier run may have taken them and ended.
         """
-        consumer = await self._consumer(channel, names, durable)
+
+        async def take(raw: Any) -> None:
+            await self._delivery.hand_over(channel, handler, raw, once=True)
+
+        catch_up = CatchUp(self._stream, channel.stream, pattern(channel, names), durable, take)
+        await catch_up.begin(again)
+        self._catch_ups.append(catch_up)
         await self._plain(channel, handler, names, once=True)
-        self._spawn(self._catch_up(channel, handler, names, consumer))
+        self._spawn(catch_up.run())
 
     async def newest(self, channel: Channel, *names: str) -> list[Any]:
         """Of each subject that the channel's stream keeps, the newest message; no names, or empty ones, stand for all.
@@ -153,62 +208,26 @@ class Bus:
 
     async def _plain(self, channel: Channel, handler: Handler, names: tuple[str, ...], *, once: bool) -> None:
         subject = pattern(channel, names)
+        # Events, commands and outcomes are few and are caught up with; of observations only the newest are worth anything.
+        backlog = Backlog(subject, self.counts) if not channel.stream else None
 
         async def arrived(raw: Any) -> None:
-            await self._deliver(channel, handler, raw, once=once)
+            if backlog is None or not backlog.is_behind(subscription.pending_msgs):
+                await self._delivery.hand_over(channel, handler, raw, once=once)
 
-        await self._client.subscribe(subject, cb=arrived)
+        subscription = await self._client.subscribe(subject, cb=arrived)
         await self._client.flush()
-
-    async def _consumer(self, channel: Channel, names: tuple[str, ...], durable: str) -> Any:
-        config = api.ConsumerConfig(deliver_policy=api.DeliverPolicy.NEW, ack_wait=30)
-        subscribe = functools.partial(
-            self._stream.pull_subscribe, pattern(channel, names), durable=durable, stream=channel.stream, config=config
-        )
-        return await until_done(subscribe, "consumer_awaited", durable=durable)
-
-    async def _catch_up(self, channel: Channel, handler: Handler, names: tuple[str, ...], consumer: Any) -> None:
-        while True:
-            try:
-                for raw in await consumer.fetch(64, timeout=_FETCH_S):
-                    await self._deliver(channel, handler, raw, once=True)
-                    await raw.ack()
-            except TimeoutError:
-                continue  # nothing new
-            except BUS_ERRORS as error:
-                log.warning(
-                    "catch_up_retried", subject=pattern(channel, names), reason=str(error) or type(error).__name__
-                )
-                await asyncio.sleep(1.0)
-
-    async def _deliver(self, channel: Channel, handler: Handler, raw: Any, *, once: bool) -> None:
-        if once and self._is_second((raw.headers or {}).get("Nats-Msg-Id", "")):
-            return
-        try:
-            message = decode(raw.data, channel.message)
-            with telemetry.received(raw.headers):
-                await handler(message, raw.subject)
-        except WireError as error:
-            await self.reject(raw.subject, raw.data, str(error))
-        except Exception as error:  # a bad message, or a fault of ours with it, never stops a service
-            log.exception("handler_failed", subject=raw.subject)
-            await self.reject(raw.subject, raw.data, f"handler failed: {error!r}")
-
-    def _is_second(self, message_id: str) -> bool:
-        if not message_id:
-            return False
-        if message_id in self._seen:
-            return True
-        self._seen[message_id] = None
-        if len(self._seen) > _SEEN:
-            self._seen.popitem(last=False)
-        return False
 
     async def reject(self, subject: str, data: bytes, reason: str) -> None:
         """Counts, logs and shows a message that could not be read."""
         self.counts["rejected"] += 1
+        reason = reason[:_REASON_CHARACTERS]
         log.warning("message_rejected", subject=subject, reason=reason)
-        rejected = Rejected(service=self.service, subject=subject, reason=reason, head=data[:_HEAD_BYTES])
+        await self._show(subject, data, reason)
+
+    async def _show(self, subject: str, data: bytes, reason: str, *, unstored: bool = False) -> None:
+        head = data[:_HEAD_BYTES]
+        rejected = Rejected(service=self.service, subject=subject, reason=reason, head=head, unstored=unstored)
         await self.publish(REJECTED, rejected, self.service)
 
     # -- key-value ----------------------------------------------------------------------------------------------------
@@ -245,25 +264,31 @@ class Bus:
 
     async def _make_streams(self) -> None:
         async def make() -> None:
-            await make_streams(self._stream, self._replicas)
+            if self._makes:
+                await make_streams(self._stream, self._replicas)
             for bucket in BUCKETS:
                 await self._buckets.store(bucket)
 
         await until_done(make, "streams_awaited")
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
     async def _reconnected(self) -> None:
         log.info("bus_back")
+        for told in self._on_back:
+            told()
         self._spawn(self._recover())
 
     async def _recover(self) -> None:
         """After a restart of the server, streams and buckets that it held in memory are gone: made again, told again."""
         self._buckets.forget()
         await self._make_streams()
+        for catch_up in self._catch_ups:
+            catch_up.renew()
         await asyncio.gather(*(until_done(tell_present, "present_awaited") for tell_present in self._on_reconnect))
 
     async def _disconnected(self) -> None:
@@ -271,5 +296,8 @@ class Bus:
         for told in self._on_away:
             told()
 
-    async def _failed(self, error: Exception) -> None:
-        log.debug("bus_error", reason=str(error) or type(error).__name__)
+    async def _closed(self) -> None:
+        """nats-py closes for good on most of a server's errors, however often it was told to reconnect."""
+        if self._established:
+            log.error("bus_closed", reason=str(self._client.last_error))
+            self._sent_away.set()

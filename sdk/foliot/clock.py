@@ -118,18 +118,21 @@ def _reading() -> tuple[int, int]:
 class BusClock:
     """Reference time where no probe runs, learnt from the times inside arriving messages.
 
-    A message cannot arrive before its time, so the largest difference seen is the closest: it is late by the least delay of the
-    bus, some hundred microseconds. Good for deadlines and for the order of spans; no measurement rests on it.
+    A message cannot arrive before its time, so the largest difference of the last seconds is the closest: it is late by the least
+    delay of the bus, some hundred microseconds. One that comes from the future is believed for no longer than they last.
+    Good for deadlines and for the order of spans; no measurement rests on it.
     """
 
-    _RELAX_PPB = 50_000
-    """The largest difference is let go at this rate, so that the local clock's drift (at most 30 ppm by the
-    published figures: Huygens, NSDI '18) cannot freeze it."""
+    _REMEMBERED_NS = 10_000_000_000
+    """The largest difference counts for so long, and at most twice as long: nodes speak ten times a second, and the local clock's
+    drift (at most 30 ppm by the published figures: Huygens, NSDI '18) makes it wrong by less than 1 ms meanwhile."""
 
     def __init__(self, name: str = "bus") -> None:
         self.name = name
-        self._offset_ns: int | None = None
-        self._learnt_ns = 0
+        self._largest_ns: int | None = None
+        self._before_ns: int | None = None
+        """The largest of the span of time before."""
+        self._since_ns = 0
         self._epoch_ns = time.clock_gettime_ns(time.CLOCK_REALTIME) - self.local_ns()
 
     def local_ns(self) -> int:
@@ -140,14 +143,16 @@ class BusClock:
         """Takes the reference time inside a message that has just arrived."""
         local_ns = self.local_ns()
         difference_ns = at_ns - local_ns
-        if self._offset_ns is not None:
-            relaxed_ns = self._offset_ns - (local_ns - self._learnt_ns) * self._RELAX_PPB // 1_000_000_000
-            difference_ns = max(difference_ns, relaxed_ns)
-        self._offset_ns, self._learnt_ns = difference_ns, local_ns
+        if self._largest_ns is None or local_ns - self._since_ns > self._REMEMBERED_NS:
+            recent = self._largest_ns is not None and local_ns - self._since_ns <= 2 * self._REMEMBERED_NS
+            self._before_ns = self._largest_ns if recent else None
+            self._largest_ns, self._since_ns = difference_ns, local_ns
+        self._largest_ns = max(difference_ns, self._largest_ns)
 
     def now_ns(self) -> int:
         """Reference time; before the first message, CLOCK_REALTIME as it was when the process started."""
-        return self.local_ns() + (self._epoch_ns if self._offset_ns is None else self._offset_ns)
+        known = [each for each in (self._largest_ns, self._before_ns) if each is not None]
+        return self.local_ns() + max(known, default=self._epoch_ns)
 
     def bound_ns(self) -> int:
         """-1: nothing is promised."""

@@ -1,4 +1,4 @@
-"""What a stream has kept of a channel. `Bus` offers it to services."""
+"""What a stream has kept of its subjects. `Bus` offers it to services."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from nats.js import api
 from foliot_schemas import WireError, decode
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import AsyncGenerator, Awaitable, Callable
 
     from foliot_schemas.subjects import Channel
 
     Reject = Callable[[str, bytes, str], Awaitable[None]]
 
-_AT_ONCE = 256
+_AT_ONCE = 1_024
 _FETCH_S = 5.0
 
 
@@ -30,25 +30,65 @@ def pattern(channel: Channel, names: tuple[str, ...]) -> str:
     )
 
 
-async def newest(stream: Any, channel: Channel, subjects: str, reject: Reject) -> list[Any]:
-    """Of each of these subjects, the newest message that the stream keeps; one that cannot be read is rejected."""
+async def between(jetstream: Any, stream: str, subject: str, first: int, last: int) -> list[Any]:
+    """The raw messages of a subject from one of the stream's numbers to another, the oldest first."""
     config = api.ConsumerConfig(
-        deliver_policy=api.DeliverPolicy.LAST_PER_SUBJECT,
+        deliver_policy=api.DeliverPolicy.BY_START_SEQUENCE,
+        opt_start_seq=max(first, 1),
         ack_policy=api.AckPolicy.NONE,
         inactive_threshold=2 * _FETCH_S,
     )
-    consumer = await stream.pull_subscribe(subjects, stream=channel.stream, config=config)
+    consumer = await jetstream.pull_subscribe(subject, stream=stream, config=config)
     found: list[Any] = []
     try:
         left = (await consumer.consumer_info()).num_pending or 0
         while left > 0:
             batch = await consumer.fetch(min(left, _AT_ONCE), timeout=_FETCH_S)
             left -= len(batch)
-            for raw in batch:
-                try:
-                    found.append(decode(raw.data, channel.message))
-                except WireError as error:
-                    await reject(raw.subject, raw.data, str(error))
+            found += [raw for raw in batch if raw.metadata.sequence.stream <= last]
+            if batch[-1].metadata.sequence.stream >= last:
+                break
     finally:
         await consumer.unsubscribe()
     return found
+
+
+async def newest(stream: Any, channel: Channel, subjects: str, reject: Reject) -> list[Any]:
+    """Of each of these subjects, the newest message that the stream keeps; one that cannot be read is rejected."""
+    found: list[Any] = []
+    for raw in await stored(stream, channel.stream, subjects, deliver_policy=api.DeliverPolicy.LAST_PER_SUBJECT):
+        try:
+            message = decode(raw.data, channel.message)
+            channel.check(raw.subject, message)
+            found.append(message)
+        except WireError as error:
+            await reject(raw.subject, raw.data, str(error))
+    return found
+
+
+async def stored(jetstream: Any, stream: str, subjects: str, **where: Any) -> list[Any]:
+    """The messages that a stream keeps of these subjects, as nats-py has them, oldest first. See `each_stored`."""
+    return [raw async for raw in each_stored(jetstream, stream, subjects, **where)]
+
+
+async def each_stored(jetstream: Any, stream: str, subjects: str, **where: Any) -> AsyncGenerator[Any, None]:
+    """The same one by one: a fleet's inventory need not be held twice.
+
+    Parameters:
+        jetstream: the context of the connection.
+        where: which of them: the fields of a consumer's configuration that say where to begin.
+
+    Raises:
+        nats.errors.Error: there is no such stream, or the bus did not answer.
+    """
+    config = api.ConsumerConfig(ack_policy=api.AckPolicy.NONE, inactive_threshold=2 * _FETCH_S, **where)
+    consumer = await jetstream.pull_subscribe(subjects, stream=stream, config=config)
+    try:
+        left = (await consumer.consumer_info()).num_pending or 0
+        while left > 0:
+            batch = await consumer.fetch(min(left, _AT_ONCE), timeout=_FETCH_S)
+            left -= len(batch)
+            for raw in batch:
+                yield raw
+    finally:
+        await consumer.unsubscribe()

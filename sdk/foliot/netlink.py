@@ -1,4 +1,4 @@
-"""The kernel's link messages: who hears of a lost carrier first, hears it here."""
+"""What the kernel says of links and addresses: who hears of a lost carrier first, hears it here."""
 
 from __future__ import annotations
 
@@ -11,6 +11,9 @@ import msgspec
 import structlog
 from pyroute2 import AsyncIPRoute
 from pyroute2.netlink.rtnl.marshal import MarshalRtnl
+
+from foliot.nics import Held, is_settled, settle
+from foliot.settings import NodeSettings, load
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,6 +40,27 @@ class LinkChange(msgspec.Struct, frozen=True, kw_only=True):
     carrier_down_count: int
     carrier_up_count: int
     gone: bool = False
+
+
+async def node_settings() -> NodeSettings:
+    """``[node]`` of the settings, with the devices and addresses of this host's NICs where they are left to it.
+
+    Raises:
+        SettingsError: a key is wrong, or a NIC is not there.
+    """
+    settings = load(NodeSettings, "node")
+    return settings if is_settled(settings) else settle(settings, await addresses())
+
+
+async def addresses() -> list[Held]:
+    """All IPv4 addresses of this network namespace, those of devices that are down too."""
+    async with AsyncIPRoute() as netlink:
+        names = {message["index"]: message.get_attr("IFLA_IFNAME") async for message in await netlink.get_links()}
+        return [
+            Held(names[message["index"]], message.get_attr("IFA_LOCAL") or message.get_attr("IFA_ADDRESS"))
+            async for message in await netlink.addr("dump", family=socket.AF_INET)
+            if message["index"] in names
+        ]
 
 
 class LinkMonitor:

@@ -37,7 +37,13 @@ def describe(settings: NodeSettings) -> Node:
         )
         for nic in settings.nics
     )
-    return Node(name=settings.name, nics=nics, agent_port=settings.agent_port, probe_port=settings.probe_port)
+    return Node(
+        name=settings.name,
+        nics=nics,
+        agent_port=settings.agent_port,
+        probe_port=settings.probe_port,
+        peers=settings.peers,
+    )
 
 
 def service_prefix(settings: NodeSettings, rail: str) -> str:

@@ -6,19 +6,18 @@ read as a TOML value and, where it is none, as a string.
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import msgspec
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
 SECTIONS = frozenset(
-    {"bus", "telemetry", "node", "probe", "agent", "sync", "detector", "remediator", "gateway", "lab"},
+    {"bus", "telemetry", "health", "node", "probe", "agent", "sync", "detector", "remediator", "gateway", "lab"},
 )
 
 Section = TypeVar("Section", bound=msgspec.Struct)
@@ -32,8 +31,21 @@ class BusSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """``[bus]``: where NATS is."""
 
     url: str = "nats://127.0.0.1:4222"
+    """One server or, separated by commas, several of a cluster; ``tls://`` where the server demands TLS."""
+    credentials: str = ""
+    """Path of the file that `foliot keys` made, or of the directory in which every service finds its own by name;
+    empty: the server asks for none."""
+    ca: str = ""
+    """Path of the certificate that vouches for the server's; empty: those that the system trusts."""
     replicas: int = 1
     """Copies of each stream and bucket; 3 on a NATS cluster."""
+
+
+class HealthSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """``[health]``: where a service shows that it lives."""
+
+    file: str = ""
+    """Touched every second while the service's loop turns and the bus answers; see `foliot.health`. Empty: none."""
 
 
 LogLevel = Literal["debug", "info", "warning", "error"]
@@ -54,9 +66,10 @@ class NicSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     rail: str
     number: int
     """Of the rail, 0 to 7: gives the rail's part of the service and path prefixes. The same on every node."""
-    device: str
-    address: str
-    """The NIC's own address in the fabric."""
+    device: str = ""
+    """Empty: the one that has the address. See `foliot.nics`."""
+    address: str = ""
+    """The NIC's own address in the fabric, or a prefix that it lies in (``10.16.0.0/16``). Empty: the device's only address."""
     clock: str = ""
     """The clock that stamps for it; empty: the host's system clock."""
 
@@ -76,6 +89,8 @@ class NodeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """UDP source ports of the overlay, at most 8: what the switches' hash sees."""
     probe_port: int = 7946
     agent_port: int = 7947
+    peers: tuple[str, ...] = ()
+    """Nodes that this one exchanges traffic with, and so probes; empty: all of the fleet, which is for some hundred nodes at most."""
 
 
 def load(kind: type[Section], section: str) -> Section:
@@ -104,7 +119,10 @@ def read(
     unknown = sorted(set(document) - SECTIONS)
     if unknown:
         raise SettingsError(f"{source}: no such section: {', '.join(unknown)}; there are {', '.join(sorted(SECTIONS))}")
-    values = dict(document.get(section, {}))
+    found = document.get(section, {})
+    if not isinstance(found, Mapping):
+        raise SettingsError(f"{section}: expected a table [{section}], got {type(found).__name__} (from {source})")
+    values = dict(found)
     prefix = f"FOLIOT_{section.upper()}__"
     overrides = {}
     for name, text in environment.items():
@@ -112,6 +130,8 @@ def read(
             key = name.removeprefix(prefix).lower()
             values[key] = _value(text)
             overrides[key] = name
+    if infinite := _not_finite(values):
+        raise SettingsError(f"{section}.{infinite}: expected a finite number (from {overrides.get(infinite, source)})")
     try:
         return msgspec.convert(values, kind, strict=True)
     except msgspec.ValidationError as error:
@@ -125,15 +145,21 @@ def _file(path: str) -> dict[str, Any]:
         return tomllib.loads(Path(path).read_text())
     except OSError as error:
         raise SettingsError(f"{path}: cannot be read: {error.strerror}") from error
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:
+        # Also what is no UTF-8, a number of thousands of digits, or nested without end.
         raise SettingsError(f"{path}: not TOML: {error}") from error
 
 
 def _value(text: str) -> Any:
     try:
         return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):
         return text
+
+
+def _not_finite(values: Mapping[str, Any]) -> str:
+    """The first key whose value is infinite or not a number, which no setting means; empty: there is none."""
+    return next((key for key, value in values.items() if isinstance(value, float) and not math.isfinite(value)), "")
 
 
 def _sentence(reason: str, section: str, source: str, overrides: Mapping[str, str]) -> str:

@@ -16,6 +16,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray  # noqa: TC002 - part of public signatures
 
+from foliot.settings import SettingsError
+
 _STEP = struct.Struct("<q")
 _WANDER_SPAN_S = 4 * 3600
 """Length of the drawn random walk; past it the wander stands still. A lab runs minutes to hours."""
@@ -89,6 +91,15 @@ def _walk(spec: SkewSpec) -> NDArray[np.float64]:
 
 
 def from_environment() -> Skew | None:
-    """The skew that ``FOLIOT_CLOCK_SKEW`` names (a JSON file of a `SkewSpec`), or none."""
+    """The skew that ``FOLIOT_CLOCK_SKEW`` names (a JSON file of a `SkewSpec`), or none.
+
+    Raises:
+        SettingsError: the file cannot be read as one.
+    """
     path = os.environ.get("FOLIOT_CLOCK_SKEW", "")
-    return Skew(msgspec.json.decode(Path(path).read_bytes(), type=SkewSpec)) if path else None
+    if not path:
+        return None
+    try:
+        return Skew(msgspec.json.decode(Path(path).read_bytes(), type=SkewSpec))
+    except (OSError, ValueError, OverflowError) as error:
+        raise SettingsError(f"FOLIOT_CLOCK_SKEW: {path} is no clock skew: {error}") from error

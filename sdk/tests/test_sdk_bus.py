@@ -15,9 +15,9 @@ from foliot_schemas.subjects import CLOCK, CLOCKS, EVENT, PATHS, REJECTED
 pytestmark = pytest.mark.nats
 
 
-def event(number: int) -> Event:
+def event(number: int, who: str = "node3.rail0", kind: str = "flap") -> Event:
     """An event of its own id."""
-    return Event(id=f"e{number}", kind="flap", who="node3.rail0", state="down", at_ns=number, since_ns=number)
+    return Event(id=f"e{number}", kind=kind, who=who, state="down", at_ns=number, since_ns=number)
 
 
 class Inbox:
@@ -109,8 +109,10 @@ async def test_the_newest_message_of_each_subject_is_kept(buses):
     await other.subscribe_kept(EVENT, inbox, durable="test")
     assert await other.newest(EVENT, "flap", "") == []
     for number in range(600):
-        one.publish_kept(EVENT, event(number), "flap", f"node{number % 300}.rail0")
-    one.publish_kept(EVENT, event(600), "path", "node3.rail0")
+        nic = f"node{number % 300}.rail0"
+        one.publish_kept(EVENT, event(number, nic), "flap", nic)
+    path = "node3.rail0>node4.rail0#0"
+    one.publish_kept(EVENT, event(600, path, "path"), "path", path)
     await inbox.holding(601)
     async with asyncio.timeout(20):
         while one.counts["kept"] < 601:  # noqa: ASYNC110 - the bus sets no event of ours
@@ -120,19 +122,20 @@ async def test_the_newest_message_of_each_subject_is_kept(buses):
     assert sorted(message.at_ns for message in found) == list(range(300, 600))
 
 
-async def test_who_asked_is_told_that_the_bus_is_away_but_not_of_its_own_leaving(nats_server):
-    """A server that dies is news; closing the connection is not."""
+async def test_who_asked_is_told_that_the_bus_is_away_and_back_but_not_of_its_own_leaving(nats_server):
+    """A server that dies is news, and that it is there again; closing the connection is not."""
     bus = await Bus.connect(nats_server.settings, "service")
-    away = asyncio.Event()
+    away, back = asyncio.Event(), asyncio.Event()
     bus.when_away(away.set)
+    bus.when_back(back.set)
     await nats_server.kill()
     async with asyncio.timeout(20):
         await away.wait()
     assert not bus.connected
     await nats_server.start()
     async with asyncio.timeout(20):
-        while not bus.connected:  # noqa: ASYNC110 - the client sets no event of ours
-            await asyncio.sleep(0.02)
+        await back.wait()
+    assert bus.connected
     away.clear()
     await bus.close()
     assert not away.is_set()
@@ -146,9 +149,9 @@ async def test_a_broken_message_is_rejected_aloud_and_the_next_one_is_read(buses
     await one.subscribe(REJECTED, rejected)
 
     await one._client.publish(EVENT.subject("flap", "x"), b"\xff garbage")
-    await one.publish(EVENT, event(1), "flap", "x")
+    await one.publish(EVENT, event(1, "x"), "flap", "x")
 
-    assert [event(1)] == await inbox.holding(1)
+    assert [event(1, "x")] == await inbox.holding(1)
     said = (await rejected.holding(1))[0]
     assert (said.service, said.head) == ("other", b"\xff garbage")
 
@@ -164,10 +167,10 @@ async def test_a_handler_that_fails_loses_that_message_alone(buses):
         await seen(message, subject)
 
     await other.subscribe(EVENT, fails_first)
-    await one.publish(EVENT, event(1), "flap", "x")
-    await one.publish(EVENT, event(2), "flap", "x")
+    await one.publish(EVENT, event(1, "x"), "flap", "x")
+    await one.publish(EVENT, event(2, "x"), "flap", "x")
 
-    assert [event(2)] == await seen.holding(1)
+    assert [event(2, "x")] == await seen.holding(1)
     assert other.counts["rejected"] == 1
 
 
@@ -199,18 +202,18 @@ async def test_a_change_while_the_present_values_are_read_is_the_last_word(buses
     seen = Inbox()
     older, newer = (NodePaths(node="node1", lease_revision=revision) for revision in (1, 2))
     await one.put(PATHS, "node1", older)
-    read = buckets._read
+    read = buckets.each_stored
 
-    async def read_slowly(store, token):
-        data = await read(store, token)
-        await one.put(PATHS, "node1", newer)
-        await seen.holding(1)
-        return data
+    async def read_slowly(*of_what, **where):
+        async for raw in read(*of_what, **where):
+            await one.put(PATHS, "node1", newer)
+            await seen.holding(1)
+            yield raw
 
     async def changed(key, message):
         await seen(message, key)
 
-    monkeypatch.setattr(buckets, "_read", read_slowly)
+    monkeypatch.setattr(buckets, "each_stored", read_slowly)
     await other.watch(PATHS, changed)
     assert seen.messages == [newer]
 

@@ -120,3 +120,16 @@ def test_a_bus_clock_believes_the_message_that_came_fastest():
     clock.learn(clock.local_ns() + ahead - 10**9)
 
     assert abs(clock.now_ns() - clock.local_ns() - ahead) < 10**8
+
+
+def test_a_bus_clock_forgets_a_message_from_the_future(monkeypatch):
+    """It is believed while it may be the best, and for seconds, not for the life of the process."""
+    clock, local_ns = BusClock(), 10**15
+    monkeypatch.setattr(clock, "local_ns", lambda: local_ns)
+    clock.learn(local_ns + 5)
+    clock.learn(1 << 61)
+    assert clock.now_ns() == 1 << 61
+    for _ in range(30):
+        local_ns += 10**9
+        clock.learn(local_ns + 5)
+    assert clock.now_ns() == local_ns + 5

@@ -6,6 +6,7 @@ import pytest
 
 from foliot.node import describe, path_prefix, service_prefix
 from foliot.settings import BusSettings, NicSettings, NodeSettings, SettingsError, load, read
+from foliot.skew import from_environment
 
 
 def test_the_environment_wins_over_the_file(tmp_path, monkeypatch):
@@ -32,6 +33,10 @@ def test_without_a_file_the_defaults_hold(monkeypatch):
         ({"bus": {"ulr": "x"}}, {}, r"bus\.ulr: .*unknown field"),
         ({}, {"FOLIOT_BUS__REPLICAS": "many"}, r"bus\.replicas: .* \(from FOLIOT_BUS__REPLICAS\)"),
         ({"buss": {}}, {}, "no such section: buss; there are agent, bus"),
+        ({"bus": 5}, {}, r"bus: expected a table \[bus\], got int"),
+        ({"bus": {"replicas": float("nan")}}, {}, r"bus\.replicas: expected a finite number \(from foliot\.toml\)"),
+        ({}, {"FOLIOT_BUS__REPLICAS": "inf"}, r"bus\.replicas: expected a finite number \(from FOLIOT_BUS__REPLICAS\)"),
+        ({}, {"FOLIOT_BUS__REPLICAS": "9" * 5_000}, r"bus\.replicas: "),
     ],
 )
 def test_a_wrong_setting_is_named_with_where_it_came_from(document, environment, said):
@@ -100,3 +105,26 @@ def test_what_does_not_fit_into_the_prefixes_is_refused(changes):
 
     with pytest.raises(SettingsError):
         describe(NodeSettings(**{**fields, **changes}))
+
+
+@pytest.mark.parametrize(
+    "content", [b"\xff", b"a = " + b"9" * 5_000, b"a = " + b"[" * 5_000], ids=["utf-8", "number", "depth"]
+)
+def test_a_file_that_cannot_be_read_is_named(tmp_path, monkeypatch, content):
+    """Whatever is wrong with it, it is one sentence and no traceback."""
+    file = tmp_path / "foliot.toml"
+    file.write_bytes(content)
+    monkeypatch.setenv("FOLIOT_CONFIG", str(file))
+    with pytest.raises(SettingsError, match="not TOML"):
+        load(BusSettings, "bus")
+
+
+@pytest.mark.parametrize("content", [None, b"{", b"{}", b'{"start_raw_ns": 1, "step_file": "/nowhere"}'])
+def test_a_clock_skew_that_is_none_is_a_wrong_setting(tmp_path, monkeypatch, content):
+    """As any other."""
+    file = tmp_path / "skew.json"
+    if content is not None:
+        file.write_bytes(content)
+    monkeypatch.setenv("FOLIOT_CLOCK_SKEW", str(file))
+    with pytest.raises(SettingsError, match="FOLIOT_CLOCK_SKEW"):
+        from_environment()

@@ -8,8 +8,11 @@ from __future__ import annotations
 import argparse
 import importlib.metadata
 
+import foliot.cli.decode
+import foliot.cli.keys
 import foliot.cli.trace
 import foliot.cli.up
+import foliot.cli.watch
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -18,7 +21,8 @@ def main(arguments: list[str] | None = None) -> int:
         prog="foliot", description="Clocks, paths and ranks of a GPU cluster, kept in step."
     )
     subparsers = parser.add_subparsers(required=True, metavar="command")
-    for module in (foliot.cli.trace, foliot.cli.up):
+    commands = (foliot.cli.up, foliot.cli.watch, foliot.cli.trace, foliot.cli.decode, foliot.cli.keys)
+    for module in commands:
         module.register(subparsers)
     for entry_point in importlib.metadata.entry_points(group="foliot.commands"):
         entry_point.load()(subparsers)

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from foliot.cli.paint import BOLD, DIM, RED, paint, wanted
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
@@ -28,7 +30,6 @@ _SHOWN = ("nic", "path", "clock", "node", "peer", "rail", "via", "verb", "state"
 """Attributes worth a place on the line, in this order; ``--all`` shows the rest."""
 _PREFIX = "foliot."
 _SERVICE_COLOURS = (36, 33, 35, 32, 34, 96, 93, 95)
-_DIM, _BOLD, _RED = 2, 1, 31
 
 
 class TraceError(Exception):
@@ -100,7 +101,7 @@ def _trace(arguments: argparse.Namespace) -> int:
     except TraceError as error:
         sys.stderr.write(f"foliot trace: {error}\n")
         return 1
-    colour = sys.stdout.isatty() and "NO_COLOR" not in os.environ
+    colour = wanted()
     for line in render(trace, colour=colour, everything=arguments.all):
         print(line)
     return 0
@@ -202,11 +203,11 @@ def render(trace: Trace, *, colour: bool = False, everything: bool = False) -> I
     took_ns = max(span.end_ns for span in spans) - root.start_ns
     count = f"{len(spans)} span{'s' if len(spans) != 1 else ''}"
     headline = f"{root.name} · {_ms(took_ns)} ms · {count} · {', '.join(services)}"
-    yield _paint(headline, _BOLD, colour)
-    yield _paint(f"trace {trace.summary.get('trace_id', '')}", _DIM, colour)
+    yield paint(headline, BOLD, colour)
+    yield paint(f"trace {trace.summary.get('trace_id', '')}", DIM, colour)
     process_width = max(len("service"), *(len(_process(span)) for span in spans))
     name_width = max(len(line.branches) + len(_name(line.span)) for line in lines)
-    yield _paint(f"{'at ms':>11} {'took ms':>11}  {'service':<{process_width}}  span", _DIM, colour)
+    yield paint(f"{'at ms':>11} {'took ms':>11}  {'service':<{process_width}}  span", DIM, colour)
     for line in lines:
         yield _row(line, root.start_ns, process_width, name_width, colours if colour else {}, everything=everything)
 
@@ -217,13 +218,13 @@ def _row(
     named = line.branches + _name(line.span)
     span = line.span
     if span is None:
-        return _paint(f"{'':>11} {'':>11}  {'?':<{process_width}}  {named}", _DIM, bool(colours))
+        return paint(f"{'':>11} {'':>11}  {'?':<{process_width}}  {named}", DIM, bool(colours))
     times = f"{_ms(span.start_ns - zero_ns):>11} {_ms(span.end_ns - span.start_ns):>11}"
-    process = _paint(f"{_process(span):<{process_width}}", colours.get(span.service, 0), bool(colours))
+    process = paint(f"{_process(span):<{process_width}}", colours.get(span.service, 0), bool(colours))
     tail = f"  {_attributes(span, everything=everything)}".rstrip()
     failed = f"  error: {span.message}".rstrip(": ") if span.status == "error" else ""
     text = f"{named:<{name_width}}{tail}" if tail else named
-    return f"{times}  {process}  {text}{_paint(failed, _RED, bool(colours))}"
+    return f"{times}  {process}  {text}{paint(failed, RED, bool(colours))}"
 
 
 def _tree(spans: list[Span]) -> Iterator[_Line]:
@@ -292,7 +293,3 @@ def _ms(duration_ns: int) -> str:
 
 def _by_start(span: Span) -> tuple[int, str]:
     return span.start_ns, span.span_id
-
-
-def _paint(text: str, code: int, colour: bool) -> str:
-    return f"\x1b[{code}m{text}\x1b[0m" if colour and code and text else text

@@ -1,0 +1,152 @@
+"""Listens to Foliot with nothing but nats-py and msgspec: events and outcomes as they come, and those missed meanwhile.
+
+    pip install nats-py msgspec
+    python subscribe.py nats://127.0.0.1:4222
+    python subscribe.py nats://127.0.0.1:4222 keys/tools/my-tool.creds my-tool    # where the bus asks who you are
+
+Copy it, and put what your tool does in place of `print`.
+"""
+
+import asyncio
+import re
+import sys
+from collections import OrderedDict
+
+import msgspec
+import nats
+import nats.errors
+from nats.js.api import ConsumerConfig, DeliverPolicy
+
+TOOL = "example-tool"
+"""Names your durable consumer. Use a name of your own: whoever shares it shares the messages."""
+SEEN = 10_000
+
+
+class Event(msgspec.Struct, tag="event.v1"):
+    """The fields that this tool needs; all others are ignored."""
+
+    id: str
+    kind: str
+    who: str
+    state: str
+    at_ns: int
+    fault: str = ""
+    evidence: dict[str, float | int | str | bool] = {}
+
+
+class Outcome(msgspec.Struct, tag="outcome.v1"):
+    """What a node did."""
+
+    id: str
+    node: str
+    verb: str
+    status: str
+    fault: str = ""
+
+
+class ClockState(msgspec.Struct, tag="clock.v1"):
+    """How to read the reference time off a clock."""
+
+    clock: str
+    status: str
+    offset_ns: int
+    drift_ppb: float
+    bound_ns: int
+    growth_ppb: float
+    as_of_ns: int
+    void_after_ns: int
+
+    def read(self, local_ns: int) -> tuple[int, int] | None:
+        """Reference time and its bound at a local time (CLOCK_MONOTONIC_RAW of that host); None: do not trust it."""
+        if self.status not in ("synchronised", "holdover") or local_ns > self.void_after_ns:
+            return None
+        age_ns = local_ns - self.as_of_ns
+        return (
+            local_ns + self.offset_ns + round(self.drift_ppb * 1e-9 * age_ns),
+            self.bound_ns + round(self.growth_ppb * 1e-9 * abs(age_ns)),
+        )
+
+
+DECODER = msgspec.msgpack.Decoder(Event | Outcome | ClockState)
+
+
+def unescape(token: str) -> str:
+    """The name that a token of a subject, or a key of a bucket, stands for: ``node3_2erail0`` is ``node3.rail0``."""
+    return re.sub("_([0-9a-f]{2})", lambda match: chr(int(match[1], 16)), token).encode("latin-1").decode()
+
+
+class Listener:
+    """Takes each message once, whichever way it comes."""
+
+    def __init__(self) -> None:
+        self.seen: OrderedDict[str, None] = OrderedDict()
+
+    async def take(self, raw) -> None:
+        """The plain subscription brings it at once, the durable consumer once more: the id tells."""
+        try:
+            message = DECODER.decode(raw.data)
+        except msgspec.MsgspecError as error:  # a newer version, or not for us
+            print("skipped", raw.subject, error, flush=True)
+            return
+        if isinstance(message, ClockState):
+            print("clock", message.clock, message.status, message.read(message.as_of_ns), flush=True)
+            return
+        if message.id in self.seen:
+            return
+        self.seen[message.id] = None
+        if len(self.seen) > SEEN:
+            self.seen.popitem(last=False)
+        trace = (raw.headers or {}).get("traceparent", "--").split("-")[1]
+        if isinstance(message, Event):
+            print("event", message.id, message.who, message.state, trace, flush=True)
+        else:
+            print("outcome", message.id, message.node, message.status, trace, flush=True)
+
+
+async def catch_up(jetstream, stream: str, subject: str, take) -> None:
+    """What is kept since this tool was last here, and from then on everything, as sure as can be."""
+    config = ConsumerConfig(deliver_policy=DeliverPolicy.NEW, ack_wait=30)
+    durable = f"{TOOL}-{stream.lower()}"
+    consumer = None
+    while True:
+        try:
+            if consumer is None:
+                consumer = await jetstream.pull_subscribe(subject, durable=durable, stream=stream, config=config)
+            for raw in await consumer.fetch(64, timeout=5):
+                await take(raw)
+                await raw.ack()  # after the work: what is not acknowledged comes again
+        except nats.errors.TimeoutError:
+            continue  # nothing new
+        except nats.errors.Error as error:
+            print("waiting for the bus:", error, flush=True)
+            await asyncio.sleep(1)
+
+
+async def main(url: str = "nats://127.0.0.1:4222", credentials: str = "", name: str = "") -> None:
+    """Connects and listens until interrupted."""
+    # nats-py gives up after 60 attempts unless it is told not to.
+    options = {"name": TOOL, "max_reconnect_attempts": -1}
+    if credentials:  # made by `foliot keys tool NAME`; answers come to an inbox that nobody else may listen at
+        options |= {"user_credentials": credentials, "inbox_prefix": f"_INBOX.reader.{name}"}
+    client = await nats.connect(url, **options)
+    jetstream = client.jetstream()
+    listener = Listener()
+    for subject in ("foliot.v1.event.>", "foliot.v1.outcome.>", "foliot.v1.clock.*"):
+        await client.subscribe(subject, cb=listener.take)  # in a fraction of a millisecond, and lost while away
+
+    # The present state of every node, one key each.
+    inventory = await jetstream.key_value("inventory")
+    info = await jetstream.stream_info("KV_inventory", subjects_filter="$KV.inventory.>")
+    for subject in info.state.subjects or {}:
+        key = subject.rpartition(".")[2]
+        node = msgspec.msgpack.decode((await inventory.get(key)).value)
+        print("node", unescape(key), [nic["name"] for nic in node["nics"]], flush=True)
+
+    await asyncio.gather(
+        catch_up(jetstream, "EVENTS", "foliot.v1.event.>", listener.take),
+        catch_up(jetstream, "OUTCOMES", "foliot.v1.outcome.>", listener.take),
+    )
+
+
+if __name__ == "__main__":
+    asyncio.run(main(*sys.argv[1:]))

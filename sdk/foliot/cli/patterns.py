@@ -1,0 +1,89 @@
+"""What ``foliot watch`` is asked for, as subjects: ``event.flap.node3.rail0``, ``clock.*``, ``inventory``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from foliot_schemas.names import escape, unescape
+from foliot_schemas.subjects import BUCKETS, CHANNELS, ROOT
+
+if TYPE_CHECKING:
+    from foliot_schemas.subjects import Bucket, Channel
+
+_WILD = {"*", ">"}
+
+
+class PatternError(ValueError):
+    """Nothing travels there; the message says what there is."""
+
+
+class Target(NamedTuple):
+    """What to subscribe to."""
+
+    subject: str
+    streams: tuple[str, ...] = ()
+    """Those that keep what is sent there."""
+    bucket: str = ""
+    """The bucket whose changes these are, if it is one."""
+
+
+def target(pattern: str) -> Target:
+    """The target of a pattern below ``foliot.v1.``, or of a bucket.
+
+    A pattern that ends early stands for all below it. The last name may be written plain, with its dots.
+
+    Raises:
+        PatternError: it matches no channel and no bucket.
+    """
+    tokens = pattern.removeprefix(f"{ROOT}.").split(".")
+    bucket = _bucket(tokens[0])
+    if bucket is not None:
+        key = ".".join(tokens[1:])
+        return Target(f"$KV.{bucket.name}.{'>' if key in {'', *_WILD} else _token(key)}", bucket=bucket.name)
+    reached = [channel for channel in CHANNELS if _reaches(tokens, channel)]
+    if not reached:
+        channels, buckets = ", ".join(each.name for each in CHANNELS), ", ".join(each.name for each in BUCKETS)
+        raise PatternError(f"nothing travels at {pattern!r}; there are {channels}, and the buckets {buckets}")
+    streams = tuple(dict.fromkeys(channel.stream for channel in reached if channel.stream))
+    subject = _narrow(tokens, reached[0]) if len(reached) == 1 else _wide(tokens, reached)
+    return Target(f"{ROOT}.{subject}", streams)
+
+
+def _bucket(name: str) -> Bucket | None:
+    return next((bucket for bucket in BUCKETS if bucket.name == name), None)
+
+
+def _reaches(tokens: list[str], channel: Channel) -> bool:
+    for asked, own in zip(tokens, channel.name.split("."), strict=False):
+        if asked == ">":
+            return True
+        if asked not in {"*", own}:
+            return False
+    return True
+
+
+def _narrow(tokens: list[str], channel: Channel) -> str:
+    head = channel.name.split(".")
+    if len(tokens) < len(head) or ">" in tokens[: len(head)]:
+        return ".".join((*head, ">"))
+    rest = tokens[len(head) :]
+    last = len(channel.tokens) - 1
+    names = rest[:last] + ([".".join(rest[last:])] if len(rest) > last else [])
+    names = [name if name in _WILD else _token(name) for name in names]
+    if len(names) <= last and ">" not in names:
+        names.append(">")
+    return ".".join((*head, *(names or [">"])))
+
+
+def _wide(tokens: list[str], reached: list[Channel]) -> str:
+    deepest = max(len(channel.all.split(".")) for channel in reached) - len(ROOT.split("."))
+    return ".".join(tokens if tokens[-1] == ">" or len(tokens) >= deepest else [*tokens, ">"])
+
+
+def _token(name: str) -> str:
+    """A name as a token; what is a token already stays."""
+    try:
+        unescape(name)
+    except ValueError:
+        return escape(name)
+    return name

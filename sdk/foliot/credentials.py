@@ -1,0 +1,55 @@
+"""A credentials file: whose it is, as the token in it says. What it permits, the server decides."""
+
+from __future__ import annotations
+
+import base64
+import re
+from typing import get_args
+
+import msgspec
+
+from foliot_schemas.permissions import Role
+
+_TOKEN = re.compile(r"-+BEGIN NATS USER JWT-+\s*(\S+)\s*-+END NATS USER JWT-+")
+ROLE_TAG = "role:"
+
+
+class CredentialsError(ValueError):
+    """Why a text is no credentials file of Foliot's."""
+
+
+class Holder(msgspec.Struct, frozen=True, kw_only=True):
+    """Whom credentials were made for."""
+
+    role: Role
+    name: str
+    """As a subject token: an escaped node or service name."""
+
+
+class _Grant(msgspec.Struct, frozen=True):
+    tags: tuple[str, ...] = ()
+
+
+class _Claims(msgspec.Struct, frozen=True):
+    name: str
+    nats: _Grant
+
+
+def holder(text: str) -> Holder:
+    """Whom these credentials were made for.
+
+    Raises:
+        CredentialsError: they were not made by `foliot keys`.
+    """
+    found = _TOKEN.search(text)
+    if found is None:
+        raise CredentialsError("holds no NATS user JWT")
+    try:
+        _, payload, _ = found[1].split(".")
+        claims = msgspec.json.decode(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)), type=_Claims)
+        roles = [tag.removeprefix(ROLE_TAG) for tag in claims.nats.tags if tag.startswith(ROLE_TAG)]
+        return Holder(role=msgspec.convert(next(iter(roles)), Role), name=claims.name)
+    except (ValueError, StopIteration, msgspec.MsgspecError) as error:
+        raise CredentialsError(
+            f"its JWT has no tag role:…, one of {', '.join(get_args(Role))}; was it made by foliot keys?"
+        ) from error

@@ -1,0 +1,245 @@
+"""The directory that `foliot keys` keeps: `secret`, and a directory for each place that something of it goes to.
+
+secret/              stays where keys are made
+server/              goes to the NATS server
+services/<service>/  goes to a service
+nodes/<node>/        goes to a node
+tools/               goes to whoever watches, and to you
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+import secrets
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from foliot.keys import certificates, tokens
+from foliot_schemas.names import escape
+from foliot_schemas.permissions import NODE_ROLES, ROLES, Role, permissions
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+SERVICES: tuple[Role, ...] = ("sync", "detector", "remediator", "gateway")
+TOOLS: tuple[Role, ...] = ("reader", "admin")
+_SECRET = 0o600
+_PUBLIC = 0o644
+_FOLDER = 0o700
+
+
+class KeyringError(Exception):
+    """What stands in the way, in a sentence."""
+
+
+class Issued(msgspec.Struct, frozen=True, kw_only=True):
+    """Credentials that were made, so that they can be listed and revoked."""
+
+    role: Role
+    name: str
+    user: str
+    """Public key."""
+    issued_s: int
+    expires_s: int = 0
+    """Seconds since 1970; 0: never."""
+    revoked_s: int = 0
+    """0: they hold."""
+
+
+class Keyring:
+    """Makes and revokes credentials.
+
+    Parameters:
+        folder: of the keys; `secret/` in it stays where keys are made.
+        now_s: the time, in seconds since 1970.
+    """
+
+    def __init__(self, folder: Path, now_s: Callable[[], float]) -> None:
+        self.folder = folder
+        self._secret = folder / "secret"
+        self._now_s = now_s
+
+    @property
+    def server_conf(self) -> Path:
+        """What nats-server's configuration includes."""
+        return self.folder / "server" / "server.conf"
+
+    @property
+    def fleet_key(self) -> str:
+        """What agents seal their datagrams with."""
+        return (self._secret / "fleet.key").read_text()
+
+    def make(self, hosts: tuple[str, ...] = ()) -> None:
+        """Makes everything but the nodes' credentials.
+
+        Parameters:
+            hosts: names and addresses that the server is reached under; without any, it speaks no TLS.
+
+        Raises:
+            KeyringError: there are keys already.
+        """
+        if (self._secret / "issued.json").exists():
+            raise KeyringError(f"there are keys in {self.folder} already; delete them, or choose another directory")
+        self.folder.mkdir(parents=True, exist_ok=True)
+        for part in ("secret", "server", "services", "nodes", "tools"):
+            (self.folder / part).mkdir(_FOLDER, exist_ok=True)
+        for name in ("operator", "account", "system"):
+            kind = "operator" if name == "operator" else "account"
+            _write(self._secret / f"{name}.nk", tokens.make_key(kind).seed, _SECRET)
+        for role in ROLES:
+            _write(self._secret / f"{role}.nk", tokens.make_key("account").seed, _SECRET)
+        _write(self._secret / "fleet.key", secrets.token_hex(32), _SECRET)
+        self._keep([])
+        self._make_operator()
+        if hosts:
+            self._make_certificates(hosts)
+        self.write_server_conf()
+        for role in (*SERVICES, *TOOLS):
+            self.issue(role, role)
+
+    def issue(self, role: Role, name: str, days: float = 0) -> Path:
+        """Makes credentials, anew if there were some: the old ones hold on until they are revoked.
+
+        Parameters:
+            name: the node's, or of a service, tool or person.
+            days: how long they hold; 0: until revoked.
+
+        Returns:
+            The file.
+
+        Raises:
+            KeyringError: there are no keys to sign with.
+        """
+        issued = self.issued()
+        key, now_s = tokens.make_key("user"), int(self._now_s())
+        expires_s = now_s + round(days * 86_400) if days else 0
+        token = tokens.user(
+            self._key(role), self._key("account").public, key,
+            role=role, name=escape(name), now_s=now_s, expires_s=expires_s,
+        )  # fmt: skip
+        path = self.path(role, name)
+        path.parent.mkdir(_FOLDER, exist_ok=True)
+        if (self.folder / "ca.pem").exists():
+            _write(path.with_name("ca.pem"), (self.folder / "ca.pem").read_text(), _PUBLIC)
+        _write(path, tokens.credentials(token, key), _SECRET)
+        record = Issued(role=role, name=name, user=key.public, issued_s=now_s, expires_s=expires_s)
+        self._keep([*issued, record])
+        return path
+
+    def path(self, role: Role, name: str) -> Path:
+        """Where credentials lie."""
+        if role in NODE_ROLES:
+            return self.folder / "nodes" / escape(name) / f"{role}.creds"
+        where = self.folder / "services" / role if role in SERVICES else self.folder / "tools"
+        return where / f"{escape(name)}.creds"
+
+    def issue_node(self, name: str, days: float = 0) -> Path:
+        """Makes the directory that a node is given: credentials of probe and agent, the fleet's key, and the authority.
+
+        Raises:
+            KeyringError: there are no keys to sign with.
+        """
+        for role in NODE_ROLES:
+            folder = self.issue(role, name, days).parent
+        _write(folder / "fleet.key", self.fleet_key, _SECRET)
+        return folder
+
+    def revoke(self, name: str) -> list[Issued]:
+        """Voids all credentials of this name that were made until now, once the server has read its configuration again.
+
+        Raises:
+            KeyringError: there are none.
+        """
+        issued, now_s = self.issued(), int(self._now_s())
+        void = [record for record in issued if record.name == name and not record.revoked_s]
+        if not void:
+            raise KeyringError(f"there are no credentials of {name}; foliot keys list shows those that there are")
+        self._keep(
+            [msgspec.structs.replace(record, revoked_s=now_s) if record in void else record for record in issued]
+        )
+        self.write_server_conf()
+        return void
+
+    def issued(self) -> list[Issued]:
+        """All credentials that were made, by their age.
+
+        Raises:
+            KeyringError: this is no directory of keys.
+        """
+        try:
+            return msgspec.json.decode((self._secret / "issued.json").read_bytes(), type=list[Issued])
+        except OSError as error:
+            raise KeyringError(
+                f"there are no keys in {self.folder} ({error.strerror}); foliot keys make them"
+            ) from error
+
+    def write_server_conf(self) -> None:
+        """Writes what the server includes, from the keys, what this version permits each role, and what was revoked."""
+        account, system = self._key("account"), self._key("system")
+        scopes = {role: (self._key(role).public, permissions(role)) for role in ROLES}
+        revoked = {record.user: record.revoked_s for record in self.issued() if record.revoked_s}
+        preload = {
+            account.public: tokens.account(
+                self._key("operator"), account, "foliot", scopes=scopes, revoked=revoked, now_s=int(self._now_s())
+            ),
+            system.public: self._read("system.jwt"),
+        }
+        lines = [
+            "# Made by `foliot keys`, for nats-server's configuration to include. It holds nothing secret.",
+            f"operator: {self._read('operator.jwt')}",
+            f"system_account: {system.public}",
+            "resolver: MEMORY",
+            "resolver_preload: {",
+            *(f"  {public}: {token}" for public, token in preload.items()),
+            "}",
+        ]
+        folder = self.server_conf.parent.resolve()
+        if (folder / "server.pem").exists():
+            lines += ["tls: {", *(f'  {kind}_file: "{folder / name}"' for kind, name in _TLS), "}"]
+        _write(self.server_conf, "\n".join(lines) + "\n", _PUBLIC)
+
+    def _make_operator(self) -> None:
+        """Made once: a server that runs takes no other operator, nor another token of the same."""
+        operator, system, now_s = self._key("operator"), self._key("system"), int(self._now_s())
+        _write(self._secret / "operator.jwt", tokens.operator(operator, "foliot", system.public, now_s), _SECRET)
+        _write(
+            self._secret / "system.jwt",
+            tokens.account(operator, system, "system", scopes={}, revoked={}, now_s=now_s),
+            _SECRET,
+        )
+
+    def _make_certificates(self, hosts: tuple[str, ...]) -> None:
+        now = dt.datetime.fromtimestamp(self._now_s(), dt.UTC)
+        authority = certificates.authority(now)
+        server = certificates.server(authority, hosts, now)
+        _write(self.folder / "ca.pem", authority.certificate.decode(), _PUBLIC)
+        _write(self._secret / "ca-key.pem", authority.key.decode(), _SECRET)
+        _write(self.server_conf.with_name("server.pem"), server.certificate.decode(), _PUBLIC)
+        _write(self.server_conf.with_name("server-key.pem"), server.key.decode(), _SECRET)
+
+    def _key(self, name: str) -> tokens.Key:
+        return tokens.read_key(self._read(f"{name}.nk"))
+
+    def _read(self, name: str) -> str:
+        try:
+            return (self._secret / name).read_text()
+        except OSError as error:
+            raise KeyringError(f"{self._secret / name}: {error.strerror}") from error
+
+    def _keep(self, issued: list[Issued]) -> None:
+        _write(self._secret / "issued.json", msgspec.json.format(msgspec.json.encode(issued)).decode() + "\n", _SECRET)
+
+
+_TLS = (("cert", "server.pem"), ("key", "server-key.pem"))
+
+
+def _write(path: Path, text: str, mode: int) -> None:
+    """Replaces a file at once, never readable by more than `mode` says."""
+    beside = path.with_name(f".{path.name}.new")
+    beside.unlink(missing_ok=True)
+    with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "w") as file:
+        file.write(text)
+    beside.replace(path)

@@ -1,0 +1,48 @@
+"""Events in plain words: one sentence each, the same on the lab's terminal and on the live page."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from foliot_schemas import Event
+
+_SENTENCES = {
+    ("flap", "down"): "{who} lost its carrier",
+    ("flap", "up"): "{who} has its carrier back",
+    ("flap", "admin-down"): "{who} was set down by an administrator",
+    ("flap", "admin-up"): "{who} was set up by an administrator",
+    ("path", "silent"): "nothing arrives any more on {who}",
+    ("path", "lossy"): "{who} loses packets",
+    ("path", "speaking"): "{who} is heard again",
+    ("process", "dead"): "{who} is dead or stalled; its paths are not blamed",
+    ("process", "alive"): "{who} is alive again",
+    ("clock", "disrupted"): "the clock {who} cannot be trusted",
+    ("clock", "synchronised"): "the clock {who} can be trusted again",
+    ("refusal", "refused"): "nothing is moved for {who}",
+}
+
+
+def sentence(event: Event, who: str = "") -> str:
+    """What an event says, with the few numbers that a person wants at a glance.
+
+    Parameters:
+        who: in place of the event's own, where several are told together.
+    """
+    return headline(event, who) + _evidence(event)
+
+
+def headline(event: Event, who: str = "") -> str:
+    """As `sentence`, without any numbers."""
+    words = _SENTENCES.get((event.kind, event.state), f"{event.kind} {event.state}: {{who}}")
+    return words.replace("{who}", who or event.who)
+
+
+def _evidence(event: Event) -> str:
+    known = event.evidence
+    if event.kind == "refusal":
+        return f": {event.policy}" + (f" ({known['reason']})" if "reason" in known else "")
+    if event.kind == "flap" and event.state in {"up", "down"} and "penalty" in known:
+        damped = ", damped" if known.get("suppressed") else ""
+        return f" (penalty {known['penalty']:.0f}{damped})"
+    return ""

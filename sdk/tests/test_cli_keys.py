@@ -1,0 +1,106 @@
+"""`foliot keys`: files, modes and words."""
+
+from __future__ import annotations
+
+import stat
+
+import pytest
+
+from foliot.cli import main
+from foliot.credentials import holder
+from foliot.keys.tokens import read_key
+
+
+@pytest.fixture
+def keys(tmp_path, capsys):
+    """Runs `foliot keys` in a directory; gives its exit status and what it said."""
+
+    def run(*arguments):
+        status = main(["keys", "--keys", str(tmp_path / "keys"), *arguments])
+        said = capsys.readouterr()
+        return status, said.out, said.err
+
+    return run
+
+
+def test_a_fleets_keys_are_made_once(keys, tmp_path):
+    """A second time would lock everybody out: it is refused, and changes nothing."""
+    assert keys("make")[0] == 0
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    status, _, said = keys("make")
+
+    assert (status, "already" in said) == (1, True)
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+
+
+def test_every_service_has_credentials_of_its_role(keys, tmp_path):
+    """And the two processes of a node have theirs, by the node's name as a subject token."""
+    keys("make")
+    keys("node", "node3", "Node.4")
+
+    folder = tmp_path / "keys"
+    for role in ("sync", "detector", "remediator", "gateway"):
+        assert holder((folder / "services" / role / f"{role}.creds").read_text()).role == role
+    for role in ("reader", "admin"):
+        assert holder((folder / "tools" / f"{role}.creds").read_text()).role == role
+    for role in ("probe", "agent"):
+        who = holder((folder / "nodes" / "_4eode_2e4" / f"{role}.creds").read_text())
+        assert (who.role, who.name) == (role, "_4eode_2e4")
+
+
+def test_what_is_secret_only_its_owner_reads(keys, tmp_path):
+    """Whatever the umask says; and what the server reads holds no seed."""
+    keys("make", "--host", "nats.example")
+    keys("node", "node3")
+    folder = tmp_path / "keys"
+    public = {"server.conf", "ca.pem", "server.pem"}
+    for path in folder.rglob("*"):
+        mode = stat.S_IMODE(path.stat().st_mode)
+        if path.is_dir():
+            assert mode == 0o700, path
+        else:
+            assert mode == (0o644 if path.name in public else 0o600), path
+    seeds = [read_key(path.read_text()).seed for path in (folder / "secret").glob("*.nk")]
+    conf = (folder / "server" / "server.conf").read_text()
+    assert seeds
+    assert not any(seed in conf for seed in seeds)
+
+
+def test_what_was_made_is_listed_and_revoked_by_name(keys, tmp_path):
+    """What is revoked stays in the list; a name that nobody has is an error."""
+    keys("make")
+    keys("node", "node3", "--days", "30")
+    keys("tool", "grafana")
+    before = (tmp_path / "keys" / "server" / "server.conf").read_text()
+    status, said, _ = keys("revoke", "node3")
+    assert (status, said.count("revoked: ")) == (0, 2)
+    assert (tmp_path / "keys" / "server" / "server.conf").read_text() != before
+    listed = keys("list")[1].splitlines()
+    assert sum("node3" in line and "revoked" in line for line in listed) == 2
+    assert sum("grafana" in line and "holds" in line for line in listed) == 1
+
+    status, _, said = keys("revoke", "node9")
+    assert (status, "no credentials of node9" in said) == (1, True)
+
+
+def test_without_keys_there_is_nothing_to_sign_with(keys):
+    """The error says what to do."""
+    status, _, said = keys("node", "node3")
+    assert (status, "foliot keys" in said) == (1, True)
+
+
+def test_the_running_servers_operator_stays_the_same(keys, tmp_path):
+    """A server takes a new account token while it runs, but no other operator token."""
+    keys("make")
+    conf = tmp_path / "keys" / "server" / "server.conf"
+    operator = [line for line in conf.read_text().splitlines() if line.startswith("operator:")]
+    keys("tool", "grafana")
+    keys("revoke", "grafana")
+    keys("server-conf")
+    assert [line for line in conf.read_text().splitlines() if line.startswith("operator:")] == operator
+
+
+def test_a_roles_subjects_can_be_read(keys):
+    """For whoever asks what a stolen file would be worth."""
+    _, said, _ = keys("subjects", "probe")
+    assert "publish    foliot.v1.observation.port.NODE" in said.splitlines()

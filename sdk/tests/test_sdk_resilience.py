@@ -1,0 +1,115 @@
+"""What becomes of messages when a service is too slow, or the bus has no room to keep them."""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import resource
+
+import numpy as np
+import pytest
+from structlog.testing import capture_logs
+
+from foliot import backlog
+from foliot.bus import Bus
+from foliot_schemas import DelayBatch, DelayRow, Event, Rejected
+from foliot_schemas.subjects import DELAY, EVENT, REJECTED
+
+pytestmark = pytest.mark.nats
+
+
+async def until(condition) -> None:
+    """Waits for something that other tasks and processes do."""
+    async with asyncio.timeout(30):
+        while not condition():  # noqa: ASYNC110 - they set no event of ours
+            await asyncio.sleep(0.02)
+
+
+def batch(number: int) -> DelayBatch:
+    """Delays of no path, told apart by their time."""
+    rows = np.zeros(0, DelayRow)
+    return DelayBatch.of(rows, node="node0", at_ns=number, interval_ns=1, bound_ns=1, paths=())
+
+
+async def test_a_reader_that_falls_behind_leaves_the_oldest_out_and_says_so(bus_settings, monkeypatch):
+    """Of observations only the newest are worth anything; a queue that is read in order would be late for ever."""
+    monkeypatch.setattr(backlog, "_MOST", 64)
+    monkeypatch.setattr(backlog, "_FEW", 8)
+    reader, writer = [await Bus.connect(bus_settings, name) for name in ("reader", "writer")]
+    goes_on, heard = asyncio.Event(), []
+
+    async def slow(message, subject):
+        heard.append(message.at_ns)
+        await goes_on.wait()
+
+    await reader.subscribe(DELAY, slow)
+    await writer.publish(DELAY, batch(0), "node0")
+    await until(lambda: heard)
+    for number in range(1, 500):
+        await writer.publish(DELAY, batch(number), "node0")
+    subscription = next(each for each in reader._client._subs.values() if each.subject.startswith("foliot."))
+    await until(lambda: subscription._pending_queue.qsize() == 499)
+    with capture_logs() as logs:
+        goes_on.set()
+        await until(lambda: heard[-1] == 499)
+
+    assert heard == [0, *range(heard[1], 500)]
+    assert len(heard) < 12
+    assert reader.counts["behind"] == 500 - len(heard)
+    assert [log["event"] for log in logs][:1] == ["fell_behind"]
+    for bus in (reader, writer):
+        await bus.close()
+
+
+async def test_events_are_never_left_out(bus_settings, monkeypatch):
+    """However many wait: each of them is decided upon, or caught up with."""
+    monkeypatch.setattr(backlog, "_MOST", 4)
+    reader, writer = [await Bus.connect(bus_settings, name) for name in ("reader", "writer")]
+    heard = collections.Counter()
+
+    async def slow(message, subject):
+        heard[message.id] += 1
+        await asyncio.sleep(0.001)
+
+    await reader.subscribe_kept(EVENT, slow, durable="reader")
+    for number in range(200):
+        event = Event(id=f"e{number}", kind="flap", who="x", state="down", at_ns=number, since_ns=number)
+        writer.publish_kept(EVENT, event, "flap", "x")
+    await until(lambda: len(heard) == 200)
+
+    assert set(heard.values()) == {1}
+    assert reader.counts["behind"] == 0
+    for bus in (reader, writer):
+        await bus.close()
+
+
+async def test_with_a_full_disk_events_still_arrive_and_the_lost_durability_is_said(nats_server):
+    """The fast path needs no disk. Once there is room, and the server was started anew, everything is stored that waited."""
+    reader, writer = [await Bus.connect(nats_server.settings, name) for name in ("reader", "writer")]
+    heard, said = [], []
+
+    async def arrived(message, subject):
+        heard.append(message.id)
+
+    async def rejected(message, subject):
+        said.append(message)
+
+    await reader.subscribe_kept(EVENT, arrived, durable="reader")
+    await reader.subscribe(REJECTED, rejected)
+    limits = resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY)  # no file may grow: what a full disk is to the server
+    resource.prlimit(nats_server._process.pid, *limits)
+    event = Event(id="e1", kind="flap", who="x", state="down", at_ns=1, since_ns=1)
+    writer.publish_kept(EVENT, event, "flap", "x")
+    await until(lambda: heard and said)
+    assert heard == ["e1"]
+    assert isinstance(said[0], Rejected)
+    assert (said[0].service, said[0].subject, said[0].unstored) == ("writer", "foliot.v1.event.flap.x", True)
+    assert writer.counts["kept"] == 0
+
+    await nats_server.kill()
+    await nats_server.start()
+    await until(lambda: writer.counts["kept"] == 1)
+    assert (await writer._stream.stream_info("EVENTS")).state.messages == 1
+    assert heard == ["e1"]
+    for bus in (reader, writer):
+        await bus.close()

@@ -1,0 +1,45 @@
+"""How a service starts."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from foliot.service import boot_id
+
+PRINT = "from foliot.service import boot_id; print(boot_id())"
+
+
+def inside_a_new_namespace() -> str:
+    """The boot id that a process in a network namespace of its own has."""
+    command = ["unshare", "--net", "--map-root-user", sys.executable, "-c", PRINT]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+
+@pytest.mark.net
+def test_each_network_namespace_is_a_boot_of_its_own(monkeypatch):
+    """The counters of its devices begin again, so the faults in it must have other names than those of the one before."""
+    monkeypatch.delenv("FOLIOT_BOOT_ID", raising=False)
+    kernels = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    here, first, second = boot_id(), inside_a_new_namespace(), inside_a_new_namespace()
+
+    assert len({here, first, second}) == 3
+    assert all(boot.startswith(f"{kernels}-") for boot in (here, first, second))
+
+
+def test_all_processes_of_a_namespace_agree(monkeypatch):
+    """Probe and agent name the same fault alike."""
+    monkeypatch.delenv("FOLIOT_BOOT_ID", raising=False)
+    other = subprocess.run([sys.executable, "-c", PRINT], capture_output=True, text=True, check=True).stdout.strip()
+
+    assert other == boot_id()
+
+
+def test_a_given_boot_id_wins(monkeypatch):
+    """For the lab's hosts."""
+    monkeypatch.setenv("FOLIOT_BOOT_ID", "lab-1")
+
+    assert boot_id() == "lab-1"
