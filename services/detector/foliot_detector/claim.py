@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from foliot_schemas.names import node_of
 
 if TYPE_CHECKING:
@@ -14,6 +16,8 @@ if TYPE_CHECKING:
 
 LEAST_INTERVALS = 2
 """Probe intervals in a silence time, at least."""
+_DOWN_AGAIN_NS = 100_000_000
+"""How often a path that ends at a port that is down is looked at."""
 
 
 @dataclass(slots=True)
@@ -38,6 +42,10 @@ class Claim:
     confirmed_here_ns: int
     witness: str = ""
     """The node that shows that the sender sent on; empty: nobody yet."""
+    look_ns: int = 0
+    """Nothing can have changed for it before then: in a storm thousands wait."""
+    news: tuple[int, int, int] = (-1, -1, -1)
+    """What the last search for a witness rested on, see `Judge`."""
     on_path: bool = False
     """The sender says that it sent on this very path."""
 
@@ -73,13 +81,21 @@ class Judge:
         """Whether the path is dead: its sender was seen to send, no port explains it, and nothing is still on its way."""
         fleet = self._fleet
         if fleet.is_down(claim.path.source) or fleet.is_down(claim.path.destination):
+            # Once it is back it has `recovery_s` before anything is believed of it.
+            claim.look_ns = now_ns + min(_DOWN_AGAIN_NS, self._recovery_ns)
             return False
-        if now_ns - fleet.on_bus_ns.get(claim.receiver, 0) > self._process_silence_ns:
+        if now_ns - fleet.lives.on_bus_ns(claim.receiver) > self._process_silence_ns:
             return False  # who is gone cannot take its claim back
         back_ns = max(fleet.back_ns(claim.path.source), fleet.back_ns(claim.path.destination))
-        if back_ns and now_ns < back_ns + self._recovery_ns:
+        # A path that was heard since then has shown already that both its ends are back.
+        if back_ns >= max(claim.since_here_ns, 1) and now_ns < back_ns + self._recovery_ns:
+            claim.look_ns = back_ns + self._recovery_ns
             return False
         after_ns = max(claim.since_here_ns, back_ns, fleet.listening_ns.get(claim.receiver, 0))
+        news = (fleet.news.get(claim.sender, 0), claim.confirmed_here_ns, after_ns)
+        if not claim.witness and news == claim.news:
+            return False  # nobody has said anything that the last search did not find
+        claim.news, claim.witness = news, ""
         if not self._prove(claim, after_ns):
             return False
         return now_ns >= claim.said_here_ns + (self._deaf_ns if self.is_deaf(claim) else self._settle_ns)
@@ -129,8 +145,8 @@ def evidence(claim: Claim, fleet: Fleet) -> dict[str, float | int | str | bool]:
     """
     table = fleet.paths
     since_ns = claim.since_here_ns + claim.owed_ns
-    leaving, entering = table.leaving.get(claim.path.source, []), table.entering.get(claim.path.destination, [])
-    between = [place for place in leaving if table.paths[place].destination == claim.path.destination]
+    leaving, entering = table.leaving(claim.path.source), table.entering(claim.path.destination)
+    between = leaving[np.isin(leaving, entering)]
     back = table.id_of(claim.path.back)
     counts: dict[str, float | int | str | bool] = {}
     for siblings, places in (("from_source_nic", leaving), ("into_destination_nic", entering), ("between", between)):
@@ -141,6 +157,6 @@ def evidence(claim: Claim, fleet: Fleet) -> dict[str, float | int | str | bool]:
         "last_heard_ns": claim.since_ns,
         "witness": claim.witness,
         "sent_on_path": claim.on_path,
-        "reverse_speaking": back >= 0 and table.spoke_since([back], since_ns) == 1,
+        "reverse_speaking": back >= 0 and int(table.heard_ns[back]) > since_ns,
         "reverse_silent": back >= 0 and bool(table.silent[back]),
     }

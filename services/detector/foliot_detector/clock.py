@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from foliot_schemas import ClockState, Event
+from foliot_schemas.bounds import FAR_NS
 
 if TYPE_CHECKING:
     from foliot_detector.detector import Seen
@@ -47,8 +48,13 @@ class ClockDetector:
         return []
 
 
+def _reference_ns(state: ClockState) -> int:
+    """The reference time that the state is as of, as far as an event can say it."""
+    return min(max(state.reference_ns(state.as_of_ns), 1 - FAR_NS), FAR_NS - 1)
+
+
 def _disrupted(state: ClockState) -> Event:
-    at_ns = state.reference_ns(state.as_of_ns)
+    at_ns = _reference_ns(state)
     fault = f"{state.clock}/disrupted-{at_ns}"
     return Event(
         id=fault, kind="clock", who=state.clock, state="disrupted", at_ns=at_ns, since_ns=at_ns,
@@ -57,7 +63,7 @@ def _disrupted(state: ClockState) -> Event:
 
 
 def _synchronised(state: ClockState, disruption: Event) -> Event:
-    at_ns = state.reference_ns(state.as_of_ns)
+    at_ns = _reference_ns(state)
     return Event(
         id=f"{disruption.fault}/synchronised", kind="clock", who=state.clock, state="synchronised",
         at_ns=at_ns, since_ns=disruption.since_ns,

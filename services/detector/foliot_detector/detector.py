@@ -44,11 +44,17 @@ class FanOut:
     Driven by the times inside the observations. Where somebody measures the time between them, `elapsed_ns` and `tick` let deadlines
     pass sooner than the next observation would; a recording replays without them.
 
-    `counts` has what was dropped and why: delays_stale, delays_broken, rows_foreign.
+    Whoever is not in the inventory is not heard, so that what is remembered is as large as the fleet.
+
+    `counts` has what was dropped and why: nodes_foreign, clocks_foreign, delays_stale, delays_broken, rows_foreign.
     """
 
     def __init__(self, settings: DetectorSettings) -> None:
-        self.fleet = Fleet(round(settings.process_silence_s * 1e9), round(settings.alive_ms * 1e6 / 2))
+        self.fleet = Fleet(
+            process_silence_ns=round(settings.process_silence_s * 1e9),
+            break_ns=round(settings.alive_ms * 1e6 / 2),
+            missed_ns=round(2 * settings.report_ms * 1e6),
+        )
         self.counts = self.fleet.counts
         self._timeline = Timeline()
         self._detectors: tuple[Detector, ...] = (
@@ -65,6 +71,8 @@ class FanOut:
 
     def resume(self, event: Event) -> None:
         """Takes the last event about something that an earlier run told, once the inventory is known and before all else."""
+        if event.kind == "clock" and event.who not in self.fleet.clocks:
+            return
         for detector in self._detectors:
             detector.resume(event)
 
@@ -75,6 +83,9 @@ class FanOut:
             elapsed_ns: time since the last call of `observe` or `tick`, if somebody measured it.
         """
         self._timeline.advance(elapsed_ns)
+        if foreign := self._is_foreign(observation):
+            self.counts[foreign] += 1
+            return []
         if isinstance(observation, PortState | DelayBatch):
             self._timeline.learn(observation.node, observation.at_ns)
             if isinstance(observation, DelayBatch) and self._is_stale(observation):
@@ -105,7 +116,18 @@ class FanOut:
             self.fleet.learn_port(observation, now_ns)
         elif isinstance(observation, Node):
             self.fleet.learn_node(observation)
+            if not observation.nics:
+                self._timeline.forget(observation.name)
+                self._newest.pop(observation.name, None)
         return observation
+
+    def _is_foreign(self, observation: Observation) -> str:
+        """As what an observation that the inventory knows nothing of is counted; empty: it is none."""
+        if isinstance(observation, PortState | DelayBatch):
+            return "" if observation.node in self.fleet.nodes else "nodes_foreign"
+        if isinstance(observation, ClockState):
+            return "" if observation.clock in self.fleet.clocks else "clocks_foreign"
+        return ""
 
     def _is_stale(self, batch: DelayBatch) -> bool:
         """Whether the node has said newer things; one whose clock was set back is believed after a while."""

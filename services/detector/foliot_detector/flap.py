@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 import msgspec
 
 from foliot_detector.damping import Damping
-from foliot_detector.ports import flaps_between, is_made_anew, is_old
-from foliot_schemas import Event, PortState
+from foliot_detector.ports import BELIEVED_NS, flaps_between, is_made_anew, is_old
+from foliot_schemas import Event, Node, PortState
 from foliot_schemas.fault import port_fault
 from foliot_schemas.names import node_of
 
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from foliot_detector.fleet import Fleet
 
 _HOUR_NS = 3_600_000_000_000
+_MOST_FLAPS = 4_096
+"""Remembered: more than one a second for an hour."""
 _UNSEEN_FALL = 0.5
 """Confidence in a port that was down when first heard of. The kernel says that it is down and was up in this boot, but nobody
 here saw that it was in use when it fell: as likely a cable pulled long ago."""
@@ -33,9 +35,11 @@ class _Port:
     latest: PortState
     state: State
     damping: Damping
+    here_ns: int
+    """When it was last believed, on the detector's timeline."""
     fault: str = ""
     since_ns: int = 0
-    flaps: collections.deque[tuple[int, int]] = field(default_factory=collections.deque)
+    flaps: collections.deque[tuple[int, int]] = field(default_factory=lambda: collections.deque(maxlen=_MOST_FLAPS))
     """When, and how many at once, in the last hour."""
 
 
@@ -59,18 +63,21 @@ class FlapDetector:
 
     def resume(self, event: Event) -> None:
         """Takes up the penalty of a NIC. How its port is now, it says itself, every second."""
-        if event.kind == "flap":
+        if event.kind == "flap" and event.who in self._fleet.nics:
             self._before[event.who] = event
 
-    def observe(self, seen: Seen, now_ns: int) -> list[Event]:  # noqa: ARG002 - ports are judged by their own times
+    def observe(self, seen: Seen, now_ns: int) -> list[Event]:
         """Takes the state of a port of the inventory."""
+        if isinstance(seen, Node) and not seen.nics:
+            self._ports = {nic: port for nic, port in self._ports.items() if nic in self._fleet.nics}
         if not isinstance(seen, PortState) or seen.nic not in self._fleet.nics or node_of(seen.nic) != seen.node:
             return []
         port = self._ports.get(seen.nic)
         if port is None:
-            return self._meet(seen)
-        if is_old(port.latest, seen):
+            return self._meet(seen, now_ns)
+        if is_old(port.latest, seen) and now_ns - port.here_ns <= BELIEVED_NS:
             return []
+        port.here_ns = now_ns
         before, port.latest = port.latest, seen
         if is_made_anew(before, seen):
             fresh = msgspec.structs.replace(before, carrier_down_count=0, carrier_up_count=0)
@@ -84,12 +91,12 @@ class FlapDetector:
         """Nothing: what has decayed by then is in the event already, as `reuse_at_ns`."""
         return []
 
-    def _meet(self, seen: PortState) -> list[Event]:
-        port = self._ports[seen.nic] = _Port(seen, "never-up", Damping(self._rule))
+    def _meet(self, seen: PortState, now_ns: int) -> list[Event]:
+        port = self._ports[seen.nic] = _Port(seen, "never-up", Damping(self._rule), now_ns)
         before = self._before.pop(seen.nic, None)
         if before is not None:
-            penalty, reuse_at_ns = (before.evidence.get(name, 0) for name in ("penalty", "reuse_at_ns"))
-            port.damping.resume(before.at_ns, float(penalty), int(reuse_at_ns))
+            penalty = min(max(before.number("penalty"), 0.0), self._rule.ceiling)
+            port.damping.resume(before.at_ns, penalty, int(before.number("reuse_at_ns")))
         if seen.admin_up and seen.carrier:
             port.state = "up"
         elif seen.carrier_up_count:

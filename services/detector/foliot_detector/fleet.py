@@ -5,14 +5,19 @@ from __future__ import annotations
 import collections
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+import msgspec
 import numpy as np
 
+from foliot_detector.lives import Lives
 from foliot_detector.paths import Delays, PathTable
-from foliot_detector.ports import is_old
+from foliot_detector.ports import BELIEVED_NS, is_old
 from foliot_schemas import Witness
+from foliot_schemas.bounds import FAR_NS
 from foliot_schemas.names import node_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from numpy.typing import NDArray
 
     from foliot_schemas import DelayBatch, Node, PortState
@@ -20,11 +25,9 @@ if TYPE_CHECKING:
 _APART_NS = 10_000_000
 """Signs that are kept lie at least this far apart, two by two; a claim needs one from the right moment, not all of them."""
 _SIGNS = 128
-_MISSED_NS = 200_000_000
-"""A node reports every 100 ms: one that leaves a report out was itself away."""
 
 
-class Sign(NamedTuple):
+class Sign(msgspec.Struct, frozen=True, gc=False):
     """Proof that a node's process sent a probe, on whatever path."""
 
     here_ns: int
@@ -43,6 +46,8 @@ class _Port(NamedTuple):
     up: bool
     back_ns: int
     """When it came up, if it was down before; else 0."""
+    here_ns: int
+    """When it was last believed."""
 
 
 class _Anchor(NamedTuple):
@@ -56,17 +61,22 @@ class Fleet:
     Parameters:
         process_silence_ns: a gap in the signs of life of a node that is longer means that it was away.
         break_ns: one that is longer means that it may have stalled.
+        missed_ns: between two reports, so long that one was left out.
     """
 
-    def __init__(self, process_silence_ns: int, break_ns: int) -> None:
-        self.nics: set[str] = set()
+    def __init__(self, process_silence_ns: int, break_ns: int, missed_ns: int) -> None:
+        self.nics: dict[str, int] = {}
+        """Names of NICs, and how many entropies each has."""
+        self.clocks: dict[str, set[str]] = {}
+        """Per clock, the nodes whose records name it."""
         self.nodes: dict[str, Node] = {}
         self.paths = PathTable()
         self.counts: collections.Counter[str] = collections.Counter()
-        self.on_bus_ns: dict[str, int] = {}
-        """Per node, when its last message arrived here."""
+        self.lives = Lives()
         self.signs: dict[str, collections.deque[Sign]] = {}
         """Per node, its signs of life on the fabric in the last second or so, the latest last."""
+        self.news: collections.Counter[str] = collections.Counter()
+        """Per node, how often anything was learnt of what it sent."""
         self.hearing_ns: dict[str, int] = {}
         """Per node, when it last heard a probe, whosever."""
         self.listening_ns: dict[str, int] = {}
@@ -77,6 +87,7 @@ class Fleet:
         """Per node, the beginning of its unbroken signs of life on the fabric."""
         self._process_silence_ns = process_silence_ns
         self._break_ns = break_ns
+        self._missed_ns = missed_ns
         self._ports: dict[str, _Port] = {}
         self._anchors: dict[str, _Anchor] = {}
         self._reported_ns: dict[str, int] = {}
@@ -86,30 +97,44 @@ class Fleet:
     def learn_node(self, node: Node) -> None:
         """Takes an inventory record; one without NICs takes the node out."""
         known = self.nodes.pop(node.name, None)
-        before = {nic.name for nic in known.nics} if known is not None else set()
-        present = {nic.name for nic in node.nics}
-        self.nics -= before
+        before = {nic.name: len(nic.entropies) for nic in known.nics} if known is not None else {}
+        present = {nic.name: len(nic.entropies) for nic in node.nics}
+        for nic in before:
+            del self.nics[nic]
         self.nics |= present
+        for clock in _clocks(known):
+            self.clocks[clock].discard(node.name)
+            if not self.clocks[clock]:
+                del self.clocks[clock]
+        for clock in _clocks(node if node.nics else None):
+            self.clocks.setdefault(clock, set()).add(node.name)
+        self.lives.enlist(node.name, listed=bool(node.nics))
         if node.nics:
             self.nodes[node.name] = node
         else:
-            for memory in (self.on_bus_ns, self.signs, self._back_ns, self._anchors, self._reported_ns):
-                memory.pop(node.name, None)
+            self._forget(node.name, before)
         if before != present:
             self.paths.forget_batches()
+
+    def _forget(self, node: str, nics: Iterable[str]) -> None:
+        times = (self.hearing_ns, self.listening_ns, self.unbroken_ns, self.bound_ns)
+        for memory in (*times, self.news, self.signs, self._back_ns, self._anchors, self._reported_ns):
+            memory.pop(node, None)
+        for nic in nics:
+            self._ports.pop(nic, None)
 
     def learn_port(self, port: PortState, now_ns: int) -> None:
         """Takes the state of a port of the inventory."""
         self._on_bus(port.node, port.at_ns, now_ns)
-        if port.nic not in self.nics:
+        if port.nic not in self.nics or node_of(port.nic) != port.node:
             return
         up = port.carrier and port.admin_up
         before = self._ports.get(port.nic)
         if before is None:
-            self._ports[port.nic] = _Port(port, up, 0)
-        elif not is_old(before.latest, port):
+            self._ports[port.nic] = _Port(port, up, 0, now_ns)
+        elif not is_old(before.latest, port) or now_ns - before.here_ns > BELIEVED_NS:
             back_ns = now_ns if up and not before.up else before.back_ns
-            self._ports[port.nic] = _Port(port, up, back_ns)
+            self._ports[port.nic] = _Port(port, up, back_ns, now_ns)
 
     def learn_delays(self, batch: DelayBatch, now_ns: int) -> Delays:
         """Takes a batch and returns those of its rows that can be believed.
@@ -121,7 +146,8 @@ class Fleet:
         self._note_listening(batch, now_ns)
         self._on_bus(batch.node, batch.at_ns, now_ns)
         self.bound_ns[batch.node] = batch.bound_ns
-        ids = self.paths.ids(batch.paths, self.nics)[rows["path"]]
+        self.news[batch.node] += 1
+        ids = self.paths.ids_said_by(batch.node, batch.paths, self.nics)[rows["path"]]
         from_source = rows["witness"] == Witness.SOURCE
         end = np.where(from_source, self.paths.source_node[ids], self.paths.destination_node[ids])
         right = (ids >= 0) & (end == self.paths.node_id(batch.node)) & (rows["witness"] <= Witness.SPEAKS_AGAIN)
@@ -147,8 +173,7 @@ class Fleet:
 
     def last_ns(self, node: str) -> int:
         """When anything of a node was last heard, by the bus or on the fabric."""
-        signs = self.signs.get(node)
-        return max(self.on_bus_ns.get(node, 0), signs[-1].here_ns if signs else 0)
+        return self.lives.last_ns(node)
 
     def own_words(self, node: str, place: int) -> list[Sign]:
         """A node's own word of when it sent on a path, in its latest two batches, the earlier first."""
@@ -161,14 +186,16 @@ class Fleet:
 
     def at_ns(self, node: str, here_ns: int) -> int:
         """A time of the timeline by a node's own reference time."""
-        anchor = self._anchors[node]
-        return anchor.at_ns + here_ns - anchor.here_ns
+        anchor = self._anchors.get(node)
+        if anchor is None:
+            return here_ns
+        return min(max(anchor.at_ns + here_ns - anchor.here_ns, 1 - FAR_NS), FAR_NS - 1)
 
     # -- inside -------------------------------------------------------------------------------------------------------
 
     def _on_bus(self, node: str, at_ns: int, now_ns: int) -> None:
-        self._note_return(node, now_ns, self.on_bus_ns.get(node))
-        self.on_bus_ns[node] = now_ns
+        self._note_return(node, now_ns, self.lives.on_bus_ns(node) or None)
+        self.lives.speak(node, now_ns)
         anchor = self._anchors.get(node)
         if anchor is None or at_ns >= anchor.at_ns or now_ns - anchor.here_ns > self._process_silence_ns:
             self._anchors[node] = _Anchor(at_ns, now_ns)
@@ -176,7 +203,7 @@ class Fleet:
     def _note_listening(self, batch: DelayBatch, now_ns: int) -> None:
         before_ns = self._reported_ns.get(batch.node)
         self._reported_ns[batch.node] = batch.at_ns
-        if before_ns is None or batch.at_ns - before_ns > _MISSED_NS:
+        if before_ns is None or batch.at_ns - before_ns > self._missed_ns:
             self.listening_ns[batch.node] = now_ns
 
     def _here_ns(self, node: str, at_ns: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -226,6 +253,7 @@ class Fleet:
 
     def _sign(self, node: str, sign: Sign) -> None:
         signs = self.signs.setdefault(node, collections.deque(maxlen=_SIGNS))
+        self.news[node] += 1
         if signs and sign.here_ns <= signs[-1].here_ns:
             return
         self._note_return(node, sign.here_ns, signs[-1].here_ns if signs else None)
@@ -234,7 +262,13 @@ class Fleet:
         if len(signs) > 1 and sign.here_ns - signs[-2].here_ns < _APART_NS:
             signs.pop()
         signs.append(sign)
+        self.lives.show(node, sign.here_ns)
 
     def _note_return(self, node: str, here_ns: int, before_ns: int | None) -> None:
         if before_ns is not None and here_ns - before_ns > self._process_silence_ns:
             self._back_ns[node] = max(here_ns, self._back_ns.get(node, 0))
+
+
+def _clocks(node: Node | None) -> set[str]:
+    """The clocks that a record names: that of the node, and those of its NICs."""
+    return set() if node is None else {node.name, *(nic.clock for nic in node.nics)}

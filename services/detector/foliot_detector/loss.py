@@ -142,7 +142,7 @@ class LossDetector:
 
     def _judge(self, path_id: int, seen: Delays) -> list[Event]:
         window = self._windows[path_id].copy()
-        path = self._fleet.paths.paths[path_id]
+        path = self._fleet.paths.path(path_id)
         sender_bound_ns = self._fleet.bound_ns.get(node_of(path.source), -1)
         self._begin(path_id, synchronised=min(seen.bound_ns, sender_bound_ns) >= 0)
         if self._fleet.is_down(path.source) or self._fleet.is_down(path.destination):
@@ -181,25 +181,23 @@ class LossDetector:
         if self._clocks.get(state.clock) == state.status:
             return
         self._clocks[state.clock] = state.status
-        table = self._fleet.paths
-        for node in self._fleet.nodes.values():
-            if any(nic.clock == state.clock for nic in node.nics):
-                place = table.node_id(node.name)
-                ends = (table.source_node == place) | (table.destination_node == place)
-                for path_id in np.flatnonzero(ends[: min(len(table), len(self._windows))]):
-                    self._begin(int(path_id), synchronised=False)
+        self._make_room()
+        for node in self._fleet.clocks.get(state.clock, ()):
+            nics = self._fleet.nodes[node].nics
+            if any(nic.clock == state.clock for nic in nics):
+                for path_id in [place for nic in nics for place in self._fleet.paths.at_nic(nic.name)]:
+                    self._begin(path_id, synchronised=False)
 
     def _learn_port(self, port: PortState) -> None:
         """What a port that is down loses has its cause already: windows begin anew when it goes down and when it is back."""
         down = self._fleet.is_down(port.nic)
-        if self._down.get(port.nic, False) == down:
+        if port.nic not in self._fleet.nics or self._down.get(port.nic, False) == down:
             return
         self._down[port.nic] = down
         self._make_room()
-        for path_id, path in enumerate(self._fleet.paths.paths):
-            if port.nic in {path.source, path.destination}:
-                self._begin(path_id, synchronised=True)
-                self._windows["tainted"][path_id] = True
+        for path_id in self._fleet.paths.at_nic(port.nic):
+            self._begin(path_id, synchronised=True)
+            self._windows["tainted"][path_id] = True
 
     def _begin(self, path_id: int, *, synchronised: bool) -> None:
         window = self._windows[path_id]

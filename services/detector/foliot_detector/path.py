@@ -6,6 +6,7 @@ the path is dead, and not the process or the host at its beginning. Until then t
 
 from __future__ import annotations
 
+import heapq
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -14,7 +15,7 @@ import numpy as np
 from foliot_detector.bursts import Bursts
 from foliot_detector.claim import LEAST_INTERVALS, Claim, Judge, evidence
 from foliot_detector.paths import Delays
-from foliot_schemas import Event, Witness
+from foliot_schemas import Event, Node, Witness
 from foliot_schemas.fault import path_fault
 
 if TYPE_CHECKING:
@@ -56,7 +57,13 @@ class PathDetector:
         self._bursts = Bursts(round(settings.burst_ms * 1e6))
         self._late_ns = round(settings.late_silence_s * 1e9)
         self._claims: dict[int, Claim] = {}
+        self._awake: dict[int, None] = {}
+        """Of `_claims`, those that may be decided by the next news."""
+        self._asleep: list[tuple[int, int]] = []
+        """A heap of the others, and of some that are gone: when to look again, and the path."""
         self._silences: dict[int, _Silence] = {}
+        self._spoken: set[int] = set()
+        """Of `_silences`, those that were heard again."""
         self._repeats: dict[int, tuple[int, int]] = {}
         """Per path, how often it fell silent again so far, and when it last spoke again."""
         self._ticked_ns = 0
@@ -69,19 +76,22 @@ class PathDetector:
         if path_id < 0 or event.state != "silent":
             return
         claim = Claim(
-            path_id=path_id, path=table.paths[path_id], name=event.who, since_ns=event.since_ns, since_here_ns=0,
+            path_id=path_id, path=table.path(path_id), name=event.who, since_ns=event.since_ns, since_here_ns=0,
             said_ns=event.at_ns, said_here_ns=0, bound_ns=-1, owed_ns=0, confirmed_ns=event.at_ns, confirmed_here_ns=0,
         )  # fmt: skip
         self._silences[path_id] = _Silence(claim, event)
         table.silent[path_id] = True
 
     def observe(self, seen: Seen, now_ns: int) -> list[Event]:
-        """Takes the delays that a node reports."""
+        """Takes the delays that a node reports, and news of the inventory."""
+        if isinstance(seen, Node):
+            self._forget_unknown()
         if not isinstance(seen, Delays) or not len(seen.rows):
             return []
         # What is heard again comes first: a path that fell silent anew in the same batch is claimed anew.
         self._hear(seen, now_ns)
-        return self._decide(now_ns) if self._claim(seen, now_ns) else []
+        self._claim(seen, now_ns)
+        return []  # every claim waits, if only for the ports to speak
 
     def tick(self, now_ns: int) -> list[Event]:
         """Decides what waited for a deadline or for a witness."""
@@ -106,9 +116,9 @@ class PathDetector:
             silence = self._silences.get(path_id)
             if silence is not None and not silence.spoke_ns and _is_heard_again(silence.claim, seen, last_ns):
                 silence.spoke_ns, silence.spoke_at_ns = now_ns, last_ns
+                self._spoken.add(path_id)
 
-    def _claim(self, seen: Delays, now_ns: int) -> bool:
-        """Whether there is a new claim."""
+    def _claim(self, seen: Delays, now_ns: int) -> None:
         rows, table = seen.rows, self._fleet.paths
         fell = rows["witness"] == Witness.FELL_SILENT
         for row in np.flatnonzero(fell & table.silent[seen.ids]):
@@ -122,42 +132,66 @@ class PathDetector:
                 claim.confirmed_ns, claim.confirmed_here_ns = seen.at_ns, now_ns
         fresh = np.flatnonzero((fell | late) & (rows["last_ns"] > 0) & ~table.silent[seen.ids])
         for row in fresh:
-            path_id = int(seen.ids[row])
-            self._claims[path_id] = Claim(
-                path_id=path_id,
-                path=table.paths[path_id],
-                name=table.names[path_id],
-                since_ns=int(rows["last_ns"][row]),
-                since_here_ns=int(seen.here_ns[row]),
-                said_ns=seen.at_ns,
-                said_here_ns=now_ns,
-                bound_ns=seen.bound_ns,
-                confirmed_ns=seen.at_ns,
-                confirmed_here_ns=now_ns,
-                owed_ns=min(seen.at_ns - int(rows["last_ns"][row]), self._late_ns) // LEAST_INTERVALS,
-            )
-            self._fleet.paths.silent[path_id] = True
-        return len(fresh) > 0
+            self._begin(seen, int(seen.ids[row]), int(rows["last_ns"][row]), int(seen.here_ns[row]), now_ns)
+        # A receiver that was started anew never heard what died meanwhile; that its earlier run did is known here.
+        heard_ns = np.maximum(table.heard_ns[seen.ids], self._fleet.listening_ns.get(seen.node, 0))
+        forgotten = (
+            unheard & (rows["last_ns"] == 0) & (table.heard_ns[seen.ids] > 0) & (now_ns - heard_ns > self._late_ns)
+        )
+        lost = np.flatnonzero(forgotten & ~table.silent[seen.ids])
+        for row in lost:
+            here_ns = int(table.heard_ns[seen.ids[row]])
+            self._begin(seen, int(seen.ids[row]), self._fleet.at_ns(seen.node, here_ns), here_ns, now_ns)
+
+    def _begin(self, seen: Delays, path_id: int, since_ns: int, since_here_ns: int, now_ns: int) -> None:
+        table = self._fleet.paths
+        self._claims[path_id] = Claim(
+            path_id=path_id, path=table.path(path_id), name=table.names[path_id], since_ns=since_ns,
+            since_here_ns=since_here_ns, said_ns=seen.at_ns, said_here_ns=now_ns, bound_ns=seen.bound_ns,
+            confirmed_ns=seen.at_ns, confirmed_here_ns=now_ns,
+            owed_ns=min(seen.at_ns - since_ns, self._late_ns) // LEAST_INTERVALS,
+        )  # fmt: skip
+        table.silent[path_id] = True
+        self._awake[path_id] = None
 
     def _fall_again(self, path_id: int, last_ns: int, now_ns: int) -> None:
         silence = self._silences.get(path_id)
         if silence is not None and silence.spoke_ns and last_ns >= silence.spoke_at_ns:
             silence.spoke_ns = 0
+            self._spoken.discard(path_id)
             self._repeats[path_id] = (self._repeats.get(path_id, (0, 0))[0] + 1, now_ns)
+
+    def _forget_unknown(self) -> None:
+        """Lets go of paths whose NICs have left the inventory."""
+        for path_id, claim in [*self._claims.items()]:
+            if not self._judge.is_known(claim):
+                del self._claims[path_id]
+                self._fleet.paths.silent[path_id] = False
+        for path_id, silence in [*self._silences.items()]:
+            if not self._judge.is_known(silence.claim):
+                del self._silences[path_id]
+                self._spoken.discard(path_id)
+                self._fleet.paths.silent[path_id] = False
 
     # -- what follows -------------------------------------------------------------------------------------------------
 
     def _decide(self, now_ns: int) -> list[Event]:
         if now_ns < self._judge_from_ns:
             return []
+        while self._asleep and self._asleep[0][0] <= now_ns:
+            self._awake[heapq.heappop(self._asleep)[1]] = None
         events = []
-        for path_id, claim in [*self._claims.items()]:
-            if not self._judge.is_known(claim):
-                del self._claims[path_id]
-                self._fleet.paths.silent[path_id] = False
+        for path_id in [*self._awake]:
+            claim = self._claims.get(path_id)
+            if claim is None:
+                del self._awake[path_id]
             elif self._judge.is_ripe(claim, now_ns):
                 del self._claims[path_id]
+                del self._awake[path_id]
                 events.append(self._silent(claim, now_ns))
+            elif claim.look_ns > now_ns:
+                heapq.heappush(self._asleep, (claim.look_ns, path_id))
+                del self._awake[path_id]
         return events
 
     def _silent(self, claim: Claim, now_ns: int) -> Event:
@@ -185,16 +219,14 @@ class PathDetector:
 
     def _let_speak(self, now_ns: int) -> list[Event]:
         events = []
-        for path_id, silence in [*self._silences.items()]:
-            if not self._judge.is_known(silence.claim):
-                del self._silences[path_id]
-                self._fleet.paths.silent[path_id] = False
-                continue
+        for path_id in sorted(self._spoken):
+            silence = self._silences[path_id]
             repeats = self._repeats.get(path_id, (0, 0))[0]
             hold_ns = self._settings.speaking_hold_ms * 1e6 * 2.0 ** min(repeats, _MOST_DOUBLINGS)
-            if not silence.spoke_ns or now_ns - silence.spoke_ns < hold_ns:
+            if now_ns - silence.spoke_ns < hold_ns:
                 continue
             del self._silences[path_id]
+            self._spoken.discard(path_id)
             self._fleet.paths.silent[path_id] = False
             self._repeats[path_id] = (repeats, now_ns)
             events.append(self._speaking(silence, repeats, now_ns))

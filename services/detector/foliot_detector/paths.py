@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -9,12 +10,14 @@ import numpy as np
 from foliot_schemas.names import Path, node_of, parse_path
 
 if TYPE_CHECKING:
-    from collections.abc import Container
+    from collections.abc import Mapping
 
     from numpy.typing import NDArray
 
 _UNKNOWN = -1
 _ROOM = 256
+_REGULAR = 8
+"""Paths of a batch that is worth remembering. Shorter ones, of silences, are read as fast as looked up, and would displace it."""
 
 
 class Delays(NamedTuple):
@@ -37,7 +40,6 @@ class PathTable:
 
     def __init__(self) -> None:
         self.names: list[str] = []
-        self.paths: list[Path] = []
         self.nodes: list[str] = []
         self.source_node = np.zeros(_ROOM, np.intp)
         """Index into `nodes`."""
@@ -49,13 +51,13 @@ class PathTable:
         """As `sent_ns`, by the sender's reference time."""
         self.silent = np.zeros(_ROOM, np.bool_)
         """Claimed or known to be silent."""
-        self.leaving: dict[str, list[int]] = {}
-        """Per NIC, the paths from it that were heard at least once."""
-        self.entering: dict[str, list[int]] = {}
-        """Per NIC, those to it."""
+        self._leaving: dict[str, array[int]] = {}
+        self._entering: dict[str, array[int]] = {}
+        """Per NIC, the paths from it and to it: 4 bytes each, of which a large fleet has some million."""
         self._ids: dict[str, int] = {}
         self._node_ids: dict[str, int] = {}
-        self._batches: dict[tuple[str, ...], NDArray[np.intp]] = {}
+        self._batches: dict[str, tuple[tuple[str, ...], NDArray[np.int32]]] = {}
+        """Per node, the paths of its last batch and their places."""
 
     def __len__(self) -> int:
         return len(self.names)
@@ -69,13 +71,24 @@ class PathTable:
         """To be called when NICs have become known or unknown."""
         self._batches.clear()
 
-    def ids(self, names: tuple[str, ...], nics: Container[str]) -> NDArray[np.intp]:
-        """Places of paths between these NICs, made where new; -1 for any other."""
-        if names not in self._batches:
-            if len(self._batches) > _ROOM:
-                self._batches.clear()
-            self._batches[names] = np.array([self._id(name, nics) for name in names], np.intp)
-        return self._batches[names]
+    def ids(self, names: tuple[str, ...], nics: Mapping[str, int]) -> NDArray[np.intp]:
+        """Places of paths between these NICs (with how many entropies each has), made where new; -1 for any other."""
+        return np.array([self._id(name, nics) for name in names], np.intp)
+
+    def ids_said_by(self, node: str, names: tuple[str, ...], nics: Mapping[str, int]) -> NDArray[np.intp]:
+        """As `ids`, for the paths that a node speaks of: mostly those that it spoke of last."""
+        known = self._batches.get(node)
+        if known is not None and known[0] == names:
+            return known[1].astype(np.intp)
+        places = self.ids(names, nics)
+        if len(names) >= _REGULAR and node in self._node_ids and (places >= 0).all():
+            # With the table's own strings, so that those of the message go, whatever they were.
+            self._batches[node] = tuple(self.names[place] for place in places), places.astype(np.int32)
+        return places
+
+    def path(self, place: int) -> Path:
+        """The path at a place. Made anew: there may be millions, of which few are ever asked for."""
+        return parse_path(self.names[place])
 
     def id_of(self, path: Path) -> int:
         """A path's place, or -1."""
@@ -87,12 +100,19 @@ class PathTable:
 
     def hear(self, ids: NDArray[np.intp], here_ns: NDArray[np.int64]) -> None:
         """Notes when paths were last heard."""
-        new = ids[self.heard_ns[ids] == 0]
         np.maximum.at(self.heard_ns, ids, here_ns)
-        for place in np.unique(new):
-            path = self.paths[place]
-            self.leaving.setdefault(path.source, []).append(int(place))
-            self.entering.setdefault(path.destination, []).append(int(place))
+
+    def leaving(self, nic: str) -> NDArray[np.intp]:
+        """The paths from a NIC that were heard at least once."""
+        return self._heard(self._leaving.get(nic))
+
+    def entering(self, nic: str) -> NDArray[np.intp]:
+        """Those to it."""
+        return self._heard(self._entering.get(nic))
+
+    def at_nic(self, nic: str) -> list[int]:
+        """All paths that begin or end at a NIC."""
+        return [*self._leaving.get(nic, ()), *self._entering.get(nic, ())]
 
     def send(self, ids: NDArray[np.intp], here_ns: NDArray[np.int64], at_ns: NDArray[np.int64]) -> None:
         """Notes when paths were last sent on, by their senders."""
@@ -102,16 +122,21 @@ class PathTable:
             column[ids, 0] = column[ids, 1]
             column[ids, 1] = values
 
-    def spoke_since(self, places: list[int], here_ns: int) -> int:
+    def spoke_since(self, places: NDArray[np.intp], here_ns: int) -> int:
         """How many of these paths were heard after a time."""
         return int((self.heard_ns[places] > here_ns).sum())
 
-    def _id(self, name: str, nics: Container[str]) -> int:
+    def _heard(self, places: array[int] | None) -> NDArray[np.intp]:
+        known = np.array(places or (), np.intp)
+        heard: NDArray[np.intp] = known[self.heard_ns[known] > 0]
+        return heard
+
+    def _id(self, name: str, nics: Mapping[str, int]) -> int:
         try:
             path = parse_path(name)
         except ValueError:
             return _UNKNOWN
-        if path.source not in nics or path.destination not in nics:
+        if path.entropy >= min(nics.get(path.source, 0), nics.get(path.destination, 0)):
             return _UNKNOWN
         if name not in self._ids:
             self._add(name, path)
@@ -125,9 +150,10 @@ class PathTable:
                     setattr(self, column, np.concatenate([values, np.zeros_like(values)]))
         self._ids[name] = place
         self.names.append(name)
-        self.paths.append(path)
         self.source_node[place] = self._node(node_of(path.source))
         self.destination_node[place] = self._node(node_of(path.destination))
+        for index, nic in ((self._leaving, path.source), (self._entering, path.destination)):
+            index.setdefault(nic, array("i")).append(place)
 
     def _node(self, node: str) -> int:
         if node not in self._node_ids:

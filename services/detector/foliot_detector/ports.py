@@ -8,6 +8,11 @@ if TYPE_CHECKING:
     from foliot_schemas import PortState
 
 
+BELIEVED_NS = 5_000_000_000
+"""Ports report every second. If for so long nothing came but what is older than the latest, it is the latest that was wrong: a
+clock that had run ahead, or a message from the future."""
+
+
 def is_old(latest: PortState, seen: PortState) -> bool:
     """Whether `seen` was said before the latest.
 

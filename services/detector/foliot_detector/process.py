@@ -45,19 +45,20 @@ class ProcessDetector:
         self._checked_ns = now_ns
         self._dead = {node: death for node, death in self._dead.items() if node in self._fleet.nodes}
         # One that an earlier run missed has no time of its own here before it speaks on the bus.
-        known = [node for node in self._dead if node in self._fleet.on_bus_ns]
+        lives = self._fleet.lives
+        known = [node for node in self._dead if lives.on_bus_ns(node)]
         back = [node for node in known if now_ns - self._fleet.last_ns(node) < self._silence_ns]
         events = [self._alive(node, now_ns) for node in back]
-        living = [node for node in self._fleet.on_bus_ns if node in self._fleet.nodes and node not in self._dead]
+        living = lives.present(self._dead)
         # Of those cut off together one is always the first to have been silent for long; the others must have spoken since.
-        speaking = sum(now_ns - self._fleet.on_bus_ns[node] < self._silence_ns // 2 for node in living)
+        speaking = lives.count_speaking(living, now_ns - self._silence_ns // 2)
         if 2 * speaking < len(living) or not speaking:
             self._quorum_since_ns = None
         elif self._quorum_since_ns is None:
             self._quorum_since_ns = now_ns
         if self._quorum_since_ns is None or now_ns - self._quorum_since_ns < self._silence_ns:
             return events
-        missed = [node for node in living if now_ns - self._fleet.last_ns(node) >= self._silence_ns]
+        missed = lives.quiet(living, now_ns - self._silence_ns)
         return events + [self._died(node, now_ns, speaking) for node in missed]
 
     def _died(self, node: str, now_ns: int, speaking: int) -> Event:
@@ -72,7 +73,7 @@ class ProcessDetector:
             since_ns=since_ns,
             evidence={
                 "silent_ms": (now_ns - self._fleet.last_ns(node)) / 1e6,
-                "bus_silent_ms": (now_ns - self._fleet.on_bus_ns[node]) / 1e6,
+                "bus_silent_ms": (now_ns - self._fleet.lives.on_bus_ns(node)) / 1e6,
                 "nodes_speaking": speaking,
             },
             fault=fault,

@@ -11,7 +11,7 @@ import structlog
 
 from foliot import telemetry
 from foliot.clock import BusClock
-from foliot.service import on_bus
+from foliot.service import keep_what_is_loaded, on_bus
 from foliot.settings import load
 from foliot_detector.detector import FanOut
 from foliot_detector.settings import DetectorSettings
@@ -49,6 +49,7 @@ class Detector:
         await self._bus.subscribe(CLOCK, self._on_clock)
         await self._bus.subscribe(PORT, self._on_observation)
         await self._bus.subscribe(DELAY, self._on_observation)
+        keep_what_is_loaded()
         log.info("detector_started")
         counted: dict[str, int] = {}
         loop = asyncio.get_running_loop()

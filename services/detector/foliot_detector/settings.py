@@ -44,6 +44,8 @@ class DetectorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     falls silent again at once is still the same silence. Doubled with each silence that follows within `calm_s`."""
     calm_s: float = 60.0
 
+    report_ms: float = 100.0
+    """Interval of the nodes' regular reports, `probe.delay_interval_ms`. A node that leaves one out was itself away."""
     process_silence_s: float = 1.0
     """A process from which nothing at all came for this long, neither probes nor messages, is dead."""
 

@@ -24,6 +24,11 @@ class Timeline:
         if self.now_ns:
             self.now_ns += max(elapsed_ns, 0)
 
+    def forget(self, node: str) -> None:
+        """A node has left the fleet."""
+        self._nodes.discard(node)
+        self._ahead.pop(node, None)
+
     def learn(self, node: str, at_ns: int) -> None:
         """Takes the time inside an observation of a node."""
         self._nodes.add(node)

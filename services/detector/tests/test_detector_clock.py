@@ -18,9 +18,11 @@ def state(status, as_of_ns=1_000, window=1, offset_ns=500):
 
 
 @pytest.fixture
-def fan_out():
-    """A detector."""
-    return FanOut(DetectorSettings())
+def fan_out(make_node):
+    """A detector that knows node2."""
+    detector = FanOut(DetectorSettings())
+    detector.observe(make_node("node2"))
+    return detector
 
 
 def test_a_disrupted_clock_is_told_once_and_so_is_its_return(fan_out):

@@ -138,17 +138,28 @@ def test_claims_go_with_a_node_that_leaves_the_inventory(make_fleet, make_node):
     assert fleet.take() == []
 
 
-def test_rows_from_the_wrong_end_are_dropped_and_counted(make_fleet, make_delays):
-    """Only its receiver can say that a path is silent; a NIC that nobody knows has no paths."""
+def test_rows_of_paths_that_nobody_knows_are_dropped_and_counted(make_fleet, make_delays):
+    """A NIC that is not in the inventory has no paths."""
     fleet = make_fleet()
     stranger = Path("node7.rail0", "node1.rail0", 0)
     row = (Witness.FELL_SILENT, 0, 0, fleet.now_ns - 500_000_000)
-    fleet.tell(make_delays("node2", fleet.now_ns, [(PATH, *row)]))
-    fleet.tell(make_delays("node1", fleet.now_ns, [(stranger, *row), ("no path", *row)]))
+    fleet.tell(make_delays("node1", fleet.now_ns, [(stranger, *row), (">node1.rail0#x", *row)]))
     fleet.run(500)
 
     assert fleet.take() == []
-    assert fleet.detector.counts["rows_foreign"] == 3
+    assert fleet.detector.counts["rows_foreign"] == 2
+
+
+def test_a_path_is_silent_by_the_word_of_its_receiver_alone(make_fleet, make_delays):
+    """What its sender, or a third node, says of it is broken input."""
+    fleet = make_fleet()
+    row = (Witness.FELL_SILENT, 0, 0, fleet.now_ns - 500_000_000)
+    for liar in ("node0", "node2"):
+        fleet.tell(make_delays(liar, fleet.now_ns, [(PATH, *row)]))
+    fleet.run(500)
+
+    assert fleet.take() == []
+    assert fleet.detector.counts["delays_broken"] == 2
 
 
 def test_a_detector_that_was_away_reads_what_waits_before_it_judges(make_fleet):
@@ -178,3 +189,36 @@ def test_columns_grow_with_the_fleet(make_fleet):
     fleet.run(400)
 
     assert told(fleet.take()) == [silent(PATH)]
+
+
+@pytest.mark.parametrize("phase_ms", PHASES_MS)
+def test_a_path_that_died_while_its_receivers_probe_restarted_is_found(make_fleet, phase_ms):
+    """The new probe never heard it and has nothing to miss; that the one before heard it is known here."""
+    fleet = make_fleet()
+    fleet.run(phase_ms)
+    fleet.stopped.add("node1")
+    fleet.run(100)
+    fleet.cut.add(PATH)
+    fleet.run(500)
+    fleet.restart("node1")
+    fleet.run(3_000)
+    assert told(fleet.take()) == [silent(PATH)]
+
+    fleet.cut.clear()
+    fleet.run(1_000)
+    assert told(fleet.take()) == [("path", str(PATH), "speaking")]
+
+
+@pytest.mark.parametrize("phase_ms", PHASES_MS)
+def test_a_path_heard_since_its_nic_is_back_is_judged_at_once(make_fleet, phase_ms):
+    """The time that a NIC has for coming back is for paths that have not spoken since."""
+    fleet = make_fleet()
+    fleet.set_carrier(PATH.source, carrier=False)
+    fleet.run(500)
+    fleet.set_carrier(PATH.source, carrier=True)
+    fleet.run(200 + phase_ms)
+    fleet.take()
+    fleet.cut.add(PATH)
+    fleet.run(350)
+
+    assert silent(PATH) in told(fleet.take())

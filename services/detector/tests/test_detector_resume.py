@@ -71,7 +71,7 @@ def test_a_death_of_an_earlier_run_ends(make_fleet):
     assert (event.who, event.state, event.cause) == ("node2/probe", "alive", said["process", "node2/probe"].id)
 
 
-def test_a_disruption_of_an_earlier_run_ends():
+def test_a_disruption_of_an_earlier_run_ends(make_node):
     """The first word of sync may be that all is well again."""
 
     def state(status, window):
@@ -80,8 +80,10 @@ def test_a_disruption_of_an_earlier_run_ends():
             as_of_ns=window, void_after_ns=window, status=status, window=window,
         )  # fmt: skip
 
-    (disrupted,) = FanOut(DetectorSettings()).observe(state("disrupted", 1))
-    anew = FanOut(DetectorSettings())
+    first, anew = FanOut(DetectorSettings()), FanOut(DetectorSettings())
+    for detector in (first, anew):
+        detector.observe(make_node("node2"))
+    (disrupted,) = first.observe(state("disrupted", 1))
     anew.resume(disrupted)
     (event,) = anew.observe(state("synchronised", 2))
     assert (event.state, event.cause) == ("synchronised", disrupted.id)

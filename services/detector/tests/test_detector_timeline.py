@@ -126,16 +126,16 @@ def test_a_batch_whose_columns_do_not_fit_is_counted_and_nothing_else(fan_out, m
 def test_an_empty_batch_is_a_sign_of_life(fan_out, make_delays):
     """A node without paths yet speaks all the same."""
     assert fan_out.observe(make_delays("node1", T, [])) == []
-    assert fan_out.fleet.on_bus_ns == {"node1": T}
+    assert fan_out.fleet.lives.on_bus_ns("node1") == T
 
 
 def test_a_batch_may_come_before_its_nodes_are_known(make_node, make_delays):
     """Its rows count from when the inventory is there."""
     detector = FanOut(DetectorSettings())
     detector.observe(batch(make_delays, T))
-    assert detector.counts["rows_foreign"] == 1
+    assert detector.counts["nodes_foreign"] == 1
 
     for name in ("node0", "node1"):
         detector.observe(make_node(name))
     detector.observe(batch(make_delays, T + 1))
-    assert detector.counts["rows_foreign"] == 1
+    assert (detector.counts["nodes_foreign"], detector.counts["rows_foreign"]) == (1, 0)

@@ -31,6 +31,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from foliot_schemas.bounds import FAR_NS
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -80,4 +82,9 @@ def is_probe(probes: NDArray[Any], lengths: NDArray[np.uint32]) -> NDArray[np.bo
         & (probes["sequence"].view(np.uint64) < _HIGHEST_SEQUENCE)
         & ((probes["heard"] + 1).view(np.uint64) < _HIGHEST_SEQUENCE)
     )
+    if len(probes):
+        # In wrapping arithmetic the sums are above 0 for exactly those stamps that lie within 146 years of 0, so that differences
+        # of them fit into 64 bits, and the bus takes what comes of them.
+        near = np.minimum((probes["transmit_ns"] + FAR_NS).min(axis=1), (probes["receive_ns"] + FAR_NS).min(axis=1))
+        sane &= near > 0
     return sane

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 import nats.errors
 import structlog
 
-from foliot.netlink import LinkMonitor
+from foliot import claims, systemd
+from foliot.netlink import LinkMonitor, node_settings
 from foliot.node import describe
 from foliot.service import boot_id, node_clock, on_bus
-from foliot.settings import NodeSettings, load
+from foliot.settings import load
 from foliot_probe.engine import Engine
 from foliot_probe.ports import Ports
 from foliot_probe.rates import in_use
@@ -37,6 +38,8 @@ _SECOND_NS = 1_000_000_000
 _BIND_S = 0.5
 """How soon after the overlay appears its sockets are opened."""
 _COUNTERS_S = 1.0
+_AGAIN, _AGAIN_S = 5, 0.2
+"""After a cut of the bus: clients try to connect four times a second."""
 _TROUBLES_S = 60.0
 _SOON_S = 0.001
 """A timer may fire early by the event loop's resolution; asking again sooner would spin."""
@@ -48,10 +51,12 @@ async def main() -> None:
     Raises:
         SettingsError: a setting is wrong.
     """
-    own = describe(load(NodeSettings, "node"))
+    node = await node_settings()
+    own = describe(node)
     settings = load(ProbeSettings, "probe")
     clock = node_clock(own.name)
     async with on_bus("probe", clock, own.name) as bus:
+        await claims.check(bus, node, claims.host_id())
         await Probe(own, settings, clock, bus).run()
 
 
@@ -88,13 +93,16 @@ class Probe:
         try:
             async with LinkMonitor(self._ports.changed) as links, asyncio.TaskGroup() as group:
                 self._ports.begin(await links.present())
+                self._bus.when_back(lambda: self._spawn(self._tell_ports_again()))
                 group.create_task(self._bind_sockets())
                 group.create_task(self._tell_counters())
                 group.create_task(self._tell_troubles())
                 await self._follow_clock(self._own.name)
                 await self._bus.watch(PATHS, self._on_paths, key=self._own.name)
-                await self._bus.watch(INVENTORY, self._on_node)
+                for peer in self._own.peers or ("",):
+                    await self._bus.watch(INVENTORY, self._on_node, key=peer)
                 self._on_tick()
+                systemd.ready(f"probes from {self._own.name}")
                 log.info("probe_started", node=self._own.name, rails=len(self._own.nics))
         finally:
             for timer in self._timers.values():
@@ -110,7 +118,7 @@ class Probe:
             if node is not None and node.nics != self._own.nics:
                 log.warning("inventory_differs", node=name, hint="the record is not what this node's settings say")
             return
-        if node is None or node.name != name or not is_usable(node):
+        if node is None or node.name != name or not is_usable(node) or not node.talks_to(self._own):
             self._reporter.end(self._engine.drop_peer(name))
             return
         ended, begun = self._engine.set_peer(node, frozenset())
@@ -203,9 +211,20 @@ class Probe:
         log.info("sockets_open", count=len(self._engine.table.places))
 
     async def _tell_counters(self) -> None:
+        told = 0
         while True:
             self._ports.tell_counters()
+            if (count := self._engine.counts["foreign"] - told) > 0:
+                told += count
+                reason = f"{count} datagrams that are no probes, or of nobody in the inventory"
+                await self._bus.reject("udp", b"", reason)
             await asyncio.sleep(_COUNTERS_S)
+
+    async def _tell_ports_again(self) -> None:
+        """What changed while the bus was away, nobody has heard; and readers find the bus again in their own time."""
+        for _ in range(_AGAIN):
+            self._ports.tell_counters()
+            await asyncio.sleep(_AGAIN_S)
 
     async def _tell_troubles(self) -> None:
         told: dict[str, int] = {}

@@ -33,6 +33,8 @@ _TX_SOFTWARE, _RX_SOFTWARE, _REPORT_SOFTWARE = 2, 8, 16
 
 _QUEUE_BYTES = 1 << 20
 """Asked for as receive buffer, which the error queue shares; the kernel gives what net.core.rmem_max allows."""
+_AT_ONCE = 4_096
+"""Read from one socket at a time: several times what its buffer holds. Under a flood it is never dry, and all else would wait."""
 _PAYLOAD_BYTES = 256
 """A probe behind the headers of a tunnel: 144 + 14 + 20 + 8, and as much again outside."""
 _CONTROL_BYTES = 128
@@ -182,14 +184,16 @@ class Inbox:
         return stamp_ns
 
     def _batches(self, sockets: Sequence[socket.socket | None], flags: int) -> Iterator[int]:
-        """Reads the sockets dry, one after another; yields how many slots are filled, whenever all are, and at the end."""
+        """Reads the sockets, each until it is dry or has given enough; yields how many slots are filled, whenever all are, and at the end."""
         count = 0
         for place, opened in enumerate(sockets):
             if opened is None:
                 continue
-            while True:
+            left = _AT_ONCE
+            while left > 0:
                 room = self._slots - count
                 got = max(0, _recvmmsg(opened.fileno(), self._base + count * _Header.itemsize, room, flags, None))
+                left -= got
                 if got:
                     self._place[count : count + got] = place
                     count += got

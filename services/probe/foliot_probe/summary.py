@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     Rows = NDArray[np.intp]
     Times = NDArray[np.int64]
 
+_HOUR_NS = 3_600_000_000_000
 _NEVER = -(1 << 62)
 _TRUSTED = frozenset({"synchronised", "holdover"})
 
@@ -57,12 +58,13 @@ class References:
 def one_way_ns(heard: Completed, own: References, peers: References) -> tuple[Rows, Times]:
     """The one-way delays of probes heard, with their rows; those for which both ends are synchronised.
 
-    One that the clocks' errors made negative is given as it is.
+    One that the clocks' errors made negative is given as it is; one beyond an hour comes of no clock's error, and is left out.
     """
     left_ns, sure = peers.read(heard.row, heard.transmit_ns)
     came_ns, sure_too = own.read(heard.row, heard.receive_ns)
-    known = sure & sure_too
-    return heard.row[known], (came_ns - left_ns)[known]
+    delay_ns = came_ns - left_ns
+    known = sure & sure_too & (delay_ns > -_HOUR_NS) & (delay_ns < _HOUR_NS)
+    return heard.row[known], delay_ns[known]
 
 
 class Digest(NamedTuple):

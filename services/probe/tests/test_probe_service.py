@@ -9,11 +9,15 @@ import socket
 import sys
 import time
 
+import msgspec
 import pytest
 
 from foliot.bus import Bus
+from foliot.clock import HostClock
 from foliot.node import describe
 from foliot.settings import NicSettings, NodeSettings
+from foliot_probe import service
+from foliot_probe.settings import ProbeSettings
 from foliot_schemas import ClockState, StampBatch, Witness
 from foliot_schemas.subjects import CLOCK, CLOCKS, DELAY, INVENTORY, PORT, STAMPS
 
@@ -52,7 +56,7 @@ async def start_probe(settings, url, folder):
     file.write_text(
         f'[bus]\nurl = "{url}"\n[telemetry]\nendpoint = ""\n[probe]\nwindow_s = 0.5\n'
         f'[node]\nname = "{settings.name}"\nindex = {settings.index}\npath_prefix = "{settings.path_prefix}"\n'
-        f"entropies = {list(settings.entropies)}\nprobe_port = {settings.probe_port}\n"
+        f"entropies = {list(settings.entropies)}\nprobe_port = {settings.probe_port}\npeers = {list(settings.peers)}\n"
         f'[[node.nics]]\nrail = "{nic.rail}"\nnumber = {nic.number}\ndevice = "{nic.device}"\naddress = "{nic.address}"\n'
     )
     return await asyncio.create_subprocess_exec(
@@ -97,6 +101,46 @@ def synchronised(name):
         clock=name, reference="node0", offset_ns=1_000, drift_ppb=0.0, hard_bound_ns=500, bound_ns=50, growth_ppb=0.0,
         as_of_ns=local_ns, void_after_ns=local_ns + 600_000_000_000, status="synchronised",
     )  # fmt: skip
+
+
+class CutBus:
+    """A bus that the test brings back."""
+
+    def __init__(self):
+        self.ports, self.told = [], []
+
+    def when_back(self, told):
+        """Remembers whom to tell."""
+        self.told.append(told)
+
+    async def publish(self, channel, message, *_):
+        """Collects what is said of ports."""
+        if channel is PORT:
+            self.ports.append(message)
+
+    async def get(self, *_):
+        """Has nothing."""
+
+    async def subscribe(self, *_, key=""):
+        """Brings nothing."""
+
+    watch = subscribe
+
+
+async def test_ports_are_told_again_when_the_bus_is_back(monkeypatch):
+    """A carrier that went while the bus was away is not left to the regular report; readers may come back later than the node."""
+    monkeypatch.setattr(service, "_COUNTERS_S", 3_600.0)
+    bus = CutBus()
+    settings = node_settings(0, free_port(socket.SOCK_DGRAM))
+    probe = asyncio.create_task(service.Probe(describe(settings), ProbeSettings(), HostClock("node0"), bus).run())
+    await until(lambda: probe.done() or (bus.told and bus.ports), "the first report")
+    assert not probe.done(), probe.exception()
+    before = len(bus.ports)
+    for told in bus.told:
+        told()
+    await until(lambda: len(bus.ports) >= before + 3, "reports after the cut")
+    probe.cancel()
+    await asyncio.gather(probe, return_exceptions=True)
 
 
 async def test_two_probes_measure_each_other_and_notice_a_death(bus_settings, tmp_path):
@@ -149,3 +193,28 @@ async def test_two_probes_measure_each_other_and_notice_a_death(bus_settings, tm
         codes = [await probe.wait() for probe in probes]
         await bus.close()
     assert codes == [0, 0]
+
+
+async def test_a_node_that_names_its_peers_probes_nobody_else(bus_settings, tmp_path):
+    """Neither one that it leaves out, nor one that leaves it out."""
+    port = free_port(socket.SOCK_DGRAM)
+    own, peer, left_out, leaves_out = (node_settings(index, port) for index in range(4))
+    own = msgspec.structs.replace(own, peers=(peer.name, leaves_out.name))
+    leaves_out = msgspec.structs.replace(leaves_out, peers=(peer.name,))
+    heard = Heard()
+    bus = await Bus.connect(bus_settings, "test")
+    await heard.follow(bus)
+    for each in (own, left_out, leaves_out, peer):
+        await bus.put(INVENTORY, each.name, describe(each))
+    probe = await start_probe(own, bus_settings.url, tmp_path)
+    try:
+        await until(lambda: len(heard.delays) > 8, "reports")
+        assert {path.partition("#")[0] for _, path, _ in heard.delays} == {
+            "node0.rail0>node1.rail0",
+            "node1.rail0>node0.rail0",
+        }
+    finally:
+        probe.terminate()
+        code = await probe.wait()
+        await bus.close()
+    assert code == 0

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import collections
+import hashlib
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from foliot_schemas import NodePaths
+from foliot_remediator.turns import Round, Soon
+from foliot_schemas import NodePaths, encode
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -19,16 +20,33 @@ if TYPE_CHECKING:
     from foliot_schemas import Placement
 
 
-_DESTINATIONS_PER_S = 20_000
-"""Looked through at most: some 6 us each, so an eighth of a core. In a fleet with more of them the round takes longer."""
-_MOST_CREDIT = 500
-"""Destinations at a stretch, but always one node: 3 ms, for which an event may have to wait."""
+_CHANGED_PER_S = 20_000
+"""Destinations of nodes on which something has changed that are looked through at most: some 6 us each, so an eighth of a core."""
+_ROUND_PER_S = 8_000
+"""And of all the others in turn: those of 64 nodes on two rails who all know each other, once a second. In a larger fleet the round takes
+longer: it finds backups that fell silent, which events say as well."""
+_STRETCH_S = 0.025
+"""Of that at a stretch, but always one node: 3 ms, for which an event may have to wait."""
 
 
 class Supply(msgspec.Struct, frozen=True, kw_only=True):
     """A node's key in the bucket `paths` is to be written."""
 
     paths: NodePaths
+
+
+class _Credit:
+    """Destinations that may be looked through, so many more with each second."""
+
+    def __init__(self, per_s: float) -> None:
+        self.left = 0.0
+        self._per_s = per_s
+        self._earned_ns = 0
+
+    def earn(self, now_ns: int) -> None:
+        """Takes what the time since the last call has brought."""
+        more = max(now_ns - self._earned_ns, 0) / 1e9 * self._per_s
+        self.left, self._earned_ns = min(self.left + more, self._per_s * _STRETCH_S), now_ns
 
 
 class Supplier:
@@ -38,75 +56,60 @@ class Supplier:
         self._fleet = fleet
         self._ways = ways
         self._chooser = chooser
-        self._review_ns = round(settings.review_s * 1e9)
-        self._gap_ns = round(settings.write_gap_s * 1e9)
-        self._turn: collections.deque[tuple[str, int]] = collections.deque()
-        self._touched: dict[str, int | None] = {}
-        """Nodes of which something in force has changed, and from when on that may be written; None: to be set."""
-        self._reviewed: dict[str, None] = {}
-        self._credit = 0.0
-        self._counted_ns = 0
-        self._written: dict[str, NodePaths] = {}
+        gap_ns = round(settings.write_gap_s * 1e9)
+        self._commanded, self._stirred = Soon(gap_ns), Soon(gap_ns)
+        self._round = Round(round(settings.review_s * 1e9))
+        self._turns = ((self._commanded, _Credit(_CHANGED_PER_S)), (self._stirred, _Credit(_CHANGED_PER_S)),
+            (self._round, _Credit(_ROUND_PER_S)))  # fmt: skip
+        self._written: dict[str, bytes] = {}
+        """Per node, a digest of what its key holds: the values themselves would take a kilobyte and more each."""
 
     def join(self, node: str) -> None:
         """A node is new: it is looked through next."""
-        self._turn.appendleft((node, 0))
-        self._touched[node] = 0
+        self._round.join(node)
 
     def leave(self, node: str) -> None:
         """A node has left."""
-        self._turn = collections.deque(entry for entry in self._turn if entry[0] != node)
-        for kept in (self._touched, self._reviewed, self._written):
-            kept.pop(node, None)
+        self._written.pop(node, None)
+        for turns in (self._commanded, self._stirred, self._round):
+            turns.leave(node)
 
     def stored(self, paths: NodePaths) -> None:
         """What the bucket has for a node."""
-        self._written[paths.node] = paths
+        self._written[paths.node] = _digest(paths)
 
     def touch(self, nodes: Iterable[str]) -> None:
-        """What is in force on these nodes has changed: they come before those that are only looked through."""
-        for node in nodes:
-            self._touched.setdefault(node, None)
+        """What is in force on these nodes has changed: they come before all others."""
+        self._commanded.name(nodes)
 
-    def due(self, now_ns: int) -> list[str]:
-        """The nodes whose turn it is to be looked through; each comes once per interval."""
-        found = []
-        while self._turn and now_ns - self._turn[0][1] >= self._review_ns:
-            node, _ = self._turn.popleft()
-            self._turn.append((node, now_ns))
-            found.append(node)
-        self._reviewed |= dict.fromkeys(found)
-        return found
+    def stir(self, nodes: Iterable[str]) -> None:
+        """Something beside these nodes has changed: they come before those that are only looked through."""
+        self._stirred.name(nodes)
+
+    def begin_anew(self) -> None:
+        """All nodes are to be looked through, by a new holder of the lease."""
+        self._round.begin_anew()
 
     def write(self, lease: int, now_ns: int) -> list[Supply]:
         """What changed on the nodes that were touched, a moment ago: a command is to be there before what it changes is written."""
-        earned = (now_ns - self._counted_ns) / 1e9 * _DESTINATIONS_PER_S
-        self._credit, self._counted_ns = min(self._credit + max(earned, 0.0), _MOST_CREDIT), now_ns
         supplies = []
-        for node in [*self._touched, *(node for node in self._reviewed if node not in self._touched)]:
-            if self._credit <= 0:
-                break
-            due_ns = self._touched.get(node, 0)
-            if due_ns is None:
-                due_ns = self._touched[node] = now_ns + self._gap_ns
-            if now_ns < due_ns:
-                continue
-            self._touched.pop(node, None)
-            self._reviewed.pop(node, None)
-            if node in self._fleet.nodes:
-                supplies += self._renew(node, lease, now_ns)
+        for turns, credit in self._turns:
+            credit.earn(now_ns)
+            while credit.left > 0 and (node := turns.take(now_ns)) is not None:
+                if node in self._fleet.nodes:
+                    paths = self._renewed(node, lease, now_ns)
+                    credit.left -= len(paths.placements)
+                    digest = _digest(paths)
+                    if digest != self._written.get(node):
+                        self._written[node] = digest
+                        supplies.append(Supply(paths=paths))
         return supplies
 
     # -- inside -------------------------------------------------------------------------------------------------------
 
-    def _renew(self, node: str, lease: int, now_ns: int) -> list[Supply]:
+    def _renewed(self, node: str, lease: int, now_ns: int) -> NodePaths:
         self._arm(node, now_ns)
-        paths = self._paths(node, lease)
-        self._credit -= len(paths.placements)
-        if paths == self._written.get(node):
-            return []
-        self._written[node] = paths
-        return [Supply(paths=paths)]
+        return self._paths(node, lease)
 
     def _arm(self, node: str, now_ns: int) -> None:
         """Renews the node's backups. One that stands is kept: a change would cost a route, and an armed move its way."""
@@ -135,6 +138,10 @@ class Supplier:
         return NodePaths(
             node=node, lease_revision=lease, away=tuple(away), placements=tuple(placements), backups=tuple(backups)
         )
+
+
+def _digest(paths: NodePaths) -> bytes:
+    return hashlib.blake2b(encode(paths), digest_size=16).digest()
 
 
 def _order(way: Placement) -> tuple[str, str]:

@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import collections
+import heapq
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from foliot_schemas import Command
+from foliot_schemas.bounds import fitting
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from foliot_remediator.ways import Cause
     from foliot_schemas import Placement, Verb
 
 _GRACE_NS = 3_000_000_000
 """After its deadline a command is not carried out any more; an answer may still wait for confirmations, two seconds, and be on its way."""
-_FORGIVEN_NS = 30_000_000_000
-"""A node that failed this long ago may be asked again: nothing stays away for ever because of a bad minute."""
+_FIRST_REST_NS, _LONGEST_REST_NS = 1_000_000_000, 30_000_000_000
+"""A node that failed as often as it may is asked again after this long, and after twice as long each time, up to the longest: a bad second costs
+seconds, and nothing stays away for ever because of a bad minute."""
+_FORGIVEN_NS = 2 * _LONGEST_REST_NS
+"""A failure of this long ago counts no more."""
+_MOST_DOUBLINGS = 8
 _REMEMBERED = 65_536
 """(cause, verb, node) whose attempts are counted."""
 
@@ -53,15 +61,26 @@ class Desk:
         self._attempts: collections.OrderedDict[tuple[str, Verb, str], int] = collections.OrderedDict()
         self._failures: collections.OrderedDict[tuple[str, Verb, str], tuple[int, int]] = collections.OrderedDict()
         self._commanded_ns: dict[tuple[str, str, str], int] = {}
+        self._unanswered: collections.Counter[str] = collections.Counter()
+        """Per node, its commands in `sent`."""
+        self._deadlines: list[tuple[int, str]] = []
 
-    def advised(self, cause: Cause, verb: Verb, node: str, now_ns: int) -> int:  # noqa: ARG002 - advice does not age
-        """How often the node was commanded so for this cause."""
-        return self._attempts.get((cause.event, verb, node), 0)
+    def advised(self, cause: Cause, verb: Verb, node: str) -> bool:
+        """Whether the node was commanded so for this cause."""
+        return (cause.event, verb, node) in self._attempts
 
     def failures(self, cause: Cause, verb: Verb, node: str, now_ns: int) -> int:
         """How often it refused, failed or did not answer lately."""
         count, at_ns = self._failures.get((cause.event, verb, node), (0, 0))
         return count if now_ns - at_ns < _FORGIVEN_NS else 0
+
+    def is_resting(self, cause: Cause, verb: Verb, node: str, now_ns: int, attempts: int) -> bool:
+        """Whether it failed that often, or more, and so lately that it had better not be asked again yet."""
+        over = self.failures(cause, verb, node, now_ns) - attempts
+        if over < 0:
+            return False
+        rest_ns = min(_FIRST_REST_NS << min(over, _MOST_DOUBLINGS), _LONGEST_REST_NS)
+        return now_ns - self._failures[cause.event, verb, node][1] < rest_ns
 
     def fail(self, sent: Sent, now_ns: int) -> int:
         """Counts a failure, and returns how many there are."""
@@ -79,7 +98,10 @@ class Desk:
     def send(self, sent: Sent) -> None:
         """A command goes out, to be answered."""
         command = sent.command
+        if command.id not in self.sent:
+            self._unanswered[command.node] += 1
         self.sent[command.id] = sent
+        heapq.heappush(self._deadlines, (command.deadline_ns, command.id))
         told = [("", rail) for rail in (*command.away, *command.back)] + [
             (way.peer, way.rail) for way in command.placements
         ]
@@ -88,7 +110,13 @@ class Desk:
 
     def settle(self, command: str) -> Sent | None:
         """Takes out a command that was answered."""
-        return self.sent.pop(command, None)
+        sent = self.sent.pop(command, None)
+        if sent is not None:
+            node = sent.command.node
+            self._unanswered[node] -= 1
+            if not self._unanswered[node]:
+                del self._unanswered[node]
+        return sent
 
     def write(
         self, node: str, verb: Verb, parts: Parts, cause: Cause, *,
@@ -105,18 +133,20 @@ class Desk:
             self._attempts.popitem(last=False)
         suffix = "" if attempt == 1 else f"/{attempt}"
         return Command(
-            id=f"{cause.event}/{verb}/{node}/{lease}{suffix}", verb=verb, node=node, cause=cause.event,
+            id=fitting(f"{cause.event}/{verb}/{node}/{lease}{suffix}"), verb=verb, node=node, cause=cause.event,
             issued_ns=issued_ns, deadline_ns=deadline_ns, lease_revision=lease, away=tuple(parts.away),
             back=tuple(parts.back), placements=tuple(parts.placements), advice=advice, fault=cause.fault,
         )  # fmt: skip
 
-    def nodes(self) -> set[str]:
-        """Nodes that have not answered yet."""
-        return {sent.command.node for sent in self.sent.values()}
+    def busy(self, nodes: Collection[str]) -> int:
+        """How many nodes would have commands to answer if these got some."""
+        return len(self._unanswered) + sum(node not in self._unanswered for node in nodes)
 
     def overdue(self, now_ns: int) -> list[Sent]:
         """Takes out what will not be answered any more."""
-        late = [sent for sent in self.sent.values() if now_ns > sent.command.deadline_ns + _GRACE_NS]
-        for sent in late:
-            del self.sent[sent.command.id]
+        late = []
+        while self._deadlines and now_ns > self._deadlines[0][0] + _GRACE_NS:
+            sent = self.settle(heapq.heappop(self._deadlines)[1])
+            if sent is not None:
+                late.append(sent)
         return late

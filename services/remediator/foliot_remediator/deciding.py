@@ -100,13 +100,20 @@ class Decider:
         def stands(rail: str, peer: str = "") -> bool:
             return outcome.started_ns > self.desk.commanded_ns(node, rail, peer)
 
-        away, back = [*filter(stands, outcome.away)], [*filter(stands, outcome.back)]
+        rails, knows = self._fleet.rails(node), self._fleet.knows
+        away, back = (
+            [rail for rail in told if rail in rails and stands(rail)] for told in (outcome.away, outcome.back)
+        )
         for rail in away:
-            ways.away.setdefault((node, rail), cause)
+            ways.leave(node, rail, cause)
         for rail in back:
-            ways.away.pop((node, rail), None)
+            ways.come_back(node, rail)
         overruled = {*outcome.away, *outcome.back} - {*away, *back}
-        placements = [way for way in outcome.placements if way.rail not in overruled and stands(way.rail, way.peer)]
+        placements = [
+            way
+            for way in outcome.placements
+            if way.rail not in overruled and knows(node, way) and stands(way.rail, way.peer)
+        ]
         for way in placements:
             destination = Destination(node, way.peer, way.rail)
             if (node, way.rail) in ways.away:
@@ -124,20 +131,25 @@ class Decider:
         stale = stale_clocks(parts, self._health, self._settings, matter.now_ns)
         if stale:
             objections.append(object_to_clocks(stale, len(parts)))
-        desk, most = self.desk, 1 if advice else self._settings.attempts
-        tried = desk.advised if advice else desk.failures
-        done = {node for node in parts if tried(matter.cause, matter.verb, node, matter.now_ns) >= most}
+        done = {node for node in parts if self._is_done_with(matter, node, advice=advice)}
         return {node: part for node, part in parts.items() if node not in stale and node not in done}, objections
+
+    def _is_done_with(self, matter: Matter, node: str, *, advice: bool) -> bool:
+        if advice:
+            return self.desk.advised(matter.cause, matter.verb, node)
+        return self.desk.is_resting(matter.cause, matter.verb, node, matter.now_ns, self._settings.attempts)
 
     def _over_budget(self, parts: dict[str, Parts], now_ns: int) -> Objection | None:
         away = {(node, rail) for node, part in parts.items() for rail in part.away}
         back = {(node, rail) for node, part in parts.items() for rail in part.back}
-        more = away - self._ways.away.keys()
+        present = self._ways.away
+        more = {each for each in away if each not in present}
+        fewer = {each for each in back if each in present or each in more}
         return self._budgets.object_to(
             moves=sum(part.moves for part in parts.values()),
-            nics_away=len((self._ways.away.keys() | away) - back),
+            nics_away=len(present) + len(more) - len(fewer),
             nics=len(self._fleet.nics),
-            nodes=len(self.desk.nodes() | parts.keys()),
+            nodes=self.desk.busy(parts),
             now_ns=now_ns,
             more_away=bool(more),
         )
@@ -145,7 +157,8 @@ class Decider:
     def _command(self, matter: Matter, node: str, parts: Parts, *, advice: bool) -> Command:
         command = self.desk.write(
             node, matter.verb, parts, matter.cause, issued_ns=matter.now_ns, lease=self.lease, advice=advice,
-            deadline_ns=matter.base_ns + round(self._settings.deadline_s * 1e9),
+            # A node whose clock is ahead dates its events so; nobody's deadline is to be later for that.
+            deadline_ns=min(matter.base_ns, matter.now_ns) + round(self._settings.deadline_s * 1e9),
         )  # fmt: skip
         if not advice:
             self._budgets.spend(parts.moves, matter.now_ns)
@@ -157,11 +170,10 @@ class Decider:
         """Takes what was commanded to be in force; returns what undoes it."""
         undo, ways = Parts(), self._ways
         for rail in parts.away:
-            if (node, rail) not in ways.away:
-                ways.away[node, rail] = cause
+            if ways.leave(node, rail, cause):
                 undo.back.append(rail)
         for rail in parts.back:
-            if ways.away.pop((node, rail), None) is not None:
+            if ways.come_back(node, rail):
                 undo.away.append(rail)
         for way in parts.placements:
             destination = Destination(node, way.peer, way.rail)

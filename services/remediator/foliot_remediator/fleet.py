@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+import msgspec
+
 from foliot_schemas.names import nic_name, parse_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from foliot_schemas import Node, Placement
+    from foliot_schemas import Node, NodePaths, Placement
     from foliot_schemas.names import Path
 
 
@@ -27,7 +29,7 @@ def path_name(node: str, way: Placement) -> str:
 
 
 class Fleet:
-    """The inventory, indexed. A path or destination exists between two nodes that share its rail."""
+    """The inventory, indexed. A path or destination exists between two peers that share its rail."""
 
     def __init__(self) -> None:
         self.nodes: dict[str, Node] = {}
@@ -58,12 +60,26 @@ class Fleet:
         return () if record is None else tuple(nic.rail for nic in record.nics)
 
     def shared(self, node: str, peer: str) -> tuple[str, ...]:
-        """Rails on which both have a NIC."""
+        """Rails on which both have a NIC; none if they are no peers."""
+        record, other = self.nodes.get(node), self.nodes.get(peer)
+        if record is None or other is None or not record.talks_to(other):
+            return ()
         return tuple(rail for rail in self.rails(node) if peer in self._rails[rail])
 
+    def neighbours(self, node: str) -> Iterator[str]:
+        """The nodes that it exchanges traffic with."""
+        record = self.nodes.get(node)
+        if record is None:
+            return
+        for peer in record.peers or self.nodes:
+            other = self.nodes.get(peer)
+            if other is not None and record.talks_to(other):
+                yield peer
+
     def peers(self, node: str, rail: str) -> Iterator[str]:
-        """The other nodes on a rail."""
-        return (peer for peer in self._rails.get(rail, {}) if peer != node)
+        """Those of them that have a NIC on a rail."""
+        members = self._rails.get(rail, {})
+        return (peer for peer in self.neighbours(node) if peer in members)
 
     def entropies(self, node: str, peer: str, rail: str) -> int:
         """How many paths lead from the one to the other on a rail; 0 if none."""
@@ -72,10 +88,30 @@ class Fleet:
 
     def destinations(self, node: str) -> Iterator[Destination]:
         """All the node's traffic, by peer."""
-        for peer in self.nodes:
-            if peer != node:
-                for rail in self.shared(node, peer):
+        rails = self.rails(node)
+        for peer in self.neighbours(node):
+            for rail in rails:
+                if peer in self._rails[rail]:
                     yield Destination(node, peer, rail)
+
+    def has_nic(self, nic: str, node: str) -> bool:
+        """Whether a node has a NIC."""
+        return self.nics.get(nic, ("", ""))[0] == node
+
+    def knows(self, node: str, way: Placement) -> bool:
+        """Whether a node's traffic to a service address can take this way at all."""
+        shared = self.shared(node, way.peer) if node != way.peer else ()
+        return way.rail in shared and way.via in shared and way.entropy < self.entropies(node, way.peer, way.via)
+
+    def known_part(self, paths: NodePaths) -> NodePaths:
+        """What of a node's ways the inventory has."""
+        node = paths.node
+        return msgspec.structs.replace(
+            paths,
+            away=tuple(rail for rail in paths.away if rail in self.rails(node)),
+            placements=tuple(way for way in paths.placements if self.knows(node, way)),
+            backups=tuple(way for way in paths.backups if self.knows(node, way)),
+        )
 
     def path(self, name: str) -> Path | None:
         """The path of this name, if the fleet has it."""

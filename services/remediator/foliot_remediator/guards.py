@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 import msgspec
 
 from foliot_schemas import Event
+from foliot_schemas.bounds import fitting
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -41,6 +42,7 @@ class Budgets:
     def __init__(self, settings: RemediatorSettings) -> None:
         self._settings = settings
         self._moves: collections.deque[tuple[int, int]] = collections.deque()
+        self._moved = 0
 
     def nics_allowed(self, nics: int) -> int:
         """How many NICs of a fleet may be away at once; one always may."""
@@ -76,12 +78,13 @@ class Budgets:
     def moved(self, now_ns: int) -> int:
         """Moves within the last minute."""
         while self._moves and self._moves[0][0] <= now_ns - _MINUTE_NS:
-            self._moves.popleft()
-        return sum(count for _, count in self._moves)
+            self._moved -= self._moves.popleft()[1]
+        return self._moved
 
     def spend(self, moves: int, now_ns: int) -> None:
         """Counts moves that were commanded."""
         self._moves.append((now_ns, moves))
+        self._moved += moves
 
 
 def stale_clocks(nodes: Collection[str], health: Health, settings: RemediatorSettings, now_ns: int) -> dict[str, int]:
@@ -106,7 +109,7 @@ class Refusals:
 
     def say(self, objection: Objection, *, verb: Verb, who: str, cause: Cause, now_ns: int) -> tuple[Event, ...]:
         """The event, unless it was said before."""
-        identity = f"{cause.event}/refused/{objection.guard}/{verb}/{who}"
+        identity = fitting(f"{cause.event}/refused/{objection.guard}/{verb}/{who}")
         if identity in self._said:
             return ()
         self._said[identity] = None

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from foliot_remediator.fleet import Fleet
     from foliot_remediator.settings import RemediatorSettings
     from foliot_remediator.states import Hold
     from foliot_remediator.troubles import Trouble
@@ -23,11 +24,16 @@ if TYPE_CHECKING:
 
 _REPORTING_NS = 500_000_000
 """A node reports every 100 ms; one that was quiet for longer says nothing of what it hears."""
+_LATE_NS = 250_000_000
+"""As much as a busy machine may make of the bus's delay."""
 _PORT_RECENT_NS = 3_000_000_000
 """Ports report every second."""
 _TRANSIT_NS = 20_000_000
 """What was sent before a silence may still have waited in a queue."""
 _ROOM = 1_024
+_FOREIGN = -1
+_REGULAR = 8
+"""Paths of a batch that is worth remembering. Shorter ones, of silences, are read as fast as looked up, and would displace it."""
 
 
 class Hearing(enum.Enum):
@@ -53,7 +59,7 @@ class Health:
     All times are those of the `now_ns` given, so that a node with a wrong clock is wrong about itself alone.
     """
 
-    def __init__(self, settings: RemediatorSettings, hold: Hold) -> None:
+    def __init__(self, settings: RemediatorSettings, hold: Hold, fleet: Fleet) -> None:
         self.nics: dict[str, Track] = {}
         self.paths: dict[str, Track] = {}
         self.troubled: dict[str, set[str]] = {}
@@ -61,10 +67,11 @@ class Health:
         self.dead: set[str] = set()
         """Nodes whose probe is dead: silence says nothing of their paths."""
         self._hold = hold
+        self._fleet = fleet
         self._within_ns = round(settings.healthy_within_s * 1e9)
         self._ids: dict[str, int] = {}
         self._heard_ns: NDArray[np.int64] = np.zeros(_ROOM, np.int64)
-        self._batches: dict[str, tuple[tuple[str, ...], NDArray[np.intp]]] = {}
+        self._batches: dict[str, tuple[tuple[str, ...], NDArray[np.int32]]] = {}
         self._reported_ns: dict[str, int] = {}
         self._bounds: dict[str, tuple[int, int]] = {}
         self._ports: dict[str, _Port] = {}
@@ -89,23 +96,34 @@ class Health:
             del self.paths[path]
         return before
 
+    def settle(self, who: str, at_ns: int) -> None:
+        """Up to this time nobody said anything of a NIC or path: a probation that was over by then had ended well."""
+        track = self.nics.get(who) or self.paths.get(who)
+        if track is not None and track.state is State.PROBATION and track.due_ns <= at_ns:
+            (self.feed_nic if who in self.nics else self.feed_path)(who, Input.TIMER, track.due_ns)
+
     def take_delays(self, batch: DelayBatch, now_ns: int) -> None:
-        """Takes what a node heard.
+        """Takes what a node heard: of paths of the fleet that end at it, and of no others.
 
         Raises:
             ValueError: the batch does not fit together.
         """
         rows = batch.rows()
-        self._reported_ns[batch.node] = now_ns
-        self._bounds[batch.node] = batch.bound_ns, now_ns
+        # After a cut the bus delivers what waited: that says how it was, not how it is. By clocks that are good; others say nothing of that.
+        is_late = batch.bound_ns >= 0 and now_ns - batch.at_ns > _LATE_NS
+        said_ns = batch.at_ns if is_late else now_ns
+        self._reported_ns[batch.node] = max(said_ns, self._reported_ns.get(batch.node, 0))
+        if said_ns >= self._bounds.get(batch.node, (0, 0))[1]:
+            self._bounds[batch.node] = batch.bound_ns, said_ns
         ids = self._ids_of(batch)[rows["path"]]
+        rows, ids = rows[ids != _FOREIGN], ids[ids != _FOREIGN]
         heard = (rows["last_ns"] > 0) & (
             (rows["witness"] == Witness.SPEAKS_AGAIN)
             | ((rows["witness"] == Witness.DESTINATION) & (rows["received"] > 0))
         )
         # Ages are of the node's own clock, so that its error cancels.
         age_ns = np.maximum(batch.at_ns - rows["last_ns"][heard], 0)
-        np.maximum.at(self._heard_ns, ids[heard], now_ns - age_ns)
+        np.maximum.at(self._heard_ns, ids[heard], said_ns - age_ns)
         for index in rows["path"][rows["witness"] == Witness.FELL_SILENT]:
             self.feed_path(batch.paths[index], Input.FELL_SILENT, now_ns)
         self._clear_suspects((batch.paths[index] for index in rows["path"][heard]), now_ns)
@@ -156,9 +174,13 @@ class Health:
         place = self._ids.get(path)
         return 0 if place is None else int(self._heard_ns[place])
 
+    def is_heard(self, path: str, now_ns: int) -> bool:
+        """Whether the path was heard a moment ago."""
+        return now_ns - self.heard_ns(path) <= self._within_ns
+
     def hearing(self, path: str, now_ns: int) -> Hearing:
         """What the path's receiver says of it."""
-        if now_ns - self.heard_ns(path) <= self._within_ns:
+        if self.is_heard(path, now_ns):
             return Hearing.HEALTHY
         ends = parse_path(path)
         sender, receiver = node_of(ends.source), node_of(ends.destination)
@@ -175,14 +197,32 @@ class Health:
         unheard = self.heard_ns(trouble.who) <= trouble.since_ns + _TRANSIT_NS
         return unheard and now_ns - reported_ns <= _REPORTING_NS
 
-    def _ids_of(self, batch: DelayBatch) -> NDArray[np.intp]:
+    def _ids_of(self, batch: DelayBatch) -> NDArray[np.int32]:
         known = self._batches.get(batch.node)
         if known is not None and known[0] == batch.paths:
             return known[1]
-        ids = np.array([self._ids.setdefault(path, len(self._ids)) for path in batch.paths], np.intp)
+        ids = np.array([self._id(path, batch.node) for path in batch.paths], np.int32)
         if len(self._ids) > len(self._heard_ns):
             grown = np.zeros(2 * len(self._ids), np.int64)
             grown[: len(self._heard_ns)] = self._heard_ns
             self._heard_ns = grown
-        self._batches[batch.node] = batch.paths, ids
+        if len(batch.paths) >= _REGULAR:
+            self._batches[batch.node] = batch.paths, ids
         return ids
+
+    def _id(self, path: str, node: str) -> int:
+        known = self._fleet.path(path)
+        if known is None or not self._fleet.has_nic(known.destination, node):
+            return _FOREIGN
+        return self._ids.setdefault(path, len(self._ids))
+
+    def forget(self, node: str) -> None:
+        """A node has left the fleet."""
+        for memory in (self._reported_ns, self._bounds):
+            memory.pop(node, None)
+        self.dead.discard(node)
+        self._ports = {nic: port for nic, port in self._ports.items() if node_of(nic) != node}
+
+    def forget_batches(self) -> None:
+        """The inventory has changed: what paths a batch names is looked up anew."""
+        self._batches.clear()

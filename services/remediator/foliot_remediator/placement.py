@@ -46,7 +46,7 @@ class Chooser:
 
     def usable(self, node: str, way: Placement, now_ns: int, *, trusted: frozenset[State] = _TRUSTED) -> bool:
         """Whether both NICs and the path are trusted, and the path was heard a moment ago."""
-        return self._alive(node, way, trusted) and self._hearing(node, way, now_ns) is Hearing.HEALTHY
+        return self._health.is_heard(path_name(node, way), now_ns) and self._alive(node, way, trusted)
 
     def stands(self, node: str, way: Placement, now_ns: int) -> bool:
         """Whether nothing speaks against a way that was usable once. That nobody reports, as while the bus is away, does not."""
@@ -88,8 +88,8 @@ class Chooser:
 
     def spare(self, destination: Destination, present: Placement, now_ns: int) -> Placement | None:
         """The backup to arm: usable when the present way loses a NIC, so on another rail."""
-        for way in self._candidates(destination):
-            if way.via != present.via and self.usable(destination.node, way, now_ns):
+        for way in self._candidates(destination, but=present.via):
+            if self.usable(destination.node, way, now_ns):
                 return way
         return None
 
@@ -102,18 +102,21 @@ class Chooser:
             if way not in {present, armed}:
                 yield way
 
-    def _candidates(self, destination: Destination) -> Iterator[Placement]:
-        """All ways: the primary, its rail's other entropies, then the other rails, in a turn that spreads destinations.
+    def _candidates(self, destination: Destination, but: str = "") -> Iterator[Placement]:
+        """All ways, or those over all rails but one: the primary, its rail's other entropies, then the other rails, in a turn that spreads destinations.
 
         The turn is the same for both directions of a pair, so that where all is healthy they take the same way.
         """
         node, peer, rail = destination
         primary = self.primary(destination)
-        yield primary
+        if primary.via != but:
+            yield primary
         rails = self._fleet.shared(node, peer)
         others = [other for other in rails if other != primary.via]
         first = self._turn(destination, len(others))
         for via in (primary.via, *others[first:], *others[:first]):
+            if via == but:
+                continue
             count = self._entropies(destination, via)
             start = self._turn(destination, count)
             for step in range(count):

@@ -178,11 +178,12 @@ class Planner:
         """What may cross the NIC besides its own node's traffic on its own rail, without looking at the whole fleet."""
         found = {Destination(peer, owner, lost): None for peer in self._fleet.peers(owner, lost)}
         found |= {each: None for each in self._ways.touching(owner) if (each.node, each.rail) != (owner, lost)}
-        for node, rail in self._ways.away:
-            if node != owner:
-                found[Destination(node, owner, rail)] = None
-            elif rail != lost:
-                found |= {Destination(owner, peer, rail): None for peer in self._fleet.peers(owner, rail)}
+        fleet, away = self._fleet, self._ways.away
+        for node in fleet.neighbours(owner):
+            found |= {Destination(node, owner, rail): None for rail in fleet.rails(node) if (node, rail) in away}
+        for rail in fleet.rails(owner):
+            if rail != lost and (owner, rail) in away:
+                found |= {Destination(owner, peer, rail): None for peer in fleet.peers(owner, rail)}
         return [each for each in found if each.rail in self._fleet.shared(each.node, each.peer)]
 
     def _was_moved_by(self, destination: Destination, lost: str, cause: Cause) -> bool:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeAlias
 
+import msgspec
+
 from foliot_remediator.adoption import Adoption
 from foliot_remediator.answers import Answers
 from foliot_remediator.backups import Supplier, Supply
@@ -16,9 +18,11 @@ from foliot_remediator.planning import Planner
 from foliot_remediator.record import INPUTS, Record
 from foliot_remediator.recovery import Recovery
 from foliot_remediator.states import Hold, Input, State
+from foliot_remediator.strays import Strays
 from foliot_remediator.troubles import Trouble, Troubles
 from foliot_remediator.ways import Cause, Ways
 from foliot_schemas import DelayBatch, Event, Node, NodePaths, Outcome, PortState
+from foliot_schemas.names import node_of, parse_path
 
 if TYPE_CHECKING:
     from foliot_remediator.guards import Evidence, Guard
@@ -28,6 +32,8 @@ if TYPE_CHECKING:
 Seen: TypeAlias = Event | DelayBatch | Outcome | Node | NodePaths | PortState
 Action: TypeAlias = Decision | Supply
 
+_LONGEST_DAMPING_NS = 86_400_000_000_000
+"""A day: far more than any rule holds what flaps (RFC 2439: an hour), so that a wrong event cannot bar a NIC for ever."""
 _MISSED_NS = 2_000_000_000
 """Reports that a port is good for this long, while no event said so: the event was missed."""
 
@@ -39,12 +45,9 @@ class Remediator:
     """
 
     def __init__(self, settings: RemediatorSettings) -> None:
-        first_ns, longest_ns, forget_ns = (
-            round(seconds * 1e9)
-            for seconds in (settings.probation_s, settings.longest_probation_s, settings.forget_s)
-        )  # fmt: skip
         self.fleet = Fleet()
-        self.health = Health(settings, Hold(first_ns, longest_ns, forget_ns))
+        holds_s = settings.probation_s, settings.longest_probation_s, settings.forget_s
+        self.health = Health(settings, Hold(*(round(hold_s * 1e9) for hold_s in holds_s)), self.fleet)
         self._settings = settings
         self._chooser = Chooser(self.fleet, self.health, settings)
         self.ways = Ways(self._chooser.primary)
@@ -60,6 +63,7 @@ class Remediator:
         self._lost_lease = False
         """It held the lease, lost it, and knows of nobody who took it."""
         self._highest_lease = 0
+        self._strays = Strays(self.ways, round(settings.review_s * 1e9))
         self._grace_ns = round(settings.armed_grace_s * 1e9)
         self._retry_ns = round(settings.retry_s * 1e9)
         self._review_ns = round(settings.review_s * 1e9)
@@ -81,7 +85,7 @@ class Remediator:
             self._take_over(now_ns)
 
     def observe(self, seen: Seen, now_ns: int) -> list[Action]:
-        """Takes a message.
+        """Takes a message. Of those about a node, none counts that the inventory does not have.
 
         Raises:
             ValueError: a batch does not fit together.
@@ -89,15 +93,15 @@ class Remediator:
         match seen:
             case Event():
                 return self._take_event(seen, now_ns)
-            case DelayBatch():
+            case DelayBatch() if seen.node in self.fleet.nodes:
                 self.health.take_delays(seen, now_ns)
-            case PortState():
+            case PortState() if self.fleet.has_nic(seen.nic, seen.node):
                 self._take_port(seen, now_ns)
-            case Outcome():
+            case Outcome() if seen.node in self.fleet.nodes:
                 return self._done(*self._answers.take(seen, now_ns))
             case Node():
                 self._take_node(seen)
-            case NodePaths():
+            case NodePaths() if seen.node in self.fleet.nodes:
                 self._take_paths(seen)
         return []
 
@@ -112,15 +116,18 @@ class Remediator:
             actions += self._leave(trouble, now_ns, now_ns)
         for sent in self._decider.desk.overdue(now_ns):
             actions += self._done(*self._answers.miss(sent, now_ns))
-        for node in self._supplier.due(now_ns):
+        for node in self._strays.due(now_ns):
             actions += self._take_home(node, now_ns)
         return actions + self._supplier.write(self.lease, now_ns)
 
     # -- events -------------------------------------------------------------------------------------------------------
 
     def _take_event(self, event: Event, now_ns: int) -> list[Action]:
-        if event.kind == "process":
-            (self.health.dead.add if event.state == "dead" else self.health.dead.discard)(event.who.partition("/")[0])
+        if event.at_ns > now_ns:
+            # Dated into the future, it must neither outlast what comes after it nor give a command more time.
+            event = msgspec.structs.replace(event, at_ns=now_ns, since_ns=min(event.since_ns, now_ns))
+        if event.kind == "process" and (node := event.who.partition("/")[0]) in self.fleet.nodes:
+            (self.health.dead.add if event.state == "dead" else self.health.dead.discard)(node)
         given = INPUTS.get((event.kind, event.state))
         if given is None or self._record.is_old(event):
             return []
@@ -132,14 +139,18 @@ class Remediator:
             evidence: Evidence = {"confidence": event.confidence, "least_confidence": self._settings.least_confidence}
             return self._object("confidence", event.who, cause, now_ns, evidence)
         if event.kind == "flap":
-            self._recovery.damp(event.who, int(event.evidence.get("reuse_at_ns", 0)))
+            self._recovery.damp(event.who, min(int(event.number("reuse_at_ns")), now_ns + _LONGEST_DAMPING_NS))
             if given is Input.CARRIER_LOST and event.evidence.get("suppressed"):
                 given = Input.DAMPED_LOSS
         return self._feed(event, given, cause, now_ns)
 
     def _feed(self, event: Event, given: Input, cause: Cause, now_ns: int) -> list[Action]:
         is_nic = event.kind == "flap"
-        before = (self.health.feed_nic if is_nic else self.health.feed_path)(event.who, given, now_ns)
+        # What is heard late, after a restart say, counts from when it was: else a day's losses would be those of one moment.
+        fed_ns = event.at_ns if now_ns - event.at_ns > self._stale_ns else now_ns
+        if fed_ns < now_ns:
+            self.health.settle(event.who, fed_ns)
+        before = (self.health.feed_nic if is_nic else self.health.feed_path)(event.who, given, fed_ns)
         after = self._state(event.who)
         if after is not State.DOWN:
             self._troubles.close(event.who)
@@ -153,6 +164,8 @@ class Remediator:
             lossy=given is Input.LOSSY, restate=before is not State.PROBATION,
         )  # fmt: skip
         self._troubles.open(trouble)
+        if not is_nic:
+            self._supplier.stir((node_of(parse_path(event.who).source),))  # it may be a backup there
         if is_nic and self.fleet.nodes[self.fleet.nics[event.who][0]].armed:
             # Its agent and those of its peers act before a command could reach them; what they have not done by then is commanded.
             trouble.restate = False
@@ -218,14 +231,18 @@ class Remediator:
 
     def _take_node(self, node: Node) -> None:
         known = node.name in self.fleet.nodes
+        before = [*self.fleet.neighbours(node.name)]
         if not self.fleet.learn(node):
             return
+        self.health.forget_batches()
         if not node.nics:
-            self.ways.forget(node.name, self.fleet.nodes)
+            self.ways.forget(node.name, before)
+            self.health.forget(node.name)
             self._supplier.leave(node.name)
         elif not known:
             self._supplier.join(node.name)
-        self._supplier.touch(self.fleet.nodes)
+        if self.lease:  # who takes it over looks at all of them anyway
+            self._supplier.stir((*before, *self.fleet.neighbours(node.name), node.name))
 
     def _take_paths(self, paths: NodePaths) -> None:
         """Takes what stands in the bucket; who holds the lease has written it itself."""
@@ -234,7 +251,7 @@ class Remediator:
             self._lost_lease = False  # somebody else has taken over, and speaks for itself
         if not self.lease:
             self._supplier.stored(paths)
-            self.ways.adopt(paths, Cause(f"adopted/{paths.node}", ""))
+            self.ways.adopt(self.fleet.known_part(paths), Cause(f"adopted/{paths.node}", ""))
 
     def _take_port(self, port: PortState, now_ns: int) -> None:
         """Ports confirm events, and stand in for those that were missed."""
@@ -256,7 +273,7 @@ class Remediator:
         for who in self._adoption.put_on_probation(now_ns):
             self._recovery.watch(who, now_ns)
         self._troubles.inherit(now_ns)
-        self._supplier.touch(self.fleet.nodes)
+        self._supplier.begin_anew()
 
     # -- small change -------------------------------------------------------------------------------------------------
 

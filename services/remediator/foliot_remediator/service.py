@@ -12,7 +12,7 @@ import structlog
 
 from foliot import telemetry
 from foliot.lease import Lease
-from foliot.service import on_bus
+from foliot.service import keep_what_is_loaded, on_bus
 from foliot.settings import load
 from foliot_remediator.deciding import Decision
 from foliot_remediator.reference import FleetClock
@@ -33,6 +33,8 @@ log = structlog.get_logger()
 _TICK_S = 0.01
 _WRITE_AGAIN_S = 0.25
 _CANCEL_AGAIN_S = 0.5
+_AGAIN = 512
+"""Events and outcomes of a busy second; taking them once more costs some 50 ms."""
 
 
 class Service:
@@ -54,8 +56,10 @@ class Service:
         await self._bus.watch(PATHS, self._on_paths)
         await self._bus.subscribe(DELAY, self._on_delays)
         await self._bus.subscribe(PORT, self._on_message)
-        await self._bus.subscribe_kept(EVENT, self._on_message, durable=f"{durable}-events")
-        await self._bus.subscribe_kept(OUTCOME, self._on_message, durable=f"{durable}-outcomes")
+        # Who ends between an event and its commands, or between a report and the writing of the paths, takes both along.
+        await self._bus.subscribe_kept(EVENT, self._on_message, durable=f"{durable}-events", again=_AGAIN)
+        await self._bus.subscribe_kept(OUTCOME, self._on_message, durable=f"{durable}-outcomes", again=_AGAIN)
+        keep_what_is_loaded()
         log.info("remediator_started", instance=durable)
         await _together(self._lease.run(), self._tick(), self._write())
 
@@ -69,7 +73,8 @@ class Service:
             self._observe(paths)
 
     async def _on_delays(self, batch: DelayBatch, _subject: str) -> None:
-        self._clock.learn(batch)
+        if batch.node in self._core.fleet.nodes:
+            self._clock.learn(batch)
         self._observe(batch)
 
     async def _on_message(self, message: Seen, _subject: str) -> None:

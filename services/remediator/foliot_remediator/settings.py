@@ -85,7 +85,8 @@ class RemediatorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     retry_s: float = 0.5
     """How often what could not be moved is looked at again."""
     attempts: int = 2
-    """Commands of one kind to one node for one cause: the first, and one planned anew if that is refused, fails or is not answered."""
+    """Commands of one kind to one node for one cause, as fast as they are refused, fail or are not answered, each planned anew; from then on
+    the node is asked again after a second, two, four, and so on up to half a minute."""
 
     review_s: float = 1.0
     """How often each node's backups are looked through."""

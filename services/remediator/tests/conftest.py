@@ -21,8 +21,8 @@ def make_node(name: str, rails: int = 2, entropies: int = 4) -> Node:
     """A node's record; the addresses are of no meaning here."""
     nics = tuple(
         Nic(
-            name=f"{name}.rail{rail}", rail=f"rail{rail}", device=f"nic{rail}", address="", clock=name,
-            service_address="", path_addresses=("",) * entropies, entropies=tuple(range(49200, 49200 + entropies)),
+            name=f"{name}.rail{rail}", rail=f"rail{rail}", device=f"nic{rail}", address="10.0.0.1", clock=name,
+            service_address="10.200.0.1", path_addresses=("100.64.0.1",) * entropies, entropies=tuple(range(49200, 49200 + entropies)),
         )
         for rail in range(rails)
     )  # fmt: skip

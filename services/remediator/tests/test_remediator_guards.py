@@ -209,8 +209,8 @@ def test_who_lost_the_lease_says_that_it_does_nothing(world):
 
 
 @pytest.mark.parametrize("status", ["refused", "failed"])
-def test_a_node_that_does_not_do_it_is_asked_once_more(world, status):
-    """Each time it is said why; then no more."""
+def test_a_node_that_does_not_do_it_is_asked_once_more_and_then_less_and_less_often(world, status):
+    """At once, then after a second, and after twice as long each time, up to half a minute; why is said."""
     world.answer = None
     commands = world.flap("node3.rail0", "down")
     for command in commands:
@@ -222,8 +222,12 @@ def test_a_node_that_does_not_do_it_is_asked_once_more(world, status):
         commands[1 + ["node0", "node1", "node2"].index("node1")].placements,
     )
     assert again.id == f"{again.cause}/reroute/node1/7/2"
+    for rest_s in (1, 2, 4, 8, 16, 30, 30):
+        world.see(world.outcome(again, status, reason="because"))
+        assert world.run(rest_s - 0.2) == []
+        (again,) = world.run(1.4)  # lost traffic is looked after every second
+        assert again.node == "node1"
     world.see(world.outcome(again, status, reason="because"))
-    assert world.run(10.0) == []
     refusal = the_refusal(world, "agent")
     assert (refusal.who, refusal.evidence["reason"], refusal.evidence["failures"]) == ("node1", "because", 1)
     assert world.core.ways.way(("node1", "node3", "rail0")).via == "rail0"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from foliot_schemas import NodePaths
+import msgspec
+
+from foliot_schemas import NodePaths, Outcome
 
 
 def moved_by(world):
@@ -122,3 +124,34 @@ def test_a_return_that_was_seen_while_standing_by_counts(make_world):
     commands = after.run(6.0)
     assert {command.node for command in commands} == set(after.names)
     assert {command.cause for command in commands} == {"boot/node3.rail0/carrier-1/up"}
+
+
+def test_an_armed_move_that_nobody_wrote_down_is_brought_home(make_world):
+    """The holder before heard the report and ended; the report is all that tells where the traffic went."""
+    after = make_world(lease=0)
+    for name in after.names:
+        after.see(NodePaths(node=name, lease_revision=7))
+    report = Outcome(
+        id="armed/f/outcome/node3", command="armed/f", verb="reroute", node="node3", status="done", armed=True,
+        started_ns=after.now_ns, away=("rail0",), fault="f",
+    )  # fmt: skip
+    after.see(report)
+    after.core.hold(8, after.now_ns)
+    given = after.run(7.0)
+    assert [(command.node, command.verb, command.back) for command in given] == [("node3", "restore", ("rail0",))]
+
+
+def test_losses_told_late_count_from_when_they_were(make_world):
+    """A restart takes the last events once more: losses of long ago, each forgotten by the next, do not lengthen a probation."""
+    after = make_world(lease=0, forget_s=10.0)
+    for count in range(1, 6):
+        for state, ago_s in (("down", 200 - 30 * count), ("up", 199 - 30 * count)):
+            event = after.flap_event("node3.rail0", state, count)
+            at_ns = event.at_ns - ago_s * 1_000_000_000
+            after.see(msgspec.structs.replace(event, at_ns=at_ns, since_ns=at_ns))
+    after.core.hold(8, after.now_ns)
+    assert after.run(11.0) == []
+    after.flap("node3.rail0", "down", 6)
+    after.run(1.0)
+    after.flap("node3.rail0", "up", 6)
+    assert len(after.run(6.0)) == 4

@@ -20,6 +20,10 @@ _SLACK_NS = NANOSECONDS
 """Stamps may lie this far outside what their batch says it covers: a probe under way when the window closed."""
 
 
+_HOUR_NS = 3_600 * NANOSECONDS
+_LIMITS = np.iinfo(np.int64)
+
+
 class Clouds(NamedTuple):
     """The streams of some windows, and the pairs of clocks they lie between (one pair per window and two clocks)."""
 
@@ -106,7 +110,31 @@ def _points(batch: StampBatch) -> _Part:
     # A NIC's own clock has another epoch than the host's, in which the batch says what it covers.
     sound = foreign[stream] | ((x_ns >= batch.since_ns - _SLACK_NS) & (x_ns <= batch.until_ns + _SLACK_NS))
     sound &= rows["direction"] <= 1
+    sound &= _near_each_other(batch, stream[sound], x_ns[sound], y_ns[sound])[stream]
     return _Part(stream[sound], lower[sound], x_ns[sound], y_ns[sound])
+
+
+def _near_each_other(
+    batch: StampBatch, stream: NDArray[np.int64], x_ns: NDArray[np.int64], y_ns: NDArray[np.int64]
+) -> NDArray[np.bool_]:
+    """Which streams lie between clocks whose stamps are less than an hour apart, in time and from each other's course.
+
+    No window is so long and no clock goes so wrong within one; what is further apart was made up, and the mathematics of floats does not
+    bear it. Those between the same two clocks are judged together, because they are fitted together.
+    """
+    places: dict[tuple[str, str], int] = {}
+    ends = np.array(
+        [places.setdefault((each.initiator, each.responder), len(places)) for each in batch.streams], np.intp
+    )
+    near = np.full(len(places), batch.until_ns - batch.since_ns < _HOUR_NS)
+    pair = ends[stream]
+    for values in (x_ns, y_ns):
+        # In the columns' own type: with another, numpy converts number by number.
+        low, high = np.full(len(places), _LIMITS.max), np.full(len(places), _LIMITS.min)
+        np.minimum.at(low, pair, values)
+        np.maximum.at(high, pair, values)
+        near &= high.astype(np.float64) - low.astype(np.float64) < _HOUR_NS
+    return near[ends]
 
 
 def _heard_both_ways(part: _Part, streams: int) -> NDArray[np.bool_]:

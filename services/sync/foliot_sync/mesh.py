@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from foliot_schemas.bounds import FAR_NS
 from foliot_sync.pairs import Prior
 from foliot_sync.settings import NANOSECONDS
 
@@ -49,13 +50,16 @@ def prior(clouds: Clouds, tracks: Tracks, wander_ppb: float, window_s: float) ->
 def place(pairs: Pairs, tracks: Tracks) -> tuple[Tracks, NDArray[np.bool_]]:
     """The tracks with a place to start from for every clock that sound pairs connect to a known one.
 
-    The best pair decides; the mesh corrects it. Also tells which clocks have a place now, or a history.
+    The best pair decides; the mesh corrects it. Also tells which clocks have a place now, or a history. A pair that would put a clock
+    where no message could say it is passed over.
     """
     located = tracks.known.copy()
     as_of, offset, drift = tracks.as_of_ns.copy(), tracks.offset_ns.copy(), tracks.drift_ppb.copy()
     order = np.argsort(pairs.variance)
     waiting = [int(pair) for pair in order if not pairs.torn[pair]]
+    hopeless: set[int] = set()
     while True:
+        waiting = [pair for pair in waiting if pair not in hopeless]
         reach = [pair for pair in waiting if located[pairs.initiator[pair]] != located[pairs.responder[pair]]]
         if not reach:
             return tracks._replace(as_of_ns=as_of, offset_ns=offset, drift_ppb=drift), located
@@ -72,6 +76,9 @@ def place(pairs: Pairs, tracks: Tracks) -> tuple[Tracks, NDArray[np.bool_]]:
             reference_ns = known_ns + int(offset[known]) + round(float(drift[known]) * age_s)
             pace = 1 + float(drift[known]) / NANOSECONDS
             pace = pace / rate if known == start else pace * rate
+            if max(abs(new_ns), abs(reference_ns - new_ns)) >= FAR_NS:
+                hopeless.add(pair)
+                continue
             as_of[new], offset[new], drift[new] = new_ns, reference_ns - new_ns, (pace - 1) * NANOSECONDS
             located[new] = True
 

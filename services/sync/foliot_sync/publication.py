@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from foliot_schemas.bounds import FAR_NS
 from foliot_schemas.clock import ClockState
 from foliot_sync.history import deviation_ns, growth_ppb
 from foliot_sync.states import Evidence
@@ -102,13 +103,13 @@ class Publisher(NamedTuple):
         return ClockState(
             clock=name,
             reference=self.reference,
-            offset_ns=int(self.tracks.offset_ns[number]),
+            offset_ns=_near(int(self.tracks.offset_ns[number])),
             drift_ppb=float(self.tracks.drift_ppb[number]),
             hard_bound_ns=hard_ns,
             bound_ns=bound_ns,
             growth_ppb=growth,
-            as_of_ns=as_of_ns,
-            void_after_ns=void_ns,
+            as_of_ns=_near(as_of_ns),
+            void_after_ns=_near(void_ns),
             status=standing.status,
             window=self.window,
             neighbours=standing.neighbours,
@@ -119,3 +120,8 @@ class Publisher(NamedTuple):
 def _whole(bound_ns: float) -> int:
     """A bound in whole nanoseconds, rounded up."""
     return math.ceil(bound_ns) if bound_ns < UNKNOWN_NS else UNKNOWN_NS
+
+
+def _near(time_ns: int) -> int:
+    """A time, or at least one that can be said."""
+    return min(max(time_ns, 1 - FAR_NS), FAR_NS - 1)

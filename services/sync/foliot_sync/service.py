@@ -6,17 +6,20 @@ import asyncio
 from typing import TYPE_CHECKING
 
 import nats.errors
+import numpy as np
 import structlog
 
 from foliot.clock import BusClock
 from foliot.service import on_bus
 from foliot.settings import load
-from foliot_schemas.subjects import CLOCK, CLOCKS, STAMPS
+from foliot_schemas.subjects import CLOCK, CLOCKS, INVENTORY, STAMPS
+from foliot_sync.roster import Roster
 from foliot_sync.settings import SyncSettings
 from foliot_sync.synchroniser import Synchroniser
 
 if TYPE_CHECKING:
     from foliot.bus import Bus
+    from foliot_schemas import Node
     from foliot_schemas.clock import ClockState
     from foliot_schemas.observation import StampBatch
 
@@ -33,6 +36,7 @@ class Sync:
         self._clock = clock
         self._window_s = settings.window_s
         self._synchroniser = Synchroniser(settings)
+        self._roster = Roster()
         self._said: dict[str, ClockState] = {}
         self._started = False
         self._to_keep: dict[str, ClockState] = {}
@@ -43,6 +47,7 @@ class Sync:
         await self._bus.watch(CLOCKS, self._on_kept)
         self._started = True
         self._synchroniser.resume(self._said.values())
+        await self._bus.watch(INVENTORY, self._on_node)
         await self._bus.subscribe(STAMPS, self._on_stamps)
         log.info("sync_started", window_s=self._window_s)
         async with asyncio.TaskGroup() as tasks:
@@ -54,8 +59,14 @@ class Sync:
         if not self._started and state is not None:
             self._said[key] = state
 
+    async def _on_node(self, key: str, node: Node | None) -> None:
+        self._roster.learn(key, node)
+
     async def _on_stamps(self, batch: StampBatch, subject: str) -> None:  # noqa: ARG002 - the bus hands handlers both
-        self._synchroniser.add(batch, self._clock.local_ns())
+        known = self._roster.admit(batch)
+        if known is None:
+            return
+        self._synchroniser.add(known, self._clock.local_ns())
         at_ns = self._synchroniser.reference_ns(batch.node, batch.until_ns)
         if at_ns is not None:
             self._clock.learn(at_ns)
@@ -67,7 +78,12 @@ class Sync:
             await asyncio.sleep(close_s - loop.time())
             # A window that was slept through is not made up for: its stamps are in this one.
             close_s = max(close_s + self._window_s, loop.time())
-            states = self._synchroniser.solve(self._clock.local_ns())
+            try:
+                states = self._synchroniser.solve(self._clock.local_ns())
+            except (ArithmeticError, ValueError, RuntimeError, np.linalg.LinAlgError):
+                # Stamps that fit into no mathematics: the next window has others.
+                log.exception("window_given_up", window=self._synchroniser.window)
+                continue
             for state in states:
                 await self._bus.publish(CLOCK, state, state.clock)
             self._report(states)

@@ -165,6 +165,8 @@ class Synchroniser:
             if ground is None:
                 break
             weighing = weigh(sound, self._tracks, ground, reference, self.settings.wander_ppb)
+            if weighing is None:
+                break
             found = doubts(weighing, reference, self.settings.gate_sigmas, self.settings.sigmas)
             # One window may be congested; a step shows in the next one too.
             before = np.array([standing.suspected_ns > 0 for standing in self._standing])

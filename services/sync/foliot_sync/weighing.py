@@ -64,10 +64,12 @@ def choose_ground(sound: Pairs, tracks: history.Tracks, reference: int) -> int |
     return int(candidates[tracks.p00[candidates].argmin()]) if len(candidates) else None
 
 
-def weigh(sound: Pairs, tracks: history.Tracks, ground: int, reference: int, wander_ppb: float) -> Weighing:
-    """The innovation of every clock that sound pairs connect to the ground."""
+def weigh(sound: Pairs, tracks: history.Tracks, ground: int, reference: int, wander_ppb: float) -> Weighing | None:
+    """The innovation of every clock that sound pairs connect to the ground; None if they connect none."""
     tracks, located = mesh.place(sound, tracks)
     sound = sound.take(located[sound.initiator] & located[sound.responder])
+    if not len(sound.initiator):
+        return None
     clocks, fresh = len(tracks.windows), ~tracks.known
     seen = mesh.innovations(sound, tracks)
     drifts = solve(Edges(sound.initiator, sound.responder, seen.drift_ppb, sound.slope_variance), clocks, ground)

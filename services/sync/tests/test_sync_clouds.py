@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -25,7 +26,10 @@ def batch(rows, streams=1, node="node0", until=2 * SECOND, **header):
         sent = NOON + round(at_s * SECOND)
         to, fro = (0, AHEAD) if direction == 0 else (AHEAD, 0)
         array[number] = (stream, direction, sent + to, sent + delay + fro)
-    names = [Stream(path=f"a>b#{n}", initiator="node0", responder="node1", kind="kernel") for n in range(streams)]
+    names = [
+        Stream(path=f"{node}.rail0>node1.rail0#{n}", initiator="node0", responder="node1", kind="kernel")
+        for n in range(streams)
+    ]
     return StampBatch.of(
         array, node=node, since_ns=NOON, until_ns=NOON + until, epoch_ns=0, streams=tuple(names), **header
     )
@@ -75,7 +79,7 @@ def test_streams_heard_one_way_give_no_estimate():
     """Streams that were heard in one direction only are left out, and a window of nothing else is empty."""
     one_way = [row for row in straight(1) if row[1] == 0]
     clouds = gather([batch(straight() + one_way, streams=2)], numbers, 0.0125)
-    assert clouds.paths == ("a>b#0",)
+    assert clouds.paths == ("node0.rail0>node1.rail0#0",)
     assert gather([batch(one_way, streams=2)], numbers, 0.0125) is None
     assert gather([], numbers, 0.0125) is None
 
@@ -174,3 +178,12 @@ def test_intake_refuses_what_contradicts_itself():
     with pytest.raises(ValueError, match="direction"):
         intake.add(broken, 1)
     assert intake.take() == []
+
+
+def test_clocks_that_are_made_up_are_left_out():
+    """Stamps an hour apart between two clocks fit no window, and numbers that far apart no equation; other pairs stay."""
+    wild = [(1, 0, 1.0, 4_000_000_000_000), (1, 1, 1.0, 0)]
+    clouds = gather([batch(straight() + straight(1) + wild, streams=2)], numbers, 0.0125)
+    assert clouds is None
+    long = msgspec.structs.replace(batch(straight()), until_ns=1 << 61)
+    assert gather([long], numbers, 0.0125) is None

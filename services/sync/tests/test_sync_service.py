@@ -10,7 +10,8 @@ import pytest
 
 from foliot.bus import Bus
 from foliot.clock import BusClock
-from foliot_schemas.subjects import CLOCK, CLOCKS, REJECTED, STAMPS
+from foliot_schemas import Nic, Node
+from foliot_schemas.subjects import CLOCK, CLOCKS, INVENTORY, REJECTED, STAMPS
 from foliot_sync.service import Sync
 from foliot_sync.settings import SyncSettings
 
@@ -61,8 +62,22 @@ async def feed(bus, fleet, heard, until, since=0):
                 return states
 
 
+def record(name):
+    """A node's inventory record."""
+    nics = tuple(
+        Nic(
+            name=f"{name}.rail{rail}", rail=f"rail{rail}", device=f"nic{rail}", address="10.0.0.1", clock=name,
+            service_address="10.200.0.1", path_addresses=("100.64.0.1",) * 4, entropies=(0, 1, 2, 3),
+        )
+        for rail in (0, 1)
+    )  # fmt: skip
+    return Node(name=name, nics=nics)
+
+
 async def listen(bus):
-    """A queue of the states that sync publishes."""
+    """A queue of the states that sync publishes; the fleet's nodes are in the inventory."""
+    for number in range(4):
+        await bus.put(INVENTORY, f"node{number}", record(f"node{number}"))
     heard = asyncio.Queue()
 
     async def put(state, subject):

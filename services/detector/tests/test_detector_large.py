@@ -1,0 +1,90 @@
+"""What keeps a detector of a large fleet quick: it looks at what an observation concerns."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from foliot_detector.claim import Judge
+from foliot_detector.lives import Lives
+from foliot_detector.paths import PathTable
+
+NICS = {f"node{node}.rail{rail}": 4 for node in range(4) for rail in range(2)}
+"""With their entropies."""
+
+
+def test_a_node_is_missed_by_its_last_sign_of_life():
+    """On the bus or on the fabric; who has left the inventory, or never spoke, is not."""
+    lives = Lives()
+    for node in ("quiet", "heard", "speaks", "gone", "never"):
+        lives.enlist(node, listed=True)
+    for node in ("quiet", "heard", "gone", "stranger"):
+        lives.speak(node, 100)
+    lives.show("heard", 200)
+    lives.speak("speaks", 200)
+    lives.enlist("gone", listed=False)
+
+    there = lives.present(but=("nobody",))
+    assert lives.quiet(there, 100) == ["quiet"]
+    assert lives.count_speaking(there, 100) == 1
+    assert (lives.on_bus_ns("heard"), lives.last_ns("heard"), lives.last_ns("gone")) == (100, 200, 0)
+    assert lives.quiet(lives.present(but=("quiet",)), 100) == []
+
+
+def test_there_is_room_for_any_number_of_nodes():
+    """Columns grow."""
+    lives = Lives()
+    for number in range(1_000):
+        lives.enlist(f"node{number}", listed=True)
+        lives.speak(f"node{number}", number + 1)
+    assert lives.quiet(lives.present(but=()), 3) == ["node0", "node1", "node2"]
+
+
+def test_the_paths_of_a_nic_are_found_without_looking_at_all():
+    """Those that were heard, by direction; and all of them, to forget what they lost."""
+    table = PathTable()
+    names = tuple(f"node0.rail0>node{node}.rail0#{entropy}" for node in (1, 2) for entropy in range(2))
+    ids = table.ids((*names, "node1.rail0>node0.rail0#0", "node1.rail1>node2.rail1#0"), NICS)
+    table.hear(ids[[0, 2]], np.array([5, 6]))
+    assert table.leaving("node0.rail0").tolist() == ids[[0, 2]].tolist()
+    assert table.entering("node1.rail0").tolist() == ids[[0]].tolist()
+    assert table.leaving("node3.rail0").tolist() == []
+    assert table.at_nic("node0.rail0") == ids[:5].tolist()
+    assert str(table.path(int(ids[3]))) == names[3]
+
+
+def test_a_short_word_does_not_displace_the_regular_report():
+    """Whose places are found by one comparison, until a NIC comes or goes."""
+    table = PathTable()
+    regular = tuple(f"node{node}.rail0>node0.rail0#{entropy}" for node in (1, 2) for entropy in range(4))
+    first = table.ids_said_by("node0", regular, NICS)
+    table.ids_said_by("node0", regular[:1], NICS)
+    assert table.ids_said_by("node0", tuple(regular), {}).tolist() == first.tolist()
+    table.forget_batches()
+    assert table.ids_said_by("node0", regular, {}).tolist() == [-1] * 8
+
+
+def test_paths_that_wait_for_their_port_are_left_alone(make_fleet, monkeypatch):
+    """A lost NIC silences all of its paths, and its port's event says why: nobody searches for witnesses meanwhile."""
+    fleet = make_fleet(nodes=4)
+    fleet.run(3_000)
+    searched = []
+    prove = Judge._prove
+    monkeypatch.setattr(Judge, "_prove", lambda *claim: searched.append(claim) or prove(*claim))
+    fleet.set_carrier("node3.rail0", False)
+    fleet.run(5_000)
+    assert [(event.kind, event.state) for event in fleet.take()] == [("flap", "down")]
+    assert searched == []
+
+
+def test_a_claim_that_nobody_confirms_is_searched_again_only_upon_news(make_fleet, monkeypatch):
+    """Of a stalled sender nothing comes: the ticks in between have nothing new to find."""
+    fleet = make_fleet(nodes=3, ticks=True)
+    fleet.run(3_000)
+    looks, searched = [], []
+    ripe, prove = Judge.is_ripe, Judge._prove
+    monkeypatch.setattr(Judge, "is_ripe", lambda *claim: looks.append(claim) or ripe(*claim))
+    monkeypatch.setattr(Judge, "_prove", lambda *claim: searched.append(claim) or prove(*claim))
+    fleet.stopped.add("node2")
+    fleet.run(800)
+    assert looks
+    assert len(searched) < len(looks) / 2

@@ -1,0 +1,78 @@
+"""Whose turn it is: nodes that are looked at in rounds, and nodes that are seen to a moment after they were named.
+
+Neither costs more with the size of the fleet than with the number of nodes whose turn has come.
+"""
+
+from __future__ import annotations
+
+import collections
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+class Round:
+    """Each node's turn comes once per interval, or later where there is no time for all of them."""
+
+    def __init__(self, interval_ns: int) -> None:
+        self._interval_ns = interval_ns
+        self._looked_ns: collections.OrderedDict[str, int] = collections.OrderedDict()
+        """The longest ago first."""
+
+    def __contains__(self, node: str) -> bool:
+        """Whether it takes part."""
+        return node in self._looked_ns
+
+    def join(self, node: str) -> None:
+        """It takes part, and is next."""
+        self._looked_ns[node] = 0
+        self._looked_ns.move_to_end(node, last=False)
+
+    def leave(self, node: str) -> None:
+        """It does not any more."""
+        self._looked_ns.pop(node, None)
+
+    def begin_anew(self) -> None:
+        """Everybody's turn comes at once, in the same order."""
+        self._looked_ns = collections.OrderedDict.fromkeys(self._looked_ns, 0)
+
+    def take(self, now_ns: int) -> str | None:
+        """The node whose turn it is; None: nobody's."""
+        if not self._looked_ns:
+            return None
+        node, looked_ns = next(iter(self._looked_ns.items()))
+        if now_ns - looked_ns < self._interval_ns:
+            return None
+        self._looked_ns[node] = now_ns
+        self._looked_ns.move_to_end(node)
+        return node
+
+
+class Soon:
+    """Nodes whose turn comes a gap after they were first named; named again until then changes nothing."""
+
+    def __init__(self, gap_ns: int) -> None:
+        self._gap_ns = gap_ns
+        self._named: dict[str, None] = {}
+        self._due_ns: dict[str, int] = {}
+
+    def name(self, nodes: Iterable[str]) -> None:
+        """These are to be seen to."""
+        self._named.update(dict.fromkeys(nodes))
+
+    def leave(self, node: str) -> None:
+        """It need not be seen to."""
+        self._named.pop(node, None)
+        self._due_ns.pop(node, None)
+
+    def take(self, now_ns: int) -> str | None:
+        """A node whose turn it is; None: nobody's. The gap of those named since the last call begins now."""
+        for node in self._named:
+            self._due_ns.setdefault(node, now_ns + self._gap_ns)
+        self._named.clear()
+        first = next(iter(self._due_ns.items()), None)
+        if first is None or now_ns < first[1]:
+            return None
+        del self._due_ns[first[0]]
+        return first[0]

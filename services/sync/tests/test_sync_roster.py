@@ -1,0 +1,77 @@
+"""Whose stamps count."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from foliot_schemas import Nic, Node
+from foliot_sync.roster import Roster
+
+
+@pytest.fixture
+def fleet(start):
+    """Four nodes."""
+    return start(seed=3, nodes=4).fleet
+
+
+@pytest.fixture
+def roster():
+    """Knows the first three of them."""
+    known = Roster()
+    for number in range(3):
+        name = f"node{number}"
+        nics = tuple(
+            Nic(
+                name=f"{name}.rail{rail}", rail=f"rail{rail}", device="d", address="10.0.0.1", clock=name,
+                service_address="10.0.0.1", path_addresses=(), entropies=(0, 1, 2, 3),
+            )
+            for rail in (0, 1)
+        )  # fmt: skip
+        known.learn(name, Node(name=name, nics=nics))
+    return known
+
+
+def test_streams_to_strangers_are_left_out_and_the_others_stay_whole(roster, fleet):
+    """Rows keep their streams, whose numbers may have changed."""
+    batch = fleet.batch(0, 0)
+    first = msgspec.structs.replace(batch, streams=batch.streams[::-1])  # strangers first: every number changes
+    for each in (batch, first):
+        admitted = roster.admit(each)
+        assert {stream.responder for stream in admitted.streams} == {"node1", "node2"}
+        for number, stream in enumerate(admitted.streams):
+            before = each.rows()[each.rows()["stream"] == each.streams.index(stream)]
+            after = admitted.rows()[admitted.rows()["stream"] == number]
+            assert (before["receive_ns"] == after["receive_ns"]).all()
+
+
+def test_a_batch_of_the_fleet_alone_is_taken_as_it_is(roster, fleet):
+    """Once the fourth is known too, nothing is copied."""
+    roster.learn("node3", msgspec.structs.replace(roster._nodes["node2"], name="node3", nics=tuple(
+        msgspec.structs.replace(nic, name=nic.name.replace("node2", "node3"), clock="node3")
+        for nic in roster._nodes["node2"].nics
+    )))  # fmt: skip
+    batch = fleet.batch(0, 0)
+    assert roster.admit(batch) is batch
+    assert roster.foreign == 0
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"initiator": "node9"}, {"responder": "node0"}, {"path": "node0.rail0>nonsense"},
+        {"path": "node0.rail0>node1.rail0#4"}, {"path": "node0.rail0>node1.rail9#0"},
+    ],
+)  # fmt: skip
+def test_a_stream_must_be_what_the_inventory_says(roster, fleet, wrong):
+    """Its clocks are those of its path's NICs, and the path is one of theirs."""
+    batch = fleet.batch(0, 0)
+    streams = (msgspec.structs.replace(batch.streams[0], **wrong), *batch.streams[1:])
+    assert len(roster.admit(msgspec.structs.replace(batch, streams=streams)).streams) == 15
+    assert roster.admit(msgspec.structs.replace(batch, node="node9")) is None
+
+
+def test_who_has_left_is_a_stranger(roster, fleet):
+    """Until it comes back."""
+    roster.learn("node0", None)
+    assert roster.admit(fleet.batch(0, 0)) is None
