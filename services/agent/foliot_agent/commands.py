@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from foliot_agent.armed import Losses
     from foliot_agent.plan import Layout
@@ -118,10 +118,16 @@ def _losses(command: Command, situation: Situation) -> str:
 
 
 class Answers:
-    """Outcomes by command: the same command twice gets the same answer and does nothing twice."""
+    """Outcomes by command: the same command twice gets the same answer and does nothing twice.
 
-    def __init__(self) -> None:
+    Parameters:
+        earlier: what an earlier run of the agent answered.
+    """
+
+    def __init__(self, earlier: Iterable[Outcome] = ()) -> None:
         self._outcomes: collections.OrderedDict[str, Outcome] = collections.OrderedDict()
+        for outcome in earlier:
+            self.keep(outcome)
 
     def get(self, command: str) -> Outcome | None:
         """The answer given before, if any."""

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from foliot_agent.actuator import Actuator
     from foliot_agent.armed import Losses, Turn
+    from foliot_agent.memory import Memory
     from foliot_agent.plan import Layout
     from foliot_agent.settings import ActuatorKind
     from foliot_schemas import Node
@@ -38,9 +39,10 @@ class Kernel:
 
     actuator: Actuator
 
-    def __init__(self, kind: ActuatorKind, layout: Layout) -> None:
+    def __init__(self, kind: ActuatorKind, layout: Layout, memory: Memory) -> None:
         self.is_real = kind == "overlay"
         self._layout = layout
+        self._memory = memory
         self._stack = contextlib.AsyncExitStack()
         self._overlay: Overlay | None = None
         self._keeper: RouteKeeper | None = None
@@ -64,6 +66,8 @@ class Kernel:
         await actuator.adopt()
         self.actuator = actuator
         self._keeper = RouteKeeper(keeping)
+        # Those of a NIC that is down now: what is flushed with it, only an earlier run has seen.
+        self._keeper.kept = dict(self._memory.recall().routes)
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -100,6 +104,8 @@ class Kernel:
                     await self._keeper.remember(nic.device)
                 except (NetlinkError, OSError) as error:
                     log.warning("routes_not_remembered", device=nic.device, reason=str(error))
+        if self._keeper is not None:
+            self._memory.keep_routes(self._keeper.kept)
 
     async def keep_routes(self, losses: Losses) -> None:
         """Goes on remembering, until cancelled."""

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 _DIGEST_BYTES = 32
 _STALE_NS = 10_000_000_000
-"""A notice is repeated for two seconds; one that is older than this by synchronised clocks is somebody's recording."""
+"""A notice is repeated for two seconds; one that is further from now than this by synchronised clocks is somebody's
+recording, or would stand in the way of all that come before its time."""
 
 
 class Seal:
@@ -44,7 +45,7 @@ class Seal:
             raise ValueError("the seal does not fit: another key, or not from an agent")
         try:
             message: Datagram = self._decoder.decode(body)
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
             raise ValueError(f"sealed, but not a message: {error}") from error
         return message
 
@@ -83,7 +84,7 @@ class Guard:
                 return "old"
         elif heard is not None and notice.at_ns <= heard.at_ns:
             return "old"
-        if synchronised and now_ns - notice.at_ns > _STALE_NS:
+        if synchronised and abs(now_ns - notice.at_ns) > _STALE_NS:
             return "old"
         self._heard[notice.node, notice.rail] = _Heard(boot, notice.sequence, notice.at_ns)
         return "new"

@@ -9,13 +9,13 @@ import contextlib
 import errno
 import re
 import socket
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import structlog
 from pyroute2.netlink.exceptions import NetlinkError
 
 from foliot_agent import plan
+from foliot_agent.devices import Devices, path_of
 from foliot_agent.routes import our_tables, routes_present, rules_present
 
 if TYPE_CHECKING:
@@ -41,12 +41,13 @@ class Overlay:
     """The overlay's devices on this node.
 
     Parameters:
-        netlink: an `AsyncIPRoute`.
+        netlink: an `AsyncIPRoute`, or a `foliot_agent.rehearsal.Rehearsal`, which is both this and `devices`.
     """
 
-    def __init__(self, netlink: Any, layout: plan.Layout) -> None:
+    def __init__(self, netlink: Any, layout: plan.Layout, devices: Devices | None = None) -> None:
         self._netlink = netlink
         self._layout = layout
+        self._devices = devices or Devices()
         self._entries: set[plan.Forwarding | plan.Neighbour] = set()
 
     async def build(self) -> None:
@@ -88,8 +89,8 @@ class Overlay:
                 "add", ifname=plan.SERVICE_DEVICE, kind="veth", peer={"ifname": plan.SERVICE_DEVICE_END}
             )
         for name in (plan.SERVICE_DEVICE_END, plan.SERVICE_DEVICE):
-            _loosen(name)
-            await self._netlink.link("set", index=socket.if_nametoindex(name), state="up")
+            self._loosen(name)
+            await self._netlink.link("set", index=self._devices.index(name), state="up")
         await self._addresses(plan.SERVICE_DEVICE, set(plan.service_addresses(self._layout)), 32)
 
     async def _build_device(self, device: plan.VxlanDevice, links: dict[str, Any]) -> None:
@@ -109,13 +110,13 @@ class Overlay:
                 # The kernel's range excludes its upper end, so this pins the port.
                 vxlan_port_range={"low": device.source_port, "high": device.source_port + 1},
             )  # fmt: skip
-        _loosen(device.name)
+        self._loosen(device.name)
         mtu = nic.get_attr("IFLA_MTU") - plan.VXLAN_OVERHEAD
-        await self._netlink.link("set", index=socket.if_nametoindex(device.name), state="up", mtu=mtu)
+        await self._netlink.link("set", index=self._devices.index(device.name), state="up", mtu=mtu)
         await self._addresses(device.name, {device.address}, plan.PATH_PREFIX_LENGTH)
 
     async def _addresses(self, device: str, wanted: set[str], length: int) -> None:
-        index = socket.if_nametoindex(device)
+        index = self._devices.index(device)
         present = {
             message.get_attr("IFA_ADDRESS")
             async for message in await self._netlink.addr("dump", family=socket.AF_INET, index=index)
@@ -127,13 +128,26 @@ class Overlay:
             await self._netlink.addr("del", index=index, address=address, prefixlen=length)
 
     async def _entry(self, verb: str, entry: plan.Forwarding | plan.Neighbour) -> None:
-        index = socket.if_nametoindex(entry.device)
+        index = self._devices.index(entry.device)
         if isinstance(entry, plan.Forwarding):
             await self._netlink.fdb(
                 verb, ifindex=index, lladdr=entry.mac, dst=entry.remote, flags=_SELF, state=_PERMANENT
             )
         else:
             await self._netlink.neigh(verb, ifindex=index, dst=entry.address, lladdr=entry.mac, state=_PERMANENT)
+
+    def _loosen(self, device: str) -> None:
+        """Lets asymmetric ways in, and keeps IPv6's own chatter off the device."""
+        for family, key, value in (("ipv4", "rp_filter", _LOOSE), ("ipv6", "disable_ipv6", "1")):
+            try:
+                if self._devices.setting(family, device, key) not in {None, value}:
+                    self._devices.set(family, device, key, value)
+            except OSError as error:
+                if family == "ipv4" and error.errno in {errno.EROFS, errno.EACCES, errno.EPERM}:
+                    raise OverlayError(
+                        f"{path_of(family, device, key)} must be {value} and cannot be written: mount /proc/sys "
+                        f"writable for the agent, or set net.ipv4.conf.default.rp_filter = {value} beforehand",
+                    ) from error
 
 
 def _entries(layout: plan.Layout, peer: Node) -> set[plan.Forwarding | plan.Neighbour]:
@@ -185,18 +199,3 @@ def _is_as_planned(link: Any, device: plan.VxlanDevice, nic: int) -> bool:
         and (ports["low"], ports["high"]) == (device.source_port, device.source_port + 1)
         and link.get_attr("IFLA_ADDRESS") == device.mac
     )
-
-
-def _loosen(device: str) -> None:
-    """Lets asymmetric ways in, and keeps IPv6's own chatter off the device."""
-    for family, key, value in (("ipv4", "rp_filter", _LOOSE), ("ipv6", "disable_ipv6", "1")):
-        setting = Path(f"/proc/sys/net/{family}/conf/{device}/{key}")
-        try:
-            if setting.exists() and setting.read_text().strip() != value:
-                setting.write_text(value)
-        except OSError as error:
-            if family == "ipv4" and error.errno in {errno.EROFS, errno.EACCES, errno.EPERM}:
-                raise OverlayError(
-                    f"{setting} must be {value} and cannot be written: mount /proc/sys writable for the agent, "
-                    f"or set net.ipv4.conf.default.rp_filter = {value} beforehand",
-                ) from error

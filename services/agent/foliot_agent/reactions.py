@@ -13,6 +13,7 @@ from foliot_agent.commands import Answers, Situation, is_fenced, judge
 from foliot_agent.moves import Move, joined
 from foliot_agent.notices import Guard
 from foliot_schemas import Outcome
+from foliot_schemas.bounds import fitting
 from foliot_schemas.names import nic_name
 from foliot_schemas.notice import Echo, Notice, NoticeSeen
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from foliot_agent.armed import Losses, Turn
     from foliot_agent.confirm import Confirmer
     from foliot_agent.exchange import Reply
+    from foliot_agent.memory import Memory
     from foliot_agent.moves import Mover
     from foliot_agent.notify import Notifier
     from foliot_agent.plan import Layout
@@ -44,6 +46,7 @@ class Reactions:
         bus_connected: whether the bus is there, as far as is known.
         newest_lease: the bus's own word on the revision of the remediator's lease; 0 if nobody holds it.
         spawn: starts work that outlives the call.
+        memory: of answers, over restarts.
     """
 
     def __init__(
@@ -61,6 +64,7 @@ class Reactions:
         bus_connected: Callable[[], bool],
         newest_lease: Callable[[], Awaitable[int]],
         spawn: Spawn,
+        memory: Memory,
     ) -> None:
         self.highest_lease = 0
         self._settings = settings
@@ -76,7 +80,8 @@ class Reactions:
         self._newest_lease = newest_lease
         self._spawn = spawn
         self._guard = Guard()
-        self._answers = Answers()
+        self._memory = memory
+        self._answers = Answers(memory.recall().answers)
         self._under_way: set[str] = set()
         self._seen: dict[tuple[str, str], NoticeSeen] = {}
 
@@ -135,6 +140,9 @@ class Reactions:
         if notice.node not in self._peers:
             log.warning("notice_from_unknown", node=notice.node)
             return
+        if notice.rail not in {nic.rail for nic in self._peers[notice.node].nics}:
+            log.warning("notice_of_unknown_rail", node=notice.node, rail=notice.rail)
+            return
         verdict = self._guard.judge(notice, self._clock.now_ns(), synchronised=self._clock.bound_ns() >= 0)
         if verdict == "old":
             log.warning("notice_old", node=notice.node, sequence=notice.sequence)
@@ -192,6 +200,7 @@ class Reactions:
                 outcome = await self._carry_out(command, self._clock.now_ns())
                 span.set_attribute("foliot.status", outcome.status)
                 self._answers.keep(outcome)
+                self._memory.keep_answer(outcome)
                 self._publish(outcome)
         finally:
             self._under_way.discard(command.id)
@@ -243,7 +252,7 @@ class Reactions:
         confirmations = await self._confirmed(to_confirm, fault)
         complete = bool(to_confirm) and len(confirmations) == len(to_confirm)
         outcome = Outcome(
-            id=f"{command}/outcome/{own}",
+            id=fitting(f"{command}/outcome/{own}"),
             command=command,
             verb=verb,
             node=own,

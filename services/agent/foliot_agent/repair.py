@@ -36,14 +36,15 @@ class RouteKeeper:
 
     def __init__(self, netlink: Any) -> None:
         self._netlink = netlink
-        self._kept: dict[str, list[dict[str, Any]]] = {}
+        self.kept: dict[str, list[dict[str, Any]]] = {}
+        """By device."""
 
     async def remember(self, device: str) -> None:
         """Copies the routes over a device, if it was up all the while: once it goes down they are gone."""
         before = await self._ups(device)
         present = await self._present(device)
         if before is not None and before == await self._ups(device):
-            self._kept[device] = present
+            self.kept[device] = present
 
     async def put_back(self, device: str) -> int:
         """Adds those of the remembered routes that are missing; how many they were.
@@ -51,7 +52,7 @@ class RouteKeeper:
         A route whose gateway needs another one that is missing too, comes after it.
         """
         present = await self._present(device)
-        missing = [route for route in self._kept.get(device, []) if route not in present]
+        missing = [route for route in self.kept.get(device, []) if route not in present]
         put = 0
         for route in sorted(missing, key=lambda route: route["scope"], reverse=True):
             try:

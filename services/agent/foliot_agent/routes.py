@@ -13,6 +13,7 @@ from pyroute2.netlink.exceptions import NetlinkError
 
 from foliot_agent import plan
 from foliot_agent.actuator import ActuatorError
+from foliot_agent.devices import Devices
 from foliot_agent.ways import Ways, destination_of
 
 if TYPE_CHECKING:
@@ -31,10 +32,11 @@ class OverlayActuator:
         netlink: an `AsyncIPRoute` of its own, so that no long dump stands before a move.
     """
 
-    def __init__(self, netlink: Any, layout: plan.Layout) -> None:
+    def __init__(self, netlink: Any, layout: plan.Layout, devices: Devices | None = None) -> None:
         self.ways = Ways()
         self._netlink = netlink
         self._layout = layout
+        self._devices = devices or Devices()
         self._peers: dict[str, Node] = {}
         self._found: dict[tuple[int, str], str] = {}
 
@@ -128,7 +130,7 @@ class OverlayActuator:
         try:
             await self._netlink.route(
                 "replace", dst=route.destination, dst_len=32, table=route.table, gateway=route.gateway,
-                oif=socket.if_nametoindex(route.device), prefsrc=route.source, flags=_ONLINK,
+                oif=self._devices.index(route.device), prefsrc=route.source, flags=_ONLINK,
             )  # fmt: skip
         except (NetlinkError, OSError) as error:
             raise ActuatorError(f"route to {route.destination} by {route.device}: {error}") from error

@@ -11,9 +11,11 @@ import nats.errors
 import structlog
 from nats.js.errors import KeyNotFoundError
 
-from foliot.netlink import LinkChange, LinkMonitor
-from foliot.service import boot_id, node_clock, on_bus
-from foliot.settings import NodeSettings, load
+from foliot import claims, systemd
+from foliot.netlink import LinkChange, LinkMonitor, node_settings
+from foliot.retry import until_done
+from foliot.service import boot_id, node_clock, on_bus, opened
+from foliot.settings import load
 from foliot_agent.actuator import ActuatorError
 from foliot_agent.armed import Losses, Turn
 from foliot_agent.commands import Situation, unknown
@@ -21,6 +23,7 @@ from foliot_agent.confirm import Confirmer
 from foliot_agent.desired import wanted
 from foliot_agent.exchange import Exchange
 from foliot_agent.kernel import Kernel
+from foliot_agent.memory import Memory
 from foliot_agent.moves import Mover
 from foliot_agent.notices import Seal
 from foliot_agent.notify import Notifier
@@ -37,17 +40,21 @@ if TYPE_CHECKING:
 
     from foliot.bus import Bus
     from foliot.clock import HostClock
+    from foliot.settings import NodeSettings
 
 log = structlog.get_logger()
 
 _REMEDIATOR = "remediator"
+_BUS_S = 2.0
+"""A bus that is there is joined in a fraction of it; a cut one is noticed after two to three seconds anyway."""
+_TELL_REJECTED_S = 1.0
 
 
 class Agent:
     """One node's agent.
 
     Parameters:
-        bus: connected, or to come back by itself.
+        bus: connected, or to be so one day: until then the agent goes by what it finds in the kernel and remembers.
         boot: identity of the host's present boot, see `foliot.service.boot_id`.
     """
 
@@ -62,15 +69,25 @@ class Agent:
         self._early: list[Turn] | None = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._joining = asyncio.Lock()
+        self._told: set[str] = set()
+        """Nodes that the inventory spoke of."""
         self._stack = contextlib.AsyncExitStack()
-        self._kernel = Kernel(settings.actuator, self.layout)
+        # What a run with another index or address remembers is not this one's.
+        place = " ".join([boot, str(node.index), *(nic.address for nic in node.nics)])
+        self._memory = Memory(settings.memory, node.name, place)
+        self._kernel = Kernel(settings.actuator, self.layout, self._memory)
         self._exchange = Exchange(Seal(settings.key), node.agent_port, self._on_message)
         self._confirmer = Confirmer(self._exchange, self.layout.node, self.peers, clock)
         self._notifier = Notifier(self._exchange, self.layout.node, self.peers, self.losses, clock)
         self._monitor = LinkMonitor(self._on_link)
 
+    @property
+    def remembers(self) -> bool:
+        """Whether it has run in this boot before, and knows its peers."""
+        return bool(self._memory.recall().peers)
+
     async def __aenter__(self) -> Self:
-        """Builds or adopts, listens, joins the fleet, and then looks at what was lost already."""
+        """Builds or adopts, listens, and, if it remembers its peers, looks at what was lost already. `join_fleet` comes next."""
         await self._stack.enter_async_context(self._kernel)
         self.mover = Mover(self._kernel.actuator, self.losses, self._clock)
         self.reactions = Reactions(
@@ -86,6 +103,7 @@ class Agent:
             bus_connected=lambda: self._bus.connected,
             newest_lease=self._newest_lease,
             spawn=self._spawn,
+            memory=self._memory,
         )
         self._stack.callback(self._exchange.close)
         for nic in self.layout.node.nics:
@@ -94,14 +112,18 @@ class Agent:
         await self._stack.enter_async_context(self._monitor)
         for change in await self._monitor.present():
             self._on_link(change)
-        await self._join_fleet()
-        early, self._early = self._early or [], None
-        for turn in early:
-            self._react(turn)
+        for peer in self._memory.recall().peers:
+            await self._kernel.join(peer)
+            self.peers[peer.name] = peer
+        if self.peers:
+            self._spawn(self._awake_alone())
         self._bus.when_away(self.reactions.on_bus_away)
         await self._kernel.remember(self.losses)
         self._spawn(self._kernel.keep_routes(self.losses))
-        log.info("agent_ready", node=self.layout.node.name, peers=sorted(self.peers), actuator=self._settings.actuator)
+        self._spawn(self._tell_rejected())
+        log.info(
+            "agent_adopted", node=self.layout.node.name, peers=sorted(self.peers), away=sorted(self.mover.ways.away)
+        )
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -111,17 +133,52 @@ class Agent:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._stack.aclose()
 
-    async def _join_fleet(self) -> None:
+    async def join_fleet(self) -> None:
+        """Waits for the bus, says that the node is there, and follows what is said.
+
+        Raises:
+            nats.errors.Error: the bus went away again meanwhile.
+        """
         bus, own = self._bus, self.layout.node
+        await bus.opened()
         await bus.subscribe(CLOCK, self._on_clock, own.name)
         known = await bus.get(CLOCKS, own.name)
         if known is not None:
             self._clock.update(known)
-        armed = self._settings.armed == "always" and self._settings.policy == "act"
-        await bus.put(INVENTORY, own.name, msgspec.structs.replace(own, armed=armed))
-        await bus.watch(INVENTORY, self._on_node)
+        await self._announce()
+        bus.when_back(lambda: self._spawn(until_done(self._announce, "inventory_awaited")))
+        remembered = set(self.peers)
+        for peer in own.peers or ("",):
+            await bus.watch(INVENTORY, self._on_node, key=peer)
+        for left in remembered - self._told:
+            await self._on_node(left, None)
         await bus.watch(PATHS, self._on_paths, key=own.name)
         await bus.subscribe_kept(COMMAND, self._on_command, "", own.name, durable=f"agent-{escape(own.name)}")
+        self._awake()
+        systemd.ready(f"keeps the ways of {own.name}")
+        log.info("agent_ready", node=own.name, peers=sorted(self.peers), actuator=self._settings.actuator)
+
+    async def _announce(self) -> None:
+        """Says that the node is there, unless that is known: after a cut, the bus may have lost its store."""
+        own = self.layout.node
+        armed = self._settings.armed == "always" and self._settings.policy == "act"
+        record = msgspec.structs.replace(own, armed=armed)
+        if await self._bus.get(INVENTORY, own.name) != record:
+            await self._bus.put(INVENTORY, own.name, record)
+
+    async def _awake_alone(self) -> None:
+        """With what it remembers. Where it may act only without the bus, the bus is given a moment to be there."""
+        if self._settings.armed != "always":
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._bus.opened(), _BUS_S)
+                return
+        self._awake()
+
+    def _awake(self) -> None:
+        """Peers and backups are known: what was heard from the kernel before is acted upon now."""
+        early, self._early = self._early or [], None
+        for turn in early:
+            self._react(turn)
 
     # -- what arrives -------------------------------------------------------------------------------------------------
 
@@ -143,13 +200,26 @@ class Agent:
     def _on_message(self, message: Any, reply: Any) -> None:
         self.reactions.on_message(message, reply)
 
+    async def _tell_rejected(self) -> None:
+        """Once a second at most: whoever sends what nobody can read may send a lot of it."""
+        told = 0
+        while True:
+            await asyncio.sleep(_TELL_REJECTED_S)
+            if (count := self._exchange.rejected - told) > 0:
+                told += count
+                sender, data, reason = self._exchange.last_rejected
+                await self._bus.reject(sender, data, f"{count} datagrams, the last: {reason}")
+
     async def _on_clock(self, state: ClockState, _subject: str) -> None:
         self._clock.update(state)
 
     async def _on_node(self, name: str, record: Node | None) -> None:
         if name == self.layout.node.name:
             return
+        if record is not None and not record.talks_to(self.layout.node):
+            record = None
         async with self._joining:
+            self._told.add(name)
             before = self.peers.get(name)
             if record is None or (before is not None and before != record):
                 self.peers.pop(name, None)
@@ -159,9 +229,10 @@ class Agent:
                 await self._kernel.join(record)
                 self.peers[name] = record
                 log.info("peer_joined", peer=name)
-                if self._paths is not None:
-                    # What the value said of this peer could not be done before it was known.
-                    await self._follow(_without(self._paths, name), self._paths)
+            self._memory.keep_peers(tuple(self.peers.values()))
+            if record is not None and before != record and self._paths is not None:
+                # What the value said of this peer could not be done before it was known.
+                await self._follow(_without(self._paths, name), self._paths)
 
     async def _on_paths(self, name: str, paths: NodePaths | None) -> None:
         if name != self.layout.node.name or paths is None:
@@ -222,14 +293,25 @@ class Agent:
 
 async def main() -> None:
     """Runs the agent until cancelled."""
-    node, settings = load(NodeSettings, "node"), load(AgentSettings, "agent")
+    node, settings = await node_settings(), load(AgentSettings, "agent")
     clock = node_clock(node.name)
-    async with on_bus("agent", clock, node.name) as bus:
+    async with on_bus("agent", clock, node.name, wait=False) as bus:
         try:
-            async with Agent(node, settings, bus, clock, boot_id()):
+            agent = Agent(node, settings, bus, clock, boot_id())
+            if not agent.remembers:
+                await _claim(bus, node)
+            async with agent:
+                await _claim(bus, node)
+                await agent.join_fleet()
                 await asyncio.Event().wait()
         except (OverlayError, ActuatorError) as error:
             raise SystemExit(f"foliot_agent: {error}") from error
+
+
+async def _claim(bus: Bus, node: NodeSettings) -> None:
+    """Takes the node's place in the fleet. One that its last run has touched is its own; any other is not touched before."""
+    await opened(bus)
+    await claims.claim(bus, node, claims.host_id())
 
 
 def _without(paths: NodePaths, peer: str) -> NodePaths:

@@ -62,6 +62,12 @@ def ip(namespace: int, *lines: str, options: tuple[str, ...] = ()) -> str:
     return done.stdout
 
 
+def bridge(namespace: int, line: str) -> str:
+    """Runs a command of iproute2's ``bridge`` inside and returns the JSON that it prints."""
+    with entered(namespace):
+        return subprocess.run(["bridge", "-json", *line.split()], capture_output=True, text=True, check=True).stdout
+
+
 def node_settings(index: int, **changes) -> NodeSettings:
     """A node of two rails and two entropies."""
     nics = tuple(
@@ -155,16 +161,16 @@ class Host:
     def __init__(self, index: int, bus: BusSettings, folder: Path, armed: str) -> None:
         self.settings = node_settings(index)
         self.namespace = new_namespace()
-        self._config = folder / f"node{index}.toml"
+        self.config = folder / f"node{index}.toml"
         self._log = folder / f"node{index}.log"
         self._process: asyncio.subprocess.Process | None = None
         nics = "\n".join(
             f'[[node.nics]]\nrail = "{nic.rail}"\nnumber = {nic.number}\ndevice = "{nic.device}"\naddress = "{nic.address}"'
             for nic in self.settings.nics
         )
-        self._config.write_text(
+        self.config.write_text(
             f'[bus]\nurl = "{bus.url}"\n[telemetry]\nendpoint = ""\n'
-            f'[agent]\narmed = "{armed}"\nkey = "a key that the fleet shares"\n'
+            f'[agent]\narmed = "{armed}"\nmemory = "{folder}"\nkey = "a key that the fleet shares"\n'
             f'[node]\nname = "node{index}"\nindex = {index}\nentropies = [49200, 49201]\n{nics}\n'
         )
 
@@ -181,6 +187,10 @@ class Host:
         """See `ip`."""
         return ip(self.namespace, *lines, options=options)
 
+    def bridge(self, line: str) -> str:
+        """See `bridge`."""
+        return bridge(self.namespace, line)
+
     @property
     def log(self) -> str:
         """What the agent has said so far."""
@@ -191,7 +201,7 @@ class Host:
         with entered(self.namespace), self._log.open("a") as log:
             self._process = await asyncio.create_subprocess_exec(
                 sys.executable, "-m", "foliot_agent", *arguments, stderr=log,
-                env={**os.environ, "FOLIOT_CONFIG": str(self._config), "FOLIOT_BOOT_ID": "boot1"},
+                env={**os.environ, "FOLIOT_CONFIG": str(self.config), "FOLIOT_BOOT_ID": "boot1"},
             )  # fmt: skip
 
     async def ready(self, times: int = 1) -> None:

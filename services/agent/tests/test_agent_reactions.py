@@ -17,6 +17,7 @@ from foliot.settings import NicSettings, NodeSettings
 from foliot_agent.actuator import EmulatedActuator
 from foliot_agent.armed import Losses, Turn
 from foliot_agent.exchange import Exchange
+from foliot_agent.memory import Memory
 from foliot_agent.moves import Mover
 from foliot_agent.notices import Seal
 from foliot_agent.notify import Notifier
@@ -44,6 +45,7 @@ class Agent:
         self.layout = Layout.of(settings)
         self.actuator = EmulatedActuator(self.layout)
         self.losses = Losses(self.layout, "boot1")
+        self.memory = Memory("", settings.name, "boot1")
         self.clock, self.peers, self.outcomes, self.tasks = clock, {}, [], set()
         self.bus_connected, self.newest_lease = True, 0
         self.exchange = Exchange(Seal(_KEY), port, self._heard)
@@ -67,6 +69,7 @@ class Agent:
             bus_connected=lambda: self.bus_connected,
             newest_lease=self._newest_lease,
             spawn=self._spawn,
+            memory=self.memory,
         )
 
     async def meet(self, peer: Agent, *, backups: bool = True) -> None:

@@ -1,0 +1,40 @@
+"""Network devices by name, and their settings under ``/proc/sys/net``."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+
+class Devices:
+    """Those of the network namespace that the calling thread is in."""
+
+    def index(self, name: str) -> int:
+        """The kernel's number of a device.
+
+        Raises:
+            OSError: there is no such device.
+        """
+        return socket.if_nametoindex(name)
+
+    def setting(self, family: str, device: str, key: str) -> str | None:
+        """A device's present setting; None: this kernel has none of this name.
+
+        Raises:
+            OSError: it may not be read.
+        """
+        path = path_of(family, device, key)
+        return path.read_text().strip() if path.exists() else None
+
+    def set(self, family: str, device: str, key: str, value: str) -> None:
+        """Writes a device's setting.
+
+        Raises:
+            OSError: it may not be written.
+        """
+        path_of(family, device, key).write_text(value)
+
+
+def path_of(family: str, device: str, key: str) -> Path:
+    """The file of a device's setting."""
+    return Path("/proc/sys/net") / family / "conf" / device / key

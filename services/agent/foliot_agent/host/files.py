@@ -1,0 +1,126 @@
+"""The files of a join: what each was before is kept beside them, so that leaving puts back exactly that."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from typing import TYPE_CHECKING
+
+import msgspec
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_RECORD = "etc/foliot/joined.json"
+
+
+class _Before(msgspec.Struct, frozen=True):
+    """What was there before the first join."""
+
+    files: dict[str, str | None] = {}
+    """Text by path, None: no file."""
+    folders: tuple[str, ...] = ()
+    """That were made, outermost first."""
+
+
+class Files:
+    """Files and links below a root. Paths are given without a leading slash."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self._wanted: dict[str, tuple[str, int]] = {}
+        self._links: dict[str, str] = {}
+
+    def want(self, path: str, text: str, mode: int = 0o644) -> None:
+        """This file shall be there, with this text."""
+        self._wanted[path] = (text, mode)
+
+    def want_link(self, path: str, target: str) -> None:
+        """This symbolic link shall be there."""
+        self._links[path] = target
+
+    def read(self, path: str) -> str | None:
+        """A file's text; None: there is no such file."""
+        try:
+            return (self.root / path).read_text()
+        except FileNotFoundError:
+            return None
+
+    def missing(self) -> tuple[str, ...]:
+        """Those that are not as they shall be."""
+        files = [path for path, (text, _) in self._wanted.items() if self._readable(path) != text]
+        return (*files, *(path for path, target in self._links.items() if self._target(path) != target))
+
+    def put(self) -> tuple[str, ...]:
+        """Makes all as they shall be; those that were not.
+
+        Raises:
+            PermissionError: this needs root.
+        """
+        missing = self.missing()
+        if not missing:
+            return ()
+        before = self._before()
+        files = {**{path: self._readable(path) for path in missing}, **before.files}
+        folders = dict.fromkeys(
+            (*before.folders, *(each for path in (_RECORD, *missing) for each in self._to_make(path)))
+        )
+        for folder in folders:
+            (self.root / folder).mkdir(mode=0o755, exist_ok=True)
+        self._write(_RECORD, msgspec.json.format(msgspec.json.encode(_Before(files, tuple(folders)))).decode(), 0o600)
+        for path in missing:
+            if path in self._wanted:
+                self._write(path, *self._wanted[path])
+            else:
+                (self.root / path).unlink(missing_ok=True)
+                (self.root / path).symlink_to(self._links[path])
+        return missing
+
+    def joined(self) -> dict[str, str | None]:
+        """What joins have written so far, and what was there before."""
+        return self._before().files
+
+    def put_back(self) -> None:
+        """Everything as it was before the first join.
+
+        Raises:
+            PermissionError: this needs root.
+        """
+        before = self._before()
+        for path, text in before.files.items():
+            (self.root / path).unlink(missing_ok=True)
+            if text is not None:
+                self._write(path, text, 0o644)
+        (self.root / _RECORD).unlink(missing_ok=True)
+        for folder in reversed(before.folders):
+            with contextlib.suppress(OSError):  # somebody else put something there
+                (self.root / folder).rmdir()
+
+    def _before(self) -> _Before:
+        text = self.read(_RECORD)
+        return _Before() if text is None else msgspec.json.decode(text, type=_Before)
+
+    def _readable(self, path: str) -> str | None:
+        """As `read`, but what only root may read counts as missing."""
+        try:
+            return self.read(path)
+        except PermissionError:
+            return None
+
+    def _target(self, path: str) -> str | None:
+        try:
+            return str((self.root / path).readlink())
+        except OSError:
+            return None
+
+    def _to_make(self, path: str) -> list[str]:
+        parents = [str(parent) for parent in (self.root / path).relative_to(self.root).parents][:-1]
+        return [parent for parent in reversed(parents) if not (self.root / parent).is_dir()]
+
+    def _write(self, path: str, text: str, mode: int) -> None:
+        """All of it or nothing, whatever happens meanwhile."""
+        written = self.root / f"{path}.new"
+        with os.fdopen(os.open(written, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode), "w") as file:
+            os.fchmod(file.fileno(), mode)
+            file.write(text)
+        written.replace(self.root / path)

@@ -1,0 +1,116 @@
+"""``foliot node leave``: undoes join and agent, on this host and on the bus; what cannot be undone now is said."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from typing import TYPE_CHECKING
+
+from pyroute2.netlink.exceptions import NetlinkError
+
+from foliot.claims import host_id
+from foliot.retry import BUS_ERRORS
+from foliot.service import set_up_logs
+from foliot.settings import BusSettings, SettingsError
+from foliot.visit import Visit
+from foliot_agent import planning
+from foliot_agent.host import units
+from foliot_agent.host.files import Files
+from foliot_agent.host.settingsfile import PATH, SettingsFile, asked_of_bus
+from foliot_agent.kernel import uninstall
+from foliot_schemas.names import escape
+from foliot_schemas.permissions import NODE_ROLES
+from foliot_schemas.subjects import CLAIMS, CLOCKS, COMMAND, INVENTORY, PATHS
+
+if TYPE_CHECKING:
+    import argparse
+
+
+def say(text: str) -> None:
+    """Tells the person."""
+    sys.stdout.write(text)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Leaves; returns the exit status, which is 1 if something is left to do."""
+    set_up_logs("error")
+    try:
+        return asyncio.run(_leave(arguments))
+    except (SettingsError, units.UnitError) as error:
+        sys.stderr.write(f"{error}\n")
+    except PermissionError as error:
+        sys.stderr.write(f"{error.filename or error}: may not be changed; run as root\n")
+    return 1
+
+
+async def _leave(arguments: argparse.Namespace) -> int:
+    files = Files(arguments.root)
+    settings = SettingsFile(files.read(PATH), asked_of_bus(arguments))
+    if arguments.name:
+        return await forget(settings.bus, arguments.name, whoever=True, dry=arguments.dry_run)
+    would = "would " if arguments.dry_run else ""
+    if str(arguments.root) == "/" and units.manager_runs():
+        say(f"{would}stop {' and '.join(units.UNITS)}\n")
+        if not arguments.dry_run:
+            units.end()
+    for change in await planning.rehearse_removal():
+        say(f"{would}{change}\n")
+    if not arguments.dry_run:
+        try:
+            await uninstall()
+        except NetlinkError as error:
+            sys.stderr.write(f"the kernel's part stays: {error}; run as root\n")
+            return 1
+    left = await forget(settings.bus, settings.node.name, whoever=False, dry=arguments.dry_run) if settings.node else 0
+    for path, before in files.joined().items():
+        say(f"{would}{'remove' if before is None else 'put back'} {files.root / path}\n")
+    if not arguments.dry_run:
+        files.put_back()
+        if str(arguments.root) == "/" and units.manager_runs():
+            units.forget()
+    return left
+
+
+async def forget(settings: BusSettings, name: str, *, whoever: bool, dry: bool) -> int:
+    """Takes a node off the bus.
+
+    Parameters:
+        whoever: also if the name belongs to another host by now.
+    """
+    try:
+        async with Visit(settings) as visit:
+            claims = {key: held for key, held in (await visit.present(CLAIMS)).items() if held.node == name}
+            if not whoever and any(held.host not in {"", host_id()} for held in claims.values()):
+                say(f"the bus is left alone: {name} is another host there\n")
+                return 0
+            record = await visit.get(INVENTORY, name)
+            clocks = {name, *(nic.clock for nic in record.nics)} if record is not None else {name}
+            # The record first: who sees it go forgets the node, and writes nothing more for it.
+            others = [(PATHS, name), *((CLOCKS, clock) for clock in sorted(clocks))]
+            things = [(INVENTORY, name), *([] if visit.role in NODE_ROLES else others)]
+            for bucket, key in (*things, *((CLAIMS, key) for key in claims)):
+                there = await visit.get(bucket, key) is not None if dry else await visit.delete(bucket, key)
+                if there:
+                    say(f"{'would ' if dry else ''}remove {bucket.name}/{key} from the bus\n")
+            if visit.role in NODE_ROLES:
+                say(
+                    f"left on the bus: what other services wrote for it; with credentials of an administrator: {_rest(settings, name)}\n"
+                )
+                return 1
+            durable = f"agent-{escape(name)}"
+            if not dry and await visit.delete_consumer(COMMAND.stream, durable):
+                say(f"remove consumer {durable} from the bus\n")
+    except BUS_ERRORS as error:
+        reason = str(error) or type(error).__name__
+        away = f"the bus at {settings.url} does not answer ({reason})"
+        sys.stderr.write(
+            f"{away}. Left to do, from any host that reaches it, once it is back: {_rest(settings, name)}\n"
+        )
+        return 1
+    return 0
+
+
+def _rest(settings: BusSettings, name: str) -> str:
+    return f"foliot node leave --name {name} --bus {settings.url}" + (
+        " --credentials FILE" if settings.credentials else ""
+    )

@@ -1,0 +1,103 @@
+"""``foliot agent plan``: what the agent would change on this host, told by the code that changes it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from typing import TYPE_CHECKING
+
+import msgspec
+from pyroute2 import AsyncIPRoute
+
+from foliot.netlink import node_settings
+from foliot.retry import BUS_ERRORS
+from foliot.service import node_clock
+from foliot.settings import BusSettings, SettingsError, load
+from foliot.visit import Visit
+from foliot_agent.actuator import ActuatorError
+from foliot_agent.armed import Losses
+from foliot_agent.desired import wanted
+from foliot_agent.moves import Mover
+from foliot_agent.overlay import Overlay, OverlayError, remove
+from foliot_agent.plan import Layout
+from foliot_agent.rehearsal import Change, Rehearsal
+from foliot_agent.routes import OverlayActuator
+from foliot_agent.settings import AgentSettings
+from foliot_schemas.subjects import INVENTORY, PATHS
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterable
+
+    from foliot.settings import NodeSettings
+    from foliot_schemas import Node, NodePaths
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Prints the plan; returns the exit status."""
+    os.environ["FOLIOT_CONFIG"] = arguments.config
+    try:
+        node, settings = asyncio.run(node_settings()), load(AgentSettings, "agent")
+        peers, paths = ((), None) if arguments.no_bus else asyncio.run(_fleet(load(BusSettings, "bus"), node.name))
+        changes = () if settings.actuator == "emulated" else asyncio.run(rehearse(node, settings, peers, paths))
+    except (SettingsError, OverlayError, ActuatorError) as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    if arguments.json:
+        sys.stdout.buffer.write(msgspec.json.format(msgspec.json.encode(changes)) + b"\n")
+        return 0
+    sys.stdout.write("".join(f"{change}\n" for change in changes))
+    known = ", ".join(peer.name for peer in peers) or "none"
+    sys.stderr.write(f"{len(changes)} changes on {node.name}; other nodes: {known}\n")
+    return 0
+
+
+async def rehearse(
+    node: NodeSettings, settings: AgentSettings, peers: Iterable[Node], paths: NodePaths | None
+) -> tuple[Change, ...]:
+    """What starting the agent would change in this network namespace, as it is now.
+
+    Raises:
+        OverlayError: a NIC is not there.
+        ActuatorError: a route or rule could not be.
+    """
+    layout = Layout.of(node)
+    known = {peer.name: peer for peer in peers if peer.name != node.name}
+    async with AsyncIPRoute() as netlink:
+        rehearsal = Rehearsal(netlink)
+        overlay = Overlay(rehearsal, layout, rehearsal)
+        await overlay.build()
+        actuator = OverlayActuator(rehearsal, layout, rehearsal)
+        await actuator.adopt()
+        for peer in known.values():
+            await overlay.join(peer)
+            await actuator.welcome(peer)
+        if paths is not None:
+            losses = Losses(layout, "")
+            mover = Mover(actuator, losses, node_clock(node.name))
+            changes = wanted(
+                None, paths, ways=actuator.ways, dead=losses.dead, own_lost=losses.own,
+                is_known=lambda placement: placement.peer in known,
+            )  # fmt: skip
+            await mover.follow(changes, act=settings.policy == "act")
+        return rehearsal.changes()
+
+
+async def rehearse_removal() -> tuple[Change, ...]:
+    """What taking away everything of the agent's would change in this network namespace, as it is now."""
+    async with AsyncIPRoute() as netlink:
+        rehearsal = Rehearsal(netlink)
+        await remove(rehearsal)
+        return rehearsal.changes()
+
+
+async def _fleet(settings: BusSettings, name: str) -> tuple[tuple[Node, ...], NodePaths | None]:
+    try:
+        async with Visit(settings) as bus:
+            nodes = await bus.present(INVENTORY)
+            return tuple(nodes[key] for key in sorted(nodes) if key != name), await bus.get(PATHS, name)
+    except BUS_ERRORS as error:
+        reason = str(error) or type(error).__name__
+        sys.stderr.write(f"the bus at {settings.url} does not answer ({reason}): planned without other nodes\n")
+        return (), None

@@ -1,0 +1,202 @@
+"""A host joins, changes its mind, and leaves: with real links, a real agent and a real bus, all files below a folder."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from foliot.visit import Visit
+from foliot_schemas.subjects import CLAIMS, INVENTORY
+
+pytestmark = [pytest.mark.net, pytest.mark.nats]
+
+_TOML = "etc/foliot/foliot.toml"
+_BY_HAND = '# ours\n[telemetry]\nendpoint = ""\n\n[probe]\nsweep_hz = 2.0\n'
+
+
+class Node:
+    """One host of the fleet, with a folder for its files."""
+
+    def __init__(self, fleet, index: int, root: Path) -> None:
+        self.host = fleet.hosts[index]
+        self.root = root
+        self._url = fleet.server.settings.url
+        root.mkdir()
+
+    async def foliot(self, *arguments: str, expect: int = 0) -> str:
+        """Runs ``foliot`` inside and returns what it said."""
+        with self.host.entered():
+            process = await asyncio.create_subprocess_exec(
+                str(Path(sys.executable).with_name("foliot")), *arguments,
+                stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
+            )  # fmt: skip
+        output, _ = await process.communicate()
+        assert process.returncode == expect, output.decode()
+        return output.decode()
+
+    def set_sysctl(self, name: str, value: str) -> None:
+        """Writes a setting below /proc/sys/net."""
+        with self.host.entered():
+            (Path("/proc/sys/net") / name).write_text(value)
+
+    async def join(self, *arguments: str, expect: int = 0) -> str:
+        """Joins."""
+        return await self.foliot("node", "join", self._url, "--root", str(self.root), *arguments, expect=expect)
+
+    async def leave(self, *arguments: str, expect: int = 0) -> str:
+        """Leaves."""
+        return await self.foliot("node", "leave", "--root", str(self.root), *arguments, expect=expect)
+
+    def seen(self) -> dict[str, object]:
+        """The host, as ``ip -json`` shows it, byte for byte, and its files."""
+        asked = ("link", "addr", "route show table all", "rule", "neigh show nud permanent", "nexthop")
+        with self.host.entered():
+            sysctls = {
+                str(path): path.read_text()
+                for family in ("ipv4", "ipv6")
+                for path in Path(f"/proc/sys/net/{family}").rglob("*")
+                if path.is_file() and path.stat().st_mode & 0o400 and "stable_secret" not in path.name
+            }
+        return {
+            **{what: self.host.ip(what, options=("-json",)) for what in asked},
+            "fdb": self.host.bridge("fdb"),
+            "sysctls": sysctls,
+            "files": {
+                str(path): path.readlink() if path.is_symlink() else path.is_dir() or path.read_text()
+                for path in self.root.rglob("*")
+            },
+        }
+
+
+_RAILS = ("--rail", "rail0=rail0", "--rail", "rail1=rail1")
+
+
+@pytest.fixture
+async def nodes(fleet, tmp_path):
+    """Two hosts of the fleet, which have routes, rules and settings of their own."""
+    made = [Node(fleet, index, tmp_path / f"root{index}") for index in (0, 1)]
+    for node in made:
+        node.host.ip(
+            "route add 10.9.0.0/16 via 10.0.0.9 dev rail0 metric 7",
+            "rule add priority 6999 to 10.200.0.0/13 lookup 7",
+            "neigh add 10.0.0.77 lladdr 02:00:00:00:00:77 nud permanent dev rail0",
+        )
+        node.set_sysctl("ipv4/conf/default/rp_filter", "1")
+        # Duplicate address detection of the host's own devices changes what is shown.
+        await fleet.until(lambda node=node: "tentative" not in node.host.ip("addr"), "addresses stand")
+    return made
+
+
+async def test_leaving_undoes_joining_and_running(fleet, nodes):
+    """Links, addresses, routes, rules, neighbours, settings and files; and on the bus nothing of the node is left."""
+    node = nodes[0]
+    (node.root / "etc/foliot").mkdir(parents=True)
+    (node.root / _TOML).write_text(_BY_HAND)
+    before = node.seen()
+    said = await node.join("--name", "a", *_RAILS)
+    assert "sweep_hz = 2.0" in (node.root / _TOML).read_text()
+    assert "node.index = 0" in said
+    node.host.config = node.root / _TOML
+    await node.host.start()
+    await node.host.ready()
+    assert "foliot0" in node.host.ip("link")
+    await node.host.stop()
+    async with Visit(fleet.server.settings) as bus:
+        assert sorted(await bus.present(INVENTORY)) == ["a"]
+        planned = await node.leave("--dry-run")
+        assert "would remove inventory/a from the bus" in planned
+        done = await node.leave()
+        assert {line.removeprefix("would ") for line in planned.splitlines()} <= set(done.splitlines())
+        assert await bus.present(INVENTORY) == await bus.present(CLAIMS) == {}
+        assert not await bus.delete_consumer("COMMANDS", "agent-a")
+    assert node.seen() == before
+    assert await node.leave() == ""
+
+
+async def test_a_dry_run_changes_nothing_and_a_second_join_neither(fleet, nodes):
+    """Also not on the bus; a third that asks for something else says what changes."""
+    node = nodes[0]
+    before = node.seen()
+    said = await node.join("--name", "a", *_RAILS, "--dry-run")
+    assert f"would write {node.root}/{_TOML}" in said
+    assert node.seen() == before
+    async with Visit(fleet.server.settings) as bus:
+        assert await bus.present(CLAIMS) == {}
+        await node.join("--name", "a", *_RAILS)
+        joined, claims = node.seen(), await bus.present(CLAIMS)
+        assert "the files are as they shall be" in await node.join()
+        assert (node.seen(), await bus.present(CLAIMS)) == (joined, claims)
+        assert "node.index: 0 -> 5" in await node.join("--index", "5")
+        assert sorted(await bus.present(CLAIMS)) == ["address-10.0.0.1", "address-10.1.0.1", "index-5", "node-a"]
+
+
+async def test_every_node_gets_an_index_of_its_own_also_when_they_join_at_once(fleet, nodes):
+    """And one that insists on another's is refused before anything is written."""
+    first, second = nodes
+    await asyncio.gather(first.join("--name", "a", *_RAILS), second.join("--name", "b", *_RAILS))
+    async with Visit(fleet.server.settings) as bus:
+        claims = await bus.present(CLAIMS)
+    assert {claim.node for key, claim in claims.items() if key.startswith("index-")} == {"a", "b"}
+    before = second.seen()
+    taken = next(key for key, claim in claims.items() if key.startswith("index-") and claim.node == "a")
+    said = await second.join("--index", taken.removeprefix("index-"), expect=1)
+    assert "is taken by node 'a'" in said
+    assert second.seen() == before
+
+
+async def test_without_the_bus_a_host_leaves_and_says_what_is_left_to_do(fleet, nodes):
+    """The very command that it names does the rest from another host."""
+    first, second = nodes
+    before = first.seen()
+    await first.join("--name", "a", *_RAILS)
+    await fleet.server.kill()
+    said = await first.leave(expect=1)
+    assert first.seen() == before
+    rest = said.partition("once it is back: foliot ")[2].splitlines()[0].split()
+    assert rest[:4] == ["node", "leave", "--name", "a"]
+    await fleet.server.start()
+    assert "remove claims/index-0 from the bus" in await second.foliot(*rest)
+    async with Visit(fleet.server.settings) as bus:
+        assert await bus.present(CLAIMS) == {}
+
+
+async def test_what_is_in_the_way_is_said_before_anything_is_done(fleet, nodes):
+    """A NIC without an address, one that is down, one that is not there, a bus that does not answer."""
+    node = nodes[0]
+    assert "these could be: --rail rail0=rail0 --rail rail1=rail1" in await node.join(expect=1)
+    assert "no device 'eth9'" in await node.join("--rail", "rail0=eth9", expect=1)
+    node.host.ip("link set rail1 down")
+    assert "stop rail1       rail1 is set down; ip link set rail1 up" in await node.join(*_RAILS, expect=1)
+    node.host.ip("link set rail1 up", "addr flush dev rail1")
+    assert "rail1 has no IPv4 address" in await node.join(*_RAILS, expect=1)
+    node.host.ip("link set rail0 mtu 1300")
+    assert "leaves 1250 inside of VXLAN" in await node.join("--rail", "rail0=rail0", expect=1)
+    await fleet.server.kill()
+    assert "does not answer" in await node.join("--rail", "rail0=rail0", "--index", "0", expect=1)
+    assert not list(node.root.iterdir())
+
+
+async def test_settings_that_name_a_subnet_are_planned_and_joined_by_the_device_that_is_in_it(nodes):
+    """A file written by hand may leave device and address to the host."""
+    node = nodes[0]
+    (node.root / "etc/foliot").mkdir(parents=True)
+    nic = '{rail = "rail0", number = 0, address = "10.0.0.0/24"}'
+    (node.root / _TOML).write_text(f'[node]\nname = "a"\nindex = 0\nnics = [{nic}]\n')
+    assert "dev rail0" in await node.foliot("agent", "plan", "--no-bus", "--config", str(node.root / _TOML))
+    assert "rail0 with 10.0.0.1" in await node.join("--dry-run")
+
+
+async def test_what_a_key_needs(nodes, tmp_path):
+    """An armed agent needs one; it is kept where only root reads it."""
+    node = nodes[0]
+    assert "give --key-file" in await node.join("--name", "a", *_RAILS, "--armed", "always", expect=1)
+    (tmp_path / "key").write_text("0123456789012345678\n")
+    await node.join("--name", "a", *_RAILS, "--armed", "always", "--key-file", str(tmp_path / "key"))
+    secrets = node.root / "etc/foliot/agent.env"
+    assert secrets.stat().st_mode & 0o777 == 0o600
+    assert secrets.read_text() == "FOLIOT_AGENT__KEY='\"0123456789012345678\"'\nFOLIOT_AGENT__ARMED=always\n"
+    assert json.loads((node.root / "etc/foliot/joined.json").read_text())["files"]["etc/foliot/agent.env"] is None

@@ -1,0 +1,174 @@
+"""What a join decides and finds, from states that are made up."""
+
+from __future__ import annotations
+
+import struct
+
+import msgspec
+import pytest
+
+from foliot.node import describe
+from foliot.settings import NodeSettings, SettingsError
+from foliot_agent.host import checks, place, trial
+from foliot_agent.host.clocks import Discipline, keepers
+from foliot_agent.host.ethtool import Stamping, parse_speed, parse_stamping
+from foliot_agent.host.files import Files
+from foliot_agent.host.nics import NicState, RouteFound, rdma_devices
+from foliot_agent.host.place import PlaceError
+from foliot_agent.host.settingsfile import SettingsFile
+from foliot_schemas import Claim
+
+_ANYBODY = NodeSettings(name="", index=0, nics=())
+
+
+def state(device: str = "eth2", **changes) -> NicState:
+    """A NIC with nothing wrong."""
+    sound = NicState(
+        device=device, index=2, kind="", admin_up=True, carrier=True, mtu=9000, addresses=("10.0.0.9",),
+        is_default=False, speed_mbps=400_000, stamping=Stamping(hardware=True, kernel=True, phc_index=3),
+    )  # fmt: skip
+    return msgspec.structs.replace(sound, **changes)
+
+
+def levels(found) -> list[str]:
+    """Of findings."""
+    return [each.level for each in found]
+
+
+def test_the_lowest_index_that_nobody_has_is_proposed(settings_of):
+    """Neither by a record nor by a claim; a node that has one keeps it; `skip` passes over some that are free."""
+    nodes = {f"node{index}": describe(settings_of(index)) for index in (0, 1)}
+    claims = {"index-3": Claim(node="c"), "address-10.0.0.1": Claim(node="c")}
+    assert place.free_index("new", nodes, claims, _ANYBODY) == 2
+    assert place.free_index("new", nodes, claims, _ANYBODY, skip=1) == 4
+    assert place.free_index("new", nodes, claims, _ANYBODY, skip=2) == 5
+    assert place.free_index("c", nodes, claims, _ANYBODY) == 3
+    assert place.free_index("node1", nodes, claims, _ANYBODY) == 1
+
+
+def test_a_rail_has_the_number_that_the_fleet_knows(settings_of):
+    """A new one has the digits of its name, or the lowest that is free."""
+    fleet = [describe(settings_of(0))]
+    assert place.rail_numbers(["rail1", "rail0"], fleet, _ANYBODY) == {"rail1": 1, "rail0": 0}
+    assert place.rail_numbers(["rail5", "east", "west", "b0"], fleet, _ANYBODY) == {
+        "rail5": 5, "east": 2, "west": 3, "b0": 4
+    }  # fmt: skip
+    other = msgspec.structs.replace(_ANYBODY, service_prefix="10.208.0.0/13")
+    assert place.rail_numbers(["rail1"], fleet, other) == {"rail1": 1}
+
+
+@pytest.mark.parametrize("given", ["rail0", "=eth2", "rail0="])
+def test_a_rail_of_another_form_is_refused_with_an_example(given):
+    """And so is one given twice."""
+    with pytest.raises(PlaceError, match="--rail rail0=eth2"):
+        place.parse_rails([given])
+    with pytest.raises(PlaceError, match="given already"):
+        place.parse_rails(["rail0=eth2", "rail1=eth2"])
+
+
+def test_likely_rails_are_rdma_first_and_never_the_way_out():
+    """Bridges, NICs without address, the default route's and the bus's are none."""
+    states = {
+        each.device: each
+        for each in (
+            state("eth0", is_default=True), state("eth1"), state("eth2"), state("eth3", rdma="mlx5_0"),
+            state("docker0", kind="bridge"), state("eth4", addresses=()),
+        )
+    }  # fmt: skip
+    assert place.candidates(states, "eth1") == ("eth3", "eth2")
+
+
+def test_a_nic_is_judged_by_link_mtu_and_stamps(settings_of):
+    """Each with what to do about it."""
+    nic = settings_of(0).nics[0]
+    assert levels(checks.nic(nic, state())) == ["ok", "ok", "ok"]
+    assert levels(checks.nic(nic, state(admin_up=False, carrier=False))) == ["ok", "stop", "ok", "ok"]
+    assert levels(checks.nic(nic, state(carrier=False))) == ["ok", "warn", "ok", "ok"]
+    assert levels(checks.nic(nic, state(mtu=1500))) == ["ok", "note", "ok"]
+    assert levels(checks.nic(nic, state(mtu=1329))) == ["ok", "stop", "ok"]
+    assert levels(checks.nic(nic, state(mtu=1550, stamping=None))) == ["ok", "ok", "warn"]
+    assert "/dev/ptp3" in str(checks.nic(nic, state())[-1])
+    assert "400 Gb/s" in str(checks.nic(nic, state())[0])
+
+
+def test_a_peer_is_reached_by_its_rail_or_it_is_said():
+    """Several next hops of the host itself need a hash that knows ports."""
+    assert checks.reach("rail0", "eth2", "10.0.0.2", RouteFound(device="eth2", ways=1), "0").level == "ok"
+    assert checks.reach("rail0", "eth2", "10.0.0.2", RouteFound(device="eth2", ways=2), "1").level == "ok"
+    for route in (None, RouteFound(device="eth0", ways=1), RouteFound(device="eth2", ways=2)):
+        assert checks.reach("rail0", "eth2", "10.0.0.2", route, "0").level == "warn"
+
+
+def test_what_the_kernel_lacks_stops_only_if_the_agent_needs_it():
+    """Nexthop objects it does not."""
+    assert levels(checks.kernel({})) == ["ok"]
+    assert levels(checks.kernel({trial.NEXTHOPS: "no"})) == ["note"]
+    assert levels(checks.kernel({"VXLAN overlay": "no"})) == ["stop"]
+    assert levels(checks.kernel({trial.NOT_PERMITTED: "no"})) == ["warn"]
+
+
+def test_who_keeps_the_clock_is_told(tmp_path):
+    """By the names of processes and the kernel's word; two that pull at one clock are a warning."""
+    for number, name in enumerate(("chronyd", "bash", "systemd-timesyn")):
+        (tmp_path / str(number)).mkdir()
+        (tmp_path / str(number) / "comm").write_text(f"{name}\n")
+    assert keepers(tmp_path) == ("chrony", "systemd-timesyncd")
+    kept = Discipline(synchronised=True, greatest_error_us=1_500, frequency_ppm=-3.2, keepers=("chrony",))
+    assert str(checks.clock(kept)).endswith("kept by chrony, -3.2 ppm, within 1.5 ms")
+    assert checks.clock(msgspec.structs.replace(kept, keepers=keepers(tmp_path))).level == "warn"
+    assert checks.clock(msgspec.structs.replace(kept, keepers=("phc2sys", "ptp4l"))).level == "ok"
+    assert checks.clock(msgspec.structs.replace(kept, synchronised=False, keepers=())).level == "note"
+
+
+def test_what_a_driver_answers_is_read():
+    """Flags and clock of ``ethtool_ts_info``, both halves of the speed of ``ethtool_cmd``."""
+    every = struct.pack("IIi32x", 0x41, 1 | 2 | 4 | 8 | 16 | 64, 5)
+    assert parse_stamping(every) == Stamping(hardware=True, kernel=True, phc_index=5)
+    receiving = struct.pack("IIi32x", 0x41, 8 | 16, -1)
+    assert parse_stamping(receiving) == Stamping(hardware=False, kernel=False, phc_index=None)
+    assert parse_speed(struct.pack("12xH14xH14x", 400_000 & 0xFFFF, 400_000 >> 16)) == 400_000
+    assert parse_speed(struct.pack("12xH14xH14x", 0xFFFF, 0xFFFF)) is None
+
+
+def test_rdma_devices_are_found_by_their_network_devices(tmp_path):
+    """As sysfs has them; a host without has none."""
+    (tmp_path / "mlx5_0/device/net/eth2").mkdir(parents=True)
+    assert rdma_devices(tmp_path) == {"eth2": "mlx5_0"}
+    assert rdma_devices(tmp_path / "away") == {}
+
+
+def test_settings_made_by_hand_stay_and_the_same_is_not_written_anew(settings_of):
+    """Comments and all, as long as nothing changes; what cannot be read is refused."""
+    node = settings_of(3, probe_port=9000)
+    text = SettingsFile(None, {"url": "nats://a:1"}).text(node, telemetry="")
+    assert SettingsFile(text, {}).node == node
+    noted = f"# mine\n{text}[probe]\nsweep_hz = 2.0\n"
+    again = SettingsFile(noted, {"url": "nats://a:1"})
+    assert again.text(node, telemetry="") == noted
+    moved = again.text(msgspec.structs.replace(node, index=4), telemetry="")
+    assert "sweep_hz = 2.0" in moved
+    assert "probe_port = 9000" in moved
+    assert list(again.changes(msgspec.structs.replace(node, index=4), telemetry="")) == ["node.index: 3 -> 4"]
+    with pytest.raises(SettingsError, match="not TOML"):
+        SettingsFile("[", {})
+
+
+def test_files_are_put_back_as_they_were_before_the_first_time(tmp_path):
+    """Whatever was written since; folders that others use stay."""
+    (tmp_path / "etc").mkdir()
+    (tmp_path / "etc/old").write_text("before")
+    for text in ("first", "second"):
+        files = Files(tmp_path)
+        files.want("etc/old", text)
+        files.want("etc/new/deep", text)
+        files.want_link("etc/new/link", "/etc/new/deep")
+        assert "etc/old" in files.missing()
+        assert files.put()
+        assert not files.missing()
+        assert not files.put()
+    (tmp_path / "etc/new/another").write_text("not ours")
+    files.put_back()
+    assert sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*")) == [
+        "etc", "etc/new", "etc/new/another", "etc/old"
+    ]  # fmt: skip
+    assert (tmp_path / "etc/old").read_text() == "before"
