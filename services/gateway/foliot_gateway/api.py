@@ -12,12 +12,13 @@ from litestar.openapi import OpenAPIConfig
 from litestar.openapi.plugins import JsonRenderPlugin, YamlRenderPlugin
 from litestar.params import Parameter
 
-from foliot_gateway import metrics, problems
+from foliot_gateway import metrics, page, problems
 from foliot_gateway.fleet import NodeView
 from foliot_gateway.paths import PathView
 from foliot_gateway.present import Present
 from foliot_gateway.receiver import receive_traces
 from foliot_gateway.records import CommandView
+from foliot_gateway.stream import Hub, get_stream
 from foliot_gateway.traces import Trace, TraceSummary
 from foliot_schemas import ClockState, Event, EventKind
 
@@ -89,9 +90,14 @@ async def get_trace_of_event(
 
 
 @get("/api/v1/commands", tags=["records"])
-async def get_commands(present: Known, limit: Limit = 100, node: Node = "") -> tuple[CommandView, ...]:
+async def get_commands(
+    present: Known,
+    limit: Limit = 100,
+    node: Node = "",
+    fault: Annotated[str, Parameter(description="Only those that this fault led to, see `fault` of an event")] = "",
+) -> tuple[CommandView, ...]:
     """Commands and armed moves with their outcomes, newest first."""
-    return present.records.commands(limit=limit, node=node)
+    return present.records.commands(limit=limit, node=node, fault=fault)
 
 
 @get("/api/v1/traces", tags=["traces"])
@@ -126,12 +132,14 @@ async def get_health(present: Known) -> Response[Health]:
         if present.history_read
         else "not read: events and commands from before the start are missing",
     }
-    healthy = present.bus_connected and present.history_read
+    unstoring = present.unstoring(time.monotonic())
+    parts["store"] = f"does not store what comes from: {', '.join(unstoring)}" if unstoring else "stores"
+    healthy = present.bus_connected and present.history_read and not unstoring
     return Response(Health(healthy=healthy, parts=parts), status_code=200 if healthy else 503)
 
 
-def make(present: Present) -> Litestar:
-    """The application that shows what is known."""
+def make(present: Present, hub: Hub) -> Litestar:
+    """The application that shows what is known, to those who ask and to those who follow."""
     return Litestar(
         route_handlers=[
             get_fleet,
@@ -144,9 +152,15 @@ def make(present: Present) -> Litestar:
             get_trace,
             get_metrics,
             get_health,
+            get_stream,
             receive_traces,
+            page.get_page,
+            page.get_asset,
         ],
-        dependencies={"present": Provide(lambda: present, sync_to_thread=False)},
+        dependencies={
+            "present": Provide(lambda: present, sync_to_thread=False),
+            "hub": Provide(lambda: hub, sync_to_thread=False),
+        },
         exception_handlers={
             problems.ProblemError: problems.on_problem,
             HTTPException: problems.on_http,

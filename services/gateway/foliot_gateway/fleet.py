@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from foliot_gateway.paths import PathTable, PathView
-from foliot_schemas import ClockState, NodePaths, Outcome, Placement, PortState
-from foliot_schemas.names import nic_name, node_of, rail_of
+from foliot_gateway.room import Room
+from foliot_gateway.tiles import Condition, Tile, judge
+from foliot_gateway.ways import Ways
+from foliot_schemas.names import node_of, parse_path, rail_of
 
 if TYPE_CHECKING:
-    from foliot_schemas import DelayBatch, Event, Nic, Node
+    from foliot_schemas import ClockState, DelayBatch, Event, Nic, Node, NodePaths, Outcome, PortState
 
 NicState = Literal["up", "down", "admin-down", "unknown"]
 
@@ -26,7 +28,11 @@ class NicView(msgspec.Struct, frozen=True, kw_only=True):
     carrier: bool
     admin_up: bool
     moved: bool
-    """Its node's traffic goes another way: as the agent last reported, else as the remediator wants it."""
+    """All its traffic goes another way, out of it or to it: as agents last reported, else as the remediator wants it."""
+    condition: Condition
+    """Link, paths and traffic in one word."""
+    why: str
+    """Why it is in this condition, in words; empty where there is nothing to say."""
     at_ns: int
     """When the kernel last said so."""
     carrier_down_count: int
@@ -48,30 +54,36 @@ class Fleet:
     """The present state. `fold_…` takes a message, the rest answers."""
 
     def __init__(self) -> None:
-        self._nodes: dict[str, Node] = {}
+        self._room = Room()
+        self._nodes = self._room.nodes
         self._ports: dict[str, PortState] = {}
-        self._wanted: dict[str, NodePaths] = {}
-        self._away: dict[tuple[str, str], tuple[int, bool]] = {}
-        """Per node and rail: when an agent last reported of it, and whether its traffic is away."""
-        self._placed: dict[tuple[str, str, str], tuple[int, Placement]] = {}
-        """Per node, peer and rail of the service address: when an agent last reported of it, and the way in force."""
+        self._ways = Ways(self._room)
+        self._dead: dict[str, tuple[int, bool]] = {}
+        """Per node: when the detector last judged of its probe, and whether that is dead."""
+        self._touched: set[str] = set()
+        """NICs whose tile may have changed since somebody looked."""
         self._clocks: dict[str, ClockState] = {}
-        self._paths = PathTable()
+        self._paths = PathTable(self._room)
 
     # -- in -----------------------------------------------------------------------------------------------------------
 
     def fold_node(self, name: str, node: Node | None) -> None:
         """Takes a node's inventory record; None: it has left."""
-        if node is None:
-            self._nodes.pop(name, None)
-        else:
+        before = self._nodes.pop(name, None)
+        if node is not None:
             self._nodes[name] = node
+        self._touched |= {nic.name for each in (before, node) if each is not None for nic in each.nics}
+        self._paths.look_up_anew()
 
     def fold_port(self, port: PortState) -> None:
         """Takes the state of a NIC's port. One sent at once on a change has no counters: the last ones stand."""
         known = self._ports.get(port.nic)
+        if not self._room.has_for(port.nic, self._ports) and not self._room.knows_nic(port.nic):
+            return
         if known is not None and not port.counters:
             port = msgspec.structs.replace(port, counters=known.counters)
+        if known is None or (known.carrier, known.admin_up) != (port.carrier, port.admin_up):
+            self._touched.add(port.nic)
         self._ports[port.nic] = port
 
     def fold_delays(self, batch: DelayBatch) -> None:
@@ -84,38 +96,30 @@ class Fleet:
 
     def fold_clock(self, state: ClockState) -> None:
         """Takes what sync says of a clock."""
-        self._clocks[state.clock] = state
+        if self._room.has_for(state.clock, self._clocks) or self._room.knows_clock(state.clock):
+            self._clocks[state.clock] = state
 
     def fold_wanted(self, node: str, wanted: NodePaths | None) -> None:
         """Takes what the remediator wants in force on a node."""
-        if wanted is None:
-            self._wanted.pop(node, None)
-        else:
-            self._wanted[node] = wanted
+        self._touched |= self._ways.want(node, wanted)
 
     def fold_event(self, event: Event) -> None:
-        """Takes the detector's verdict on a path.
+        """Takes the detector's verdict on a path or on a process.
 
         Raises:
             ValueError: it names something that is no path.
         """
         if event.kind == "path":
-            self._paths.judge(event.who, event.state, event.at_ns)
+            if self._paths.judge(event.who, event.state, event.at_ns):
+                self._touched |= set(parse_path(event.who)[:2])
+        elif event.kind == "process" and event.who.endswith("/probe"):
+            self._fold_probe(event.who.partition("/")[0], event.at_ns, dead=event.state == "dead")
 
     def fold_outcome(self, outcome: Outcome) -> None:
         """Takes what an agent reports of its routes; an older report never overrides a newer one."""
         if outcome.status not in {"done", "already"}:
             return
-        at_ns = reported_ns(outcome)
-        for rails, is_away in ((outcome.away, True), (outcome.back, False)):
-            for rail in rails:
-                if at_ns >= self._away.get((outcome.node, rail), (0, False))[0]:
-                    self._away[outcome.node, rail] = at_ns, is_away
-        for placement in outcome.placements:
-            key = outcome.node, placement.peer, placement.rail
-            known = self._placed.get(key)
-            if known is None or at_ns >= known[0]:
-                self._placed[key] = at_ns, placement
+        self._touched |= self._ways.report(outcome, reported_ns(outcome))
 
     # -- out ----------------------------------------------------------------------------------------------------------
 
@@ -126,36 +130,49 @@ class Fleet:
 
     def paths(self, *, node: str = "", nic: str = "") -> tuple[PathView, ...]:
         """Every path by name, or those that begin or end at a node or NIC."""
-        return self._paths.views(self.in_force(), node=node, nic=nic)
+        return self._paths.views(self._ways.in_force(), node=node, nic=nic)
 
     def clocks(self) -> tuple[ClockState, ...]:
         """What sync last said of each clock."""
         return tuple(state for _, state in sorted(self._clocks.items()))
 
-    def is_away(self, node: str, rail: str) -> bool:
-        """Whether the traffic of a node's NIC goes another way."""
-        if (node, rail) in self._away:
-            return self._away[node, rail][1]
-        wanted = self._wanted.get(node)
-        return wanted is not None and rail in wanted.away
-
     def in_force(self) -> frozenset[str]:
         """The paths that traffic of jobs takes."""
-        nodes = self._wanted.keys() | {node for node, _, _ in self._placed}
-        return frozenset(path for node in nodes for path in self._in_force_of(node))
+        return self._ways.in_force()
+
+    def changed_tiles(self) -> dict[str, Tile | None]:
+        """By name, the NICs that may look different since the last call; None: it is gone."""
+        touched, self._touched = self._touched, set()
+        return {nic: self._tile(nic) for nic in touched}
 
     # -- inside -------------------------------------------------------------------------------------------------------
 
-    def _in_force_of(self, node: str) -> set[str]:
-        wanted = self._wanted.get(node, NodePaths(node=node, lease_revision=0))
-        ways = {(way.peer, way.rail): way for way in wanted.placements}
-        ways |= {(peer, rail): way for (of, peer, rail), (_, way) in self._placed.items() if of == node}
-        # While a rail's own NIC is lost, the rule for the armed backups comes before the routes of `ways`.
-        backups = {(way.peer, way.rail): way for way in wanted.backups if self.is_away(node, way.rail)}
-        return {
-            f"{nic_name(node, way.via)}>{nic_name(way.peer, way.via)}#{way.entropy}"
-            for way in (ways | backups).values()
-        }
+    def _fold_probe(self, node: str, at_ns: int, *, dead: bool) -> None:
+        if at_ns < self._dead.get(node, (0, False))[0]:
+            return
+        if node not in self._nodes and not self._room.has_for(node, self._dead):
+            return
+        self._dead[node] = at_ns, dead
+        described = self._nodes.get(node)
+        self._touched |= {nic.name for nic in described.nics} if described is not None else set()
+        self._touched |= {nic for nic in self._ports if node_of(nic) == node}
+
+    def _tile(self, nic: str) -> Tile | None:
+        node, rail = node_of(nic), rail_of(nic)
+        described = self._nodes.get(node)
+        if nic not in self._ports and (described is None or all(each.name != nic for each in described.nics)):
+            return None
+        condition, why = self._judge(nic)
+        return Tile(nic=nic, node=node, rail=rail, condition=condition, moved=self._ways.is_moved(node, rail), why=why)
+
+    def _judge(self, nic: str) -> tuple[Condition, str]:
+        node = node_of(nic)
+        return judge(
+            self._ports.get(nic),
+            self._paths.of(nic),
+            moved=self._ways.is_moved(node, rail_of(nic)),
+            probe_dead=self._dead.get(node, (0, False))[1],
+        )
 
     def _node(self, name: str) -> NodeView:
         node = self._nodes.get(name)
@@ -166,13 +183,16 @@ class Fleet:
     def _nic(self, node: str, nic: str, described: Nic | None) -> NicView:
         port = self._ports.get(nic)
         rail = rail_of(nic)
+        condition, why = self._judge(nic)
         return NicView(
             nic=nic,
             rail=rail,
             state=_state(port),
             carrier=port is not None and port.carrier,
             admin_up=port is not None and port.admin_up,
-            moved=self.is_away(node, rail),
+            moved=self._ways.is_moved(node, rail),
+            condition=condition,
+            why=why,
             at_ns=0 if port is None else port.at_ns,
             carrier_down_count=0 if port is None else port.carrier_down_count,
             carrier_up_count=0 if port is None else port.carrier_up_count,

@@ -9,12 +9,14 @@ import nats.errors
 import structlog
 from nats.js import api
 
+from foliot import connection
 from foliot_schemas import WireError, decode
 from foliot_schemas.subjects import COMMAND, EVENT, OUTCOME, STREAMS
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
+    from foliot.settings import BusSettings
     from foliot_gateway.present import Present
 
 log = structlog.get_logger()
@@ -25,13 +27,13 @@ _IDLE_S = 30.0
 """The server forgets the reader after this, should we be gone before we can say so."""
 
 
-async def read(url: str, present: Present, limits: dict[str, int]) -> None:
+async def read(settings: BusSettings, present: Present, limits: dict[str, int]) -> None:
     """Reads the newest messages of each stream, at most `limits` of each, into what is known.
 
     Raises:
         nats.errors.Error, OSError, TimeoutError: the bus did not answer; reading again does no harm.
     """
-    client = await nats.connect(url, name="gateway-history", allow_reconnect=False, error_cb=_ignore)
+    client = await nats.connect(**connection.options(settings, "gateway"), allow_reconnect=False, error_cb=_ignore)
     try:
         for stream in STREAMS:
             async for raw in _newest(client.jetstream(timeout=_TIMEOUT_S), stream.name, limits[stream.name]):
@@ -69,7 +71,9 @@ def _take(subject: str, data: bytes, present: Present) -> None:
     for channel, take in takers.items():
         if subject.startswith(channel.all.partition("*")[0]):
             try:
-                take(decode(data, channel.message))
+                message = decode(data, channel.message)
+                channel.check(subject, message)
+                take(message)
             except (WireError, ValueError) as error:
                 log.info("history_passed_over", subject=subject, reason=str(error))
 

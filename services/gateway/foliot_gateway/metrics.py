@@ -34,6 +34,12 @@ class _Collector(Collector):
         yield _counter(
             "foliot_rejected_messages", "Messages that a service could not read", "service", present.rejected
         )
+        yield _counter(
+            "foliot_unstored_attempts",
+            "Attempts to store an event, command or outcome that failed",
+            "service",
+            present.unstored,
+        )
         yield GaugeMetricFamily("foliot_bus_connected", "1 while the bus answers", value=present.bus_connected)
 
 

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 import numpy as np
 
+from foliot_gateway.room import Room
+from foliot_gateway.tiles import NicPaths
 from foliot_schemas import DelayBatch, Witness
 from foliot_schemas.names import node_of, parse_path
 
@@ -35,6 +37,7 @@ _Last = np.dtype(
     ]
 )
 _FIRST_ROOM = 1_024
+_NO_ROOM = -1
 
 
 class PathView(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,12 +65,20 @@ class PathView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PathTable:
-    """What `DelayBatch` after `DelayBatch` says, folded."""
+    """What `DelayBatch` after `DelayBatch` says, folded.
 
-    def __init__(self) -> None:
+    Parameters:
+        room: for which paths there is some; by default for as many as it has for strangers.
+    """
+
+    def __init__(self, room: Room | None = None) -> None:
+        self._room = room or Room()
         self._numbers: dict[str, int] = {}
         self._last = np.zeros(_FIRST_ROOM, _Last)
         self._indices: dict[str, tuple[tuple[str, ...], NDArray[np.intp]]] = {}
+        self._nics: dict[str, NicPaths] = {}
+        self._bad: set[str] = set()
+        """Paths that the detector says are silent or lossy: what a receiver alone says is a claim (it may be its own trouble)."""
 
     def __len__(self) -> int:
         return len(self._numbers)
@@ -80,6 +91,7 @@ class PathTable:
         """
         rows = batch.rows()
         table = self._index(batch)[rows["path"]]
+        rows, table = rows[table != _NO_ROOM], table[table != _NO_ROOM]
         witness = rows["witness"]
         source = witness == Witness.SOURCE
         self._last["sent"][table[source]] = rows["sent"][source]
@@ -102,16 +114,28 @@ class PathTable:
         last["state"][table[heard]] = _SPEAKING
         last["state"][table[witness == Witness.FELL_SILENT]] = _SILENT
 
-    def judge(self, path: str, state: str, at_ns: int) -> None:
+    def look_up_anew(self) -> None:
+        """The inventory has changed: there may be room for what there was none for."""
+        self._indices.clear()
+
+    def judge(self, path: str, state: str, at_ns: int) -> bool:
         """Takes the detector's verdict on a path, unless a later one is known; states that are not of paths are ignored.
+
+        Returns whether the path is bad now and was not, or the other way round.
 
         Raises:
             ValueError: it is no path.
         """
         number = self._number(path)
-        if state in _STATES and at_ns >= self._last["judged_ns"][number]:
-            self._last["state"][number] = _STATES.index(state)
-            self._last["judged_ns"][number] = at_ns
+        if number == _NO_ROOM or state not in _STATES or at_ns < self._last["judged_ns"][number]:
+            return False
+        self._last["state"][number] = _STATES.index(state)
+        self._last["judged_ns"][number] = at_ns
+        return self._count(path, bad=state in {"silent", "lossy"})
+
+    def of(self, nic: str) -> NicPaths:
+        """The counts of a NIC's paths."""
+        return self._nics.get(nic) or NicPaths()
 
     def views(self, in_force: AbstractSet[str], *, node: str = "", nic: str = "") -> tuple[PathView, ...]:
         """Every path by name, or those that begin or end at a node or NIC."""
@@ -141,14 +165,29 @@ class PathTable:
         known = self._indices.get(batch.node)
         if known is None or known[0] != batch.paths:
             known = batch.paths, np.array([self._number(path) for path in batch.paths], np.intp)
-            self._indices[batch.node] = known
+            if self._room.has_for(batch.node, self._indices) or batch.node in self._room.nodes:
+                self._indices[batch.node] = known
         return known[1]
 
     def _number(self, path: str) -> int:
         number = self._numbers.get(path)
         if number is None:
-            parse_path(path)
+            parsed = parse_path(path)
+            if not self._room.has_for(path, self._numbers) and not self._room.knows_path(parsed):
+                return _NO_ROOM
+            self._nics.setdefault(parsed.source, NicPaths()).out += 1
+            self._nics.setdefault(parsed.destination, NicPaths()).into += 1
             number = self._numbers[path] = len(self._numbers)
             if number >= len(self._last):
                 self._last = np.concatenate([self._last, np.zeros_like(self._last)])
         return number
+
+    def _count(self, path: str, *, bad: bool) -> bool:
+        if bad == (path in self._bad):
+            return False
+        source, destination, _ = parse_path(path)
+        change = 1 if bad else -1
+        self._nics[source].bad_out += change
+        self._nics[destination].bad_into += change
+        self._bad.symmetric_difference_update({path})
+        return True

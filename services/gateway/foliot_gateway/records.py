@@ -9,9 +9,12 @@ import msgspec
 from foliot_gateway.fleet import reported_ns
 from foliot_schemas import Command, Event, Outcome, OutcomeStatus, Verb
 
+_MOST_OUTCOMES = 4_096
+"""Of one command: an armed move has one of every peer."""
 _SLACK = 8
 """Old records are let go an eighth of the limit at a time, so that the sort they need is paid once for many."""
 
+Key = TypeVar("Key")
 Record = TypeVar("Record")
 
 
@@ -26,6 +29,7 @@ class CommandView(msgspec.Struct, frozen=True, kw_only=True):
     status: OutcomeStatus | Literal["pending"]
     """Of the last outcome."""
     armed: bool
+    fault: str
     command: Command | None
     outcomes: tuple[Outcome, ...]
     """In the order of their times."""
@@ -43,7 +47,8 @@ class Records:
         self._limit_events = events
         self._limit_commands = commands
         self._events: dict[str, Event] = {}
-        self._commands: dict[str, CommandView] = {}
+        self._commands: dict[tuple[str, str], CommandView] = {}
+        """By the command's id and its node: all who move by themselves for one fault give their moves one id."""
         self.event_counts: Counter[str] = Counter()
         """By kind, all that were ever taken."""
         self.command_counts: Counter[str] = Counter()
@@ -62,7 +67,7 @@ class Records:
 
     def add_command(self, command: Command) -> bool:
         """Takes a command; False: it is known. Its outcomes may have come before it."""
-        known = self._commands.get(command.id)
+        known = self._commands.get((command.id, command.node))
         if known is not None and known.command is not None:
             return False
         self._join(command.id, command, () if known is None else known.outcomes)
@@ -70,10 +75,10 @@ class Records:
         return True
 
     def add_outcome(self, outcome: Outcome) -> bool:
-        """Takes an outcome; False: it is known."""
-        known = self._commands.get(outcome.command)
+        """Takes an outcome; False: it is known, or one too many."""
+        known = self._commands.get((outcome.command, outcome.node))
         outcomes = () if known is None else known.outcomes
-        if any(outcome.id == other.id for other in outcomes):
+        if len(outcomes) >= _MOST_OUTCOMES or any(outcome.id == other.id for other in outcomes):
             return False
         self._join(outcome.command, None if known is None else known.command, (*outcomes, outcome))
         self.outcome_counts[outcome.verb, outcome.status] += 1
@@ -88,21 +93,26 @@ class Records:
         chosen = [event for event in self._events.values() if kind in {"", event.kind} and event.at_ns >= since_ns]
         return tuple(sorted(chosen, key=_at, reverse=True)[:limit])
 
-    def commands(self, *, limit: int, node: str = "") -> tuple[CommandView, ...]:
-        """Newest first: the commands of a node (empty: any)."""
-        chosen = [command for command in self._commands.values() if node in {"", command.node}]
+    def commands(self, *, limit: int, node: str = "", fault: str = "") -> tuple[CommandView, ...]:
+        """Newest first: the commands of a node, and of a fault (empty: any)."""
+        chosen = [
+            command
+            for command in self._commands.values()
+            if node in {"", command.node} and fault in {"", command.fault}
+        ]
         return tuple(sorted(chosen, key=_at, reverse=True)[:limit])
 
     def _join(self, command_id: str, command: Command | None, outcomes: tuple[Outcome, ...]) -> None:
         outcomes = tuple(sorted(outcomes, key=reported_ns))
         said: Command | Outcome = outcomes[-1] if command is None else command
-        self._commands[command_id] = CommandView(
+        self._commands[command_id, said.node] = CommandView(
             id=command_id,
             verb=said.verb,
             node=said.node,
             at_ns=outcomes[0].started_ns if command is None else command.issued_ns,
             status=outcomes[-1].status if outcomes else "pending",
             armed=any(outcome.armed for outcome in outcomes),
+            fault=said.fault,
             command=command,
             outcomes=outcomes,
         )
@@ -113,7 +123,7 @@ def _at(record: Event | CommandView) -> int:
     return record.at_ns
 
 
-def _let_go(records: dict[str, Record], limit: int, at: Callable[[Record], int]) -> None:
+def _let_go(records: dict[Key, Record], limit: int, at: Callable[[Record], int]) -> None:
     if len(records) > limit:
         kept = max(1, limit - limit // _SLACK)
         for record_id in sorted(records, key=lambda each: at(records[each]))[:-kept]:

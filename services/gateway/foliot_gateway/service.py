@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import time
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -13,19 +14,34 @@ import structlog
 import uvicorn
 
 from foliot import settings as sources
-from foliot import telemetry
+from foliot import systemd, telemetry
 from foliot.bus import Bus
 from foliot.clock import BusClock
+from foliot.service import until_closed
 from foliot.settings import BusSettings, TelemetrySettings
 from foliot_gateway import api, history, listen
 from foliot_gateway.fleet import reported_ns
 from foliot_gateway.present import Present
 from foliot_gateway.settings import GatewaySettings
-from foliot_schemas.subjects import CLOCK, CLOCKS, COMMAND, DELAY, EVENT, INVENTORY, OUTCOME, PATHS, PORT, REJECTED
+from foliot_gateway.stream import Hub
+from foliot_schemas import WireError
+from foliot_schemas.subjects import (
+    CLOCK,
+    CLOCKS,
+    COMMAND,
+    DELAY,
+    EVENT,
+    INVENTORY,
+    OUTCOME,
+    PATHS,
+    PORT,
+    REJECTED,
+    SERVICES,
+)
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from foliot_schemas import ClockState, Command, DelayBatch, Event, Node, NodePaths, Outcome, PortState, Rejected
 
@@ -86,12 +102,17 @@ class Feed:
     async def port(self, port: PortState, _: str) -> None:
         """The state of a port."""
         self._clock.learn(port.at_ns)
+        self._present.heard_s = time.monotonic()
         self._present.fleet.fold_port(port)
 
     async def delays(self, batch: DelayBatch, _: str) -> None:
         """A batch of delays."""
         self._clock.learn(batch.at_ns)
-        self._present.fleet.fold_delays(batch)
+        self._present.heard_s = time.monotonic()
+        try:
+            self._present.fleet.fold_delays(batch)
+        except ValueError as error:
+            raise WireError(str(error)) from error
 
     async def clock(self, state: ClockState, _: str) -> None:
         """The state of a clock."""
@@ -103,8 +124,13 @@ class Feed:
             self._present.fleet.fold_clock(state)
 
     async def rejected(self, rejected: Rejected, _: str) -> None:
-        """A message that some service could not read."""
-        self._present.rejected[rejected.service] += 1
+        """A message that some service could not read, or have stored."""
+        # By the contract's services alone: whoever publishes here could name any number.
+        service = rejected.service if rejected.service in SERVICES else "other"
+        if rejected.unstored:
+            self._present.not_stored(service, time.monotonic())
+        else:
+            self._present.rejected[service] += 1
 
     async def node(self, name: str, node: Node | None) -> None:
         """An inventory record."""
@@ -123,19 +149,28 @@ class _Server(uvicorn.Server):
         yield
 
 
-async def serve(present: Present, sockets: list[socket.socket]) -> None:
-    """Serves what is known until cancelled; requests under way are finished."""
+async def serve(present: Present, sockets: list[socket.socket], now_ns: Callable[[], int] = time.time_ns) -> None:
+    """Serves what is known until cancelled; requests under way are finished.
+
+    Parameters:
+        now_ns: reference time, which pages take the age of events from.
+    """
+    hub = Hub(present, now_ns)
     config = uvicorn.Config(
-        api.make(present), log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=_GRACE_S
+        api.make(present, hub), log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=_GRACE_S
     )
     server = _Server(config)
     serving = asyncio.ensure_future(server.serve(sockets))
+    looking = asyncio.ensure_future(hub.run())
     try:
-        await asyncio.shield(serving)
-    except asyncio.CancelledError:
+        (first, *_), _ = await asyncio.wait({serving, looking}, return_when=asyncio.FIRST_COMPLETED)
+        await first
+    finally:
+        await _end(looking)
+        # Streams have no end of their own, and the server waits for what is under way.
+        hub.close()
         server.should_exit = True
         await serving
-        raise
 
 
 async def main() -> None:
@@ -150,7 +185,7 @@ async def main() -> None:
     present, clock = Present(settings), BusClock("gateway")
     telemetry.start("gateway", clock, spans)
     log.info("gateway_listening", urls=[listen.url(each) for each in made], adopted=len(adopted))
-    serving = asyncio.ensure_future(serve(present, [*adopted, *made]))
+    serving = asyncio.ensure_future(serve(present, [*adopted, *made], clock.now_ns))
     filling = asyncio.ensure_future(_fill(present, clock, bus_settings))
     try:
         # Neither ends by itself: the first that does has failed, and takes the gateway along.
@@ -171,9 +206,10 @@ async def _end(work: asyncio.Future[None]) -> None:
 async def _fill(present: Present, clock: BusClock, settings: BusSettings) -> None:
     """Follows the bus until cancelled. HTTP is served meanwhile: spans, and ``/healthz``, which says that the bus is away."""
     bus = await Bus.connect(settings, "gateway")
+    systemd.tell("STATUS=on the bus")
     try:
         await Feed(present, clock).follow(bus)
-        async with asyncio.TaskGroup() as tasks:
+        async with until_closed(bus), asyncio.TaskGroup() as tasks:
             tasks.create_task(_read_history(present, settings))
             tasks.create_task(_watch(present, bus))
     finally:
@@ -187,12 +223,12 @@ async def _watch(present: Present, bus: Bus) -> None:
 
 
 async def _read_history(present: Present, settings: BusSettings) -> None:
-    # A command comes with at least one outcome.
-    limits = {"EVENTS": present.settings.events, "COMMANDS": 2 * present.settings.commands}
+    commands = present.settings.commands
+    limits = {"EVENTS": present.settings.events, "COMMANDS": commands, "OUTCOMES": commands}
     while not present.history_read:
         try:
-            await history.read(settings.url, present, limits)
-            present.history_read = True
+            await history.read(settings, present, limits)
+            present.past_read()
         except (nats.errors.Error, OSError, TimeoutError) as error:
             log.warning("history_retried", reason=str(error) or type(error).__name__)
             await asyncio.sleep(_RETRY_S)

@@ -27,3 +27,5 @@ class GatewaySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     """Further spans of one trace are dropped: no single fault may push out the others."""
     body_bytes: int = 16 * MEBIBYTE
     """Largest body of spans, after decompression. A full batch of the SDK, 512 spans, is about 0.3 MiB."""
+    streams: int = 500
+    """Live pages served at once."""

@@ -1,9 +1,12 @@
 """The HTTP interface over a real socket: answers, errors, metrics, health."""
 
+import time
+
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from foliot_gateway.api import make
+from foliot_gateway.stream import Hub
 from foliot_gateway.traces import Span
 from foliot_schemas import ClockState, Command, Event, Outcome, PortState
 from foliot_schemas.fault import port_fault, root_span_id, trace_id
@@ -199,12 +202,20 @@ async def test_metrics_are_few_and_true(client, present):
 
 
 async def test_health_says_which_part_does_not_work(client, present):
-    """503 until the bus is connected and the past is read; the parts say which of them is missing."""
+    """503 until the bus is connected and the past is read, and while messages are not stored; the parts say which of them it is."""
     present.history_read = True
     ill = await client.get("/healthz")
     present.bus_connected = True
     well = await client.get("/healthz")
 
+    for ago_s in (9.0, 5.0, 1.0):
+        present.not_stored("detector", time.monotonic() - ago_s)
+    full = await client.get("/healthz")
+    scraped = (await client.get("/metrics")).text
+
+    assert (full.status_code, full.json()["parts"]["store"]) == (503, "does not store what comes from: detector")
+    assert 'foliot_unstored_attempts_total{service="detector"} 3.0' in scraped
+    assert present.unstoring(time.monotonic() + 10.0) == []
     assert (ill.status_code, ill.json()["healthy"], ill.json()["parts"]["history"]) == (503, False, "read")
     assert ill.json()["parts"]["bus"].startswith("not connected")
     assert (well.status_code, well.json()["healthy"]) == (200, True)
@@ -215,5 +226,8 @@ async def test_the_schema_describes_every_address(client, present):
     schema = (await client.get("/schema")).json()
 
     assert schema["openapi"].startswith("3.1")
-    served = {route.path for route in make(present).routes if not route.path.startswith("/schema")}
+    pages = {"/", "/assets/{name:str}"}
+    served = {
+        route.path for route in make(present, Hub(present)).routes if not route.path.startswith("/schema")
+    } - pages
     assert served == {path.replace("{trace_id}", "{trace_id:str}") for path in schema["paths"]}

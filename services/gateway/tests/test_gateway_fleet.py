@@ -1,10 +1,12 @@
 """The present state of the fleet, folded from messages."""
 
+import msgspec
 import pytest
 
 from foliot_gateway.fleet import Fleet
 from foliot_schemas import (
     ClockState,
+    Event,
     Nic,
     Node,
     NodePaths,
@@ -160,6 +162,78 @@ def test_backups_are_in_force_while_the_own_nic_is_away():
     fleet.fold_outcome(outcome(away=("rail0",), armed=True))
 
     assert {"node0.rail1>node3.rail1#1", "node0.rail1>node3.rail1#0"} == fleet.in_force()
+
+
+def looks(fleet, nic="node0.rail0"):
+    """The condition of a NIC's tile, and whether its traffic is said to be moved."""
+    tile = fleet.changed_tiles()[nic]
+    return tile.condition, tile.moved
+
+
+def test_a_nic_is_moved_when_all_its_traffic_takes_another_rail():
+    """Out of it, or to it; while one peer is still reached by it, it is not."""
+    fleet = Fleet()
+    for name in ("node0", "node3", "node4"):
+        fleet.fold_port(msgspec.structs.replace(port(), node=name, nic=f"{name}.rail0"))
+    home = tuple(placement("rail0", 0, peer=peer) for peer in ("node3", "node4"))
+    fleet.fold_wanted("node0", NodePaths(node="node0", lease_revision=1, placements=home))
+    fleet.fold_outcome(outcome(at_ns=10, placements=(placement("rail1", 0, peer="node3"),)))
+    assert looks(fleet) == ("up", False)
+
+    fleet.fold_outcome(outcome(at_ns=20, placements=(placement("rail1", 0, peer="node4"),)))
+    tiles = fleet.changed_tiles()
+    assert {nic: tile.condition for nic, tile in tiles.items()} == {"node0.rail0": "moved", "node4.rail0": "moved"}
+
+    fleet.fold_outcome(outcome(at_ns=30, placements=(placement("rail0", 3, peer="node3"),)))
+    assert looks(fleet) == ("up", False)
+
+
+def test_only_what_may_look_different_is_looked_at():
+    """A thousand reports of counters cost nothing; each look forgets what it has shown."""
+    fleet = Fleet()
+    fleet.fold_port(port())
+    assert set(fleet.changed_tiles()) == {"node3.rail0"}
+
+    fleet.fold_port(port(counters={"rx_packets": 7}))
+    assert fleet.changed_tiles() == {}
+
+
+def verdict(kind, who, state, at_ns=1):
+    """What the detector says."""
+    return Event(id=f"{who}/{state}", kind=kind, who=who, state=state, at_ns=at_ns, since_ns=at_ns)
+
+
+def test_paths_that_the_detector_says_are_silent_make_a_nic_lost():
+    """All that leave it; the NICs at their other ends have one bad path each, and stay up."""
+    fleet = Fleet()
+    for name in ("node0", "node3", "node4"):
+        fleet.fold_port(msgspec.structs.replace(port(), node=name, nic=f"{name}.rail0"))
+    for peer in ("node3", "node4"):
+        fleet.fold_event(verdict("path", f"{peer}.rail0>node0.rail0#0", "speaking"))
+        fleet.fold_event(verdict("path", f"node4.rail0>{peer}.rail0#0", "speaking"))
+        fleet.fold_event(verdict("path", f"node0.rail0>{peer}.rail0#0", "silent"))
+        fleet.fold_event(verdict("path", f"node0.rail0>{peer}.rail0#0", "silent", at_ns=2))
+    tiles = fleet.changed_tiles()
+    assert (tiles["node0.rail0"].condition, tiles["node0.rail0"].why) == (
+        "lost", "2 of 2 paths out of it are silent or lossy",
+    )  # fmt: skip
+    assert tiles["node4.rail0"].condition == "up"
+
+    fleet.fold_event(verdict("path", "node0.rail0>node3.rail0#0", "speaking", at_ns=3))
+    assert looks(fleet) == ("up", False)
+
+
+def test_nobody_speaks_for_the_nics_of_a_dead_probe():
+    """They are unknown until it is alive; an older verdict that is read late changes nothing."""
+    fleet = Fleet()
+    fleet.fold_port(port())
+    fleet.fold_event(verdict("process", "node3/probe", "dead", at_ns=5))
+    assert looks(fleet, "node3.rail0") == ("unknown", False)
+
+    fleet.fold_event(verdict("process", "node3/probe", "alive", at_ns=4))
+    assert fleet.changed_tiles() == {}
+    fleet.fold_event(verdict("process", "node3/probe", "alive", at_ns=6))
+    assert looks(fleet, "node3.rail0") == ("up", False)
 
 
 def test_the_last_word_on_each_clock_is_kept():

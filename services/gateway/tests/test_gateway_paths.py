@@ -101,10 +101,11 @@ def test_an_old_verdict_read_late_changes_nothing():
 def test_paths_can_be_asked_by_node_and_nic():
     """Either end counts."""
     fleet = Fleet()
-    names = (PATH, "node3.rail1>node1.rail1#0", "node1.rail0>node2.rail0#0")
+    names = (PATH, "node1.rail1>node3.rail1#0", "node1.rail0>node3.rail0#0")
     fleet.fold_delays(batch(*(heard(path=index) for index in range(3)), paths=names))
 
-    assert {PATH, names[1]} == {view.path for view in fleet.paths(node="node3")}
+    assert {PATH} == {view.path for view in fleet.paths(node="node0")}
+    assert set(names[1:]) == {view.path for view in fleet.paths(node="node1")}
     assert {names[1]} == {view.path for view in fleet.paths(nic="node3.rail1")}
     assert fleet.paths(nic="node9.rail0") == ()
 
@@ -112,10 +113,10 @@ def test_paths_can_be_asked_by_node_and_nic():
 def test_more_paths_than_the_first_room_are_kept_apart():
     """The table grows, and each row stays with its path."""
     table = PathTable()
-    names = tuple(f"node0.rail0>node{number}.rail0#0" for number in range(1, 2_001))
+    names = tuple(f"node{number}.rail0>node0.rail0#0" for number in range(1, 2_001))
     for first in (0, 1_000):
         rows = (heard(path=index, received=first + index) for index in range(1_000))
-        table.fold(batch(*rows, paths=names[first : first + 1_000], node=f"n{first}"))
+        table.fold(batch(*rows, paths=names[first : first + 1_000], node="node0"))
 
     assert len(table) == 2_000
     assert {name: number for number, name in enumerate(names)} == {
@@ -137,6 +138,8 @@ def test_a_batch_about_no_path_is_refused():
     """The caller rejects the message; what was known stays."""
     fleet = Fleet()
 
-    with pytest.raises(ValueError, match="not a path"):
+    with pytest.raises(ValueError, match="nonsense neither begins nor ends"):
         fleet.fold_delays(batch(heard(), paths=("nonsense",)))
+    with pytest.raises(ValueError, match="not a path"):
+        fleet.fold_delays(batch(heard(), paths=(">node3.rail0#x",)))
     assert fleet.paths() == ()

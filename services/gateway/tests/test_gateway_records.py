@@ -2,6 +2,7 @@
 
 from itertools import permutations
 
+import msgspec
 import pytest
 
 from foliot_gateway.records import Records
@@ -109,6 +110,19 @@ def test_an_armed_move_needs_no_command():
 
     (view,) = kept.commands(limit=9)
     assert (view.command, view.armed, view.at_ns, view.status) == (None, True, 5, "done")
+
+
+def test_armed_moves_of_several_nodes_for_one_fault_stay_apart():
+    """They share the id of their fault, and each node's move has an outcome of its own."""
+    kept = records()
+    for number, node in enumerate(("node0", "node1")):
+        move = outcome(number, of="armed/boot/node0.rail0/carrier-1", armed=True, fault="boot/node0.rail0/carrier-1")
+        kept.add_outcome(msgspec.structs.replace(move, node=node))
+
+    views = kept.commands(limit=9, fault="boot/node0.rail0/carrier-1")
+    assert [(view.node, len(view.outcomes)) for view in views] == [("node1", 1), ("node0", 1)]
+    assert [view.node for view in kept.commands(limit=9, node="node0")] == ["node0"]
+    assert kept.commands(limit=9, fault="another") == ()
 
 
 def test_commands_can_be_chosen_by_node():

@@ -151,7 +151,7 @@ async def test_only_the_newest_of_a_long_past_are_read(nats_server, bus, eventua
     await eventually(lambda: kept(bus, 1_201))
     present = Present(GatewaySettings())
 
-    await history.read(nats_server.settings.url, present, {"EVENTS": 1_100, "COMMANDS": 5})
+    await history.read(nats_server.settings, present, {"EVENTS": 1_100, "COMMANDS": 5, "OUTCOMES": 5})
 
     times = [event.at_ns for event in present.records.events(limit=5_000)]
     assert len(times) == 1_100

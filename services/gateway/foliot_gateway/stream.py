@@ -1,0 +1,124 @@
+"""``GET /api/v1/stream``: what live pages are told, as server-sent events."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from typing import Annotated
+
+from litestar import get
+from litestar.di import NamedDependency
+from litestar.params import HeaderParameter, Parameter
+from litestar.response import Stream
+
+from foliot_gateway.live import Board, State, frame
+from foliot_gateway.present import Present
+from foliot_gateway.problems import ProblemError
+
+_LOOK_S = 0.1
+"""Tiles are told ten times a second at most: faster than an eye follows, and a storm of changes costs no more than a few."""
+_LOOKS_A_BEAT = 10
+_RETRY = b"retry: 1000\n\n"
+"""How long a browser waits before it connects anew, in milliseconds."""
+
+
+class Hub:
+    """Looks at what is known, once for all readers, and wakes them when there is something new.
+
+    Parameters:
+        now_ns: reference time.
+    """
+
+    def __init__(self, present: Present, now_ns: Callable[[], int] = time.time_ns) -> None:
+        self._present = present
+        self._now_ns = now_ns
+        self._board = Board()
+        self._state = b""
+        self._beat = 0
+        self._told = 0
+        """Events that readers were woken for."""
+        self._turn = asyncio.Event()
+        self._closed = False
+        self.readers = 0
+
+    async def run(self) -> None:
+        """Looks until cancelled."""
+        while True:
+            for look in range(_LOOKS_A_BEAT):
+                self.look(beat=not look)
+                await asyncio.sleep(_LOOK_S)
+
+    def look(self, *, beat: bool) -> None:
+        """Takes up what has changed; a beat tells how the gateway is."""
+        changed = self._board.update(self._present.fleet.changed_tiles())
+        changed |= self._present.journal.last > self._told
+        self._told = self._present.journal.last
+        if beat:
+            self._beat += 1
+            self._state = frame("state", self._describe())
+        if changed or beat:
+            turn, self._turn = self._turn, asyncio.Event()
+            turn.set()
+
+    def close(self) -> None:
+        """Ends all readers."""
+        self._closed = True
+        self._turn.set()
+
+    async def follow(self, last_id: str = "") -> AsyncIterator[bytes]:
+        """All frames for one reader, from where it left off; it takes the next when it has sent the last."""
+        self.readers += 1
+        try:
+            async for frames in self._follow(last_id):
+                yield frames
+        finally:
+            self.readers -= 1
+
+    async def _follow(self, last_id: str) -> AsyncIterator[bytes]:
+        journal, board = self._present.journal, self._board
+        version, beat, number = 0, 0, None
+        yield _RETRY
+        while not self._closed:
+            turn = self._turn
+            frames = b""
+            if beat != self._beat:
+                beat, frames = self._beat, self._state
+            if version != board.version:
+                frames, version = frames + board.since(version), board.version
+            if number is None and journal.is_open:
+                number = journal.start(last_id)
+            if number is not None:
+                frames, number = frames + journal.after(number), journal.last
+            if frames:
+                yield frames
+            else:
+                await turn.wait()
+
+    def _describe(self) -> State:
+        heard_s = self._present.heard_s
+        return State(
+            now_ns=self._now_ns(),
+            bus=self._present.bus_connected,
+            past=self._present.history_read,
+            heard_ms=None if heard_s is None else round((time.monotonic() - heard_s) * 1e3),
+        )
+
+
+@get("/api/v1/stream", tags=["live"], media_type="text/event-stream")
+async def get_stream(
+    present: NamedDependency[Present],
+    hub: NamedDependency[Hub],
+    last_event_id: Annotated[
+        str, HeaderParameter(name="Last-Event-ID", description="Sent by browsers when they connect anew")
+    ] = "",
+    after: Annotated[str, Parameter(description="As Last-Event-ID, for clients that cannot set it")] = "",
+) -> Stream:
+    """Server-sent events: `state` each second, `tiles` (first all, then what changed), `event` (first the newest, or what was missed), `missed`."""
+    limit = present.settings.streams
+    if hub.readers >= limit:
+        raise ProblemError(503, f"{limit} live pages are open, which is the limit; gateway.streams raises it.", "busy")
+    return Stream(
+        hub.follow(last_event_id or after),
+        media_type="text/event-stream",
+        # No cache may keep it, and nginx must not wait until it has a bufferful.
+        headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
+    )

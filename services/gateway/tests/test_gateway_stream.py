@@ -1,0 +1,166 @@
+"""The live stream over a real socket."""
+
+import asyncio
+import contextlib
+import json
+
+import pytest
+
+from foliot_gateway.present import Present
+from foliot_gateway.settings import GatewaySettings
+from foliot_gateway.stream import Hub
+from foliot_schemas import Event, PortState
+
+
+def port(nic="node3.rail0", *, carrier=True):
+    """The state of a NIC's port."""
+    return PortState(
+        node=nic.partition(".")[0], nic=nic, at_ns=7, carrier=carrier, admin_up=True, carrier_down_count=1,
+        carrier_up_count=1,
+    )  # fmt: skip
+
+
+def flap(number):
+    """An event."""
+    return Event(id=f"e{number}", kind="flap", who="node3.rail0", state="down", at_ns=number, since_ns=number)
+
+
+class Reader:
+    """One page: it reads until it has what it waits for."""
+
+    def __init__(self, lines):
+        self._lines = lines
+        self.last_id = ""
+
+    async def until(self, name, wanted=lambda _: True):
+        """The data of the next frame of a name that is wanted."""
+        seen = ""
+        async with asyncio.timeout(30):
+            async for line in self._lines:
+                key, _, value = line.partition(": ")
+                if key == "id":
+                    self.last_id = value
+                elif key == "event":
+                    seen = value
+                elif key == "data" and seen == name and wanted(json.loads(value)):
+                    return json.loads(value)
+        raise AssertionError(f"the stream ended before any {name}")
+
+
+@contextlib.asynccontextmanager
+async def reading(client, **more):
+    """A page on the stream."""
+    async with client.stream("GET", "/api/v1/stream", **more) as answer:
+        assert answer.status_code == 200
+        assert answer.headers["content-type"].startswith("text/event-stream")
+        yield Reader(answer.aiter_lines())
+
+
+async def test_a_page_gets_the_fleet_and_then_its_changes(client, present):
+    """First all tiles, then those that look different; a report that changes nothing is not told."""
+    present.fleet.fold_port(port())
+    async with reading(client) as page:
+        whole = await page.until("tiles")
+        present.fleet.fold_port(port())
+        present.fleet.fold_port(port("node4.rail0"))
+        changed = await page.until("tiles")
+
+    assert (whole["whole"], [tile["nic"] for tile in whole["tiles"]]) == (True, ["node3.rail0"])
+    assert (changed["whole"], [tile["nic"] for tile in changed["tiles"]]) == (False, ["node4.rail0"])
+
+
+async def test_the_state_comes_at_once_and_goes_on_coming(client, present):
+    """It says whether the bus answers and how old the picture is."""
+    async with reading(client) as page:
+        first = await page.until("state")
+        present.bus_connected = True
+        present.heard_s = 0.0
+        later = await page.until("state", lambda state: state["bus"])
+
+    assert (first["bus"], first["past"], first["heard_ms"]) == (False, False, None)
+    assert later["heard_ms"] > 0
+    assert later["now_ns"] > first["now_ns"]
+
+
+@pytest.mark.parametrize("by", ["header", "query"])
+async def test_a_page_that_comes_back_misses_nothing(client, present, by):
+    """What happened while it was away is told first, once, whichever way it names its last event."""
+    present.past_read()
+    present.event(flap(1))
+    async with reading(client) as page:
+        await page.until("event")
+    present.event(flap(2))
+    present.event(flap(3))
+    named = {"headers": {"Last-Event-ID": page.last_id}} if by == "header" else {"params": {"after": page.last_id}}
+
+    async with reading(client, **named) as page:
+        missed = [(await page.until("event"))["event"]["id"] for _ in range(2)]
+        present.event(flap(4))
+        fresh = await page.until("event")
+
+    assert (missed, fresh["event"]["id"]) == (["e2", "e3"], "e4")
+
+
+async def test_events_wait_until_the_past_has_been_read(client, present):
+    """Then they are told in the order of their times, the past first, although it was read later."""
+    async with reading(client) as page:
+        await page.until("state")
+        present.event(flap(5))
+        present.event(flap(1))
+        present.past_read()
+        told = [(await page.until("event"))["event"]["id"] for _ in range(2)]
+
+    assert told == ["e1", "e5"]
+
+
+async def test_a_reader_that_does_not_read_holds_nobody_up():
+    """It gets the newest state of each tile when it reads again, in one frame, however much has happened meanwhile."""
+    present = Present(GatewaySettings())
+    hub = Hub(present)
+    slow, quick = hub.follow(), hub.follow()
+    present.fleet.fold_port(port())
+    hub.look(beat=True)
+    for reader in (slow, quick):
+        await anext(reader)
+        assert b'"whole":true' in await anext(reader)
+    for number in range(1, 1_000):
+        present.fleet.fold_port(port(carrier=number % 2 == 0))
+        hub.look(beat=False)
+        assert b'"whole":false' in await anext(quick)
+
+    late = await anext(slow)
+    assert (late.count(b"event: tiles"), late.count(b"no carrier")) == (1, 1)
+    await slow.aclose()
+    await quick.aclose()
+    assert hub.readers == 0
+
+
+async def test_there_is_a_limit_and_it_says_so(client, present, eventually):
+    """A page more than the setting allows is refused with the setting's name; one that leaves makes room."""
+    present.settings = GatewaySettings(streams=1)
+    async with reading(client) as page:
+        await page.until("state")
+        refused = await client.get("/api/v1/stream")
+
+    assert (refused.status_code, refused.json()["reason"]) == (503, "busy")
+    assert "gateway.streams" in refused.json()["detail"]
+
+    async def admitted():
+        async with client.stream("GET", "/api/v1/stream") as answer:
+            return answer.status_code == 200
+
+    assert await eventually(admitted)
+
+
+async def test_the_end_of_the_gateway_ends_the_streams():
+    """They have no end of their own, and the server waits for what is under way."""
+    hub = Hub(Present(GatewaySettings()))
+    hub.look(beat=True)
+    reader = hub.follow()
+    await anext(reader)
+    await anext(reader)
+    waiting = asyncio.ensure_future(anext(reader, b"the end"))
+    await asyncio.sleep(0)
+    hub.close()
+
+    assert await waiting == b"the end"

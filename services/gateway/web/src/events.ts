@@ -1,0 +1,57 @@
+import type { Told } from "./wire.ts";
+
+/** As many as the gateway itself keeps for pages that come back. */
+export const KEPT = 1_000;
+/** What one cause makes comes within this: a dozen paths that fall silent are one line. */
+const TOGETHER_NS = 2_000_000_000;
+
+/** The events by time, oldest first, with one more: known ones come again after a reconnection. */
+export function withEvent(known: readonly Told[], told: Told): readonly Told[] {
+  if (known.some((other) => other.event.id === told.event.id)) return known;
+  let place = known.length;
+  while (place > 0 && (known[place - 1] as Told).event.at_ns > told.event.at_ns) place -= 1;
+  return [...known.slice(0, place), told, ...known.slice(place)].slice(-KEPT);
+}
+
+/** Events that say the same of one fault, told together. */
+export interface Row {
+  /** The first of them: what it says stands for all. */
+  first: Told;
+  count: number;
+  who: Set<string>;
+}
+
+/** Rows, newest first. */
+export function rowsOf(events: readonly Told[]): Row[] {
+  const rows: Row[] = [];
+  const open = new Map<string, Row>();
+  for (const told of events) {
+    const { fault, kind, state, at_ns } = told.event;
+    const key = `${fault || told.event.id}\n${kind}\n${state}`;
+    const row = open.get(key);
+    if (row && kind !== "flap" && at_ns - row.first.event.at_ns <= TOGETHER_NS) {
+      row.count += 1;
+      row.who.add(told.event.who);
+    } else {
+      const fresh = { first: told, count: 1, who: new Set([told.event.who]) };
+      open.set(key, fresh);
+      rows.push(fresh);
+    }
+  }
+  return rows.reverse();
+}
+
+/** Whether an event is of a NIC: of itself, of a path that begins or ends there, or of its node. */
+export function concerns(who: string, nic: string): boolean {
+  const node = nic.slice(0, nic.lastIndexOf("."));
+  const path = /^(.+)>(.+)#\d+$/.exec(who);
+  if (path) return path[1] === nic || path[2] === nic;
+  return who === nic || who === node || who.startsWith(`${node}/`);
+}
+
+const graveStates = new Set(["down", "silent", "lossy", "dead", "disrupted", "refused"]);
+
+/** Whether an event tells of trouble, or of its end. */
+export function isTrouble(told: Told): boolean {
+  return graveStates.has(told.event.state);
+}

@@ -1,0 +1,41 @@
+/** Numbers as people read them. */
+
+export function milliseconds(duration_ns: number): string {
+  const ms = duration_ns / 1e6;
+  const size = Math.abs(ms);
+  return `${ms.toFixed(size < 10 ? 2 : size < 100 ? 1 : 0)} ms`;
+}
+
+/** A distance in time: `4.20 ms`, `640 ms`, `8.03 s`, `3 min`. */
+export function duration(duration_ns: number): string {
+  const size = Math.abs(duration_ns);
+  if (size < 999.5e6) return milliseconds(duration_ns);
+  if (size < 120e9) return `${(duration_ns / 1e9).toFixed(2)} s`;
+  return `${Math.round(duration_ns / 60e9)} min`;
+}
+
+/** How long ago something was: `now`, `12 s ago`, `3 min ago`, `5 h ago`, `2 d ago`. */
+export function ago(age_ns: number): string {
+  const seconds = Math.max(0, age_ns / 1e9);
+  if (seconds < 1.5) return "now";
+  if (seconds < 90) return `${Math.round(seconds)} s ago`;
+  if (seconds < 5_400) return `${Math.round(seconds / 60)} min ago`;
+  if (seconds < 129_600) return `${Math.round(seconds / 3_600)} h ago`;
+  return `${Math.round(seconds / 86_400)} d ago`;
+}
+
+/** Time of day, to the millisecond, in the reader's zone. */
+export function timeOfDay(at_ns: number): string {
+  const at = new Date(at_ns / 1e6);
+  const two = (value: number) => String(value).padStart(2, "0");
+  const millisecond = String(at.getMilliseconds()).padStart(3, "0");
+  return `${two(at.getHours())}:${two(at.getMinutes())}:${two(at.getSeconds())}.${millisecond}`;
+}
+
+export function date(at_ns: number): string {
+  return new Date(at_ns / 1e6).toLocaleString("en-GB", { dateStyle: "medium", timeStyle: "medium" });
+}
+
+export function plural(count: number, word: string): string {
+  return `${count.toLocaleString("en")} ${word}${count === 1 ? "" : "s"}`;
+}

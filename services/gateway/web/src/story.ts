@@ -1,0 +1,82 @@
+import { effect, signal } from "@preact/signals";
+import { events, openEvent } from "./store.ts";
+import type { CommandView, Problem, Told, Trace } from "./wire.ts";
+
+/** An event with its trace and with what was done about it, as far as that has arrived. */
+export interface Story {
+  eventId: string;
+  told: Told | undefined;
+  trace: Trace | null;
+  commands: CommandView[];
+  /** Why there is no trace. */
+  problem: string;
+}
+
+export const story = signal<Story | null>(null);
+
+const AGAIN_MS = 1_000;
+/** Services send their spans twice a second: after this long without any, none is under way. */
+const QUIET_NS = 3_000_000_000;
+
+/** Keeps the story of the open event up to date: until no spans arrive any more, and again when its fault goes on. */
+export function tell(): void {
+  let waiting: number | undefined;
+  let asked = new AbortController();
+
+  effect(() => {
+    const eventId = openEvent.value;
+    const told = events.value.find((each) => each.event.id === eventId);
+    // An effect runs again when what it read changes: this is what makes a story go on.
+    const fault = told?.event.fault ?? "";
+    const chapters = events.value.filter((each) => fault && each.event.fault === fault).length;
+    const key = `${eventId}\n${fault}\n${chapters}`;
+    if (key === current) return;
+    current = key;
+    clearTimeout(waiting);
+    asked.abort();
+    asked = new AbortController();
+    if (!eventId) story.value = null;
+    else void load(eventId, told, asked.signal);
+  });
+
+  async function load(eventId: string, told: Told | undefined, cancelled: AbortSignal): Promise<void> {
+    const before = story.peek()?.eventId === eventId ? story.peek() : null;
+    story.value = before ? { ...before, told } : { eventId, told, trace: null, commands: [], problem: "" };
+    const next = await ask(eventId, told, cancelled);
+    if (cancelled.aborted) return;
+    story.value = next;
+    if (!next.trace || next.trace.quiet_ns < QUIET_NS) {
+      waiting = setTimeout(() => void load(eventId, told, cancelled), AGAIN_MS);
+    }
+  }
+}
+
+let current = "";
+
+async function ask(eventId: string, told: Told | undefined, cancelled: AbortSignal): Promise<Story> {
+  const story: Story = { eventId, told, trace: null, commands: [], problem: "" };
+  try {
+    const fault = told?.event.fault;
+    const [trace, commands] = await Promise.all([
+      get<Trace>(`/api/v1/events/trace?${new URLSearchParams({ event: eventId })}`, cancelled),
+      fault ? get<CommandView[]>(`/api/v1/commands?${new URLSearchParams({ fault, limit: "1000" })}`, cancelled) : [],
+    ]);
+    return { ...story, trace, commands };
+  } catch (error) {
+    return { ...story, problem: error instanceof Error ? error.message : String(error) };
+  }
+}
+
+async function get<Answer>(address: string, cancelled: AbortSignal): Promise<Answer> {
+  let answer: Response;
+  try {
+    answer = await fetch(address, { signal: cancelled });
+  } catch {
+    throw new Error("The gateway does not answer.");
+  }
+  if (!answer.ok) {
+    const problem = (await answer.json().catch(() => ({}))) as Partial<Problem>;
+    throw new Error(problem.detail ?? `The gateway answered with status ${answer.status}.`);
+  }
+  return (await answer.json()) as Answer;
+}

@@ -1,0 +1,89 @@
+import { expect, test } from "vitest";
+import { actsOf, ticksOf } from "../src/acts.ts";
+import type { Span } from "../src/wire.ts";
+
+const span = (id: string, parent: string, start_ms: number, took_ms: number, more: Partial<Span> = {}): Span => ({
+  span_id: id,
+  parent_id: parent,
+  name: id,
+  service: "agent",
+  instance: "",
+  start_ns: start_ms * 1e6,
+  end_ns: (start_ms + took_ms) * 1e6,
+  status: "unset",
+  message: "",
+  attributes: {},
+  ...more,
+});
+const outline = (spans: Span[]) =>
+  actsOf(spans).map((act) =>
+    act.bars.map((bar) => `${">".repeat(bar.depth)}${bar.spans.map((s) => s.span_id).join("+")}`),
+  );
+
+test("a trace is cut where nothing happens for long, and each act has its own zero", () => {
+  const acts = actsOf([span("lost", "", 0, 10), span("moved", "lost", 5, 35), span("restored", "lost", 8_000, 20)]);
+
+  expect(acts.map((act) => [act.after_ns / 1e6, act.length_ns / 1e6])).toEqual([
+    [0, 40],
+    [8_000, 20],
+  ]);
+});
+
+test("what still runs keeps an act together", () => {
+  expect(actsOf([span("long", "", 0, 1_000), span("late", "long", 900, 1)]).length).toBe(1);
+});
+
+test("spans hang below their parents, siblings by their start, whatever order they came in", () => {
+  const spans = [span("d", "a", 3, 1), span("c", "b", 2, 1), span("b", "a", 1, 1), span("a", "", 0, 9)];
+
+  expect(outline(spans)).toEqual([["a", ">b", ">>c", ">d"]]);
+});
+
+test("a span whose parent is of another act, or never came, stands at the left", () => {
+  expect(outline([span("a", "", 0, 1), span("b", "a", 5_000, 1), span("c", "gone", 5_000, 1)])).toEqual([
+    ["a"],
+    ["b", "c"],
+  ]);
+});
+
+test("a loop of parents loses no span and does not hang", () => {
+  expect(outline([span("a", "b", 0, 1), span("b", "a", 0, 1), span("c", "c", 0, 1)]).flat().length).toBe(3);
+});
+
+test("siblings that are alike and lead to nothing are one bar", () => {
+  const judge = { name: "judge silence" };
+  const spans = [
+    span("root", "", 0, 9),
+    span("a", "root", 1, 1, judge),
+    span("b", "root", 3, 2, judge),
+    span("c", "root", 4, 1, judge),
+    span("d", "c", 4, 1),
+    span("e", "root", 5, 1, { ...judge, instance: "node1/agent" }),
+  ];
+
+  expect(outline(spans)).toEqual([["root", ">a+b", ">c", ">>d", ">e"]]);
+  expect(actsOf(spans)[0]?.bars[1]).toMatchObject({ left: 1 / 9, width: 4 / 9 });
+});
+
+test("an act of no length can be drawn", () => {
+  const [act] = actsOf([span("a", "", 5, 0)]);
+
+  expect(act?.bars[0]).toMatchObject({ left: 0, width: 0 });
+});
+
+test.each([
+  [35e6, 10e6],
+  [9e6, 2e6],
+  [1_000, 200],
+  [5e9, 1e9],
+])("the ticks of %d ns are %d ns apart and end within it", (length_ns, step_ns) => {
+  const ticks = ticksOf(length_ns);
+
+  expect((ticks[1] ?? 0) - (ticks[0] ?? 0)).toBeCloseTo(step_ns, 6);
+  expect(ticks.at(-1)).toBeLessThanOrEqual(length_ns);
+  expect(ticks.length).toBeGreaterThan(2);
+});
+
+test("no spans make no acts", () => {
+  expect(actsOf([])).toEqual([]);
+});

@@ -1,0 +1,108 @@
+import { expect, test } from "vitest";
+import { deedsOf, summaryOf } from "../src/deeds.ts";
+import { factOf } from "../src/facts.ts";
+import { freshnessOf } from "../src/freshness.ts";
+import { ago, duration } from "../src/numbers.ts";
+import type { CommandView, GatewayState } from "../src/wire.ts";
+
+const state = (more: Partial<GatewayState> = {}): GatewayState => ({
+  now_ns: 0,
+  bus: true,
+  past: true,
+  heard_ms: 40,
+  ...more,
+});
+
+test.each([
+  [null, null, 0, "connecting", "Connecting to the gateway"],
+  [state(), 1_000, 1_500, "live", "Live · data 0.5 s old"],
+  [state(), 1_000, 11_000, "lost", "Connection lost · what is shown is from 10 s ago"],
+  [state({ bus: false, heard_ms: 60_000 }), 1_000, 1_000, "stale", "The gateway has lost the bus · data from 60 s ago"],
+  [state({ bus: false, heard_ms: null }), 1_000, 1_000, "stale", "The gateway does not reach the bus"],
+  [state({ heard_ms: null }), 1_000, 1_000, "stale", "No probe has spoken yet"],
+  [state({ heard_ms: 9_000 }), 1_000, 1_000, "stale", "No probe speaks · data from 9 s ago"],
+] as const)("what is shown is called live only while it is (%#)", (known, heard_ms, now_ms, liveness, words) => {
+  expect(freshnessOf(known, heard_ms, now_ms)).toEqual({ liveness, words });
+});
+
+test.each([
+  [4_200_000, "4.20 ms"],
+  [64_000_000, "64.0 ms"],
+  [640_000_000, "640 ms"],
+  [999_600_000, "1.00 s"],
+  [8_034_000_000, "8.03 s"],
+  [180e9, "3 min"],
+])("%d ns is %s", (duration_ns, words) => {
+  expect(duration(duration_ns)).toBe(words);
+});
+
+test.each([
+  [0, "now"],
+  [-5e9, "now"],
+  [12e9, "12 s ago"],
+  [600e9, "10 min ago"],
+  [7_200e9, "2 h ago"],
+  [400_000e9, "5 d ago"],
+])("%d ns before now is %s", (age_ns, words) => {
+  expect(ago(age_ns)).toBe(words);
+});
+
+test.each([
+  ["silent_ms", 151.6, "silent", "152 ms"],
+  ["half_life_s", 4, "half life", "4.00 s"],
+  ["last_heard_ns", 1.7e18 - 20e6, "last heard", "20.0 ms before it began"],
+  ["reuse_at_ns", 1.7e18 + 8e9, "reuse at", "8.00 s after it began"],
+  ["sent_on_path", true, "sent on path", "yes"],
+  ["penalty", 1234.5678, "penalty", "1235"],
+  ["paths_between", 4, "paths between", "4"],
+  ["witness", "node1", "witness", "node1"],
+])("the evidence %s = %s has its unit", (key, value, name, words) => {
+  expect(factOf(key, value, 1.7e18)).toEqual({ name, value: words });
+});
+
+const command = (node: string, more: Partial<CommandView> = {}, moved_ns = 5): CommandView => ({
+  id: "c",
+  verb: "reroute",
+  node,
+  at_ns: 1,
+  status: "done",
+  armed: false,
+  outcomes: [
+    {
+      id: "o",
+      status: "done",
+      armed: false,
+      reason: "",
+      moved_ns,
+      confirmed_ns: 9,
+      expected: 2,
+      confirmations: [1, 2],
+    },
+  ],
+  ...more,
+});
+
+test("the last node to move decides when all have, and pairs are summed", () => {
+  const deeds = deedsOf([
+    command("node1", { armed: true }),
+    command("node0", {}, 7),
+    command("node2", { verb: "restore" }),
+  ]);
+
+  expect(summaryOf(deeds, "reroute")).toEqual({
+    verb: "reroute",
+    nodes: 2,
+    armed: 1,
+    moved_ns: 7,
+    confirmed: 4,
+    expected: 4,
+    confirmed_ns: 9,
+    failed: 0,
+  });
+});
+
+test("a command without an outcome has moved nothing", () => {
+  const [deed] = deedsOf([command("node0", { status: "pending", outcomes: [] })]);
+
+  expect(deed).toMatchObject({ status: "pending", moved_ns: 0, confirmed: 0 });
+});
