@@ -24,6 +24,7 @@ import msgspec
 import numpy as np
 import structlog
 
+from bench.fresh import FRESH
 from foliot_lab import kernel
 from foliot_lab.deeds import Deed, prepare
 from foliot_lab.lab import Lab
@@ -47,16 +48,6 @@ _RETURN_S = 20.0
 _HOME_S = 60.0
 _LOOK_S = 0.03
 _REST_S = 0.1
-_FRESH = {
-    # Fresh damping state: penalties are gone, and trust is back, before the next fault; budgets are for clusters.
-    "detector.half_life_s": 0.02,
-    "detector.calm_s": 0.1,
-    "remediator.probation_s": 0.15,
-    "remediator.forget_s": 0.1,
-    "remediator.review_s": 0.25,
-    "remediator.nics_away_share": 1.0,
-    "remediator.moves_per_minute": 1_000_000,
-}
 
 
 _KINDS: dict[str, FaultKind] = {"carrier": "link-down", "silent": "drop"}
@@ -184,7 +175,7 @@ async def measure(armed: str, arguments: argparse.Namespace) -> tuple[list[Row],
     scenario = Scenario(
         fabric=FabricSpec(hosts=arguments.hosts),
         workload=WorkloadSpec(kind="none"),
-        services={**_FRESH, "remediator.armed": armed},
+        services={**FRESH, "remediator.armed": armed},
     )
     lab = Lab(scenario, arguments.folder)
     lab.build()

@@ -108,7 +108,8 @@ def _go_without_links(arguments: argparse.Namespace, *, stay: bool) -> int:
         "Without links of its own it shows what it can: the services on loopback addresses, with the emulated actuator."
     )
     with _own_folder(arguments.folder) as folder, _listener(arguments.port) as listener:
-        print(f"the API will be at http://127.0.0.1:{listener.getsockname()[1]}/api/v1/")
+        address = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        print(f"watch it in a browser: {address}/ (API: {address}/api/v1/)")
         loopback = Loopback(folder, listener, sys.stdout)
         with contextlib.suppress(KeyboardInterrupt):
             asyncio.run(_show(loopback, stay=stay))

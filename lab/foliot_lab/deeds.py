@@ -39,6 +39,9 @@ class World(Protocol):
     def resume(self, where: str) -> None:
         """Let them go on."""
 
+    def terminate(self, where: str) -> None:
+        """Ask them to end; they are started again."""
+
     def step_clock(self, node: str, offset_ns: int) -> None:
         """Step a node's clock forward by this much."""
 
@@ -47,6 +50,12 @@ class World(Protocol):
 
     def mend_bus(self) -> None:
         """Everybody does again."""
+
+    def part(self, where: str) -> None:
+        """Let two places, `node3|bus`, not hear each other."""
+
+    def join(self, where: str) -> None:
+        """Let them hear each other again."""
 
 
 class Deed(NamedTuple):
@@ -67,23 +76,27 @@ def prepare(fault: FaultSpec, spec: FabricSpec, fabric: Fabric, world: World) ->
     target = parse_where(fault.where, spec)
     if target.kind in {"nic", "fabric link"}:
         return _link_deed(fault, fabric, fabric.plan.links[fault.where])
-    lasting = fault.for_s is None
-    match fault.kind:
-        case "kill":
-            return Deed(partial(world.kill, fault.where), _nothing if lasting else partial(world.restart, fault.where))
-        case "stop":
-            return Deed(partial(world.stop, fault.where), partial(world.resume, fault.where))
-        case "clock-step":
-            offset_ns = fault.offset_ns or 0
-            back = _nothing if lasting else partial(world.step_clock, target.node, -offset_ns)
-            return Deed(partial(world.step_clock, target.node, offset_ns), back)
-        case "bus-cut":
-            return Deed(world.cut_bus, world.mend_bus)
-        case "cpu":
-            hog = Hog(fault.share or 1.0)
-            return Deed(hog.start, hog.stop)
-        case _:
-            raise ValueError(f"{fault.kind} cannot be done to {fault.where}")
+    world_deed = _world_deed(fault, target.node, world)
+    if world_deed is None:
+        raise ValueError(f"{fault.kind} cannot be done to {fault.where}")
+    return world_deed
+
+
+def _world_deed(fault: FaultSpec, node: str, world: World) -> Deed | None:
+    where, lasting = fault.where, fault.for_s is None
+    if fault.kind == "cpu":
+        hog = Hog(fault.share or 1.0)
+        return Deed(hog.start, hog.stop)
+    offset_ns = fault.offset_ns or 0
+    step, back = partial(world.step_clock, node, offset_ns), partial(world.step_clock, node, -offset_ns)
+    return {
+        "kill": Deed(partial(world.kill, where), _nothing if lasting else partial(world.restart, where)),
+        "stop": Deed(partial(world.stop, where), partial(world.resume, where)),
+        "restart": Deed(partial(world.terminate, where), _nothing),
+        "partition": Deed(partial(world.part, where), partial(world.join, where)),
+        "clock-step": Deed(step, _nothing if lasting else back),
+        "bus-cut": Deed(world.cut_bus, world.mend_bus),
+    }.get(fault.kind)
 
 
 def _link_deed(fault: FaultSpec, fabric: Fabric, link: Link) -> Deed:

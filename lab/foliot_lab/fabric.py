@@ -123,14 +123,14 @@ class Fabric:
 
     def _make_namespaces(self) -> None:
         seeds = {router.name: router.hash_seed for router in self.plan.routers}
-        for name in (*self.plan.hosts, *seeds):
+        for name in (*self.plan.hosts, *self.plan.central, *seeds):
             self._namespaces[name] = Namespace.make(name)
         for name, namespace in self._namespaces.items():
             with inside(namespace):
                 set_sysctls(EVERYWHERE)
                 if name in seeds:
                     set_sysctls({**ROUTER, "net/ipv4/fib_multipath_hash_seed": str(seeds[name])})
-                elif name != CONTROL:
+                elif name in self.plan.hosts:
                     set_sysctls(HOST)
                     self.congestion_control = pin_congestion_control()
 
@@ -141,7 +141,7 @@ class Fabric:
             f"link set {FRONT_DEVICE} up",
             "link set lo up",
         ]
-        for host in self.plan.hosts:
+        for host in (*self.plan.hosts, *self.plan.central):
             lines.append(f"link add {self._end(host, FRONT_DEVICE)} type veth peer {self._end(CONTROL, host)}")
             lines.append(f"link set {host} master {FRONT_DEVICE} up")
         for link in self.plan.links.values():
@@ -155,6 +155,8 @@ class Fabric:
 
     def _configure(self) -> None:
         routers = {router.name: router for router in self.plan.routers}
+        for name in self.plan.central:
+            _run(self._namespaces[name], IP, ["link set lo up", *self._front_lines(name)])
         shape = Shape(rate_mbps=self.plan.link_mbps, queue_packets=self.plan.queue_packets)
         for name, ports in self.plan.ports.items():
             namespace = self._namespaces[name]
@@ -166,7 +168,7 @@ class Fabric:
                     settle_neighbours(port.device)
 
     def _front_lines(self, name: str) -> list[str]:
-        if name not in self.plan.hosts:
+        if name not in (*self.plan.hosts, *self.plan.central):
             return []
         return [
             f"addr add {self.plan.front(name)}/{FRONT_LENGTH} dev {FRONT_DEVICE}",

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import random
 import secrets
+import time
 from pathlib import Path  # noqa: TC003 - msgspec reads annotations at run time
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from foliot.settings import SECTIONS, NicSettings, NodeSettings
+from foliot.keys.keyring import Keyring
+from foliot.settings import SECTIONS, BusSettings, NicSettings, NodeSettings
 from foliot.skew import SkewSpec, write_step
+from foliot.tomltext import toml
+from foliot_lab.plan import CENTRAL
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,7 +24,6 @@ if TYPE_CHECKING:
 
 NATS_PORT = 4222
 GATEWAY_PORT = 8470
-CENTRAL = ("gateway", "sync", "detector", "remediator")
 ON_A_NODE = ("agent", "probe")
 
 
@@ -39,6 +41,11 @@ class Desk(msgspec.Struct, frozen=True, kw_only=True):
     def log(self, process: str) -> Path:
         """The log of a process."""
         return self.folder / f"{process.replace('/', '-')}.log"
+
+    @property
+    def keys(self) -> Path:
+        """The credentials for the bus."""
+        return self.folder / "keys"
 
     def skew(self, node: str) -> Path:
         """The injected clock error of a node."""
@@ -102,27 +109,43 @@ class Addresses(msgspec.Struct, frozen=True):
     """Where the processes find the bus and the gateway."""
 
     bus: str
-    """``host:port``."""
+    """``host:port``; several, with commas between, for a cluster, which then has that many copies of everything."""
     gateway: str
+
+    @property
+    def url(self) -> str:
+        """Of the bus, as settings name it."""
+        return ",".join(f"nats://{server}" for server in self.bus.split(","))
+
+    @property
+    def copies(self) -> int:
+        """Of everything that the bus keeps."""
+        return len(self.bus.split(","))
+
+
+def listener(addresses: Addresses, desk: Desk) -> BusSettings:
+    """For whoever watches the lab's bus and may not speak on it."""
+    return BusSettings(url=addresses.url, credentials=str(desk.keys / "tools" / "reader.creds"))
 
 
 def write_configs(
-    nodes: tuple[NodeSettings, ...], services: Mapping[str, Any], desk: Desk, addresses: Addresses, key: str
+    nodes: tuple[NodeSettings, ...], services: Mapping[str, Any], desk: Desk, addresses: Addresses
 ) -> None:
-    """The settings files of all processes.
+    """Credentials and settings files of all processes.
 
     Parameters:
         services: the scenario's settings by dotted name; ``remediator.armed`` is the agents' to obey.
-        key: the fleet's key for datagrams between agents.
 
     Raises:
         ValueError: a dotted name does not begin with a section.
     """
+    keyring = Keyring(desk.keys, time.time)
+    keyring.make()
     common: dict[str, dict[str, Any]] = {
-        "bus": {"url": f"nats://{addresses.bus}"},
+        "bus": {"url": addresses.url, "replicas": addresses.copies},
         "telemetry": {"endpoint": f"http://{addresses.gateway}"},
         "gateway": {"bind": [addresses.gateway]},
-        "agent": {"key": key},
+        "agent": {"key": keyring.fleet_key, "memory": str(desk.folder / "memory")},
     }
     for name, value in services.items():
         section, _, setting = name.partition(".")
@@ -133,25 +156,14 @@ def write_configs(
         home = "agent" if name == "remediator.armed" else section
         common.setdefault(home, {})[setting] = value
     for process in CENTRAL:
-        desk.config(process).write_text(toml(common))
+        desk.config(process).write_text(toml(_with_credentials(common, desk.keys / "services" / process)))
+    # For whoever watches the lab's bus by hand.
+    desk.config("reader").write_text(toml({"bus": msgspec.to_builtins(listener(addresses, desk))}))
     for node in nodes:
-        own = {**common, "node": msgspec.to_builtins(node)}
+        own = _with_credentials(common, keyring.issue_node(node.name)) | {"node": msgspec.to_builtins(node)}
         for process in ON_A_NODE:
             desk.config(f"{node.name}/{process}").write_text(toml(own))
 
 
-def toml(document: Mapping[str, Mapping[str, Any]]) -> str:
-    """Sections of plain values as TOML; lists of tables inline."""
-    sections = (
-        "\n".join([f"[{section}]", *(f"{key} = {_value(value)}" for key, value in values.items())])
-        for section, values in document.items()
-    )
-    return "\n\n".join(sections) + "\n"
-
-
-def _value(value: Any) -> str:
-    if isinstance(value, dict):
-        return "{" + ", ".join(f"{key} = {_value(item)}" for key, item in value.items()) + "}"
-    if isinstance(value, (list, tuple)):
-        return "[" + ", ".join(map(_value, value)) + "]"
-    return json.dumps(value)  # strings, numbers and booleans are written alike in JSON and TOML
+def _with_credentials(common: dict[str, dict[str, Any]], folder: Path) -> dict[str, dict[str, Any]]:
+    return common | {"bus": common["bus"] | {"credentials": str(folder)}}

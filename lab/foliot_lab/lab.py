@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
 import shutil
 import socket
 import time
@@ -12,29 +11,26 @@ from typing import TYPE_CHECKING
 
 from foliot.bus import Bus
 from foliot.node import describe
-from foliot.settings import BusSettings
 from foliot.skew import Skew
-from foliot.supervisor import LAST, Supervisor, nats_server, service
-from foliot_lab import hosting
+from foliot.supervisor import LAST, Supervisor, service
+from foliot_lab import bus_servers, hosting
 from foliot_lab.fabric import Fabric
-from foliot_lab.namespaces import enter, enter_control, inside
-from foliot_lab.plan import CONTROL_ADDRESS, plan
+from foliot_lab.namespaces import enter_control, entering, inside
+from foliot_lab.partition import Partitions
+from foliot_lab.plan import CENTRAL, plan
 from foliot_lab.readiness import Readiness
 from foliot_lab.rtnetlink import Rtnetlink, link_state
 from foliot_lab.truth import LabTime, Truth
 from foliot_lab.world import LabWorld
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
+    from foliot.settings import BusSettings, NodeSettings
     from foliot_lab.namespaces import Namespace
     from foliot_lab.scenario import Scenario
     from foliot_schemas import Node
 
-_ADDRESSES = hosting.Addresses(
-    bus=f"{CONTROL_ADDRESS}:{hosting.NATS_PORT}", gateway=f"{CONTROL_ADDRESS}:{hosting.GATEWAY_PORT}"
-)
 READY_S = 90.0
 """Two dozen Python processes start, clocks need three windows of 2 s; a busy machine takes several times as long."""
 
@@ -62,6 +58,10 @@ class Lab:
         self.truth: Truth
         self.bus: Bus
         self.world: LabWorld
+        self.addresses = hosting.Addresses(
+            bus=bus_servers.address(self.plan), gateway=f"{self.plan.front('gateway')}:{hosting.GATEWAY_PORT}"
+        )
+        self.folder = folder
         self._desk = hosting.desk(folder)
         self._listener = listener
 
@@ -75,7 +75,7 @@ class Lab:
         specs = hosting.skew_specs(self.scenario.clock, self.plan.hosts, start_raw_ns, self._desk)
         hosting.write_skews(specs, self._desk)
         self.truth = Truth({host: Skew(spec) for host, spec in specs.items()})
-        hosting.write_configs(self._settings, self.scenario.services, self._desk, _ADDRESSES, secrets.token_hex(16))
+        hosting.write_configs(self._settings, self.scenario.services, self._desk, self.addresses)
         frontend = Rtnetlink(self.fabric.control)
         ports = {host: _index(self.fabric.control, host) for host in self.plan.hosts}
 
@@ -83,23 +83,23 @@ class Lab:
             for index in ports.values():
                 frontend.request(link_state(index, up=not away))
 
-        self.world = LabWorld(self.supervisor, self._desk, cut)
-        descriptors = {name: self.fabric.namespace(name).fd for name in ("control", *self.plan.hosts)}
+        self._partitions = Partitions(self.fabric)
+        self.world = LabWorld(self.supervisor, self._desk, cut, self._partitions)
+        descriptors = {
+            name: self.fabric.namespace(name).fd for name in ("control", *self.plan.hosts, *self.plan.central)
+        }
         (folder / "namespaces.json").write_text(json.dumps({"pid": os.getpid(), "descriptors": descriptors}))
 
     async def start(self) -> None:
         """Starts NATS and the services, and listens to them."""
-        desk = self._desk
-        nats = nats_server(
-            str(desk.folder / "nats"), host=CONTROL_ADDRESS, port=hosting.NATS_PORT, log_file=str(desk.log("nats"))
-        )
-        await self.supervisor.start(nats)
-        for name in hosting.CENTRAL:
+        for spec in bus_servers.specs(self.fabric, self._desk):
+            await self.supervisor.start(spec)
+        for name in CENTRAL:
             await self._start_service(name)
         for host in self.plan.hosts:
             for name in hosting.ON_A_NODE:
                 await self._start_service(name, host)
-        self.bus = await Bus.connect(BusSettings(url=f"nats://{_ADDRESSES.bus}"), "lab")
+        self.bus = await Bus.connect(self.listener, "lab", makes=False)
         await self.readiness.watch(self.bus)
 
     async def ready(self, timeout_s: float = READY_S) -> None:
@@ -110,11 +110,26 @@ class Lab:
         """
         await self.readiness.wait(timeout_s)
 
+    @property
+    def listener(self) -> BusSettings:
+        """For whoever watches the bus and may not speak on it."""
+        return hosting.listener(self.addresses, self._desk)
+
+    def settings(self, host: str) -> NodeSettings:
+        """The ``[node]`` section of a host.
+
+        Raises:
+            ValueError: there is no such host.
+        """
+        return self._settings[self.plan.hosts.index(host)]
+
     async def close(self) -> None:
         """Ends the services and lets go of the fabric; the kernel removes the rest. May be called twice."""
         if hasattr(self, "bus"):
             await self.bus.close()
-        await self.supervisor.stop(LAST)
+        await self.supervisor.stop((*LAST, *bus_servers.servers(self.plan)))
+        if hasattr(self, "_partitions"):
+            self._partitions.close()
         if hasattr(self, "fabric"):
             self.fabric.close()
 
@@ -123,16 +138,11 @@ class Lab:
         more: dict[str, object] = {
             "log_file": str(self._desk.log(process)),
             "environment": self._desk.environment(process),
+            "setup": entering(self.fabric.namespace(host or name)),
         }
-        if host:
-            more["setup"] = _entering(self.fabric.host(host))
-        elif name == "gateway" and self._listener is not None:
+        if name == "gateway" and self._listener is not None:
             more |= activated(self._listener, self._desk.environment(process))
         await self.supervisor.start(service(name, node=host, **more))
-
-
-def _entering(namespace: Namespace) -> Callable[[], None]:
-    return lambda: enter(namespace)
 
 
 def activated(listener: socket.socket, environment: dict[str, str]) -> dict[str, object]:

@@ -7,7 +7,6 @@ told from a dead path. Nothing is moved, because there is nothing to move.
 from __future__ import annotations
 
 import asyncio
-import secrets
 import shutil
 import socket
 import time
@@ -15,13 +14,14 @@ from typing import TYPE_CHECKING, TextIO
 
 from foliot.bus import Bus
 from foliot.node import describe
-from foliot.settings import BusSettings, NicSettings, NodeSettings
+from foliot.settings import NicSettings, NodeSettings
 from foliot.skew import Skew
 from foliot.supervisor import LAST, Supervisor, nats_server, service
 from foliot_lab import hosting
 from foliot_lab.collector import Collector, Heard
 from foliot_lab.lab import READY_S, activated
 from foliot_lab.narration import Narrator
+from foliot_lab.plan import CENTRAL
 from foliot_lab.readiness import Readiness
 from foliot_lab.scenario import ClockSpec
 from foliot_lab.truth import SAMPLE_S, LabTime, Truth
@@ -58,7 +58,7 @@ class Loopback:
         self._prepare()
         nodes = tuple(describe(settings) for settings in self._settings)
         await self._start()
-        bus = await Bus.connect(BusSettings(url=f"nats://{self._addresses.bus}"), "lab")
+        bus = await Bus.connect(hosting.listener(self._addresses, self._desk), "lab", makes=False)
         readiness = Readiness(nodes)
         await readiness.watch(bus)
         await readiness.wait(READY_S)
@@ -87,13 +87,17 @@ class Loopback:
         specs = hosting.skew_specs(ClockSpec(), hosts, start_raw_ns, self._desk)
         hosting.write_skews(specs, self._desk)
         self._truth = Truth({host: Skew(spec) for host, spec in specs.items()})
-        hosting.write_configs(self._settings, _SERVICES, self._desk, self._addresses, secrets.token_hex(16))
+        hosting.write_configs(self._settings, _SERVICES, self._desk, self._addresses)
 
     async def _start(self) -> None:
         host, _, port = self._addresses.bus.partition(":")
         store, log = str(self._desk.folder / "nats"), str(self._desk.log("nats"))
-        await self._supervisor.start(nats_server(store, host=host, port=int(port), log_file=log))
-        processes = [("", name) for name in hosting.CENTRAL]
+        await self._supervisor.start(
+            nats_server(
+                store, host=host, port=int(port), keys=str(self._desk.keys / "server" / "server.conf"), log_file=log
+            )
+        )
+        processes = [("", name) for name in CENTRAL]
         processes += [(settings.name, name) for settings in self._settings for name in hosting.ON_A_NODE]
         for node, name in processes:
             process = f"{node}/{name}" if node else name

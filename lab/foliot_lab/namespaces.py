@@ -92,6 +92,11 @@ def enter(namespace: Namespace) -> None:
     set_namespace(namespace.fd, CLONE_NEWNET, f"entering the network namespace {namespace.name}")
 
 
+def entering(namespace: Namespace) -> Callable[[], None]:
+    """What a child calls to start in a namespace, where somebody else ties it to the lab's life."""
+    return lambda: enter(namespace)
+
+
 def set_namespace(fd: int, kind: int, what: str) -> None:
     """Take the calling thread into the namespace of this kind that a descriptor stands for, see setns(2).
 

@@ -6,6 +6,7 @@ import asyncio
 import collections
 from typing import TYPE_CHECKING, TextIO
 
+from foliot.words import sentence
 from foliot_schemas import Command, Event, Outcome
 
 if TYPE_CHECKING:
@@ -28,21 +29,9 @@ _DEEDS = {
     "kill": ("killing {where}", "{where} may start again"),
     "stop": ("stopping {where} (SIGSTOP)", "{where} goes on (SIGCONT)"),
     "clock-step": ("stepping the clock of {where} by {offset_ns:,} ns", "stepping the clock of {where} back"),
+    "restart": ("restarting {where}", "{where} was restarted"),
+    "partition": ("{where} do not hear each other any more", "{where} hear each other again"),
     "bus-cut": ("cutting {where} off the bus", "{where} is on the bus again"),
-}
-_EVENTS = {
-    ("flap", "down"): "{who} lost its carrier",
-    ("flap", "up"): "{who} has its carrier back",
-    ("flap", "admin-down"): "{who} was set down by an administrator",
-    ("flap", "admin-up"): "{who} was set up by an administrator",
-    ("path", "silent"): "nothing arrives any more on {who}",
-    ("path", "lossy"): "{who} loses packets",
-    ("path", "speaking"): "{who} is heard again",
-    ("process", "dead"): "{who} is dead or stalled; its paths are not blamed",
-    ("process", "alive"): "{who} is alive again",
-    ("clock", "disrupted"): "the clock {who} cannot be trusted",
-    ("clock", "synchronised"): "the clock {who} can be trusted again",
-    ("refusal", "refused"): "nothing is moved for {who}",
 }
 
 
@@ -116,8 +105,7 @@ class Narrator:
         first = min(events, key=lambda event: event.at_ns)
         who = first.who if len(events) == 1 else f"{first.who} and {len(events) - 1} more"
         speaker = "remediator" if first.kind == "refusal" else "detector"
-        words = _EVENTS[first.kind, first.state].format(who=who) + _evidence(first)
-        self.say(words, at_ns=self._lab_ns(first.at_ns), who=speaker)
+        self.say(sentence(first, who), at_ns=self._lab_ns(first.at_ns), who=speaker)
 
     def _tell_commands(self, commands: list[Command]) -> None:
         nodes = sorted({command.node for command in commands})
@@ -144,14 +132,3 @@ class Narrator:
     def _lab_ns(self, reference_ns: int) -> int:
         raw_ns = self._truth.raw_ns(reference_ns)
         return self._time.now_ns() if raw_ns is None else self._time.of_raw(raw_ns)
-
-
-def _evidence(event: Event) -> str:
-    """The few numbers that a person wants at a glance."""
-    known = event.evidence
-    if event.kind == "refusal":
-        return f": {event.policy}" + (f" ({known['reason']})" if "reason" in known else "")
-    if event.kind == "flap" and event.state in {"up", "down"} and "penalty" in known:
-        damped = ", damped" if known.get("suppressed") else ""
-        return f" (penalty {known['penalty']:.0f}{damped})"
-    return ""

@@ -5,6 +5,7 @@ joined to every spine. There is no routing protocol: a cut fabric link stays a h
 
 ============================ =============================================================
 10.99.0.1, 10.99.1.<1 + i>   the frontend: a bridge in the control namespace, and host i on it
+10.99.2.<1 + i>              the i-th of the central services and bus servers, each in a namespace of its own
 10.<100 + r>.<l>.<2k, +1>    rail r: the port of leaf l (even) and the NIC of its k-th host (odd)
 10.<110 + r>.x.y             rail r: the /31s between leaves and spines
 ============================ =============================================================
@@ -30,6 +31,8 @@ CONTROL = "control"
 CONTROL_ADDRESS = "10.99.0.1"
 FRONT_DEVICE = "front"
 FRONT_LENGTH = 16
+CENTRAL = ("gateway", "sync", "detector", "remediator")
+"""The services that run on no host."""
 _FIRST_INDEX = 1000
 """Above what the kernel deals by itself in a namespace that lives as short as these."""
 
@@ -92,6 +95,8 @@ class FabricPlan(msgspec.Struct, frozen=True, dict=True):
     """The links between leaves and spines."""
     link_mbps: float
     queue_packets: int
+    central: tuple[str, ...] = CENTRAL
+    """Central services and bus servers: each has a namespace and a frontend address, so that it can be cut off alone."""
 
     @cached_property
     def links(self) -> dict[str, Link]:
@@ -116,11 +121,13 @@ class FabricPlan(msgspec.Struct, frozen=True, dict=True):
         return self.links[f"{node}.{rail}"].near.address.partition("/")[0]
 
     def front(self, node: str) -> str:
-        """The frontend address of a node.
+        """The frontend address of a node, central service or bus server.
 
         Raises:
-            ValueError: there is no such node.
+            ValueError: there is no such thing.
         """
+        if node in self.central:
+            return f"10.99.2.{1 + self.central.index(node)}"
         return f"10.99.1.{1 + self.hosts.index(node)}"
 
     def leaf(self, node: str, rail: str) -> str:
@@ -152,7 +159,13 @@ def plan(spec: FabricSpec, seed: int) -> FabricPlan:
         trunks=tuple(link for _, _, trunks in rails for link in trunks),
         link_mbps=spec.link_mbps,
         queue_packets=spec.queue_packets,
+        central=(*CENTRAL, *server_names(spec.bus_servers)),
     )
+
+
+def server_names(count: int) -> tuple[str, ...]:
+    """The bus servers, as processes and places: ``nats`` alone, or ``nats0`` and so on."""
+    return ("nats",) if count == 1 else tuple(f"nats{number}" for number in range(count))
 
 
 def leaf_sizes(hosts: int, leaves: int) -> list[int]:

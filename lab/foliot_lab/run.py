@@ -108,6 +108,8 @@ async def _sequence(lab: Lab, options: Options, out: TextIO) -> bool:
     await lab.ready()
     await asyncio.sleep(_CLOCKS_SETTLE_S)
     out.write(f"ready after {time.monotonic() - started_s:.0f} s: clocks in step, all paths heard, all backups armed\n")
+    if options.address:
+        out.write(f"watch it in a browser: {options.address}/\n")
     return await _Run(lab, out).through(options)
 
 
@@ -126,8 +128,8 @@ async def _check_carrying(lab: Lab, out: TextIO) -> None:
 
 def _say_where(options: Options, out: TextIO) -> None:
     out.write(
-        f"\nThe lab goes on until you interrupt it (Ctrl-C). Its API is at {options.address}/api/v1/ (fleet, paths, clocks,\n"
-        f"events, commands, traces; /metrics; /schema). In another terminal:\n"
+        f"\nThe lab goes on until you interrupt it (Ctrl-C). Its page is at {options.address}/, its API at\n"
+        f"{options.address}/api/v1/ (fleet, paths, clocks, events, commands, traces; /metrics; /schema). In another terminal:\n"
         f"  .venv/bin/foliot trace --gateway {options.address} --last\n"
         f"  .venv/bin/foliot lab exec node3 -- ip -br addr\n"
     )

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 WorkloadKind = Literal["ring", "all-to-all", "train", "none"]
 FaultKind = Literal[
-    "link-down", "admin-down", "flap", "drop", "drop-one-way", "loss", "rate", "cpu", "kill", "stop", "clock-step", "bus-cut"
+    "link-down", "admin-down", "flap", "drop", "drop-one-way", "loss", "rate", "cpu", "kill", "stop", "restart", "clock-step",
+    "bus-cut", "partition",
 ]  # fmt: skip
 Setting = bool | int | float | str | list[bool | int | float | str]
 
@@ -49,6 +50,8 @@ class FabricSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """At 1, a single full-size packet takes 12 ms; above 10,000 no machine carries what the lab would measure."""
     queue_packets: Annotated[int, msgspec.Meta(ge=64, le=100_000)] = 200
     """At least a GSO packet of 64 KiB must fit."""
+    bus_servers: Literal[1, 3] = 1
+    """NATS servers: one, or a cluster that keeps three copies of everything and bears the loss of one member."""
 
 
 class ClockSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -105,7 +105,8 @@ def scope(kind: str, where: str, fabric: FabricPlan) -> Scope:
         return _fabric_link(where, fabric)
     node = where.partition("/")[0]
     if node not in fabric.hosts:
-        anywhere = {"clock", "process", "refusal"} if where == "bus" else {"clock", "refusal"}
+        whole_bus = where == "bus" or where.startswith("nats") or "|" in where
+        anywhere = {"clock", "process", "refusal"} if whole_bus else {"clock", "refusal"}
         return Scope(names=frozenset({where}), anywhere=frozenset(anywhere))
     if kind in _OF_THE_HOST:
         return Scope(names=frozenset({node}), anywhere=frozenset({"refusal"}))

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from foliot_lab.where import TargetKind
 
 _LINKS: frozenset[TargetKind] = frozenset({"nic", "fabric link"})
-_RUNNING: frozenset[TargetKind] = frozenset({"host", "process", "service"})
+_RUNNING: frozenset[TargetKind] = frozenset({"host", "process", "service", "bus server"})
 
 TARGETS: dict[FaultKind, frozenset[TargetKind]] = {
     "link-down": _LINKS,
@@ -27,8 +27,10 @@ TARGETS: dict[FaultKind, frozenset[TargetKind]] = {
     "cpu": frozenset({"host"}),
     "kill": _RUNNING,
     "stop": _RUNNING,
+    "restart": _RUNNING,
     "clock-step": frozenset({"host"}),
     "bus-cut": frozenset({"bus"}),
+    "partition": frozenset({"pair"}),
 }
 """What each kind of fault can be done to."""
 
@@ -38,7 +40,9 @@ _WORDS: dict[TargetKind, str] = {
     "host": "a host",
     "process": "a process of a host",
     "service": "a service",
+    "bus server": "a bus server",
     "bus": "the bus",
+    "pair": "two places (node3|bus)",
 }
 
 PARAMETERS: dict[FaultKind, tuple[str, ...]] = {
@@ -55,7 +59,7 @@ _ALL_PARAMETERS = ("times", "down_s", "up_s", "share", "mbps", "offset_ns")
 _TOUCHES: dict[FaultKind, str] = {
     "link-down": "carrier", "admin-down": "carrier", "flap": "carrier",
     "drop": "filter", "drop-one-way": "filter", "loss": "filter",
-    "kill": "process", "stop": "process",
+    "kill": "process", "stop": "process", "restart": "process",
 }  # fmt: skip
 """What of its target a fault changes: two at a time there would undo each other. Else each its own kind."""
 
@@ -103,6 +107,8 @@ def _parameter_problems(fault: FaultSpec, fabric: FabricSpec) -> Iterator[tuple[
             yield name, f"{fault.kind} has no {name}"
     if fault.kind == "flap" and fault.for_s is not None:
         yield "for_s", "flap has no for_s: it lasts as long as its times, down_s and up_s make it"
+    if fault.kind == "restart" and fault.for_s is not None:
+        yield "for_s", "restart has no for_s: it is over when the process is back"
     if fault.kind == "clock-step" and fault.offset_ns == 0:
         yield "offset_ns", "a clock step of 0 is none"
     if fault.kind == "rate" and fault.mbps is not None and fault.mbps >= fabric.link_mbps:

@@ -38,6 +38,8 @@ _STARTS = {
     "stop": "{} was stopped",
     "clock-step": "the clock of {} was stepped",
     "bus-cut": "{} was cut",
+    "restart": "{} was restarted",
+    "partition": "{} did not hear each other",
 }
 
 

@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
+from foliot_lab.plan import CENTRAL, server_names
+
 if TYPE_CHECKING:
     from foliot_lab.scenario import FabricSpec
 
-TargetKind = Literal["nic", "fabric link", "host", "process", "service", "bus"]
+TargetKind = Literal["nic", "fabric link", "host", "process", "service", "bus server", "bus", "pair"]
 
-SERVICES = ("sync", "detector", "remediator", "gateway")
+SERVICES = CENTRAL
 NODE_PROCESSES = ("probe", "agent")
 
 _FORMS: tuple[tuple[TargetKind, re.Pattern[str]], ...] = (
@@ -21,8 +23,10 @@ _FORMS: tuple[tuple[TargetKind, re.Pattern[str]], ...] = (
     ("host", re.compile(r"node(?P<node>\d+)")),
     ("process", re.compile(rf"node(?P<node>\d+)/(?:{'|'.join(NODE_PROCESSES)})")),
     ("service", re.compile("|".join(SERVICES))),
+    ("bus server", re.compile(r"nats\d*")),
     ("bus", re.compile("bus")),
 )
+_ENDS: frozenset[TargetKind] = frozenset({"host", "service", "bus server", "bus"})
 
 
 class Target(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,12 +44,16 @@ def parse_where(where: str, fabric: FabricSpec) -> Target:
     Raises:
         ValueError: it is not the name of anything, or of something that the fabric does not have.
     """
+    if "|" in where:
+        return _pair(where, fabric)
     counts = {"node": fabric.hosts, "rail": fabric.rails, "leaf": fabric.leaves, "spine": fabric.spines}
     for kind, form in _FORMS:
         match = form.fullmatch(where)
         if match is None:
             continue
         groups = match.groupdict()
+        if kind == "bus server" and where not in server_names(fabric.bus_servers):
+            raise ValueError(f"there is no {where}; the bus has {', '.join(server_names(fabric.bus_servers))}")
         for what, number in groups.items():
             there_are = counts[what]
             # As the lab writes it: node3, not node03, or two names would mean one thing.
@@ -54,5 +62,19 @@ def parse_where(where: str, fabric: FabricSpec) -> Target:
         return Target(kind=kind, name=where, node=f"node{groups['node']}" if "node" in groups else "")
     raise ValueError(
         f"{where!r} names nothing; expected a NIC (node3.rail0), a fabric link (rail0.leaf1-spine2), a host (node3),"
-        f" a process (node3/{' or node3/'.join(NODE_PROCESSES)}), a service ({', '.join(SERVICES)}) or bus"
+        f" a process (node3/{' or node3/'.join(NODE_PROCESSES)}), a service ({', '.join(SERVICES)}),"
+        " a bus server (nats), bus, or two of them (node3|bus)"
     )
+
+
+def _pair(where: str, fabric: FabricSpec) -> Target:
+    ends = where.split("|")
+    if len(ends) != 2 or ends[0] == ends[1]:
+        raise ValueError(f"{where!r} is not two different places, as node3|bus is")
+    for end in ends:
+        kind = parse_where(end, fabric).kind
+        if kind not in _ENDS:
+            raise ValueError(f"{end} is a {kind}; only hosts, services, bus servers and the bus can be parted")
+    if "bus" in ends and any(end.startswith("nats") for end in ends):
+        raise ValueError(f"{where!r}: a bus server is part of the bus")
+    return Target(kind="pair", name=where)

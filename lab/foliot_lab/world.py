@@ -7,31 +7,33 @@ import signal
 from typing import TYPE_CHECKING
 
 from foliot.skew import write_step
-from foliot_lab.hosting import CENTRAL, ON_A_NODE
+from foliot_lab.hosting import ON_A_NODE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from foliot.supervisor import Supervisor
     from foliot_lab.hosting import Desk
+    from foliot_lab.partition import Partitions
 
 
 class LabWorld:
     """What faults can reach beside the wires: processes by name, clocks by node, the bus.
 
     Parameters:
-        cut: sets the frontend's bridge down (True) or up again.
+        cut: sets the hosts' ports of the frontend's bridge down (True) or up again.
     """
 
-    def __init__(self, supervisor: Supervisor, desk: Desk, cut: Callable[[bool], None]) -> None:
+    def __init__(self, supervisor: Supervisor, desk: Desk, cut: Callable[[bool], None], partitions: Partitions) -> None:
         self._supervisor = supervisor
         self._desk = desk
         self._cut = cut
+        self._partitions = partitions
         self._steps: dict[str, int] = {}
 
     def names(self, where: str) -> list[str]:
-        """The processes at a place: a service, ``node3/probe``, or all of a node."""
-        if where in CENTRAL or "/" in where:
+        """The processes at a place: a service, a bus server, ``node3/probe``, or all of a node."""
+        if where in self._supervisor.names():
             return [where]
         return [f"{where}/{process}" for process in ON_A_NODE]
 
@@ -53,6 +55,10 @@ class LabWorld:
         """SIGCONT."""
         self._signal(where, signal.SIGCONT)
 
+    def terminate(self, where: str) -> None:
+        """SIGTERM; the supervisor starts them again."""
+        self._signal(where, signal.SIGTERM)
+
     def step_clock(self, node: str, offset_ns: int) -> None:
         """Steps a node's clock by this much, from now on."""
         self._steps[node] = self._steps.get(node, 0) + offset_ns
@@ -65,6 +71,14 @@ class LabWorld:
     def mend_bus(self) -> None:
         """Everybody does again."""
         self._cut(False)
+
+    def part(self, where: str) -> None:
+        """Two places of the frontend do not hear each other."""
+        self._partitions.cut(*where.split("|"))
+
+    def join(self, where: str) -> None:
+        """They do again."""
+        self._partitions.mend(*where.split("|"))
 
     def _signal(self, where: str, number: signal.Signals) -> None:
         for name in self.names(where):

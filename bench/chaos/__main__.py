@@ -1,0 +1,155 @@
+"""Rounds of faults in which something is killed, halted or restarted; the table says what became of them.
+
+    make bench NAME=chaos ARGS="--rounds 30 --armed off --json one.json"
+    make bench NAME=chaos ARGS="--first 30 --rounds 30 --armed always --json two.json"
+    make bench NAME=chaos ARGS="--merge one.json two.json --json all.json"
+
+Rounds are drawn from the seed and their number, so that they can be run in any pieces and merged.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import datetime as dt
+import json
+import math
+import os
+import platform
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import structlog
+
+from bench.chaos import ledger
+from bench.chaos.draw import SERVICES, draw
+from bench.chaos.rounds import Result, Rounds
+from bench.chaos.routes import KernelChanges
+from bench.chaos.table import rows
+from bench.chaos.vitals import Vitals
+from bench.fresh import FRESH
+from foliot_lab import kernel
+from foliot_lab.lab import Lab
+from foliot_lab.scenario import FabricSpec, Scenario, WorkloadSpec
+from foliot_lab.witness import Witness
+
+_SETTLE_S = 4.0
+_LAST_WORDS_S = 3.0
+"""Longer than the last command's deadline."""
+
+
+async def play(arguments: argparse.Namespace) -> tuple[list[Result], list[ledger.Finding]]:
+    """The rounds of one chunk, in one lab."""
+    scenario = Scenario(
+        fabric=FabricSpec(hosts=arguments.hosts, spines=2, bus_servers=arguments.servers),
+        workload=WorkloadSpec(kind="none"),
+        services={**FRESH, "remediator.armed": arguments.armed},
+    )
+    deadline_s = time.monotonic() + arguments.within_s
+    lab = Lab(scenario, arguments.folder)
+    lab.build()
+    kernels = KernelChanges(lab)
+    try:
+        await lab.start()
+        vitals = Vitals(lab)
+        await vitals.follow()
+        await lab.ready()
+        await asyncio.sleep(_SETTLE_S)
+        with Witness.over(lab.nodes, {host: lab.fabric.host(host) for host in lab.plan.hosts}, lab.time) as witness:
+            rounds = Rounds(lab, witness, vitals)
+            await rounds.follow()
+            results: list[Result] = []
+            for number in range(arguments.first, arguments.first + arguments.rounds):
+                if time.monotonic() > deadline_s:
+                    sys.stderr.write(f"out of time: go on with --first {number}\n")
+                    break
+                results.append(await rounds.run(draw(arguments.seed, number, arguments.victims, lab.plan)))
+                sys.stderr.write(f"{_told(results[-1])}\n")
+        await vitals.close()
+        await asyncio.sleep(_LAST_WORDS_S)
+        found = ledger.audit(lab, await ledger.read(lab), kernels.changes, results)
+        return results, found
+    finally:
+        kernels.close()
+        await lab.close()
+
+
+def _told(result: Result) -> str:
+    what = f"{result.number}: {result.fault} on {result.nic}, {result.means} {result.process} ({result.moment})"
+    state = "healed" if result.healed else f"NOT HEALED: {result.why_not}"
+    return f"{what}: moved {result.moved_ms} ms, recovery {result.recovery_s} s, {state}"
+
+
+def main() -> int:
+    """Parses the command line, runs or merges, prints a table."""
+    arguments = _parser().parse_args()
+    arguments.victims = arguments.victims or [*SERVICES, "nats" if arguments.servers == 1 else "nats-member"]
+    if arguments.merge:
+        chunks = [json.loads(path.read_text()) for path in arguments.merge]
+    else:
+        if not kernel.is_privileged():
+            kernel.shed_threads()
+        if missing := kernel.missing():
+            sys.stderr.write("\n".join([*missing, ""]))
+            return 77
+        structlog.configure(
+            wrapper_class=structlog.make_filtering_bound_logger(40),
+            logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        )
+        kernel.enter()
+        results, found = asyncio.run(play(arguments))
+        for finding in found:
+            sys.stderr.write(f"{finding.kind}: {finding.what}\n")
+        chunks = [_chunk(arguments, results, found)]
+    document = _document(chunks)
+    for row in document["rows"]:
+        print("  ".join(f"{key} {value}" for key, value in row.items()))
+    if arguments.json:
+        arguments.json.write_text(json.dumps(document, indent=1) + "\n")
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="bench.chaos", description=__doc__.split("\n", 1)[0] if __doc__ else None)
+    victims = [*SERVICES, "nats", "nats-member"]
+    parser.add_argument("--rounds", type=int, default=30)
+    parser.add_argument("--first", type=int, default=0, help="number of the first round (default: %(default)s)")
+    parser.add_argument(
+        "--within-s", type=float, default=math.inf, help="begin no round later than this (default: no limit)"
+    )
+    parser.add_argument("--seed", type=int, default=7)
+    parser.add_argument("--victims", nargs="+", choices=victims, help="(default: all that there are)")
+    parser.add_argument("--servers", type=int, choices=(1, 3), default=1, help="of the bus (default: %(default)s)")
+    parser.add_argument("--armed", choices=("off", "always"), default="off")
+    parser.add_argument("--hosts", type=int, default=4)
+    parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir(), "foliot-bench-chaos"))
+    parser.add_argument("--json", type=Path, help="write all of it to this file")
+    parser.add_argument("--merge", type=Path, nargs="+", help="run nothing: put these files together")
+    return parser
+
+
+def _chunk(arguments: argparse.Namespace, results: list[Result], found: list[ledger.Finding]) -> dict[str, Any]:
+    settings = {name: getattr(arguments, name) for name in ("seed", "first", "rounds", "servers", "armed", "hosts")}
+    return {
+        "chunks": [settings | {"rounds": len(results)}],
+        "rounds": [msgspec.to_builtins(result) for result in results],
+        "findings": [msgspec.to_builtins(finding) for finding in found],
+    }
+
+
+def _document(chunks: list[dict[str, Any]]) -> dict[str, Any]:
+    rounds = [each for chunk in chunks for each in chunk["rounds"]]
+    return {
+        "bench": "chaos", "date": dt.datetime.now(dt.UTC).date().isoformat(),
+        "machine": {"cores": os.cpu_count(), "kernel": platform.release(), "python": platform.python_version()},
+        "chunks": [each for chunk in chunks for each in chunk["chunks"]],
+        "rows": rows(rounds), "findings": [each for chunk in chunks for each in chunk["findings"]], "rounds": rounds,
+    }  # fmt: skip
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,262 @@
+"""A large fleet, simulated: the real detector and remediator on a real NATS server, 300 events a second at 100,000 nodes.
+
+The inventory holds all nodes. A storm of lost carriers and silent paths moves over them; the detector turns what their probes would
+say into events, the remediator those into commands, and simulated agents answer. What is measured: from the arrival of an event at a
+subscriber on the bus to the arrival, at the same one, of each command that answers it; and from the publication of the observation.
+
+    make bench NAME=fleet ARGS="--nodes 1000 --seconds 30 --json FILE"
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import datetime as dt
+import json
+import os
+import platform
+import signal
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
+
+import msgspec
+import structlog
+
+from bench.fleet_agents import Arrivals
+from bench.fleet_figures import Road, Usage, road, rss_mb
+from bench.fleet_load import Told, Work
+from foliot.bus import Bus
+from foliot.settings import BusSettings
+from foliot.supervisor import LAST, Supervisor, nats_server, service
+from foliot_lab.crowd import Crowd
+from foliot_lab.lateness import LatenessSampler
+from foliot_lab.storm import StormSpec
+from foliot_schemas import encode
+from foliot_schemas.subjects import INVENTORY
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+_READY_S = 300.0
+_LOOK_S = 0.02
+_DRAIN_S = 4.0
+_DEAF = 5
+"""Agents that answer nothing."""
+_SETTINGS = {
+    # Budgets of such a fleet: a twentieth of its traffic may move within a minute.
+    "remediator.moves_per_minute": 100_000,
+    "remediator.nics_away": 2_000,
+    "remediator.primary": '"first"',
+    "remediator.probation_s": 2.0,
+    # Nodes report every two seconds, not ten times a second, and so what was heard counts for longer.
+    "remediator.healthy_within_s": 4.5,
+    "remediator.clock_stale_s": 6.5,
+    "detector.report_ms": 2_000.0,
+    "detector.late_silence_s": 2.5,
+    # Only nodes of the storm's front report: none is dead because it is quiet.
+    "detector.process_silence_s": 86_400.0,
+    "detector.half_life_s": 5.0,
+    "telemetry.endpoint": '""',
+}
+
+
+Result = TypeVar("Result")
+
+
+class Bench:
+    """The bus, the services, and a fleet on it."""
+
+    def __init__(self, arguments: argparse.Namespace, folder: Path) -> None:
+        self._arguments = arguments
+        self._folder = folder
+        self._url = f"nats://127.0.0.1:{arguments.port}"
+        self._supervisor = Supervisor()
+        self._tools: dict[str, asyncio.subprocess.Process] = {}
+        self._environment = {
+            f"FOLIOT_{section.upper()}__{key.upper()}": str(value)
+            for name, value in (_SETTINGS | {"bus.url": f'"{self._url}"'}).items()
+            for section, key in (name.split("."),)
+        }
+
+    async def run(self) -> dict[str, Any]:
+        """One row of the table."""
+        await self._supervisor.start(
+            nats_server(str(self._folder / "nats"), port=self._arguments.port, log_file=self._log("nats"))
+        )
+        try:
+            crowd = Crowd(self._arguments.nodes)
+            written_s = await self._write_inventory(crowd)
+            started_s = {name: await self._start(name) for name in ("detector", "remediator")}
+            measured = await self._storm(crowd)
+            again_s = {name: await self._restart(name) for name in ("detector", "remediator")}
+        finally:
+            for tool in self._tools.values():
+                if tool.returncode is None:
+                    tool.kill()
+                await tool.wait()
+            await self._supervisor.stop(LAST)
+        row = {"nodes": self._arguments.nodes, "inventory_written_s": written_s, "ready_after_start_s": started_s}
+        return row | measured | {"ready_after_kill_s": again_s}
+
+    async def _write_inventory(self, crowd: Crowd) -> float:
+        """As agents do, but without waiting for each answer."""
+        began_s = time.monotonic()
+        bus = await Bus.connect(BusSettings(url=self._url), "bench")
+        # The connection itself: a hundred thousand agents write at once, one process need not wait for each.
+        client, stream = bus._client, bus._stream  # noqa: SLF001
+        for number in range(crowd.nodes):
+            await client.publish(f"$KV.{INVENTORY.name}.{crowd.name(number)}", encode(crowd.node(number)))
+
+        async def is_stored() -> bool:
+            return bool((await stream.stream_info(f"KV_{INVENTORY.name}")).state.messages >= crowd.nodes)
+
+        await _until(is_stored, "the inventory is not stored")
+        await bus.close()
+        return round(time.monotonic() - began_s, 2)
+
+    async def _start(self, name: str) -> float:
+        began_s = time.monotonic()
+        await self._supervisor.start(service(name, environment=self._environment, log_file=self._log(name)))
+        return await self._ready(name, 1, began_s)
+
+    async def _restart(self, name: str) -> float:
+        """SIGKILL, and a start at once: the lease of the killed one has to run out."""
+        times = self._started(name)
+        began_s = time.monotonic()
+        self._supervisor.kill(name)
+        self._supervisor.release(name)
+        return await self._ready(name, times + 1, began_s)
+
+    async def _ready(self, name: str, times: int, began_s: float) -> float:
+        async def is_ready() -> bool:
+            return self._started(name) >= times
+
+        await _until(is_ready, f"{name} is not ready; see {self._log(name)}")
+        return round(time.monotonic() - began_s, 2)
+
+    def _started(self, name: str) -> int:
+        """How often it said that it was ready: the remediator by taking the lease, when it knows what is in force."""
+        word = "lease_taken" if name == "remediator" else "detector_started"
+        path = Path(self._log(name))
+        return path.read_text().count(f'"event": "{word}"') if path.exists() else 0
+
+    async def _storm(self, crowd: Crowd) -> dict[str, Any]:
+        arguments = self._arguments
+        arrivals, told = self._folder / "arrivals", self._folder / "told"
+        spec = StormSpec(
+            events_per_s=arguments.rate, seconds=arguments.seconds, seed=arguments.seed, nic_share=arguments.nic_share
+        )
+        begin_s = time.time() + 2.0
+        work = Work(url=self._url, nodes=crowd.nodes, storm=spec, begin_s=begin_s, result=str(told))
+        deaf = [crowd.name(crowd.nodes // 2 + crowd.degree // 2 + number) for number in range(_DEAF)]
+        await self._tool("agents", "bench.fleet_agents", self._url, str(arrivals), *deaf)
+        await self._tool("load", "bench.fleet_load", msgspec.json.encode(work).decode())
+        names = ("nats", "detector", "remediator", "agents", "load")
+        pids = {name: self._tools[name].pid if name in self._tools else self._supervisor.pid(name) for name in names}
+        sampler = LatenessSampler()
+        await asyncio.sleep(max(begin_s - time.time(), 0.0))
+        sampler.start()
+        before_mb = {name: rss_mb(pid) for name, pid in pids.items()}
+        usage = Usage(pids, time.monotonic())
+        await asyncio.sleep(spec.seconds)
+        costs = usage.costs(time.monotonic())
+        sampler.stop()
+        await self._tools["load"].wait()
+        await asyncio.sleep(_DRAIN_S)
+        self._tools["agents"].send_signal(signal.SIGTERM)
+        await self._tools["agents"].wait()
+        seen, heard = _read(arrivals, Arrivals), _read(told, Told)
+        return _figures(road(seen, heard), heard, spec) | {
+            "refusals": seen.guards,
+            "rss_before_mb": {name: round(value, 1) for name, value in before_mb.items()},
+            "processes": {name: msgspec.to_builtins(cost) for name, cost in costs.items()},
+            "under": msgspec.to_builtins(sampler.machine()),
+        }
+
+    async def _tool(self, name: str, module: str, *arguments: str) -> None:
+        with self._open_log(name) as log:
+            self._tools[name] = await asyncio.create_subprocess_exec(
+                sys.executable, "-m", module, *arguments, stdout=log, stderr=log
+            )
+
+    def _open_log(self, name: str) -> BinaryIO:
+        return Path(self._log(name)).open("ab")
+
+    def _log(self, name: str) -> str:
+        return str(self._folder / f"{name}.log")
+
+
+def _figures(measured: Road, told: Told, spec: StormSpec) -> dict[str, Any]:
+    return {
+        "seconds": spec.seconds,
+        "events_per_s": round(measured.events / spec.seconds, 1),
+        "commands_per_s": round(measured.commands / spec.seconds, 1),
+        "observations_per_s": round(told.messages / spec.seconds, 1),
+        "p50_ms": measured.event_to_command.p50_ms,
+        "p99_ms": measured.event_to_command.p99_ms,
+        "road": msgspec.to_builtins(measured),
+        "load_late_ms": {"p50": round(told.late_p50_ms, 2), "p99": round(told.late_p99_ms, 2)},
+        "storm": msgspec.to_builtins(spec),
+    }
+
+
+async def _until(holds: Callable[[], Awaitable[bool]], otherwise: str) -> None:
+    """Waits for what happens in other processes.
+
+    Raises:
+        TimeoutError: it did not, for very long.
+    """
+    deadline_s = time.monotonic() + _READY_S
+    while not await holds():
+        if time.monotonic() > deadline_s:
+            raise TimeoutError(f"{otherwise} after {_READY_S:g} s")
+        await asyncio.sleep(_LOOK_S)
+
+
+def _read(path: Path, kind: type[Result]) -> Result:
+    return msgspec.msgpack.decode(path.read_bytes(), type=kind)
+
+
+def main() -> int:
+    """Parses the command line, runs, prints a line."""
+    parser = argparse.ArgumentParser(prog="bench.fleet", description=__doc__.split("\n", 1)[0] if __doc__ else None)
+    parser.add_argument("--nodes", type=int, default=100_000)
+    parser.add_argument("--rate", type=float, default=300.0, help="events a second (default: %(default)s)")
+    parser.add_argument("--seconds", type=float, default=600.0)
+    parser.add_argument("--nic-share", type=float, default=0.1, help="lost carriers among the faults (default: 0.1)")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--port", type=int, default=4922, help="of the NATS server")
+    parser.add_argument("--json", type=Path, help="write the row to this file, beside those that it has")
+    parser.add_argument("--folder", type=Path, help="keep logs here")
+    arguments = parser.parse_args()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # whatever ends it, its processes end with it
+    structlog.configure(
+        wrapper_class=structlog.make_filtering_bound_logger(40), logger_factory=structlog.PrintLoggerFactory(sys.stderr)
+    )
+    with tempfile.TemporaryDirectory(prefix="foliot-bench-fleet-") as temporary:
+        folder = arguments.folder or Path(temporary)
+        folder.mkdir(parents=True, exist_ok=True)
+        row = asyncio.run(Bench(arguments, folder).run())
+    print(json.dumps(row, indent=2))
+    if arguments.json:
+        _keep(arguments.json, row)
+    return 0
+
+
+def _keep(path: Path, row: dict[str, Any]) -> None:
+    document: dict[str, Any] = {
+        "bench": "fleet", "date": dt.datetime.now(dt.UTC).date().isoformat(),
+        "machine": {"cores": os.cpu_count(), "kernel": platform.release(), "python": platform.python_version()},
+        "rows": [],
+    }  # fmt: skip
+    if path.exists():
+        document = json.loads(path.read_text())
+    document["rows"].append(row)
+    path.write_text(json.dumps(document, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
