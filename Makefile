@@ -1,46 +1,88 @@
 # make demo     a fabric on this machine, faults, and what Foliot does about them
 # make test     all tests
 # make bench    NAME=road: Foliot measured, beside its peers where there are any
-# make lint     ruff, mypy, import rules
+# make compose-test  the fleet of compose.yaml, for real: needs Docker
+# make fuzz     ARGS="messages --seconds 300": what reads bytes from outside, fuzzed; all families, 30 s each
+# make lint     ruff, mypy, import rules; tsc and Biome for the page
+# make page     the gateway's page, if its sources have changed
+# make node     probe, agent and the command foliot, installed for this host into PREFIX=/opt/foliot
 # make clean    what the others made
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 MEMBERS := schemas sdk $(wildcard services/*) lab
+ROLES := $(notdir $(wildcard services/*))
 MANIFESTS := $(addsuffix /pyproject.toml,$(MEMBERS))
+WEB := services/gateway/web
+PAGE := services/gateway/foliot_gateway/static/index.html
+NPM := $(WEB)/npm --loglevel=error --no-fund --no-audit
+# Not `npm ci`: it insists on the packages of all other platforms, which not every registry has and the lock does not name.
+NPM_INSTALL := $(NPM) install --no-save --ignore-scripts --fetch-retries=1 --fetch-retry-mintimeout=1000 --fetch-timeout=60000
+CHECK := schemas/asyncapi
 ARGS ?=
 NAME ?= road
+PREFIX ?= /opt/foliot
+NODE_MEMBERS := schemas sdk services/probe services/agent
 
-.PHONY: demo test bench lint pins asyncapi clean
+.PHONY: demo test compose-test bench fuzz lint page node pins asyncapi clean
 
 demo: $(VENV)/.run
+	@$(MAKE) -s page || echo "The page was not built: see above. The demo goes on without it."
 	@$(BIN)/foliot lab demo $(ARGS)
 
 test: $(VENV)/.dev
+	@if $(MAKE) -s page $(WEB)/node_modules/.dev; then $(NPM) run -s test; \
+	  else echo "The page was not built, see above: its tests are left out."; fi
+	@$(MAKE) -s $(CHECK)/node_modules/.done || echo "AsyncAPI's parser could not be had, see above: its tests are left out."
 	$(BIN)/pytest $(ARGS)
+
+compose-test: $(VENV)/.dev
+	FOLIOT_CONTAINERS=1 $(BIN)/pytest tests/containers $(ARGS)
 
 bench: $(VENV)/.run
 	@$(BIN)/python -m bench.$(NAME) $(ARGS)
 
-lint: $(VENV)/.dev
+fuzz: $(VENV)/.dev
+	@$(BIN)/python tests/fuzz/run.py $(ARGS)
+
+lint: $(VENV)/.dev $(WEB)/node_modules/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy $(wildcard schemas/foliot_* sdk/foliot services/*/foliot_* lab/foliot_*) bench
 	$(BIN)/lint-imports
+	$(NPM) run -s lint
+
+page: $(PAGE)
+
+# By wheels, so that nothing of this directory is needed afterwards.
+node: $(VENV)/.run
+	$(PYTHON) -m venv --without-pip $(PREFIX)
+	$(BIN)/uv pip install -q --python $(PREFIX)/bin/python --require-hashes -r requirements/node.txt
+	rm -rf run/wheels
+	$(BIN)/pip wheel -q --disable-pip-version-check --no-deps --no-build-isolation -w run/wheels $(addprefix ./,$(NODE_MEMBERS))
+	$(BIN)/uv pip install -q --python $(PREFIX)/bin/python --no-deps --reinstall run/wheels/*.whl
+	@echo "installed: $(PREFIX)/bin/foliot"
 
 # Writes the hashed requirements from the *.in files. No lock file of uv's: it records where packages were fetched from.
+# A role's are what its own pyproject asks for, in the versions of run.txt: what its image installs.
+COMPILE := $(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-emit-index-url
 pins: $(VENV)/bin/uv
-	for set in setup run dev; do \
-	  $(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-emit-index-url \
-	    -o requirements/$$set.txt requirements/$$set.in || exit 1; \
+	for set in setup run dev web build node; do \
+	  $(COMPILE) -o requirements/$$set.txt requirements/$$set.in || exit 1; \
+	done
+	for role in $(ROLES); do \
+	  $(COMPILE) -c requirements/run.txt --no-emit-package foliot --no-emit-package foliot-schemas \
+	    -o requirements/$$role.txt services/$$role/pyproject.toml || exit 1; \
 	done
 
+# What others build on: refuses to go on if the contract was broken.
 asyncapi: $(VENV)/.run
-	$(BIN)/python -m foliot_schemas.asyncapi > docs/asyncapi.json
+	$(BIN)/python -m foliot_schemas.compatibility schemas/tests/golden/contract.json
+	$(BIN)/python -m foliot_schemas.asyncapi schemas/tests/golden > docs/asyncapi.json
 
 clean:
-	rm -rf $(VENV) run .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) run $(dir $(PAGE)) $(WEB)/node_modules $(CHECK)/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(VENV)/bin/uv: requirements/setup.txt
@@ -55,4 +97,22 @@ $(VENV)/.run: requirements/run.txt $(MANIFESTS) $(VENV)/bin/uv
 
 $(VENV)/.dev: requirements/dev.txt $(VENV)/.run
 	$(BIN)/uv pip install -q --require-hashes -r requirements/dev.txt
+	@touch $@
+
+$(PAGE): $(shell find $(WEB)/src -type f) $(addprefix $(WEB)/,index.html vite.config.ts package-lock.json) | $(WEB)/node_modules/.run
+	$(NPM) run -s build -- --logLevel=warn
+	@touch $@
+
+# What builds the page, and that with what checks it.
+$(WEB)/node_modules/.run: $(WEB)/package-lock.json $(VENV)/bin/uv
+	$(NPM_INSTALL) --omit=dev
+	@touch $@
+
+$(WEB)/node_modules/.dev: $(WEB)/package-lock.json $(VENV)/bin/uv
+	$(NPM_INSTALL)
+	@touch $(@D)/.run $@
+
+# AsyncAPI's own parser, for the test that reads docs/asyncapi.json with it.
+$(CHECK)/node_modules/.done: $(CHECK)/package-lock.json $(VENV)/bin/uv
+	$(NPM_INSTALL) --prefix $(abspath $(CHECK))
 	@touch $@

@@ -17,7 +17,7 @@ from foliot import telemetry
 from foliot.settings import BusSettings
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable
 
     from opentelemetry.sdk.trace import ReadableSpan
 
@@ -69,6 +69,18 @@ async def nats_server(tmp_path: Path) -> AsyncIterator[Server]:
 def bus_settings(nats_server: Server) -> BusSettings:
     """Settings of a NATS server that runs for the test."""
     return nats_server.settings
+
+
+@pytest.fixture
+def until() -> Callable[[Callable[[], object]], Awaitable[None]]:
+    """Awaits until a condition holds that no event of ours tells; the deadline is only there to end a broken test."""
+
+    async def wait(condition: Callable[[], object], seconds: float = 30.0) -> None:
+        async with asyncio.timeout(seconds):
+            while not condition():  # noqa: ASYNC110 - see above
+                await asyncio.sleep(0.01)
+
+    return wait
 
 
 @pytest.fixture

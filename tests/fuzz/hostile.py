@@ -1,0 +1,188 @@
+"""Messages that decode and mean harm: every field of its type and within its bounds, and as bad as that allows."""
+
+from __future__ import annotations
+
+from typing import get_args
+
+import numpy as np
+from hypothesis import strategies as st
+
+from foliot_schemas import (
+    ClockState,
+    ClockStatus,
+    Command,
+    DelayBatch,
+    DelayRow,
+    Event,
+    EventKind,
+    Nic,
+    Node,
+    NodePaths,
+    Outcome,
+    OutcomeStatus,
+    Placement,
+    PortState,
+    Rejected,
+    StampBatch,
+    StampRow,
+    Verb,
+)
+from foliot_schemas.bounds import FAR_NS
+from foliot_schemas.observation import StampKind, Stream
+
+NOW_NS = 1_790_000_000_000_000_000
+SECOND_NS = 1_000_000_000
+NODES = ("node0", "node1", "node2")
+RAILS = ("rail0", "rail1")
+
+
+def node(name: str, index: int = 0, entropies: int = 2) -> Node:
+    """A sound record of a node."""
+    nics = tuple(
+        Nic(
+            name=f"{name}.{rail}", rail=rail, device=rail, address=f"10.{number}.0.{index + 1}", clock=name,
+            service_address=f"10.200.{number}.{index + 1}", entropies=tuple(range(49_200, 49_200 + entropies)),
+            path_addresses=tuple(f"100.{64 + number}.{entropy}.{index + 1}" for entropy in range(entropies)),
+        )
+        for number, rail in enumerate(RAILS)
+    )  # fmt: skip
+    return Node(name=name, nics=nics, probe_port=7946, agent_port=7947)
+
+
+INVENTORY = tuple(node(name, index) for index, name in enumerate(NODES))
+
+
+def _is_sound(message: Event | StampBatch) -> bool:
+    """Whether it passes where messages are decoded."""
+    try:
+        message.check()
+    except ValueError:
+        return False
+    return True
+
+
+times = st.one_of(
+    st.integers(NOW_NS - 3 * SECOND_NS, NOW_NS + 3 * SECOND_NS),
+    st.sampled_from([0, 1, -1, FAR_NS - 1, 1 - FAR_NS, NOW_NS]),
+    st.integers(1 - FAR_NS, FAR_NS - 1),
+)
+counts = st.one_of(st.integers(0, 3), st.sampled_from([(1 << 32) - 1, 1 << 31]), st.integers(0, (1 << 32) - 1))
+bounds = st.one_of(st.sampled_from([-1, 0, 400, FAR_NS]), st.integers(-1, FAR_NS))
+floats = st.one_of(
+    st.sampled_from([0.0, 1.0, -1.0, 1.7976931348623157e308, 5e-324]), st.floats(allow_nan=False, allow_infinity=False)
+)
+words = st.one_of(st.sampled_from(["", "x", "boot1"]), st.text(max_size=8))
+nodes = st.one_of(st.sampled_from(NODES), st.sampled_from([*NODES, "node9", "rack.node0", "é", "n" * 255]))
+rails = st.sampled_from([*RAILS, *RAILS, "rail9"])
+nics = st.builds("{}.{}".format, nodes, rails)
+paths = st.one_of(
+    st.builds("{}>{}#{}".format, nics, nics, st.integers(0, 3)),
+    st.sampled_from(["nonsense", "node0.rail0>node1.rail0#65535", "a>b#01", ">#", "n" * 1_056]),
+)
+placements = st.builds(Placement, peer=nodes, rail=rails, via=rails, entropy=st.sampled_from([0, 1, 2, 65_535]))
+evidence = st.dictionaries(
+    st.sampled_from(["penalty", "reuse_at_ns", "suppressed", "half_life_s", "x"]),
+    st.one_of(floats, st.integers(-(1 << 63), (1 << 63) - 1), words, st.booleans()),
+    max_size=4,
+)
+
+
+def _rows(dtype: np.dtype, **columns: st.SearchStrategy) -> st.SearchStrategy:
+    row = st.tuples(*(columns[name] for name in dtype.names))
+    return st.lists(row, max_size=8).map(lambda rows: np.array(rows, dtype))
+
+
+_far_ends = st.one_of(nics, st.sampled_from(["node1.rail0", "node2.rail1"]))
+
+
+@st.composite
+def _delay_batch(draw: st.DrawFn) -> DelayBatch:
+    """Of paths that begin or end at the node; each row from the end of its path that the node is."""
+    node = draw(nodes)
+    paths, leaves = [], []
+    for _ in range(3):
+        own, far, entropy = f"{node}.{draw(rails)}", draw(_far_ends), draw(st.sampled_from([0, 0, 1, 2, 99_999]))
+        leaves.append(draw(st.booleans()) or far.startswith(f"{node}."))
+        paths.append(f"{own}>{far}#{entropy}" if leaves[-1] else f"{far}>{own}#{entropy}")
+    rows = np.zeros(draw(st.integers(0, 8)), DelayRow)
+    for row in rows:
+        row["path"] = draw(st.integers(0, 2))
+        row["witness"] = 0 if leaves[row["path"]] else draw(st.sampled_from([1, 1, 2, 3, 4, 255]))
+        for name in ("sent", "received"):
+            row[name] = draw(counts)
+        for name in ("least_ns", "median_ns", "p99_ns", "last_ns"):
+            row[name] = draw(times)
+    return DelayBatch.of(
+        rows, node=node, at_ns=draw(times), interval_ns=draw(st.sampled_from([0, 100_000_000, FAR_NS - 1])),
+        bound_ns=draw(bounds), paths=tuple(paths),
+    )  # fmt: skip
+
+
+delay_batches = _delay_batch()
+# Often near enough to each other to be weighed, and on both sides.
+near = st.one_of(st.integers(0, 2 * SECOND_NS), st.integers(0, 2 * SECOND_NS), times)
+stamp_rows = _rows(
+    StampRow, stream=st.integers(0, 1), direction=st.sampled_from([0, 1, 0, 1, 2]), transmit_ns=near, receive_ns=near
+)
+
+
+@st.composite
+def _stamp_batch(draw: st.DrawFn) -> StampBatch:
+    """Of streams that begin at the node."""
+    node = draw(st.sampled_from([*NODES, *NODES, "node9"]))
+    streams = tuple(
+        Stream(
+            path=f"{node}.{draw(rails)}>{draw(_far_ends)}#{draw(st.sampled_from([0, 1, 99_999]))}",
+            initiator=draw(st.sampled_from([node, node, "node2"])), responder=draw(st.sampled_from(["node1", "node0"])),
+            kind=draw(st.sampled_from(get_args(StampKind))),
+        )
+        for _ in range(2)
+    )  # fmt: skip
+    return StampBatch.of(
+        draw(stamp_rows), node=node, since_ns=draw(st.one_of(st.sampled_from([0, 0, 1]), times)),
+        until_ns=draw(st.one_of(st.just(2 * SECOND_NS), times)), epoch_ns=draw(times), streams=streams,
+        tolerated=draw(st.sampled_from([0, 1, 3, 65_535])),
+    )  # fmt: skip
+
+
+stamp_batches = _stamp_batch().filter(_is_sound)
+ports = st.builds(
+    lambda node, rail, **state: PortState(node=node, nic=f"{node}.{rail}", **state), nodes, rails, at_ns=times,
+    carrier=st.booleans(), admin_up=st.booleans(), fault=words, carrier_down_count=counts, carrier_up_count=counts,
+    change=st.booleans(), counters=st.dictionaries(words, counts, max_size=2),
+)  # fmt: skip
+clock_states = st.builds(
+    ClockState, clock=nodes, reference=words, offset_ns=times, drift_ppb=st.sampled_from([0.0, 1e7, -1e7, 5e-324]),
+    hard_bound_ns=bounds, bound_ns=bounds, growth_ppb=floats, as_of_ns=times, void_after_ns=times,
+    status=st.sampled_from(get_args(ClockStatus)), window=counts, neighbours=counts, surplus_ns=floats,
+)  # fmt: skip
+
+
+ids = st.sampled_from(["e1", "e2", "e3", "i" * 4_096])
+events = st.builds(
+    Event, id=ids, kind=st.sampled_from(get_args(EventKind)), who=st.one_of(nics, paths, nodes),
+    state=st.sampled_from(
+        ["down", "up", "admin-down", "admin-up", "silent", "lossy", "speaking", "dead", "alive", "disrupted", "x"]
+    ),
+    at_ns=times, since_ns=times, confidence=st.sampled_from([0.0, 0.5, 1.0]), evidence=evidence, fault=words,
+    cause=words, policy=words,
+).filter(_is_sound)  # fmt: skip
+ways = st.lists(placements, max_size=3).map(tuple)
+turns = st.lists(rails, max_size=3).map(tuple)
+revisions = st.sampled_from([0, 1, 7, (1 << 63) - 1])
+commands = st.builds(
+    Command, id=ids, verb=st.sampled_from(get_args(Verb)), node=nodes, cause=words, issued_ns=times, deadline_ns=times,
+    lease_revision=revisions, away=turns, back=turns, placements=ways, advice=st.booleans(), fault=words,
+)  # fmt: skip
+outcomes = st.builds(
+    Outcome, id=ids, command=ids, verb=st.sampled_from(get_args(Verb)), node=nodes,
+    status=st.sampled_from(get_args(OutcomeStatus)), armed=st.booleans(), started_ns=times, moved_ns=times,
+    confirmed_ns=times, away=turns, back=turns, placements=ways, undo=ways, fault=words, reason=words,
+)  # fmt: skip
+node_paths = st.builds(NodePaths, node=nodes, lease_revision=revisions, away=turns, placements=ways, backups=ways)
+# Records come and go; those that contradict themselves are refused where they are decoded.
+node_records = st.builds(
+    lambda name, index, entropies, there: node(name, index, entropies) if there else Node(name=name, nics=()),
+    nodes, st.integers(0, 200), st.integers(0, 3), st.booleans(),
+)  # fmt: skip
+rejections = st.builds(Rejected, service=nodes, subject=words, reason=words, head=st.binary(max_size=8))

@@ -1,0 +1,215 @@
+"""What is fuzzed: per family of bytes from outside, what reads them, down to the core that they reach.
+
+A target takes any bytes. It ends quietly whether they are good or refused as documented; everything else that it raises is a finding.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import tempfile
+import tomllib
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import hostile
+import msgspec
+import numpy as np
+
+from foliot import settings
+from foliot.clock import VirtualClock
+from foliot.settings import BusSettings, NodeSettings, SettingsError, TelemetrySettings
+from foliot_agent.memory import Memory
+from foliot_agent.notices import Guard, Seal
+from foliot_agent.settings import AgentSettings
+from foliot_detector.detector import FanOut
+from foliot_detector.settings import DetectorSettings
+from foliot_gateway import otlp
+from foliot_gateway.present import Present
+from foliot_gateway.settings import GatewaySettings
+from foliot_gateway.traces import TraceStore
+from foliot_lab.scenario import ScenarioError, parse_scenario
+from foliot_probe.packet import Probe, is_probe
+from foliot_probe.session import Sessions
+from foliot_probe.settings import ProbeSettings
+from foliot_probe.silence import SilenceWatch
+from foliot_remediator.remediator import Remediator
+from foliot_remediator.settings import RemediatorSettings
+from foliot_schemas import (
+    ClockState,
+    DelayBatch,
+    Event,
+    Node,
+    NodePaths,
+    Outcome,
+    PortState,
+    StampBatch,
+    WireError,
+    decode,
+    encode,
+)
+from foliot_schemas.names import escape, parse_path, unescape
+from foliot_schemas.notice import Notice
+from foliot_schemas.subjects import BUCKETS, CHANNELS
+from foliot_sync.settings import SyncSettings
+from foliot_sync.synchroniser import Synchroniser
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+KINDS = sorted({each.message for each in (*CHANNELS, *BUCKETS)}, key=lambda kind: kind.__name__)
+"""By the first byte of an input of `messages`."""
+_KEY = "a key that the fleet shares"
+_SEAL = Seal(_KEY)
+_IN_MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None
+_SECTIONS = {
+    "bus": BusSettings, "telemetry": TelemetrySettings, "node": NodeSettings, "probe": ProbeSettings,
+    "agent": AgentSettings, "sync": SyncSettings, "detector": DetectorSettings, "remediator": RemediatorSettings,
+    "gateway": GatewaySettings,
+}  # fmt: skip
+
+
+def messages(data: bytes) -> None:
+    """Any message of the contract; those that decode go to every core that reads them, and what comes of them can be read."""
+    kind = KINDS[data[0] % len(KINDS)] if data else KINDS[0]
+    try:
+        message = decode(data[1:], kind)
+    except WireError:
+        return
+    assert decode(encode(message), kind) == message
+    for said in _answers(message):
+        decode(encode(said), type(said))
+
+
+def _answers(message: msgspec.Struct) -> list[msgspec.Struct]:
+    """What the cores say to a message in a small fleet."""
+    said: list[msgspec.Struct] = []
+    if isinstance(message, DelayBatch | PortState | ClockState | Node):
+        detector = FanOut(DetectorSettings())
+        for record in hostile.INVENTORY:
+            detector.observe(record)
+        said += detector.observe(message) + detector.observe(message, 300_000_000) + detector.tick(6_000_000_000)
+    if isinstance(message, DelayBatch | PortState | Event | Outcome | Node | NodePaths):
+        remediator = Remediator(RemediatorSettings())
+        for record in hostile.INVENTORY:
+            remediator.observe(record, hostile.NOW_NS)
+        if not isinstance(message, NodePaths):  # which who holds the lease has written itself
+            remediator.hold(7, hostile.NOW_NS)
+        actions = remediator.observe(message, hostile.NOW_NS) + remediator.tick(hostile.NOW_NS + 10_000_000_000)
+        remediator.hold(8, hostile.NOW_NS + 11_000_000_000)
+        actions += remediator.tick(hostile.NOW_NS + 12_000_000_000)
+        for action in actions:
+            said += [action.paths] if hasattr(action, "paths") else [*action.commands, *action.refusals]
+    if isinstance(message, StampBatch):
+        synchroniser = Synchroniser(SyncSettings())
+        synchroniser.add(message, 1)
+        said += synchroniser.solve(2)
+    if isinstance(message, Event):
+        Present(GatewaySettings()).event(message)
+    return said
+
+
+def names(data: bytes) -> None:
+    """Names of paths, and tokens of subjects."""
+    text = data.decode("utf-8", "replace")
+    with contextlib.suppress(ValueError):
+        assert str(parse_path(text)) == text
+    with contextlib.suppress(ValueError):
+        assert escape(unescape(text)) == text
+
+
+def datagrams(data: bytes) -> None:
+    """What comes to an agent's socket, as it is, and again under a seal that fits."""
+    guard = Guard()
+    for datagram in (data, _SEAL._digest(data) + data):
+        with contextlib.suppress(ValueError):
+            message = _SEAL.open(datagram)
+            assert _SEAL.open(_SEAL.close(message)) == message
+            if isinstance(message, Notice):
+                guard.judge(message, VirtualClock().now_ns(), synchronised=True)
+
+
+def probes(data: bytes) -> None:
+    """Packets that come to a probe's socket, several at once, of two peers."""
+    size = Probe.itemsize
+    heard = np.frombuffer(data.ljust(-(-max(len(data), 1) // size) * size, b"\0"), Probe)[:8]
+    lengths = np.full(len(heard), size, np.uint32)
+    lengths[-1] = len(data) - size * (len(heard) - 1) if len(data) <= 8 * size else size
+    sane = is_probe(heard, lengths)
+    row = np.arange(len(heard))[sane] % 2
+    sessions, watch = Sessions(4), SilenceWatch(4, 3, 10_000_000)
+    for each in (0, 1):
+        sessions.open(each, 5 + each)
+    for start_ns in (1_000_000_000, 2_000_000_000):
+        sessions.compose(np.array([0, 1]), np.zeros(2, bool), np.full(2, 40_000), np.ones(2, bool), np.ones(2, int))
+        sessions.hear(row, heard[sane], np.arange(len(row)) + start_ns)
+        watch.hear(row, np.full(len(row), start_ns), heard[sane]["interval_us"], heard[sane]["in_use"].astype(bool))
+        watch.judge(start_ns)
+        sent, received = sessions.count()
+        # Numbers are compared and not columns: see run.py of what the fuzzer keeps of each comparison.
+        assert int(received.max()) <= len(row)
+        _show(taken=len(row), counted=int(received.sum()), proven=int(min(sent.sum(), 9)))
+        assert not sent[2:].any()
+        for ring in (sessions.outgoing, sessions.incoming):
+            done = ring.take_completed()
+            _show(completed=len(done.row))
+            assert int(np.abs(done.transmit_ns).max(initial=0)) < 1 << 62
+            assert int(np.abs(done.receive_ns).max(initial=0)) < 1 << 62
+
+
+def _show(*, taken: int = 0, counted: int = 0, proven: int = 0, completed: int = 0) -> int:
+    """Lets the fuzzer see how far packets got, which columns without branches do not show: how often each line runs is what it sees."""
+    shown = 0
+    for _ in range(taken):
+        shown += 1
+    for _ in range(counted):
+        shown += 2
+    for _ in range(proven):
+        shown += 3
+    for _ in range(completed):
+        shown += 4
+    return shown
+
+
+def spans(data: bytes) -> None:
+    """Bodies of OTLP over HTTP: protobuf and JSON, plain and compressed."""
+    store = TraceStore(traces=10, memory_bytes=1 << 20, spans_per_trace=100)
+    for coding in ("", "gzip", "deflate"):
+        for read in (otlp.from_protobuf, otlp.from_json):
+            try:
+                received = read(otlp.inflate(data, coding, 1 << 16))
+            except (otlp.OtlpError, otlp.TooLargeError):
+                continue
+            store.add(received.spans, 1)
+    for summary in store.recent(10):
+        msgspec.json.encode(store.get(summary.trace_id, 2))
+    assert store.memory_bytes <= 1 << 20
+
+
+def configurations(data: bytes) -> None:
+    """Settings and scenarios, in TOML."""
+    text = data.decode("utf-8", "replace")
+    with contextlib.suppress(ScenarioError):
+        parse_scenario(text)
+    with contextlib.suppress(ValueError, RecursionError):
+        document = tomllib.loads(text)
+        for section, kind in _SECTIONS.items():
+            try:
+                settings.read(kind, section, document, {}, source="fuzz")
+            except SettingsError as error:
+                assert re.match(r"[\w.\[\]-]*", str(error))  # noqa: PT017 - that it is a sentence about a key
+            except ValueError as error:
+                raise AssertionError(f"not a SettingsError: {error!r}") from error
+
+
+def memories(data: bytes) -> None:
+    """What an agent's memory of an earlier run may have become."""
+    with tempfile.TemporaryDirectory(dir=_IN_MEMORY) as folder:
+        Path(folder, "agent-node0.json").write_bytes(data)
+        for peer in Memory(folder, "node0", "boot").recall().peers:
+            peer.check()
+
+
+FAMILIES: dict[str, Callable[[bytes], None]] = {
+    each.__name__: each for each in (messages, names, datagrams, probes, spans, configurations, memories)
+}

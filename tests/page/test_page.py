@@ -1,0 +1,198 @@
+"""The gateway's page in a real Chromium, with the gateway of a real bus behind it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+from playwright.async_api import expect
+
+from foliot.bus import Bus
+from foliot_schemas import Event, Nic, Node, PortState
+from foliot_schemas.subjects import EVENT, INVENTORY, PORT
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+pytestmark = [pytest.mark.browser, pytest.mark.nats]
+
+NODES = ("node0", "node1", "node2")
+RAILS = ("rail0", "rail1")
+CONTRAST = """() => [...document.querySelectorAll('.tile, .event, .event span, small, .connection, h2, h3, th, .none')].map(element => {
+  const channels = colour => colour.match(/[\\d.]+/g).map(Number);
+  const background = of => {
+    const [r, g, b, a = 1] = channels(getComputedStyle(of).backgroundColor);
+    if (a === 1) return [r, g, b];
+    const below = of.parentElement ? background(of.parentElement) : [255, 255, 255];
+    return [r, g, b].map((value, index) => a * value + (1 - a) * below[index]);
+  };
+  const luminance = colour => {
+    const [r, g, b] = colour.map(v => v / 255).map(v => v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  };
+  const [text, paper] = [channels(getComputedStyle(element).color).slice(0, 3), background(element)].map(luminance);
+  return [element.className || element.tagName, (Math.max(text, paper) + 0.05) / (Math.min(text, paper) + 0.05)];
+})"""
+"""The contrast of text and what lies behind it (WCAG 2.2, 1.4.3)."""
+
+
+class Gateway:
+    """A gateway that can be killed and started again at the same address."""
+
+    def __init__(self, bus_url: str) -> None:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        self.address = f"http://127.0.0.1:{port}"
+        self._environment = {**os.environ, "FOLIOT_GATEWAY__PORT": str(port), "FOLIOT_BUS__URL": bus_url}
+
+    async def start(self) -> None:
+        """Starts it; it is not waited for, the page finds it."""
+        self.process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "foliot_gateway", env=self._environment, stderr=asyncio.subprocess.DEVNULL
+        )
+
+    async def kill(self) -> None:
+        """SIGKILL."""
+        if self.process.returncode is None:
+            self.process.kill()
+        await self.process.wait()
+
+
+@pytest.fixture
+async def gateway(nats_server) -> AsyncIterator[Gateway]:
+    """A running gateway."""
+    running = Gateway(nats_server.settings.url)
+    await running.start()
+    yield running
+    await running.kill()
+
+
+@pytest.fixture
+async def bus(nats_server) -> AsyncIterator[Bus]:
+    """The connection of the services that the gateway hears."""
+    connected = await Bus.connect(nats_server.settings, "test")
+    yield connected
+    await connected.close()
+
+
+def node(name: str) -> Node:
+    """An inventory record."""
+    nics = tuple(
+        Nic(name=f"{name}.{rail}", rail=rail, device=rail, address="10.0.0.1", clock=name,
+            service_address="10.1.0.1", path_addresses=(), entropies=())
+        for rail in RAILS
+    )  # fmt: skip
+    return Node(name=name, nics=nics)
+
+
+async def say(bus: Bus, nic: str, *, carrier: bool = True) -> None:
+    """What a probe says of a NIC."""
+    name = nic.partition(".")[0]
+    state = PortState(
+        node=name, nic=nic, at_ns=1, carrier=carrier, admin_up=True, carrier_down_count=1, carrier_up_count=1
+    )
+    await bus.publish(PORT, state, name)
+
+
+def happen(bus: Bus, number: int) -> None:
+    """An event on the bus."""
+    event = Event(
+        id=f"e{number}", kind="flap", who=f"node{number}.rail0", state="down", at_ns=number * 10**9, since_ns=number,
+        fault=f"boot/node{number}.rail0/carrier-1",
+    )  # fmt: skip
+    bus.publish_kept(EVENT, event, "flap", event.who)
+
+
+async def open_page(page, gateway, bus) -> None:
+    """A page on a fleet of three nodes, all well."""
+    for name in NODES:
+        await bus.put(INVENTORY, name, node(name))
+    await listening(gateway)
+    await page.goto(gateway.address)
+    await expect(page.locator(".tile")).to_have_count(len(NODES) * len(RAILS))
+    for name in NODES:
+        for rail in RAILS:
+            await say(bus, f"{name}.{rail}")
+    await expect(page.locator(".tile.up")).to_have_count(len(NODES) * len(RAILS))
+
+
+async def listening(gateway) -> None:
+    """Waits until the gateway does."""
+    port = int(gateway.address.rpartition(":")[2])
+    async with asyncio.timeout(30):
+        while True:
+            try:
+                _, writer = await asyncio.open_connection("127.0.0.1", port)
+            except OSError:
+                await asyncio.sleep(0.05)
+            else:
+                writer.close()
+                await writer.wait_closed()
+                return
+
+
+async def test_a_page_outlives_its_gateway_and_misses_nothing(page, gateway, bus):
+    """It says that the connection is lost, and when the gateway is back it has what happened meanwhile, each event once."""
+    await open_page(page, gateway, bus)
+    happen(bus, 1)
+    await expect(page.get_by_test_id("event")).to_have_count(1)
+    await expect(page.get_by_test_id("connection")).to_have_attribute("data-liveness", "live")
+
+    await gateway.kill()
+    await expect(page.get_by_test_id("connection")).to_have_attribute("data-liveness", "lost", timeout=20_000)
+    await expect(page.get_by_test_id("connection")).to_contain_text("Connection lost")
+    await expect(page.locator(".tile.up")).to_have_count(len(NODES) * len(RAILS))
+    happen(bus, 2)
+    await gateway.start()
+    happen(bus, 3)
+
+    await expect(page.get_by_test_id("event")).to_have_count(3, timeout=30_000)
+    words = await page.locator(".event .words").all_inner_texts()
+    assert words == [f"node{number}.rail0 lost its carrier" for number in (3, 2, 1)]
+    await say(bus, "node1.rail1", carrier=False)
+    await expect(page.locator('[data-nic="node1.rail1"]')).to_have_attribute("data-condition", "lost")
+
+
+async def test_the_fleet_can_be_walked_by_keys_and_heard(page, gateway, bus):
+    """One tile takes part in the order of Tab, arrows lead on, and each says its state in words; Enter narrows the events."""
+    await open_page(page, gateway, bus)
+    await say(bus, "node1.rail1", carrier=False)
+    lost = page.get_by_role("button", name="node1 rail1 lost: no carrier")
+    await expect(lost).to_be_visible()
+    happen(bus, 1)
+    happen(bus, 2)
+    await expect(page.locator(".event")).to_have_count(2)
+
+    await page.keyboard.press("Tab")
+    await page.keyboard.press("ArrowRight")
+    await page.keyboard.press("ArrowDown")
+    await expect(lost).to_be_focused()
+    await page.keyboard.press("ArrowUp")
+    await page.keyboard.press("Enter")
+
+    await expect(page.get_by_role("heading", name="Events of node1.rail0")).to_be_visible()
+    await expect(page.locator(".event")).to_have_count(1)
+    await expect(page.get_by_role("row", name="node1.rail1 lost no carrier")).to_be_visible()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [390, 1280])
+async def test_it_can_be_read_on_any_screen(page, gateway, bus, scheme, width):
+    """Nothing is wider than the screen, and all text stands out from what lies behind it by 4.5 to 1."""
+    await page.set_viewport_size({"width": width, "height": 800})
+    await page.emulate_media(color_scheme=scheme)
+    await open_page(page, gateway, bus)
+    await say(bus, "node1.rail1", carrier=False)
+    happen(bus, 1)
+    await expect(page.locator(".event")).to_have_count(1)
+    await expect(page.locator(".tile.lost")).to_have_count(1)
+
+    assert await page.evaluate("document.documentElement.scrollWidth") <= width
+    contrasts = await page.evaluate(CONTRAST)
+    assert len(contrasts) > 8
+    assert {name: round(ratio, 1) for name, ratio in contrasts if ratio < 4.5} == {}

@@ -1,0 +1,120 @@
+"""The page while a fault happens: a cut cable in a real fabric, all services real, seen in a real Chromium."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from playwright.async_api import expect
+
+from foliot_lab import kernel
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+pytestmark = [pytest.mark.browser, pytest.mark.e2e, pytest.mark.net]
+
+SCENARIO = """
+[fabric]
+hosts = 4
+rails = 2
+leaves = 2
+spines = 2
+
+[services]
+"remediator.armed" = "off"
+"remediator.probation_s" = 1.0
+
+[workload]
+kind = "none"
+
+[[fault]]
+at_s = 2
+kind = "link-down"
+where = "node3.rail0"
+for_s = 3
+"""
+TILES = 8
+READY_MS = 150_000
+"""As long as the lab itself may take on a busy machine, and some."""
+RECORD = """() => {
+  window.conditions = {};
+  const look = () => {
+    for (const tile of document.querySelectorAll('.tile')) {
+      const seen = window.conditions[tile.dataset.nic] ??= [];
+      if (seen.at(-1) !== tile.dataset.condition) seen.push(tile.dataset.condition);
+    }
+  };
+  new MutationObserver(look).observe(document.body, { subtree: true, childList: true, attributes: true });
+  look();
+}"""
+"""Keeps every condition that any tile goes through."""
+
+
+@pytest.fixture
+async def address(tmp_path) -> AsyncIterator[str]:
+    """Of the gateway of a lab that runs the scenario and goes on."""
+    missing = kernel.missing()
+    if missing:
+        pytest.skip(" ".join(missing))
+    scenario = tmp_path / "scenario.toml"
+    scenario.write_text(SCENARIO)
+    log = tmp_path / "said"
+    with log.open("w") as said:
+        lab = await asyncio.create_subprocess_exec(
+            str(Path(sys.executable).with_name("foliot")), "lab", "run", str(scenario), "--stay", "--port", "0",
+            "--folder", str(tmp_path / "lab"), stdout=said, stderr=said,
+            env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        )  # fmt: skip
+    try:
+        yield await told(log, "the API will be at ")
+    finally:
+        if lab.returncode is None:
+            lab.send_signal(signal.SIGINT)
+        await asyncio.wait_for(lab.wait(), 60)
+
+
+async def told(log: Path, beginning: str) -> str:
+    """The origin of the address in a line of the lab's."""
+    async with asyncio.timeout(60):
+        while True:
+            for line in log.read_text().splitlines():  # noqa: ASYNC240 - a few hundred bytes
+                if line.startswith(beginning):
+                    return line.split()[-1].removesuffix("/api/v1/")
+            await asyncio.sleep(0.05)
+
+
+async def test_a_fault_is_seen_and_told(page, address):
+    """The tile goes red, then moved, then green, and no other does; the event leads to the trace of all services, and to what was done."""
+    await page.goto(address, timeout=READY_MS)
+    await expect(page.locator(".tile.up")).to_have_count(TILES, timeout=READY_MS)
+    await page.evaluate(RECORD)
+
+    event = page.get_by_test_id("event").filter(has_text="node3.rail0 lost its carrier")
+    await expect(event).to_have_count(1, timeout=READY_MS)
+    await event.click()
+    story = page.get_by_test_id("story")
+    await expect(story.get_by_role("heading", name="node3.rail0 lost its carrier")).to_be_focused()
+    for service in ("probe", "detector", "remediator", "agent", "gateway"):
+        await expect(story.locator(f'[data-testid="bar"][data-service="{service}"]').first).to_be_visible()
+
+    # The story goes on while it is open: the way back is the second act of the same fault.
+    await expect(story.get_by_text("Moved back")).to_be_visible(timeout=READY_MS)
+    await expect(page.locator(".tile.up")).to_have_count(TILES)
+    conditions = await page.evaluate("window.conditions")
+    assert conditions.pop("node3.rail0") == ["up", "lost", "moved", "up"]
+    assert set(map(tuple, conditions.values())) == {("up",)}
+
+    rows = story.get_by_role("table").get_by_role("row")
+    nodes = [f"node{number}" for number in range(4)]
+    for verb in ("reroute", "restore"):
+        for node in nodes:
+            await expect(rows.filter(has_text=f"{node}").filter(has_text=f"{verb}commandeddone")).to_have_count(1)
+    await story.get_by_role("button", name="close").click()
+    await expect(story).to_have_count(0)
+    await expect(event).to_be_focused()

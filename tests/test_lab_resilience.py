@@ -1,0 +1,145 @@
+"""Partitions of the frontend, a stepped clock, a full disk and killed services, in a lab with all services: what is safe is done, and said."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from foliot_lab import kernel
+
+pytestmark = [pytest.mark.e2e, pytest.mark.net]
+
+SCENARIO = """
+[fabric]
+hosts = 4
+rails = 2
+leaves = 2
+spines = 2
+bus_servers = 3
+
+[services]
+"remediator.armed" = "bus-away"
+"remediator.probation_s" = 1.0
+
+[workload]
+kind = "none"
+
+[[fault]]
+id = "remediator-parted"
+at_s = 2
+kind = "partition"
+where = "remediator|bus"
+for_s = 5
+
+[[fault]]
+id = "while-remediator-parted"
+at_s = 4
+kind = "link-down"
+where = "node1.rail0"
+for_s = 6
+
+[[fault]]
+id = "node-parted"
+at_s = 14
+kind = "partition"
+where = "node3|bus"
+for_s = 7
+
+[[fault]]
+id = "while-node-parted"
+at_s = 18.5
+kind = "link-down"
+where = "node3.rail0"
+for_s = 4
+
+[[fault]]
+id = "servers-parted"
+at_s = 26
+kind = "partition"
+where = "nats0|nats1"
+for_s = 5
+
+[[fault]]
+id = "while-servers-parted"
+at_s = 28
+kind = "link-down"
+where = "node0.rail0"
+for_s = 2
+
+[[fault]]
+id = "stepped"
+at_s = 35
+kind = "clock-step"
+where = "node2"
+offset_ns = 5_000_000_000
+
+[[fault]]
+id = "while-stepped"
+at_s = 35.2
+kind = "link-down"
+where = "node2.rail1"
+for_s = 11
+
+[run]
+duration_s = 52
+"""
+
+
+@pytest.fixture(scope="module")
+def played(tmp_path_factory):
+    """The report by fault, and the folder with the logs."""
+    missing = kernel.missing()
+    if missing:
+        pytest.skip(" ".join(missing))
+    folder = tmp_path_factory.mktemp("resilience")
+    (folder / "scenario.toml").write_text(SCENARIO)
+    done = subprocess.run(
+        [str(Path(sys.executable).with_name("foliot")), "lab", "run", str(folder / "scenario.toml"), "--port", "0",
+         "--report", str(folder / "report.json"), "--folder", str(folder / "lab")],
+        capture_output=True, text=True, check=False, timeout=200,
+    )  # fmt: skip
+    assert (folder / "report.json").exists(), done.stdout + done.stderr
+    report = json.loads((folder / "report.json").read_text())
+    faults = {fault["id"]: fault for fault in report["faults"]}
+    for id_, seconds in (("remediator-parted", 5), ("node-parted", 7)):
+        faults[id_]["healed_ns"] = faults[id_]["injected_ns"] + seconds * 1_000_000_000
+    return faults, folder / "lab", done.stdout
+
+
+def test_a_remediator_without_the_bus_commands_nothing_until_it_has_its_lease_again(played):
+    """It says that it lost the lease; what happened meanwhile is commanded afterwards."""
+    faults, logs, said = played
+    fault, parted = faults["while-remediator-parted"], faults["remediator-parted"]
+    assert fault["detected_ns"] < parted["healed_ns"]
+    assert fault["commanded_ns"] > parted["healed_ns"], said
+    assert fault["moved_ns"] > parted["healed_ns"]
+    assert "lease_lost" in (logs / "remediator.log").read_text()
+
+
+def test_a_node_without_the_bus_does_what_it_was_armed_for(played):
+    """Its own lost carrier is left by the rule that was armed; its peers hear of it over the other rail."""
+    faults, _, said = played
+    fault, parted = faults["while-node-parted"], faults["node-parted"]
+    assert fault["injected_ns"] < fault["moved_ns"] < parted["healed_ns"], said
+    assert fault["commanded_ns"] is None or fault["commanded_ns"] > parted["healed_ns"]
+
+
+def test_two_bus_servers_that_do_not_hear_each_other_change_nothing(played):
+    """The third joins them, or leads instead of one of them: traffic moves and comes back."""
+    faults, _, said = played
+    fault = faults["while-servers-parted"]
+    assert fault["moved_ns"] is not None, said
+    assert fault["restored_ns"] is not None, said
+
+
+def test_a_node_with_a_stepped_clock_is_not_trusted_with_a_deadline(played):
+    """A refusal says so; once its clock is in step again, its traffic is moved."""
+    faults, _, said = played
+    fault = faults["while-stepped"]
+    refusals = [event for event in faults["stepped"]["events"] + fault["events"] if "/refused/" in event]
+    assert any("/refused/stale-clock/" in event or "/refused/agent/" in event for event in refusals), said
+    assert fault["moved_ns"] is not None, said

@@ -1,0 +1,162 @@
+"""A host joins and leaves under a real systemd, with the units as they are shipped."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from machine import Machine, until
+
+pytestmark = [pytest.mark.e2e, pytest.mark.net, pytest.mark.nats]
+
+_BUS = "nats://127.0.0.1:4222"
+_UNITS = ("foliot-agent", "foliot-probe")
+_NET_ADMIN = 1 << 12
+"""CAP_NET_ADMIN of <linux/capability.h>."""
+
+
+@pytest.fixture
+def machine(tmp_path):
+    """With two NICs and a bus."""
+    with Machine(tmp_path) as booted:
+        lines = ["link set lo up"]
+        for rail in (0, 1):
+            lines += [
+                f"link add eth{rail} type veth peer name far{rail}",
+                f"link set far{rail} up",
+                f"link set eth{rail} up",
+                f"addr add 10.{rail}.0.1/24 dev eth{rail}",
+            ]
+        for line in lines:
+            booted.run("ip", *line.split())
+        booted.run(
+            "systemd-run", "-q", "--unit=nats", "--service-type=exec", "/opt/src/.venv/bin/nats-server", "--addr", "127.0.0.1",
+            "--port", "4222", "--jetstream", "--store_dir", "/run/nats",
+        )  # fmt: skip
+        booted.run("bash", "-c", "until (: < /dev/tcp/127.0.0.1/4222) 2>/dev/null; do sleep 0.1; done")
+        booted.run("bash", "-c", "while ip -6 addr | grep -q tentative; do sleep 0.1; done")
+        booted.run("bash", "-c", "echo a-key-of-20-characters > /run/key")
+        yield booted
+
+
+def shown(machine: Machine, unit: str) -> dict[str, str]:
+    """What systemd says of a unit."""
+    wanted = "ActiveState,SubState,MainPID,StatusText,UnitFileState,NRestarts"
+    output = machine.run("systemctl", "show", unit, "-p", wanted).stdout
+    return dict(line.partition("=")[::2] for line in output.splitlines())
+
+
+def status(machine: Machine, unit: str) -> dict[str, str]:
+    """What the kernel says of a unit's process."""
+    text = machine.run("cat", f"/proc/{shown(machine, unit)['MainPID']}/status").stdout
+    return dict(line.partition(":\t")[::2] for line in text.splitlines())
+
+
+def host(machine: Machine) -> dict[str, object]:
+    """Links, addresses, routes, rules, neighbours and forwarding entries as ``ip -json`` shows them, settings, files."""
+    asked = ("link", "addr", "route show table all", "rule", "neigh show nud permanent", "nexthop")
+    seen: dict[str, object] = {what: machine.run("ip", "-json", *what.split()).stdout for what in asked}
+    seen["fdb"] = machine.run("bridge", "-json", "fdb").stdout
+    seen["sysctl"] = machine.run("bash", "-c", "cd /proc/sys/net; grep -rs . ipv4 ipv6 core | sort").stdout
+    seen["etc"] = machine.run("find", "/etc", "-newer", "/run/key", "-type", "f").stdout
+    seen["units"] = machine.run("find", "/etc/systemd", "/run/systemd/system", "-name", "foliot*").stdout
+    return seen
+
+
+def join(machine: Machine, *arguments: str, check: bool = True) -> str:
+    """Joins, and returns what was said."""
+    return machine.foliot("node", "join", _BUS, *arguments, check=check).stdout
+
+
+def test_a_host_joins_and_leaves(machine):
+    """The services run with the least they need, a second join disturbs nothing, and leaving leaves nothing."""
+    before = host(machine)
+    rails = ("--rail", "rail0=eth0", "--rail", "rail1=eth1")
+    join(machine, "--name", "a", *rails, "--armed", "always", "--key-file", "/run/key")
+
+    for unit in _UNITS:
+        state = shown(machine, unit)
+        assert (state["ActiveState"], state["SubState"], state["UnitFileState"]) == ("active", "running", "enabled")
+        assert state["NRestarts"] == "0"
+        kernel = status(machine, unit)
+        assert "0" not in kernel["Uid"].split()
+        wanted = _NET_ADMIN if unit == "foliot-agent" else 0
+        assert {int(kernel[name], 16) for name in ("CapEff", "CapPrm", "CapBnd")} == {wanted}
+        assert kernel["NoNewPrivs"] == "1"
+        assert kernel["Seccomp"] == "2"
+    assert shown(machine, "foliot-agent")["StatusText"] == "keeps the ways of a"
+    assert shown(machine, "foliot-probe")["StatusText"] == "probes from a"
+    assert json.loads(machine.foliot("agent", "plan", "--json").stdout) == []
+    assert machine.run("cat", "/proc/sys/net/ipv4/conf/fo0e0/rp_filter").stdout.strip() == "2"
+    machine.run("bash", "-c", "ss -Hulnp 'sport = :7946' | grep -c python | grep -qx 8")
+
+    pids = [shown(machine, unit)["MainPID"] for unit in _UNITS]
+    said = join(machine)
+    assert "the files are as they shall be" in said
+    assert [shown(machine, unit)["MainPID"] for unit in _UNITS] == pids
+
+    assert "index: 0 -> 3" in join(machine, "--index", "3")
+    assert "10.200.0.4/32" in machine.run("ip", "addr", "show", "foliot0").stdout
+    assert "10.200.0.1/32" not in machine.run("ip", "addr", "show", "foliot0").stdout
+
+    said = machine.foliot("node", "leave").stdout
+    assert "remove inventory/a from the bus" in said
+    assert host(machine) == before
+    assert shown(machine, "foliot-agent")["ActiveState"] == "inactive"
+
+
+def test_a_host_that_hangs_is_started_again_and_a_wrong_one_is_not(machine):
+    """The watchdog hears no more of a stopped process; an index that another node has stays refused."""
+    machine.run(
+        "bash", "-c", "for u in agent probe; do mkdir -p /run/systemd/system/foliot-$u.service.d; "
+        "printf '[Service]\\nWatchdogSec=1\\n' > /run/systemd/system/foliot-$u.service.d/soon.conf; done",
+    )  # fmt: skip
+    join(machine, "--name", "a", "--rail", "rail0=eth0")
+    for unit in _UNITS:
+        machine.run("systemctl", "kill", "--signal=STOP", unit)
+        machine.run(
+            "timeout",
+            "60",
+            "bash",
+            "-c",
+            f"until systemctl show {unit} -p NRestarts | grep -q '=[1-9]'; do sleep 0.1; done",
+        )
+        machine.run("timeout", "60", "bash", "-c", f"until systemctl is-active -q {unit}; do sleep 0.1; done")
+
+    machine.run("systemctl", "stop", *_UNITS)
+    machine.run("sed", "-i", 's/name = "a"/name = "b"/', "/etc/foliot/foliot.toml")
+    assert machine.run("systemctl", "start", "foliot-agent", check=False).returncode != 0
+    machine.run("journalctl", "--sync")
+    assert "index 0 is taken by node 'a'" in machine.run("journalctl", "-o", "cat", "-u", "foliot-agent").stdout
+    assert shown(machine, "foliot-agent")["ActiveState"] == "failed"
+
+
+def test_the_central_services_run_as_shipped(machine):
+    """Each under its own instance of the template, with nothing but the network."""
+    machine.run(
+        "bash", "-c", "mkdir /etc/foliot; printf '[bus]\nurl = \"nats://127.0.0.1:4222\"\n' > /etc/foliot/foliot.toml"
+    )
+    machine.run(
+        "bash", "-c", "sed s,@PYTHON@,/opt/foliot/bin/python, "
+        "/opt/src/services/agent/foliot_agent/host/units/foliot@.service > /etc/systemd/system/foliot@.service"
+    )  # fmt: skip
+    units = [f"foliot@{name}" for name in ("gateway", "sync", "detector", "remediator")]
+    machine.run("systemctl", "enable", "--now", *units)
+    for unit in units:
+        until(lambda unit=unit: shown(machine, unit)["StatusText"] == "on the bus", f"{unit} is on the bus")
+        state, kernel = shown(machine, unit), status(machine, unit)
+        assert (state["ActiveState"], state["NRestarts"]) == ("active", "0")
+        assert {int(kernel[name], 16) for name in ("CapEff", "CapPrm", "CapBnd")} == {0}
+
+
+def test_the_units_are_as_systemd_wants_them(machine):
+    """systemd-analyze finds no fault, and little exposure."""
+    units = Path(__file__).parents[1] / "services/agent/foliot_agent/host/units"
+    machine.run("bash", "-c", "mkdir /run/units; cd /opt/src/services/agent/foliot_agent/host/units; "
+                "for u in *; do sed 's,@PYTHON@,/opt/foliot/bin/python,; s,@HOST@,,' $u > /run/units/$u; done")  # fmt: skip
+    for unit in sorted(path.name for path in units.iterdir()):
+        named = unit.replace("@", "@sync")
+        machine.run("bash", "-c", f"cd /run/units; [ -e {named} ] || cp {unit} {named}")
+        assert not machine.run("systemd-analyze", "verify", "--man=no", f"/run/units/{named}").stderr
+        machine.run("systemd-analyze", "security", "--offline=yes", "--threshold=20", f"/run/units/{named}")

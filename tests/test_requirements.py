@@ -1,0 +1,43 @@
+"""What images install: pins that agree with those that everything else is tested with."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+ROLES = sorted(path.parent.name for path in ROOT.glob("services/*/pyproject.toml"))
+
+
+def pins(name: str) -> set[tuple[str, str]]:
+    """Name and version of each requirement in a file."""
+    text = (ROOT / "requirements" / f"{name}.txt").read_text()
+    return set(re.findall(r"^([\w-]+)==(\S+)", text, re.MULTILINE))
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_an_image_has_the_versions_that_were_tested(role):
+    """`make pins` was run after the last change of a version."""
+    assert pins(role)
+    assert pins(role) - pins("run") == set()
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_an_image_has_what_its_member_asks_for(role):
+    """`make pins` was run after the last change of a member's dependencies."""
+    project = tomllib.loads((ROOT / "services" / role / "pyproject.toml").read_text())["project"]
+    asked = {re.match(r"[\w-]+", each)[0] for each in project["dependencies"]}
+
+    assert {name for name in asked if not name.startswith("foliot")} <= {name for name, _ in pins(role)}
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_every_role_has_an_image(role):
+    """With its own pins and its own member."""
+    text = (ROOT / "Dockerfile").read_text()
+
+    for line in (f"FROM service AS {role}", f"COPY requirements/{role}.txt", f"$INSTALL_OURS foliot-{role}"):
+        assert line in text
