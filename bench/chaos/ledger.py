@@ -4,7 +4,7 @@
 carried out; or an agent says of one command twice that it did it (its log outlives it), with changes both times.
 
 *Lost*: an event that the detector's log names and the stream has not; one that the fault demands and nobody told; one in the stream that
-waits for the remediator still; a command that neither an outcome nor a refusal ("no answer") speaks of.
+waits for the remediator still, after a while; a command that neither an outcome nor a refusal ("no answer") speaks of.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import asyncio
 import collections
 import datetime as dt
 import json
+import time
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -37,6 +38,8 @@ _SLACK_NS = 300_000_000
 """A change is told to the kernel, and by it, a moment after the command was judged; a busy machine makes that long."""
 _FETCH = 256
 _PATIENCE_S = 60.0
+_TAKEN_WITHIN_S, _LOOK_S = 15.0, 0.5
+"""A server that was killed may have forgotten what was acknowledged last: it delivers that again five seconds later."""
 _DURABLES = {EVENT.stream: "remediator-events", OUTCOME.stream: "remediator-outcomes"}
 _KIND = {"carrier": "flap", "silent": "path"}
 
@@ -74,6 +77,7 @@ async def _read(lab: Lab) -> Kept:
     client = await nats.connect(**connection.options(lab.listener, "ledger"))
     stream, kept = client.jetstream(timeout=5), Kept()
     try:
+        kept.waiting = await _waiting(stream)
         async for message in _all(stream, EVENT.stream):
             event = decode(message.data, Event)
             kept.events[event.id] = event
@@ -83,12 +87,22 @@ async def _read(lab: Lab) -> Kept:
         async for message in _all(stream, OUTCOME.stream):
             outcome = decode(message.data, Outcome)
             kept.outcomes.setdefault(outcome.command, []).append(outcome)
-        for name, durable in _DURABLES.items():
-            info = await stream.consumer_info(name, durable)
-            kept.waiting[durable] = int(info.num_pending) + int(info.num_ack_pending)
     finally:
         await client.close()
     return kept
+
+
+async def _waiting(stream: Any) -> dict[str, int]:
+    """By durable consumer, what it has not taken although it had the time for it."""
+    until_s = time.monotonic() + _TAKEN_WITHIN_S
+    while True:
+        waiting = {}
+        for name, durable in _DURABLES.items():
+            info = await stream.consumer_info(name, durable)
+            waiting[durable] = int(info.num_pending) + int(info.num_ack_pending)
+        if not any(waiting.values()) or time.monotonic() > until_s:
+            return waiting
+        await asyncio.sleep(_LOOK_S)
 
 
 async def _all(stream: Any, name: str) -> Any:
