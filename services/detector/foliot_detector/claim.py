@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -42,22 +42,23 @@ class Claim:
     confirmed_here_ns: int
     witness: str = ""
     """The node that shows that the sender sent on; empty: nobody yet."""
+    rest_ns: int = 0
+    """No news can decide it before then."""
     look_ns: int = 0
-    """Nothing can have changed for it before then: in a storm thousands wait."""
+    """It may be decided then without news; of the past: by news alone."""
+    timed_ns: int = 0
+    """The last of these that was noted."""
     news: tuple[int, int, int] = (-1, -1, -1)
     """What the last search for a witness rested on, see `Judge`."""
     on_path: bool = False
     """The sender says that it sent on this very path."""
 
-    @property
-    def sender(self) -> str:
-        """Node at the path's beginning."""
-        return node_of(self.path.source)
+    sender: str = field(init=False)
+    receiver: str = field(init=False)
+    """The nodes at the path's beginning and at its end."""
 
-    @property
-    def receiver(self) -> str:
-        """Node at its end."""
-        return node_of(self.path.destination)
+    def __post_init__(self) -> None:
+        self.sender, self.receiver = node_of(self.path.source), node_of(self.path.destination)
 
 
 class Judge:
@@ -78,18 +79,21 @@ class Judge:
         return claim.path.source in self._fleet.nics and claim.path.destination in self._fleet.nics
 
     def is_ripe(self, claim: Claim, now_ns: int) -> bool:
-        """Whether the path is dead: its sender was seen to send, no port explains it, and nothing is still on its way."""
+        """Whether the path is dead: its sender was seen to send, no port explains it, and nothing is still on its way.
+
+        If not, the claim says when to look again; else news of its sender or receiver decides.
+        """
         fleet = self._fleet
         if fleet.is_down(claim.path.source) or fleet.is_down(claim.path.destination):
             # Once it is back it has `recovery_s` before anything is believed of it.
-            claim.look_ns = now_ns + min(_DOWN_AGAIN_NS, self._recovery_ns)
+            claim.rest_ns = claim.look_ns = now_ns + min(_DOWN_AGAIN_NS, self._recovery_ns)
             return False
         if now_ns - fleet.lives.on_bus_ns(claim.receiver) > self._process_silence_ns:
             return False  # who is gone cannot take its claim back
         back_ns = max(fleet.back_ns(claim.path.source), fleet.back_ns(claim.path.destination))
         # A path that was heard since then has shown already that both its ends are back.
         if back_ns >= max(claim.since_here_ns, 1) and now_ns < back_ns + self._recovery_ns:
-            claim.look_ns = back_ns + self._recovery_ns
+            claim.rest_ns = claim.look_ns = back_ns + self._recovery_ns
             return False
         after_ns = max(claim.since_here_ns, back_ns, fleet.listening_ns.get(claim.receiver, 0))
         news = (fleet.news.get(claim.sender, 0), claim.confirmed_here_ns, after_ns)
@@ -98,7 +102,10 @@ class Judge:
         claim.news, claim.witness = news, ""
         if not self._prove(claim, after_ns):
             return False
-        return now_ns >= claim.said_here_ns + (self._deaf_ns if self.is_deaf(claim) else self._settle_ns)
+        settled_ns = claim.said_here_ns + self._settle_ns
+        claim.look_ns = claim.said_here_ns + self._deaf_ns if self.is_deaf(claim) else settled_ns
+        claim.rest_ns = settled_ns  # nor does a deaf one hear again before then
+        return now_ns >= claim.look_ns
 
     def is_deaf(self, claim: Claim) -> bool:
         """Whether the receiver has heard nobody at all since, on any NIC."""

@@ -85,6 +85,8 @@ class Fleet:
         self._back_ns: dict[str, int] = {}
         self.unbroken_ns: dict[str, int] = {}
         """Per node, the beginning of its unbroken signs of life on the fabric."""
+        self._touched: dict[str, None] = {}
+        """Nodes of which anything was learnt, for `take_touched`."""
         self._process_silence_ns = process_silence_ns
         self._break_ns = break_ns
         self._missed_ns = missed_ns
@@ -191,9 +193,15 @@ class Fleet:
             return here_ns
         return min(max(anchor.at_ns + here_ns - anchor.here_ns, 1 - FAR_NS), FAR_NS - 1)
 
+    def take_touched(self) -> Iterable[str]:
+        """The nodes of which anything was learnt since the last call: what they or their NICs did, or who heard them."""
+        touched, self._touched = self._touched, {}
+        return touched
+
     # -- inside -------------------------------------------------------------------------------------------------------
 
     def _on_bus(self, node: str, at_ns: int, now_ns: int) -> None:
+        self._touched[node] = None
         self._note_return(node, now_ns, self.lives.on_bus_ns(node) or None)
         self.lives.speak(node, now_ns)
         anchor = self._anchors.get(node)
@@ -254,6 +262,7 @@ class Fleet:
     def _sign(self, node: str, sign: Sign) -> None:
         signs = self.signs.setdefault(node, collections.deque(maxlen=_SIGNS))
         self.news[node] += 1
+        self._touched[node] = None
         if signs and sign.here_ns <= signs[-1].here_ns:
             return
         self._note_return(node, sign.here_ns, signs[-1].here_ns if signs else None)

@@ -6,7 +6,6 @@ the path is dead, and not the process or the host at its beginning. Until then t
 
 from __future__ import annotations
 
-import heapq
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -15,6 +14,7 @@ import numpy as np
 from foliot_detector.bursts import Bursts
 from foliot_detector.claim import LEAST_INTERVALS, Claim, Judge, evidence
 from foliot_detector.paths import Delays
+from foliot_detector.waiting import Waiting
 from foliot_schemas import Event, Node, Witness
 from foliot_schemas.fault import path_fault
 
@@ -56,11 +56,7 @@ class PathDetector:
         self._judge = Judge(settings, fleet)
         self._bursts = Bursts(round(settings.burst_ms * 1e6))
         self._late_ns = round(settings.late_silence_s * 1e9)
-        self._claims: dict[int, Claim] = {}
-        self._awake: dict[int, None] = {}
-        """Of `_claims`, those that may be decided by the next news."""
-        self._asleep: list[tuple[int, int]] = []
-        """A heap of the others, and of some that are gone: when to look again, and the path."""
+        self._waiting = Waiting()
         self._silences: dict[int, _Silence] = {}
         self._spoken: set[int] = set()
         """Of `_silences`, those that were heard again."""
@@ -109,9 +105,9 @@ class PathDetector:
         )
         for row in np.flatnonzero(spoken & self._fleet.paths.silent[seen.ids]):
             path_id, last_ns = int(seen.ids[row]), int(rows["last_ns"][row])
-            claim = self._claims.get(path_id)
+            claim = self._waiting.claims.get(path_id)
             if claim is not None and _is_heard_again(claim, seen, last_ns):
-                del self._claims[path_id]
+                self._waiting.remove(path_id)
                 self._fleet.paths.silent[path_id] = False
             silence = self._silences.get(path_id)
             if silence is not None and not silence.spoke_ns and _is_heard_again(silence.claim, seen, last_ns):
@@ -127,7 +123,7 @@ class PathDetector:
         late = (rows["witness"] == Witness.DESTINATION) & (now_ns - seen.here_ns > self._late_ns)
         unheard = (rows["witness"] == Witness.DESTINATION) & (rows["received"] == 0)
         for row in np.flatnonzero(unheard & table.silent[seen.ids]):
-            claim = self._claims.get(int(seen.ids[row]))
+            claim = self._waiting.claims.get(int(seen.ids[row]))
             if claim is not None and seen.at_ns > claim.confirmed_ns:
                 claim.confirmed_ns, claim.confirmed_here_ns = seen.at_ns, now_ns
         fresh = np.flatnonzero((fell | late) & (rows["last_ns"] > 0) & ~table.silent[seen.ids])
@@ -145,14 +141,14 @@ class PathDetector:
 
     def _begin(self, seen: Delays, path_id: int, since_ns: int, since_here_ns: int, now_ns: int) -> None:
         table = self._fleet.paths
-        self._claims[path_id] = Claim(
+        claim = Claim(
             path_id=path_id, path=table.path(path_id), name=table.names[path_id], since_ns=since_ns,
             since_here_ns=since_here_ns, said_ns=seen.at_ns, said_here_ns=now_ns, bound_ns=seen.bound_ns,
             confirmed_ns=seen.at_ns, confirmed_here_ns=now_ns,
             owed_ns=min(seen.at_ns - since_ns, self._late_ns) // LEAST_INTERVALS,
         )  # fmt: skip
+        self._waiting.add(claim)
         table.silent[path_id] = True
-        self._awake[path_id] = None
 
     def _fall_again(self, path_id: int, last_ns: int, now_ns: int) -> None:
         silence = self._silences.get(path_id)
@@ -163,9 +159,9 @@ class PathDetector:
 
     def _forget_unknown(self) -> None:
         """Lets go of paths whose NICs have left the inventory."""
-        for path_id, claim in [*self._claims.items()]:
+        for path_id, claim in [*self._waiting.claims.items()]:
             if not self._judge.is_known(claim):
-                del self._claims[path_id]
+                self._waiting.remove(path_id)
                 self._fleet.paths.silent[path_id] = False
         for path_id, silence in [*self._silences.items()]:
             if not self._judge.is_known(silence.claim):
@@ -178,20 +174,13 @@ class PathDetector:
     def _decide(self, now_ns: int) -> list[Event]:
         if now_ns < self._judge_from_ns:
             return []
-        while self._asleep and self._asleep[0][0] <= now_ns:
-            self._awake[heapq.heappop(self._asleep)[1]] = None
         events = []
-        for path_id in [*self._awake]:
-            claim = self._claims.get(path_id)
-            if claim is None:
-                del self._awake[path_id]
-            elif self._judge.is_ripe(claim, now_ns):
-                del self._claims[path_id]
-                del self._awake[path_id]
+        for claim in self._waiting.due(now_ns, self._fleet.take_touched()):
+            if self._judge.is_ripe(claim, now_ns):
+                self._waiting.remove(claim.path_id)
                 events.append(self._silent(claim, now_ns))
-            elif claim.look_ns > now_ns:
-                heapq.heappush(self._asleep, (claim.look_ns, path_id))
-                del self._awake[path_id]
+            else:
+                self._waiting.look_again(claim)
         return events
 
     def _silent(self, claim: Claim, now_ns: int) -> Event:

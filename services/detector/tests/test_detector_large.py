@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
-from foliot_detector.claim import Judge
+from foliot_detector.claim import Claim, Judge
 from foliot_detector.lives import Lives
 from foliot_detector.paths import PathTable
+from foliot_detector.waiting import Waiting
+from foliot_schemas.names import parse_path
 
 NICS = {f"node{node}.rail{rail}": 4 for node in range(4) for rail in range(2)}
 """With their entropies."""
@@ -76,15 +79,56 @@ def test_paths_that_wait_for_their_port_are_left_alone(make_fleet, monkeypatch):
     assert searched == []
 
 
-def test_a_claim_that_nobody_confirms_is_searched_again_only_upon_news(make_fleet, monkeypatch):
+def test_a_claim_that_nobody_confirms_is_looked_at_only_upon_news(make_fleet, monkeypatch):
     """Of a stalled sender nothing comes: the ticks in between have nothing new to find."""
     fleet = make_fleet(nodes=3, ticks=True)
     fleet.run(3_000)
-    looks, searched = [], []
-    ripe, prove = Judge.is_ripe, Judge._prove
-    monkeypatch.setattr(Judge, "is_ripe", lambda *claim: looks.append(claim) or ripe(*claim))
-    monkeypatch.setattr(Judge, "_prove", lambda *claim: searched.append(claim) or prove(*claim))
+    looks = []
+    ripe = Judge.is_ripe
+    monkeypatch.setattr(
+        Judge, "is_ripe", lambda judge, claim, now_ns: looks.append(claim) or ripe(judge, claim, now_ns)
+    )
     fleet.stopped.add("node2")
     fleet.run(800)
-    assert looks
-    assert len(searched) < len(looks) / 2
+    claims = {claim.path_id for claim in looks}
+    ticks = 800 // 10
+    assert 0 < len(looks) < len(claims) * ticks / 4
+
+
+def test_thousands_of_waiting_claims_are_not_looked_at_for_the_news_of_a_node_that_is_in_none_of_them(make_claim):
+    """In a storm most of what is said is about others."""
+    waiting = Waiting()
+    for number in range(1, 1_000):
+        waiting.add(make_claim(number, f"node{number}.rail0>node{number + 1}.rail0#0"))
+    assert len(waiting.due(0, ())) == 999
+    assert waiting.due(1, ["node5000"]) == []
+    assert {claim.path_id for claim in waiting.due(2, ["node7"])} == {6, 7}
+    waiting.remove(7)
+    assert [claim.path_id for claim in waiting.due(3, ["node7"])] == [6]
+
+
+def test_a_claim_is_looked_at_when_its_time_comes_and_not_for_news_before(make_claim):
+    waiting = Waiting()
+    claim = make_claim(1, "node1.rail0>node2.rail0#0")
+    waiting.add(claim)
+    assert waiting.due(0, ()) == [claim]
+    claim.rest_ns = claim.look_ns = 100
+    waiting.look_again(claim)
+    assert waiting.due(99, ["node1", "node2"]) == []
+    assert waiting.due(100, ()) == [claim]
+    waiting.look_again(claim)
+    assert waiting.due(101, ()) == []
+    assert waiting.due(102, ["node2"]) == [claim]
+
+
+@pytest.fixture
+def make_claim():
+    """A claim of a path by its number and name; its times do not matter."""
+
+    def make(path_id, name):
+        return Claim(
+            path_id=path_id, path=parse_path(name), name=name, since_ns=1, since_here_ns=1, said_ns=2, said_here_ns=2,
+            bound_ns=0, owed_ns=0, confirmed_ns=2, confirmed_here_ns=2,
+        )  # fmt: skip
+
+    return make
