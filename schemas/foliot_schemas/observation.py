@@ -24,6 +24,8 @@ from foliot_schemas.columns import pack, unpack
 from foliot_schemas.names import ends_at, node_of, starts_at
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
     from numpy.typing import NDArray
 
 Columns = Annotated[dict[Word, bytes], msgspec.Meta(max_length=64)]
@@ -110,11 +112,13 @@ class StampBatch(msgspec.Struct, frozen=True, kw_only=True, dict=True, tag="stam
         Raises:
             ValueError: the columns do not fit together, or a stream is another node's to speak of.
         """
-        rows = _rows_once(self, StampRow, ("transmit_ns", "receive_ns"), "stream", len(self.streams))
+        return _rows_once(self, self._unpack)
+
+    def _unpack(self) -> NDArray[Any]:
         for stream in self.streams:
             if not starts_at(stream.path, self.node):
                 raise ValueError(f"{stream.path[:_SHOWN]} does not begin at {self.node}")
-        return rows
+        return _checked(self.columns, StampRow, ("transmit_ns", "receive_ns"), "stream", len(self.streams))
 
     def check(self) -> None:
         """Refuses a batch that contradicts itself.
@@ -157,7 +161,11 @@ class DelayBatch(msgspec.Struct, frozen=True, kw_only=True, dict=True, tag="dela
         Raises:
             ValueError: the columns do not fit together, or a row is another node's to speak of.
         """
-        rows = _rows_once(self, DelayRow, ("least_ns", "median_ns", "p99_ns", "last_ns"), "path", len(self.paths))
+        return _rows_once(self, self._unpack)
+
+    def _unpack(self) -> NDArray[Any]:
+        times = ("least_ns", "median_ns", "p99_ns", "last_ns")
+        rows = _checked(self.columns, DelayRow, times, "path", len(self.paths))
         sent_here = _ends.sent_here(self.node, self.paths)[rows["path"]]
         if np.any(sent_here != (rows["witness"] == Witness.SOURCE)):
             raise ValueError(f"{self.node} speaks for the other end of a path")
@@ -235,20 +243,24 @@ class PortState(msgspec.Struct, frozen=True, kw_only=True, tag="port.v1"):
             raise ValueError(f"{self.nic} is not a NIC of {self.node}")
 
 
-def _rows_once(
-    batch: StampBatch | DelayBatch, dtype: np.dtype[Any], times: tuple[str, ...], index: str, named: int
-) -> NDArray[Any]:
-    """The rows of a batch, unpacked and checked once and then kept with it: decoding checks them, and somebody reads them."""
+def _rows_once(batch: StampBatch | DelayBatch, make: Callable[[], NDArray[Any]]) -> NDArray[Any]:
+    """The rows of a batch, made and checked once and then kept with it: decoding checks them, and somebody reads them."""
     rows: NDArray[Any] | None = batch.__dict__.get("unpacked")
     if rows is None:
-        rows = unpack(batch.columns, dtype)
-        if len(rows):
-            if int(rows[index].max()) >= named:
-                raise ValueError(f"a row names a {index} that the batch does not have")
-            every = np.frombuffer(b"".join([batch.columns[name] for name in times]), "<i8")
-            # In wrapping arithmetic the sum is above 0 for exactly those that lie within the limits.
-            if int((every + FAR_NS).min()) <= 0:
-                raise ValueError("a row has a time further than 146 years from 0")
+        rows = batch.__dict__["unpacked"] = make()
         rows.flags.writeable = False
-        batch.__dict__["unpacked"] = rows
+    return rows
+
+
+def _checked(
+    columns: Mapping[str, bytes], dtype: np.dtype[Any], times: tuple[str, ...], index: str, named: int
+) -> NDArray[Any]:
+    rows = unpack(columns, dtype)
+    if len(rows):
+        if int(rows[index].max()) >= named:
+            raise ValueError(f"a row names a {index} that the batch does not have")
+        every = np.frombuffer(b"".join([columns[name] for name in times]), "<i8")
+        # In wrapping arithmetic the sum is above 0 for exactly those that lie within the limits.
+        if int((every + FAR_NS).min()) <= 0:
+            raise ValueError("a row has a time further than 146 years from 0")
     return rows

@@ -233,10 +233,7 @@ class Fleet:
         ids, last_ns, here_ns = ids[mask], last_ns[mask], here_ns[mask]
         self.paths.send(ids, here_ns, last_ns)
         latest = int(here_ns.argmax())
-        self._sign(
-            batch.node,
-            Sign(int(here_ns[latest]), int(last_ns[latest]), batch.bound_ns, batch.node, "source"),
-        )
+        self._sign(batch.node, int(here_ns[latest]), int(last_ns[latest]), batch, "source")
 
     def _learn_heard(
         self,
@@ -255,23 +252,31 @@ class Fleet:
         # Sorted by source, then time: the last of each source's run is its latest.
         order = np.lexsort((here_ns, sources))
         ends = np.append(np.flatnonzero(np.diff(sources[order])), len(order) - 1)
-        for row in order[ends]:
-            sign = Sign(int(here_ns[row]), int(last_ns[row]), batch.bound_ns, batch.node, "receiver")
-            self._sign(self.paths.nodes[sources[row]], sign)
+        latest = order[ends]
+        nodes = self.paths.nodes
+        for source, heard_ns, at_ns in zip(
+            sources[latest].tolist(), here_ns[latest].tolist(), last_ns[latest].tolist(), strict=True
+        ):
+            self._sign(nodes[source], heard_ns, at_ns, batch, "receiver")
 
-    def _sign(self, node: str, sign: Sign) -> None:
-        signs = self.signs.setdefault(node, collections.deque(maxlen=_SIGNS))
+    def _sign(
+        self, node: str, here_ns: int, at_ns: int, batch: DelayBatch, kind: Literal["source", "receiver"]
+    ) -> None:
+        signs = self.signs.get(node)
+        if signs is None:
+            signs = self.signs[node] = collections.deque(maxlen=_SIGNS)
         self.news[node] += 1
         self._touched[node] = None
-        if signs and sign.here_ns <= signs[-1].here_ns:
+        before_ns = signs[-1].here_ns if signs else None
+        if before_ns is not None and here_ns <= before_ns:
             return
-        self._note_return(node, sign.here_ns, signs[-1].here_ns if signs else None)
-        if not signs or sign.here_ns - signs[-1].here_ns > self._break_ns:
-            self.unbroken_ns[node] = sign.here_ns
-        if len(signs) > 1 and sign.here_ns - signs[-2].here_ns < _APART_NS:
+        self._note_return(node, here_ns, before_ns)
+        if before_ns is None or here_ns - before_ns > self._break_ns:
+            self.unbroken_ns[node] = here_ns
+        if len(signs) > 1 and here_ns - signs[-2].here_ns < _APART_NS:
             signs.pop()
-        signs.append(sign)
-        self.lives.show(node, sign.here_ns)
+        signs.append(Sign(here_ns, at_ns, batch.bound_ns, batch.node, kind))
+        self.lives.show(node, here_ns)
 
     def _note_return(self, node: str, here_ns: int, before_ns: int | None) -> None:
         if before_ns is not None and here_ns - before_ns > self._process_silence_ns:

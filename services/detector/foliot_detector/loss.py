@@ -82,8 +82,7 @@ class LossDetector:
         counted = self._counted(seen, witness == Witness.DESTINATION)
         if not len(counted):
             return []
-        self._add(seen, counted)
-        ids = np.unique(seen.ids[counted])
+        ids = self._add(seen, counted)
         return [event for path_id in ids[self._is_due(ids)] for event in self._judge(int(path_id), seen)]
 
     def _is_due(self, ids: NDArray[np.intp]) -> NDArray[np.bool_]:
@@ -120,25 +119,38 @@ class LossDetector:
         windows["heard_ns"][ids[heard]] = seen.here_ns[heard]
         return counted
 
-    def _add(self, seen: Delays, counted: NDArray[np.intp]) -> None:
-        windows, ids, rows = self._windows, seen.ids[counted], seen.rows[counted]
-        begun = windows["rows"][ids] == 0
-        windows["since_ns"][ids[begun]] = seen.at_ns - seen.interval_ns
-        np.add.at(windows["sent"], ids, rows["sent"])
-        np.add.at(windows["received"], ids, rows["received"])
-        np.add.at(windows["rows"], ids, 1)
-        np.add.at(windows["lossless"], ids, rows["received"])
-        losing = ids[rows["sent"] > rows["received"]]
-        np.add.at(windows["losing"], losing, 1)
-        windows["lossless"][losing] = 0
+    def _add(self, seen: Delays, counted: NDArray[np.intp]) -> NDArray[np.intp]:
+        """Adds rows to their windows; returns the paths, each once."""
+        ids = seen.ids[counted]
+        if len(set(ids.tolist())) == len(ids):  # np.unique takes as long as all the adding
+            self._add_once(seen, ids, seen.rows[counted])
+            return ids
+        every = np.unique(ids)
+        while len(counted):  # the first row of each path, then the second of each that has two
+            first = np.unique(seen.ids[counted], return_index=True)[1]
+            self._add_once(seen, seen.ids[counted[first]], seen.rows[counted[first]])
+            counted = np.delete(counted, first)
+        return every
+
+    def _add_once(self, seen: Delays, ids: NDArray[np.intp], rows: NDArray[Any]) -> None:
+        windows = self._windows[ids]
+        sent, received, p99_ns = rows["sent"], rows["received"], rows["p99_ns"]
+        windows["since_ns"][windows["rows"] == 0] = seen.at_ns - seen.interval_ns
+        windows["sent"] += sent
+        windows["received"] += received
+        windows["rows"] += 1
+        losing = sent > received
+        windows["losing"] += losing
+        windows["lossless"] = np.where(losing, 0, windows["lossless"] + received)
         # A probe's delay is known only when its successor has brought its stamp: a row may have probes and no delay yet.
-        timed = (rows["received"] > 0) & ((rows["least_ns"] != 0) | (rows["p99_ns"] != 0))
-        ids, rows = ids[timed], rows[timed]
-        np.add.at(windows["timed"], ids, 1)
-        np.minimum.at(windows["least_ns"], ids, rows["least_ns"])
-        excess_ns = rows["p99_ns"] - windows["least_ns"][ids]
-        np.maximum.at(windows["excess_ns"], ids, excess_ns)
-        np.add.at(windows["high"], ids, excess_ns >= self._congestion_ns)
+        timed = (received > 0) & ((rows["least_ns"] != 0) | (p99_ns != 0))
+        windows["timed"] += timed
+        least_ns = np.where(timed, np.minimum(windows["least_ns"], rows["least_ns"]), windows["least_ns"])
+        excess_ns = np.where(timed, p99_ns - least_ns, 0)
+        windows["least_ns"] = least_ns
+        windows["excess_ns"] = np.maximum(windows["excess_ns"], excess_ns)
+        windows["high"] += timed & (excess_ns >= self._congestion_ns)
+        self._windows[ids] = windows
 
     def _judge(self, path_id: int, seen: Delays) -> list[Event]:
         window = self._windows[path_id].copy()

@@ -116,12 +116,14 @@ class PathDetector:
 
     def _claim(self, seen: Delays, now_ns: int) -> None:
         rows, table = seen.rows, self._fleet.paths
-        fell = rows["witness"] == Witness.FELL_SILENT
+        fell, regular = rows["witness"] == Witness.FELL_SILENT, rows["witness"] == Witness.DESTINATION
+        # The word at once may be lost, or be older than this detector; the regular rows go on telling.
+        late = regular & (now_ns - seen.here_ns > self._late_ns)
+        unheard = regular & (rows["received"] == 0)
+        if not (fell | late | unheard).any():
+            return
         for row in np.flatnonzero(fell & table.silent[seen.ids]):
             self._fall_again(int(seen.ids[row]), int(rows["last_ns"][row]), now_ns)
-        # The word at once may be lost, or be older than this detector; the regular rows go on telling.
-        late = (rows["witness"] == Witness.DESTINATION) & (now_ns - seen.here_ns > self._late_ns)
-        unheard = (rows["witness"] == Witness.DESTINATION) & (rows["received"] == 0)
         for row in np.flatnonzero(unheard & table.silent[seen.ids]):
             claim = self._waiting.claims.get(int(seen.ids[row]))
             if claim is not None and seen.at_ns > claim.confirmed_ns:

@@ -51,6 +51,8 @@ class PathTable:
         """As `sent_ns`, by the sender's reference time."""
         self.silent = np.zeros(_ROOM, np.bool_)
         """Claimed or known to be silent."""
+        self._sound = np.zeros(_ROOM, np.bool_)
+        """Known to be between NICs of the inventory as it is."""
         self._leaving: dict[str, array[int]] = {}
         self._entering: dict[str, array[int]] = {}
         """Per NIC, the paths from it and to it: 4 bytes each, of which a large fleet has some million."""
@@ -70,6 +72,7 @@ class PathTable:
     def forget_batches(self) -> None:
         """To be called when NICs have become known or unknown."""
         self._batches.clear()
+        self._sound[:] = False
 
     def ids(self, names: tuple[str, ...], nics: Mapping[str, int]) -> NDArray[np.intp]:
         """Places of paths between these NICs (with how many entropies each has), made where new; -1 for any other."""
@@ -132,17 +135,21 @@ class PathTable:
         return heard
 
     def _id(self, name: str, nics: Mapping[str, int]) -> int:
+        place = self._ids.get(name, _UNKNOWN)
+        if place != _UNKNOWN and self._sound[place]:
+            return place
         try:
             path = parse_path(name)
         except ValueError:
             return _UNKNOWN
         if path.entropy >= min(nics.get(path.source, 0), nics.get(path.destination, 0)):
             return _UNKNOWN
-        if name not in self._ids:
-            self._add(name, path)
-        return self._ids[name]
+        if place == _UNKNOWN:
+            place = self._add(name, path)
+        self._sound[place] = True
+        return place
 
-    def _add(self, name: str, path: Path) -> None:
+    def _add(self, name: str, path: Path) -> int:
         place = len(self.names)
         if place == self.room:
             for column, values in vars(self).items():
@@ -154,6 +161,7 @@ class PathTable:
         self.destination_node[place] = self._node(node_of(path.destination))
         for index, nic in ((self._leaving, path.source), (self._entering, path.destination)):
             index.setdefault(nic, array("i")).append(place)
+        return place
 
     def _node(self, node: str) -> int:
         if node not in self._node_ids:
