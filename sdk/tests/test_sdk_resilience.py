@@ -61,6 +61,38 @@ async def test_a_reader_that_falls_behind_leaves_the_oldest_out_and_says_so(bus_
         await bus.close()
 
 
+def test_what_waited_for_a_second_is_left_out_up_to_what_is_recent(monkeypatch):
+    """A hundred messages a second come, and ten can be taken."""
+    now_s, counts = 100.0, collections.Counter()
+    monkeypatch.setattr(backlog.time, "monotonic", lambda: now_s)
+    behind = backlog.Backlog("foliot.v1.delay.>", counts)
+    came_s, taken, ages_s = [], 0, []
+    for _ in range(100):  # ten seconds
+        came_s += [now_s - 0.1 + 0.01 * number for number in range(1, 11)]
+        while taken < len(came_s):
+            taken += 1
+            if not behind.is_behind(len(came_s) - taken):
+                ages_s.append(now_s - came_s[taken - 1])
+                break
+        now_s += 0.1
+    assert 0.8 < max(ages_s) < 1.2
+    assert counts["behind"] == taken - len(ages_s) > 700
+    assert sum(age_s > 0.4 for age_s in ages_s) > 10  # it does not leave out more than needed
+
+
+def test_a_reader_that_keeps_up_leaves_nothing_out(monkeypatch):
+    """Bursts of a second's messages, each taken in time."""
+    now_s, counts = 100.0, collections.Counter()
+    monkeypatch.setattr(backlog.time, "monotonic", lambda: now_s)
+    behind = backlog.Backlog("foliot.v1.delay.>", counts)
+    for _ in range(20):
+        for waiting in reversed(range(1_000)):
+            assert not behind.is_behind(waiting)
+            now_s += 0.0009
+        now_s += 0.1
+    assert not counts
+
+
 async def test_events_are_never_left_out(bus_settings, monkeypatch):
     """However many wait: each of them is decided upon, or caught up with."""
     monkeypatch.setattr(backlog, "_MOST", 4)

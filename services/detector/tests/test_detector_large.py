@@ -108,6 +108,7 @@ def test_thousands_of_waiting_claims_are_not_looked_at_for_the_news_of_a_node_th
 
 
 def test_a_claim_is_looked_at_when_its_time_comes_and_not_for_news_before(make_claim):
+    """It sleeps through the storm, and then wakes for news too."""
     waiting = Waiting()
     claim = make_claim(1, "node1.rail0>node2.rail0#0")
     waiting.add(claim)
