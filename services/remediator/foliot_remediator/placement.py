@@ -41,7 +41,8 @@ class Chooser:
         if chosen is not None and chosen.entropy < self._fleet.entropies(destination.node, chosen.peer, chosen.via):
             return chosen
         _, peer, rail = destination
-        entropy = self._turn(destination, self._entropies(destination, rail)) if self._hashed else 0
+        count = self._entropies(destination, rail) if self._hashed else 0
+        entropy = _number(*destination) % count if count else 0
         return Placement(peer=peer, rail=rail, via=rail, entropy=entropy)
 
     def usable(self, node: str, way: Placement, now_ns: int, *, trusted: frozenset[State] = _TRUSTED) -> bool:
@@ -113,25 +114,19 @@ class Chooser:
             yield primary
         rails = self._fleet.shared(node, peer)
         others = [other for other in rails if other != primary.via]
-        first = self._turn(destination, len(others))
+        number = _number(node, peer, rail)
+        first = number % len(others) if others else 0
         for via in (primary.via, *others[first:], *others[:first]):
             if via == but:
                 continue
             count = self._entropies(destination, via)
-            start = self._turn(destination, count)
             for step in range(count):
-                way = Placement(peer=peer, rail=rail, via=via, entropy=(start + step) % count)
+                way = Placement(peer=peer, rail=rail, via=via, entropy=(number + step) % count)
                 if way != primary:
                     yield way
 
     def _entropies(self, destination: Destination, via: str) -> int:
         return self._fleet.entropies(destination.node, destination.peer, via)
-
-    def _turn(self, destination: Destination, count: int) -> int:
-        """A number below `count` that follows from the unordered pair and the rail; 0 if there is none."""
-        node, peer, rail = destination
-        text = "|".join((*sorted((node, peer)), rail)).encode()
-        return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest()) % count if count else 0
 
     def _alive(self, node: str, way: Placement, trusted: frozenset[State]) -> bool:
         if way.entropy >= self._fleet.entropies(node, way.peer, way.via):
@@ -150,3 +145,9 @@ class Chooser:
         troubled = self._health.troubled
         siblings = troubled.get(nic_name(node, way.via), set()) | troubled.get(nic_name(way.peer, way.via), set())
         return len(siblings - {present})
+
+
+def _number(node: str, peer: str, rail: str) -> int:
+    """A number that follows from the unordered pair and the rail."""
+    text = "|".join((*sorted((node, peer)), rail)).encode()
+    return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest())
