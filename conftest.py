@@ -1,20 +1,27 @@
-"""What tests of several packages need: a real NATS server, and the spans that were made."""
+"""What tests of several packages need: real NATS servers, with credentials and without, and the spans that were made."""
 
 from __future__ import annotations
 
 import asyncio
+import shutil
+import signal
 import socket
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import nats
 import pytest
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from foliot import telemetry
+from foliot import connection, telemetry
+from foliot.bus import Bus
+from foliot.keys.keyring import Keyring
 from foliot.settings import BusSettings
+from foliot_schemas.permissions import NODE_ROLES
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -23,25 +30,34 @@ if TYPE_CHECKING:
 
 
 class Server:
-    """A nats-server that can be killed and started again with its store."""
+    """A nats-server that can be killed and started again with its store.
 
-    def __init__(self, store: Path) -> None:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = probe.getsockname()[1]
-        self.settings = BusSettings(url=f"nats://127.0.0.1:{self.port}")
-        self._store = store
-        self._process: asyncio.subprocess.Process | None = None
+    Parameters:
+        options: of its command line, beside those that name address and store.
+        port: 0 for one that is free here.
+    """
+
+    def __init__(self, store: Path, *options: str, address: str = "127.0.0.1", port: int = 0) -> None:
+        if not port:
+            with socket.socket() as probe:
+                probe.bind((address, 0))
+                port = probe.getsockname()[1]
+        self.port = port
+        self.settings = BusSettings(url=f"nats://{address}:{port}")
+        self.process: asyncio.subprocess.Process | None = None
+        self.store = store
+        self._address = address
+        self._options = options
 
     async def start(self) -> None:
-        """Starts it and waits until it listens."""
-        self._process = await asyncio.create_subprocess_exec(
-            str(Path(sys.executable).with_name("nats-server")), "--addr", "127.0.0.1", "--port", str(self.port),
-            "--jetstream", "--store_dir", str(self._store), stderr=asyncio.subprocess.DEVNULL,
+        """Starts it, in the namespace that the calling thread is in, and waits until it listens."""
+        self.process = await asyncio.create_subprocess_exec(
+            str(Path(sys.executable).with_name("nats-server")), "--addr", self._address, "--port", str(self.port),
+            "--jetstream", "--store_dir", str(self.store), *self._options, stderr=asyncio.subprocess.DEVNULL,
         )  # fmt: skip
         while True:
             try:
-                _, writer = await asyncio.open_connection("127.0.0.1", self.port)
+                _, writer = await asyncio.open_connection(self._address, self.port)
             except OSError:
                 await asyncio.sleep(0.02)
             else:
@@ -51,9 +67,74 @@ class Server:
 
     async def kill(self) -> None:
         """SIGKILL."""
-        if self._process is not None and self._process.returncode is None:
-            self._process.kill()
-            await self._process.wait()
+        if self.process is not None and self.process.returncode is None:
+            self.process.kill()
+            await self.process.wait()
+
+    async def begin_anew(self) -> None:
+        """SIGKILL, and a start with an empty store."""
+        await self.kill()
+        shutil.rmtree(self.store)
+        await self.start()
+
+
+class SecuredServer(Server):
+    """A nats-server that includes what `foliot keys` wrote; credentials for node3 and node4 are there.
+
+    Parameters:
+        hosts: as of `Keyring.make`: with any, the server speaks TLS alone.
+    """
+
+    def __init__(self, folder: Path, hosts: tuple[str, ...] = ()) -> None:
+        self.keyring = Keyring(folder / "keys", time.time)
+        self.keyring.make(hosts)
+        for name in ("node3", "node4"):
+            self.keyring.issue_node(name)
+        super().__init__(folder / "store", "--config", str(self.keyring.server_conf))
+        self._open: list[nats.NATS] = []
+        self._buses: list[Bus] = []
+
+    def settings_for(self, role: str, name: str = "") -> BusSettings:
+        """For a service of this role, of a node if it is a node's; no role: without credentials."""
+        folder = self.keyring.folder
+        path = self.keyring.path(role, name or role) if role else folder
+        ca = folder / "ca.pem"
+        return BusSettings(
+            url=f"{'tls' if ca.exists() else 'nats'}://127.0.0.1:{self.port}",
+            credentials=str(path) if role else "",
+            ca=str(ca) if ca.exists() else "",
+        )
+
+    async def client(self, role: str, name: str = "") -> tuple[nats.NATS, list[str]]:
+        """A bare connection, and what the server forbade it so far."""
+        forbidden: list[str] = []
+
+        async def failed(error: Exception) -> None:
+            forbidden.append(str(error))
+
+        options = connection.options(self.settings_for(role, name), role)
+        client = await nats.connect(**options, allow_reconnect=False, error_cb=failed, connect_timeout=5)
+        self._open.append(client)
+        return client, forbidden
+
+    async def bus(self, role: str, name: str = "") -> Bus:
+        """A service's connection."""
+        bus = await Bus.connect(self.settings_for(role, name), role, makes=role not in {*NODE_ROLES, "reader"})
+        self._buses.append(bus)
+        return bus
+
+    def reload(self) -> None:
+        """Lets it read its configuration again."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGHUP)
+
+    async def stop(self) -> None:
+        """Closes all connections and ends it."""
+        for bus in self._buses:
+            await bus.close()
+        for client in self._open:
+            await client.close()
+        await self.kill()
 
 
 @pytest.fixture
@@ -66,9 +147,33 @@ async def nats_server(tmp_path: Path) -> AsyncIterator[Server]:
 
 
 @pytest.fixture
+def make_server() -> type[Server]:
+    """For tests that start servers of their own."""
+    return Server
+
+
+@pytest.fixture
 def bus_settings(nats_server: Server) -> BusSettings:
     """Settings of a NATS server that runs for the test."""
     return nats_server.settings
+
+
+@pytest.fixture
+async def secured(tmp_path: Path) -> AsyncIterator[SecuredServer]:
+    """A server that asks for credentials."""
+    server = SecuredServer(tmp_path)
+    await server.start()
+    yield server
+    await server.stop()
+
+
+@pytest.fixture
+async def encrypted(tmp_path: Path) -> AsyncIterator[SecuredServer]:
+    """A server that asks for credentials and speaks TLS alone."""
+    server = SecuredServer(tmp_path, ("127.0.0.1", "nats.example"))
+    await server.start()
+    yield server
+    await server.stop()
 
 
 @pytest.fixture

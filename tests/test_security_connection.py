@@ -34,14 +34,14 @@ async def attempt(settings, name="detector"):
 async def test_nobody_gets_in_without_credentials(secured):
     """Nor with those of another fleet."""
     with pytest.raises(nats.errors.Error, match=r"[Aa]uthorization"):
-        await attempt(secured.settings(""))
+        await attempt(secured.settings_for(""))
 
 
 async def test_credentials_of_another_fleet_are_worth_nothing(secured, tmp_path):
     """Whoever makes keys of their own is no operator of this server."""
     foreign = type(secured)(tmp_path / "foreign")
     with pytest.raises(nats.errors.Error, match=r"[Aa]uthorization"):
-        await attempt(msgspec.structs.replace(foreign.settings("detector"), url=secured.settings("").url))
+        await attempt(msgspec.structs.replace(foreign.settings_for("detector"), url=secured.settings_for("").url))
 
 
 async def test_credentials_end(secured):
@@ -52,9 +52,9 @@ async def test_credentials_end(secured):
     keyring.issue("reader", "yesterday", days=1)
     keyring.issue("reader", "the-day-before-tomorrow", days=3)
 
-    await attempt(secured.settings("reader", "the-day-before-tomorrow"))
+    await attempt(secured.settings_for("reader", "the-day-before-tomorrow"))
     with pytest.raises(nats.errors.Error, match=r"[Aa]uthorization"):
-        await attempt(secured.settings("reader", "yesterday"))
+        await attempt(secured.settings_for("reader", "yesterday"))
 
 
 async def test_a_revoked_node_is_sent_away_and_stays_out_and_the_others_stay(secured):
@@ -67,15 +67,15 @@ async def test_a_revoked_node_is_sent_away_and_stays_out_and_the_others_stay(sec
         await asyncio.wait_for(node.closed(), 10)
 
     with pytest.raises(nats.errors.Error, match=r"[Aa]uthorization"):
-        await attempt(secured.settings("agent", "node3"), "agent")
+        await attempt(secured.settings_for("agent", "node3"), "agent")
     assert other.connected
     secured.keyring.issue_node("node3")
-    await attempt(secured.settings("agent", "node3"), "agent")
+    await attempt(secured.settings_for("agent", "node3"), "agent")
 
 
 async def test_a_service_that_is_sent_away_ends_and_says_why(secured):
     """Whoever keeps it running starts it anew; nats-py would never come back by itself."""
-    settings = secured.settings("detector")
+    settings = secured.settings_for("detector")
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "foliot_detector", stderr=asyncio.subprocess.PIPE,
         env={"FOLIOT_BUS__URL": settings.url, "FOLIOT_BUS__CREDENTIALS": settings.credentials, "FOLIOT_TELEMETRY__ENDPOINT": ""},
@@ -112,7 +112,7 @@ async def test_with_tls_both_know_each_other(encrypted):
 
 async def test_without_tls_there_is_no_talk_with_a_server_that_has_it(encrypted):
     """Credentials are never sent in the clear, nor is anything else."""
-    settings = encrypted.settings("detector")
+    settings = encrypted.settings_for("detector")
     plain = msgspec.structs.replace(settings, url=settings.url.replace("tls:", "nats:"), ca="")
     with pytest.raises((nats.errors.Error, OSError, ssl.SSLError)):
         await attempt(plain)
@@ -121,8 +121,8 @@ async def test_without_tls_there_is_no_talk_with_a_server_that_has_it(encrypted)
 async def test_a_server_that_nobody_vouches_for_is_not_talked_to(encrypted, tmp_path):
     """Neither by the system's authorities nor by another fleet's."""
     foreign = type(encrypted)(tmp_path / "foreign", ("127.0.0.1",))
-    settings = encrypted.settings("detector")
-    for ca in ("", foreign.settings("detector").ca):
+    settings = encrypted.settings_for("detector")
+    for ca in ("", foreign.settings_for("detector").ca):
         with pytest.raises(ssl.SSLCertVerificationError):
             await attempt(msgspec.structs.replace(settings, ca=ca))
 

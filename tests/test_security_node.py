@@ -24,11 +24,11 @@ async def test_a_node_claims_and_leaves_with_its_own_credentials(secured, capsys
     await claim(await secured.bus("agent", "node3"), node, "host3")
     await check(await secured.bus("probe", "node3"), node, "host3")
 
-    assert await leave.forget(secured.settings("agent", "node3"), "node3", whoever=True, dry=False) == 1
+    assert await leave.forget(secured.settings_for("agent", "node3"), "node3", whoever=True, dry=False) == 1
     said = capsys.readouterr().out
     assert "remove claims/index-3 from the bus" in said
     assert "with credentials of an administrator: foliot node leave --name node3" in said
-    assert await leave.forget(secured.settings("admin"), "node3", whoever=True, dry=False) == 0
+    assert await leave.forget(secured.settings_for("admin"), "node3", whoever=True, dry=False) == 0
     assert "remove paths/node3 from the bus" in capsys.readouterr().out
-    async with Visit(secured.settings("reader")) as visit:
+    async with Visit(secured.settings_for("reader")) as visit:
         assert await visit.present(CLAIMS) == await visit.present(PATHS) == {}

@@ -42,7 +42,7 @@ async def test_a_reader_sees_the_past_and_the_present(encrypted):
     """Over TLS: events by age and by number, and a bucket, with nothing forbidden on the way."""
     await fill(encrypted)
     for past in (("--since", "1h"), ("--last", "1")):
-        status, out, errors = await watch(encrypted.settings("reader"), "event", "paths", *past, "--no-follow")
+        status, out, errors = await watch(encrypted.settings_for("reader"), "event", "paths", *past, "--no-follow")
 
         assert (status, errors) == (0, "")
         assert "lease 7" in out
@@ -52,7 +52,7 @@ async def test_a_reader_sees_the_past_and_the_present(encrypted):
 async def test_what_may_not_be_heard_is_said(secured):
     """Nothing hangs, and nothing fails."""
     await fill(secured)
-    status, out, errors = await watch(secured.settings("sync"), "event", "--since", "1h", "--no-follow")
+    status, out, errors = await watch(secured.settings_for("sync"), "event", "--since", "1h", "--no-follow")
 
     assert (status, out) == (0, "")
     assert 'the bus forbids: permissions violation for subscription to "foliot.v1.event.>"' in errors.lower()
@@ -60,7 +60,7 @@ async def test_what_may_not_be_heard_is_said(secured):
 
 async def test_nobody_listens_without_credentials_and_nobody_waits_for_ever(secured):
     """The refusal is said, with the address and without what it may hold of passwords."""
-    settings = secured.settings("")
+    settings = secured.settings_for("")
     status, out, errors = await watch(settings)
 
     assert (status, out) == (1, "")
@@ -71,7 +71,7 @@ async def test_nobody_listens_without_credentials_and_nobody_waits_for_ever(secu
 async def test_credentials_that_are_not_there_are_said(tmp_path, secured):
     """Before anything is tried."""
     arguments = ("--credentials", str(tmp_path / "none.creds"))
-    status, _, errors = await watch(secured.settings(""), *arguments)
+    status, _, errors = await watch(secured.settings_for(""), *arguments)
 
     assert status == 1
     assert "none.creds: No such file or directory" in errors
@@ -83,7 +83,7 @@ async def test_the_example_for_tools_runs_with_credentials(secured):
     agent = await secured.bus("agent", "node3")
     await agent.put(INVENTORY, "node3", Node(name="node3", nics=()))
     secured.keyring.issue("reader", "my-tool")
-    settings = secured.settings("reader", "my-tool")
+    settings = secured.settings_for("reader", "my-tool")
     example = Path(__file__).parents[1] / "docs" / "examples" / "subscribe.py"
     process = await asyncio.create_subprocess_exec(
         sys.executable, example, settings.url, settings.credentials, "my-tool", stdout=asyncio.subprocess.PIPE

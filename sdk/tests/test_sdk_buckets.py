@@ -36,7 +36,7 @@ async def test_a_value_that_was_heard_and_not_stored_is_not_followed_by_the_one_
     await watcher.watch(PATHS, changed)
     await until(1)
     no_room = (0, resource.RLIM_INFINITY)
-    resource.prlimit(nats_server._process.pid, resource.RLIMIT_FSIZE, no_room)
+    resource.prlimit(nats_server.process.pid, resource.RLIMIT_FSIZE, no_room)
     with contextlib.suppress(nats.errors.Error, TimeoutError):
         await writer.put(PATHS, "node1", home)
     await until(2)

@@ -129,7 +129,7 @@ async def test_with_a_full_disk_events_still_arrive_and_the_lost_durability_is_s
     await reader.subscribe_kept(EVENT, arrived, durable="reader")
     await reader.subscribe(REJECTED, rejected)
     limits = resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY)  # no file may grow: what a full disk is to the server
-    resource.prlimit(nats_server._process.pid, *limits)
+    resource.prlimit(nats_server.process.pid, *limits)
     event = Event(id="e1", kind="flap", who="x", state="down", at_ns=1, since_ns=1)
     writer.publish_kept(EVENT, event, "flap", "x")
     await until(lambda: heard and said)

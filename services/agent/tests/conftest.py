@@ -7,14 +7,18 @@ import contextlib
 import ctypes
 import errno
 import os
-import socket
 import subprocess
 import sys
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
-from foliot.settings import BusSettings, NicSettings, NodeSettings
+from foliot.settings import NicSettings, NodeSettings
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from foliot.settings import BusSettings
 
 _CLONE_NEWNET = 0x40000000
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -125,36 +129,6 @@ async def until(condition, what: str, within_s: float = 20.0) -> None:
     pytest.fail(f"not within {within_s} s: {what}")
 
 
-class Server:
-    """A nats-server inside a namespace, that can be killed and started again with its store."""
-
-    def __init__(self, store: Path, namespace: int, address: str) -> None:
-        self.settings = BusSettings(url=f"nats://{address}:4222")
-        self._store = store
-        self._namespace = namespace
-        self._address = address
-        self._process: asyncio.subprocess.Process | None = None
-
-    async def start(self) -> None:
-        """Starts it and waits until it listens."""
-        with entered(self._namespace):
-            self._process = await asyncio.create_subprocess_exec(
-                str(Path(sys.executable).with_name("nats-server")), "--addr", self._address, "--port", "4222",
-                "--jetstream", "--store_dir", str(self._store), stderr=asyncio.subprocess.DEVNULL,
-            )  # fmt: skip
-        await until(self._listens, "nats-server listens")
-
-    def _listens(self) -> bool:
-        with entered(self._namespace), socket.socket() as probe:
-            return probe.connect_ex((self._address, 4222)) == 0
-
-    async def kill(self) -> None:
-        """SIGKILL."""
-        if self._process is not None and self._process.returncode is None:
-            self._process.kill()
-            await self._process.wait()
-
-
 class Host:
     """A node in a namespace of its own, and its agent as a process."""
 
@@ -224,9 +198,9 @@ class Host:
 class Fleet:
     """Hosts on two rails and a management network; a switch of each, and the bus, in a namespace of their own."""
 
-    def __init__(self, folder: Path, *, count: int, armed: str) -> None:
+    def __init__(self, folder: Path, server, *, count: int, armed: str) -> None:
         self.hub = new_namespace()
-        self.server = Server(folder / "nats", self.hub, "192.0.2.254")
+        self.server = server
         self.hosts = [Host(index, self.server.settings, folder, armed) for index in range(count)]
         for network in ("rail0", "rail1", "front"):
             ip(self.hub, f"link add {network} type bridge", f"link set {network} up")
@@ -258,13 +232,14 @@ class Fleet:
 
 
 @pytest.fixture
-async def fleet(tmp_path, request):
+async def fleet(tmp_path, request, make_server):
     """Three hosts whose agents run, armed always (or as the test's parameter says)."""
-    made = Fleet(tmp_path, count=3, armed=getattr(request, "param", "always"))
+    server = make_server(tmp_path / "nats", address="192.0.2.254", port=4222)
+    made = Fleet(tmp_path, server, count=3, armed=getattr(request, "param", "always"))
     try:
-        await made.server.start()
         # The test itself lives where the bus is: there its client also finds it again.
         with entered(made.hub):
+            await server.start()
             yield made
     finally:
         await made.close()
