@@ -19,6 +19,7 @@ from nats.js.errors import BucketNotFoundError, KeyNotFoundError, NotFoundError
 from foliot import connection
 from foliot_schemas import WireError, decode
 from foliot_schemas.names import escape, unescape
+from foliot_schemas.subjects import BUCKETS
 
 if TYPE_CHECKING:
     from foliot.settings import BusSettings
@@ -79,6 +80,16 @@ class Visit:
         except nats.errors.Error:
             return False
         return True
+
+    async def lacking(self) -> tuple[str, ...]:
+        """The names of the contract's buckets that nobody has made yet."""
+        lacking = []
+        for bucket in BUCKETS:
+            try:
+                await self._store(bucket)
+            except NotFoundError:
+                lacking.append(bucket.name)
+        return tuple(lacking)
 
     async def ahead(self) -> Ahead | None:
         """The server's clock against this host's; None: there is no bucket yet, or the server does not say its time."""

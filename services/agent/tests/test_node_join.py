@@ -10,12 +10,26 @@ from pathlib import Path
 import pytest
 
 from foliot.visit import Visit
+from foliot_agent.host import join
+from foliot_agent.host.place import PlaceError
+from foliot_agent.host.survey import FleetSeen
 from foliot_schemas.subjects import CLAIMS, INVENTORY
 
 pytestmark = [pytest.mark.net, pytest.mark.nats]
 
 _TOML = "etc/foliot/foliot.toml"
 _BY_HAND = '# ours\n[telemetry]\nendpoint = ""\n\n[probe]\nsweep_hz = 2.0\n'
+
+
+async def run_foliot(*arguments: str, expect: int = 0) -> str:
+    """Runs ``foliot`` where the calling thread is, and returns what it said."""
+    process = await asyncio.create_subprocess_exec(
+        str(Path(sys.executable).with_name("foliot")), *arguments,
+        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
+    )  # fmt: skip
+    output, _ = await process.communicate()
+    assert process.returncode == expect, output.decode()
+    return output.decode()
 
 
 class Node:
@@ -30,13 +44,7 @@ class Node:
     async def foliot(self, *arguments: str, expect: int = 0) -> str:
         """Runs ``foliot`` inside and returns what it said."""
         with self.host.entered():
-            process = await asyncio.create_subprocess_exec(
-                str(Path(sys.executable).with_name("foliot")), *arguments,
-                stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
-            )  # fmt: skip
-        output, _ = await process.communicate()
-        assert process.returncode == expect, output.decode()
-        return output.decode()
+            return await run_foliot(*arguments, expect=expect)
 
     def set_sysctl(self, name: str, value: str) -> None:
         """Writes a setting below /proc/sys/net."""
@@ -178,6 +186,39 @@ async def test_what_is_in_the_way_is_said_before_anything_is_done(fleet, nodes):
     await fleet.server.kill()
     assert "does not answer" in await node.join("--rail", "rail0=rail0", "--index", "0", expect=1)
     assert not list(node.root.iterdir())
+
+
+async def test_a_bus_that_no_service_was_on_yet_is_said_and_nothing_changed(namespace, secured, tmp_path):
+    """Where it asks for credentials, a node may not make the buckets; once a service has, the same command joins."""
+    bus = secured.settings_for("agent", "node3")
+    where = (bus.url, "--root", str(tmp_path / "root"), "--credentials", bus.credentials)
+    assert "root: is no folder" in await run_foliot("node", "join", *where, *_RAILS, expect=1)
+    (tmp_path / "root").mkdir()
+    asked = ("node", "join", *where, "--name", "node3", *_RAILS)
+    for more in (("--dry-run",), ("--index", "3")):
+        said = await run_foliot(*asked, *more, expect=1)
+        assert "nobody has made the buckets of a fleet" in said
+        assert "claims" in said
+        assert "start the central services there first" in said
+        assert "Traceback" not in said
+    assert not list((tmp_path / "root").iterdir())
+    assert "nobody has made" in await run_foliot(*asked, "--no-start", "--index", "3")
+
+    await secured.bus("detector")
+    assert "node3 is node 3" in await run_foliot(*asked)
+    async with Visit(secured.settings_for("reader")) as visit:
+        assert "index-3" in await visit.present(CLAIMS)
+
+
+async def test_a_place_that_cannot_be_claimed_is_said(secured, settings_of, monkeypatch):
+    """With the probe's credentials instead of the agent's, the bus does not answer a claim."""
+    await secured.bus("detector")
+    monkeypatch.setattr(join, "_BUS_S", 2.0)
+    settings = secured.settings_for("probe", "node3")
+    with pytest.raises(
+        PlaceError, match=r"no place could be claimed for node3 .* whether the credentials are an agent's"
+    ):
+        await join._claimed(settings, settings_of(3), FleetSeen(url=settings.url), is_free=True)
 
 
 async def test_settings_that_name_a_subnet_are_planned_and_joined_by_the_device_that_is_in_it(nodes):

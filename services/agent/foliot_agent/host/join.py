@@ -15,6 +15,7 @@ from foliot.bus import Bus
 from foliot.claims import ClaimError, claim, host_id, keys
 from foliot.nics import Held, settle
 from foliot.node import describe
+from foliot.retry import BUS_ERRORS
 from foliot.service import set_up_logs
 from foliot.settings import NodeSettings, SettingsError
 from foliot.visit import Visit
@@ -48,6 +49,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 async def _join(arguments: argparse.Namespace) -> int:
+    if not arguments.root.is_dir():
+        raise PlaceError(f"--root {arguments.root}: is no folder; make it first")
     files = Files(arguments.root)
     settings = SettingsFile(files.read(PATH), asked_of_bus(arguments))
     states = await nics.nics()
@@ -83,10 +86,9 @@ def _index(arguments: argparse.Namespace, before: NodeSettings | None, fleet: Fl
         return int(arguments.index)
     if before is not None and before.name == name:
         return before.index
-    if not fleet.answers:
-        raise PlaceError(
-            f"the bus at {arguments.bus} does not answer, so give an index that no other node has: --index"
-        )
+    said, to_do = fleet.trouble
+    if said:
+        raise PlaceError(f"{said}; {to_do}; without it, give an index that no other node has: --no-start --index")
     return place.free_index(name, fleet.nodes, fleet.claims, _anybody())
 
 
@@ -96,31 +98,50 @@ def _anybody() -> NodeSettings:
 
 
 async def _claimed(bus_settings: BusSettings, node: NodeSettings, fleet: FleetSeen, *, is_free: bool) -> NodeSettings:
-    """The node with its index and addresses claimed; if another was quicker and the index is ours to choose, the next one."""
-    skip = 0
-    async with asyncio.timeout(_BUS_S):
-        bus = await Bus.connect(bus_settings, "agent", makes=not bus_settings.credentials)
+    """The node with its index and addresses claimed; if another was quicker and the index is ours to choose, the next one.
+
+    Raises:
+        ClaimError: another node has what was asked for.
+        PlaceError: the bus did not answer, or its credentials are not a node's.
+    """
     try:
-        while True:
-            try:
-                await claim(bus, node, host_id())
-                break
-            except ClaimError:
-                async with Visit(bus_settings) as visit:
-                    claims = await visit.present(CLAIMS)
-                index = place.free_index(node.name, fleet.nodes, claims, node, skip)
-                if not is_free or index == node.index:
-                    raise
-                # Many nodes that join at once would all try the same next one.
-                skip = skip * 2 + 1
-                node = msgspec.structs.replace(node, index=index)
-    finally:
-        await bus.close()
-    async with Visit(bus_settings) as visit:
-        for key, held in (await visit.present(CLAIMS)).items():
-            if held.node == node.name and held.host in {"", host_id()} and key not in keys(node):
-                await visit.delete(CLAIMS, key)
+        async with asyncio.timeout(_BUS_S):
+            bus = await Bus.connect(bus_settings, "agent", makes=not bus_settings.credentials)
+        try:
+            node = await _claimed_at_last(bus, bus_settings, node, fleet, is_free=is_free)
+        finally:
+            await bus.close()
+        async with Visit(bus_settings) as visit:
+            for key, held in (await visit.present(CLAIMS)).items():
+                if held.node == node.name and held.host in {"", host_id()} and key not in keys(node):
+                    await visit.delete(CLAIMS, key)
+    except BUS_ERRORS as error:
+        raise PlaceError(
+            f"no place could be claimed for {node.name} at {bus_settings.url} ({str(error) or 'no answer'}): see whether it "
+            "is up, and whether the credentials are an agent's of this name. Nothing was changed on this host; join again"
+        ) from error
     return node
+
+
+async def _claimed_at_last(
+    bus: Bus, bus_settings: BusSettings, node: NodeSettings, fleet: FleetSeen, *, is_free: bool
+) -> NodeSettings:
+    skip = 0
+    while True:
+        try:
+            async with asyncio.timeout(_BUS_S):
+                await claim(bus, node, host_id())
+        except ClaimError:
+            async with Visit(bus_settings) as visit:
+                claims = await visit.present(CLAIMS)
+            index = place.free_index(node.name, fleet.nodes, claims, node, skip)
+            if not is_free or index == node.index:
+                raise
+            # Many nodes that join at once would all try the same next one.
+            skip = skip * 2 + 1
+            node = msgspec.structs.replace(node, index=index)
+        else:
+            return node
 
 
 def _want(files: Files, settings: SettingsFile, node: NodeSettings, arguments: argparse.Namespace) -> None:

@@ -33,6 +33,8 @@ class FleetSeen(msgspec.Struct, frozen=True, kw_only=True):
     url: str
     away: str = ""
     """Why the bus does not answer; empty: it does."""
+    lacking: tuple[str, ...] = ()
+    """Buckets that are not there, and that our credentials do not permit to make."""
     version: str = ""
     jetstream: bool = False
     ahead: Ahead | None = None
@@ -41,8 +43,18 @@ class FleetSeen(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def answers(self) -> bool:
-        """Whether the bus does, with JetStream."""
-        return not self.away and self.jetstream
+        """Whether the bus does, with JetStream and all that a node reads and writes there."""
+        return not self.away and self.jetstream and not self.lacking
+
+    @property
+    def trouble(self) -> tuple[str, str]:
+        """Why nothing can be claimed now, and what to do; empty: it can."""
+        if self.away:
+            return f"{self.url} does not answer: {self.away}", "check the address, or start NATS"
+        if self.lacking:
+            said = f"nobody has made the buckets of a fleet at {self.url} yet ({', '.join(self.lacking)})"
+            return said, "start the central services there first (sync, detector, remediator, gateway), which make them"
+        return "", ""
 
     def others(self, name: str) -> list[Node]:
         """All nodes but this."""
@@ -50,8 +62,8 @@ class FleetSeen(msgspec.Struct, frozen=True, kw_only=True):
 
     def findings(self, *, needed: bool) -> tuple[Finding, ...]:
         """The bus, judged."""
-        if self.away:
-            said, to_do = f"{self.url} does not answer: {self.away}", "check the address, or start NATS"
+        said, to_do = self.trouble
+        if said:
             return (
                 stop("bus", said, f"{to_do}; without it: --no-start --index") if needed else warn("bus", said, to_do),
             )
@@ -66,6 +78,7 @@ async def look_at_bus(settings: BusSettings) -> FleetSeen:
                 return FleetSeen(url=settings.url, version=visit.version)
             return FleetSeen(
                 url=settings.url, version=visit.version, jetstream=True, ahead=await visit.ahead(),
+                lacking=await visit.lacking() if settings.credentials else (),
                 nodes=await visit.present(INVENTORY), claims=await visit.present(CLAIMS),
             )  # fmt: skip
     except BUS_ERRORS as error:
