@@ -13,6 +13,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import structlog
 from nats.js.errors import KeyWrongLastSequenceError
 
 from foliot.retry import until_done
@@ -25,6 +26,8 @@ from foliot_schemas.subjects import CLAIMS
 if TYPE_CHECKING:
     from foliot.bus import Bus
     from foliot.settings import NodeSettings
+
+log = structlog.get_logger()
 
 _MACHINE_ID = Path("/etc/machine-id")
 
@@ -87,6 +90,27 @@ async def claim(bus: Bus, node: NodeSettings, host: str) -> None:
             for each in made:
                 await store.delete(escape(each))
             raise ClaimError(reason)
+
+
+async def renew(bus: Bus, node: NodeSettings, host: str) -> dict[str, str]:
+    """Claims again what a node has and what the bus may have forgotten. Waits for the bus.
+
+    Unlike `claim` it keeps what it gets where another node has a part: this one runs, and nobody else shall have the rest too.
+
+    Returns:
+        By key, why it may not have what another node has by now; empty: all is its own.
+    """
+    own = Claim(node=node.name, host=host)
+    store = await until_done(functools.partial(bus.store, CLAIMS), "claims_awaited")
+    reasons = {}
+    for key, what in keys(node).items():
+        # A fleet that comes back at once reads; it writes only where something is gone.
+        known = await until_done(functools.partial(bus.get, CLAIMS, key), "claims_awaited")
+        if known is None and await until_done(functools.partial(_make, store, key, own), "claims_awaited"):
+            log.warning("claim_renewed", claim=what)
+        elif reason := await _objection(bus, key, what, own):
+            reasons[key] = reason
+    return reasons
 
 
 async def check(bus: Bus, node: NodeSettings, host: str) -> None:

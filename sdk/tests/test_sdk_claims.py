@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from foliot.bus import Bus
-from foliot.claims import ClaimError, check, claim, host_id
+from foliot.claims import ClaimError, check, claim, host_id, renew
 from foliot.settings import NicSettings, NodeSettings
 from foliot.visit import Visit
 from foliot_schemas.subjects import CLAIMS
@@ -60,6 +60,26 @@ async def test_what_was_given_up_may_be_claimed(bus, bus_settings):
     await claim(bus, node("b", 0, "10.0.0.2"), "host-b")
     with pytest.raises(ClaimError, match="index 0 is taken by node 'b'"):
         await check(bus, node("a", 0, "10.0.0.1"), "host-a")
+
+
+async def test_what_the_bus_forgot_is_claimed_again_and_the_rest_kept_from_others(bus, bus_settings):
+    """Where another was quicker, the node keeps what is left, and says who has what; nothing of the other's is touched."""
+    a = node("a", 0, "10.0.0.1")
+    assert await renew(bus, a, "host-a") == {}
+    async with Visit(bus_settings) as visit:
+        for key in ("node-a", "index-0", "address-10.0.0.1"):
+            await visit.delete(CLAIMS, key)
+        await claim(bus, node("b", 0, "10.0.0.2"), "host-b")
+        reasons = await renew(bus, a, "host-a")
+        assert list(reasons) == ["index-0"]
+        assert "index 0 is taken by node 'b'" in reasons["index-0"]
+        claims = await visit.present(CLAIMS)
+        assert {key: held.node for key, held in claims.items()} == {
+            "node-a": "a", "address-10.0.0.1": "a", "index-0": "b", "node-b": "b", "address-10.0.0.2": "b"
+        }  # fmt: skip
+        await visit.delete(CLAIMS, "index-0")
+    assert await renew(bus, a, "host-a") == {}
+    await check(bus, a, "host-a")
 
 
 async def test_a_host_that_cannot_be_told_from_others_is_taken_by_its_name(bus):

@@ -11,10 +11,9 @@ import nats.errors
 import structlog
 from nats.js.errors import KeyNotFoundError
 
-from foliot import claims, systemd
+from foliot import systemd
 from foliot.netlink import LinkChange, LinkMonitor, node_settings
-from foliot.retry import until_done
-from foliot.service import boot_id, node_clock, on_bus, opened
+from foliot.service import boot_id, node_clock, on_bus
 from foliot.settings import load
 from foliot_agent.actuator import ActuatorError
 from foliot_agent.armed import Losses, Turn
@@ -23,6 +22,7 @@ from foliot_agent.confirm import Confirmer
 from foliot_agent.desired import wanted
 from foliot_agent.exchange import Exchange
 from foliot_agent.kernel import Kernel
+from foliot_agent.membership import Membership
 from foliot_agent.memory import Memory
 from foliot_agent.moves import Mover
 from foliot_agent.notices import Seal
@@ -74,6 +74,9 @@ class Agent:
         self._stack = contextlib.AsyncExitStack()
         # What a run with another index or address remembers is not this one's.
         place = " ".join([boot, str(node.index), *(nic.address for nic in node.nics)])
+        armed = settings.armed == "always" and settings.policy == "act"
+        self._membership = Membership(bus, node, msgspec.structs.replace(self.layout.node, armed=armed))
+        self._renewing: asyncio.Task[None] | None = None
         self._memory = Memory(settings.memory, node.name, place)
         self._kernel = Kernel(settings.actuator, self.layout, self._memory)
         self._exchange = Exchange(Seal(settings.key), node.agent_port, self._on_message)
@@ -85,6 +88,14 @@ class Agent:
     def remembers(self) -> bool:
         """Whether it has run in this boot before, and knows its peers."""
         return bool(self._memory.recall().peers)
+
+    async def claim(self) -> None:
+        """Takes the node's place in the fleet; waits for the bus.
+
+        Raises:
+            ClaimError: another node has it.
+        """
+        await self._membership.claim()
 
     async def __aenter__(self) -> Self:
         """Builds or adopts, listens, and, if it remembers its peers, looks at what was lost already. `join_fleet` comes next."""
@@ -145,8 +156,8 @@ class Agent:
         known = await bus.get(CLOCKS, own.name)
         if known is not None:
             self._clock.update(known)
-        await self._announce()
-        bus.when_back(lambda: self._spawn(until_done(self._announce, "inventory_awaited")))
+        await self._membership.announce()
+        bus.when_back(self._renew_place)
         remembered = set(self.peers)
         for peer in own.peers or ("",):
             await bus.watch(INVENTORY, self._on_node, key=peer)
@@ -158,13 +169,10 @@ class Agent:
         systemd.ready(f"keeps the ways of {own.name}")
         log.info("agent_ready", node=own.name, peers=sorted(self.peers), actuator=self._settings.actuator)
 
-    async def _announce(self) -> None:
-        """Says that the node is there, unless that is known: after a cut, the bus may have lost its store."""
-        own = self.layout.node
-        armed = self._settings.armed == "always" and self._settings.policy == "act"
-        record = msgspec.structs.replace(own, armed=armed)
-        if await self._bus.get(INVENTORY, own.name) != record:
-            await self._bus.put(INVENTORY, own.name, record)
+    def _renew_place(self) -> None:
+        if self._renewing is not None:
+            self._renewing.cancel()
+        self._renewing = self._spawn(self._membership.renew())
 
     async def _awake_alone(self) -> None:
         """With what it remembers. Where it may act only without the bus, the bus is given a moment to be there."""
@@ -299,19 +307,13 @@ async def main() -> None:
         try:
             agent = Agent(node, settings, bus, clock, boot_id())
             if not agent.remembers:
-                await _claim(bus, node)
+                await agent.claim()
             async with agent:
-                await _claim(bus, node)
+                await agent.claim()
                 await agent.join_fleet()
                 await asyncio.Event().wait()
         except (OverlayError, ActuatorError) as error:
             raise SystemExit(f"foliot_agent: {error}") from error
-
-
-async def _claim(bus: Bus, node: NodeSettings) -> None:
-    """Takes the node's place in the fleet. One that its last run has touched is its own; any other is not touched before."""
-    await opened(bus)
-    await claims.claim(bus, node, claims.host_id())
 
 
 def _without(paths: NodePaths, peer: str) -> NodePaths:
