@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
-from foliot_schemas import Command, Node, Outcome, PortState, encode
+from foliot_schemas import Command, Event, Node, Outcome, PortState, encode
 from foliot_schemas.permissions import NODE_ROLES, ROLES
 from foliot_schemas.subjects import BUCKETS, CHANNELS, CLAIMS, COMMAND, EVENT, INVENTORY, OUTCOME, PATHS, PORT
 
@@ -169,8 +170,44 @@ async def test_a_tool_that_listens_can_do_nothing_else(secured, until, refusals)
         "$KV.paths.node4",
         "$JS.API.STREAM.DELETE.EVENTS",
         "$JS.API.STREAM.PURGE.EVENTS",
+        *(f"$JS.API.CONSUMER.CREATE.KV_{bucket.name}.x" for bucket in BUCKETS),
+        *(f"$JS.API.CONSUMER.CREATE.KV_{bucket.name}.x.{bucket.subject('node3')}" for bucket in BUCKETS),
+        *(f"$JS.API.CONSUMER.MSG.NEXT.KV_{bucket.name}.x" for bucket in BUCKETS),
+        "$JS.API.CONSUMER.DURABLE.CREATE.KV_inventory.x",
+        "$JS.API.DIRECT.GET.KV_inventory.$KV.inventory.node3",
     )
     for subject in attempts:
         await client.publish(subject, b"")
 
     assert len(await refusals(client, forbidden, len(attempts))) == len(attempts)
+
+
+async def test_what_a_tool_has_a_stream_deliver_is_nobodys_message(secured, until):
+    """A stolen node writes it, a stolen tool has it delivered to whom it likes: it is refused, and uses up no message's id."""
+    remediator, agent = await secured.bus("remediator"), await secured.bus("agent", "node4")
+    events, hear_events = collector()
+    commands, hear_commands = collector()
+    await remediator.subscribe_kept(EVENT, hear_events, durable="test")
+    await agent.subscribe_kept(COMMAND, hear_commands, "", "node4", durable="agent-node4")
+    forged = Event(id="command-7", kind="flap", who="node3", state="down", at_ns=1, since_ns=1)
+    rogue, _ = await secured.client("agent", "node3")
+    await rogue.publish(OUTCOME.subject("flap", "node3"), encode(forged), headers={"Nats-Msg-Id": "command-7"})
+    await rogue.flush()
+    tool, _ = await secured.client("reader")
+    for name, target in (("a", EVENT.subject("flap", "node3")), ("b", COMMAND.subject("restore", "node4"))):
+        config = {"name": name, "ack_policy": "none", "filter_subject": OUTCOME.subject("flap", "node3")}
+        request = msgspec.json.encode({"stream_name": "OUTCOMES", "config": config})
+        made = await tool.request(
+            f"$JS.API.CONSUMER.CREATE.OUTCOMES.{name}.{OUTCOME.subject('flap', 'node3')}", request
+        )
+        assert b"error" not in made.data
+        await tool.publish(f"$JS.API.CONSUMER.MSG.NEXT.OUTCOMES.{name}", b"1", reply=target)
+    await until(lambda: remediator.counts["rejected"] and agent.counts["rejected"])
+    command = Command(
+        id="command-7", verb="restore", node="node4", cause="", issued_ns=0, deadline_ns=0, lease_revision=1
+    )
+    remediator.publish_kept(COMMAND, command, "restore", "node4")
+    await until(lambda: commands)
+
+    assert commands == [command]
+    assert events == []

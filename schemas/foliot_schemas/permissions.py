@@ -5,7 +5,8 @@ remediator may publish a command.
 
 Two things of JetStream's are kept from nodes with care. The server sends an answer to whatever subject a request names, without asking whether the requester
 may publish there; so a node is granted no request whose answer is the raw bytes that it or another node has written (direct reads,
-consumers of its own making): what comes back is JSON, which no reader of ours takes for a message, or its own commands.
+consumers of its own making): what comes back is JSON, which no reader of ours takes for a message, or its own commands. Tools that only listen
+have consumers on the streams, which they need to miss nothing, and none on buckets, where nodes write keys of any name.
 """
 
 from __future__ import annotations
@@ -108,7 +109,7 @@ def _consumers(streams: set[str]) -> list[str]:
 def _read_only() -> tuple[str, ...]:
     reads = [f"$JS.API.STREAM.{verb}.{stream}" for stream in _STREAMS for verb in ("INFO", "MSG.GET")]
     lists = ("$JS.API.INFO", "$JS.API.STREAM.NAMES", "$JS.API.STREAM.LIST")
-    return (*lists, *reads, *_consumers(set(_STREAMS)))
+    return (*lists, *reads, *_consumers({stream.name for stream in STREAMS}))
 
 
 def _subject(channel: Channel, role: Role, name: str) -> str:

@@ -55,10 +55,16 @@ class Channel(msgspec.Struct, frozen=True, kw_only=True):
     def check(self, subject: str, message: msgspec.Struct) -> None:
         """A subject says whom its message is about, and the bus lets nobody publish on another's: so both must agree.
 
+        Nor is a message believed that was published on a subject of another kind: whoever may have a stream deliver what it keeps can have
+        it delivered here, but it comes under the subject that its writer was permitted.
+
         Raises:
-            WireError: the message names somebody else than its subject.
+            WireError: the message names somebody else than its subject, which may also be none of this channel's.
         """
-        tokens = subject.split(".")[-len(self.tokens) :]
+        head = f"{ROOT}.{self.name}."
+        tokens = subject.removeprefix(head).split(".")
+        if not subject.startswith(head) or len(tokens) != len(self.tokens):
+            raise WireError(f"it was published as {subject}, not below {head}")
         for field, token in zip(self.tokens, tokens, strict=True):
             name = getattr(message, field)
             if escape(name) != token:

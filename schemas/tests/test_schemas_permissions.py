@@ -65,6 +65,10 @@ def test_nobody_is_granted_what_would_send_raw_messages_elsewhere(role):
         for verb in forbidden:
             assert not may(allowed, f"$JS.API.{verb}.KV_{bucket.name}.x")
             assert not may(allowed, f"$JS.API.{verb}.KV_{bucket.name}")
+    if role in {*NODE_ROLES, "reader"}:
+        for bucket in BUCKETS:
+            assert not may(allowed, f"$JS.API.CONSUMER.CREATE.KV_{bucket.name}.x.{bucket.subject('node3')}")
+            assert not may(allowed, f"$JS.API.CONSUMER.MSG.NEXT.KV_{bucket.name}.x")
     if role in NODE_ROLES:
         assert not may(allowed, "$JS.API.CONSUMER.CREATE.EVENTS.x.foliot.v1.event.*.*")
         assert not may(allowed, "$JS.API.CONSUMER.CREATE.COMMANDS.agent-node4.foliot.v1.command.*.node4")

@@ -23,8 +23,6 @@ log = structlog.get_logger()
 
 _SEEN = 65_536
 """Message ids remembered to drop second deliveries: a minute of events and outcomes in a storm of 300 events a second."""
-
-
 _LONGEST_ID = 4_096
 """Characters of one, as the schemas allow them."""
 
@@ -54,11 +52,13 @@ class Delivery:
         if len(message_id) > _LONGEST_ID:
             await self._reject(raw.subject, raw.data, f"its Nats-Msg-Id has {len(message_id)} characters")
             return
-        if self._is_second(message_id):
+        if message_id in self._seen:
             return
         try:
             message = decode(raw.data, channel.message)
             channel.check(raw.subject, message)
+            # Only now: what is refused shall not use up the id of what is still to come.
+            self._note(message_id)
             with telemetry.received(raw.headers):
                 await handler(message, raw.subject)
         except WireError as error:
@@ -67,12 +67,9 @@ class Delivery:
             log.exception("handler_failed", subject=raw.subject)
             await self._reject(raw.subject, raw.data, f"handler failed: {error!r}")
 
-    def _is_second(self, message_id: str) -> bool:
+    def _note(self, message_id: str) -> None:
         if not message_id:
-            return False
-        if message_id in self._seen:
-            return True
+            return
         self._seen[message_id] = None
         if len(self._seen) > _SEEN:
             self._seen.popitem(last=False)
-        return False

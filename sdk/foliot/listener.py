@@ -17,6 +17,7 @@ import nats.errors
 from nats.js import api
 from nats.js.errors import NotFoundError
 
+from foliot import present
 from foliot.connection import options
 from foliot.history import stored
 from foliot.retry import BUS_ERRORS
@@ -149,9 +150,7 @@ class Listener:
 
     async def present(self, bucket: str, subject: str) -> list[Heard]:
         """The present values of a bucket's keys."""
-        stream = f"KV_{bucket}"
-        read = self._kept(stream, subject, deliver_policy=api.DeliverPolicy.LAST_PER_SUBJECT)
-        return await self._or_nothing(stream, read)
+        return await self._or_nothing(f"KV_{bucket}", self._values(bucket, subject))
 
     def note(self, heard: Iterable[Heard]) -> list[Heard]:
         """Of what was read from streams, what was not there yet, by time; `heard` does not bring it again."""
@@ -211,7 +210,12 @@ class Listener:
 
     async def _kept(self, stream: str, subject: str, **where: Any) -> list[Heard]:
         found = await stored(self._jetstream, stream, subject, **where)
-        return [Heard(raw.subject, raw.data, raw.headers or {}, _stored_ns(raw)) for raw in found]
+        return [Heard(raw.subject, raw.data, raw.headers or {}, _ns(raw.metadata.timestamp)) for raw in found]
+
+    async def _values(self, bucket: str, subject: str) -> list[Heard]:
+        subjects = await present.subjects(self._client, bucket, subject)
+        found = present.values(self._jetstream, bucket, subjects)
+        return [Heard(raw.subject, bytes(raw.data or b""), raw.headers or {}, _ns(raw.time)) async for raw in found]
 
     async def _or_nothing(self, stream: str, read: Awaitable[list[Heard]]) -> list[Heard]:
         try:
@@ -256,6 +260,5 @@ def _place(url: str) -> str:
     return ", ".join(f"{place.hostname}:{place.port or 4222}" for place in places)
 
 
-def _stored_ns(raw: Any) -> int:
-    stored_at: dt.datetime = raw.metadata.timestamp
-    return round(stored_at.timestamp() * 1e9)
+def _ns(at: dt.datetime) -> int:
+    return round(at.timestamp() * 1e9)

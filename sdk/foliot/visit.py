@@ -16,7 +16,7 @@ import nats
 import nats.errors
 from nats.js.errors import BucketNotFoundError, KeyNotFoundError, NotFoundError
 
-from foliot import connection
+from foliot import connection, present
 from foliot_schemas import WireError, decode
 from foliot_schemas.names import escape, unescape
 from foliot_schemas.subjects import BUCKETS
@@ -29,7 +29,6 @@ _ABSENT = (BucketNotFoundError, KeyNotFoundError, NotFoundError)
 WITHIN_S = 3.0
 _AS = "agent"
 """A directory of credentials has none for commands; the agent's permit what joining and leaving need of a node's own."""
-_READ_AT_ONCE = 64
 
 
 class Ahead(NamedTuple):
@@ -109,16 +108,16 @@ class Visit:
     async def present(self, bucket: Bucket) -> dict[str, Any]:
         """Every readable value of a bucket by its key; empty where there is no such bucket."""
         try:
-            info = await self._stream.stream_info(f"KV_{bucket.name}", subjects_filter=f"$KV.{bucket.name}.>")
+            subjects = await present.subjects(self._client, bucket.name, bucket.subject(), self._within_s)
         except NotFoundError:
             return {}
-        names = [unescape(subject.rpartition(".")[2]) for subject in info.state.subjects or {}]
-        values: dict[str, Any] = {}
-        for start in range(0, len(names), _READ_AT_ONCE):
-            chunk = names[start : start + _READ_AT_ONCE]
-            found = await asyncio.gather(*(self.get(bucket, name) for name in chunk))
-            values.update(zip(chunk, found, strict=True))
-        return {name: value for name, value in values.items() if value is not None}
+        found: dict[str, Any] = {}
+        async for raw in present.values(self._stream, bucket.name, subjects):
+            with contextlib.suppress(WireError, ValueError):
+                found[unescape(raw.subject.removeprefix(f"$KV.{bucket.name}."))] = decode(
+                    bytes(raw.data or b""), bucket.message
+                )
+        return found
 
     async def get(self, bucket: Bucket, key: str) -> Any | None:
         """A key's value; None: there is none that can be read."""

@@ -8,12 +8,17 @@ import resource
 
 import nats.errors
 import pytest
+from nats.js.errors import BucketNotFoundError
 
+from foliot import present
 from foliot.bus import Bus
-from foliot_schemas import NodePaths
-from foliot_schemas.subjects import PATHS
+from foliot_schemas import NodePaths, encode
+from foliot_schemas.subjects import INVENTORY, PATHS
 
 pytestmark = pytest.mark.nats
+
+_LISTED_AT_ONCE = 100_000
+"""Of a stream's subjects, by the server."""
 
 
 async def test_a_value_that_was_heard_and_not_stored_is_not_followed_by_the_one_before_it(nats_server):
@@ -58,4 +63,68 @@ async def test_a_value_that_was_heard_and_not_stored_is_not_followed_by_the_one_
     assert told[:2] == [("rail0",), ()]
     assert ("rail0",) not in told[2:]
     for bus in (writer, watcher):
+        await bus.close()
+
+
+async def test_a_bucket_of_more_keys_than_the_server_lists_at_once_is_listed_whole(nats_server):
+    """Whoever may make no consumers reads a large fleet, too."""
+    bus = await Bus.connect(nats_server.settings, "writer")
+    for number in range(_LISTED_AT_ONCE + 2):
+        await bus._client.publish(INVENTORY.subject(f"n{number}"), b"")
+    stream = f"KV_{INVENTORY.name}"
+    async with asyncio.timeout(60):
+        while (await bus._stream.stream_info(stream)).state.messages < _LISTED_AT_ONCE + 2:  # noqa: ASYNC110 - as above
+            await asyncio.sleep(0.05)
+    found = await present.subjects(bus._client, INVENTORY.name, INVENTORY.subject())
+
+    assert len(found) == len(set(found)) == _LISTED_AT_ONCE + 2
+    await bus.close()
+
+
+async def test_who_makes_no_consumers_is_told_the_same(nats_server):
+    """All present values but the deleted ones and those that cannot be read, then changes; of one key or of all."""
+    writer = await Bus.connect(nats_server.settings, "writer")
+    node1, node2 = (NodePaths(node=name, lease_revision=1) for name in ("node1", "rack2.node2"))
+    for value in (node1, node2, NodePaths(node="gone", lease_revision=1)):
+        await writer.put(PATHS, value.node, value)
+    await (await writer.store(PATHS)).delete("gone")
+    await writer._client.publish(PATHS.subject("broken"), b"\xff")
+    await writer._client.publish("$KV.paths.two.tokens", encode(node1))
+    await writer._client.flush()
+    readers = [await Bus.connect(nats_server.settings, "reader", makes=makes) for makes in (True, False)]
+    seen = []
+    for reader in readers:
+        for key in ("", "rack2.node2"):
+            told = {}
+            seen.append((key, told))
+
+            async def changed(name, paths, told=told):
+                told[name] = paths
+
+            await reader.watch(PATHS, changed, key=key)
+        assert reader.counts["rejected"] == 2
+    for key, told in seen:
+        assert told == ({"rack2.node2": node2} if key else {"node1": node1, "rack2.node2": node2})
+
+    await (await writer.store(PATHS)).delete("rack2_2enode2")
+    async with asyncio.timeout(20):
+        while any(told["rack2.node2"] for _, told in seen):  # noqa: ASYNC110 - as above
+            await asyncio.sleep(0.02)
+    for bus in (writer, *readers):
+        await bus.close()
+
+
+async def test_a_bucket_that_is_not_there_is_made_only_by_who_makes_buckets(nats_server):
+    """Who does not waits for it; a key of it cannot be read."""
+    reader = Bus.later(nats_server.settings, "reader", makes=False)
+    async with asyncio.timeout(20):
+        while not reader.connected:  # noqa: ASYNC110 - as above
+            await asyncio.sleep(0.02)
+    with pytest.raises(BucketNotFoundError):
+        await reader.store(PATHS)
+    writer = await Bus.connect(nats_server.settings, "writer")
+    await asyncio.wait_for(reader.opened(), 20)
+
+    assert await reader.get(PATHS, "node1") is None
+    for bus in (reader, writer):
         await bus.close()

@@ -39,3 +39,27 @@ async def test_an_event_stands_behind_one_observation_at_most():
     other = asyncio.create_task(delivery.hand_over(EVENT, note, raw(EVENT, event, "flap", "node0.rail0"), once=True))
     await asyncio.gather(waiting, other)
     assert order == ["DelayBatch", "Event", *["DelayBatch"] * 4]
+
+
+async def test_what_is_refused_uses_up_no_id():
+    """Whoever has something delivered under the id of a message to come does not keep that from being heard."""
+    told = []
+
+    async def note(message, _subject):
+        told.append(message.who)
+
+    async def reject(_subject, _data, reason):
+        told.append(reason)
+
+    delivery = Delivery(reject)
+    event = Event(id="e", kind="flap", who="node0.rail0", state="down", at_ns=1, since_ns=1)
+    for subject in (EVENT.subject("flap", "node1.rail0"), "$KV.claims.node0", EVENT.subject("flap", "node0.rail0")):
+        for _ in range(2):
+            come = types.SimpleNamespace(subject=subject, data=encode(event), headers={"Nats-Msg-Id": "e"})
+            await delivery.hand_over(EVENT, note, come, once=True)
+
+    assert told == [
+        *["its who is node0.rail0, its subject says node1_2erail0"] * 2,
+        *["it was published as $KV.claims.node0, not below foliot.v1.event."] * 2,
+        "node0.rail0",
+    ]

@@ -1,0 +1,59 @@
+"""The present values of a bucket, for those who may make no consumers: a list of its keys, then one request for each."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import TYPE_CHECKING, Any
+
+from nats.js.errors import APIError, NotFoundError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Iterable
+
+_READ_AT_ONCE = 64
+_ANSWER_S = 2.0
+
+
+def is_deleted(raw: Any) -> bool:
+    """Whether this says that the key is there no more."""
+    return (raw.headers or {}).get("KV-Operation") in {"DEL", "PURGE"}
+
+
+async def subjects(client: Any, bucket: str, pattern: str, timeout_s: float = _ANSWER_S) -> list[str]:
+    """Those of a bucket's subjects that match, deleted keys' too. The server lists 100,000 at a time.
+
+    Raises:
+        NotFoundError: there is no such bucket.
+        nats.errors.Error: the bus did not answer.
+    """
+    found: dict[str, int] = {}
+    while True:
+        request = json.dumps({"subjects_filter": pattern, "offset": len(found)}).encode()
+        reply = await client.request(f"$JS.API.STREAM.INFO.KV_{bucket}", request, timeout=timeout_s)
+        answer = json.loads(reply.data)
+        if "error" in answer:
+            APIError.from_error(answer["error"])  # raises
+        page = answer["state"].get("subjects") or {}
+        found |= page
+        if not page or len(found) >= answer.get("total", 0):
+            return list(found)
+
+
+async def values(jetstream: Any, bucket: str, wanted: Iterable[str]) -> AsyncGenerator[Any, None]:
+    """Of these subjects of a bucket, what is stored, as nats-py has it; nothing of those that are deleted or were never there."""
+    left = list(wanted)
+    for start in range(0, len(left), _READ_AT_ONCE):
+        chunk = left[start : start + _READ_AT_ONCE]
+        for raw in await asyncio.gather(*(value(jetstream, bucket, subject) for subject in chunk)):
+            if raw is not None:
+                yield raw
+
+
+async def value(jetstream: Any, bucket: str, subject: str) -> Any | None:
+    """One of them."""
+    try:
+        raw = await jetstream.get_last_msg(f"KV_{bucket}", subject)
+    except NotFoundError:
+        return None
+    return None if is_deleted(raw) else raw
