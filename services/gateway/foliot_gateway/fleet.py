@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
@@ -13,6 +14,8 @@ from foliot_gateway.ways import Ways
 from foliot_schemas.names import node_of, parse_path, rail_of
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from foliot_schemas import ClockState, DelayBatch, Event, Nic, Node, NodePaths, Outcome, PortState
 
 NicState = Literal["up", "down", "admin-down", "unknown"]
@@ -51,12 +54,19 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Fleet:
-    """The present state. `fold_…` takes a message, the rest answers."""
+    """The present state. `fold_…` takes a message, the rest answers.
 
-    def __init__(self) -> None:
+    Parameters:
+        now_ns: reference time. What is dated ahead of it counts as of now, and does not outlast what comes after it.
+    """
+
+    def __init__(self, now_ns: Callable[[], int] = time.time_ns) -> None:
+        self._now_ns = now_ns
         self._room = Room()
         self._nodes = self._room.nodes
         self._ports: dict[str, PortState] = {}
+        self._ports_of: dict[str, set[str]] = {}
+        """Per node, its NICs among those."""
         self._ways = Ways(self._room)
         self._dead: dict[str, tuple[int, bool]] = {}
         """Per node: when the detector last judged of its probe, and whether that is dead."""
@@ -73,7 +83,21 @@ class Fleet:
         if node is not None:
             self._nodes[name] = node
         self._touched |= {nic.name for each in (before, node) if each is not None for nic in each.nics}
+        if node is None:
+            self._forget(name, before)
         self._paths.look_up_anew()
+
+    def _forget(self, name: str, record: Node | None) -> None:
+        """What was known of a node that has left: if it comes back, it begins anew."""
+        ports = self._ports_of.pop(name, set())
+        self._touched |= ports
+        for nic in ports:
+            del self._ports[nic]
+        self._dead.pop(name, None)
+        for clock in {name, *(nic.clock for nic in (() if record is None else record.nics))}:
+            if not self._room.knows_clock(clock):
+                self._clocks.pop(clock, None)
+        self._touched |= self._ways.forget(name)
 
     def fold_port(self, port: PortState) -> None:
         """Takes the state of a NIC's port. One sent at once on a change has no counters: the last ones stand."""
@@ -85,6 +109,7 @@ class Fleet:
         if known is None or (known.carrier, known.admin_up) != (port.carrier, port.admin_up):
             self._touched.add(port.nic)
         self._ports[port.nic] = port
+        self._ports_of.setdefault(port.node, set()).add(port.nic)
 
     def fold_delays(self, batch: DelayBatch) -> None:
         """Takes the delays that one node saw.
@@ -109,23 +134,24 @@ class Fleet:
         Raises:
             ValueError: it names something that is no path.
         """
+        at_ns = min(event.at_ns, self._now_ns())
         if event.kind == "path":
-            if self._paths.judge(event.who, event.state, event.at_ns):
+            if self._paths.judge(event.who, event.state, at_ns):
                 self._touched |= set(parse_path(event.who)[:2])
         elif event.kind == "process" and event.who.endswith("/probe"):
-            self._fold_probe(event.who.partition("/")[0], event.at_ns, dead=event.state == "dead")
+            self._fold_probe(event.who.partition("/")[0], at_ns, dead=event.state == "dead")
 
     def fold_outcome(self, outcome: Outcome) -> None:
         """Takes what an agent reports of its routes; an older report never overrides a newer one."""
         if outcome.status not in {"done", "already"}:
             return
-        self._touched |= self._ways.report(outcome, reported_ns(outcome))
+        self._touched |= self._ways.report(outcome, min(reported_ns(outcome), self._now_ns()))
 
     # -- out ----------------------------------------------------------------------------------------------------------
 
     def nodes(self) -> tuple[NodeView, ...]:
         """Every node by name, from the inventory or from its ports."""
-        names = sorted(self._nodes.keys() | {node_of(nic) for nic in self._ports})
+        names = sorted(self._nodes.keys() | self._ports_of.keys())
         return tuple(self._node(name) for name in names)
 
     def paths(self, *, node: str = "", nic: str = "") -> tuple[PathView, ...]:
@@ -155,7 +181,7 @@ class Fleet:
         self._dead[node] = at_ns, dead
         described = self._nodes.get(node)
         self._touched |= {nic.name for nic in described.nics} if described is not None else set()
-        self._touched |= {nic for nic in self._ports if node_of(nic) == node}
+        self._touched |= self._ports_of.get(node, set())
 
     def _tile(self, nic: str) -> Tile | None:
         node, rail = node_of(nic), rail_of(nic)
@@ -177,7 +203,7 @@ class Fleet:
     def _node(self, name: str) -> NodeView:
         node = self._nodes.get(name)
         described = {nic.name: nic for nic in node.nics} if node is not None else {}
-        nics = sorted(described.keys() | {nic for nic in self._ports if node_of(nic) == name})
+        nics = sorted(described.keys() | self._ports_of.get(name, set()))
         return NodeView(node=name, nics=tuple(self._nic(name, nic, described.get(nic)) for nic in nics))
 
     def _nic(self, node: str, nic: str, described: Nic | None) -> NicView:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,8 @@ from foliot_gateway.traces import TraceStore
 from foliot_schemas.fault import trace_id
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from foliot_gateway.settings import GatewaySettings
     from foliot_schemas import Command, Event, Outcome
 
@@ -23,11 +26,15 @@ _LASTING_S = 4.0
 
 
 class Present:
-    """What is known now."""
+    """What is known now.
 
-    def __init__(self, settings: GatewaySettings) -> None:
+    Parameters:
+        now_ns: reference time.
+    """
+
+    def __init__(self, settings: GatewaySettings, now_ns: Callable[[], int] = time.time_ns) -> None:
         self.settings = settings
-        self.fleet = Fleet()
+        self.fleet = Fleet(now_ns)
         self.records = Records(events=settings.events, commands=settings.commands)
         self.traces = TraceStore(
             traces=settings.traces, memory_bytes=settings.trace_bytes, spans_per_trace=settings.spans_per_trace

@@ -182,7 +182,8 @@ async def main() -> None:
     if made and spans.endpoint:
         # Our own spans come back to ourselves; the fleet's address of us may be one that only others can reach.
         spans = msgspec.structs.replace(spans, endpoint=listen.url(made[0]))
-    present, clock = Present(settings), BusClock("gateway")
+    clock = BusClock("gateway")
+    present = Present(settings, clock.now_ns)
     telemetry.start("gateway", clock, spans)
     log.info("gateway_listening", urls=[listen.url(each) for each in made], adopted=len(adopted))
     serving = asyncio.ensure_future(serve(present, [*adopted, *made], clock.now_ns))

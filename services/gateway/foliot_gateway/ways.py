@@ -77,6 +77,16 @@ class Ways:
                 touched.update(self._count(outcome.node, address, placement))
         return touched
 
+    def forget(self, node: str) -> set[str]:
+        """A node has left: neither what was wanted nor what was reported of it says anything of its return."""
+        reported = self._reported.pop(node, {})
+        self._addresses -= len(reported)
+        touched = {nic for address in reported for nic in self._count(node, address, None)} | self.want(node, None)
+        for rail in [rail for name, rail in self._away if name == node]:
+            del self._away[node, rail]
+            touched.add(nic_name(node, rail))
+        return touched
+
     def is_away(self, node: str, rail: str) -> bool:
         """Whether the traffic of a node's NIC goes another way because the node does not use it."""
         if (node, rail) in self._away:

@@ -45,6 +45,14 @@ def outcome(at_ns=10, status="done", **more):
     return Outcome(id=f"o{at_ns}", command="c", verb="reroute", node="node0", status=status, started_ns=at_ns, **more)
 
 
+def clock_state(clock, bound_ns=5):
+    """What sync says of a clock."""
+    return ClockState(
+        clock=clock, reference="node0", offset_ns=0, drift_ppb=0.0, hard_bound_ns=100, bound_ns=bound_ns,
+        growth_ppb=1.0, as_of_ns=1, void_after_ns=2, status="synchronised",
+    )  # fmt: skip
+
+
 def only_nic(fleet):
     """The one NIC that is known."""
     (view,) = (nic for node in fleet.nodes() for nic in node.nics)
@@ -81,12 +89,47 @@ def test_a_nic_of_the_inventory_is_unknown_until_its_probe_speaks():
 
 
 def test_a_node_that_left_is_gone():
-    """A deleted inventory record takes the node out of the list."""
+    """A deleted inventory record takes the node out of the list, its NICs off the page, and its clock with it."""
     fleet = Fleet()
     fleet.fold_node("node3", node())
+    fleet.fold_port(port())
+    fleet.fold_clock(clock_state("node3"))
+    fleet.changed_tiles()
     fleet.fold_node("node3", None)
 
     assert fleet.nodes() == ()
+    assert fleet.clocks() == ()
+    assert fleet.changed_tiles() == {"node3.rail0": None}
+
+
+def test_a_node_that_comes_back_begins_anew():
+    """What its agent reported before it left says nothing of the routes that it has now."""
+    fleet = Fleet()
+    fleet.fold_node("node0", node("node0"))
+    fleet.fold_outcome(outcome(away=("rail0",), placements=(placement("rail1", 1),)))
+    fleet.fold_event(Event(id="e", kind="process", who="node0/probe", state="dead", at_ns=9, since_ns=8))
+    assert (only_nic(fleet).moved, fleet.in_force()) == (True, {"node0.rail1>node3.rail1#1"})
+    fleet.fold_node("node0", None)
+    fleet.fold_node("node0", node("node0"))
+    fleet.fold_port(msgspec.structs.replace(port(), node="node0", nic="node0.rail0"))
+
+    assert (only_nic(fleet).moved, only_nic(fleet).condition, fleet.in_force()) == (False, "up", frozenset())
+
+
+def test_what_is_dated_ahead_counts_as_of_now():
+    """A node whose clock is an hour ahead: what the next one says, by a right clock, is newer."""
+    hour_ns = 3_600_000_000_000
+    fleet = Fleet(now_ns=lambda: 100)
+    fleet.fold_node("node0", node("node0"))
+    fleet.fold_outcome(outcome(at_ns=hour_ns, away=("rail0",)))
+    assert only_nic(fleet).moved
+    fleet.fold_outcome(outcome(at_ns=100, back=("rail0",)))
+    assert not only_nic(fleet).moved
+
+    for at_ns, state in ((hour_ns, "dead"), (100, "alive")):
+        fleet.fold_event(Event(id=state, kind="process", who="node0/probe", state=state, at_ns=at_ns, since_ns=1))
+    fleet.fold_port(msgspec.structs.replace(port(), node="node0", nic="node0.rail0"))
+    assert only_nic(fleet).condition == "up"
 
 
 def test_a_change_without_counters_keeps_the_last_ones():
@@ -240,11 +283,6 @@ def test_the_last_word_on_each_clock_is_kept():
     """One state per clock, by name."""
     fleet = Fleet()
     for clock, bound_ns in (("node1", 5), ("node0", 7), ("node1", 6)):
-        fleet.fold_clock(
-            ClockState(
-                clock=clock, reference="node0", offset_ns=0, drift_ppb=0.0, hard_bound_ns=100, bound_ns=bound_ns,
-                growth_ppb=1.0, as_of_ns=1, void_after_ns=2, status="synchronised",
-            )
-        )  # fmt: skip
+        fleet.fold_clock(clock_state(clock, bound_ns))
 
     assert [(state.clock, state.bound_ns) for state in fleet.clocks()] == [("node0", 7), ("node1", 6)]

@@ -5,6 +5,7 @@ Sync remembers a clock and a path for ever. What is not in the inventory never g
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,11 +21,13 @@ if TYPE_CHECKING:
 class Roster:
     """The inventory, as sync needs it.
 
-    `foreign` counts the streams that were left out, and batches of nodes that are not in it.
+    `foreign` counts, by node, the streams that were left out, and whole batches of nodes that are not in it under no name.
     """
 
     def __init__(self) -> None:
-        self.foreign = 0
+        self.foreign: Counter[str] = Counter()
+        self._clocks: Counter[str] = Counter()
+        """How many records name a clock."""
         self._nodes: dict[str, Node] = {}
         self._nics: dict[str, Nic] = {}
 
@@ -33,19 +36,28 @@ class Roster:
         known = self._nodes.pop(name, None)
         for nic in () if known is None else known.nics:
             self._nics.pop(nic.name, None)
+        self._clocks.subtract(_clocks(known))
+        self._clocks.update(_clocks(node))
+        for clock in [*_clocks(known)]:
+            if not self._clocks[clock]:
+                del self._clocks[clock]
         if node is not None:
             self._nodes[name] = node
             self._nics |= {nic.name: nic for nic in node.nics}
 
+    def has_clock(self, clock: str) -> bool:
+        """Whether somebody who is there has it."""
+        return clock in self._clocks
+
     def admit(self, batch: StampBatch) -> StampBatch | None:
         """What of a batch counts; None: nothing."""
         if batch.node not in self._nodes:
-            self.foreign += 1
+            self.foreign[""] += 1
             return None
         known = [self._knows(stream) for stream in batch.streams]
         if all(known):
             return batch
-        self.foreign += known.count(False)
+        self.foreign[batch.node] += known.count(False)
         place = np.cumsum(known) - 1
         rows = batch.rows()
         rows = rows[np.array(known, bool)[rows["stream"]]]
@@ -65,3 +77,8 @@ class Roster:
             return False
         fits = path.entropy < min(len(source.entropies), len(destination.entropies))
         return fits and (source.clock, destination.clock) == (stream.initiator, stream.responder)
+
+
+def _clocks(node: Node | None) -> set[str]:
+    """The clocks that a record names: that of the node, and those of its NICs."""
+    return set() if node is None else {node.name, *(nic.clock for nic in node.nics)}

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
+_TELL_S = 60.0
 _ERRORS = (nats.errors.Error, OSError, TimeoutError)
 
 
@@ -37,6 +38,8 @@ class Sync:
         self._window_s = settings.window_s
         self._synchroniser = Synchroniser(settings)
         self._roster = Roster()
+        self._left_out: dict[str, int] = {}
+        self._tell_from_s = 0.0
         self._said: dict[str, ClockState] = {}
         self._started = False
         self._to_keep: dict[str, ClockState] = {}
@@ -61,6 +64,8 @@ class Sync:
 
     async def _on_node(self, key: str, node: Node | None) -> None:
         self._roster.learn(key, node)
+        for clock in [clock for clock in self._to_keep if not self._roster.has_clock(clock)]:
+            del self._to_keep[clock]
 
     async def _on_stamps(self, batch: StampBatch, subject: str) -> None:  # noqa: ARG002 - the bus hands handlers both
         known = self._roster.admit(batch)
@@ -84,11 +89,21 @@ class Sync:
                 # Stamps that fit into no mathematics: the next window has others.
                 log.exception("window_given_up", window=self._synchroniser.window)
                 continue
+            # Who has left is forgotten by all others, and its key in the bucket is gone: it is not written again.
+            states = [state for state in states if self._roster.has_clock(state.clock)]
             for state in states:
                 await self._bus.publish(CLOCK, state, state.clock)
             self._report(states)
             self._to_keep.update({state.clock: state for state in states})
             self._kept.set()
+            self._tell_left_out()
+
+    def _tell_left_out(self) -> None:
+        """A node whose stamps are not those that its inventory record promises never gets into step: that is worth a word."""
+        now_s = asyncio.get_running_loop().time()
+        if now_s >= self._tell_from_s and self._left_out != (left_out := dict(self._roster.foreign)):
+            self._left_out, self._tell_from_s = left_out, now_s + _TELL_S
+            log.warning("stamps_left_out", streams=left_out)
 
     async def _keep(self) -> None:
         """Writes the latest states into the bucket; a bucket that does not answer never delays a window."""

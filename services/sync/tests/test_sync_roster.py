@@ -53,7 +53,7 @@ def test_a_batch_of_the_fleet_alone_is_taken_as_it_is(roster, fleet):
     )))  # fmt: skip
     batch = fleet.batch(0, 0)
     assert roster.admit(batch) is batch
-    assert roster.foreign == 0
+    assert not roster.foreign
 
 
 @pytest.mark.parametrize(
@@ -75,3 +75,18 @@ def test_who_has_left_is_a_stranger(roster, fleet):
     """Until it comes back."""
     roster.learn("node0", None)
     assert roster.admit(fleet.batch(0, 0)) is None
+    assert roster.foreign == {"": 1}
+
+
+def test_a_clock_is_known_as_long_as_a_record_names_it(roster, fleet):
+    """Its node's, or, of a NIC with a clock of its own, its NIC's. Others' streams to it are counted for whoever sends them."""
+    record = roster._nodes["node1"]
+    nics = tuple(msgspec.structs.replace(nic, clock="node1/phc0") for nic in record.nics)
+    roster.learn("node1", msgspec.structs.replace(record, nics=nics))
+    assert [roster.has_clock(clock) for clock in ("node1", "node1/phc0", "node9")] == [True, True, False]
+    roster.admit(fleet.batch(0, 0))
+    assert roster.foreign["node0"] > 0
+    roster.learn("node1", None)
+    assert not roster.has_clock("node1")
+    assert not roster.has_clock("node1/phc0")
+    assert roster.has_clock("node0")

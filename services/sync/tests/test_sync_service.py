@@ -112,6 +112,22 @@ async def test_stamps_become_clocks_on_the_bus_and_in_the_bucket(bus_settings, s
         assert kept.reference == "node0"
 
 
+async def test_a_node_that_left_is_written_no_more(bus_settings, start):
+    """Its clock is gone from the subject and stays gone from the bucket, while the others go on."""
+    async with connected(bus_settings, "test") as bus, syncing(bus_settings):
+        heard = await listen(bus)
+        fleet = small_fleet(start)
+        before = await feed(bus, fleet, heard, all_synchronised)
+        await (await bus.store(INVENTORY)).delete("node3")
+        passed = before["node0"].window + 2
+        await feed(bus, fleet, heard, lambda states: states["node0"].window > passed, since=100)
+        await (await bus.store(CLOCKS)).delete("node3")
+        after = await feed(bus, fleet, heard, lambda states: states["node0"].window > passed + 4, since=200)
+        assert set(after) == {"node0", "node1", "node2"}
+        assert await bus.get(CLOCKS, "node3") is None
+        assert await bus.get(CLOCKS, "node2") is not None
+
+
 async def test_broken_batch_is_rejected_and_stops_nothing(bus_settings, start):
     """A batch whose columns do not fit is shown as rejected, and the next windows are closed as ever."""
     async with connected(bus_settings, "test") as bus, syncing(bus_settings):
