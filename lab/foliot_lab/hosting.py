@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from foliot_lab.plan import FabricPlan
     from foliot_lab.scenario import ClockSpec
 
-NATS_PORT = 4222
 GATEWAY_PORT = 8470
 ON_A_NODE = ("agent", "probe")
 

@@ -1,7 +1,7 @@
 """Cuts between two places of the frontend: what one sends the other vanishes, both ways, and nobody is told.
 
-Each end gets a permanent neighbour entry for the other, with a hardware address that nobody has. The bridge delivers such frames to
-nobody, so that connections hang as over a dead switch; a route that refuses would tell the sender at once.
+Each end gets a permanent neighbour entry for the other, with a hardware address that nobody has. The bridge floods such frames and
+nobody takes them, so that connections hang as over a dead switch; a route that refuses would tell the sender at once.
 """
 
 from __future__ import annotations

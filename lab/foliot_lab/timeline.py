@@ -120,10 +120,22 @@ def _collide(one: FaultSpec, target: Target, other: FaultSpec, other_target: Tar
         return False
     if one.at_s >= _end_s(other) or other.at_s >= _end_s(one):
         return False
+    if one.kind == other.kind == "partition":
+        return _meet(one.where.split("|"), other.where.split("|"))
     same = target.name == other_target.name
     # A host's processes are its probe and its agent.
     inside = target.node == other_target.node != "" and "host" in {target.kind, other_target.kind}
     return same or inside
+
+
+def _meet(one: list[str], other: list[str]) -> bool:
+    """Whether two partitions part the same two places, in whatever order; `bus` is all its servers."""
+    return any(all(map(_alike, one, places)) for places in (other, other[::-1]))
+
+
+def _alike(one: str, other: str) -> bool:
+    servers = all(place == "bus" or place.startswith("nats") for place in (one, other))
+    return one == other or ("bus" in {one, other} and servers)
 
 
 def _end_s(fault: FaultSpec) -> float:

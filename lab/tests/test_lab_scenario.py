@@ -164,6 +164,17 @@ def test_a_workload_that_is_not_there_yet_is_refused_before_anything_is_built():
     ]
 
 
+@pytest.mark.parametrize(
+    ("one", "other"), [("node1|bus", "bus|node1"), ("node1|bus", "node1|nats"), ("sync|node1", "node1|sync")]
+)
+def test_partitions_of_the_same_two_places_are_refused(one, other):
+    """In whatever order they are named: the end of one would end the other."""
+    parted = fault(kind="partition", where=one) + fault(kind="partition", where=other, at_s=1.5)
+    assert [text for _, text in problems(parted)] == [f"f2 overlaps f1, which does the like to {one} then"]
+    apart = fault(kind="partition", where=one) + fault(kind="partition", where="node1|detector", at_s=1.5)
+    assert len(parse_scenario(apart).faults) == 2
+
+
 def test_faults_that_would_undo_each_other_are_refused():
     """Two faults may not change the same thing of the same target at a time; a fault without for_s lasts to the end."""
     open_ended = fault(for_s=None)
