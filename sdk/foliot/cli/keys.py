@@ -31,10 +31,17 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "--host", action="append", default=[], metavar="NAME",
         help="name or address that the NATS server is reached under; makes certificates for TLS; may be repeated",
     )  # fmt: skip
+    make.add_argument(
+        "--missing", action="store_true",
+        help="make only what is not there, and a certificate that is for other names or ends within 30 days",
+    )  # fmt: skip
     make.set_defaults(func=_guarded(_make))
     node = verbs.add_parser("node", help="make the credentials of nodes: a directory for each")
     node.add_argument("name", nargs="+")
     node.add_argument("--days", type=float, default=0, help="how long they hold (default: until revoked)")
+    node.add_argument(
+        "--missing", action="store_true", help="make only what is not there; what was revoked is there, and stays void"
+    )
     node.set_defaults(func=_guarded(_node))
     tool = verbs.add_parser("tool", help="make credentials that may only listen, for a tool or a person")
     tool.add_argument("name")
@@ -70,7 +77,7 @@ def _guarded(verb: Callable[[Keyring, argparse.Namespace], None]) -> Callable[[a
 
 
 def _make(keyring: Keyring, arguments: argparse.Namespace) -> None:
-    keyring.make(tuple(arguments.host))
+    keyring.make(tuple(arguments.host), missing=arguments.missing)
     print(f"{keyring.folder}/secret    stays here: who has it, can make credentials")
     print(f"{keyring.folder}/server    goes to the NATS server; its configuration includes server.conf")
     print(f"{keyring.folder}/services  a directory for each service, which goes to it alone")
@@ -83,7 +90,8 @@ def _make(keyring: Keyring, arguments: argparse.Namespace) -> None:
 
 def _node(keyring: Keyring, arguments: argparse.Namespace) -> None:
     for name in arguments.name:
-        print(f"{keyring.issue_node(name, arguments.days)}    goes to {name} alone")
+        folder = keyring.issue_node(name, arguments.days, missing=arguments.missing)
+        print(f"{folder}    goes to {name} alone")
 
 
 def _tool(keyring: Keyring, arguments: argparse.Namespace) -> None:

@@ -15,6 +15,8 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 _CA_DAYS = 3_650
 _SERVER_DAYS = 825
 """What clients commonly accept at most of a server's."""
+_RENEWED = dt.timedelta(days=30)
+"""Before its end: time enough for whoever starts the server now and then."""
 _EARLIER = dt.timedelta(hours=1)
 """Clocks that a certificate is checked by may be behind: setting them right is what the bus is for."""
 
@@ -64,6 +66,13 @@ def server(issuer: Certificate, hosts: tuple[str, ...], now: dt.datetime) -> Cer
         .sign(authority_key, hashes.SHA256())
     )
     return _pem(signed, key)
+
+
+def serves(certificate: bytes, hosts: tuple[str, ...], now: dt.datetime) -> bool:
+    """Whether a server's certificate is for these names and addresses and no others, and holds for a while."""
+    found = x509.load_pem_x509_certificate(certificate)
+    names = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    return set(names) == {_name(host) for host in hosts} and now < found.not_valid_after_utc - _RENEWED
 
 
 def _builder(

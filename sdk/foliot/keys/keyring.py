@@ -72,33 +72,35 @@ class Keyring:
         """What agents seal their datagrams with."""
         return (self._secret / "fleet.key").read_text()
 
-    def make(self, hosts: tuple[str, ...] = ()) -> None:
+    def make(self, hosts: tuple[str, ...] = (), *, missing: bool = False) -> None:
         """Makes everything but the nodes' credentials.
 
         Parameters:
             hosts: names and addresses that the server is reached under; without any, it speaks no TLS.
+            missing: only what is not there, and a server's certificate that is for other names or soon ends; otherwise
+                keys that are there are an error.
 
         Raises:
             KeyringError: there are keys already.
         """
-        if (self._secret / "issued.json").exists():
+        if not missing and (self._secret / "issued.json").exists():
             raise KeyringError(f"there are keys in {self.folder} already; delete them, or choose another directory")
         self.folder.mkdir(parents=True, exist_ok=True)
         for part in ("secret", "server", "services", "nodes", "tools"):
             (self.folder / part).mkdir(_FOLDER, exist_ok=True)
-        for name in ("operator", "account", "system"):
-            kind = "operator" if name == "operator" else "account"
-            _write(self._secret / f"{name}.nk", tokens.make_key(kind).seed, _SECRET)
-        for role in ROLES:
-            _write(self._secret / f"{role}.nk", tokens.make_key("account").seed, _SECRET)
-        _write(self._secret / "fleet.key", secrets.token_hex(32), _SECRET)
-        self._keep([])
+        self._make_secret("operator.nk", lambda: tokens.make_key("operator").seed)
+        for name in ("account", "system", *ROLES):
+            self._make_secret(f"{name}.nk", lambda: tokens.make_key("account").seed)
+        self._make_secret("fleet.key", lambda: secrets.token_hex(32))
         self._make_operator()
+        if not (self._secret / "issued.json").exists():
+            self._keep([])
         if hosts:
             self._make_certificates(hosts)
         self.write_server_conf()
         for role in (*SERVICES, *TOOLS):
-            self.issue(role, role)
+            if not self._is_complete(role, role):
+                self.issue(role, role)
 
     def issue(self, role: Role, name: str, days: float = 0) -> Path:
         """Makes credentials, anew if there were some: the old ones hold on until they are revoked.
@@ -136,14 +138,19 @@ class Keyring:
         where = self.folder / "services" / role if role in SERVICES else self.folder / "tools"
         return where / f"{escape(name)}.creds"
 
-    def issue_node(self, name: str, days: float = 0) -> Path:
+    def issue_node(self, name: str, days: float = 0, *, missing: bool = False) -> Path:
         """Makes the directory that a node is given: credentials of probe and agent, the fleet's key, and the authority.
+
+        Parameters:
+            missing: only what is not there. Credentials that were revoked are there.
 
         Raises:
             KeyringError: there are no keys to sign with.
         """
         for role in NODE_ROLES:
-            folder = self.issue(role, name, days).parent
+            if not (missing and self._is_complete(role, name)):
+                self.issue(role, name, days)
+        folder = self.path(NODE_ROLES[0], name).parent
         _write(folder / "fleet.key", self.fleet_key, _SECRET)
         return folder
 
@@ -201,24 +208,44 @@ class Keyring:
             lines += ["tls: {", *(f'  {kind}_file: "{folder / name}"' for kind, name in _TLS), "}"]
         _write(self.server_conf, "\n".join(lines) + "\n", _PUBLIC)
 
+    def _make_secret(self, name: str, text: Callable[[], str]) -> None:
+        """Made once: what was signed with a key is void with another."""
+        if not (self._secret / name).exists():
+            _write(self._secret / name, text(), _SECRET)
+
+    def _is_complete(self, role: Role, name: str) -> bool:
+        """Whether credentials lie where they should, made with these keys and beside the present authority."""
+        path, authority = self.path(role, name), self.folder / "ca.pem"
+        beside = path.with_name("ca.pem")
+        if not path.exists() or not any((record.role, record.name) == (role, name) for record in self.issued()):
+            return False
+        return not authority.exists() or (beside.exists() and beside.read_bytes() == authority.read_bytes())
+
     def _make_operator(self) -> None:
         """Made once: a server that runs takes no other operator, nor another token of the same."""
         operator, system, now_s = self._key("operator"), self._key("system"), int(self._now_s())
-        _write(self._secret / "operator.jwt", tokens.operator(operator, "foliot", system.public, now_s), _SECRET)
-        _write(
-            self._secret / "system.jwt",
-            tokens.account(operator, system, "system", scopes={}, revoked={}, now_s=now_s),
-            _SECRET,
+        self._make_secret("operator.jwt", lambda: tokens.operator(operator, "foliot", system.public, now_s))
+        self._make_secret(
+            "system.jwt", lambda: tokens.account(operator, system, "system", scopes={}, revoked={}, now_s=now_s)
         )
 
     def _make_certificates(self, hosts: tuple[str, ...]) -> None:
+        """Each is written after its key, so that one that is there has its key."""
         now = dt.datetime.fromtimestamp(self._now_s(), dt.UTC)
-        authority = certificates.authority(now)
-        server = certificates.server(authority, hosts, now)
-        _write(self.folder / "ca.pem", authority.certificate.decode(), _PUBLIC)
-        _write(self._secret / "ca-key.pem", authority.key.decode(), _SECRET)
-        _write(self.server_conf.with_name("server.pem"), server.certificate.decode(), _PUBLIC)
-        _write(self.server_conf.with_name("server-key.pem"), server.key.decode(), _SECRET)
+        authority, (server, key) = self.folder / "ca.pem", (self.server_conf.with_name(name) for _, name in _TLS)
+        is_new = not authority.exists()
+        if is_new:
+            made = certificates.authority(now)
+            _write(self._secret / "ca-key.pem", made.key.decode(), _SECRET)
+            _write(authority, made.certificate.decode(), _PUBLIC)
+        is_there = not is_new and server.exists() and key.exists()
+        if is_there and certificates.serves(server.read_bytes(), hosts, now):
+            return
+        issuer = certificates.Certificate(authority.read_bytes(), self._read("ca-key.pem").encode())
+        made = certificates.server(issuer, hosts, now)
+        server.unlink(missing_ok=True)
+        _write(key, made.key.decode(), _SECRET)
+        _write(server, made.certificate.decode(), _PUBLIC)
 
     def _key(self, name: str) -> tokens.Key:
         return tokens.read_key(self._read(f"{name}.nk"))
@@ -237,9 +264,10 @@ _TLS = (("cert", "server.pem"), ("key", "server-key.pem"))
 
 
 def _write(path: Path, text: str, mode: int) -> None:
-    """Replaces a file at once, never readable by more than `mode` says."""
+    """Replaces a file at once, never readable by more than `mode` says, and in the end by no less, whatever the umask."""
     beside = path.with_name(f".{path.name}.new")
     beside.unlink(missing_ok=True)
     with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "w") as file:
+        os.fchmod(file.fileno(), mode)
         file.write(text)
     beside.replace(path)

@@ -79,7 +79,7 @@ class Agent:
         self._renewing: asyncio.Task[None] | None = None
         self._memory = Memory(settings.memory, node.name, place)
         self._kernel = Kernel(settings.actuator, self.layout, self._memory)
-        self._exchange = Exchange(Seal(settings.key), node.agent_port, self._on_message)
+        self._exchange = Exchange(Seal(settings.secret()), node.agent_port, self._on_message)
         self._confirmer = Confirmer(self._exchange, self.layout.node, self.peers, clock)
         self._notifier = Notifier(self._exchange, self.layout.node, self.peers, self.losses, clock)
         self._monitor = LinkMonitor(self._on_link)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Literal
 
 import msgspec
+
+from foliot.settings import SettingsError
 
 ActuatorKind = Literal["overlay", "emulated"]
 Armed = Literal["off", "bus-away", "always"]
@@ -27,11 +30,29 @@ class AgentSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """Folder in which it remembers over a restart what it needs while the bus is away; it should not outlive the boot. Empty: it does not."""
     key: str = ""
     """Shared by the fleet's agents; authenticates what they tell each other without the bus. Needed to be armed."""
+    key_file: str = ""
+    """Path of the file that holds the key, in place of `key`: `fleet.key`, which `foliot keys node` makes."""
 
     def __post_init__(self) -> None:
         """Refuses to be armed without a key."""
-        if self.armed != "off" and len(self.key) < _LEAST_KEY:
+        if self.armed != "off" and not self.key_file and len(self.key) < _LEAST_KEY:
             raise ValueError(
                 f"field `key` must have at least {_LEAST_KEY} characters, the same on every node, "
                 f"because agent.armed is {self.armed!r} and notices between agents are authenticated with it",
             )
+
+    def secret(self) -> str:
+        """The key, out of its file if it is in one.
+
+        Raises:
+            SettingsError: the file cannot be read, or holds no key.
+        """
+        if not self.key_file:
+            return self.key
+        try:
+            key = Path(self.key_file).read_text().strip()
+        except (OSError, ValueError) as error:
+            raise SettingsError(f"agent.key_file: {self.key_file}: {getattr(error, 'strerror', error)}") from error
+        if len(key) < _LEAST_KEY:
+            raise SettingsError(f"agent.key_file: {self.key_file}: a key has at least {_LEAST_KEY} characters")
+        return key

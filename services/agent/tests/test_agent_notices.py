@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from foliot.settings import SettingsError
 from foliot_agent.notices import Guard, Seal
 from foliot_agent.settings import AgentSettings
 from foliot_schemas.notice import Echo, Notice, NoticeSeen
@@ -83,3 +84,16 @@ def test_an_armed_agent_needs_a_key():
     with pytest.raises(ValueError, match=r"`key`.*agent\.armed is 'always'"):
         AgentSettings(armed="always", key="short")
     assert AgentSettings().armed == "off"
+
+
+def test_an_agents_key_may_stand_in_a_file(tmp_path):
+    """As `foliot keys node` writes it; what cannot be read, or is no key, stops the start and names the setting."""
+    path = tmp_path / "fleet.key"
+    settings = AgentSettings(armed="always", key_file=str(path))
+    with pytest.raises(SettingsError, match=r"agent\.key_file: .*fleet\.key: No such file"):
+        settings.secret()
+    path.write_text("short\n")
+    with pytest.raises(SettingsError, match=r"agent\.key_file: .*at least 16"):
+        settings.secret()
+    path.write_text("a key that the fleet shares\n")
+    assert settings.secret() == "a key that the fleet shares"
