@@ -89,7 +89,13 @@ class Bus:
 
     @classmethod
     def later(cls, settings: BusSettings, service: str, *, makes: bool = True) -> Self:
-        """As `connect`, for a service that has work to do meanwhile: it publishes at once, and subscribes after `opened`."""
+        """As `connect`, for a service that has work to do meanwhile: it publishes at once, and subscribes after `opened`.
+
+        Raises:
+            SettingsError: a file that the settings name cannot be read.
+        """
+        # A wrong setting is said now: nats-py fails at closing a client that was never told to connect.
+        connection.options(settings, service)
         bus = cls(service, settings.replicas, makes=makes)
         bus.url = settings.url
         bus._opening = bus._spawn(bus._open(settings))

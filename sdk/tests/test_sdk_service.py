@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from foliot.service import boot_id
+from foliot.service import EX_CONFIG, boot_id
 
 PRINT = "from foliot.service import boot_id; print(boot_id())"
 
@@ -36,6 +36,22 @@ def test_all_processes_of_a_namespace_agree(monkeypatch):
     other = subprocess.run([sys.executable, "-c", PRINT], capture_output=True, text=True, check=True).stdout.strip()
 
     assert other == boot_id()
+
+
+def test_a_wrong_setting_is_said_in_a_line(tmp_path):
+    """Also one that is found when the bus is connected to: nothing that goes wrong afterwards may hide it."""
+    start = (
+        "from foliot.clock import BusClock; from foliot.service import on_bus, run\n"
+        "async def main():\n async with on_bus('sync', BusClock()): pass\n"
+        "run(main)"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", start], capture_output=True, text=True, check=False,
+        env={"FOLIOT_BUS__CA": str(tmp_path / "ca.pem"), "FOLIOT_TELEMETRY__ENDPOINT": ""},
+    )  # fmt: skip
+
+    assert ended.stderr == f"bus.ca: {tmp_path / 'ca.pem'}: No such file or directory\n"
+    assert ended.returncode == EX_CONFIG
 
 
 def test_a_given_boot_id_wins(monkeypatch):
