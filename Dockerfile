@@ -1,4 +1,5 @@
-# Every image of Foliot, a target each: probe, agent, sync, detector, remediator, gateway, and node (what probe and agent run on).
+# Every image of Foliot, a target each: probe, agent, sync, detector, remediator, gateway, keys (which makes everybody's credentials),
+# and node (what probe and agent run on).
 #
 #   docker build --target probe -t foliot/probe .
 #
@@ -84,6 +85,11 @@ COPY requirements/gateway.txt /requirements/
 RUN --mount=type=cache,target=/root/.cache/uv $INSTALL_PINS /requirements/gateway.txt
 RUN --mount=type=bind,from=wheels,source=/wheels,target=/wheels $INSTALL_OURS foliot-gateway
 
+FROM environment AS keys-environment
+COPY requirements/keys.txt /requirements/
+RUN --mount=type=cache,target=/root/.cache/uv $INSTALL_PINS /requirements/keys.txt
+RUN --mount=type=bind,from=wheels,source=/wheels,target=/wheels $INSTALL_OURS "foliot[keys]"
+
 
 # -- running --------------------------------------------------------------------------------------------------------------
 
@@ -142,6 +148,17 @@ EXPOSE 8470
 HEALTHCHECK --interval=10s --timeout=5s --start-period=60s --retries=3 \
   CMD ["python3", "-c", "import urllib.request as web; web.urlopen('http://127.0.0.1:8470/healthz', timeout=4)"]
 CMD ["python", "-m", "foliot_gateway"]
+
+# Runs once, and ends. As root without any capability: containers/keys says why.
+FROM python AS keys
+LABEL org.opencontainers.image.title="foliot/keys" \
+      org.opencontainers.image.description="Makes, lists and revokes credentials for the bus, and its certificates" \
+      org.opencontainers.image.licenses="Apache-2.0"
+COPY --from=keys-environment /opt/foliot /opt/foliot
+COPY containers/nats.conf /usr/local/share/foliot/
+COPY containers/keys /usr/local/bin/keys
+ENV PATH=/opt/foliot/bin:$PATH PYTHONDONTWRITEBYTECODE=1 OPENBLAS_NUM_THREADS=1 SERVICES_GROUP=10001
+ENTRYPOINT ["keys"]
 
 # A stand-in for a host: no Python, nothing of ours but a script. Nothing in it needs an orderly end.
 FROM ${BASE_IMAGE} AS node

@@ -65,7 +65,7 @@ node: $(VENV)/.run
 	@echo "installed: $(PREFIX)/bin/foliot"
 
 # Writes the hashed requirements from the *.in files. No lock file of uv's: it records where packages were fetched from.
-# A role's are what its own pyproject asks for, in the versions of run.txt: what its image installs.
+# A role's are what its own pyproject asks for, in the versions of run.txt: what its image installs. So are those of `foliot keys`, by the sdk's.
 COMPILE := $(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-emit-index-url
 pins: $(VENV)/bin/uv
 	for set in setup run dev web build node; do \
@@ -75,6 +75,7 @@ pins: $(VENV)/bin/uv
 	  $(COMPILE) -c requirements/run.txt --no-emit-package foliot --no-emit-package foliot-schemas \
 	    -o requirements/$$role.txt services/$$role/pyproject.toml || exit 1; \
 	done
+	$(COMPILE) -c requirements/run.txt --no-emit-package foliot-schemas --extra keys -o requirements/keys.txt sdk/pyproject.toml
 
 # What others build on: refuses to go on if the contract was broken.
 asyncapi: $(VENV)/.run

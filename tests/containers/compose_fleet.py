@@ -33,8 +33,8 @@ class Fleet:
             "COMPOSE_PROJECT_NAME": _PROJECT,
             "FOLIOT_TAG": _TAG,
             "GATEWAY_PORT": "0",  # any free one
-            "RAIL0_SUBNET": "10.46.0.0/24",
-            "RAIL1_SUBNET": "10.47.0.0/24",
+            "RAIL0_PREFIX": "10.46.0",
+            "RAIL1_PREFIX": "10.47.0",
         }
         self.gateway = ""
 
@@ -60,6 +60,10 @@ class Fleet:
     def execute(self, service: str, *command: str) -> str:
         """The output of a command in a container."""
         return self.compose("exec", "-T", service, *command)
+
+    def keys(self, *arguments: str) -> str:
+        """The output of ``foliot keys`` with these arguments, or, without any, of what `up` runs first."""
+        return self.compose("run", "--rm", "-T", "keys", *arguments)
 
     def inspect(self) -> dict[str, Any]:
         """What Docker says of each container, by the name of its service."""
@@ -123,7 +127,7 @@ class Fleet:
 def engine() -> str:
     """Why these tests cannot run here; empty: they can."""
     if os.environ.get("FOLIOT_CONTAINERS") != "1":
-        return "builds images and starts 29 containers: FOLIOT_CONTAINERS=1 or `make compose-test` permits it"
+        return "builds images and starts 30 containers: FOLIOT_CONTAINERS=1 or `make compose-test` permits it"
     for command in (("docker", "info"), ("docker", "compose", "version")):
         try:
             subprocess.run(command, capture_output=True, check=True)

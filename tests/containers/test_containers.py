@@ -47,7 +47,8 @@ def test_nobody_has_more_privileges_than_needed(fleet):
         assert [name.removeprefix("CAP_") for name in host["CapAdd"] or []] == (["NET_ADMIN"] if moves else [])
         assert host["SecurityOpt"] == ["no-new-privileges:true"]
         assert not host["Privileged"]
-        if not moves and service != "nats":
+        assert host["GroupAdd"] == (["10001"] if service == "keys" else None)
+        if not moves and service not in {"nats", "keys"}:
             assert container["Config"]["User"] == "foliot", service
 
 
