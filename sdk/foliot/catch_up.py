@@ -24,6 +24,8 @@ _FETCH_S = 5.0
 _ACK_WAIT_S = 5.0
 """What was handed to a reader that died is delivered again after this long."""
 _AGAIN_S = 0.5
+_ACKS = api.AckPolicy.ALL
+"""One for all that were fetched at a time: they are taken in order, and in a storm an acknowledgement each was a third of what is published."""
 
 
 class CatchUp:
@@ -31,7 +33,7 @@ class CatchUp:
 
     Parameters:
         jetstream: the JetStream context of the connection.
-        take: called with every message, oldest first; it is acknowledged when that returns.
+        take: called with every message, oldest first; it is acknowledged some time after that has returned.
     """
 
     def __init__(
@@ -53,7 +55,9 @@ class CatchUp:
         Parameters:
             again: of the last so many messages of the stream, those that an earlier run took are taken once more.
         """
-        await self._bind(api.ConsumerConfig(deliver_policy=api.DeliverPolicy.NEW, ack_wait=_ACK_WAIT_S))
+        await self._bind(
+            api.ConsumerConfig(deliver_policy=api.DeliverPolicy.NEW, ack_policy=_ACKS, ack_wait=_ACK_WAIT_S)
+        )
         self._taken = (await until_done(self._consumer.consumer_info, "consumer_awaited")).delivered.stream_seq
 
         async def taken_before() -> list[Any]:
@@ -91,8 +95,8 @@ class CatchUp:
             if fetching.done():
                 for raw in fetching.result():
                     await self._take(raw)
-                    await raw.ack()
                     self._taken = max(self._taken, raw.metadata.sequence.stream)
+                await fetching.result()[-1].ack()  # and with it all before
             else:
                 self._renewed.clear()
                 await until_done(self._find, "consumer_awaited", durable=self._durable)
@@ -109,8 +113,9 @@ class CatchUp:
             log.warning("stream_began_anew", stream=self._stream, durable=self._durable)
             self._taken = 0
         config = api.ConsumerConfig(
-            deliver_policy=api.DeliverPolicy.BY_START_SEQUENCE, opt_start_seq=self._taken + 1, ack_wait=_ACK_WAIT_S
-        )
+            deliver_policy=api.DeliverPolicy.BY_START_SEQUENCE, opt_start_seq=self._taken + 1,
+            ack_policy=_ACKS, ack_wait=_ACK_WAIT_S,
+        )  # fmt: skip
         await self._bind(config)
 
     async def _bind(self, config: api.ConsumerConfig) -> None:
