@@ -52,7 +52,7 @@ class Vitals:
         await self._lab.bus.subscribe(DELAY, self._on_delays)
         await self._lab.bus.subscribe(CLOCK, self._on_clock)
         await self._lab.bus.watch(LEASES, self._on_lease)
-        await connection.establish(self._client, self._lab.listener, "vitals", error_cb=_ignored)
+        await connection.establish(self._client, connection.options(self._lab.listener, "vitals"), error_cb=_ignored)
 
     async def close(self) -> None:
         """Stops listening."""

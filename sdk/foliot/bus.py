@@ -65,7 +65,7 @@ class Bus:
         self._on_back: list[Callable[[], object]] = []
         self._catch_ups: list[CatchUp] = []
         self._on_reconnect: list[Callable[[], Coroutine[Any, Any, None]]] = []
-        self._established = False
+        self._tried = self._established = False
         self._sent_away = asyncio.Event()
         self._buckets = Buckets(self._client, self._stream, replicas, self.reject, makes=makes)
 
@@ -110,8 +110,10 @@ class Bus:
         await asyncio.shield(self._opening)
 
     async def _open(self, settings: BusSettings) -> None:
+        found = connection.options(settings, self.service)
+        self._tried = True
         await connection.establish(
-            self._client, settings, self.service, reconnected_cb=self._reconnected, disconnected_cb=self._disconnected,
+            self._client, found, reconnected_cb=self._reconnected, disconnected_cb=self._disconnected,
             error_cb=functools.partial(connection.note, self.counts), closed_cb=self._closed,
         )  # fmt: skip
         self._established = True
@@ -142,12 +144,13 @@ class Bus:
     async def close(self) -> None:
         """Ends all subscriptions and the connection; what was published is flushed for a short while."""
         self._on_away.clear()
-        self._established = False
         for task in self._tasks:
             task.cancel()
-        with contextlib.suppress(*BUS_ERRORS):
-            await asyncio.wait_for(self._client.flush(), 1.0)
-        await self._client.close()
+        self._established = False
+        if self._tried:  # nats-py cannot close what it was never asked to connect
+            with contextlib.suppress(*BUS_ERRORS):
+                await asyncio.wait_for(self._client.flush(), 1.0)
+            await self._client.close()
 
     # -- publishing ---------------------------------------------------------------------------------------------------
 

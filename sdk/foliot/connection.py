@@ -33,17 +33,14 @@ class BusClosedError(Exception):
     """The server sent us away for good: credentials revoked or expired, too slow a reader. A new start may do better."""
 
 
-async def establish(client: Any, settings: BusSettings, name: str, **callbacks: Any) -> None:
+async def establish(client: Any, found: dict[str, Any], **callbacks: Any) -> None:
     """Connects, waiting for as long as it takes; afterwards the client reconnects forever.
 
     Parameters:
         client: nats-py's, not connected yet.
+        found: `options`.
         callbacks: as of nats-py's `connect`.
-
-    Raises:
-        SettingsError: a file that the settings name cannot be read.
     """
-    found = options(settings, name)
     waiting = False
     while True:
         try:
@@ -53,7 +50,7 @@ async def establish(client: Any, settings: BusSettings, name: str, **callbacks: 
             )  # fmt: skip
         except BUS_ERRORS as error:
             if not waiting:
-                log.info("bus_awaited", url=settings.url, reason=str(error) or type(error).__name__)
+                log.info("bus_awaited", url=",".join(found["servers"]), reason=str(error) or type(error).__name__)
             waiting = True
             await asyncio.sleep(_REFUSED_S if isinstance(error, nats.errors.AuthorizationError) else _RETRY_S)
         else:
@@ -72,8 +69,8 @@ def options(settings: BusSettings, name: str) -> dict[str, Any]:
     found: dict[str, Any] = {"servers": [url.strip() for url in settings.url.split(",")], "name": name}
     if settings.credentials:
         path = Path(settings.credentials)
-        path = path / f"{name}.creds" if path.is_dir() else path
         try:
+            path = path / f"{name}.creds" if path.is_dir() else path
             who = holder(path.read_text())
         except OSError as error:
             raise SettingsError(f"bus.credentials: {path}: {error.strerror}") from error
