@@ -30,4 +30,6 @@ echo 0123456789abcdef0123456789abcdef > "$root/etc/machine-id"
 cd "$root"
 pivot_root . old
 umount -l /old
+# As on a host: systemd mounts a service's credentials in a namespace of its own, from where they come to all others.
+mount --make-rshared /
 exec env -i container=foliot PATH=/usr/sbin:/usr/bin:/sbin:/bin /lib/systemd/systemd --system --unit=multi-user.target

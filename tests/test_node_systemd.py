@@ -11,6 +11,7 @@ from machine import Machine, until
 pytestmark = [pytest.mark.e2e, pytest.mark.net, pytest.mark.nats]
 
 _BUS = "nats://127.0.0.1:4222"
+_KEYS = "/run/keys"
 _UNITS = ("foliot-agent", "foliot-probe")
 _NET_ADMIN = 1 << 12
 """CAP_NET_ADMIN of <linux/capability.h>."""
@@ -30,14 +31,19 @@ def machine(tmp_path):
             ]
         for line in lines:
             booted.run("ip", *line.split())
-        booted.run(
-            "systemd-run", "-q", "--unit=nats", "--service-type=exec", "/opt/src/.venv/bin/nats-server", "--addr", "127.0.0.1",
-            "--port", "4222", "--jetstream", "--store_dir", "/run/nats",
-        )  # fmt: skip
-        booted.run("bash", "-c", "until (: < /dev/tcp/127.0.0.1/4222) 2>/dev/null; do sleep 0.1; done")
+        start_nats(booted, "nats", "4222")
         booted.run("bash", "-c", "while ip -6 addr | grep -q tentative; do sleep 0.1; done")
         booted.run("bash", "-c", "echo a-key-of-20-characters > /run/key")
         yield booted
+
+
+def start_nats(machine: Machine, unit: str, port: str, *options: str) -> None:
+    """Starts a server and waits until it listens."""
+    machine.run(
+        "systemd-run", "-q", f"--unit={unit}", "--service-type=exec", "/opt/src/.venv/bin/nats-server", "--addr", "127.0.0.1",
+        "--port", port, "--jetstream", "--store_dir", f"/run/{unit}", *options,
+    )  # fmt: skip
+    machine.run("bash", "-c", f"until (: < /dev/tcp/127.0.0.1/{port}) 2>/dev/null; do sleep 0.1; done")
 
 
 def shown(machine: Machine, unit: str) -> dict[str, str]:
@@ -104,6 +110,52 @@ def test_a_host_joins_and_leaves(machine):
     assert "remove inventory/a from the bus" in said
     assert host(machine) == before
     assert shown(machine, "foliot-agent")["ActiveState"] == "inactive"
+
+
+def test_systemd_hands_the_services_what_the_bus_asks_for(machine):
+    """Credentials and the authority's certificate, which only root may read, over TLS; leaving takes them off the bus and the host."""
+    machine.foliot("keys", "--keys", _KEYS, "make", "--host", "127.0.0.1")
+    machine.foliot("keys", "--keys", _KEYS, "node", "a")
+    start_nats(machine, "nats-tls", "4223", "--config", f"{_KEYS}/server/server.conf")
+    bus = "tls://127.0.0.1:4223"
+    machine.run(
+        "systemd-run", "-q", "--unit=detector", "-p", "NotifyAccess=main", "--service-type=exec", f"--setenv=FOLIOT_BUS__URL={bus}",
+        f"--setenv=FOLIOT_BUS__CREDENTIALS={_KEYS}/services/detector", f"--setenv=FOLIOT_BUS__CA={_KEYS}/ca.pem",
+        "/opt/foliot/bin/python", "-m", "foliot_detector",
+    )  # fmt: skip
+    until(lambda: shown(machine, "detector")["StatusText"] == "on the bus", "the detector has made the buckets")
+    before = host(machine)
+    own = ("--credentials", f"{_KEYS}/nodes/a", "--ca", f"{_KEYS}/ca.pem")
+    machine.foliot("node", "join", bus, "--name", "a", "--rail", "rail0=eth0", *own)
+
+    assert shown(machine, "foliot-agent")["StatusText"] == "keeps the ways of a"
+    assert shown(machine, "foliot-probe")["StatusText"] == "probes from a"
+    for unit in _UNITS:
+        assert "0" not in status(machine, unit)["Uid"].split()
+        handed = f"/run/credentials/{unit}.service"
+        environment = machine.run("cat", f"/proc/{shown(machine, unit)['MainPID']}/environ").stdout.split("\0")
+        assert {f"FOLIOT_BUS__CREDENTIALS={handed}/credentials", f"FOLIOT_BUS__CA={handed}/ca"} <= set(environment)
+        creds = f"{_KEYS}/nodes/a/{unit.removeprefix('foliot-')}.creds"
+        assert machine.run("stat", "-c", "%a %U", creds).stdout == "600 root\n"
+        assert machine.run("cat", f"{handed}/credentials").stdout == machine.run("cat", creds).stdout
+
+    said = machine.foliot("node", "leave", check=False).stdout
+    assert "remove claims/index-0 from the bus" in said
+    assert host(machine) == before
+    # What other services wrote for it is an administrator's to remove.
+    rest = machine.foliot(
+        "node",
+        "leave",
+        "--name",
+        "a",
+        "--bus",
+        bus,
+        "--credentials",
+        f"{_KEYS}/tools/admin.creds",
+        "--ca",
+        f"{_KEYS}/ca.pem",
+    )
+    assert "remove consumer agent-a from the bus" in rest.stdout
 
 
 def test_a_host_that_hangs_is_started_again_and_a_wrong_one_is_not(machine):
