@@ -17,10 +17,9 @@ from foliot.service import boot_id, node_clock, on_bus
 from foliot.settings import load
 from foliot_agent.actuator import ActuatorError
 from foliot_agent.armed import Losses, Turn
-from foliot_agent.commands import Situation, unknown
 from foliot_agent.confirm import Confirmer
-from foliot_agent.desired import wanted
 from foliot_agent.exchange import Exchange
+from foliot_agent.following import Following
 from foliot_agent.kernel import Kernel
 from foliot_agent.membership import Membership
 from foliot_agent.memory import Memory
@@ -31,7 +30,6 @@ from foliot_agent.overlay import OverlayError
 from foliot_agent.plan import Layout
 from foliot_agent.reactions import Reactions
 from foliot_agent.settings import AgentSettings
-from foliot_schemas import ClockState, Command, Node, NodePaths, Outcome, Placement
 from foliot_schemas.names import escape
 from foliot_schemas.subjects import CLOCK, CLOCKS, COMMAND, INVENTORY, LEASES, OUTCOME, PATHS
 
@@ -41,6 +39,7 @@ if TYPE_CHECKING:
     from foliot.bus import Bus
     from foliot.clock import HostClock
     from foliot.settings import NodeSettings
+    from foliot_schemas import ClockState, Command, Node, Outcome
 
 log = structlog.get_logger()
 
@@ -65,12 +64,8 @@ class Agent:
         self._settings = settings
         self._bus = bus
         self._clock = clock
-        self._paths: NodePaths | None = None
         self._early: list[Turn] | None = []
         self._tasks: set[asyncio.Task[None]] = set()
-        self._joining = asyncio.Lock()
-        self._told: set[str] = set()
-        """Nodes that the inventory spoke of."""
         self._stack = contextlib.AsyncExitStack()
         # What a run with another index or address remembers is not this one's.
         place = " ".join([boot, str(node.index), *(nic.address for nic in node.nics)])
@@ -116,6 +111,16 @@ class Agent:
             spawn=self._spawn,
             memory=self._memory,
         )
+        self._following = Following(
+            layout=self.layout,
+            peers=self.peers,
+            losses=self.losses,
+            mover=self.mover,
+            kernel=self._kernel,
+            memory=self._memory,
+            fence=self.reactions.fence,
+            policy=self._settings.policy,
+        )
         self._stack.callback(self._exchange.close)
         for nic in self.layout.node.nics:
             for address in (nic.address, *([nic.service_address] if self._kernel.is_real else [])):
@@ -160,10 +165,10 @@ class Agent:
         bus.when_back(self._renew_place)
         remembered = set(self.peers)
         for peer in own.peers or ("",):
-            await bus.watch(INVENTORY, self._on_node, key=peer)
-        for left in remembered - self._told:
-            await self._on_node(left, None)
-        await bus.watch(PATHS, self._on_paths, key=own.name)
+            await bus.watch(INVENTORY, self._following.on_node, key=peer)
+        for left in remembered - self._following.told:
+            await self._following.on_node(left, None)
+        await bus.watch(PATHS, self._following.on_paths, key=own.name)
         await bus.subscribe_kept(COMMAND, self._on_command, "", own.name, durable=f"agent-{escape(own.name)}")
         self._awake()
         systemd.ready(f"keeps the ways of {own.name}")
@@ -221,49 +226,6 @@ class Agent:
     async def _on_clock(self, state: ClockState, _subject: str) -> None:
         self._clock.update(state)
 
-    async def _on_node(self, name: str, record: Node | None) -> None:
-        if name == self.layout.node.name:
-            return
-        if record is not None and not record.talks_to(self.layout.node):
-            record = None
-        async with self._joining:
-            self._told.add(name)
-            before = self.peers.get(name)
-            if record is None or (before is not None and before != record):
-                self.peers.pop(name, None)
-                if before is not None:
-                    await self._kernel.leave(before)
-            if record is not None and before != record:
-                await self._kernel.join(record)
-                self.peers[name] = record
-                log.info("peer_joined", peer=name)
-            self._memory.keep_peers(tuple(self.peers.values()))
-            if record is not None and before != record and self._paths is not None:
-                # What the value said of this peer could not be done before it was known.
-                await self._follow(_without(self._paths, name), self._paths)
-
-    async def _on_paths(self, name: str, paths: NodePaths | None) -> None:
-        if name != self.layout.node.name or paths is None:
-            return
-        if not await self.reactions.fence(paths.lease_revision):
-            log.warning("paths_fenced", lease_revision=paths.lease_revision)
-            return
-        before, self._paths = self._paths, paths
-        await self._follow(before, paths)
-
-    async def _follow(self, before: NodePaths | None, paths: NodePaths) -> None:
-        changes = wanted(
-            before,
-            paths,
-            ways=self.mover.ways,
-            dead=self.losses.dead,
-            own_lost=self.losses.own,
-            is_known=self._is_known,
-        )
-        move = await self.mover.follow(changes, act=self._settings.policy == "act")
-        if move.status == "failed":
-            log.warning("paths_not_followed", reason=move.reason)
-
     async def _on_command(self, command: Command, _subject: str) -> None:
         # A confirmation may take two seconds, and the next command must not wait for it.
         self._spawn(self.reactions.on_command(command))
@@ -279,13 +241,6 @@ class Agent:
         except (KeyNotFoundError, nats.errors.Error, OSError, TimeoutError):
             return 0
         return int(entry.revision)
-
-    def _is_known(self, placement: Placement) -> bool:
-        situation = Situation(
-            layout=self.layout, peers=self.peers, ways=self.mover.ways, losses=self.losses,
-            policy=self._settings.policy, now_ns=0, synchronised=False, highest_lease=0,
-        )  # fmt: skip
-        return not unknown(placement, situation)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work)
@@ -314,13 +269,3 @@ async def main() -> None:
                 await asyncio.Event().wait()
         except (OverlayError, ActuatorError) as error:
             raise SystemExit(f"foliot_agent: {error}") from error
-
-
-def _without(paths: NodePaths, peer: str) -> NodePaths:
-    """The value as if it had said nothing of this peer, and of no rail that is away: that may have waited for its backups."""
-    return NodePaths(
-        node=paths.node,
-        lease_revision=paths.lease_revision,
-        placements=tuple(placement for placement in paths.placements if placement.peer != peer),
-        backups=paths.backups,
-    )

@@ -1,0 +1,113 @@
+"""Keeps the kernel by what the bus's buckets say: who the peers are, and which ways are to be in force."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import structlog
+
+from foliot_agent.commands import Situation, unknown
+from foliot_agent.desired import wanted
+from foliot_schemas import NodePaths
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from foliot_agent.armed import Losses
+    from foliot_agent.kernel import Kernel
+    from foliot_agent.memory import Memory
+    from foliot_agent.moves import Mover
+    from foliot_agent.plan import Layout
+    from foliot_agent.settings import Policy
+    from foliot_schemas import Node, Placement
+
+log = structlog.get_logger()
+
+
+class Following:
+    """One node's.
+
+    Parameters:
+        peers: kept up to date here, and read by whoever acts.
+        fence: whether a value of this lease may be followed.
+    """
+
+    def __init__(
+        self, *, layout: Layout, peers: dict[str, Node], losses: Losses, mover: Mover, kernel: Kernel, memory: Memory,
+        fence: Callable[[int], Awaitable[bool]], policy: Policy,
+    ) -> None:  # fmt: skip
+        self.told: set[str] = set()
+        """Nodes that the inventory spoke of."""
+        self._layout = layout
+        self._peers = peers
+        self._losses = losses
+        self._mover = mover
+        self._kernel = kernel
+        self._memory = memory
+        self._fence = fence
+        self._policy = policy
+        self._paths: NodePaths | None = None
+        self._joining = asyncio.Lock()
+
+    async def on_node(self, name: str, record: Node | None) -> None:
+        """The inventory says this of a node; None: it has left."""
+        if name == self._layout.node.name:
+            return
+        if record is not None and not record.talks_to(self._layout.node):
+            record = None
+        async with self._joining:
+            self.told.add(name)
+            before = self._peers.get(name)
+            if record is None or (before is not None and before != record):
+                self._peers.pop(name, None)
+                if before is not None:
+                    await self._kernel.leave(before)
+            if record is not None and before != record:
+                await self._kernel.join(record)
+                self._peers[name] = record
+                log.info("peer_joined", peer=name)
+            self._memory.keep_peers(tuple(self._peers.values()))
+            if record is not None and before != record and self._paths is not None:
+                # What the value said of this peer could not be done before it was known.
+                await self._follow(_without(self._paths, name), self._paths)
+
+    async def on_paths(self, name: str, paths: NodePaths | None) -> None:
+        """The remediator wants this kept in force."""
+        if name != self._layout.node.name or paths is None:
+            return
+        if not await self._fence(paths.lease_revision):
+            log.warning("paths_fenced", lease_revision=paths.lease_revision)
+            return
+        before, self._paths = self._paths, paths
+        await self._follow(before, paths)
+
+    async def _follow(self, before: NodePaths | None, paths: NodePaths) -> None:
+        changes = wanted(
+            before,
+            paths,
+            ways=self._mover.ways,
+            dead=self._losses.dead,
+            own_lost=self._losses.own,
+            is_known=self._is_known,
+        )
+        move = await self._mover.follow(changes, act=self._policy == "act")
+        if move.status == "failed":
+            log.warning("paths_not_followed", reason=move.reason)
+
+    def _is_known(self, placement: Placement) -> bool:
+        situation = Situation(
+            layout=self._layout, peers=self._peers, ways=self._mover.ways, losses=self._losses,
+            policy=self._policy, now_ns=0, synchronised=False, highest_lease=0,
+        )  # fmt: skip
+        return not unknown(placement, situation)
+
+
+def _without(paths: NodePaths, peer: str) -> NodePaths:
+    """The value as if it had said nothing of this peer, and of no rail that is away: that may have waited for its backups."""
+    return NodePaths(
+        node=paths.node,
+        lease_revision=paths.lease_revision,
+        placements=tuple(placement for placement in paths.placements if placement.peer != peer),
+        backups=paths.backups,
+    )
