@@ -22,10 +22,11 @@ from foliot.catch_up import CatchUp
 from foliot.connection import BusClosedError
 from foliot.delivery import Delivery
 from foliot.history import newest, pattern
+from foliot.rejecting import Rejecting
 from foliot.retry import BUS_ERRORS, until_done
 from foliot.streams import make_streams
-from foliot_schemas import Rejected, encode
-from foliot_schemas.subjects import BUCKETS, REJECTED
+from foliot_schemas import encode
+from foliot_schemas.subjects import BUCKETS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -40,8 +41,6 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 _ACK_TIMEOUT_S = 2.0
-_HEAD_BYTES = 256
-_REASON_CHARACTERS = 1_024
 
 
 class Bus:
@@ -58,6 +57,7 @@ class Bus:
         self._replicas = replicas
         self._client = nats.NATS()
         self._stream = self._client.jetstream(timeout=_ACK_TIMEOUT_S)
+        self._rejecting = Rejecting(service, self.counts, self.publish)
         self._delivery = Delivery(self.reject)
         self._tasks: set[asyncio.Task[None]] = set()
         self._opening: asyncio.Task[None]
@@ -178,7 +178,7 @@ class Bus:
             except BUS_ERRORS as error:
                 self.counts["unstored"] += 1
                 if self.connected:
-                    await self._show(subject, data, str(error) or type(error).__name__, unstored=True)
+                    await self._rejecting.show(subject, data, str(error) or type(error).__name__, unstored=True)
                 raise
 
         await until_done(store, "keep_retried", subject=subject, id=headers["Nats-Msg-Id"])
@@ -229,15 +229,7 @@ class Bus:
 
     async def reject(self, subject: str, data: bytes, reason: str) -> None:
         """Counts, logs and shows a message that could not be read."""
-        self.counts["rejected"] += 1
-        reason = reason[:_REASON_CHARACTERS]
-        log.warning("message_rejected", subject=subject, reason=reason)
-        await self._show(subject, data, reason)
-
-    async def _show(self, subject: str, data: bytes, reason: str, *, unstored: bool = False) -> None:
-        head = data[:_HEAD_BYTES]
-        rejected = Rejected(service=self.service, subject=subject, reason=reason, head=head, unstored=unstored)
-        await self.publish(REJECTED, rejected, self.service)
+        await self._rejecting.reject(subject, data, reason)
 
     # -- key-value ----------------------------------------------------------------------------------------------------
 
