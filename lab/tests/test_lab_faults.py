@@ -1,4 +1,4 @@
-"""Faults: that each does what it says, to nothing else, heals, and happens in its turn."""
+"""Faults: that each does what it says, to nothing else, and heals."""
 
 import asyncio
 import json
@@ -7,14 +7,13 @@ import socket
 import struct
 import subprocess
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
-from foliot_lab import faults, kernel
+from foliot_lab import kernel
 from foliot_lab.deeds import Deed, Hog, prepare
 from foliot_lab.fabric import Fabric
-from foliot_lab.faults import Edge, run_timeline
+from foliot_lab.faults import run_timeline
 from foliot_lab.iproute import IP, TC
 from foliot_lab.namespaces import Namespace, inside, make_socket
 from foliot_lab.plan import plan
@@ -254,73 +253,6 @@ async def test_a_timeline_on_a_real_fabric_leaves_it_as_it_was(fabric):
     assert {name: output(fabric.namespace(name), TC, "qdisc") for name in fabric.plan.ports} == queues
     filters = output(fabric.namespace("rail0.leaf0"), TC, "filter", "show", "dev", "node1", "ingress")
     assert filters.strip() == ""
-
-
-@pytest.fixture
-def play(monkeypatch):
-    """Plays faults whose moments have all gone by, so that nothing waits; gives the injections and what was done."""
-
-    async def play(*given: FaultSpec, broken: str = ""):
-        done, clock = [], iter(range(1000))
-
-        def pretend(fault, *_):
-            def do(what):
-                done.append((fault.id, what))
-                if fault.id == broken and what == "inject":
-                    raise OSError("refused")
-
-            return Deed(lambda: do("inject"), lambda: do("heal"))
-
-        monkeypatch.setattr(faults, "prepare", pretend)
-        reports = []
-        start_s = asyncio.get_running_loop().time() - 1000
-        scenario = Scenario(faults=given, duration_s=100.0)
-        try:
-            result = await run_timeline(
-                scenario, start_s, SimpleNamespace(), Recorder(), clock=lambda: next(clock), report=reports.append
-            )
-        except ExceptionGroup as group:
-            result = group
-        return result, done, reports
-
-    return play
-
-
-async def test_a_flap_has_an_edge_for_every_change(play):
-    """A link that flaps three times goes down and up three times, and has healed at the last."""
-    [injection], done, reports = await play(
-        FaultSpec(id="f1", at_s=1, kind="flap", where="node0.rail0", times=3, down_s=1.0, up_s=2.0)
-    )
-    assert done == [("f1", "inject"), ("f1", "heal")] * 3
-    assert injection.edges == tuple(Edge(at_ns, down=at_ns % 2 == 0) for at_ns in range(6))
-    assert (injection.injected_ns, injection.healed_ns) == (0, 5)
-    assert [report.healed_ns for report in reports] == [None] * 5 + [5]
-
-
-def test_a_flaps_moments_do_not_add_up_delays():
-    """Every edge of a flap has its own moment, counted from the fault's start."""
-    flap = FaultSpec(at_s=10, kind="flap", where="node0.rail0", times=3, down_s=0.5, up_s=1.5)
-    assert faults.moments(flap) == [(10, 10.5), (12, 12.5), (14, 14.5)]
-    assert faults.moments(FaultSpec(at_s=10, kind="drop", where="node0.rail0", for_s=3.0)) == [(10, 13)]
-
-
-async def test_a_fault_to_the_end_is_undone_but_never_healed(play):
-    """A fault without for_s is cleaned up at the end of the run, and has no time of healing."""
-    [injection], done, _ = await play(FaultSpec(id="f1", at_s=1, kind="drop", where="node0.rail0"))
-    assert done == [("f1", "inject"), ("f1", "heal")]
-    assert injection.healed_ns is None
-    assert injection.edges == (Edge(0, down=True),)
-
-
-async def test_a_fault_that_cannot_be_done_ends_the_timeline_and_all_is_healed(play):
-    """When the kernel refuses a fault, the timeline ends with its words, and nothing stays injected."""
-    group, done, _ = await play(
-        FaultSpec(id="f1", at_s=1, kind="drop", where="node0.rail0"),
-        FaultSpec(id="f2", at_s=1, kind="drop", where="node1.rail0"),
-        broken="f2",
-    )
-    assert group.subgroup(OSError) is not None
-    assert {fault for fault, what in done if what == "heal"} == {fault for fault, what in done if what == "inject"}
 
 
 @pytest.mark.parametrize(

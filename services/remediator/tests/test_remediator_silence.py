@@ -1,0 +1,90 @@
+"""Silent and lossy paths: what is left for what, and what is taken back."""
+
+from __future__ import annotations
+
+from foliot_schemas import Placement
+
+SECOND = 1_000_000_000
+HOME = Placement(peer="node3", rail="rail0", via="rail0", entropy=0)
+"""The primary way to node3 in these worlds."""
+
+
+def test_a_silent_path_moves_its_own_direction_only(world):
+    """The node at the path's beginning is told, and nobody else; the way back and all other peers stay."""
+    world.silent.add("node0.rail0>node3.rail0#0")
+    world.run(0.2)
+    (command,) = world.path_event("node0.rail0>node3.rail0#0", "silent")
+    assert command.node == "node0"
+    (placement,) = command.placements
+    assert (placement.peer, placement.rail) == ("node3", "rail0")
+    assert placement != HOME
+
+
+def test_a_silent_path_is_left_for_another_entropy_that_was_heard_since(world):
+    """A way on the same rail that was heard after the silence began does not share its fate, and comes first."""
+    world.silent.add("node0.rail0>node3.rail0#0")
+    world.run(0.2)
+    (command,) = world.path_event("node0.rail0>node3.rail0#0", "silent")
+    assert command.placements[0].via == "rail0"
+
+
+def test_a_silent_path_is_not_left_for_one_that_may_share_its_fate(world):
+    """Ways of the same rail that were healthy but have not been heard since the silence began are worth less than another rail."""
+    between = {f"node0.rail0>node3.rail0#{entropy}" for entropy in range(4)}
+    world.silent |= between
+    world.run(0.2)
+    (command,) = world.path_event("node0.rail0>node3.rail0#0", "silent")
+    assert command.placements[0].via == "rail1"
+
+
+def test_a_silent_path_that_nobody_uses_moves_nothing(world):
+    """It is known to be down, and is armed for nobody any more."""
+    armed = world.backup("node0", "node3", "rail0")
+    path = f"node0.rail1>node3.rail1#{armed.entropy}"
+    world.silent.add(path)
+    assert world.path_event(path, "silent") == []
+    world.run(1.0)
+    assert world.backup("node0", "node3", "rail0") not in {None, armed}
+
+
+def test_a_path_that_speaks_again_is_used_again_after_its_probation(world):
+    """As a NIC is."""
+    path = "node0.rail0>node3.rail0#0"
+    world.silent.add(path)
+    world.run(0.2)
+    world.path_event(path, "silent")
+    world.run(1.0)
+    world.silent.clear()
+    world.path_event(path, "speaking")
+    assert world.run(4.8) == []
+    (command,) = world.run(1.0)
+    assert (command.verb, command.node, command.placements) == ("restore", "node0", (HOME,))
+
+
+def test_paths_are_not_taken_back_where_the_settings_say_so(make_world):
+    """With `restore_paths` off, a path that speaks again is trusted, and traffic stays where it is."""
+    world = make_world(restore_paths=False)
+    path = "node0.rail0>node3.rail0#0"
+    world.silent.add(path)
+    world.run(0.2)
+    assert len(world.path_event(path, "silent")) == 1
+    world.silent.clear()
+    world.path_event(path, "speaking")
+    assert world.run(10.0) == []
+
+
+def test_where_paths_of_one_nic_are_lossy_the_other_rail_is_taken(world):
+    """The rail's other paths are heard, which says nothing of what they lose."""
+    world.path_event("node0.rail0>node3.rail0#0", "lossy")
+    assert world.core.ways.way(("node0", "node3", "rail0")).via == "rail0"
+    for peer in ("node1", "node2"):
+        world.path_event(f"{peer}.rail0>node3.rail0#0", "lossy")
+    assert world.core.ways.way(("node2", "node3", "rail0")).via == "rail1"
+
+
+def test_a_lossy_path_is_left_for_a_clean_one(world):
+    """Loss is a reason to leave when there is a way that is heard and not lossy itself."""
+    world.path_event("node0.rail0>node3.rail0#1", "lossy")
+    (command,) = world.path_event("node0.rail0>node3.rail0#0", "lossy")
+    (placement,) = command.placements
+    assert (placement.via, placement.entropy) == ("rail0", 2)
