@@ -1,6 +1,8 @@
 """Two hosts with a wire on each of two rails, and service addresses that survive either."""
 
 import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -8,6 +10,8 @@ from foliot_lab import kernel
 from foliot_lab.iproute import IP
 from foliot_lab.namespaces import Namespace, inside
 from foliot_lab.pulses import End
+
+sys.path.insert(0, str(Path(__file__).parent))  # for `made_runs`
 
 ADDRESSES = {"node0": "10.200.0.1", "node1": "10.200.0.2"}
 

@@ -5,143 +5,32 @@ import json
 import msgspec
 import numpy as np
 import pytest
+from made_runs import (
+    FAULT,
+    MS,
+    QUIET,
+    SECOND,
+    SEEN,
+    START,
+    NoSkew,
+    command,
+    event,
+    judge,
+    lab_ns,
+    record,
+    report,
+    scenario,
+)
 
-from foliot_lab.collector import Collector, Heard
+from foliot_lab.collector import Collector
 from foliot_lab.faults import Injection
-from foliot_lab.flow_record import SLOT_NS, FlowRecord
-from foliot_lab.flows import FlowPlan
-from foliot_lab.lateness import Lateness, Machine
+from foliot_lab.flow_record import SLOT_NS
 from foliot_lab.plan import plan
-from foliot_lab.pulses import End, Pair, Pulses, Verdict
-from foliot_lab.report import Evidence, build, witnessed
-from foliot_lab.scenario import parse_scenario
+from foliot_lab.pulses import End, Pair, Pulses
+from foliot_lab.report import witnessed
 from foliot_lab.truth import LabTime, Truth
-from foliot_lab.verdicts import verdicts
-from foliot_schemas import ClockState, Command, Event
+from foliot_schemas import ClockState
 from foliot_schemas.fault import trace_id
-
-MS = 1_000_000
-SECOND = 1_000_000_000
-START = 1_700_000_000 * SECOND
-"""Lab time of the scenario's second 0; CLOCK_MONOTONIC_RAW is 0 then."""
-REFERENCE = 77 * SECOND
-"""Reference time then."""
-FAULT = "boot/node3.rail0/carrier-1"
-SCENARIO = """
-[fabric]
-hosts = 4
-rails = {rails}
-leaves = 2
-spines = {spines}
-[services]
-{services}
-[[fault]]
-at_s = 10
-kind = "{kind}"
-where = "{where}"
-{more}
-[run]
-duration_s = {duration_s}
-"""
-
-
-def scenario(
-    kind="link-down", where="node3.rail0", *, more="for_s = 30", rails=2, spines=2, services="", duration_s=60
-):
-    """A scenario of one fault, injected at second 10."""
-    return parse_scenario(SCENARIO.format(**locals()))
-
-
-class NoSkew:
-    """A clock that is right."""
-
-    def offset_ns(self, raw_ns):
-        """Nothing."""
-        return 0
-
-
-def lab_ns(at_s):
-    """Lab time of a second of the scenario."""
-    return START + round(at_s * SECOND)
-
-
-def event(at_s, kind="flap", who="node3.rail0", state="down", **fields):
-    """An event that was decided at a second and came 2 ms later."""
-    at_ns = REFERENCE + round(at_s * SECOND)
-    values = {
-        "id": f"{kind}-{who}-{state}",
-        "kind": kind,
-        "who": who,
-        "state": state,
-        "at_ns": at_ns,
-        "since_ns": at_ns,
-    }
-    return Heard(lab_ns(at_s) + 2 * MS, Event(**(values | {"fault": FAULT} | fields)))
-
-
-def command(at_s, **fields):
-    """A command that was issued at a second and came 1 ms later."""
-    values = {
-        "id": f"c{at_s}", "verb": "reroute", "node": "node3", "cause": "flap-node3.rail0-down", "deadline_ns": 0,
-        "issued_ns": REFERENCE + round(at_s * SECOND), "lease_revision": 1, "away": ("rail0",),
-    }  # fmt: skip
-    return Heard(lab_ns(at_s) + MS, Command(**(values | fields)))
-
-
-SEEN = Verdict(interrupted=6, changed=6, moved_ns=lab_ns(10.006), restored_ns=lab_ns(45), moves=2)
-QUIET = Verdict(interrupted=0, changed=0, moved_ns=None, restored_ns=None, moves=0)
-FLOWS = (
-    FlowPlan(
-        id="node2>node3/rail0", source="node2", destination="node3", rail="rail0", source_address="",
-        destination_address="", bytes_per_s=1,
-    ),
-    FlowPlan(
-        id="node0>node1/rail0", source="node0", destination="node1", rail="rail0", source_address="",
-        destination_address="", bytes_per_s=1,
-    ),
-)  # fmt: skip
-
-
-def record():
-    """Two flows over 60 s: the first at 80 Mb/s, but for a gap of 0.2 s from second 10."""
-    record = FlowRecord(bytearray(FlowRecord.size(2, 4000)), 2, 4000)
-    record.begin(START)
-    for slot in range(3000):
-        record.received(slot, 0, 0 if 500 <= slot < 510 else 200_000)
-    record.gap(record.slot(lab_ns(10.2)), 0, round(0.2e9))
-    record.last_ns[:] = lab_ns(60)
-    record.written(lab_ns(60))
-    return record
-
-
-def report(run, seen=SEEN, *, events=(), commands=(), healed_s=40, kept=None, later=()):
-    """The report of a run of a scenario."""
-    truth = Truth({"node0": NoSkew()})
-    truth.learn(
-        ClockState(
-            clock="node0", reference="node0", offset_ns=REFERENCE, drift_ppb=0.0, hard_bound_ns=0, bound_ns=0,
-            growth_ppb=0.0, as_of_ns=0, void_after_ns=1 << 62, status="synchronised",
-        )
-    )  # fmt: skip
-    (fault,) = run.faults
-    injection = Injection(
-        fault_id=fault.id, kind=fault.kind, where=fault.where, injected_ns=lab_ns(10),
-        healed_ns=None if healed_s is None else lab_ns(healed_s), edges=(),
-    )  # fmt: skip
-    return build(
-        Evidence(
-            fabric=plan(run.fabric, 7), injections=[injection, *later], seen={} if seen is None else {fault.id: seen},
-            events=events, commands=commands, flows=FLOWS if kept else (), record=kept, truth=truth,
-            lab=LabTime(START), end_ns=lab_ns(60),
-            machine=Machine(idle_cpu=0.5, scheduler_lateness_ms=Lateness(p50=0.1, p99=1.0)),
-        )
-    )  # fmt: skip
-
-
-def judge(run, seen=SEEN, **more):
-    """The verdict on the fault, and that on the run."""
-    of_fault, of_run = verdicts(report(run, seen, **more), run, {} if seen is None else {"f1": seen})
-    return of_fault, of_run
 
 
 def test_the_report_has_the_promised_form():

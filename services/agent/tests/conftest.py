@@ -9,6 +9,7 @@ import errno
 import os
 import subprocess
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -16,9 +17,9 @@ import pytest
 from foliot.settings import NicSettings, NodeSettings
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from foliot.settings import BusSettings
+
+sys.path.insert(0, str(Path(__file__).parent))  # for `emulated`
 
 _CLONE_NEWNET = 0x40000000
 _libc = ctypes.CDLL(None, use_errno=True)

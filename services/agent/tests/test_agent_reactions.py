@@ -5,112 +5,18 @@ from __future__ import annotations
 import asyncio
 import socket
 
-import msgspec
 import pytest
+from emulated import FAULT, Agent, command, settle
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from foliot import telemetry
 from foliot.clock import VirtualClock
-from foliot.settings import NicSettings, NodeSettings
-from foliot_agent.actuator import EmulatedActuator
-from foliot_agent.armed import Losses, Turn
-from foliot_agent.exchange import Exchange
-from foliot_agent.memory import Memory
-from foliot_agent.moves import Mover
 from foliot_agent.notices import Seal
-from foliot_agent.notify import Notifier
-from foliot_agent.plan import Layout
-from foliot_agent.reactions import Reactions
-from foliot_agent.settings import AgentSettings
-from foliot_schemas import Command, Placement
+from foliot_schemas import Placement
 from foliot_schemas.fault import root_span_id, trace_id
 from foliot_schemas.notice import Notice
-
-_KEY = "a key that the fleet shares"
-_FAULT = "boot1/node0.rail0/carrier-2"
-_LOST = Turn(rail="rail0", state="lost", fault=_FAULT)
-
-
-class Agent:
-    """An agent's whole behaviour with an emulated actuator: its NICs are loopback addresses."""
-
-    def __init__(self, index: int, port: int, clock: VirtualClock) -> None:
-        nics = tuple(
-            NicSettings(rail=f"rail{rail}", number=rail, device=f"rail{rail}", address=f"127.77.{rail}.{index + 1}")
-            for rail in (0, 1)
-        )
-        settings = NodeSettings(name=f"node{index}", index=index, nics=nics, agent_port=port)
-        self.layout = Layout.of(settings)
-        self.actuator = EmulatedActuator(self.layout)
-        self.losses = Losses(self.layout, "boot1")
-        self.memory = Memory("", settings.name, "boot1")
-        self.clock, self.peers, self.outcomes, self.tasks = clock, {}, [], set()
-        self.bus_connected, self.newest_lease = True, 0
-        self.exchange = Exchange(Seal(_KEY), port, self._heard)
-        for nic in nics:
-            self.exchange.open(nic.address)
-        self.arm("always")
-
-    def arm(self, armed: str, policy: str = "act") -> None:
-        """Starts its behaviour anew with these settings."""
-        self.mover = Mover(self.actuator, self.losses, self.clock)
-        self.reactions = Reactions(
-            settings=AgentSettings(actuator="emulated", armed=armed, policy=policy, key=_KEY),
-            layout=self.layout,
-            peers=self.peers,
-            losses=self.losses,
-            mover=self.mover,
-            notifier=Notifier(self.exchange, self.layout.node, self.peers, self.losses, self.clock),
-            confirmer=None,
-            clock=self.clock,
-            publish=self.outcomes.append,
-            bus_connected=lambda: self.bus_connected,
-            newest_lease=self._newest_lease,
-            spawn=self._spawn,
-            memory=self.memory,
-        )
-
-    async def meet(self, peer: Agent, *, backups: bool = True) -> None:
-        """Learns of a peer, and is armed with the other rail for it."""
-        record = peer.layout.node
-        await self.actuator.welcome(record)
-        self.peers[record.name] = record
-        if backups:
-            armed = [
-                Placement(peer=name, rail=rail, via=via, entropy=1)
-                for name in self.peers
-                for rail, via in (("rail0", "rail1"), ("rail1", "rail0"))
-            ]
-            await self.actuator.arm(armed)
-
-    def lose(self, rail: str = "rail0") -> None:
-        """Its NIC loses the carrier."""
-        self.losses._own[rail] = _FAULT
-        self.reactions.on_turn(msgspec.structs.replace(_LOST, rail=rail))
-
-    async def quiet(self) -> None:
-        """Waits until everything that it started has ended."""
-        async with asyncio.timeout(20):
-            while self.tasks:
-                await asyncio.gather(*self.tasks)
-
-    def via(self, peer: str, rail: str = "rail0") -> str:
-        """The rail that carries what goes to a peer."""
-        return self.actuator.ways.way((peer, rail)).via
-
-    def _heard(self, message, reply):
-        self.reactions.on_message(message, reply)
-
-    async def _newest_lease(self) -> int:
-        return self.newest_lease
-
-    def _spawn(self, work):
-        task = asyncio.get_running_loop().create_task(work)
-        self.tasks.add(task)
-        task.add_done_callback(self.tasks.discard)
-        return task
 
 
 @pytest.fixture
@@ -130,21 +36,6 @@ async def agents():
         agent.exchange.close()
 
 
-async def settle(agents) -> None:
-    """Until no agent has anything left to do."""
-    for agent in agents:
-        await agent.quiet()
-    for agent in agents:
-        await agent.quiet()
-
-
-def command(agent: Agent, name: str = "c1", **what) -> Command:
-    """A command that passes the guards."""
-    now_ns = agent.clock.now_ns()
-    what = {"lease_revision": 5, "deadline_ns": now_ns + 1_000, **what}
-    return Command(id=name, verb="reroute", node=agent.layout.node.name, cause="e1", issued_ns=now_ns, **what)
-
-
 async def test_a_lost_nic_moves_both_ends_and_both_say_so(agents):
     """One rule at the cut end, one route at each peer, an outcome of each under the fault's name."""
     cut, *peers = agents
@@ -157,7 +48,7 @@ async def test_a_lost_nic_moves_both_ends_and_both_say_so(agents):
     assert peers[0].via("node2") == "rail0"
     for agent in agents:
         (outcome,) = agent.outcomes
-        assert (outcome.command, outcome.status, outcome.armed) == (f"armed/{_FAULT}", "done", True)
+        assert (outcome.command, outcome.status, outcome.armed) == (f"armed/{FAULT}", "done", True)
     assert len({agent.outcomes[0].id for agent in agents}) == 3
     assert {each.via for each in cut.outcomes[0].undo} == {"rail0"}
 
@@ -296,7 +187,7 @@ async def test_an_older_lease_is_refused_unless_the_bus_counts_anew(agents):
 async def test_a_rail_comes_back_without_those_whose_own_nic_is_still_lost(agents):
     """The restore of one end leaves the traffic to a peer that said lost, and not back, on the other rail."""
     cut = agents[0]
-    cut.losses._own["rail0"] = _FAULT
+    cut.losses._own["rail0"] = FAULT
     await cut.mover.flee("rail0")
     notice = Notice(node="node1", rail="rail0", state="lost", fault="b/n/c", sequence=1, at_ns=cut.clock.now_ns())
     cut.losses.take_notice(notice)
@@ -309,7 +200,7 @@ async def test_a_rail_comes_back_without_those_whose_own_nic_is_still_lost(agent
 async def test_a_strangers_datagram_changes_nothing(agents):
     """It is counted and dropped."""
     peer = agents[1]
-    notice = Notice(node="node0", rail="rail0", state="lost", fault=_FAULT, sequence=1, at_ns=peer.clock.now_ns())
+    notice = Notice(node="node0", rail="rail0", state="lost", fault=FAULT, sequence=1, at_ns=peer.clock.now_ns())
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger:
         forged = Seal("some other key of the same size").close(notice)
         stranger.sendto(forged, ("127.77.0.2", peer.layout.node.agent_port))
@@ -333,7 +224,7 @@ async def test_one_trace_leads_from_the_lost_carrier_to_the_peers(agents, monkey
         spans.setdefault(span.name, []).append(span)
     assert set(spans) == {"own carrier lost", "notify peers", "peer lost a NIC"}
     (lost,), (notify,), evaded = spans["own carrier lost"], spans["notify peers"], spans["peer lost a NIC"]
-    assert lost.parent.span_id == root_span_id(_FAULT)
+    assert lost.parent.span_id == root_span_id(FAULT)
     assert notify.parent.span_id == lost.context.span_id
     assert [span.parent.span_id for span in evaded] == [notify.context.span_id] * 2
-    assert {span.context.trace_id for span in (lost, notify, *evaded)} == {trace_id(_FAULT)}
+    assert {span.context.trace_id for span in (lost, notify, *evaded)} == {trace_id(FAULT)}

@@ -1,0 +1,123 @@
+"""Agents whose behaviour is whole and whose kernel is none: they meet on loopback."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from foliot.settings import NicSettings, NodeSettings
+from foliot_agent.actuator import EmulatedActuator
+from foliot_agent.armed import Losses, Turn
+from foliot_agent.exchange import Exchange
+from foliot_agent.memory import Memory
+from foliot_agent.moves import Mover
+from foliot_agent.notices import Seal
+from foliot_agent.notify import Notifier
+from foliot_agent.plan import Layout
+from foliot_agent.reactions import Reactions
+from foliot_agent.settings import AgentSettings
+from foliot_schemas import Command, Placement
+
+if TYPE_CHECKING:
+    from foliot.clock import VirtualClock
+
+KEY = "a key that the fleet shares"
+FAULT = "boot1/node0.rail0/carrier-2"
+LOST = Turn(rail="rail0", state="lost", fault=FAULT)
+
+
+class Agent:
+    """An agent's whole behaviour with an emulated actuator: its NICs are loopback addresses."""
+
+    def __init__(self, index: int, port: int, clock: VirtualClock) -> None:
+        nics = tuple(
+            NicSettings(rail=f"rail{rail}", number=rail, device=f"rail{rail}", address=f"127.77.{rail}.{index + 1}")
+            for rail in (0, 1)
+        )
+        settings = NodeSettings(name=f"node{index}", index=index, nics=nics, agent_port=port)
+        self.layout = Layout.of(settings)
+        self.actuator = EmulatedActuator(self.layout)
+        self.losses = Losses(self.layout, "boot1")
+        self.memory = Memory("", settings.name, "boot1")
+        self.clock, self.peers, self.outcomes, self.tasks = clock, {}, [], set()
+        self.bus_connected, self.newest_lease = True, 0
+        self.exchange = Exchange(Seal(KEY), port, self._heard)
+        for nic in nics:
+            self.exchange.open(nic.address)
+        self.arm("always")
+
+    def arm(self, armed: str, policy: str = "act") -> None:
+        """Starts its behaviour anew with these settings."""
+        self.mover = Mover(self.actuator, self.losses, self.clock)
+        self.reactions = Reactions(
+            settings=AgentSettings(actuator="emulated", armed=armed, policy=policy, key=KEY),
+            layout=self.layout,
+            peers=self.peers,
+            losses=self.losses,
+            mover=self.mover,
+            notifier=Notifier(self.exchange, self.layout.node, self.peers, self.losses, self.clock),
+            confirmer=None,
+            clock=self.clock,
+            publish=self.outcomes.append,
+            bus_connected=lambda: self.bus_connected,
+            newest_lease=self._newest_lease,
+            spawn=self._spawn,
+            memory=self.memory,
+        )
+
+    async def meet(self, peer: Agent, *, backups: bool = True) -> None:
+        """Learns of a peer, and is armed with the other rail for it."""
+        record = peer.layout.node
+        await self.actuator.welcome(record)
+        self.peers[record.name] = record
+        if backups:
+            armed = [
+                Placement(peer=name, rail=rail, via=via, entropy=1)
+                for name in self.peers
+                for rail, via in (("rail0", "rail1"), ("rail1", "rail0"))
+            ]
+            await self.actuator.arm(armed)
+
+    def lose(self, rail: str = "rail0") -> None:
+        """Its NIC loses the carrier."""
+        self.losses._own[rail] = FAULT
+        self.reactions.on_turn(msgspec.structs.replace(LOST, rail=rail))
+
+    async def quiet(self) -> None:
+        """Waits until everything that it started has ended."""
+        async with asyncio.timeout(20):
+            while self.tasks:
+                await asyncio.gather(*self.tasks)
+
+    def via(self, peer: str, rail: str = "rail0") -> str:
+        """The rail that carries what goes to a peer."""
+        return self.actuator.ways.way((peer, rail)).via
+
+    def _heard(self, message, reply):
+        self.reactions.on_message(message, reply)
+
+    async def _newest_lease(self) -> int:
+        return self.newest_lease
+
+    def _spawn(self, work):
+        task = asyncio.get_running_loop().create_task(work)
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
+        return task
+
+
+async def settle(agents) -> None:
+    """Until no agent has anything left to do."""
+    for agent in agents:
+        await agent.quiet()
+    for agent in agents:
+        await agent.quiet()
+
+
+def command(agent: Agent, name: str = "c1", **what) -> Command:
+    """A command that passes the guards."""
+    now_ns = agent.clock.now_ns()
+    what = {"lease_revision": 5, "deadline_ns": now_ns + 1_000, **what}
+    return Command(id=name, verb="reroute", node=agent.layout.node.name, cause="e1", issued_ns=now_ns, **what)
