@@ -159,6 +159,15 @@ def bus_settings(nats_server: Server) -> BusSettings:
 
 
 @pytest.fixture
+async def buses(bus_settings: BusSettings) -> AsyncIterator[tuple[Bus, Bus]]:
+    """Two connections to one server."""
+    one, other = [await Bus.connect(bus_settings, name) for name in ("one", "other")]
+    yield one, other
+    await one.close()
+    await other.close()
+
+
+@pytest.fixture
 async def secured(tmp_path: Path) -> AsyncIterator[SecuredServer]:
     """A server that asks for credentials."""
     server = SecuredServer(tmp_path)

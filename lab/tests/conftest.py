@@ -1,4 +1,4 @@
-"""Two hosts with a wire on each of two rails, and service addresses that survive either."""
+"""Fabrics; and two hosts with a wire on each of two rails, and service addresses that survive either."""
 
 import subprocess
 import sys
@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 from foliot_lab import kernel
+from foliot_lab.fabric import Fabric
 from foliot_lab.iproute import IP
 from foliot_lab.namespaces import Namespace, inside
+from foliot_lab.plan import plan
 from foliot_lab.pulses import End
 
 sys.path.insert(0, str(Path(__file__).parent))  # for `made_runs`
@@ -71,3 +73,15 @@ def wires():
     wires = Wires()
     yield wires
     wires.close()
+
+
+@pytest.fixture
+def fabric(request):
+    """A fabric as the module's SPEC says, up, around a control namespace that is not this process's own."""
+    if not kernel.is_privileged():
+        pytest.skip("this process may not make network namespaces")
+    control = Namespace.make("control")
+    built = Fabric.build(plan(request.module.SPEC, 7), control)
+    yield built
+    built.close()
+    control.close()

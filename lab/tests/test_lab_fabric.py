@@ -7,7 +7,6 @@ import subprocess
 
 import pytest
 
-from foliot_lab import kernel
 from foliot_lab.carries import Carrying, measure, refusal
 from foliot_lab.fabric import Fabric, FabricError
 from foliot_lab.iproute import IP, TC
@@ -19,18 +18,6 @@ from foliot_lab.shaping import BURST_BYTES
 SPEC = FabricSpec(hosts=4, rails=2, leaves=2, spines=4)
 PATIENCE_S = 20.0
 PORTS = range(49152, 49164)
-
-
-@pytest.fixture
-def fabric():
-    """A fabric that is up, around a control namespace that is not this process's own."""
-    if not kernel.is_privileged():
-        pytest.skip("this process may not make network namespaces")
-    control = Namespace.make("control")
-    built = Fabric.build(plan(SPEC, 7), control)
-    yield built
-    built.close()
-    control.close()
 
 
 def bound(fabric: Fabric, node: str, rail: str = "rail0", port: int = 0) -> socket.socket:

@@ -10,31 +10,17 @@ from pathlib import Path
 
 import pytest
 
-from foliot_lab import kernel
 from foliot_lab.deeds import Deed, Hog, prepare
 from foliot_lab.fabric import Fabric
 from foliot_lab.faults import run_timeline
 from foliot_lab.iproute import IP, TC
 from foliot_lab.namespaces import Namespace, inside, make_socket
-from foliot_lab.plan import plan
 from foliot_lab.scenario import FabricSpec, FaultSpec, Scenario
 
 SPEC = FabricSpec(hosts=4, rails=2, leaves=2, spines=4)
 PATIENCE_S = 20.0
 SO_RCVBUFFORCE = 33  # asm-generic/socket.h
 RTMGRP_LINK, RTM_NEWLINK, IFF_LOWER_UP = 1, 16, 0x1_0000  # linux/rtnetlink.h, linux/if.h
-
-
-@pytest.fixture
-def fabric():
-    """A fabric that is up, around a control namespace that is not this process's own."""
-    if not kernel.is_privileged():
-        pytest.skip("this process may not make network namespaces")
-    control = Namespace.make("control")
-    built = Fabric.build(plan(SPEC, 7), control)
-    yield built
-    built.close()
-    control.close()
 
 
 class Recorder:

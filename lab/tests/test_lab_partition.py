@@ -3,33 +3,24 @@
 from __future__ import annotations
 
 import socket
+from typing import TYPE_CHECKING
 
 import pytest
 
-from foliot_lab import bus_servers, hosting, kernel
+from foliot_lab import bus_servers, hosting
 from foliot_lab.deeds import prepare
-from foliot_lab.fabric import Fabric
-from foliot_lab.namespaces import Namespace, make_socket
+from foliot_lab.namespaces import make_socket
 from foliot_lab.partition import Partitions
 from foliot_lab.plan import plan
 from foliot_lab.scenario import FabricSpec, FaultSpec
 from foliot_lab.timeline import problems_of
 from foliot_lab.where import parse_where
 
+if TYPE_CHECKING:
+    from foliot_lab.fabric import Fabric
+
 SPEC = FabricSpec(hosts=2, rails=1, leaves=1, spines=1, bus_servers=3)
 PATIENCE_S = 20.0
-
-
-@pytest.fixture
-def fabric():
-    """A small fabric with three bus servers, around a control namespace that is not this process's own."""
-    if not kernel.is_privileged():
-        pytest.skip("this process may not make network namespaces")
-    control = Namespace.make("control")
-    built = Fabric.build(plan(SPEC, 7), control)
-    yield built
-    built.close()
-    control.close()
 
 
 @pytest.fixture

@@ -40,15 +40,6 @@ class Inbox:
         return self.messages
 
 
-@pytest.fixture
-async def buses(nats_server):
-    """Two connections to one server."""
-    one, other = [await Bus.connect(nats_server.settings, name) for name in ("one", "other")]
-    yield one, other
-    await one.close()
-    await other.close()
-
-
 async def test_a_kept_message_arrives_once_though_it_is_delivered_twice(buses):
     """The plain subscription and the durable consumer both bring it; the handler sees it once."""
     one, other = buses

@@ -6,7 +6,6 @@ import asyncio
 
 import pytest
 
-from foliot.bus import Bus
 from foliot_schemas import Event, NodePaths, encode
 from foliot_schemas.subjects import CLOCKS, EVENT, PATHS, REJECTED
 
@@ -29,15 +28,6 @@ class Inbox(asyncio.Queue):
         """The next ones, once there are this many."""
         async with asyncio.timeout(20):
             return [await self.get() for _ in range(count)]
-
-
-@pytest.fixture
-async def buses(nats_server):
-    """Two connections to one server."""
-    one, other = [await Bus.connect(nats_server.settings, name) for name in ("one", "other")]
-    yield one, other
-    await one.close()
-    await other.close()
 
 
 async def test_a_key_of_several_tokens_is_nobodys(buses):
