@@ -97,7 +97,7 @@ class Buckets:
         return message
 
     async def watch(self, bucket: Bucket, handler: KeyHandler, key: str) -> Callable[[], Coroutine[Any, Any, None]]:
-        """Tells present values and then every change; returns what tells the present values again."""
+        """Tells present values and then every change; returns what tells them again, and which of those that were told are deleted."""
         await self.store(bucket)
         subject = bucket.subject(key) if key else bucket.subject()
         telling = 0
@@ -116,14 +116,16 @@ class Buckets:
             telling += 1
             try:
                 await self.store(bucket)
-                found = present.values(self._stream, bucket.name, [subject]) if key else self._all(bucket)
-                async with contextlib.aclosing(found):
+                async with contextlib.aclosing(self._stored(bucket, key)) as found:
                     async for raw in found:
                         token, written = _token(raw.subject, bucket), _written(raw)
                         # What changed since the telling began has been told already, and is as new or newer.
-                        if token not in changed and not told.has_newer(token, written):
+                        if token in changed or told.has_newer(token, written):
+                            continue
+                        gone = present.is_deleted(raw)
+                        if not gone or token in told:  # deleted while the bus was away
                             told.note(token, written)
-                            await self._tell(bucket, handler, token, bytes(raw.data or b""))
+                            await self._tell(bucket, handler, token, None if gone else bytes(raw.data or b""))
             finally:
                 telling -= 1
                 if not telling:
@@ -134,21 +136,24 @@ class Buckets:
         await tell_present()
         return tell_present
 
-    async def _all(self, bucket: Bucket) -> AsyncGenerator[Any, None]:
-        """What is stored under the bucket's keys. Not by nats-py 2.16's watcher, which may end before its first entry.
+    def _stored(self, bucket: Bucket, key: str) -> AsyncGenerator[Any, None]:
+        """What is stored under a key, or all, as nats-py has it; of deleted keys that they are.
 
-        Who may make no consumers asks for each key; by a consumer it goes faster in a large fleet.
+        Not by nats-py 2.16's watcher, which may end before its first entry. Who may make no consumers asks for each key; by a consumer it
+        goes faster in a large fleet.
         """
+        if key:
+            return present.values(self._stream, bucket.name, [bucket.subject(key)], deleted=True)
         if self._makes:
             latest = {"deliver_policy": api.DeliverPolicy.LAST_PER_SUBJECT}
-            entries = each_stored(self._stream, f"KV_{bucket.name}", bucket.subject(), **latest)
-        else:
-            subjects = await present.subjects(self._client, bucket.name, bucket.subject())
-            entries = present.values(self._stream, bucket.name, subjects)
-        async with contextlib.aclosing(entries):
-            async for raw in entries:
-                if not present.is_deleted(raw):
-                    yield raw
+            return each_stored(self._stream, f"KV_{bucket.name}", bucket.subject(), **latest)
+        return self._asked_for(bucket)
+
+    async def _asked_for(self, bucket: Bucket) -> AsyncGenerator[Any, None]:
+        subjects = await present.subjects(self._client, bucket.name, bucket.subject())
+        async with contextlib.aclosing(present.values(self._stream, bucket.name, subjects, deleted=True)) as found:
+            async for raw in found:
+                yield raw
 
     async def _tell(self, bucket: Bucket, handler: KeyHandler, token: str, data: bytes | None) -> None:
         try:
@@ -168,6 +173,10 @@ class _Told:
 
     def __init__(self) -> None:
         self._last: dict[str, tuple[str, int]] = {}
+
+    def __contains__(self, token: str) -> bool:
+        """Whether anything was told of this key."""
+        return token in self._last
 
     def note(self, token: str, written: str) -> None:
         """It is told now."""

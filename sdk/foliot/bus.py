@@ -253,7 +253,7 @@ class Bus:
         """Calls the handler with every key's present value, or one key's, then with each change; None: it was deleted.
 
         Changes come as plain messages of the bucket's own subject, sooner than through a consumer; after a reconnection all
-        present values are told again.
+        present values are told again, and what was deleted meanwhile.
         """
         self._on_reconnect.append(await self._buckets.watch(bucket, handler, key))
 

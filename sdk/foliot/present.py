@@ -40,20 +40,26 @@ async def subjects(client: Any, bucket: str, pattern: str, timeout_s: float = _A
             return list(found)
 
 
-async def values(jetstream: Any, bucket: str, wanted: Iterable[str]) -> AsyncGenerator[Any, None]:
-    """Of these subjects of a bucket, what is stored, as nats-py has it; nothing of those that are deleted or were never there."""
+async def values(
+    jetstream: Any, bucket: str, wanted: Iterable[str], *, deleted: bool = False
+) -> AsyncGenerator[Any, None]:
+    """Of these subjects of a bucket, what is stored, as nats-py has it; nothing of those that were never there.
+
+    Parameters:
+        deleted: also of those that were deleted, see `is_deleted`.
+    """
     left = list(wanted)
     for start in range(0, len(left), _READ_AT_ONCE):
         chunk = left[start : start + _READ_AT_ONCE]
-        for raw in await asyncio.gather(*(value(jetstream, bucket, subject) for subject in chunk)):
+        for raw in await asyncio.gather(*(value(jetstream, bucket, subject, deleted=deleted) for subject in chunk)):
             if raw is not None:
                 yield raw
 
 
-async def value(jetstream: Any, bucket: str, subject: str) -> Any | None:
+async def value(jetstream: Any, bucket: str, subject: str, *, deleted: bool = False) -> Any | None:
     """One of them."""
     try:
         raw = await jetstream.get_last_msg(f"KV_{bucket}", subject)
     except NotFoundError:
         return None
-    return None if is_deleted(raw) else raw
+    return raw if deleted or not is_deleted(raw) else None

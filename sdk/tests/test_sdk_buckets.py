@@ -114,6 +114,36 @@ async def test_who_makes_no_consumers_is_told_the_same(nats_server):
         await bus.close()
 
 
+@pytest.mark.parametrize("makes", [True, False])
+@pytest.mark.parametrize("key", ["", "node1"])
+async def test_a_key_that_was_deleted_while_the_bus_was_away_is_told(nats_server, makes, key):
+    """A node that left meanwhile is no peer any more. What a lost store took along is not: nobody has deleted it."""
+    writer = await Bus.connect(nats_server.settings, "writer")
+    reader = await Bus.connect(nats_server.settings, "reader", makes=makes)
+    told = []
+
+    async def changed(name, paths):
+        told.append((name, paths is not None))
+
+    for name in ("node1", "gone-before"):
+        await writer.put(PATHS, name, NodePaths(node=name, lease_revision=1))
+    store = await writer.store(PATHS)
+    await store.delete("gone-before")
+    await reader.watch(PATHS, changed, key=key)
+    (subscription,) = [each for each in reader._client._subs.values() if each.subject.startswith("$KV.")]
+    await subscription.unsubscribe()  # hears as little as one that is cut off
+    await store.delete("node1")
+    (tell_present,) = reader._on_reconnect
+    await tell_present()
+    assert told == [("node1", True), ("node1", False)]
+
+    await writer._stream.purge_stream(f"KV_{PATHS.name}")
+    await tell_present()
+    assert told == [("node1", True), ("node1", False)]
+    for bus in (writer, reader):
+        await bus.close()
+
+
 async def test_a_bucket_that_is_not_there_is_made_only_by_who_makes_buckets(nats_server):
     """Who does not waits for it; a key of it cannot be read."""
     reader = Bus.later(nats_server.settings, "reader", makes=False)
