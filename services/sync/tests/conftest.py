@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
 
     from foliot_schemas.clock import ClockState
     from foliot_sync.settings import SyncSettings
+
+sys.path.insert(0, str(Path(__file__).parent))  # for `promises`
 
 SECOND = 1_000_000_000
 GRID_S = 0.02
