@@ -159,6 +159,12 @@ def bus_settings(nats_server: Server) -> BusSettings:
 
 
 @pytest.fixture
+def bus_free_settings() -> BusSettings:
+    """Settings that are never connected with."""
+    return BusSettings()
+
+
+@pytest.fixture
 async def buses(bus_settings: BusSettings) -> AsyncIterator[tuple[Bus, Bus]]:
     """Two connections to one server."""
     one, other = [await Bus.connect(bus_settings, name) for name in ("one", "other")]

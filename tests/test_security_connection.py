@@ -13,7 +13,7 @@ import pytest
 
 from foliot import connection
 from foliot.connection import BusClosedError
-from foliot.service import EX_CONFIG, EX_UNAVAILABLE
+from foliot.service import EX_UNAVAILABLE
 from foliot.settings import SettingsError
 
 pytestmark = pytest.mark.nats
@@ -132,18 +132,6 @@ def test_a_path_that_cannot_even_be_looked_at_is_named(bus_free_settings):
     settings = msgspec.structs.replace(bus_free_settings, credentials="x" * 300)
     with pytest.raises(SettingsError, match=r"bus\.credentials: x+: File name too long"):
         connection.options(settings, "detector")
-
-
-async def test_a_service_without_its_credentials_says_so_in_a_line():
-    """With the status that systemd does not restart, and no traceback."""
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "foliot_detector", stderr=asyncio.subprocess.PIPE,
-        env={"FOLIOT_BUS__CREDENTIALS": "/nowhere/detector.creds", "FOLIOT_TELEMETRY__ENDPOINT": ""},
-    )  # fmt: skip
-    _, said = await asyncio.wait_for(process.communicate(), 30)
-
-    assert process.returncode == EX_CONFIG
-    assert said == b"bus.credentials: /nowhere/detector.creds: No such file or directory\n"
 
 
 @pytest.mark.parametrize(

@@ -94,23 +94,17 @@ class Bus:
         Raises:
             SettingsError: a file that the settings name cannot be read.
         """
-        # A wrong setting is said now: nats-py fails at closing a client that was never told to connect.
-        connection.options(settings, service)
+        found = connection.options(settings, service)
         bus = cls(service, settings.replicas, makes=makes)
         bus.url = settings.url
-        bus._opening = bus._spawn(bus._open(settings))
+        bus._opening = bus._spawn(bus._open(found))
         return bus
 
     async def opened(self) -> None:
-        """Waits until it was connected for the first time.
-
-        Raises:
-            SettingsError: a file that the settings name cannot be read.
-        """
+        """Waits until it was connected for the first time."""
         await asyncio.shield(self._opening)
 
-    async def _open(self, settings: BusSettings) -> None:
-        found = connection.options(settings, self.service)
+    async def _open(self, found: dict[str, Any]) -> None:
         self._tried = True
         await connection.establish(
             self._client, found, reconnected_cb=self._reconnected, disconnected_cb=self._disconnected,

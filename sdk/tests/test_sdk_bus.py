@@ -252,3 +252,8 @@ async def test_a_lease_has_one_holder_and_a_number_that_rises(buses):
 
     assert first.revision == 0
     assert second.revision > fence
+
+
+async def test_a_connection_that_was_not_even_tried_is_closed(bus_free_settings):
+    """A service may end before its turn comes."""
+    await Bus.later(bus_free_settings, "test").close()
