@@ -11,7 +11,7 @@ import structlog
 from nats.js import api
 from nats.js.errors import BucketNotFoundError
 
-from foliot import present
+from foliot import connection, present
 from foliot.history import each_stored
 from foliot.streams import make_bucket
 from foliot_schemas import WireError, decode, encode
@@ -132,7 +132,7 @@ class Buckets:
                     changed.clear()
 
         await self._client.subscribe(subject, cb=arrived)
-        await self._client.flush()
+        await connection.settle(self._client)
         await tell_present()
         return tell_present
 

@@ -219,7 +219,7 @@ class Bus:
                 await self._delivery.hand_over(channel, handler, raw, once=once)
 
         subscription = await self._client.subscribe(subject, cb=arrived)
-        await self._client.flush()
+        await connection.settle(self._client)
 
     async def reject(self, subject: str, data: bytes, reason: str) -> None:
         """Counts, logs and shows a message that could not be read."""

@@ -87,6 +87,15 @@ def options(settings: BusSettings, name: str) -> dict[str, Any]:
     return found
 
 
+async def settle(client: Any) -> None:
+    """Waits until the server has taken all that was sent, subscriptions too.
+
+    Twice, as nats-py 2.16 writes the ping of a `flush` past what still waits to be written: only the second comes behind it.
+    """
+    await client.flush()
+    await client.flush()
+
+
 async def note(counts: collections.Counter[str], error: Exception) -> None:
     """Logs what nats-py tells in passing: loudly, if something was lost or will never be answered."""
     reason = str(error) or type(error).__name__

@@ -257,3 +257,17 @@ async def test_a_lease_has_one_holder_and_a_number_that_rises(buses):
 async def test_a_connection_that_was_not_even_tried_is_closed(bus_free_settings):
     """A service may end before its turn comes."""
     await Bus.later(bus_free_settings, "test").close()
+
+
+async def test_a_subscription_stands_when_it_returns(buses, monkeypatch):
+    """The server has answered a ping that was written behind it: what is published from then on arrives."""
+    one, _ = buses
+    written = []
+    transport = one._client._transport
+    write, writelines = transport.write, transport.writelines
+    monkeypatch.setattr(transport, "write", lambda data: (written.append(bytes(data)), write(data)))
+    monkeypatch.setattr(transport, "writelines", lambda lines: (written.extend(map(bytes, lines)), writelines(lines)))
+    await one.subscribe(EVENT, Inbox(), "flap", "")
+
+    (subscribed,) = [number for number, line in enumerate(written) if line.startswith(b"SUB ")]
+    assert any(line.startswith(b"PING") for line in written[subscribed:])
