@@ -18,6 +18,8 @@ from foliot_schemas.subjects import CLAIMS, INVENTORY
 pytestmark = [pytest.mark.net, pytest.mark.nats]
 
 _TOML = "etc/foliot/foliot.toml"
+_SECRETS = "etc/foliot/agent.env"
+_UNITS = "etc/systemd/system"
 _BY_HAND = '# ours\n[telemetry]\nendpoint = ""\n\n[probe]\nsweep_hz = 2.0\n'
 
 
@@ -74,7 +76,9 @@ class Node:
             "fdb": self.host.bridge("fdb"),
             "sysctls": sysctls,
             "files": {
-                str(path): path.readlink() if path.is_symlink() else path.is_dir() or path.read_text()
+                str(path): path.readlink()
+                if path.is_symlink()
+                else ((found := path.stat()).st_mode, found.st_uid, found.st_gid, path.is_dir() or path.read_text())
                 for path in self.root.rglob("*")
             },
         }
@@ -104,9 +108,16 @@ async def test_leaving_undoes_joining_and_running(fleet, nodes):
     node = nodes[0]
     (node.root / "etc/foliot").mkdir(parents=True)
     (node.root / _TOML).write_text(_BY_HAND)
+    (node.root / _TOML).chmod(0o600)
+    (node.root / _SECRETS).write_text("# the fleet's\n\nOTHER='a=b'\n")
+    (node.root / _SECRETS).chmod(0o640)
     before = node.seen()
-    said = await node.join("--name", "a", *_RAILS)
+    said = await node.join("--name", "a", *_RAILS, "--armed", "off")
     assert "sweep_hz = 2.0" in (node.root / _TOML).read_text()
+    assert (node.root / _TOML).stat().st_mode & 0o777 == 0o600
+    assert (node.root / _SECRETS).stat().st_mode & 0o777 == 0o600
+    assert (node.root / _SECRETS).read_text() == "# the fleet's\n\nOTHER='a=b'\nFOLIOT_AGENT__ARMED=off\n"
+    assert "LoadCredential=foliot.toml" in (node.root / _UNITS / "foliot-agent.service.d/settings.conf").read_text()
     assert "node.index = 0" in said
     node.host.config = node.root / _TOML
     await node.host.start()

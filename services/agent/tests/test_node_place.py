@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import struct
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -172,3 +174,55 @@ def test_files_are_put_back_as_they_were_before_the_first_time(tmp_path):
         "etc", "etc/new", "etc/new/another", "etc/old"
     ]  # fmt: skip
     assert (tmp_path / "etc/old").read_text() == "before"
+
+
+def access(path) -> tuple[int, int, int]:
+    """Mode, owner and group of a file."""
+    found = path.stat()
+    return found.st_mode & 0o7777, found.st_uid, found.st_gid
+
+
+def test_nobody_may_read_more_after_a_join_or_a_leave_than_before(tmp_path):
+    """A file keeps its owner and loses what is too wide; what a file was, comes back whole."""
+    (tmp_path / "secret").write_text("key = 1\n")
+    (tmp_path / "secret").chmod(0o600)
+    (tmp_path / "open").write_text("OTHER=1\n")
+    (tmp_path / "open").chmod(0o644)
+    if not os.geteuid():
+        os.chown(tmp_path / "secret", 1234, 1235)
+    before = {name: access(tmp_path / name) for name in ("secret", "open")}
+    files = Files(tmp_path)
+    files.want("secret", "key = 2\n")
+    files.want("open", "KEY=2\n", 0o600)
+    assert (files.is_for_all("secret"), files.is_for_all("open"), files.is_for_all("new")) == (False, True, True)
+    files.put()
+    assert access(tmp_path / "secret") == before["secret"]
+    assert access(tmp_path / "open") == (0o600, *before["open"][1:])
+    files.put_back()
+    assert {name: access(tmp_path / name) for name in before} == before
+
+
+def test_a_record_of_before_access_was_kept_gives_nobody_more(tmp_path):
+    """The host was joined by an earlier version."""
+    (tmp_path / "etc/foliot").mkdir(parents=True)
+    (tmp_path / "etc/foliot/agent.env").touch(0o600)
+    (tmp_path / "etc/foliot/joined.json").write_text('{"files": {"etc/foliot/agent.env": "KEY=1"}, "folders": []}')
+    Files(tmp_path).put_back()
+    assert access(tmp_path / "etc/foliot/agent.env")[0] == 0o600
+
+
+def test_a_file_has_reached_the_disk_before_it_takes_the_old_one_s_place(tmp_path, monkeypatch):
+    """Else a power cut could leave an empty one, whatever the rename promised."""
+    (tmp_path / "one").write_text("before")
+    synced, really = [], os.fsync
+
+    def sync(file):
+        synced.append((Path(f"/proc/self/fd/{file}").readlink().name, (tmp_path / "one").read_text()))
+        really(file)
+
+    monkeypatch.setattr(os, "fsync", sync)
+    files = Files(tmp_path)
+    files.want("one", "after")
+    files.put()
+    assert ("one.new", "before") in synced
+    assert (tmp_path / "one").read_text() == "after"

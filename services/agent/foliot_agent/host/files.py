@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import stat
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -14,11 +15,21 @@ if TYPE_CHECKING:
 _RECORD = "etc/foliot/joined.json"
 
 
+class _Access(msgspec.Struct, frozen=True, array_like=True):
+    """Who may do what with a file."""
+
+    mode: int
+    owner: int
+    group: int
+
+
 class _Before(msgspec.Struct, frozen=True):
     """What was there before the first join."""
 
     files: dict[str, str | None] = {}
     """Text by path, None: no file."""
+    access: dict[str, _Access] = {}
+    """Of the files that were there."""
     folders: tuple[str, ...] = ()
     """That were made, outermost first."""
 
@@ -32,7 +43,7 @@ class Files:
         self._links: dict[str, str] = {}
 
     def want(self, path: str, text: str, mode: int = 0o644) -> None:
-        """This file shall be there, with this text."""
+        """This file shall be there, with this text; with this mode, or what is left of it where the present file's is narrower."""
         self._wanted[path] = (text, mode)
 
     def want_link(self, path: str, target: str) -> None:
@@ -45,6 +56,11 @@ class Files:
             return (self.root / path).read_text()
         except FileNotFoundError:
             return None
+
+    def is_for_all(self, path: str) -> bool:
+        """Whether everybody may read a file, or may once it is made."""
+        access = self._access(path)
+        return access is None or bool(access.mode & stat.S_IROTH)
 
     def missing(self) -> tuple[str, ...]:
         """Those that are not as they shall be."""
@@ -62,15 +78,19 @@ class Files:
             return ()
         before = self._before()
         files = {**{path: self._readable(path) for path in missing}, **before.files}
+        access = {path: there for path in missing if (there := self._access(path)) and path not in before.files}
+        access |= before.access
         folders = dict.fromkeys(
             (*before.folders, *(each for path in (_RECORD, *missing) for each in self._to_make(path)))
         )
         for folder in folders:
             (self.root / folder).mkdir(mode=0o755, exist_ok=True)
-        self._write(_RECORD, msgspec.json.format(msgspec.json.encode(_Before(files, tuple(folders)))).decode(), 0o600)
+        record = msgspec.json.encode(_Before(files, access, tuple(folders)))
+        self._write(_RECORD, msgspec.json.format(record).decode(), _Access(0o600, os.geteuid(), os.getegid()))
         for path in missing:
             if path in self._wanted:
-                self._write(path, *self._wanted[path])
+                text, mode = self._wanted[path]
+                self._write(path, text, self._narrowed(path, mode))
             else:
                 (self.root / path).unlink(missing_ok=True)
                 (self.root / path).symlink_to(self._links[path])
@@ -88,9 +108,11 @@ class Files:
         """
         before = self._before()
         for path, text in before.files.items():
-            (self.root / path).unlink(missing_ok=True)
-            if text is not None:
-                self._write(path, text, 0o644)
+            if text is None:
+                (self.root / path).unlink(missing_ok=True)
+            else:
+                # A record of an earlier version says nothing of access: then nobody gets more than now.
+                self._write(path, text, before.access.get(path) or self._narrowed(path, 0o644))
         (self.root / _RECORD).unlink(missing_ok=True)
         for folder in reversed(before.folders):
             with contextlib.suppress(OSError):  # somebody else put something there
@@ -117,10 +139,29 @@ class Files:
         parents = [str(parent) for parent in (self.root / path).relative_to(self.root).parents][:-1]
         return [parent for parent in reversed(parents) if not (self.root / parent).is_dir()]
 
-    def _write(self, path: str, text: str, mode: int) -> None:
-        """All of it or nothing, whatever happens meanwhile."""
+    def _access(self, path: str) -> _Access | None:
+        """Who may do what with a file; None: there is no file."""
+        try:
+            found = (self.root / path).stat()
+        except FileNotFoundError:
+            return None
+        return _Access(stat.S_IMODE(found.st_mode), found.st_uid, found.st_gid) if stat.S_ISREG(found.st_mode) else None
+
+    def _narrowed(self, path: str, mode: int) -> _Access:
+        """Access by this mode, to nobody who has none to the present file."""
+        present = self._access(path)
+        if present is None:
+            return _Access(mode, os.geteuid(), os.getegid())
+        return msgspec.structs.replace(present, mode=mode & present.mode)
+
+    def _write(self, path: str, text: str, access: _Access) -> None:
+        """All of it or nothing, whatever happens meanwhile, also to the power."""
         written = self.root / f"{path}.new"
-        with os.fdopen(os.open(written, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode), "w") as file:
-            os.fchmod(file.fileno(), mode)
+        written.unlink(missing_ok=True)
+        with os.fdopen(os.open(written, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+            os.fchown(file.fileno(), access.owner, access.group)
+            os.fchmod(file.fileno(), access.mode)
             file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
         written.replace(self.root / path)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from foliot.claims import host_id
+from foliot_agent.host.settingsfile import PATH as SETTINGS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,6 +23,9 @@ _FOLDER = "etc/systemd/system"
 _WANTED_BY = f"{_FOLDER}/multi-user.target.wants"
 _HIDDEN = ("/home", "/root", "/run/user", "/tmp", "/var/tmp")  # noqa: S108 - places that the units cannot see
 _START_S = 120.0
+_SETTINGS_HANDED_OVER = (
+    f"[Service]\nLoadCredential=foliot.toml:/{SETTINGS}\nEnvironment=FOLIOT_CONFIG=%d/foliot.toml\n"
+)
 
 
 class UnitError(Exception):
@@ -35,7 +39,7 @@ def text(unit: str) -> str:
 
 
 def want(files: Files, bus: BusSettings) -> None:
-    """The units, that they start with the host, and that they can read what the bus asks for: systemd hands it over."""
+    """The units, that they start with the host, and that they can read what not everybody may: systemd hands it over."""
     for unit in UNITS:
         secrets = {}
         if bus.credentials:
@@ -46,6 +50,8 @@ def want(files: Files, bus: BusSettings) -> None:
             secrets["ca"] = Path(bus.ca)
         if secrets:
             files.want(f"{_FOLDER}/{unit}.d/bus.conf", _handed_over(secrets))
+        if not files.is_for_all(SETTINGS):
+            files.want(f"{_FOLDER}/{unit}.d/settings.conf", _SETTINGS_HANDED_OVER)
         files.want(f"{_FOLDER}/{unit}", text(unit))
         files.want_link(f"{_WANTED_BY}/{unit}", f"/{_FOLDER}/{unit}")
 
