@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import json
+import os
+import signal
 import sys
 from pathlib import Path
 
 import pytest
 
+from foliot.bus import Bus
 from foliot.visit import Visit
 from foliot_agent.host import join
 from foliot_agent.host.place import PlaceError
@@ -17,17 +21,25 @@ from foliot_schemas.subjects import CLAIMS, INVENTORY
 
 pytestmark = [pytest.mark.net, pytest.mark.nats]
 
+_PR_CAPBSET_DROP = 24
+_libc = ctypes.CDLL(None)
 _TOML = "etc/foliot/foliot.toml"
 _SECRETS = "etc/foliot/agent.env"
 _UNITS = "etc/systemd/system"
 _BY_HAND = '# ours\n[telemetry]\nendpoint = ""\n\n[probe]\nsweep_hz = 2.0\n'
 
 
-async def run_foliot(*arguments: str, expect: int = 0) -> str:
+def _drop_all() -> None:
+    """What is executed next has no capability, whoever it runs as."""
+    for capability in range(64):
+        _libc.prctl(_PR_CAPBSET_DROP, capability)
+
+
+async def run_foliot(*arguments: str, expect: int = 0, privileged: bool = True) -> str:
     """Runs ``foliot`` where the calling thread is, and returns what it said."""
     process = await asyncio.create_subprocess_exec(
         str(Path(sys.executable).with_name("foliot")), *arguments,
-        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
+        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT, preexec_fn=None if privileged else _drop_all,
     )  # fmt: skip
     output, _ = await process.communicate()
     assert process.returncode == expect, output.decode()
@@ -43,19 +55,20 @@ class Node:
         self._url = fleet.server.settings.url
         root.mkdir()
 
-    async def foliot(self, *arguments: str, expect: int = 0) -> str:
+    async def foliot(self, *arguments: str, expect: int = 0, privileged: bool = True) -> str:
         """Runs ``foliot`` inside and returns what it said."""
         with self.host.entered():
-            return await run_foliot(*arguments, expect=expect)
+            return await run_foliot(*arguments, expect=expect, privileged=privileged)
 
     def set_sysctl(self, name: str, value: str) -> None:
         """Writes a setting below /proc/sys/net."""
         with self.host.entered():
             (Path("/proc/sys/net") / name).write_text(value)
 
-    async def join(self, *arguments: str, expect: int = 0) -> str:
+    async def join(self, *arguments: str, expect: int = 0, privileged: bool = True) -> str:
         """Joins."""
-        return await self.foliot("node", "join", self._url, "--root", str(self.root), *arguments, expect=expect)
+        asked = ("node", "join", self._url, "--root", str(self.root), *arguments)
+        return await self.foliot(*asked, expect=expect, privileged=privileged)
 
     async def leave(self, *arguments: str, expect: int = 0) -> str:
         """Leaves."""
@@ -252,3 +265,71 @@ async def test_what_a_key_needs(nodes, tmp_path):
     assert secrets.stat().st_mode & 0o777 == 0o600
     assert secrets.read_text() == "FOLIOT_AGENT__KEY='\"0123456789012345678\"'\nFOLIOT_AGENT__ARMED=always\n"
     assert json.loads((node.root / "etc/foliot/joined.json").read_text())["files"]["etc/foliot/agent.env"] is None
+
+
+async def test_who_cannot_become_a_node_takes_no_place(fleet, nodes, tmp_path):
+    """Nor leaves a trace; each time with a sentence that names what is in the way."""
+    node = nodes[0]
+    await (await Bus.connect(fleet.server.settings, "test")).close()  # makes the bucket
+    (node.root / "etc").mkdir()
+    (node.root / "etc/systemd").touch()
+    (tmp_path / "short").write_text("short")
+    (tmp_path / "binary").write_bytes(b"\xff" * 20)
+    before = node.seen()
+    asked = ("--name", "a", *_RAILS)
+    for more, sentence in (
+        (("--key-file", str(tmp_path / "none")), "none: cannot be read: No such file"),
+        (("--key-file", str(tmp_path / "short")), "at least 16 letters"),
+        (("--key-file", str(tmp_path / "binary")), "binary: cannot be read: no text"),
+        (("--armed", "always"), "give --key-file"),
+        ((), "etc/systemd/system/foliot-agent.service: Not a directory"),
+    ):
+        said = await node.join(*asked, *more, expect=1)
+        assert sentence in said
+        assert "Traceback" not in said
+    async with Visit(fleet.server.settings) as bus:
+        assert await bus.present(CLAIMS) == {}
+        assert node.seen() == before
+
+        (node.root / "etc/systemd").unlink()
+        for path in (node.root / "etc", node.root):
+            os.chown(path, 1234, 1234)
+        before = node.seen()
+        said = await node.join(*asked, expect=1, privileged=False)
+        assert "etc/foliot/joined.json: may not be written; run as root, or look with --dry-run first" in said
+        assert await bus.present(CLAIMS) == {}
+        assert node.seen() == before
+
+
+async def test_who_may_not_read_the_secrets_may_look_all_the_same(nodes):
+    """What is in them cannot be told, but that they would be written."""
+    node = nodes[0]
+    (node.root / "etc/foliot").mkdir(parents=True)
+    (node.root / _SECRETS).touch(0o600)
+    os.chown(node.root / _SECRETS, 1234, 1234)
+    asked = ("--name", "a", *_RAILS, "--armed", "always", "--dry-run")
+    assert f"would write {node.root / _SECRETS}" in await node.join(*asked, privileged=False)
+    (node.root / _TOML).touch(0o600)
+    os.chown(node.root / _TOML, 1234, 1234)
+    said = await node.join(*asked, privileged=False, expect=1)
+    assert f"{node.root / _TOML}: may not be read; run as root\n" in said
+
+
+async def test_a_bus_that_falls_silent_while_a_place_is_claimed_is_said(fleet, settings_of, monkeypatch):
+    """The server halts after the connection stood."""
+    monkeypatch.setattr(join, "_BUS_S", 2.0)
+    await (await Bus.connect(fleet.server.settings, "test")).close()
+
+    async def halted(*arguments):
+        os.kill(fleet.server.process.pid, signal.SIGSTOP)
+        await really(*arguments)
+
+    really = join.claim
+    monkeypatch.setattr(join, "claim", halted)
+    try:
+        with pytest.raises(PlaceError, match="no place could be claimed for node0"):
+            await join._claimed(
+                fleet.server.settings, settings_of(0), FleetSeen(url=fleet.server.settings.url), is_free=True
+            )
+    finally:
+        os.kill(fleet.server.process.pid, signal.SIGCONT)

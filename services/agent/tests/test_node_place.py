@@ -11,7 +11,7 @@ import pytest
 
 from foliot.node import describe
 from foliot.settings import NodeSettings, SettingsError
-from foliot_agent.host import checks, place, trial
+from foliot_agent.host import checks, envfile, place, trial
 from foliot_agent.host.clocks import Discipline, keepers
 from foliot_agent.host.ethtool import Stamping, parse_speed, parse_stamping
 from foliot_agent.host.files import Files
@@ -174,6 +174,16 @@ def test_files_are_put_back_as_they_were_before_the_first_time(tmp_path):
         "etc", "etc/new", "etc/new/another", "etc/old"
     ]  # fmt: skip
     assert (tmp_path / "etc/old").read_text() == "before"
+
+
+def test_an_environment_file_keeps_what_it_is_not_asked_to_change():
+    """Comments, blank lines and other variables; a variable is set once, where it stood."""
+    text = "# FOLIOT_AGENT__KEY=old\n\nA=b=c\n FOLIOT_AGENT__ARMED=off\n; x\nFOLIOT_AGENT__ARMED=always\nnothing\n"
+    assert not envfile.has(text, envfile.KEY)
+    assert envfile.has(text, envfile.ARMED)
+    assert envfile.with_values(text, {envfile.ARMED: "bus-away", envfile.KEY: "k"}) == (
+        "# FOLIOT_AGENT__KEY=old\n\nA=b=c\nFOLIOT_AGENT__ARMED=bus-away\n; x\nnothing\nFOLIOT_AGENT__KEY=k\n"
+    )
 
 
 def access(path) -> tuple[int, int, int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
+import tempfile
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -66,6 +67,21 @@ class Files:
         """Those that are not as they shall be."""
         files = [path for path, (text, _) in self._wanted.items() if self._readable(path) != text]
         return (*files, *(path for path, target in self._links.items() if self._target(path) != target))
+
+    def check(self) -> None:
+        """Makes sure, without a trace, that what is missing could be written.
+
+        Raises:
+            OSError: it could not; PermissionError: this needs root.
+        """
+        missing = self.missing()
+        for path in (_RECORD, *missing) if missing else ():
+            folder = next(each for each in (self.root / path).parents if each.exists())
+            try:
+                with tempfile.TemporaryFile(dir=folder):
+                    pass
+            except OSError as error:
+                raise OSError(error.errno, error.strerror, str(self.root / path)) from error
 
     def put(self) -> tuple[str, ...]:
         """Makes all as they shall be; those that were not.

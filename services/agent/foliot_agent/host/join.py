@@ -19,7 +19,7 @@ from foliot.retry import BUS_ERRORS
 from foliot.service import set_up_logs
 from foliot.settings import NodeSettings, SettingsError
 from foliot.visit import Visit
-from foliot_agent.host import nics, place, survey, units
+from foliot_agent.host import envfile, nics, place, survey, units
 from foliot_agent.host.files import Files
 from foliot_agent.host.place import PlaceError
 from foliot_agent.host.settingsfile import PATH, SettingsFile, asked_of_bus
@@ -27,13 +27,14 @@ from foliot_schemas.subjects import CLAIMS
 
 if TYPE_CHECKING:
     import argparse
+    from pathlib import Path
 
     from foliot.settings import BusSettings
     from foliot_agent.host.survey import FleetSeen
 
-_SECRETS = "etc/foliot/agent.env"
 _KEY = re.compile(r"[A-Za-z0-9+/=_.-]{16,}")
-_BUS_S = 10.0
+_BUS_S = 20.0
+"""For all of the claiming."""
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -44,7 +45,13 @@ def run(arguments: argparse.Namespace) -> int:
     except (PlaceError, SettingsError, units.UnitError) as error:
         sys.stderr.write(f"{error}\n")
     except PermissionError as error:
-        sys.stderr.write(f"{error.filename or error}: may not be written; run as root, or look with --dry-run first\n")
+        may_not = "read; run as root" if arguments.dry_run else "written; run as root, or look with --dry-run first"
+        sys.stderr.write(f"{error.filename or error}: may not be {may_not}\n")
+    except BUS_ERRORS as error:
+        where, why = getattr(error, "filename", None), getattr(error, "strerror", None)
+        sys.stderr.write(
+            f"{where or arguments.bus}: {why or str(error) or 'no answer'}; put it right, and join again\n"
+        )
     return 1
 
 
@@ -68,16 +75,20 @@ async def _join(arguments: argparse.Namespace) -> int:
     numbers = place.rail_numbers(rails, fleet.others(name), before or _anybody())
     node = place.node_settings(name, index, rails=rails, numbers=numbers, states=states, before=before)
     describe(node)
-    found = (*fleet.findings(needed=not arguments.no_start or index < 0), *await survey.findings(node, states, fleet))
+    found = (*fleet.findings(needed=not arguments.no_start), *await survey.findings(node, states, fleet))
     found = (*found, *survey.place_findings(name, keys(node), fleet), *survey.start_findings(wanted=_starts(arguments)))
     for each in found:
         print(each)  # noqa: T201 - a command prints
     if any(each.level == "stop" for each in found):
         sys.stderr.write("nothing was changed: see what is said after `stop`\n")
         return 1
-    if not arguments.dry_run and fleet.answers:
-        node = await _claimed(settings.bus, node, fleet, is_free=arguments.index is None)
     _want(files, settings, node, arguments)
+    if not arguments.dry_run:
+        # Who cannot become a node takes no place from one who can.
+        files.check()
+        if fleet.answers:
+            node = await _claimed(settings.bus, node, fleet, is_free=arguments.index is None)
+            files.want(PATH, settings.text(node, telemetry=arguments.telemetry))
     return _finish(files, settings, node, arguments)
 
 
@@ -105,13 +116,12 @@ async def _claimed(bus_settings: BusSettings, node: NodeSettings, fleet: FleetSe
         PlaceError: the bus did not answer, or its credentials are not a node's.
     """
     try:
-        async with asyncio.timeout(_BUS_S):
+        async with asyncio.timeout(_BUS_S), Visit(bus_settings) as visit:
             bus = await Bus.connect(bus_settings, "agent", makes=not bus_settings.credentials)
-        try:
-            node = await _claimed_at_last(bus, bus_settings, node, fleet, is_free=is_free)
-        finally:
-            await bus.close()
-        async with Visit(bus_settings) as visit:
+            try:
+                node = await _claimed_at_last(bus, visit, node, fleet, is_free=is_free)
+            finally:
+                await bus.close()
             for key, held in (await visit.present(CLAIMS)).items():
                 if held.node == node.name and held.host in {"", host_id()} and key not in keys(node):
                     await visit.delete(CLAIMS, key)
@@ -124,16 +134,14 @@ async def _claimed(bus_settings: BusSettings, node: NodeSettings, fleet: FleetSe
 
 
 async def _claimed_at_last(
-    bus: Bus, bus_settings: BusSettings, node: NodeSettings, fleet: FleetSeen, *, is_free: bool
+    bus: Bus, visit: Visit, node: NodeSettings, fleet: FleetSeen, *, is_free: bool
 ) -> NodeSettings:
     skip = 0
     while True:
         try:
-            async with asyncio.timeout(_BUS_S):
-                await claim(bus, node, host_id())
+            await claim(bus, node, host_id())
         except ClaimError:
-            async with Visit(bus_settings) as visit:
-                claims = await visit.present(CLAIMS)
+            claims = await visit.present(CLAIMS)
             index = place.free_index(node.name, fleet.nodes, claims, node, skip)
             if not is_free or index == node.index:
                 raise
@@ -146,22 +154,46 @@ async def _claimed_at_last(
 
 def _want(files: Files, settings: SettingsFile, node: NodeSettings, arguments: argparse.Namespace) -> None:
     files.want(PATH, settings.text(node, telemetry=arguments.telemetry))
-    key = arguments.key_file.read_text().strip() if arguments.key_file else ""
-    if key or arguments.armed:
-        known = files.read(_SECRETS) or ""
-        if key and not _KEY.fullmatch(key):
-            raise PlaceError(f"{arguments.key_file}: a key has at least 16 letters, digits, or + / = _ . -")
-        if arguments.armed in {"bus-away", "always"} and not key and "FOLIOT_AGENT__KEY" not in known:
+    values = {envfile.KEY: f"'\"{key}\"'"} if (key := _key(arguments.key_file)) else {}
+    values |= {envfile.ARMED: arguments.armed} if arguments.armed else {}
+    if values:
+        known = _known_secrets(files, arguments)
+        if (
+            arguments.armed in {"bus-away", "always"}
+            and not key
+            and known is not None
+            and not envfile.has(known, envfile.KEY)
+        ):
             raise PlaceError("--armed: agents that move by themselves tell each other so under a key: give --key-file")
-        lines = dict(line.partition("=")[::2] for line in known.splitlines())
-        lines |= {"FOLIOT_AGENT__KEY": f"'\"{key}\"'"} if key else {}
-        lines |= {"FOLIOT_AGENT__ARMED": arguments.armed} if arguments.armed else {}
-        files.want(_SECRETS, "".join(f"{name}={value}\n" for name, value in lines.items()), 0o600)
+        files.want(envfile.PATH, envfile.with_values(known or "", values), 0o600)
     units.want(files, settings.bus)
 
 
+def _key(path: Path | None) -> str:
+    if path is None:
+        return ""
+    try:
+        key = path.read_text().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise PlaceError(f"--key-file {path}: cannot be read: {getattr(error, 'strerror', 'no text')}") from error
+    if not _KEY.fullmatch(key):
+        raise PlaceError(f"--key-file {path}: a key has at least 16 letters, digits, or + / = _ . -")
+    return key
+
+
+def _known_secrets(files: Files, arguments: argparse.Namespace) -> str | None:
+    """None: this is only a look, by somebody who may not see them."""
+    try:
+        return files.read(envfile.PATH) or ""
+    except PermissionError:
+        if arguments.dry_run:
+            return None
+        raise
+
+
 def _starts(arguments: argparse.Namespace) -> bool:
-    return not (arguments.no_start or arguments.dry_run) and str(arguments.root) == "/"
+    """Whether services are to be started; a dry run looks whether they could be."""
+    return not arguments.no_start and units.is_host(arguments.root)
 
 
 def _finish(files: Files, settings: SettingsFile, node: NodeSettings, arguments: argparse.Namespace) -> int:
@@ -173,7 +205,7 @@ def _finish(files: Files, settings: SettingsFile, node: NodeSettings, arguments:
     for line in settings.changes(node, telemetry=arguments.telemetry) if missing else ():
         say(f"      {line}\n")
     say("" if missing else "the files are as they shall be\n")
-    if _starts(arguments):
+    if _starts(arguments) and not arguments.dry_run:
         try:
             units.start(again=bool(missing))
         except units.UnitError as error:

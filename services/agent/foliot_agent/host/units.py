@@ -23,9 +23,7 @@ _FOLDER = "etc/systemd/system"
 _WANTED_BY = f"{_FOLDER}/multi-user.target.wants"
 _HIDDEN = ("/home", "/root", "/run/user", "/tmp", "/var/tmp")  # noqa: S108 - places that the units cannot see
 _START_S = 120.0
-_SETTINGS_HANDED_OVER = (
-    f"[Service]\nLoadCredential=foliot.toml:/{SETTINGS}\nEnvironment=FOLIOT_CONFIG=%d/foliot.toml\n"
-)
+_SETTINGS_HANDED_OVER = f"[Service]\nLoadCredential=foliot.toml:/{SETTINGS}\nEnvironment=FOLIOT_CONFIG=%d/foliot.toml\n"
 
 
 class UnitError(Exception):
@@ -70,6 +68,11 @@ def hidden_interpreter() -> str:
             if path.is_relative_to(hidden):
                 return str(path)
     return ""
+
+
+def is_host(root: Path) -> bool:
+    """Whether files below this root are the running host's own: then its services and its kernel are meant too."""
+    return root.resolve() == Path("/")
 
 
 def manager_runs() -> bool:

@@ -1,0 +1,33 @@
+"""``/etc/foliot/agent.env``: variables that systemd hands to the agent. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+PATH = "etc/foliot/agent.env"
+KEY, ARMED = "FOLIOT_AGENT__KEY", "FOLIOT_AGENT__ARMED"
+
+
+def has(text: str, name: str) -> bool:
+    """Whether a variable is set, see systemd.exec(5)."""
+    return any(_name(line) == name for line in text.splitlines())
+
+
+def with_values(text: str, values: Mapping[str, str]) -> str:
+    """The text with these variables set, each where it was; whatever else somebody wrote stays, comments and all."""
+    left, lines = dict(values), []
+    for line in text.splitlines():
+        name = _name(line)
+        if name in left:
+            lines.append(f"{name}={left.pop(name)}")
+        elif name not in values:
+            lines.append(line)
+    return "".join(f"{line}\n" for line in (*lines, *(f"{name}={value}" for name, value in left.items())))
+
+
+def _name(line: str) -> str:
+    """Of the variable that a line sets; empty: it sets none."""
+    return "" if line.lstrip().startswith(("#", ";")) else line.partition("=")[0].strip()
