@@ -61,7 +61,7 @@ class Overlay:
             await self._build_service_device(links)
             wanted = plan.devices(self._layout)
             for name, link in links.items():
-                if _is_ours(link) and name not in {device.name for device in wanted}:
+                if _is_our_vxlan(link) and name not in {device.name for device in wanted}:
                     await self._netlink.link("del", index=link["index"])
             for device in wanted:
                 await self._build_device(device, links)
@@ -165,7 +165,7 @@ async def remove(netlink: Any) -> None:
         for route in await routes_present(netlink, table):
             await netlink.route("del", dst=route.destination, dst_len=32, table=table)
     for name, link in (await _links(netlink)).items():
-        if _is_ours(link) or name == plan.SERVICE_DEVICE:
+        if _is_our_vxlan(link) or name == plan.SERVICE_DEVICE:
             with contextlib.suppress(NetlinkError):
                 await netlink.link("del", index=link["index"])
 
@@ -181,7 +181,12 @@ def _vxlan(link: Any) -> Any:
     return information.get_attr("IFLA_INFO_DATA")
 
 
-def _is_ours(link: Any) -> bool:
+def is_ours(link: Any) -> bool:
+    """Whether a link is a device that the agent makes."""
+    return _is_our_vxlan(link) or link.get_attr("IFLA_IFNAME") in {plan.SERVICE_DEVICE, plan.SERVICE_DEVICE_END}
+
+
+def _is_our_vxlan(link: Any) -> bool:
     vxlan = _vxlan(link)
     named = _OUR_DEVICE.fullmatch(link.get_attr("IFLA_IFNAME")) is not None
     return named and vxlan is not None and vxlan.get_attr("IFLA_VXLAN_ID") in plan.OUR_VNIS

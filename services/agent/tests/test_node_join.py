@@ -14,7 +14,7 @@ import pytest
 
 from foliot.bus import Bus
 from foliot.visit import Visit
-from foliot_agent.host import join
+from foliot_agent.host import join, nics
 from foliot_agent.host.place import PlaceError
 from foliot_agent.host.survey import FleetSeen
 from foliot_schemas.subjects import CLAIMS, INVENTORY
@@ -194,6 +194,29 @@ async def test_without_the_bus_a_host_leaves_and_says_what_is_left_to_do(fleet, 
     assert "remove claims/index-0 from the bus" in await second.foliot(*rest)
     async with Visit(fleet.server.settings) as bus:
         assert await bus.present(CLAIMS) == {}
+
+
+async def test_what_is_seen_of_nics_is_the_host_s_own(namespace, ip_here):
+    """Devices of the agent are no NICs to propose; next hops count where they lead to the very peer."""
+    ip_here(
+        "link add foliot0 type veth peer name foliot0-end",
+        "link add fo0e0 type vxlan id 700000 dstport 4789 dev rail0",
+        "link add fo9 type veth peer name far9",
+        "addr add 10.200.0.1/32 dev foliot0",
+        "addr add 100.64.0.1/16 dev fo0e0",
+        "route add 10.9.0.0/16 nexthop via 10.0.0.7 dev rail0 nexthop via 10.0.0.8 dev rail0 nexthop via 10.1.0.8 dev rail1",
+        "route add 10.8.0.0/16 via 10.0.0.7",
+    )
+    states = await nics.nics()
+    assert sorted(states) == ["far0", "far1", "far9", "fo9", "rail0", "rail1"]
+    ways = {}
+    for peer in ("10.9.0.1", "10.8.0.1", "10.0.0.3", "10.77.0.1"):
+        found = await nics.route_to(peer, states["rail0"].index)
+        assert found is not None
+        ways[peer] = (found.device, found.ways)
+    assert ways == {
+        "10.9.0.1": ("rail0", 2), "10.8.0.1": ("rail0", 1), "10.0.0.3": ("rail0", 1), "10.77.0.1": ("rail0", 1)
+    }  # fmt: skip
 
 
 async def test_what_is_in_the_way_is_said_before_anything_is_done(fleet, nodes):

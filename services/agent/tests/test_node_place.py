@@ -55,6 +55,8 @@ def test_a_rail_has_the_number_that_the_fleet_knows(settings_of):
     assert place.rail_numbers(["rail5", "east", "west", "b0"], fleet, _ANYBODY) == {
         "rail5": 5, "east": 2, "west": 3, "b0": 4
     }  # fmt: skip
+    # mlx5_10, ib10: what a device is called may be beyond the numbers that there are.
+    assert place.rail_numbers(["ib10", "ib7", "ib8"], fleet, _ANYBODY) == {"ib10": 2, "ib7": 7, "ib8": 3}
     other = msgspec.structs.replace(_ANYBODY, service_prefix="10.208.0.0/13")
     assert place.rail_numbers(["rail1"], fleet, other) == {"rail1": 1}
 
@@ -107,6 +109,12 @@ def test_what_the_kernel_lacks_stops_only_if_the_agent_needs_it():
     assert levels(checks.kernel({trial.NEXTHOPS: "no"})) == ["note"]
     assert levels(checks.kernel({"VXLAN overlay": "no"})) == ["stop"]
     assert levels(checks.kernel({trial.NOT_PERMITTED: "no"})) == ["warn"]
+
+
+def test_a_trial_that_does_not_end_is_said(monkeypatch):
+    """A kernel that is busy elsewhere is no reason for a traceback."""
+    monkeypatch.setattr(trial, "_UP_S", 0.0)
+    assert trial.run_trial() == {"trial": "did not end within 0 s"}
 
 
 def test_who_keeps_the_clock_is_told(tmp_path):

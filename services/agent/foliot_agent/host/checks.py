@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 _LEAST_MTU = 1_280 + plan.VXLAN_OVERHEAD
 """IPv6's least (RFC 8200) inside; smaller packets would cost more than they carry."""
 _ETHERNET_MTU = 1_500
+_KERNEL_LACKS = "load or build what the kernel lacks (CONFIG_VXLAN, IP_MULTIPLE_TABLES)"
+_TRIAL_FAILED = "join again, or see why by `python -m foliot_agent.host.trial`"
 _STRAY_NS = 1_000_000_000
 """More than a second apart, logs and certificates stop making sense; Foliot itself needs no common wall time."""
 
@@ -87,7 +89,7 @@ def kernel(failed: Mapping[str, str]) -> tuple[Finding, ...]:
     return tuple(
         note(about, f"{what}: {reason}; the agent does without")
         if what == trial.NEXTHOPS
-        else stop(about, f"{what}: {reason}", "load or build what the kernel lacks (CONFIG_VXLAN, IP_MULTIPLE_TABLES)")
+        else stop(about, f"{what}: {reason}", _TRIAL_FAILED if what == trial.TRIAL else _KERNEL_LACKS)
         for what, reason in failed.items()
     )
 

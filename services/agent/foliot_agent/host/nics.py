@@ -12,10 +12,13 @@ from pyroute2 import AsyncIPRoute
 from pyroute2.netlink.exceptions import NetlinkError
 
 from foliot_agent.host import ethtool
+from foliot_agent.overlay import is_ours
 
 _IFF_UP, _IFF_LOOPBACK, _IFF_LOWER_UP = 1, 8, 0x10000
 _UNIVERSE = 0
 """RT_SCOPE_UNIVERSE: an address that others can reach."""
+_FIB_MATCH = 0x2000
+"""RTM_F_FIB_MATCH of <linux/rtnetlink.h>: the route as it stands in the table, with all its next hops."""
 _RDMA = Path("/sys/class/infiniband")
 
 
@@ -48,7 +51,7 @@ class RouteFound(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def nics() -> dict[str, NicState]:
-    """All devices of this network namespace but loopbacks and our own kind, by name."""
+    """All devices of this network namespace but loopbacks and those that the agent made, by name."""
     rdma = rdma_devices()
     async with AsyncIPRoute() as netlink:
         defaults = {
@@ -63,7 +66,7 @@ async def nics() -> dict[str, NicState]:
         return {
             link.get_attr("IFLA_IFNAME"): _state(link, addresses.get(link["index"], []), defaults, rdma)
             async for link in await netlink.link("dump")
-            if not link["flags"] & _IFF_LOOPBACK
+            if not link["flags"] & _IFF_LOOPBACK and not is_ours(link)
         }
 
 
@@ -87,16 +90,22 @@ async def route_to(address: str, index: int) -> RouteFound | None:
     async with AsyncIPRoute() as netlink:
         try:
             for route in await netlink.route("get", dst=address, oif=index, family=socket.AF_INET):
-                out = route.get_attr("RTA_OIF")
-                hops = [
-                    len(each.get_attr("RTA_MULTIPATH") or [0])
-                    async for each in await netlink.route("dump", family=socket.AF_INET)
-                    if any(hop["oif"] == index for hop in each.get_attr("RTA_MULTIPATH") or [])
-                ]
-                return RouteFound(device=socket.if_indextoname(out), ways=max(hops, default=1))
+                device = socket.if_indextoname(route.get_attr("RTA_OIF"))
+                return RouteFound(device=device, ways=await _ways(netlink, address, index))
         except (NetlinkError, OSError):
             return None
     return None
+
+
+async def _ways(netlink: Any, address: str, index: int) -> int:
+    """Next hops by a device in the very route that the kernel would take to an address."""
+    try:
+        for route in await netlink.route("get", dst=address, oif=index, family=socket.AF_INET, flags=_FIB_MATCH):
+            hops = route.get_attr("RTA_MULTIPATH") or []
+            return max(1, sum(hop["oif"] == index for hop in hops))
+    except NetlinkError:
+        pass  # no table has the route: the kernel takes the address to be on the link
+    return 1
 
 
 def rdma_devices(folder: Path = _RDMA) -> dict[str, str]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from foliot.settings import NicSettings, NodeSettings
+from foliot_agent.plan import RAILS
 from foliot_schemas.claim import index_key
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ def free_index(
 
 
 def rail_numbers(rails: Iterable[str], nodes: Iterable[Node], settings: NodeSettings) -> dict[str, int]:
-    """A number for every rail: the fleet's, where it has the rail; else the digits in its name, if they are free."""
+    """A number for every rail: the fleet's, where it has the rail; else the digits in its name, if there is such a number and it is free."""
     network = ipaddress.IPv4Network(settings.service_prefix)
     known = {
         nic.rail: (int(ipaddress.IPv4Address(nic.service_address)) - int(network.network_address)) >> _SLASH_16
@@ -80,9 +81,9 @@ def rail_numbers(rails: Iterable[str], nodes: Iterable[Node], settings: NodeSett
     for rail in rails:
         taken = {*known.values(), *numbers.values()}
         digits = _DIGITS.fullmatch(rail)
-        wished = int(digits[1]) if digits and int(digits[1]) not in taken else None
+        wished = int(digits[1]) if digits else RAILS
         free = next(number for number in range(len(taken) + 1) if number not in taken)
-        numbers[rail] = known.get(rail, free if wished is None else wished)
+        numbers[rail] = known.get(rail, wished if wished < RAILS and wished not in taken else free)
     return numbers
 
 

@@ -37,6 +37,8 @@ _LOOPBACK = 1
 """Its index in every namespace."""
 _UP_S = 30.0
 NOT_PERMITTED = "not permitted"
+TRIAL = "trial"
+"""It came to no end, and so shows nothing."""
 NEXTHOPS = "nexthop objects"
 """The only thing tried that the agent can do without today: it moves a rail by a rule."""
 # linux/rtnetlink.h, linux/nexthop.h
@@ -51,12 +53,15 @@ def run_trial() -> dict[str, str]:
     """
     # A user namespace can only be entered by a process with one thread, and numpy's OpenBLAS starts several.
     environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
-    done = subprocess.run(
-        [sys.executable, "-m", "foliot_agent.host.trial"],
-        capture_output=True, text=True, timeout=_UP_S, check=False, env=environment,
-    )  # fmt: skip
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "foliot_agent.host.trial"],
+            capture_output=True, text=True, timeout=_UP_S, check=False, env=environment,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        return {TRIAL: f"did not end within {_UP_S:.0f} s"}
     if done.returncode:
-        return {"trial": done.stderr.strip().splitlines()[-1] if done.stderr.strip() else f"status {done.returncode}"}
+        return {TRIAL: done.stderr.strip().splitlines()[-1] if done.stderr.strip() else f"status {done.returncode}"}
     found: dict[str, str] = json.loads(done.stdout)
     return found
 
