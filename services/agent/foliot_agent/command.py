@@ -48,6 +48,11 @@ def register_node(subparsers: argparse._SubParsersAction[argparse.ArgumentParser
     leave.add_argument("--name", default="", help="forget this node, whose host is gone, and touch nothing on this one")
     leave.add_argument("--bus", default="", help="where NATS is (default: as the settings say)")
     leave.add_argument("--dry-run", action="store_true", help="say what would be undone, and do nothing")
+    leave.add_argument(
+        "--kernel",
+        action="store_true",
+        help="with --root: take away also what the agent made in this network namespace",
+    )
     leave.set_defaults(func=_later("foliot_agent.host.leave"))
     for parser in (join, leave):
         parser.add_argument(

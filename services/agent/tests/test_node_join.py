@@ -14,7 +14,7 @@ import pytest
 
 from foliot.bus import Bus
 from foliot.visit import Visit
-from foliot_agent.host import join, nics
+from foliot_agent.host import join, nics, units
 from foliot_agent.host.place import PlaceError
 from foliot_agent.host.survey import FleetSeen
 from foliot_schemas.subjects import CLAIMS, INVENTORY
@@ -26,6 +26,7 @@ _libc = ctypes.CDLL(None)
 _TOML = "etc/foliot/foliot.toml"
 _SECRETS = "etc/foliot/agent.env"
 _UNITS = "etc/systemd/system"
+_CAN_START = Path("/etc/foliot").exists() or (units.manager_runs() and not units.hidden_interpreter())
 _BY_HAND = '# ours\n[telemetry]\nendpoint = ""\n\n[probe]\nsweep_hz = 2.0\n'
 
 
@@ -52,7 +53,7 @@ class Node:
     def __init__(self, fleet, index: int, root: Path) -> None:
         self.host = fleet.hosts[index]
         self.root = root
-        self._url = fleet.server.settings.url
+        self.url = fleet.server.settings.url
         root.mkdir()
 
     async def foliot(self, *arguments: str, expect: int = 0, privileged: bool = True) -> str:
@@ -67,12 +68,12 @@ class Node:
 
     async def join(self, *arguments: str, expect: int = 0, privileged: bool = True) -> str:
         """Joins."""
-        asked = ("node", "join", self._url, "--root", str(self.root), *arguments)
+        asked = ("node", "join", self.url, "--root", str(self.root), *arguments)
         return await self.foliot(*asked, expect=expect, privileged=privileged)
 
     async def leave(self, *arguments: str, expect: int = 0) -> str:
-        """Leaves."""
-        return await self.foliot("node", "leave", "--root", str(self.root), *arguments, expect=expect)
+        """Leaves, with the kernel's part of its namespace."""
+        return await self.foliot("node", "leave", "--root", str(self.root), "--kernel", *arguments, expect=expect)
 
     def seen(self) -> dict[str, object]:
         """The host, as ``ip -json`` shows it, byte for byte, and its files."""
@@ -137,6 +138,9 @@ async def test_leaving_undoes_joining_and_running(fleet, nodes):
     await node.host.ready()
     assert "foliot0" in node.host.ip("link")
     await node.host.stop()
+    of_image = await node.foliot("node", "leave", "--root", str(node.root), "--dry-run")
+    assert "would remove inventory/a from the bus" in of_image
+    assert "foliot0" not in of_image
     async with Visit(fleet.server.settings) as bus:
         assert sorted(await bus.present(INVENTORY)) == ["a"]
         planned = await node.leave("--dry-run")
@@ -288,6 +292,35 @@ async def test_what_a_key_needs(nodes, tmp_path):
     assert secrets.stat().st_mode & 0o777 == 0o600
     assert secrets.read_text() == "FOLIOT_AGENT__KEY='\"0123456789012345678\"'\nFOLIOT_AGENT__ARMED=always\n"
     assert json.loads((node.root / "etc/foliot/joined.json").read_text())["files"]["etc/foliot/agent.env"] is None
+
+
+async def test_leaving_an_image_leaves_this_host_s_overlay_alone(nodes, tmp_path):
+    """Traffic of the node on which the image was made goes on."""
+    node = nodes[0]
+    await node.join("--name", "a", *_RAILS)
+    node.host.config = node.root / _TOML
+    await node.host.start()
+    await node.host.ready()
+    await node.host.stop()
+    before = node.seen()
+    (tmp_path / "image").mkdir()
+    image = ("--root", str(tmp_path / "image"))
+    (tmp_path / "image/etc/foliot").mkdir(parents=True)
+    (tmp_path / "image" / _TOML).write_text(f'[bus]\nurl = "{node.url}"\n')
+    await node.foliot("node", "leave", *image)
+    assert node.seen() == before
+    assert "foliot0" in await node.leave()
+
+
+@pytest.mark.skipif(_CAN_START, reason="nothing stops this host")
+async def test_a_dry_run_of_this_host_shows_what_stops_it(nodes):
+    """That services cannot see this Python, or that no systemd runs: only a note where nothing is to be started."""
+    node = nodes[0]
+    asked = ("node", "join", node.url, "--name", "a", *_RAILS, "--dry-run")
+    said = await node.foliot(*asked, expect=1)
+    assert "stop install" in said or "stop systemd" in said
+    said = await node.foliot(*asked, "--no-start")
+    assert "note install" in said or "note systemd" in said
 
 
 async def test_who_cannot_become_a_node_takes_no_place(fleet, nodes, tmp_path):

@@ -49,26 +49,35 @@ async def _leave(arguments: argparse.Namespace) -> int:
     if arguments.name:
         return await forget(settings.bus, arguments.name, whoever=True, dry=arguments.dry_run)
     would = "would " if arguments.dry_run else ""
-    if str(arguments.root) == "/" and units.manager_runs():
+    is_host = units.is_host(arguments.root)
+    if is_host and units.manager_runs():
         say(f"{would}stop {' and '.join(units.UNITS)}\n")
         if not arguments.dry_run:
             units.end()
-    for change in await planning.rehearse_removal():
-        say(f"{would}{change}\n")
-    if not arguments.dry_run:
-        try:
-            await uninstall()
-        except NetlinkError as error:
-            sys.stderr.write(f"the kernel's part stays: {error}; run as root\n")
-            return 1
+    # Files of an image are no reason to cut off the host on which it is made.
+    if (is_host or arguments.kernel) and not await _clear_kernel(dry=arguments.dry_run):
+        return 1
     left = await forget(settings.bus, settings.node.name, whoever=False, dry=arguments.dry_run) if settings.node else 0
     for path, before in files.joined().items():
         say(f"{would}{'remove' if before is None else 'put back'} {files.root / path}\n")
     if not arguments.dry_run:
         files.put_back()
-        if str(arguments.root) == "/" and units.manager_runs():
+        if is_host and units.manager_runs():
             units.forget()
     return left
+
+
+async def _clear_kernel(*, dry: bool) -> bool:
+    """Takes away what agents made in this network namespace; False: it may not."""
+    for change in await planning.rehearse_removal():
+        say(f"{'would ' if dry else ''}{change}\n")
+    if not dry:
+        try:
+            await uninstall()
+        except NetlinkError as error:
+            sys.stderr.write(f"the kernel's part stays: {error}; run as root\n")
+            return False
+    return True
 
 
 async def forget(settings: BusSettings, name: str, *, whoever: bool, dry: bool) -> int:

@@ -95,9 +95,13 @@ def end() -> None:
     """Stops the units, if they run.
 
     Raises:
-        UnitError: systemd refused.
+        UnitError: one runs all the same.
     """
-    _systemctl("stop", *UNITS, may_fail=True)
+    # A unit that is not there cannot be stopped either, and need not be.
+    refused = _systemctl("stop", *UNITS, may_fail=True).stderr.strip()
+    states = _systemctl("show", "-p", "ActiveState", "--value", *UNITS).stdout.split()
+    if not set(states) <= {"inactive", "failed"}:
+        raise UnitError(f"{' and '.join(UNITS)} could not be stopped, so nothing was taken away: {refused}")
     _systemctl("clean", "--what=runtime", "foliot-agent.service", may_fail=True)
 
 
@@ -116,10 +120,11 @@ def last_words() -> str:
     return done.stdout.strip()
 
 
-def _systemctl(*arguments: str, may_fail: bool = False) -> None:
+def _systemctl(*arguments: str, may_fail: bool = False) -> subprocess.CompletedProcess[str]:
     try:
         done = subprocess.run(["systemctl", *arguments], capture_output=True, text=True, check=False, timeout=_START_S)
     except subprocess.TimeoutExpired as error:
         raise UnitError(f"systemctl {' '.join(arguments)} has not come back within {_START_S:.0f} s") from error
     if done.returncode and not may_fail:
         raise UnitError(f"systemctl {' '.join(arguments)}: {done.stderr.strip()}")
+    return done
