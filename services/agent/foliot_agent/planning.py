@@ -11,6 +11,7 @@ import msgspec
 from pyroute2 import AsyncIPRoute
 
 from foliot.netlink import node_settings
+from foliot.node import describe
 from foliot.retry import BUS_ERRORS
 from foliot.service import node_clock
 from foliot.settings import BusSettings, SettingsError, load
@@ -39,7 +40,7 @@ def run(arguments: argparse.Namespace) -> int:
     os.environ["FOLIOT_CONFIG"] = arguments.config
     try:
         node, settings = asyncio.run(node_settings()), load(AgentSettings, "agent")
-        peers, paths = ((), None) if arguments.no_bus else asyncio.run(_fleet(load(BusSettings, "bus"), node.name))
+        peers, paths = ((), None) if arguments.no_bus else asyncio.run(_fleet(load(BusSettings, "bus"), describe(node)))
         changes = () if settings.actuator == "emulated" else asyncio.run(rehearse(node, settings, peers, paths))
     except (SettingsError, OverlayError, ActuatorError) as error:
         sys.stderr.write(f"{error}\n")
@@ -58,12 +59,15 @@ async def rehearse(
 ) -> tuple[Change, ...]:
     """What starting the agent would change in this network namespace, as it is now.
 
+    Parameters:
+        peers: those that it talks to.
+
     Raises:
         OverlayError: a NIC is not there.
         ActuatorError: a route or rule could not be.
     """
     layout = Layout.of(node)
-    known = {peer.name: peer for peer in peers if peer.name != node.name}
+    known = {peer.name: peer for peer in peers}
     async with AsyncIPRoute() as netlink:
         rehearsal = Rehearsal(netlink)
         overlay = Overlay(rehearsal, layout, rehearsal)
@@ -92,11 +96,13 @@ async def rehearse_removal() -> tuple[Change, ...]:
         return rehearsal.changes()
 
 
-async def _fleet(settings: BusSettings, name: str) -> tuple[tuple[Node, ...], NodePaths | None]:
+async def _fleet(settings: BusSettings, own: Node) -> tuple[tuple[Node, ...], NodePaths | None]:
+    """Those whom the agent would join, and what the node was told."""
     try:
         async with Visit(settings) as bus:
             nodes = await bus.present(INVENTORY)
-            return tuple(nodes[key] for key in sorted(nodes) if key != name), await bus.get(PATHS, name)
+            peers = tuple(nodes[key] for key in sorted(nodes) if nodes[key].talks_to(own))
+            return peers, await bus.get(PATHS, own.name)
     except BUS_ERRORS as error:
         reason = str(error) or type(error).__name__
         sys.stderr.write(f"the bus at {settings.url} does not answer ({reason}): planned without other nodes\n")

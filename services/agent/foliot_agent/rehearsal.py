@@ -51,6 +51,9 @@ class Rehearsal(Devices):
         self._changes: list[Change] = []
         self._planned: dict[str, int] = {}
         self._numbers = itertools.count(-1, -1)  # no real device has a negative one
+        self._forwardings: frozenset[tuple[int, str, str]] | None = None
+        self._neighbours: frozenset[tuple[int, str, str, int]] | None = None
+        self._routes: dict[int, dict[str, tuple[str, int, str]]] = {}
 
     def changes(self) -> tuple[Change, ...]:
         """What would have been changed so far, in order."""
@@ -119,26 +122,15 @@ class Rehearsal(Devices):
 
     async def fdb(self, verb: str, **what: Any) -> None:
         """As `AsyncIPRoute.fdb`."""
-        device, there = what["ifindex"], False
-        if verb == "replace" and device > 0:
-            there = (what["lladdr"], what["dst"]) in [
-                (entry.get_attr("NDA_LLADDR"), entry.get_attr("NDA_DST"))
-                async for entry in await self._netlink.fdb("dump")
-                if entry["ifindex"] == device
-            ]
-        if not there:
+        device = what["ifindex"]
+        if verb != "replace" or (device, what["lladdr"], what["dst"]) not in await self._present_forwardings():
             detail = {"dst": what["dst"], "dev": self._name(device)}
             self._note(_verb(verb), "forwarding", what["lladdr"], detail)
 
     async def neigh(self, verb: str, **what: Any) -> None:
         """As `AsyncIPRoute.neigh`."""
-        device, there = what["ifindex"], False
-        if verb == "replace" and device > 0:
-            there = (what["dst"], what["lladdr"], what["state"]) in [
-                (entry.get_attr("NDA_DST"), entry.get_attr("NDA_LLADDR"), entry["state"])
-                async for entry in await self._netlink.neigh("dump", ifindex=device, family=socket.AF_INET)
-            ]
-        if not there:
+        device, wanted = what["ifindex"], (what["ifindex"], what["dst"], what["lladdr"], what["state"])
+        if verb != "replace" or wanted not in await self._present_neighbours():
             detail = {"lladdr": what["lladdr"], "dev": self._name(device)}
             self._note(_verb(verb), "neighbour", what["dst"], detail)
 
@@ -177,11 +169,38 @@ class Rehearsal(Devices):
         if wanted:
             self._note("change", "link", name, wanted)
 
+    # Whole tables are read once each: they have entries for every node of the fleet, and a rehearsal changes none.
+
+    async def _present_forwardings(self) -> frozenset[tuple[int, str, str]]:
+        if self._forwardings is None:
+            self._forwardings = frozenset(
+                [
+                    (entry["ifindex"], entry.get_attr("NDA_LLADDR"), entry.get_attr("NDA_DST"))
+                    async for entry in await self._netlink.fdb("dump")
+                ]
+            )
+        return self._forwardings
+
+    async def _present_neighbours(self) -> frozenset[tuple[int, str, str, int]]:
+        if self._neighbours is None:
+            self._neighbours = frozenset(
+                [
+                    (entry["ifindex"], entry.get_attr("NDA_DST"), entry.get_attr("NDA_LLADDR"), entry["state"])
+                    async for entry in await self._netlink.neigh("dump", family=socket.AF_INET)
+                ]
+            )
+        return self._neighbours
+
     async def _present_route(self, table: int, destination: str) -> tuple[str, int, str] | None:
-        async for route in await self._netlink.route("dump", family=socket.AF_INET, table=table):
-            if route.get_attr("RTA_DST") == destination and route.get_attr("RTA_TABLE") == table:
-                return tuple(route.get_attr(f"RTA_{name}") for name in ("GATEWAY", "OIF", "PREFSRC"))
-        return None
+        if table not in self._routes:
+            self._routes[table] = {
+                route.get_attr("RTA_DST"): tuple(
+                    route.get_attr(f"RTA_{name}") for name in ("GATEWAY", "OIF", "PREFSRC")
+                )
+                async for route in await self._netlink.route("dump", family=socket.AF_INET, table=table)
+                if route.get_attr("RTA_TABLE") == table
+            }
+        return self._routes[table].get(destination)
 
     def _name(self, index: int) -> str:
         if index > 0:

@@ -8,11 +8,18 @@ import json
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
+from pyroute2 import AsyncIPRoute
 
 from foliot.bus import Bus
+from foliot.node import describe
+from foliot_agent.overlay import Overlay
+from foliot_agent.plan import Layout
+from foliot_agent.rehearsal import Rehearsal
+from foliot_agent.routes import OverlayActuator
 from foliot_schemas import NodePaths, Placement
-from foliot_schemas.subjects import PATHS
+from foliot_schemas.subjects import INVENTORY, PATHS
 
 pytestmark = [pytest.mark.net, pytest.mark.nats]
 
@@ -151,6 +158,57 @@ async def test_the_plan_is_what_the_agent_does(fleet):
     assert_same(done(before, plan), kernel(host))
     assert await planned(host) == []
     await bus.close()
+
+
+async def test_the_plan_leaves_out_whom_the_agent_would_never_join(fleet):
+    """A node that has peers of its own, which this one is none of."""
+    bus = await Bus.connect(fleet.server.settings, "test")
+    for host in fleet.hosts[1:]:
+        peers = ("node2",) if host is fleet.hosts[1] else ()
+        await bus.put(INVENTORY, host.settings.name, describe(msgspec.structs.replace(host.settings, peers=peers)))
+    addresses = {change["name"] for change in await planned(fleet.hosts[0]) if change["kind"] == "route"}
+    assert addresses == {"10.200.0.3", "10.201.0.3"}
+    await bus.close()
+
+
+class Counted:
+    """An `AsyncIPRoute` whose dumps are counted."""
+
+    def __init__(self, netlink) -> None:
+        self._netlink = netlink
+        self.dumps = 0
+
+    def __getattr__(self, kind):
+        """As the real one's."""
+
+        async def call(verb, **what):
+            self.dumps += verb == "dump"
+            return await getattr(self._netlink, kind)(verb, **what)
+
+        return call
+
+
+async def test_a_plan_reads_the_kernel_s_tables_once_however_many_nodes_there_are(namespace, settings_of):
+    """Each holds entries for every node: read for every entry, a fleet of a thousand takes minutes."""
+    layout, dumps = Layout.of(settings_of(0)), []
+    peers = [describe(settings_of(index)) for index in range(1, 9)]
+    async with AsyncIPRoute() as netlink:
+        overlay, actuator = Overlay(netlink, layout), OverlayActuator(netlink, layout)
+        await overlay.build()
+        await actuator.adopt()
+        for peer in peers:
+            await overlay.join(peer)
+            await actuator.welcome(peer)
+        for count in (1, 8):
+            counted = Counted(netlink)
+            rehearsal = Rehearsal(counted)
+            overlay, actuator = (kind(rehearsal, layout, rehearsal) for kind in (Overlay, OverlayActuator))
+            for peer in peers[:count]:
+                await overlay.join(peer)
+                await actuator.welcome(peer)
+            assert rehearsal.changes() == ()
+            dumps.append(counted.dumps)
+    assert dumps[0] == dumps[1]
 
 
 async def test_without_the_bus_the_plan_is_the_host_s_own_part(fleet):

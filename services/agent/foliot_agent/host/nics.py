@@ -101,8 +101,7 @@ async def _ways(netlink: Any, address: str, index: int) -> int:
     """Next hops by a device in the very route that the kernel would take to an address."""
     try:
         for route in await netlink.route("get", dst=address, oif=index, family=socket.AF_INET, flags=_FIB_MATCH):
-            hops = route.get_attr("RTA_MULTIPATH") or []
-            return max(1, sum(hop["oif"] == index for hop in hops))
+            return max(1, [hop["oif"] for hop in route.get_attr("RTA_MULTIPATH") or []].count(index))
     except NetlinkError:
         pass  # no table has the route: the kernel takes the address to be on the link
     return 1
