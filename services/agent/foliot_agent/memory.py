@@ -1,10 +1,11 @@
 """What an agent remembers over its own restart, while the bus may be away: whom there is, what it answered, which routes its NICs had.
 
-One small file, written anew on every change, in a folder that does not outlive the boot; routes do not either.
+One small file, written anew when something has changed, in a folder that does not outlive the boot; routes do not either.
 """
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,8 @@ log = structlog.get_logger()
 
 _ANSWERS = 64
 """Commands come again within seconds, if at all; that is more than budgets allow one node in that time."""
+_SOON_S = 0.5
+"""A fleet that is met at once is a thousand peers, and the file has them all."""
 
 
 class Remembered(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,6 +45,7 @@ class Memory:
         self._path = Path(folder, f"agent-{escape(node)}.json") if folder else None
         self._now = Remembered(boot=boot)
         self._written = self._now
+        self._due: asyncio.TimerHandle | None = None
 
     def recall(self) -> Remembered:
         """What the last run of this boot knew; nothing if there was none, or its file cannot be read."""
@@ -60,8 +64,14 @@ class Memory:
         return self._now
 
     def keep_peers(self, peers: tuple[Node, ...]) -> None:
-        """Whom there is."""
-        self._write(msgspec.structs.replace(self._now, peers=peers))
+        """Whom there is. Written within half a second, with all who come until then."""
+        self._now = msgspec.structs.replace(self._now, peers=peers)
+        if self._due is None:
+            self._due = asyncio.get_running_loop().call_later(_SOON_S, self.flush)
+
+    def flush(self) -> None:
+        """Writes now what is still to be written."""
+        self._write(self._now)
 
     def keep_answer(self, outcome: Outcome) -> None:
         """What became of a command."""
@@ -73,6 +83,9 @@ class Memory:
 
     def _write(self, remembered: Remembered) -> None:
         """Whole or not at all: a reader finds the file of before or this one."""
+        if self._due is not None:
+            self._due.cancel()
+            self._due = None
         self._now = remembered
         if self._path is None or remembered == self._written:
             return

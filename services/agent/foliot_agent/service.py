@@ -94,6 +94,7 @@ class Agent:
 
     async def __aenter__(self) -> Self:
         """Builds or adopts, listens, and, if it remembers its peers, looks at what was lost already. `join_fleet` comes next."""
+        self._stack.callback(self._memory.flush)
         await self._stack.enter_async_context(self._kernel)
         self.mover = Mover(self._kernel.actuator, self.losses, self._clock)
         self.reactions = Reactions(

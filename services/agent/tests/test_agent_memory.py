@@ -20,7 +20,7 @@ def outcome(number: int) -> Outcome:
     return Outcome(id=f"c{number}/outcome/node0", command=f"c{number}", verb="restore", node="node0", status="done")
 
 
-def test_what_was_written_is_recalled_within_the_boot_and_forgotten_after_it(tmp_path, settings_of):
+async def test_what_was_written_is_recalled_within_the_boot_and_forgotten_after_it(tmp_path, settings_of):
     """Peers, answers and routes; another boot has other routes and other commands."""
     memory, peer = Memory(str(tmp_path), "node0", "boot1"), describe(settings_of(1))
     assert memory.recall().peers == ()
@@ -32,6 +32,22 @@ def test_what_was_written_is_recalled_within_the_boot_and_forgotten_after_it(tmp
     assert (recalled.peers, recalled.answers) == ((peer,), (outcome(1),))
     assert recalled.routes == {"rail0": [{"dst": "10.9.0.0", "dst_len": 16, "metrics": {"mtu": 1400}}]}
     assert Memory(str(tmp_path), "node0", "boot2").recall().peers == ()
+
+
+async def test_a_fleet_that_is_met_at_once_is_written_once(tmp_path, settings_of):
+    """Shortly after the first, with all that have come until then; at the end, at once."""
+    memory, path = Memory(str(tmp_path), "node0", "boot1"), tmp_path / "agent-node0.json"
+    peers = tuple(describe(settings_of(index)) for index in range(1, 101))
+    for count in range(1, 101):
+        memory.keep_peers(peers[:count])
+    assert not list(tmp_path.iterdir())
+    async with asyncio.timeout(20):
+        while not path.exists():  # noqa: ASYNC110 - a file sets no event
+            await asyncio.sleep(0.05)
+    assert Memory(str(tmp_path), "node0", "boot1").recall().peers == peers
+    memory.keep_peers(peers[:7])
+    memory.flush()
+    assert Memory(str(tmp_path), "node0", "boot1").recall().peers == peers[:7]
 
 
 def test_a_broken_file_and_a_folder_that_cannot_be_are_done_without(tmp_path, settings_of):
