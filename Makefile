@@ -6,6 +6,7 @@
 # make lint     ruff, mypy, import rules; tsc and Biome for the page
 # make page     the gateway's page, if its sources have changed
 # make node     probe, agent and the command foliot, installed for this host into PREFIX=/opt/foliot
+# make central  the central services and the command foliot, likewise
 # make clean    what the others made
 
 PYTHON ?= python3
@@ -23,9 +24,13 @@ CHECK := schemas/asyncapi
 ARGS ?=
 NAME ?= road
 PREFIX ?= /opt/foliot
-NODE_MEMBERS := schemas sdk services/probe services/agent
+# What a host gets by `make node` and `make central`: hashed requirements, and members of this repository.
+node_pins := node
+node_members := schemas sdk services/probe services/agent
+central_pins := gateway sync detector remediator keys
+central_members := schemas sdk services/gateway services/sync services/detector services/remediator
 
-.PHONY: demo test compose-test bench fuzz lint page node pins asyncapi clean
+.PHONY: demo test compose-test bench fuzz lint page node central pins asyncapi clean
 
 demo: $(VENV)/.run
 	@$(MAKE) -s page || echo "The page was not built: see above. The demo goes on without it."
@@ -55,12 +60,13 @@ lint: $(VENV)/.dev $(WEB)/node_modules/.dev
 
 page: $(PAGE)
 
-# By wheels, so that nothing of this directory is needed afterwards.
-node: $(VENV)/.run
+# By wheels, so that nothing of this directory is needed afterwards. Both may go into one PREFIX.
+node central: $(VENV)/.run
+	@[ $@ = node ] || $(MAKE) -s page || echo "The page was not built: see above. The gateway goes without it."
 	$(PYTHON) -m venv --without-pip $(PREFIX)
-	$(BIN)/uv pip install -q --python $(PREFIX)/bin/python --require-hashes -r requirements/node.txt
+	$(BIN)/uv pip install -q --python $(PREFIX)/bin/python --require-hashes $(addprefix -r requirements/,$(addsuffix .txt,$($@_pins)))
 	rm -rf run/wheels
-	$(BIN)/pip wheel -q --disable-pip-version-check --no-deps --no-build-isolation -w run/wheels $(addprefix ./,$(NODE_MEMBERS))
+	$(BIN)/pip wheel -q --disable-pip-version-check --no-deps --no-build-isolation -w run/wheels $(addprefix ./,$($@_members))
 	$(BIN)/uv pip install -q --python $(PREFIX)/bin/python --no-deps --reinstall run/wheels/*.whl
 	@echo "installed: $(PREFIX)/bin/foliot"
 

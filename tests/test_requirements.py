@@ -48,3 +48,27 @@ def test_every_role_has_an_image(role, base, member):
 
     for line in (f"FROM {base} AS {role}", f"COPY requirements/{role}.txt", f"$INSTALL_OURS {member}"):
         assert line in text
+
+
+def made(variable: str) -> list[str]:
+    """The words of a variable of the Makefile."""
+    return re.search(rf"^{variable} := (.+)$", (ROOT / "Makefile").read_text(), re.MULTILINE)[1].split()
+
+
+@pytest.mark.parametrize("kind", ["node", "central"])
+def test_what_make_installs_on_a_host_has_all_that_it_asks_for(kind):
+    """`make node` and `make central`: members of this repository with each other, the rest by hashed requirements."""
+    pinned = set().union(*(pins(name) for name in made(f"{kind}_pins")))
+    assert pinned - pins("run") == set()
+    projects = [
+        tomllib.loads((ROOT / member / "pyproject.toml").read_text())["project"] for member in made(f"{kind}_members")
+    ]
+    installed = {name for name, _ in pinned} | {project["name"] for project in projects}
+    for project in projects:
+        assert {re.match(r"[\w-]+", each)[0] for each in project["dependencies"]} <= installed, project["name"]
+
+
+def test_the_units_of_central_services_have_an_installation():
+    """Every role is either a node's or central."""
+    installed = {Path(member).name for kind in ("node", "central") for member in made(f"{kind}_members")}
+    assert set(ROLES) <= installed
