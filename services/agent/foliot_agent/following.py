@@ -59,11 +59,14 @@ class Following:
         async with self._joining:
             self.told.add(name)
             before = self._peers.get(name)
-            if record is None or (before is not None and before != record):
+            if record is not None and before is not None and before.nics == record.nics:
+                # What else a record says is nothing to the kernel: no way is cut for it.
+                self._peers[name] = record
+            elif before != record:
                 self._peers.pop(name, None)
                 if before is not None:
                     await self._kernel.leave(before)
-            if record is not None and before != record:
+            if record is not None and name not in self._peers:
                 await self._kernel.join(record)
                 self._peers[name] = record
                 log.info("peer_joined", peer=name)

@@ -6,12 +6,14 @@ import asyncio
 import socket
 import time
 
+import msgspec
 import pytest
 
 from foliot.bus import Bus
 from foliot.node import describe
+from foliot_agent.memory import Memory, Remembered
 from foliot_schemas import ClockState, Command, NodePaths, Outcome, Placement
-from foliot_schemas.subjects import CLOCKS, COMMAND, OUTCOME, PATHS
+from foliot_schemas.subjects import CLOCKS, COMMAND, INVENTORY, OUTCOME, PATHS
 
 pytestmark = [pytest.mark.net, pytest.mark.nats]
 
@@ -243,3 +245,36 @@ async def test_routes_that_an_administrators_down_flushed_are_put_back(fleet, re
     assert "10.9.0.0/16" not in host.ip("route")
     host.ip("link set rail0 up")
     await fleet.until(lambda: "10.9.0.0/16 via 10.0.0.1 dev rail0" in host.ip("route"), "the route is back")
+
+
+async def test_a_peer_s_new_record_cuts_no_way_unless_its_nics_are_others(fleet, remediator, tmp_path):
+    """That it is armed now, say: the routes to it stay where they are. Another address is another way."""
+    host, told = fleet.hosts[0], tmp_path / "monitor"
+    with host.entered(), told.open("wb") as file:
+        monitor = await asyncio.create_subprocess_exec("ip", "monitor", "route", stdout=file)
+
+    async def known(record) -> None:
+        await remediator.bus.put(INVENTORY, record.name, record)
+        await fleet.until(
+            lambda: record in Memory(str(tmp_path), "node0", recalled.boot).recall().peers, "node0 knows the record"
+        )
+
+    try:
+        await fleet.until(lambda: _marked(host, told), "changes of routes are told")
+        peer = describe(fleet.hosts[1].settings)
+        recalled = msgspec.json.decode((tmp_path / "agent-node0.json").read_bytes(), type=Remembered)
+        await known(msgspec.structs.replace(peer, armed=not peer.armed, agent_port=7949, probe_port=7950))
+        assert "table 7000" not in told.read_text()
+        moved = msgspec.structs.replace(peer.nics[0], service_address="10.200.0.99")
+        await known(msgspec.structs.replace(peer, nics=(moved, *peer.nics[1:])))
+        await fleet.until(lambda: "Deleted 10.200.0.2 " in told.read_text(), "the way to the old address is gone")
+        assert "10.200.0.99 " in host.ip("route show table 7000")
+    finally:
+        monitor.terminate()
+        await monitor.wait()
+
+
+def _marked(host, told) -> bool:
+    """Changes a route of no concern; whether that was told."""
+    host.ip("route add 10.99.0.0/16 dev rail0", "route del 10.99.0.0/16 dev rail0")
+    return "10.99.0.0/16" in told.read_text()
