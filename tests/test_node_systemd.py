@@ -65,7 +65,9 @@ def host(machine: Machine) -> dict[str, object]:
     seen: dict[str, object] = {what: machine.run("ip", "-json", *what.split()).stdout for what in asked}
     seen["fdb"] = machine.run("bridge", "-json", "fdb").stdout
     seen["sysctl"] = machine.run("bash", "-c", "cd /proc/sys/net; grep -rs . ipv4 ipv6 core | sort").stdout
-    seen["etc"] = machine.run("find", "/etc", "-newer", "/run/key", "-type", "f").stdout
+    seen["etc"] = sorted(machine.run("find", "/etc", "-newer", "/run/key", "-type", "f").stdout.splitlines())
+    access = machine.run("find", "/etc/foliot", "-printf", "%p %m %U %G\\n", check=False).stdout
+    seen["access"] = sorted(access.splitlines())
     seen["units"] = machine.run("find", "/etc/systemd", "/run/systemd/system", "-name", "foliot*").stdout
     return seen
 
@@ -156,6 +158,32 @@ def test_systemd_hands_the_services_what_the_bus_asks_for(machine):
         f"{_KEYS}/ca.pem",
     )
     assert "remove consumer agent-a from the bus" in rest.stdout
+
+
+def test_settings_that_only_root_reads_stay_so_and_an_agent_that_cannot_be_stopped_keeps_its_ways(machine):
+    """The manager hands them to the services; leaving takes nothing away from under a service that runs."""
+    machine.run("bash", "-c", "mkdir /etc/foliot; umask 77; printf '[agent]\nkey = \"a-key-of-20-characters\"' > /etc/foliot/foliot.toml; "
+                "echo 'A=1' > /etc/foliot/agent.env")  # fmt: skip
+    before = host(machine)
+    join(machine, "--name", "a", "--rail", "rail0=eth0")
+    for unit in _UNITS:
+        assert shown(machine, unit)["ActiveState"] == "active"
+        assert "0" not in status(machine, unit)["Uid"].split()
+    assert machine.run("stat", "-c", "%a", "/etc/foliot/foliot.toml").stdout == "600\n"
+
+    machine.run(
+        "bash", "-c", "mkdir -p /run/systemd/system/foliot-agent.service.d; "
+        "printf '[Unit]\nRefuseManualStop=yes\n' > /run/systemd/system/foliot-agent.service.d/stays.conf; systemctl daemon-reload",
+    )  # fmt: skip
+    done = machine.foliot("node", "leave", check=False)
+    assert done.returncode == 1
+    assert "could not be stopped, so nothing was taken away" in done.stderr
+    assert "foliot0" in machine.run("ip", "link").stdout
+    assert shown(machine, "foliot-agent")["ActiveState"] == "active"
+
+    machine.run("bash", "-c", "rm -r /run/systemd/system/foliot-agent.service.d; systemctl daemon-reload")
+    machine.foliot("node", "leave")
+    assert host(machine) == before
 
 
 def test_a_host_that_hangs_is_started_again_and_a_wrong_one_is_not(machine):
