@@ -19,7 +19,9 @@ from foliot.settings import NicSettings, NodeSettings
 if TYPE_CHECKING:
     from foliot.settings import BusSettings
 
-sys.path.insert(0, str(Path(__file__).parent))  # for `emulated`
+sys.path.insert(0, str(Path(__file__).parent))  # for `emulated` and `joining`
+
+from joining import Node
 
 _CLONE_NEWNET = 0x40000000
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -244,3 +246,19 @@ async def fleet(tmp_path, request, make_server):
             yield made
     finally:
         await made.close()
+
+
+@pytest.fixture
+async def nodes(fleet, tmp_path):
+    """Two hosts of the fleet, which have routes, rules and settings of their own."""
+    made = [Node(fleet, index, tmp_path / f"root{index}") for index in (0, 1)]
+    for node in made:
+        node.host.ip(
+            "route add 10.9.0.0/16 via 10.0.0.9 dev rail0 metric 7",
+            "rule add priority 6999 to 10.200.0.0/13 lookup 7",
+            "neigh add 10.0.0.77 lladdr 02:00:00:00:00:77 nud permanent dev rail0",
+        )
+        node.set_sysctl("ipv4/conf/default/rp_filter", "1")
+        # Duplicate address detection of the host's own devices changes what is shown.
+        await fleet.until(lambda node=node: "tentative" not in node.host.ip("addr"), "addresses stand")
+    return made

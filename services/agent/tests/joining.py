@@ -1,0 +1,85 @@
+"""Hosts of a fleet that are joined and leave, each with its files below a folder of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import sys
+from pathlib import Path
+
+_PR_CAPBSET_DROP = 24
+_libc = ctypes.CDLL(None)
+TOML = "etc/foliot/foliot.toml"
+SECRETS = "etc/foliot/agent.env"
+UNITS = "etc/systemd/system"
+
+
+def _drop_all() -> None:
+    """What is executed next has no capability, whoever it runs as."""
+    for capability in range(64):
+        _libc.prctl(_PR_CAPBSET_DROP, capability)
+
+
+async def run_foliot(*arguments: str, expect: int = 0, privileged: bool = True) -> str:
+    """Runs ``foliot`` where the calling thread is, and returns what it said."""
+    process = await asyncio.create_subprocess_exec(
+        str(Path(sys.executable).with_name("foliot")), *arguments,
+        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT, preexec_fn=None if privileged else _drop_all,
+    )  # fmt: skip
+    output, _ = await process.communicate()
+    assert process.returncode == expect, output.decode()
+    return output.decode()
+
+
+class Node:
+    """One host of the fleet, with a folder for its files."""
+
+    def __init__(self, fleet, index: int, root: Path) -> None:
+        self.host = fleet.hosts[index]
+        self.root = root
+        self.url = fleet.server.settings.url
+        root.mkdir()
+
+    async def foliot(self, *arguments: str, expect: int = 0, privileged: bool = True) -> str:
+        """Runs ``foliot`` inside and returns what it said."""
+        with self.host.entered():
+            return await run_foliot(*arguments, expect=expect, privileged=privileged)
+
+    def set_sysctl(self, name: str, value: str) -> None:
+        """Writes a setting below /proc/sys/net."""
+        with self.host.entered():
+            (Path("/proc/sys/net") / name).write_text(value)
+
+    async def join(self, *arguments: str, expect: int = 0, privileged: bool = True) -> str:
+        """Joins."""
+        asked = ("node", "join", self.url, "--root", str(self.root), *arguments)
+        return await self.foliot(*asked, expect=expect, privileged=privileged)
+
+    async def leave(self, *arguments: str, expect: int = 0) -> str:
+        """Leaves, with the kernel's part of its namespace."""
+        return await self.foliot("node", "leave", "--root", str(self.root), "--kernel", *arguments, expect=expect)
+
+    def seen(self) -> dict[str, object]:
+        """The host, as ``ip -json`` shows it, byte for byte, and its files."""
+        asked = ("link", "addr", "route show table all", "rule", "neigh show nud permanent", "nexthop")
+        with self.host.entered():
+            sysctls = {
+                str(path): path.read_text()
+                for family in ("ipv4", "ipv6")
+                for path in Path(f"/proc/sys/net/{family}").rglob("*")
+                if path.is_file() and path.stat().st_mode & 0o400 and "stable_secret" not in path.name
+            }
+        return {
+            **{what: self.host.ip(what, options=("-json",)) for what in asked},
+            "fdb": self.host.bridge("fdb"),
+            "sysctls": sysctls,
+            "files": {
+                str(path): path.readlink()
+                if path.is_symlink()
+                else ((found := path.stat()).st_mode, found.st_uid, found.st_gid, path.is_dir() or path.read_text())
+                for path in self.root.rglob("*")
+            },
+        }
+
+
+RAILS = ("--rail", "rail0=rail0", "--rail", "rail1=rail1")
