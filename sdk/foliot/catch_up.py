@@ -24,8 +24,8 @@ _FETCH_S = 5.0
 _ACK_WAIT_S = 5.0
 """What was handed to a reader that died is delivered again after this long."""
 _AGAIN_S = 0.5
-_ACKS = api.AckPolicy.ALL
-"""One for all that were fetched at a time: they are taken in order, and in a storm an acknowledgement each was a third of what is published."""
+_MOST_MADE_UP = 4_096
+"""Messages that are read again at once after a cut; what a longer one leaves, the consumer delivers in its own time."""
 
 
 class CatchUp:
@@ -33,7 +33,8 @@ class CatchUp:
 
     Parameters:
         jetstream: the JetStream context of the connection.
-        take: called with every message, oldest first; it is acknowledged some time after that has returned.
+        take: called with every message, oldest first; it is acknowledged when that returns, and on its own: one acknowledgement for all
+            before it would let those go that the server sent into a connection that was dead already.
     """
 
     def __init__(
@@ -45,6 +46,8 @@ class CatchUp:
         self._durable = durable
         self._take = take
         self._consumer: Any = None
+        self._reads = False
+        """Whether it may read the stream itself. Nodes may not."""
         self._taken = 0
         """The stream's number of the last message that was taken, or was there before the durable was first made."""
         self._renewed = asyncio.Event()
@@ -55,17 +58,18 @@ class CatchUp:
         Parameters:
             again: of the last so many messages of the stream, those that an earlier run took are taken once more.
         """
-        await self._bind(
-            api.ConsumerConfig(deliver_policy=api.DeliverPolicy.NEW, ack_policy=_ACKS, ack_wait=_ACK_WAIT_S)
-        )
+        self._reads = bool(again)
+        await self._bind(api.ConsumerConfig(deliver_policy=api.DeliverPolicy.NEW, ack_wait=_ACK_WAIT_S))
         self._taken = (await until_done(self._consumer.consumer_info, "consumer_awaited")).delivered.stream_seq
-
-        async def taken_before() -> list[Any]:
-            return await between(self._jetstream, self._stream, self._subject, self._taken - again + 1, self._taken)
-
         if again and self._taken:
-            for raw in await until_done(taken_before, "history_awaited", durable=self._durable):
-                await self._take(raw)
+            await self._read(self._taken - again + 1, self._taken)
+
+    async def _read(self, first: int, last: int) -> None:
+        async def stored() -> list[Any]:
+            return await between(self._jetstream, self._stream, self._subject, first, last)
+
+        for raw in await until_done(stored, "history_awaited", durable=self._durable):
+            await self._take(raw)
 
     def renew(self) -> None:
         """The connection is a new one: what was asked over the old one will not be answered."""
@@ -95,17 +99,23 @@ class CatchUp:
             if fetching.done():
                 for raw in fetching.result():
                     await self._take(raw)
+                    await raw.ack()
                     self._taken = max(self._taken, raw.metadata.sequence.stream)
-                await fetching.result()[-1].ack()  # and with it all before
             else:
                 self._renewed.clear()
-                await until_done(self._find, "consumer_awaited", durable=self._durable)
+                last = await until_done(self._find, "consumer_awaited", durable=self._durable)
+                if self._reads and self._taken < last:
+                    # What was sent to us over the dead connection is delivered again in `_ACK_WAIT_S` only.
+                    await self._read(max(self._taken + 1, last - _MOST_MADE_UP + 1), last)
         finally:
             fetching.cancel()
             renewed.cancel()
 
-    async def _find(self) -> None:
-        """Binds to the consumer, which is made anew behind what was taken if somebody has deleted it, or the store was lost."""
+    async def _find(self) -> int:
+        """Binds to the consumer, which is made anew behind what was taken if somebody has deleted it, or the store was lost.
+
+        Returns the number of the stream's last message.
+        """
         state = (await self._jetstream.stream_info(self._stream)).state
         with contextlib.suppress(*BUS_ERRORS):
             await self._consumer.unsubscribe()
@@ -113,10 +123,10 @@ class CatchUp:
             log.warning("stream_began_anew", stream=self._stream, durable=self._durable)
             self._taken = 0
         config = api.ConsumerConfig(
-            deliver_policy=api.DeliverPolicy.BY_START_SEQUENCE, opt_start_seq=self._taken + 1,
-            ack_policy=_ACKS, ack_wait=_ACK_WAIT_S,
-        )  # fmt: skip
+            deliver_policy=api.DeliverPolicy.BY_START_SEQUENCE, opt_start_seq=self._taken + 1, ack_wait=_ACK_WAIT_S
+        )
         await self._bind(config)
+        return int(state.last_seq)
 
     async def _bind(self, config: api.ConsumerConfig) -> None:
         async def bind() -> Any:

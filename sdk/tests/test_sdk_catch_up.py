@@ -8,6 +8,7 @@ import shutil
 import nats.errors
 import pytest
 
+from foliot import catch_up
 from foliot.bus import Bus
 from foliot_schemas import Event
 from foliot_schemas.subjects import EVENT
@@ -118,3 +119,35 @@ async def test_what_an_earlier_run_took_last_is_taken_once_more_if_that_is_asked
             await asyncio.sleep(0.02)
     await bus.close()
     assert heard == [3, 4, 5]
+
+
+async def test_what_was_sent_into_a_dead_connection_is_read_when_the_next_one_stands(nats_server, writer, monkeypatch):
+    """The server has delivered it, nobody has had it, and it comes again only when the time for its acknowledgement is over."""
+    monkeypatch.setattr(catch_up, "_ACK_WAIT_S", 3_600.0)
+    bus = await Bus.connect(nats_server.settings, "reader")
+    heard, swallowed = [], asyncio.Event()
+
+    async def arrived(message, subject):
+        heard.append(message.at_ns)
+
+    await bus.subscribe_kept(EVENT, arrived, durable="reader", again=1)
+    consumer = bus._catch_ups[0]._consumer
+    fetch = consumer.fetch
+
+    async def lost(*arguments, **more):
+        await fetch(*arguments, **more)
+        swallowed.set()
+        await asyncio.Event().wait()
+
+    consumer.fetch = lost  # before its first turn
+    await next(each for each in bus._client._subs.values() if each.subject.startswith("foliot.")).unsubscribe()
+    writer.publish_kept(EVENT, event(1), "flap", "x")
+    async with asyncio.timeout(20):
+        await swallowed.wait()
+    assert heard == []
+    bus._catch_ups[0].renew()
+    async with asyncio.timeout(20):
+        while not heard:  # noqa: ASYNC110 - the bus sets no event of ours
+            await asyncio.sleep(0.02)
+    await bus.close()
+    assert heard == [1]
