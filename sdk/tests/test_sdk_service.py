@@ -59,3 +59,18 @@ def test_a_given_boot_id_wins(monkeypatch):
     monkeypatch.setenv("FOLIOT_BOOT_ID", "lab-1")
 
     assert boot_id() == "lab-1"
+
+
+@pytest.mark.parametrize(("long_s", "kept"), [(0.0, True), (3_600.0, False)])
+def test_what_survives_a_long_collection_is_not_looked_through_again(long_s, kept):
+    """A fleet's memory grows for hours, and a full collection over all of it would take longer each time."""
+    grow = (
+        "import gc; from foliot import service\n"
+        f"service._LONG_S = {long_s}\n"
+        "service.keep_what_is_loaded()\n"
+        "before, grown = gc.get_freeze_count(), [[] for _ in range(10_000)]\n"
+        "gc.collect()\n"
+        "print(gc.get_freeze_count() - before >= len(grown))"
+    )
+    said = subprocess.run([sys.executable, "-c", grow], capture_output=True, text=True, check=True).stdout
+    assert said.strip() == str(kept)
