@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import collections
 from typing import TYPE_CHECKING, Any
 
 import structlog
 
 from foliot import telemetry
+from foliot.recent import Recent
 from foliot_schemas import WireError, decode
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class Delivery:
 
     def __init__(self, reject: Reject) -> None:
         self._reject = reject
-        self._seen: collections.OrderedDict[str, None] = collections.OrderedDict()
+        self._seen = Recent(_SEEN)
 
     async def hand_over(self, channel: Channel, handler: Handler, raw: Any, *, once: bool) -> None:
         """Calls the handler inside the sender's trace; with `once`, not for an id that was there before.
@@ -58,7 +58,8 @@ class Delivery:
             message = decode(raw.data, channel.message)
             channel.check(raw.subject, message)
             # Only now: what is refused shall not use up the id of what is still to come.
-            self._note(message_id)
+            if message_id:
+                self._seen.add(message_id)
             with telemetry.received(raw.headers):
                 await handler(message, raw.subject)
         except WireError as error:
@@ -66,10 +67,3 @@ class Delivery:
         except Exception as error:  # a bad message, or a fault of ours with it, never stops a service
             log.exception("handler_failed", subject=raw.subject)
             await self._reject(raw.subject, raw.data, f"handler failed: {error!r}")
-
-    def _note(self, message_id: str) -> None:
-        if not message_id:
-            return
-        self._seen[message_id] = None
-        if len(self._seen) > _SEEN:
-            self._seen.popitem(last=False)

@@ -6,7 +6,6 @@ Tools are built on it; services have `Bus`.
 from __future__ import annotations
 
 import asyncio
-import collections
 import contextlib
 import datetime as dt
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
@@ -20,6 +19,7 @@ from nats.js.errors import NotFoundError
 from foliot import present
 from foliot.connection import options
 from foliot.history import stored
+from foliot.recent import Recent
 from foliot.retry import BUS_ERRORS
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class Listener:
         self._client = nats.NATS()
         self._jetstream = self._client.jetstream(timeout=_ANSWER_S)
         self._queue: asyncio.Queue[Heard | _Back] = asyncio.Queue()
-        self._ids: collections.OrderedDict[str, None] = collections.OrderedDict()
+        self._ids = Recent(_IDS)
         self._marks: dict[str, int] = {}
         self._said: set[str] = set()
         self._refusal = asyncio.Event()
@@ -160,14 +160,7 @@ class Listener:
 
     def _is_new(self, heard: Heard) -> bool:
         identity = heard.headers.get("Nats-Msg-Id", "")
-        if not identity:
-            return True
-        if identity in self._ids:
-            return False
-        self._ids[identity] = None
-        if len(self._ids) > _IDS:
-            self._ids.popitem(last=False)
-        return True
+        return not identity or self._ids.add(identity)
 
     async def _missed(self, kept: tuple[tuple[str, str], ...]) -> list[Heard]:
         """What streams have stored since they were looked at last, as long as they remember."""

@@ -8,6 +8,7 @@ import types
 import numpy as np
 
 from foliot.delivery import Delivery
+from foliot.recent import Recent
 from foliot_schemas import DelayBatch, DelayRow, Event, encode
 from foliot_schemas.subjects import DELAY, EVENT
 
@@ -63,3 +64,11 @@ async def test_what_is_refused_uses_up_no_id():
         *["it was published as $KV.claims.node0, not below foliot.v1.event."] * 2,
         "node0.rail0",
     ]
+
+
+def test_the_oldest_is_forgotten_first():
+    """And a second coming does not make it younger."""
+    recent = Recent(2)
+    assert [recent.add(key) for key in ("a", "b", "a", "c")] == [True, True, False, True]
+    assert [key in recent for key in ("a", "b", "c")] == [False, True, True]
+    assert recent.add("a")

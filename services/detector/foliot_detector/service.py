@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import collections
 from typing import TYPE_CHECKING, Any
 
 import nats.errors
@@ -11,6 +10,7 @@ import structlog
 
 from foliot import telemetry
 from foliot.clock import BusClock
+from foliot.recent import Recent
 from foliot.service import keep_what_is_loaded, on_bus
 from foliot.settings import load
 from foliot_detector.detector import FanOut
@@ -40,7 +40,7 @@ class Detector:
         self._clock = clock
         self._fan_out = FanOut(settings)
         self._measured_ns = clock.local_ns()
-        self._roots: collections.OrderedDict[str, None] = collections.OrderedDict()
+        self._roots = Recent(_ROOTS)
 
     async def run(self) -> None:
         """Subscribes, then lets deadlines pass, forever."""
@@ -108,12 +108,7 @@ class Detector:
 
     def _is_root(self, event: Event) -> bool:
         """Whether the fault's trace begins here. That of a port begins at the probe, which heard the kernel."""
-        if event.kind == "flap" or event.fault in self._roots or event.cause:
-            return False
-        self._roots[event.fault] = None
-        if len(self._roots) > _ROOTS:
-            self._roots.popitem(last=False)
-        return True
+        return event.kind != "flap" and not event.cause and self._roots.add(event.fault)
 
 
 async def main() -> None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import collections
 from typing import TYPE_CHECKING
 
+from foliot.recent import Recent
 from foliot_remediator.states import Input
 from foliot_remediator.ways import Cause
 
@@ -33,7 +33,7 @@ class Record:
 
     def __init__(self) -> None:
         self._last: dict[str, tuple[int, Cause, Input]] = {}
-        self._seen: collections.OrderedDict[str, None] = collections.OrderedDict()
+        self._seen = Recent(_SEEN)
 
     def is_old(self, event: Event) -> bool:
         """Whether it came before, or something newer did."""
@@ -43,9 +43,7 @@ class Record:
         """Remembers an event of a kind and state that `INPUTS` has."""
         cause = Cause(event.id, event.fault)
         self._last[event.who] = event.at_ns, cause, INPUTS[event.kind, event.state]
-        self._seen[event.id] = None
-        if len(self._seen) > _SEEN:
-            self._seen.popitem(last=False)
+        self._seen.add(event.id)
         return cause
 
     def cause(self, who: str, fault: str = "") -> Cause:
