@@ -18,20 +18,13 @@ from foliot_schemas.subjects import DELAY, EVENT, REJECTED
 pytestmark = pytest.mark.nats
 
 
-async def until(condition) -> None:
-    """Waits for something that other tasks and processes do."""
-    async with asyncio.timeout(30):
-        while not condition():  # noqa: ASYNC110 - they set no event of ours
-            await asyncio.sleep(0.02)
-
-
 def batch(number: int) -> DelayBatch:
     """Delays of no path, told apart by their time."""
     rows = np.zeros(0, DelayRow)
     return DelayBatch.of(rows, node="node0", at_ns=number, interval_ns=1, bound_ns=1, paths=())
 
 
-async def test_a_reader_that_falls_behind_leaves_the_oldest_out_and_says_so(bus_settings, monkeypatch):
+async def test_a_reader_that_falls_behind_leaves_the_oldest_out_and_says_so(bus_settings, monkeypatch, until):
     """Of observations only the newest are worth anything; a queue that is read in order would be late for ever."""
     monkeypatch.setattr(backlog, "_MOST", 64)
     monkeypatch.setattr(backlog, "_FEW", 8)
@@ -93,7 +86,7 @@ def test_a_reader_that_keeps_up_leaves_nothing_out(monkeypatch):
     assert not counts
 
 
-async def test_events_are_never_left_out(bus_settings, monkeypatch):
+async def test_events_are_never_left_out(bus_settings, monkeypatch, until):
     """However many wait: each of them is decided upon, or caught up with."""
     monkeypatch.setattr(backlog, "_MOST", 4)
     reader, writer = [await Bus.connect(bus_settings, name) for name in ("reader", "writer")]
@@ -115,7 +108,7 @@ async def test_events_are_never_left_out(bus_settings, monkeypatch):
         await bus.close()
 
 
-async def test_with_a_full_disk_events_still_arrive_and_the_lost_durability_is_said(nats_server):
+async def test_with_a_full_disk_events_still_arrive_and_the_lost_durability_is_said(nats_server, until):
     """The fast path needs no disk. Once there is room, and the server was started anew, everything is stored that waited."""
     reader, writer = [await Bus.connect(nats_server.settings, name) for name in ("reader", "writer")]
     heard, said = [], []

@@ -16,13 +16,6 @@ from foliot.supervisor import ProcessSpec, Supervisor
 SLEEPER = ProcessSpec(name="sleeper", arguments=(sys.executable, "-c", "import time; time.sleep(600)"))
 
 
-async def until(condition) -> None:
-    """Waits, generously, until something is so."""
-    async with asyncio.timeout(20):
-        while not condition():  # noqa: ASYNC110 - the condition is outside of this process
-            await asyncio.sleep(0.02)
-
-
 def alive(pid: int) -> bool:
     """Whether a process with this id runs."""
     try:
@@ -41,14 +34,14 @@ async def supervisor():
     await supervisor.stop()
 
 
-async def test_a_process_that_dies_is_started_again(supervisor):
+async def test_a_process_that_dies_is_started_again(supervisor, until):
     """Whoever killed it."""
     first = supervisor.pid("sleeper")
     os.kill(first, signal.SIGKILL)
     await until(lambda: supervisor.pid("sleeper") not in {0, first})
 
 
-async def test_a_killed_process_stays_dead_until_it_is_released(supervisor):
+async def test_a_killed_process_stays_dead_until_it_is_released(supervisor, until):
     """A lab's kill lasts as long as the fault."""
     first = supervisor.pid("sleeper")
     supervisor.kill("sleeper")
@@ -70,7 +63,7 @@ async def test_stop_leaves_no_process(supervisor):
     assert not alive(pid)
 
 
-def test_a_supervisor_killed_outright_takes_its_processes_along():
+def test_a_supervisor_killed_outright_takes_its_processes_along(until):
     """SIGKILL leaves nothing behind: the kernel sees to it."""
     code = textwrap.dedent("""
         import asyncio, sys

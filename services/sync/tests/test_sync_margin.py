@@ -9,7 +9,6 @@ from scipy.optimize import linprog
 from foliot_sync.margin import Sides, hull_at_middle, separate, slope_uncertainty, touch
 
 LIMIT_PPB = 200_000.0
-EVERY = np.arange(2)
 
 
 def cloud(random, points, slope_ppb=30_000.0, floor_ns=10_000.0):
