@@ -83,4 +83,4 @@ async def test_a_message_id_without_end_is_rejected(buses):
 
     assert [event(2)] == await inbox.holding(1)
     assert other.counts["rejected"] >= 1
-    assert max(map(len, other._delivery._seen)) <= 4_096
+    assert "i" * 5_000 not in other._delivery._seen
