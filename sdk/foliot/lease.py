@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import nats.errors
 import structlog
@@ -27,6 +27,24 @@ _RENEW_S = 0.4
 """Renewals per lifetime of the bucket's entries (1.5 s): two may fail before the lease is lost."""
 _SAFETY_S = 0.2
 """The holder lets go this much before the bucket does, so that two never hold at once."""
+
+
+class Count(NamedTuple):
+    """How the bus counts leases."""
+
+    since_ns: int
+    """When it began to; one that lost its memory begins anew."""
+    last: int
+    """The last revision that it gave."""
+
+
+async def counted(bus: Bus) -> Count | None:
+    """Asks the bus; None if it does not answer."""
+    try:
+        stream = (await (await bus.store(LEASES)).status()).stream_info
+    except (nats.errors.Error, OSError, TimeoutError):
+        return None
+    return Count(since_ns=round(stream.created.timestamp() * 1e9), last=int(stream.state.last_seq))
 
 
 class Lease:

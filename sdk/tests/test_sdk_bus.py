@@ -8,9 +8,9 @@ import pytest
 
 from foliot import buckets
 from foliot.bus import Bus
-from foliot.lease import Lease
+from foliot.lease import Lease, counted
 from foliot_schemas import ClockState, Event, NodePaths, Rejected
-from foliot_schemas.subjects import CLOCK, CLOCKS, EVENT, PATHS, REJECTED
+from foliot_schemas.subjects import CLOCK, CLOCKS, EVENT, LEASES, PATHS, REJECTED
 
 pytestmark = pytest.mark.nats
 
@@ -252,6 +252,21 @@ async def test_a_lease_has_one_holder_and_a_number_that_rises(buses):
 
     assert first.revision == 0
     assert second.revision > fence
+
+
+async def test_a_bus_that_lost_its_memory_counts_leases_anew(buses):
+    """Known by when it began to; while the bucket is gone, it says nothing."""
+    one, _ = buses
+    store = await one.store(LEASES)
+    revisions = [await store.put("role", b"") for _ in range(3)]
+    before = await counted(one)
+    await one._stream.delete_stream(f"KV_{LEASES.name}")
+    lost = await counted(one)
+    one._buckets.forget()
+    after = await counted(one)
+
+    assert (before.last, lost, after.last) == (revisions[-1], None, 0)
+    assert after.since_ns > before.since_ns
 
 
 async def test_a_connection_that_was_not_even_tried_is_closed(bus_free_settings):

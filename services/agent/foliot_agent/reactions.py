@@ -18,13 +18,14 @@ from foliot_schemas.names import nic_name
 from foliot_schemas.notice import Echo, Notice, NoticeSeen
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine, Mapping
+    from collections.abc import Callable, Coroutine, Mapping
     from typing import Any
 
     from foliot.clock import Clock
     from foliot_agent.armed import Losses, Turn
     from foliot_agent.confirm import Confirmer
     from foliot_agent.exchange import Reply
+    from foliot_agent.fence import Fence
     from foliot_agent.memory import Memory
     from foliot_agent.moves import Mover
     from foliot_agent.notify import Notifier
@@ -44,7 +45,7 @@ class Reactions:
         confirmer: None where nothing is on a wire (the emulated actuator): then nothing is expected to be confirmed.
         publish: hands an outcome to the bus, which keeps it until it is stored.
         bus_connected: whether the bus is there, as far as is known.
-        newest_lease: the bus's own word on the revision of the remediator's lease; 0 if nobody holds it.
+        fence: of commands, and of what the bucket `paths` has.
         spawn: starts work that outlives the call.
         memory: of answers, over restarts.
     """
@@ -62,11 +63,11 @@ class Reactions:
         clock: Clock,
         publish: Callable[[Outcome], None],
         bus_connected: Callable[[], bool],
-        newest_lease: Callable[[], Awaitable[int]],
+        fence: Fence,
         spawn: Spawn,
         memory: Memory,
     ) -> None:
-        self.highest_lease = 0
+        self.fence = fence
         self._settings = settings
         self._layout = layout
         self._peers = peers
@@ -77,7 +78,6 @@ class Reactions:
         self._clock = clock
         self._publish = publish
         self._bus_connected = bus_connected
-        self._newest_lease = newest_lease
         self._spawn = spawn
         self._guard = Guard()
         self._memory = memory
@@ -206,10 +206,10 @@ class Reactions:
             self._under_way.discard(command.id)
 
     async def _carry_out(self, command: Command, started_ns: int) -> Outcome:
-        await self.fence(command.lease_revision)
+        await self.fence.passes(command.lease_revision)
         judgement = judge(command, self._situation())
-        if not is_fenced(command, self.highest_lease) and command.node == self._layout.node.name:
-            self.highest_lease = command.lease_revision
+        if not is_fenced(command, self.fence.highest) and command.node == self._layout.node.name:
+            self.fence.raise_to(command.lease_revision)
         if judgement.status == "act":
             move = await self._mover.apply(away=command.away, back=command.back, placements=command.placements)
         else:
@@ -218,17 +218,6 @@ class Reactions:
         return await self._outcome(
             move, command.id, command.verb, command.fault, started_ns, armed=False, cause=command.cause
         )
-
-    async def fence(self, revision: int) -> bool:
-        """Whether a lease revision is not past.
-
-        A bus that lost its memory counts leases anew. So before an old-looking revision is refused, the bus is asked: if its
-        own count is lower than what was seen here, what was seen is void.
-        """
-        if 0 < revision < self.highest_lease and revision <= await self._newest_lease() < self.highest_lease:
-            log.warning("lease_counted_anew", seen=self.highest_lease, revision=revision)
-            self.highest_lease = 0
-        return revision >= self.highest_lease
 
     def _situation(self) -> Situation:
         return Situation(
@@ -239,7 +228,7 @@ class Reactions:
             policy=self._settings.policy,
             now_ns=self._clock.now_ns(),
             synchronised=self._clock.bound_ns() >= 0,
-            highest_lease=self.highest_lease,
+            highest_lease=self.fence.highest,
         )
 
     # -- what became of it --------------------------------------------------------------------------------------------

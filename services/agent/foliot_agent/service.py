@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
-import nats.errors
 import structlog
-from nats.js.errors import KeyNotFoundError
 
 from foliot import systemd
+from foliot.lease import counted
 from foliot.netlink import LinkChange, LinkMonitor, node_settings
 from foliot.service import boot_id, node_clock, on_bus
 from foliot.settings import load
@@ -19,6 +19,7 @@ from foliot_agent.actuator import ActuatorError
 from foliot_agent.armed import Losses, Turn
 from foliot_agent.confirm import Confirmer
 from foliot_agent.exchange import Exchange
+from foliot_agent.fence import Fence
 from foliot_agent.following import Following
 from foliot_agent.kernel import Kernel
 from foliot_agent.membership import Membership
@@ -31,7 +32,7 @@ from foliot_agent.plan import Layout
 from foliot_agent.reactions import Reactions
 from foliot_agent.settings import AgentSettings
 from foliot_schemas.names import escape
-from foliot_schemas.subjects import CLOCK, CLOCKS, COMMAND, INVENTORY, LEASES, OUTCOME, PATHS
+from foliot_schemas.subjects import CLOCK, CLOCKS, COMMAND, INVENTORY, OUTCOME, PATHS
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -43,7 +44,6 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
-_REMEDIATOR = "remediator"
 _BUS_S = 2.0
 """A bus that is there is joined in a fraction of it; a cut one is noticed after two to three seconds anyway."""
 _TELL_REJECTED_S = 1.0
@@ -108,7 +108,7 @@ class Agent:
             clock=self._clock,
             publish=self._publish,
             bus_connected=lambda: self._bus.connected,
-            newest_lease=self._newest_lease,
+            fence=Fence(functools.partial(counted, self._bus), self._spawn),
             spawn=self._spawn,
             memory=self._memory,
         )
@@ -119,7 +119,7 @@ class Agent:
             mover=self.mover,
             kernel=self._kernel,
             memory=self._memory,
-            fence=self.reactions.fence,
+            fence=self.reactions.fence.passes,
             policy=self._settings.policy,
         )
         self._stack.callback(self._exchange.close)
@@ -235,13 +235,6 @@ class Agent:
 
     def _publish(self, outcome: Outcome) -> None:
         self._bus.publish_kept(OUTCOME, outcome, outcome.verb, outcome.node)
-
-    async def _newest_lease(self) -> int:
-        try:
-            entry = await (await self._bus.store(LEASES)).get(_REMEDIATOR)
-        except (KeyNotFoundError, nats.errors.Error, OSError, TimeoutError):
-            return 0
-        return int(entry.revision)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work)

@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from foliot.lease import Count
 from foliot.settings import NicSettings, NodeSettings
 from foliot_agent.actuator import EmulatedActuator
 from foliot_agent.armed import Losses, Turn
 from foliot_agent.exchange import Exchange
+from foliot_agent.fence import Fence
 from foliot_agent.memory import Memory
 from foliot_agent.moves import Mover
 from foliot_agent.notices import Seal
@@ -42,7 +44,7 @@ class Agent:
         self.losses = Losses(self.layout, "boot1")
         self.memory = Memory("", settings.name, "boot1")
         self.clock, self.peers, self.outcomes, self.tasks = clock, {}, [], set()
-        self.bus_connected, self.newest_lease = True, 0
+        self.bus_connected, self.leases = True, Count(since_ns=1, last=100)
         self.exchange = Exchange(Seal(KEY), port, self._heard)
         for nic in nics:
             self.exchange.open(nic.address)
@@ -62,7 +64,7 @@ class Agent:
             clock=self.clock,
             publish=self.outcomes.append,
             bus_connected=lambda: self.bus_connected,
-            newest_lease=self._newest_lease,
+            fence=Fence(self._leases_counted, self._spawn),
             spawn=self._spawn,
             memory=self.memory,
         )
@@ -98,8 +100,8 @@ class Agent:
     def _heard(self, message, reply):
         self.reactions.on_message(message, reply)
 
-    async def _newest_lease(self) -> int:
-        return self.newest_lease
+    async def _leases_counted(self) -> Count | None:
+        return self.leases
 
     def _spawn(self, work):
         task = asyncio.get_running_loop().create_task(work)

@@ -13,6 +13,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from foliot import telemetry
 from foliot.clock import VirtualClock
+from foliot.lease import Count
 from foliot_agent.notices import Seal
 from foliot_schemas import Placement
 from foliot_schemas.fault import root_span_id, trace_id
@@ -172,16 +173,39 @@ async def test_advice_is_answered_and_not_followed(agents):
 
 
 async def test_an_older_lease_is_refused_unless_the_bus_counts_anew(agents):
-    """A bus that forgot its leases says so by a lower revision than was seen."""
+    """A bus that forgot its leases says so by when it began to count; how far it has counted since says nothing."""
     agent = agents[0]
     away = {"away": ("rail0",)}
     await agent.reactions.on_command(command(agent, "c1", lease_revision=90, **away))
-    agent.newest_lease = 95
+    await agent.quiet()
     await agent.reactions.on_command(command(agent, "c2", lease_revision=3, **away))
-    agent.newest_lease = 4
+    agent.leases = Count(since_ns=2, last=5_000)
     await agent.reactions.on_command(command(agent, "c3", lease_revision=3, **away))
+    await agent.quiet()
     assert [outcome.status for outcome in agent.outcomes] == ["done", "refused", "already"]
-    assert agent.reactions.highest_lease == 3
+    assert agent.reactions.fence.highest == 3
+
+
+@pytest.mark.parametrize("leases", [None, Count(since_ns=2, last=2)], ids=["no answer", "never given"])
+async def test_an_older_lease_is_refused_where_the_bus_does_not_say_that_it_is_its_own(agents, leases):
+    """It does not answer; or it counts anew, and has not got that far."""
+    agent = agents[0]
+    away = {"away": ("rail0",)}
+    await agent.reactions.on_command(command(agent, "c1", lease_revision=90, **away))
+    await agent.quiet()
+    agent.leases = leases
+    await agent.reactions.on_command(command(agent, "c2", lease_revision=3, **away))
+    assert [outcome.status for outcome in agent.outcomes] == ["done", "refused"]
+
+
+async def test_who_has_not_noticed_that_the_bus_counts_anew_does_not_shut_out_who_has(agents):
+    """The holder of before is obeyed for as long as it takes itself for one, but its high revision stands for nothing."""
+    agent = agents[0]
+    agent.leases = Count(since_ns=2, last=4)
+    for name, revision in (("c1", 90), ("c2", 3)):
+        await agent.reactions.on_command(command(agent, name, lease_revision=revision, away=("rail0",)))
+        await agent.quiet()
+    assert [outcome.status for outcome in agent.outcomes] == ["done", "already"]
 
 
 async def test_a_rail_comes_back_without_those_whose_own_nic_is_still_lost(agents):
