@@ -28,6 +28,7 @@ import structlog
 from bench.fleet_agents import Arrivals
 from bench.fleet_figures import Road, Usage, road, rss_mb
 from bench.fleet_load import Told, Work
+from bench.fleet_shards import Plan, Process
 from foliot.bus import Bus
 from foliot.settings import BusSettings
 from foliot.supervisor import LAST, Supervisor, nats_server, service
@@ -88,17 +89,21 @@ class Bench:
         )
         try:
             crowd = Crowd(self._arguments.nodes)
+            plan = Plan.of(crowd, self._arguments.shards, self._arguments.only)
             written_s = await self._write_inventory(crowd)
-            started_s = {name: await self._start(name) for name in ("detector", "remediator")}
-            measured = await self._storm(crowd)
-            again_s = {name: await self._restart(name) for name in ("detector", "remediator")}
+            started_s = {process.name: await self._start(process) for process in plan.processes()}
+            measured = await self._storm(crowd, plan)
+            again_s = {process.name: await self._restart(process.name) for process in plan.processes()}
         finally:
             for tool in self._tools.values():
                 if tool.returncode is None:
                     tool.kill()
                 await tool.wait()
             await self._supervisor.stop(LAST)
-        row = {"nodes": self._arguments.nodes, "inventory_written_s": written_s, "ready_after_start_s": started_s}
+        row = {
+            "nodes": self._arguments.nodes, "shards": self._arguments.shards, "running": len(plan.running),
+            "inventory_written_s": written_s, "ready_after_start_s": started_s,
+        }  # fmt: skip
         return row | measured | {"ready_after_kill_s": again_s}
 
     async def _write_inventory(self, crowd: Crowd) -> float:
@@ -117,9 +122,11 @@ class Bench:
         await bus.close()
         return round(time.monotonic() - began_s, 2)
 
-    async def _start(self, name: str) -> float:
-        began_s = time.monotonic()
-        await self._supervisor.start(service(name, environment=self._environment, log_file=self._log(name)))
+    async def _start(self, process: Process) -> float:
+        began_s, name = time.monotonic(), process.name
+        environment = self._environment | process.environment
+        spec = service(process.service, name=name, environment=environment, log_file=self._log(name))
+        await self._supervisor.start(spec)
         return await self._ready(name, 1, began_s)
 
     async def _restart(self, name: str) -> float:
@@ -139,22 +146,24 @@ class Bench:
 
     def _started(self, name: str) -> int:
         """How often it said that it was ready: the remediator by taking the lease, when it knows what is in force."""
-        word = "lease_taken" if name == "remediator" else "detector_started"
+        word = "lease_taken" if name.startswith("remediator") else "detector_started"
         path = Path(self._log(name))
         return path.read_text().count(f'"event": "{word}"') if path.exists() else 0
 
-    async def _storm(self, crowd: Crowd) -> dict[str, Any]:
+    async def _storm(self, crowd: Crowd, plan: Plan) -> dict[str, Any]:
         arguments = self._arguments
         arrivals, told = self._folder / "arrivals", self._folder / "told"
         spec = StormSpec(
-            events_per_s=arguments.rate, seconds=arguments.seconds, seed=arguments.seed, nic_share=arguments.nic_share
-        )
+            events_per_s=arguments.rate, seconds=arguments.seconds, seed=arguments.seed, nic_share=arguments.nic_share,
+            parts=arguments.parts or arguments.shards,
+        )  # fmt: skip
         begin_s = time.time() + 2.0
         work = Work(url=self._url, nodes=crowd.nodes, storm=spec, begin_s=begin_s, result=str(told))
         deaf = [crowd.name(crowd.nodes // 2 + crowd.degree // 2 + number) for number in range(_DEAF)]
         await self._tool("agents", "bench.fleet_agents", self._url, str(arrivals), *deaf)
         await self._tool("load", "bench.fleet_load", msgspec.json.encode(work).decode())
-        names = ("nats", "detector", "remediator", "agents", "load")
+        services = [process.name for process in plan.processes()]
+        names = ("nats", *services, "agents", "load")
         pids = {name: self._tools[name].pid if name in self._tools else self._supervisor.pid(name) for name in names}
         sampler = LatenessSampler()
         await asyncio.sleep(max(begin_s - time.time(), 0.0))
@@ -169,7 +178,9 @@ class Bench:
         self._tools["agents"].send_signal(signal.SIGTERM)
         await self._tools["agents"].wait()
         seen, heard = _read(arrivals, Arrivals), _read(told, Told)
+        heard.observed = {who: at_ns for who, at_ns in heard.observed.items() if plan.sees_to(who)}
         return _figures(road(seen, heard), heard, spec) | {
+            "rss_mb": round(sum(costs[name].rss_mb for name in services), 1),
             "refusals": seen.guards,
             "rss_before_mb": {name: round(value, 1) for name, value in before_mb.items()},
             "processes": {name: msgspec.to_builtins(cost) for name, cost in costs.items()},
@@ -228,6 +239,9 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=600.0)
     parser.add_argument("--nic-share", type=float, default=0.1, help="lost carriers among the faults (default: 0.1)")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--shards", type=int, default=1, help="each with a detector and a remediator")
+    parser.add_argument("--only", type=int, help="the one shard that is seen to (default: all)")
+    parser.add_argument("--parts", type=int, help="fronts of the storm, beside each other (default: one per shard)")
     parser.add_argument("--port", type=int, default=4922, help="of the NATS server")
     parser.add_argument("--json", type=Path, help="write the row to this file, beside those that it has")
     parser.add_argument("--folder", type=Path, help="keep logs here")

@@ -65,19 +65,25 @@ class StormSpec(msgspec.Struct, frozen=True, kw_only=True):
     """Reports go on for so long after the end of the front's last fault: probation, and the way home."""
     report_s: float = 2.0
     """Interval of a node's regular reports."""
+    parts: int = 1
+    """The crowd is cut into so many, of as many nodes each, and a storm of its share goes over each at the same time."""
 
 
 class Storm:
-    """Carriers are lost in the first half of the crowd, paths fall silent in the second."""
+    """Carriers are lost in the first half of each part of the crowd, paths fall silent in the second."""
 
     def __init__(self, spec: StormSpec, crowd: Crowd) -> None:
         self._spec = spec
         self._crowd = crowd
         self._draw = np.random.default_rng(spec.seed)
         self._margin = crowd.degree // 2
-        half = crowd.nodes // 2
-        self._regions = {"nic": (0, half), "path": (half, crowd.nodes - half)}
-        self._at = {"nic": 0, "path": 0}
+        self._regions = dict[tuple[str, int], tuple[int, int]]()
+        """By what befalls it, and part: the first of its nodes, and how many there are."""
+        for part in range(spec.parts):
+            begin, end = (crowd.nodes * number // spec.parts for number in (part, part + 1))
+            half = (begin + end) // 2
+            self._regions |= {("nic", part): (begin, half - begin), ("path", part): (half, end - half)}
+        self._at = dict.fromkeys(self._regions, 0)
         self._before_s = spec.report_s + _SPARE_S
 
     def steps(self) -> Iterator[Step]:
@@ -85,22 +91,24 @@ class Storm:
         spec, waiting = self._spec, list[Step]()
         for epoch in range(int(np.ceil(spec.seconds / spec.epoch_s))):
             begin_s = self._before_s + epoch * spec.epoch_s
-            for step in (*self._nic_front(begin_s, RAILS[epoch % 2]), *self._path_front(begin_s, RAILS[epoch % 2])):
-                heapq.heappush(waiting, step)
+            for part in range(spec.parts):
+                for front in (self._nic_front, self._path_front):
+                    for step in front(part, begin_s, RAILS[epoch % 2]):
+                        heapq.heappush(waiting, step)
             while waiting and waiting[0].at_s < begin_s + spec.epoch_s - self._before_s:
                 yield heapq.heappop(waiting)
         while waiting:
             yield heapq.heappop(waiting)
 
     def _faults(self, begin_s: float, share: float) -> list[float]:
-        """Moments of a Poisson process."""
-        rate = self._spec.events_per_s / 2 * share
+        """Moments of a Poisson process in one part."""
+        rate = self._spec.events_per_s / self._spec.parts / 2 * share
         count = self._draw.poisson(rate * self._spec.epoch_s)
         return sorted((begin_s + self._draw.random(count) * self._spec.epoch_s).tolist())
 
-    def _nic_front(self, begin_s: float, rail: str) -> Iterator[Step]:
+    def _nic_front(self, part: int, begin_s: float, rail: str) -> Iterator[Step]:
         at_s = self._faults(begin_s, self._spec.nic_share)
-        block = self._block("nic", _APART * len(at_s))
+        block = self._block(("nic", part), _APART * len(at_s))
         yield from self._reports(block, begin_s, self._spec.outage_s)
         for node in block:
             for each in RAILS:
@@ -112,9 +120,9 @@ class Storm:
             yield Step(back_s, "return", node, rail=rail)
             yield Step(back_s + _HEARD_S, "unmute", node, rail=rail)
 
-    def _path_front(self, begin_s: float, rail: str) -> Iterator[Step]:
+    def _path_front(self, part: int, begin_s: float, rail: str) -> Iterator[Step]:
         at_s = self._faults(begin_s, 1.0 - self._spec.nic_share)
-        block = self._block("path", -(-len(at_s) // self._crowd.degree))
+        block = self._block(("path", part), -(-len(at_s) // self._crowd.degree))
         yield from self._reports(block, begin_s, self._spec.silence_s)
         for number, moment_s in enumerate(at_s):
             node = block[self._margin + number // self._crowd.degree]
@@ -125,7 +133,7 @@ class Storm:
             yield Step(moment_s + _FELL_S, "fell", node, peer, rail)
             yield Step(moment_s + self._spec.silence_s, "mend", node, peer, rail)
 
-    def _block(self, region: str, count: int) -> list[int]:
+    def _block(self, region: tuple[str, int], count: int) -> list[int]:
         """The next nodes of a region, and a margin of their peers on both sides."""
         begin, length = self._regions[region]
         size = count + 2 * self._margin

@@ -15,7 +15,7 @@ from foliot_schemas.codec import WireError
 from foliot_schemas.command import Command, Outcome
 from foliot_schemas.event import Event
 from foliot_schemas.inventory import Lease, Node, NodePaths
-from foliot_schemas.names import escape
+from foliot_schemas.names import escape, unescape
 from foliot_schemas.observation import DelayBatch, PortState, StampBatch
 from foliot_schemas.rejected import Rejected
 
@@ -51,6 +51,16 @@ class Channel(msgspec.Struct, frozen=True, kw_only=True):
     def all(self) -> str:
         """The wildcard subject of the whole family."""
         return ".".join((ROOT, self.name, *("*" for _ in self.tokens)))
+
+    def concerned(self, subject: str) -> str:
+        """The name of the one that a subject is about: its last token; empty: that is no name."""
+        token = subject.rpartition(".")[2]
+        if "_" not in token:  # quicker, and mostly so
+            return token
+        try:
+            return unescape(token)
+        except ValueError:
+            return ""
 
     def check(self, subject: str, message: msgspec.Struct) -> None:
         """A subject says whom its message is about, and the bus lets nobody publish on another's: so both must agree.

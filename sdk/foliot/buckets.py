@@ -16,12 +16,14 @@ from foliot.history import each_stored
 from foliot.streams import make_bucket
 from foliot_schemas import WireError, decode, encode
 from foliot_schemas.names import unescape
+from foliot_schemas.subjects import BUCKETS
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 
     import msgspec
 
+    from foliot.delivery import About
     from foliot_schemas.subjects import Bucket
 
     KeyHandler = Callable[[str, Any], Awaitable[None]]
@@ -57,6 +59,15 @@ class Buckets:
     def forget(self) -> None:
         """What the server held in memory may be gone: looks for every bucket anew."""
         self._stores.clear()
+
+    async def open(self) -> None:
+        """Looks for every bucket, and makes those that are not there if this connection makes buckets.
+
+        Raises:
+            BucketNotFoundError: one is not there.
+        """
+        for bucket in BUCKETS:
+            await self.store(bucket)
 
     async def store(self, bucket: Bucket) -> Any:
         """The nats-py key-value store of a bucket, made if it is not there and this connection makes buckets.
@@ -96,7 +107,9 @@ class Buckets:
             return None
         return message
 
-    async def watch(self, bucket: Bucket, handler: KeyHandler, key: str) -> Callable[[], Coroutine[Any, Any, None]]:
+    async def watch(
+        self, bucket: Bucket, handler: KeyHandler, key: str, about: About | None = None
+    ) -> Callable[[], Coroutine[Any, Any, None]]:
         """Tells present values and then every change; returns what tells them again, and which of those that were told are deleted."""
         await self.store(bucket)
         subject = bucket.subject(key) if key else bucket.subject()
@@ -109,7 +122,7 @@ class Buckets:
             if telling:
                 changed.add(token)
             told.note(token, _written(raw))
-            await self._tell(bucket, handler, token, None if present.is_deleted(raw) else raw.data)
+            await self._tell(bucket, handler, token, None if present.is_deleted(raw) else raw.data, about)
 
         async def tell_present() -> None:
             nonlocal telling
@@ -125,7 +138,7 @@ class Buckets:
                         gone = present.is_deleted(raw)
                         if not gone or token in told:  # deleted while the bus was away
                             told.note(token, written)
-                            await self._tell(bucket, handler, token, None if gone else bytes(raw.data or b""))
+                            await self._tell(bucket, handler, token, None if gone else bytes(raw.data or b""), about)
             finally:
                 telling -= 1
                 if not telling:
@@ -155,9 +168,14 @@ class Buckets:
             async for raw in found:
                 yield raw
 
-    async def _tell(self, bucket: Bucket, handler: KeyHandler, token: str, data: bytes | None) -> None:
+    async def _tell(
+        self, bucket: Bucket, handler: KeyHandler, token: str, data: bytes | None, about: About | None
+    ) -> None:
         try:
-            name, message = unescape(token), None if data is None else decode(data, bucket.message)
+            name = unescape(token)
+            if about is not None and not about(name):
+                return
+            message = None if data is None else decode(data, bucket.message)
             if message is not None:
                 bucket.check(name, message)
             await handler(name, message)

@@ -19,14 +19,13 @@ from foliot import connection, telemetry
 from foliot.backlog import Backlog
 from foliot.buckets import Buckets
 from foliot.catch_up import CatchUp
-from foliot.connection import BusClosedError
+from foliot.connection import ACK_TIMEOUT_S, BusClosedError
 from foliot.delivery import Delivery
 from foliot.history import newest, pattern
 from foliot.rejecting import Rejecting
 from foliot.retry import BUS_ERRORS, until_done
 from foliot.streams import make_streams
 from foliot_schemas import encode
-from foliot_schemas.subjects import BUCKETS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -34,13 +33,11 @@ if TYPE_CHECKING:
     import msgspec
 
     from foliot.buckets import KeyHandler
-    from foliot.delivery import Handler
+    from foliot.delivery import About, Handler
     from foliot.settings import BusSettings
     from foliot_schemas.subjects import Bucket, Channel
 
 log = structlog.get_logger()
-
-_ACK_TIMEOUT_S = 2.0
 
 
 class Bus:
@@ -56,7 +53,7 @@ class Bus:
         self.counts: collections.Counter[str] = collections.Counter()
         self._replicas = replicas
         self._client = nats.NATS()
-        self._stream = self._client.jetstream(timeout=_ACK_TIMEOUT_S)
+        self._stream = self._client.jetstream(timeout=ACK_TIMEOUT_S)
         self._rejecting = Rejecting(service, self.counts, self.publish)
         self._delivery = Delivery(self.reject)
         self._tasks: set[asyncio.Task[None]] = set()
@@ -180,12 +177,16 @@ class Bus:
 
     # -- subscribing --------------------------------------------------------------------------------------------------
 
-    async def subscribe(self, channel: Channel, handler: Handler, *names: str) -> None:
-        """Calls the handler with each message and its subject, in order, inside the sender's trace."""
-        await self._plain(channel, handler, names, once=False)
+    async def subscribe(self, channel: Channel, handler: Handler, *names: str, about: About | None = None) -> None:
+        """Calls the handler with each message and its subject, in order, inside the sender's trace.
+
+        Parameters:
+            about: whose messages are wanted, by whom their subject is about; others are not even decoded.
+        """
+        await self._plain(channel, handler, names, once=False, about=about)
 
     async def subscribe_kept(
-        self, channel: Channel, handler: Handler, *names: str, durable: str, again: int = 0
+        self, channel: Channel, handler: Handler, *names: str, durable: str, again: int = 0, about: About | None = None
     ) -> None:
         """As `subscribe`, and what was missed meanwhile is caught up with, each message id once.
 
@@ -193,12 +194,12 @@ class Bus:
         """
 
         async def take(raw: Any) -> None:
-            await self._delivery.hand_over(channel, handler, raw, once=True)
+            await self._delivery.hand_over(channel, handler, raw, once=True, about=about)
 
         catch_up = CatchUp(self._stream, channel.stream, pattern(channel, names), durable, take)
         await catch_up.begin(again)
         self._catch_ups.append(catch_up)
-        await self._plain(channel, handler, names, once=True)
+        await self._plain(channel, handler, names, once=True, about=about)
         self._spawn(catch_up.run())
 
     async def newest(self, channel: Channel, *names: str) -> list[Any]:
@@ -209,14 +210,16 @@ class Bus:
         """
         return await newest(self._stream, channel, pattern(channel, names), self.reject)
 
-    async def _plain(self, channel: Channel, handler: Handler, names: tuple[str, ...], *, once: bool) -> None:
+    async def _plain(
+        self, channel: Channel, handler: Handler, names: tuple[str, ...], *, once: bool, about: About | None
+    ) -> None:
         subject = pattern(channel, names)
         # Events, commands and outcomes are few and are caught up with; of observations only the newest are worth anything.
         backlog = Backlog(subject, self.counts) if not channel.stream else None
 
         async def arrived(raw: Any) -> None:
             if backlog is None or not backlog.is_behind(subscription.pending_msgs):
-                await self._delivery.hand_over(channel, handler, raw, once=once)
+                await self._delivery.hand_over(channel, handler, raw, once=once, about=about)
 
         subscription = await self._client.subscribe(subject, cb=arrived)
         await connection.settle(self._client)
@@ -243,13 +246,13 @@ class Bus:
         """
         return await self._buckets.get(bucket, key)
 
-    async def watch(self, bucket: Bucket, handler: KeyHandler, *, key: str = "") -> None:
+    async def watch(self, bucket: Bucket, handler: KeyHandler, *, key: str = "", about: About | None = None) -> None:
         """Calls the handler with every key's present value, or one key's, then with each change; None: it was deleted.
 
         Changes come as plain messages of the bucket's own subject, sooner than through a consumer; after a reconnection all
-        present values are told again, and what was deleted meanwhile.
+        present values are told again, and what was deleted meanwhile. `about`: as with `subscribe`.
         """
-        self._on_reconnect.append(await self._buckets.watch(bucket, handler, key))
+        self._on_reconnect.append(await self._buckets.watch(bucket, handler, key, about))
 
     async def store(self, bucket: Bucket) -> Any:
         """The nats-py key-value store of a bucket, made if it is not there."""
@@ -261,8 +264,7 @@ class Bus:
         async def make() -> None:
             if self._makes:
                 await make_streams(self._stream, self._replicas)
-            for bucket in BUCKETS:
-                await self._buckets.store(bucket)
+            await self._buckets.open()
 
         await until_done(make, "streams_awaited")
 

@@ -24,6 +24,8 @@ log = structlog.get_logger()
 
 _PING_S = 1
 """A cut bus is noticed after two unanswered pings; nats-py's default of 120 s would leave armed backups asleep."""
+ACK_TIMEOUT_S = 2.0
+"""A stream answers what is published to it within milliseconds, or is away."""
 _RETRY_S = 0.25
 _REFUSED_S = 2.0
 """Between attempts when the server refuses the credentials: it is there, and will not change its mind soon."""

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from foliot_schemas.subjects import Channel
 
     Handler = Callable[[Any, str], Awaitable[None]]
+    About = Callable[[str], bool]
     Reject = Callable[[str, bytes, str], Awaitable[None]]
 
 log = structlog.get_logger()
@@ -38,12 +39,18 @@ class Delivery:
         self._reject = reject
         self._seen = Recent(_SEEN)
 
-    async def hand_over(self, channel: Channel, handler: Handler, raw: Any, *, once: bool) -> None:
+    async def hand_over(
+        self, channel: Channel, handler: Handler, raw: Any, *, once: bool, about: About | None = None
+    ) -> None:
         """Calls the handler inside the sender's trace; with `once`, not for an id that was there before.
 
         After each observation others have their turn: however many wait, an event or command stands behind one of them at most.
+
+        Parameters:
+            about: whether messages about the one of this name are wanted.
         """
-        await self._hand_over(channel, handler, raw, once=once)
+        if about is None or about(channel.concerned(raw.subject)):
+            await self._hand_over(channel, handler, raw, once=once)
         if not channel.stream:
             await asyncio.sleep(0)
 

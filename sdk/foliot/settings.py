@@ -17,7 +17,20 @@ from typing import Any, Literal, TypeVar
 import msgspec
 
 SECTIONS = frozenset(
-    {"bus", "telemetry", "health", "node", "probe", "agent", "sync", "detector", "remediator", "gateway", "lab"},
+    {
+        "bus",
+        "telemetry",
+        "health",
+        "node",
+        "probe",
+        "agent",
+        "sync",
+        "detector",
+        "remediator",
+        "shard",
+        "gateway",
+        "lab",
+    },
 )
 
 Section = TypeVar("Section", bound=msgspec.Struct)

@@ -154,7 +154,7 @@ LAST = ("gateway", "nats")
 """What the other services still need while they end: the traces' receiver and the bus."""
 
 
-def service(name: str, *, node: str = "", **more: object) -> ProcessSpec:
+def service(name: str, /, *, node: str = "", **more: object) -> ProcessSpec:
     """The spec of one of Foliot's services, run as ``python -m foliot_<name>``."""
     full_name = f"{node}/{name}" if node else name
     arguments = (sys.executable, "-m", f"foliot_{name}")

@@ -8,9 +8,8 @@ import pytest
 
 from foliot import buckets
 from foliot.bus import Bus
-from foliot.lease import Lease, counted
 from foliot_schemas import ClockState, Event, NodePaths, Rejected
-from foliot_schemas.subjects import CLOCK, CLOCKS, EVENT, LEASES, PATHS, REJECTED
+from foliot_schemas.subjects import CLOCK, CLOCKS, EVENT, PATHS, REJECTED
 
 pytestmark = pytest.mark.nats
 
@@ -233,40 +232,25 @@ async def test_a_bucket_in_memory_is_made_again_after_a_restart_of_the_server(na
     assert CLOCK.subject("node0") == "foliot.v1.clock.node0"
 
 
-async def test_a_lease_has_one_holder_and_a_number_that_rises(buses):
-    """A standby takes over when the holder lets go, with a higher fence."""
+async def test_only_what_is_about_the_wanted_ones_is_read(buses):
+    """Of observations, of what is kept and caught up with, and of values; others are not even decoded."""
     one, other = buses
-    first, second = Lease(one, "role", "one"), Lease(other, "role", "other")
-    holding = asyncio.create_task(first.run())
-    async with asyncio.timeout(20):
-        while not first.revision:  # noqa: ASYNC110 - a lease is polled by design
-            await asyncio.sleep(0.01)
-        waiting = asyncio.create_task(second.run())
-        await asyncio.sleep(1.0)
-        fence = first.revision
-        assert (fence > 0, second.revision) == (True, 0)
-        holding.cancel()
-        while not second.revision:  # noqa: ASYNC110 - as above
-            await asyncio.sleep(0.01)
-    waiting.cancel()
+    plain, kept, values = Inbox(), Inbox(), Inbox()
+    wanted = {"node2", "node2.rail0"}.__contains__
+    await other.subscribe(EVENT, plain, about=wanted)
+    await other.subscribe_kept(EVENT, kept, durable="test", about=wanted)
+    await other.watch(PATHS, lambda key, message: values(message, key), about=wanted)
+    await one._client.publish(EVENT.subject("flap", "node1.rail0"), b"not even JSON")
+    await one._client.publish("$KV.paths.node1", b"nor this")
+    for number, who in enumerate(("node1.rail0", "node2.rail0", "node3.rail0", "node2.rail0")):
+        one.publish_kept(EVENT, event(number, who), "flap", who)
+    paths = NodePaths(node="node2", lease_revision=1)
+    await one.put(PATHS, "node2", paths)
 
-    assert first.revision == 0
-    assert second.revision > fence
-
-
-async def test_a_bus_that_lost_its_memory_counts_leases_anew(buses):
-    """Known by when it began to; while the bucket is gone, it says nothing."""
-    one, _ = buses
-    store = await one.store(LEASES)
-    revisions = [await store.put("role", b"") for _ in range(3)]
-    before = await counted(one)
-    await one._stream.delete_stream(f"KV_{LEASES.name}")
-    lost = await counted(one)
-    one._buckets.forget()
-    after = await counted(one)
-
-    assert (before.last, lost, after.last) == (revisions[-1], None, 0)
-    assert after.since_ns > before.since_ns
+    assert [event(1, "node2.rail0"), event(3, "node2.rail0")] == await plain.holding(2)
+    assert [event(1, "node2.rail0"), event(3, "node2.rail0")] == await kept.holding(2)
+    assert [paths] == await values.holding(1)
+    assert other.counts["rejected"] == 0
 
 
 async def test_a_connection_that_was_not_even_tried_is_closed(bus_free_settings):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
+from foliot.shard import WHOLE
 from foliot_detector.clock import ClockDetector
 from foliot_detector.flap import FlapDetector
 from foliot_detector.fleet import Fleet
@@ -13,8 +14,10 @@ from foliot_detector.paths import Delays
 from foliot_detector.process import ProcessDetector
 from foliot_detector.timeline import Timeline
 from foliot_schemas import ClockState, DelayBatch, Event, Node, PortState
+from foliot_schemas.names import node_of
 
 if TYPE_CHECKING:
+    from foliot.shard import Shard
     from foliot_detector.settings import DetectorSettings
 
 Observation: TypeAlias = PortState | DelayBatch | ClockState | Node
@@ -44,16 +47,19 @@ class FanOut:
     Driven by the times inside the observations. Where somebody measures the time between them, `elapsed_ns` and `tick` let deadlines
     pass sooner than the next observation would; a recording replays without them.
 
-    Whoever is not in the inventory is not heard, so that what is remembered is as large as the fleet.
+    Whoever is not in the inventory is not heard, so that what is remembered is as large as the fleet; nor is whoever does not concern its
+    shard. Of a node beside the shard only what it exchanges with the shard is known, so nothing is said of it.
 
     `counts` has what was dropped and why: nodes_foreign, clocks_foreign, delays_stale, delays_broken, rows_foreign.
     """
 
-    def __init__(self, settings: DetectorSettings) -> None:
+    def __init__(self, settings: DetectorSettings, shard: Shard = WHOLE) -> None:
+        self._shard = shard
         self.fleet = Fleet(
             process_silence_ns=round(settings.process_silence_s * 1e9),
             break_ns=round(settings.alive_ms * 1e6 / 2),
             missed_ns=round(2 * settings.report_ms * 1e6),
+            shard=shard,
         )
         self.counts = self.fleet.counts
         self._timeline = Timeline()
@@ -71,7 +77,7 @@ class FanOut:
 
     def resume(self, event: Event) -> None:
         """Takes the last event about something that an earlier run told, once the inventory is known and before all else."""
-        if event.kind == "clock" and event.who not in self.fleet.clocks:
+        if (event.kind == "clock" and event.who not in self.fleet.clocks) or not self._is_own(event):
             return
         for detector in self._detectors:
             detector.resume(event)
@@ -83,6 +89,10 @@ class FanOut:
             elapsed_ns: time since the last call of `observe` or `tick`, if somebody measured it.
         """
         self._timeline.advance(elapsed_ns)
+        if isinstance(observation, Node):
+            observation = self._shard.narrow(observation)
+            if not observation.nics and observation.name not in self.fleet.nodes:
+                return []
         if foreign := self._is_foreign(observation):
             self.counts[foreign] += 1
             return []
@@ -98,7 +108,7 @@ class FanOut:
         except ValueError:
             self.counts["delays_broken"] += 1
             return events
-        return events + [event for detector in self._detectors for event in detector.observe(seen, now_ns)]
+        return events + self._own([event for detector in self._detectors for event in detector.observe(seen, now_ns)])
 
     def tick(self, elapsed_ns: int) -> list[Event]:
         """What becomes due by the passing of time alone."""
@@ -107,7 +117,24 @@ class FanOut:
 
     def _tick(self) -> list[Event]:
         self._ticked_ns = self._timeline.now_ns
-        return [event for detector in self._detectors for event in detector.tick(self._ticked_ns)]
+        return self._own([event for detector in self._detectors for event in detector.tick(self._ticked_ns)])
+
+    def _own(self, events: list[Event]) -> list[Event]:
+        return events if self._shard.is_whole else [event for event in events if self._is_own(event)]
+
+    def _is_own(self, event: Event) -> bool:
+        """Whether this shard says it. Of a path, that of its receiver does; of a clock, that of each node which has it, with the same id."""
+        owns = self._shard.owns
+        match event.kind:
+            case "flap":
+                return owns(node_of(event.who))
+            case "path":
+                return owns(node_of(event.who.partition(">")[2].partition("#")[0]))
+            case "process":
+                return owns(event.who.partition("/")[0])
+            case "clock":
+                return any(map(owns, self.fleet.clocks.get(event.who, ())))
+        return False
 
     def _learn(self, observation: Observation, now_ns: int) -> Seen:
         if isinstance(observation, DelayBatch):

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import msgspec
 import numpy as np
 
+from foliot.shard import WHOLE
 from foliot_detector.lives import Lives
-from foliot_detector.paths import Delays, PathTable
+from foliot_detector.paths import ELSEWHERE, Delays, PathTable
 from foliot_detector.ports import BELIEVED_NS, is_old
 from foliot_schemas import Witness
 from foliot_schemas.bounds import FAR_NS
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from foliot.shard import Shard
     from foliot_schemas import DelayBatch, Node, PortState
 
 _APART_NS = 10_000_000
@@ -62,15 +64,16 @@ class Fleet:
         process_silence_ns: a gap in the signs of life of a node that is longer means that it was away.
         break_ns: one that is longer means that it may have stalled.
         missed_ns: between two reports, so long that one was left out.
+        shard: of which nodes it is told, and of their peers.
     """
 
-    def __init__(self, process_silence_ns: int, break_ns: int, missed_ns: int) -> None:
+    def __init__(self, process_silence_ns: int, break_ns: int, missed_ns: int, shard: Shard = WHOLE) -> None:
         self.nics: dict[str, int] = {}
         """Names of NICs, and how many entropies each has."""
         self.clocks: dict[str, set[str]] = {}
         """Per clock, the nodes whose records name it."""
         self.nodes: dict[str, Node] = {}
-        self.paths = PathTable()
+        self.paths = PathTable(shard)
         self.counts: collections.Counter[str] = collections.Counter()
         self.lives = Lives()
         self.signs: dict[str, collections.deque[Sign]] = {}
@@ -154,7 +157,7 @@ class Fleet:
         end = np.where(from_source, self.paths.source_node[ids], self.paths.destination_node[ids])
         right = (ids >= 0) & (end == self.paths.node_id(batch.node)) & (rows["witness"] <= Witness.SPEAKS_AGAIN)
         if not right.all():
-            self.counts["rows_foreign"] += len(rows) - int(right.sum())
+            self.counts["rows_foreign"] += len(rows) - int((right | (ids == ELSEWHERE)).sum())
             rows, ids, from_source = rows[right], ids[right], from_source[right]
         here_ns = self._here_ns(batch.node, rows["last_ns"])
         self._learn_sent(batch, rows["last_ns"], ids, here_ns, from_source & (here_ns > 0))

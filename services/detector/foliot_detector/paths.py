@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from foliot.shard import WHOLE
 from foliot_schemas.names import Path, node_of, parse_path
 
 if TYPE_CHECKING:
@@ -14,7 +15,11 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from foliot.shard import Shard
+
 _UNKNOWN = -1
+ELSEWHERE = -2
+"""A path between nodes of other shards."""
 _ROOM = 256
 _REGULAR = 8
 """Paths of a batch that is worth remembering. Shorter ones, of silences, are read as fast as looked up, and would displace it."""
@@ -36,9 +41,14 @@ class Delays(NamedTuple):
 
 
 class PathTable:
-    """Columns by path. Times are on the detector's timeline unless they say otherwise; 0: never."""
+    """Columns by path. Times are on the detector's timeline unless they say otherwise; 0: never.
 
-    def __init__(self) -> None:
+    Parameters:
+        shard: a path has a place if it begins or ends at a node of it.
+    """
+
+    def __init__(self, shard: Shard = WHOLE) -> None:
+        self._shard = shard
         self.names: list[str] = []
         self.nodes: list[str] = []
         self.source_node = np.zeros(_ROOM, np.intp)
@@ -58,8 +68,8 @@ class PathTable:
         """Per NIC, the paths from it and to it: 4 bytes each, of which a large fleet has some million."""
         self._ids: dict[str, int] = {}
         self._node_ids: dict[str, int] = {}
-        self._batches: dict[str, tuple[tuple[str, ...], NDArray[np.int32]]] = {}
-        """Per node, the paths of its last batch and their places."""
+        self._batches: dict[str, tuple[int, NDArray[np.int32]]] = {}
+        """Per node, a hash of the paths of its last batch, and their places."""
 
     def __len__(self) -> int:
         return len(self.names)
@@ -75,18 +85,17 @@ class PathTable:
         self._sound[:] = False
 
     def ids(self, names: tuple[str, ...], nics: Mapping[str, int]) -> NDArray[np.intp]:
-        """Places of paths between these NICs (with how many entropies each has), made where new; -1 for any other."""
+        """Places of paths between these NICs (with how many entropies each has), made where new; below 0: none."""
         return np.array([self._id(name, nics) for name in names], np.intp)
 
     def ids_said_by(self, node: str, names: tuple[str, ...], nics: Mapping[str, int]) -> NDArray[np.intp]:
         """As `ids`, for the paths that a node speaks of: mostly those that it spoke of last."""
-        known = self._batches.get(node)
-        if known is not None and known[0] == names:
+        known, said = self._batches.get(node), hash(names)
+        if known is not None and known[0] == said and len(known[1]) == len(names):
             return known[1].astype(np.intp)
         places = self.ids(names, nics)
-        if len(names) >= _REGULAR and node in self._node_ids and (places >= 0).all():
-            # With the table's own strings, so that those of the message go, whatever they were.
-            self._batches[node] = tuple(self.names[place] for place in places), places.astype(np.int32)
+        if len(names) >= _REGULAR and node in self._node_ids and (places != _UNKNOWN).all():
+            self._batches[node] = said, places.astype(np.int32)
         return places
 
     def path(self, place: int) -> Path:
@@ -142,6 +151,8 @@ class PathTable:
             path = parse_path(name)
         except ValueError:
             return _UNKNOWN
+        if not self._shard.is_whole and not any(map(self._shard.owns, map(node_of, path[:2]))):
+            return ELSEWHERE
         if path.entropy >= min(nics.get(path.source, 0), nics.get(path.destination, 0)):
             return _UNKNOWN
         if place == _UNKNOWN:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import nats.errors
 import structlog
 
@@ -13,6 +14,7 @@ from foliot.clock import BusClock
 from foliot.recent import Recent
 from foliot.service import keep_what_is_loaded, on_bus
 from foliot.settings import load
+from foliot.shard import WHOLE, ShardSettings
 from foliot_detector.detector import FanOut
 from foliot_detector.settings import DetectorSettings
 from foliot_schemas import DelayBatch, Node
@@ -20,6 +22,7 @@ from foliot_schemas.subjects import CLOCK, DELAY, EVENT, INVENTORY, PORT
 
 if TYPE_CHECKING:
     from foliot.bus import Bus
+    from foliot.shard import Shard
     from foliot_detector.detector import Observation
     from foliot_schemas import ClockState, Event, PortState
 
@@ -35,10 +38,11 @@ _SPAN_NAMES = {"flap": "judge port change", "path": "judge silence", "process": 
 class Detector:
     """Feeds a fan-out from the bus and publishes what it says."""
 
-    def __init__(self, bus: Bus, clock: BusClock, settings: DetectorSettings) -> None:
+    def __init__(self, bus: Bus, clock: BusClock, settings: DetectorSettings, shard: Shard = WHOLE) -> None:
         self._bus = bus
         self._clock = clock
-        self._fan_out = FanOut(settings)
+        self._shard = shard
+        self._fan_out = FanOut(settings, shard)
         self._measured_ns = clock.local_ns()
         self._roots = Recent(_ROOTS)
 
@@ -46,11 +50,14 @@ class Detector:
         """Subscribes, then lets deadlines pass, forever."""
         await self._bus.watch(INVENTORY, self._on_node)
         await self._resume()
-        await self._bus.subscribe(CLOCK, self._on_clock)
-        await self._bus.subscribe(PORT, self._on_observation)
-        await self._bus.subscribe(DELAY, self._on_observation)
+        fleet = self._fan_out.fleet
+        # A whole fleet's detector counts whom it does not know; a shard's does not even decode what others see to.
+        nodes, clocks = (None, None) if self._shard.is_whole else (fleet.nodes.__contains__, fleet.clocks.__contains__)
+        await self._bus.subscribe(CLOCK, self._on_clock, about=clocks)
+        await self._bus.subscribe(PORT, self._on_observation, about=nodes)
+        await self._bus.subscribe(DELAY, self._on_observation, about=nodes)
         keep_what_is_loaded()
-        log.info("detector_started")
+        log.info("detector_started", **msgspec.structs.asdict(self._shard))
         counted: dict[str, int] = {}
         loop = asyncio.get_running_loop()
         count_at_s = loop.time() + _COUNTS_EVERY_S
@@ -113,6 +120,6 @@ class Detector:
 
 async def main() -> None:
     """Runs the detector until it is cancelled."""
-    settings, clock = load(DetectorSettings, "detector"), BusClock()
+    settings, shard, clock = load(DetectorSettings, "detector"), load(ShardSettings, "shard").shard(), BusClock()
     async with on_bus("detector", clock) as bus:
-        await Detector(bus, clock, settings).run()
+        await Detector(bus, clock, settings, shard).run()

@@ -101,7 +101,7 @@ class Supplier:
         for turns, credit in self._turns:
             credit.earn(now_ns)
             while credit.left > 0 and (node := turns.take(now_ns)) is not None:
-                if node in self._fleet.nodes:
+                if node in self._round:
                     paths = self._renewed(node, lease, now_ns)
                     credit.spend(len(paths.placements))
                     if credit is not self._round_credit:  # the round has what is left of its share

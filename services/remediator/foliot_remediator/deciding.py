@@ -148,7 +148,7 @@ class Decider:
         return self._budgets.object_to(
             moves=sum(part.moves for part in parts.values()),
             nics_away=len(present) + len(more) - len(fewer),
-            nics=len(self._fleet.nics),
+            nics=self._fleet.own_nics,
             nodes=self.desk.busy(parts),
             now_ns=now_ns,
             more_away=bool(more),

@@ -6,11 +6,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from foliot_schemas.names import nic_name, parse_path
+from foliot.shard import WHOLE
+from foliot_schemas.names import nic_name, node_of, parse_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from foliot.shard import Shard
     from foliot_schemas import Node, NodePaths, Placement
     from foliot_schemas.names import Path
 
@@ -29,9 +31,17 @@ def path_name(node: str, way: Placement) -> str:
 
 
 class Fleet:
-    """The inventory, indexed. A path or destination exists between two peers that share its rail."""
+    """The inventory, indexed. A path or destination exists between two peers that share its rail.
 
-    def __init__(self) -> None:
+    Parameters:
+        shard: of which nodes it is told, and of their peers.
+    """
+
+    def __init__(self, shard: Shard = WHOLE) -> None:
+        self.owns = shard.owns
+        """Whether a node is one of those that are commanded from here; the others are their peers."""
+        self.own_nics = 0
+        """How many NICs they have."""
         self.nodes: dict[str, Node] = {}
         self.nics: dict[str, tuple[str, str]] = {}
         """Node and rail of every NIC by name."""
@@ -46,12 +56,14 @@ class Fleet:
         for nic in () if before is None else before.nics:
             self.nics.pop(nic.name, None)
             self._rails[nic.rail].pop(node.name, None)
+            self.own_nics -= self.owns(node.name)
         self.nodes.pop(node.name, None)
         if node.nics:
             self.nodes[node.name] = node
             for nic in node.nics:
                 self.nics[nic_name(node.name, nic.rail)] = node.name, nic.rail
                 self._rails.setdefault(nic.rail, {})[node.name] = len(nic.entropies)
+                self.own_nics += self.owns(node.name)
         return True
 
     def rails(self, node: str) -> tuple[str, ...]:
@@ -93,6 +105,15 @@ class Fleet:
             for rail in rails:
                 if peer in self._rails[rail]:
                     yield Destination(node, peer, rail)
+
+    def concerns(self, who: str) -> bool:
+        """Whether what befell this NIC, path or process has to be heard.
+
+        If it is unknown, whoever sees to a node of that name says so.
+        """
+        nics = [end.partition("#")[0] for end in who.split(">")]
+        nodes = [nic.partition("/")[0] if "/" in nic else node_of(nic) for nic in nics]
+        return any(map(self.owns, nodes)) or (len(nodes) == 1 and nodes[0] in self.nodes)
 
     def has_nic(self, nic: str, node: str) -> bool:
         """Whether a node has a NIC."""

@@ -45,7 +45,7 @@ class Budgets:
         self._moved = 0
 
     def nics_allowed(self, nics: int) -> int:
-        """How many NICs of a fleet may be away at once; one always may."""
+        """How many of so many NICs may be away at once; one always may."""
         share = int(nics * self._settings.nics_away_share)
         return min(self._settings.nics_away, max(share, 1))
 
@@ -57,7 +57,7 @@ class Budgets:
         Parameters:
             moves: of the plan.
             nics_away: after the plan.
-            nics: of the fleet.
+            nics: of the nodes that are commanded from here.
             nodes: with commands on their way, after the plan.
             more_away: the plan sends a NIC's traffic away that was not.
         """

@@ -104,7 +104,7 @@ class Health:
             (self.feed_nic if who in self.nics else self.feed_path)(who, Input.TIMER, track.due_ns)
 
     def take_delays(self, batch: DelayBatch, now_ns: int) -> None:
-        """Takes what a node heard: of paths of the fleet that end at it, and of no others.
+        """Takes what a node heard: of paths of the fleet that end at it and concern the shard, and of no others.
 
         Raises:
             ValueError: the batch does not fit together.
@@ -217,6 +217,8 @@ class Health:
         known = self._fleet.path(path)
         if known is None or not self._fleet.has_nic(known.destination, node):
             return _FOREIGN
+        if not (self._fleet.owns(node) or self._fleet.owns(node_of(known.source))):
+            return _FOREIGN  # another shard's
         return self._ids.setdefault(path, len(self._ids))
 
     def forget(self, node: str) -> None:

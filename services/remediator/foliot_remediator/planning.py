@@ -71,7 +71,8 @@ class Planner:
             return Plan()
         owner, lost = self._fleet.nics[nic]
         plan, ways = Plan(), self._ways
-        own = [Destination(owner, peer, lost) for peer in self._fleet.peers(owner, lost)]
+        peers = self._fleet.peers(owner, lost) if self._fleet.owns(owner) else ()
+        own = [Destination(owner, peer, lost) for peer in peers]
         away = (owner, lost) in ways.away
         if not away and by_rule and self._can_leave_by_rule(own, lost, now_ns):
             away = True
@@ -93,7 +94,7 @@ class Planner:
         """What takes exactly this path, in its direction."""
         plan = Plan()
         node, peer = self._fleet.nics[path.source][0], self._fleet.nics[path.destination][0]
-        for rail in self._fleet.shared(node, peer):
+        for rail in self._fleet.shared(node, peer) if self._fleet.owns(node) else ():
             destination = Destination(node, peer, rail)
             present = self._ways.way(destination)
             if path_name(node, present) == str(path):
@@ -175,7 +176,7 @@ class Planner:
             plan.move(destination, primary)
 
     def _others_over(self, owner: str, lost: str) -> Iterable[Destination]:
-        """What may cross the NIC besides its own node's traffic on its own rail, without looking at the whole fleet."""
+        """What nodes of the shard may send across the NIC, besides its own node on its own rail, without looking at the whole fleet."""
         found = {Destination(peer, owner, lost): None for peer in self._fleet.peers(owner, lost)}
         found |= {each: None for each in self._ways.touching(owner) if (each.node, each.rail) != (owner, lost)}
         fleet, away = self._fleet, self._ways.away
@@ -184,7 +185,8 @@ class Planner:
         for rail in fleet.rails(owner):
             if rail != lost and (owner, rail) in away:
                 found |= {Destination(owner, peer, rail): None for peer in fleet.peers(owner, rail)}
-        return [each for each in found if each.rail in self._fleet.shared(each.node, each.peer)]
+        own = (each for each in found if fleet.owns(each.node))
+        return [each for each in own if each.rail in fleet.shared(each.node, each.peer)]
 
     def _was_moved_by(self, destination: Destination, lost: str, cause: Cause) -> bool:
         moved = self._ways.moved.get(destination)

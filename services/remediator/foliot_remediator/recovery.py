@@ -87,6 +87,8 @@ class Recovery:
     def _paths_of(self, nic: str) -> Iterator[str]:
         owner, rail = self._fleet.nics[nic]
         for peer in self._fleet.peers(owner, rail):
+            if not (self._fleet.owns(owner) or self._fleet.owns(peer)):
+                continue  # told to another shard
             other = f"{peer}.{rail}"
             if self._health.nic_state(other) is not State.DOWN:
                 primary = self._chooser.primary(Destination(owner, peer, rail))

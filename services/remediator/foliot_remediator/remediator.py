@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
+from foliot.shard import WHOLE
 from foliot_remediator.adoption import Adoption
 from foliot_remediator.answers import Answers
 from foliot_remediator.backups import Supplier, Supply
@@ -25,6 +26,7 @@ from foliot_schemas import DelayBatch, Event, Node, NodePaths, Outcome, PortStat
 from foliot_schemas.names import node_of, parse_path
 
 if TYPE_CHECKING:
+    from foliot.shard import Shard
     from foliot_remediator.guards import Evidence, Guard
     from foliot_remediator.planning import Plan
     from foliot_remediator.settings import RemediatorSettings
@@ -41,11 +43,12 @@ _MISSED_NS = 2_000_000_000
 class Remediator:
     """Keeps what is known, and answers every message with what to publish.
 
-    All state is kept by node, NIC or path, so that it can be split among several.
+    Of a shard, it commands the shard's nodes alone. What it knows of their peers is what they exchange, which is what they need.
     """
 
-    def __init__(self, settings: RemediatorSettings) -> None:
-        self.fleet = Fleet()
+    def __init__(self, settings: RemediatorSettings, shard: Shard = WHOLE) -> None:
+        self._shard = shard
+        self.fleet = Fleet(shard)
         holds_s = settings.probation_s, settings.longest_probation_s, settings.forget_s
         self.health = Health(settings, Hold(*(round(hold_s * 1e9) for hold_s in holds_s)), self.fleet)
         self._settings = settings
@@ -91,17 +94,17 @@ class Remediator:
             ValueError: a batch does not fit together.
         """
         match seen:
-            case Event():
+            case Event() if self.fleet.concerns(seen.who):
                 return self._take_event(seen, now_ns)
             case DelayBatch() if seen.node in self.fleet.nodes:
                 self.health.take_delays(seen, now_ns)
             case PortState() if self.fleet.has_nic(seen.nic, seen.node):
                 self._take_port(seen, now_ns)
-            case Outcome() if seen.node in self.fleet.nodes:
+            case Outcome() if seen.node in self.fleet.nodes and self.fleet.owns(seen.node):
                 return self._done(*self._answers.take(seen, now_ns))
             case Node():
-                self._take_node(seen)
-            case NodePaths() if seen.node in self.fleet.nodes:
+                self._take_node(self._shard.narrow(seen))
+            case NodePaths() if seen.node in self.fleet.nodes and self.fleet.owns(seen.node):
                 self._take_paths(seen)
         return []
 
@@ -239,7 +242,7 @@ class Remediator:
             self.ways.forget(node.name, before)
             self.health.forget(node.name)
             self._supplier.leave(node.name)
-        elif not known:
+        elif not known and self.fleet.owns(node.name):
             self._supplier.join(node.name)
         if self.lease:  # who takes it over looks at all of them anyway
             self._supplier.stir((*before, *self.fleet.neighbours(node.name), node.name))

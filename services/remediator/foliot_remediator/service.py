@@ -7,6 +7,7 @@ import os
 import socket
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import nats.errors
 import structlog
 
@@ -14,6 +15,7 @@ from foliot import telemetry
 from foliot.lease import Lease
 from foliot.service import keep_what_is_loaded, on_bus
 from foliot.settings import load
+from foliot.shard import WHOLE, ShardSettings
 from foliot_remediator.deciding import Decision
 from foliot_remediator.reference import FleetClock
 from foliot_remediator.remediator import Remediator
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Coroutine
 
     from foliot.bus import Bus
+    from foliot.shard import Shard
     from foliot_remediator.remediator import Action, Seen
     from foliot_schemas import NodePaths
 
@@ -40,27 +43,33 @@ _AGAIN = 512
 class Service:
     """Feeds a remediator from the bus and publishes what it decides."""
 
-    def __init__(self, bus: Bus, settings: RemediatorSettings, clock: FleetClock) -> None:
+    def __init__(self, bus: Bus, settings: RemediatorSettings, clock: FleetClock, shard: Shard = WHOLE) -> None:
         self._bus = bus
+        self._shard = shard
         self._settings = settings
         self._clock = clock
-        self._core = Remediator(settings)
-        self._lease = Lease(bus, "remediator", f"{socket.gethostname()}/{os.getpid()}/{settings.instance}")
+        self._core = Remediator(settings, shard)
+        self._lease = Lease(bus, shard.role("remediator"), f"{socket.gethostname()}/{os.getpid()}/{settings.instance}")
         self._to_write: dict[str, NodePaths] = {}
         self._written = asyncio.Event()
 
     async def run(self) -> None:
         """Learns what is in force, then asks for the lease, and works until cancelled."""
-        durable = self._settings.instance
-        await self._bus.watch(INVENTORY, self._on_node)
-        await self._bus.watch(PATHS, self._on_paths)
-        await self._bus.subscribe(DELAY, self._on_delays)
-        await self._bus.subscribe(PORT, self._on_message)
+        bus, fleet = self._bus, self._core.fleet
+        # What other shards see to is not even decoded.
+        nodes, own, things = (
+            (None, None, None) if self._shard.is_whole else (fleet.nodes.__contains__, fleet.owns, fleet.concerns)
+        )
+        await bus.watch(INVENTORY, self._on_node)
+        await bus.watch(PATHS, self._on_paths, about=own)
+        await bus.subscribe(DELAY, self._on_delays, about=nodes)
+        await bus.subscribe(PORT, self._on_message, about=nodes)
+        durable = self._shard.role(self._settings.instance)
         # Who ends between an event and its commands, or between a report and the writing of the paths, takes both along.
-        await self._bus.subscribe_kept(EVENT, self._on_message, durable=f"{durable}-events", again=_AGAIN)
-        await self._bus.subscribe_kept(OUTCOME, self._on_message, durable=f"{durable}-outcomes", again=_AGAIN)
+        await bus.subscribe_kept(EVENT, self._on_message, durable=f"{durable}-events", again=_AGAIN, about=things)
+        await bus.subscribe_kept(OUTCOME, self._on_message, durable=f"{durable}-outcomes", again=_AGAIN, about=own)
         keep_what_is_loaded()
-        log.info("remediator_started", instance=durable)
+        log.info("remediator_started", instance=durable, **msgspec.structs.asdict(self._shard))
         await _together(self._lease.run(), self._tick(), self._write())
 
     # -- in -----------------------------------------------------------------------------------------------------------
@@ -165,5 +174,6 @@ async def _together(*works: Coroutine[Any, Any, None]) -> None:
 async def main() -> None:
     """Runs the remediator until it is cancelled."""
     settings, clock = load(RemediatorSettings, "remediator"), FleetClock()
+    shard = load(ShardSettings, "shard").shard()
     async with on_bus("remediator", clock) as bus:
-        await Service(bus, settings, clock).run()
+        await Service(bus, settings, clock, shard).run()

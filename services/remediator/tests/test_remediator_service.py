@@ -157,6 +157,23 @@ async def test_a_refusal_is_an_event(fleet, start):
     assert (refusal.who, refusal.policy, refusal.cause) == ("node9.rail0", "unknown", "boot/node9.rail0/carrier-1/down")
 
 
+async def test_shards_act_side_by_side(fleet, start, monkeypatch):
+    """Each commands its own nodes and writes their paths, under its own lease; together they do what one does."""
+    monkeypatch.setenv("FOLIOT_SHARD__STARTS", '["node2"]')
+    for number in (0, 1):
+        monkeypatch.setenv("FOLIOT_SHARD__NUMBER", str(number))
+        await start("remediator")
+    await fleet.until(lambda: len(fleet.paths) == 4 and all(len(each.backups) == 6 for each in fleet.paths.values()))
+    fleet.flap("node3.rail0", "down")
+    commands = await fleet.commanded()
+    assert set(commands) == set(fleet.world.names)
+    assert commands["node3"].away == ("rail0",)
+    leases = {node: command.lease_revision for node, command in commands.items()}
+    assert leases["node0"] == leases["node1"] != leases["node2"] == leases["node3"]
+    assert {node: paths.lease_revision for node, paths in fleet.paths.items()} == leases
+    assert fleet.commands.empty()
+
+
 async def test_another_takes_over(fleet, start):
     """Of two, one acts; when it goes, the other finds what is in force and brings it back, with a higher revision."""
     stop_first = await start("one")

@@ -1,0 +1,53 @@
+"""How `bench.fleet` shares its fleet out among detectors and remediators."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, NamedTuple
+
+from foliot.shard import ShardSettings
+from foliot_schemas.names import node_of, parse_path
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from foliot_lab.crowd import Crowd
+
+
+class Process(NamedTuple):
+    """A detector or remediator."""
+
+    name: str
+    service: str
+    environment: dict[str, str]
+    """What it has to be told of its shard."""
+
+
+class Plan(NamedTuple):
+    """How the fleet is shared out."""
+
+    starts: tuple[str, ...]
+    """The first node of each shard but the first."""
+    running: tuple[int, ...]
+    """The shards that somebody sees to."""
+
+    @classmethod
+    def of(cls, crowd: Crowd, shards: int, only: int | None) -> Plan:
+        """As many shards of as many nodes each; all of them are seen to, or one alone."""
+        starts = tuple(crowd.name(crowd.nodes * number // shards) for number in range(1, shards))
+        return cls(starts, tuple(range(shards)) if only is None else (only,))
+
+    def processes(self) -> Iterator[Process]:
+        """All detectors, then all remediators."""
+        for name in ("detector", "remediator"):
+            for number in self.running:
+                environment = {
+                    "FOLIOT_SHARD__STARTS": json.dumps(self.starts), "FOLIOT_SHARD__NUMBER": str(number)
+                }  # fmt: skip
+                yield Process(f"{name}-{number}" if self.starts else name, name, environment)
+
+    def sees_to(self, who: str) -> bool:
+        """Whether a lost NIC, or a silent path, is to be told and answered."""
+        node = node_of(parse_path(who).destination if ">" in who else who)
+        shards = (ShardSettings(starts=self.starts, number=number).shard() for number in self.running)
+        return any(shard.owns(node) for shard in shards)

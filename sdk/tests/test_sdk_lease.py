@@ -1,0 +1,48 @@
+"""Leases, on a real NATS server."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from foliot.lease import Lease, counted
+from foliot_schemas.subjects import LEASES
+
+pytestmark = pytest.mark.nats
+
+
+async def test_a_lease_has_one_holder_and_a_number_that_rises(buses):
+    """A standby takes over when the holder lets go, with a higher fence."""
+    one, other = buses
+    first, second = Lease(one, "role", "one"), Lease(other, "role", "other")
+    holding = asyncio.create_task(first.run())
+    async with asyncio.timeout(20):
+        while not first.revision:  # noqa: ASYNC110 - a lease is polled by design
+            await asyncio.sleep(0.01)
+        waiting = asyncio.create_task(second.run())
+        await asyncio.sleep(1.0)
+        fence = first.revision
+        assert (fence > 0, second.revision) == (True, 0)
+        holding.cancel()
+        while not second.revision:  # noqa: ASYNC110 - as above
+            await asyncio.sleep(0.01)
+    waiting.cancel()
+
+    assert first.revision == 0
+    assert second.revision > fence
+
+
+async def test_a_bus_that_lost_its_memory_counts_leases_anew(buses):
+    """Known by when it began to; while the bucket is gone, it says nothing."""
+    one, _ = buses
+    store = await one.store(LEASES)
+    revisions = [await store.put("role", b"") for _ in range(3)]
+    before = await counted(one)
+    await one._stream.delete_stream(f"KV_{LEASES.name}")
+    lost = await counted(one)
+    one._buckets.forget()
+    after = await counted(one)
+
+    assert (before.last, lost, after.last) == (revisions[-1], None, 0)
+    assert after.since_ns > before.since_ns
