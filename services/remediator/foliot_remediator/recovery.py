@@ -17,8 +17,9 @@ if TYPE_CHECKING:
     from foliot_remediator.placement import Chooser
     from foliot_remediator.settings import RemediatorSettings
 
-_RECHECK_NS = 100_000_000
-"""Nodes report every 100 ms."""
+_RECHECK_NS, _LONGEST_RECHECK_NS = 100_000_000, 5_000_000_000
+"""Nodes report every 100 ms. What has not been heard for long is looked at after an eighth of that time again, and this at most: where thousands
+wait for nodes that are away, looking at all of them ten times a second takes a processor."""
 
 
 class Recovery:
@@ -59,7 +60,8 @@ class Recovery:
                 self._watched.discard(who)
                 found.append(who)
             else:
-                heapq.heappush(self._queue, (max(ready_ns, now_ns + _RECHECK_NS), who))
+                rest_ns = min(max((now_ns - ready_ns) // 8, _RECHECK_NS), _LONGEST_RECHECK_NS)
+                heapq.heappush(self._queue, (max(ready_ns, now_ns + rest_ns), who))
         return found
 
     def _is_known(self, who: str) -> bool:

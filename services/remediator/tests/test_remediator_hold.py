@@ -110,3 +110,22 @@ def test_a_whole_rail_that_comes_back_at_once_is_used_again(make_world):
     world.run(8.0)
     assert not world.core.ways.away
     assert not world.core.ways.moved
+
+
+def test_what_is_not_heard_for_long_is_looked_at_ever_more_seldom(world, monkeypatch):
+    """Thousands may wait for nodes that are away. It is used again soon after it is heard, by the measure of how long it was not."""
+    world.flap("node3.rail0", "down")
+    world.run(0.5)
+    world.dead_nics.clear()
+    world.mute.add("node3.rail0")
+    world.see(world.flap_event("node3.rail0", "up"))
+    looked = []
+    is_good = world.core._recovery._is_good_nic
+    monkeypatch.setattr(world.core._recovery, "_is_good_nic", lambda *what: looked.append(what) or is_good(*what))
+    world.run(6.0)
+    assert len(looked) > 5
+    looked.clear()
+    assert world.run(60.0) == []
+    assert 12 <= len(looked) < 40
+    world.mute.clear()
+    assert len(world.run(5.2)) == 4
