@@ -12,7 +12,7 @@ from litestar.exceptions import HTTPException, ValidationException
 
 log = structlog.get_logger()
 
-_MEDIA_TYPE = "application/problem+json"
+MEDIA_TYPE = "application/problem+json"
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -22,7 +22,8 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     title: str
     detail: str
     reason: str = ""
-    """One word for programs, where they have a choice to make: ``no-such-event``, ``no-fault``, ``no-spans``, ``no-such-trace``."""
+    """One word for programs, where they have a choice to make: ``no-such-event``, ``no-fault``, ``no-spans``, ``no-such-trace``, ``busy``,
+    ``not-my-name``."""
 
 
 class ProblemError(Exception):
@@ -63,6 +64,10 @@ def _parameters(error: ValidationException) -> str:
     return "; ".join(f"{each['key']}: {each['message']}" for each in wrong if "key" in each) or error.detail
 
 
+def problem(status: int, detail: str, reason: str = "") -> Problem:
+    """A problem with the title of its status."""
+    return Problem(status=status, title=HTTPStatus(status).phrase, detail=detail, reason=reason)
+
+
 def _response(status: int, detail: str, reason: str = "") -> Response[Problem]:
-    problem = Problem(status=status, title=HTTPStatus(status).phrase, detail=detail, reason=reason)
-    return Response(problem, status_code=status, media_type=_MEDIA_TYPE)
+    return Response(problem(status, detail, reason), status_code=status, media_type=MEDIA_TYPE)

@@ -19,7 +19,7 @@ from foliot.bus import Bus
 from foliot.clock import BusClock
 from foliot.service import until_closed
 from foliot.settings import BusSettings, TelemetrySettings
-from foliot_gateway import api, history, listen
+from foliot_gateway import api, history, hosts, listen
 from foliot_gateway.fleet import reported_ns
 from foliot_gateway.present import Present
 from foliot_gateway.settings import GatewaySettings
@@ -41,7 +41,7 @@ from foliot_schemas.subjects import (
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from foliot_schemas import ClockState, Command, DelayBatch, Event, Node, NodePaths, Outcome, PortState, Rejected
 
@@ -149,16 +149,21 @@ class _Server(uvicorn.Server):
         yield
 
 
-async def serve(present: Present, sockets: list[socket.socket], now_ns: Callable[[], int] = time.time_ns) -> None:
+async def serve(
+    present: Present,
+    sockets: list[socket.socket],
+    now_ns: Callable[[], int] = time.time_ns,
+    names: Iterable[str] = (),
+) -> None:
     """Serves what is known until cancelled; requests under way are finished.
 
     Parameters:
         now_ns: reference time, which pages take the age of events from.
+        names: by which it is reached, besides those that need no setting.
     """
     hub = Hub(present, now_ns)
-    config = uvicorn.Config(
-        api.make(present, hub), log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=_GRACE_S
-    )
+    app = hosts.Guard(api.make(present, hub), names)
+    config = uvicorn.Config(app, log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=_GRACE_S)
     server = _Server(config)
     serving = asyncio.ensure_future(server.serve(sockets))
     looking = asyncio.ensure_future(hub.run())
@@ -178,6 +183,7 @@ async def main() -> None:
     settings = sources.load(GatewaySettings, "gateway")
     bus_settings = sources.load(BusSettings, "bus")
     spans = sources.load(TelemetrySettings, "telemetry")
+    names = hosts.named(settings, spans.endpoint)
     adopted, made = listen.open_all(settings, os.environ)
     if made and spans.endpoint:
         # Our own spans come back to ourselves; the fleet's address of us may be one that only others can reach.
@@ -186,7 +192,7 @@ async def main() -> None:
     present = Present(settings, clock.now_ns)
     telemetry.start("gateway", clock, spans)
     log.info("gateway_listening", urls=[listen.url(each) for each in made], adopted=len(adopted))
-    serving = asyncio.ensure_future(serve(present, [*adopted, *made], clock.now_ns))
+    serving = asyncio.ensure_future(serve(present, [*adopted, *made], clock.now_ns, names))
     filling = asyncio.ensure_future(_fill(present, clock, bus_settings))
     try:
         # Neither ends by itself: the first that does has failed, and takes the gateway along.

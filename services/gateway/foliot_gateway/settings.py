@@ -15,6 +15,8 @@ class GatewaySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     """0: any free one. `host` and `port` are not used where `bind` or an activated socket says otherwise."""
     bind: tuple[str, ...] = ()
     """Addresses ``host:port`` to serve on, all at once, besides any activated socket."""
+    hosts: tuple[str, ...] = ()
+    """Further names, without port, that browsers and services reach the gateway by, as through a proxy; ``*``: any. See `foliot_gateway.hosts`."""
     events: int = 10_000
     """Events kept, the newest; the stream has the older ones."""
     commands: int = 10_000

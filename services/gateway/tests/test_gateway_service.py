@@ -219,6 +219,16 @@ async def test_a_gateway_without_a_bus_serves_and_says_so(gateway, nats_server, 
     await eventually(lambda: healthy(client))
 
 
+async def test_it_answers_to_the_names_of_its_settings_alone(gateway, monkeypatch, eventually):
+    """A page of a site whose name was made to lead here reads nothing."""
+    monkeypatch.setenv("FOLIOT_GATEWAY__HOSTS", '["foliot.example"]')
+    client = gateway()
+    await eventually(lambda: healthy(client))
+
+    for host, status in (("foliot.example", 200), ("evil.example", 421)):
+        assert (await client.get("/healthz", headers={"Host": host})).status_code == status
+
+
 async def test_a_bus_that_goes_away_is_told_and_comes_back(gateway, nats_server, eventually):
     """Health follows the connection both ways, and what was known stays shown."""
     client = gateway()
