@@ -5,7 +5,7 @@ from importlib.metadata import version
 from typing import Annotated
 
 import msgspec
-from litestar import Litestar, Response, get
+from litestar import Litestar, Response, Router, get
 from litestar.di import NamedDependency, Provide
 from litestar.exceptions import HTTPException
 from litestar.openapi import OpenAPIConfig
@@ -18,7 +18,7 @@ from foliot_gateway.paths import PathView
 from foliot_gateway.present import Present
 from foliot_gateway.receiver import receive_traces
 from foliot_gateway.records import CommandView
-from foliot_gateway.stream import Hub, get_stream
+from foliot_gateway.stream import Hub, get_stream, in_places
 from foliot_gateway.traces import Trace, TraceSummary
 from foliot_schemas import ClockState, Event, EventKind
 
@@ -152,7 +152,7 @@ def make(present: Present, hub: Hub) -> Litestar:
             get_trace,
             get_metrics,
             get_health,
-            get_stream,
+            Router("/", route_handlers=[get_stream], middleware=[in_places(hub)]),
             receive_traces,
             page.get_page,
             page.get_asset,

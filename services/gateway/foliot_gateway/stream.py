@@ -1,14 +1,16 @@
 """``GET /api/v1/stream``: what live pages are told, as server-sent events."""
 
 import asyncio
+import contextlib
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Annotated
 
 from litestar import get
 from litestar.di import NamedDependency
 from litestar.params import HeaderParameter, Parameter
 from litestar.response import Stream
+from litestar.types import ASGIApp, Receive, Scope, Send
 
 from foliot_gateway.live import Board, State, frame
 from foliot_gateway.present import Present
@@ -39,6 +41,7 @@ class Hub:
         self._turn = asyncio.Event()
         self._closed = False
         self.readers = 0
+        """Places that are taken."""
 
     async def run(self) -> None:
         """Looks until cancelled."""
@@ -64,16 +67,26 @@ class Hub:
         self._closed = True
         self._turn.set()
 
-    async def follow(self, last_id: str = "") -> AsyncIterator[bytes]:
-        """All frames for one reader, from where it left off; it takes the next when it has sent the last."""
+    @contextlib.contextmanager
+    def place(self) -> Iterator[None]:
+        """One of the places that there are for readers. Nothing is awaited between the look and the taking, so that no burst gets past the limit.
+
+        Raises:
+            ProblemError: there is none left.
+        """
+        limit = self._present.settings.streams
+        if self.readers >= limit:
+            raise ProblemError(
+                503, f"{limit} live pages are open, which is the limit; gateway.streams raises it.", "busy"
+            )
         self.readers += 1
         try:
-            async for frames in self._follow(last_id):
-                yield frames
+            yield
         finally:
             self.readers -= 1
 
-    async def _follow(self, last_id: str) -> AsyncIterator[bytes]:
+    async def follow(self, last_id: str = "") -> AsyncIterator[bytes]:
+        """All frames for one reader, from where it left off; it takes the next when it has sent the last."""
         journal, board = self._present.journal, self._board
         version, beat, number = 0, 0, None
         yield _RETRY
@@ -103,9 +116,21 @@ class Hub:
         )
 
 
+def in_places(hub: Hub) -> Callable[[ASGIApp], ASGIApp]:
+    """Middleware: each request has its place until its answer has ended, however it ends; also one that ended before its first frame."""
+
+    def placed(app: ASGIApp) -> ASGIApp:
+        async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+            with hub.place():
+                await app(scope, receive, send)
+
+        return answer
+
+    return placed
+
+
 @get("/api/v1/stream", tags=["live"], media_type="text/event-stream")
 async def get_stream(
-    present: NamedDependency[Present],
     hub: NamedDependency[Hub],
     last_event_id: Annotated[
         str, HeaderParameter(name="Last-Event-ID", description="Sent by browsers when they connect anew")
@@ -113,9 +138,6 @@ async def get_stream(
     after: Annotated[str, Parameter(description="As Last-Event-ID, for clients that cannot set it")] = "",
 ) -> Stream:
     """Server-sent events: `state` each second, `tiles` (first all, then what changed), `event` (first the newest, or what was missed), `missed`."""
-    limit = present.settings.streams
-    if hub.readers >= limit:
-        raise ProblemError(503, f"{limit} live pages are open, which is the limit; gateway.streams raises it.", "busy")
     return Stream(
         hub.follow(last_event_id or after),
         media_type="text/event-stream",

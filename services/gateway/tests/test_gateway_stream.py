@@ -5,7 +5,9 @@ import contextlib
 import json
 
 import pytest
+from litestar.exceptions import LitestarException
 
+from foliot_gateway import api
 from foliot_gateway.present import Present
 from foliot_gateway.settings import GatewaySettings
 from foliot_gateway.stream import Hub
@@ -132,7 +134,6 @@ async def test_a_reader_that_does_not_read_holds_nobody_up():
     assert (late.count(b"event: tiles"), late.count(b"no carrier")) == (1, 1)
     await slow.aclose()
     await quick.aclose()
-    assert hub.readers == 0
 
 
 async def test_there_is_a_limit_and_it_says_so(client, present, eventually):
@@ -164,3 +165,42 @@ async def test_the_end_of_the_gateway_ends_the_streams():
     hub.close()
 
     assert await waiting == b"the end"
+
+
+async def test_no_burst_gets_past_the_limit(client, present):
+    """However many ask at the same moment."""
+    present.settings = GatewaySettings(streams=3)
+    async with contextlib.AsyncExitStack() as pages:
+        asked = [pages.enter_async_context(client.stream("GET", "/api/v1/stream")) for _ in range(30)]
+        answers = await asyncio.gather(*asked)
+
+    assert sorted(answer.status_code for answer in answers) == [200] * 3 + [503] * 27
+
+
+@pytest.mark.parametrize("sends", ["all", "nothing"])
+async def test_a_reader_that_is_gone_at_once_leaves_its_place(sends):
+    """Whether its answer had begun or could not."""
+    present = Present(GatewaySettings(streams=1))
+    hub = Hub(present)
+    app = api.make(present, hub)
+    scope = {
+        "type": "http", "http_version": "1.1", "method": "GET", "scheme": "http", "path": "/api/v1/stream",
+        "raw_path": b"/api/v1/stream", "root_path": "", "query_string": b"", "headers": [], "client": None,
+        "server": None, "extensions": {},
+    }  # fmt: skip
+    taken = []
+
+    async def gone():
+        return {"type": "http.disconnect"}
+
+    async def send(message):
+        taken.append(hub.readers)
+        if sends == "nothing":
+            raise OSError
+
+    for _ in range(3):
+        with contextlib.suppress(OSError, LitestarException):
+            await app({**scope}, gone, send)
+
+    assert set(taken) == {1}
+    assert hub.readers == 0
