@@ -73,12 +73,16 @@ class Node:
             **{what: self.host.ip(what, options=("-json",)) for what in asked},
             "fdb": self.host.bridge("fdb"),
             "sysctls": sysctls,
-            "files": {
-                str(path): path.readlink()
-                if path.is_symlink()
-                else ((found := path.stat()).st_mode, found.st_uid, found.st_gid, path.is_dir() or path.read_text())
-                for path in self.root.rglob("*")
-            },
+            "files": self.seen_files(),
+        }
+
+    def seen_files(self) -> dict[str, object]:
+        """What lies in its folder, byte for byte."""
+        return {
+            str(path): path.readlink()
+            if path.is_symlink()
+            else ((found := path.stat()).st_mode, found.st_uid, found.st_gid, path.is_dir() or path.read_bytes())
+            for path in self.root.rglob("*")
         }
 
 

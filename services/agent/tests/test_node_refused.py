@@ -12,8 +12,10 @@ import pytest
 from joining import RAILS, SECRETS, TOML, run_foliot
 
 from foliot.bus import Bus
+from foliot.settings import SettingsError
 from foliot.visit import Visit
 from foliot_agent.host import join, units
+from foliot_agent.host.files import Files
 from foliot_agent.host.place import PlaceError
 from foliot_agent.host.survey import FleetSeen
 from foliot_schemas.subjects import CLAIMS
@@ -175,3 +177,40 @@ async def test_a_bus_that_falls_silent_while_a_place_is_claimed_is_said(fleet, s
             )
     finally:
         os.kill(fleet.server.process.pid, signal.SIGCONT)
+
+
+async def test_a_broken_record_is_said_before_anything_is_done(fleet, nodes):
+    """Of what was there before the first join: neither kernel, bus nor files are touched, until it is put right."""
+    node = nodes[0]
+    await node.join("--name", "a", *RAILS)
+    record = node.root / "etc/foliot/joined.json"
+    text = record.read_bytes()
+    record.write_bytes(text[: len(text) // 2])
+    before = node.seen_files()
+    async with Visit(fleet.server.settings) as bus:
+        claims = await bus.present(CLAIMS)
+        for again in (node.join("--index", "5", expect=1), node.leave("--dry-run", expect=1), node.leave(expect=1)):
+            said = await again
+            assert said.startswith(f"{record}: is broken (")
+            assert "put it back from a copy" in said
+            assert said.count("\n") == 1
+        assert node.seen_files() == before
+        assert await bus.present(CLAIMS) == claims
+
+        record.write_bytes(text)
+        await node.leave()
+        assert await bus.present(CLAIMS) == {}
+    assert not list(node.root.iterdir())
+
+
+@pytest.mark.parametrize("broken", [b"", b'{"files": {"etc', b"no JSON", b"[]", b'{"files": 1}', b"\xff", None])
+def test_however_a_record_is_broken_it_is_named(tmp_path, broken):
+    """Cut off by a full disk, written over, or no file at all."""
+    record = tmp_path / "etc/foliot/joined.json"
+    record.parent.mkdir(parents=True)
+    if broken is None:
+        record.mkdir()
+    else:
+        record.write_bytes(broken)
+    with pytest.raises(SettingsError, match=f"{record}: is broken"):
+        Files(tmp_path).check_record()

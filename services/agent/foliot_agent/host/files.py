@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from foliot.settings import SettingsError
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -134,9 +136,25 @@ class Files:
             with contextlib.suppress(OSError):  # somebody else put something there
                 (self.root / folder).rmdir()
 
+    def check_record(self) -> None:
+        """Makes sure, as far as we may look, that what was there before the first join can be told.
+
+        Raises:
+            SettingsError: it cannot.
+        """
+        with contextlib.suppress(PermissionError):
+            self._before()
+
     def _before(self) -> _Before:
-        text = self.read(_RECORD)
-        return _Before() if text is None else msgspec.json.decode(text, type=_Before)
+        try:
+            text = self.read(_RECORD)
+            return _Before() if text is None else msgspec.json.decode(text, type=_Before)
+        except (IsADirectoryError, UnicodeDecodeError, msgspec.DecodeError, RecursionError) as error:
+            raise SettingsError(
+                f"{self.root / _RECORD}: is broken ({error}). It says what was there before the first join: put it back from a copy. "
+                "Or delete it, and what is there now counts as there before: leaving then removes no file that join has written so far "
+                "(in /etc/foliot, and foliot-* in /etc/systemd/system). Nothing was changed"
+            ) from error
 
     def _readable(self, path: str) -> str | None:
         """As `read`, but what only root may read counts as missing."""

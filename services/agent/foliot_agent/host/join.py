@@ -59,6 +59,7 @@ async def _join(arguments: argparse.Namespace) -> int:
     if not arguments.root.is_dir():
         raise PlaceError(f"--root {arguments.root}: is no folder; make it first")
     files = Files(arguments.root)
+    files.check_record()
     settings = SettingsFile(files.read(PATH), asked_of_bus(arguments))
     states = await nics.nics()
     held = [Held(state.device, address) for state in states.values() for address in state.addresses]

@@ -48,6 +48,7 @@ async def _leave(arguments: argparse.Namespace) -> int:
     settings = SettingsFile(files.read(PATH), asked_of_bus(arguments))
     if arguments.name:
         return await forget(settings.bus, arguments.name, whoever=True, dry=arguments.dry_run)
+    files.check_record()  # before anything is taken away
     would = "would " if arguments.dry_run else ""
     is_host = units.is_host(arguments.root)
     if is_host and units.manager_runs():
