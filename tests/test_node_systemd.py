@@ -161,15 +161,16 @@ def test_systemd_hands_the_services_what_the_bus_asks_for(machine):
 
 
 def test_settings_that_only_root_reads_stay_so_and_an_agent_that_cannot_be_stopped_keeps_its_ways(machine):
-    """The manager hands them to the services; leaving takes nothing away from under a service that runs."""
-    machine.run("bash", "-c", "mkdir /etc/foliot; umask 77; printf '[agent]\nkey = \"a-key-of-20-characters\"' > /etc/foliot/foliot.toml; "
-                "echo 'A=1' > /etc/foliot/agent.env")  # fmt: skip
+    """The manager hands them, and the key file that they name, to the services; leaving takes nothing away from under a service that runs."""
+    machine.run("bash", "-c", "mkdir /etc/foliot; umask 77; printf '[agent]\nkey_file = \"/etc/foliot/fleet.key\"' > /etc/foliot/foliot.toml; "
+                "cp /run/key /etc/foliot/fleet.key; echo 'A=1' > /etc/foliot/agent.env")  # fmt: skip
     before = host(machine)
-    join(machine, "--name", "a", "--rail", "rail0=eth0")
+    join(machine, "--name", "a", "--rail", "rail0=eth0", "--armed", "always")
     for unit in _UNITS:
         assert shown(machine, unit)["ActiveState"] == "active"
         assert "0" not in status(machine, unit)["Uid"].split()
-    assert machine.run("stat", "-c", "%a", "/etc/foliot/foliot.toml").stdout == "600\n"
+    for name in ("foliot.toml", "fleet.key"):
+        assert machine.run("stat", "-c", "%a", f"/etc/foliot/{name}").stdout == "600\n"
 
     machine.run(
         "bash", "-c", "mkdir -p /run/systemd/system/foliot-agent.service.d; "

@@ -9,7 +9,7 @@ import signal
 from pathlib import Path
 
 import pytest
-from joining import RAILS, SECRETS, TOML, run_foliot
+from joining import RAILS, SECRETS, TOML, UNITS, run_foliot
 
 from foliot.bus import Bus
 from foliot.settings import SettingsError
@@ -98,6 +98,46 @@ async def test_what_a_key_needs(nodes, tmp_path):
     assert secrets.stat().st_mode & 0o777 == 0o600
     assert secrets.read_text() == "FOLIOT_AGENT__KEY='\"0123456789012345678\"'\nFOLIOT_AGENT__ARMED=always\n"
     assert json.loads((node.root / "etc/foliot/joined.json").read_text())["files"]["etc/foliot/agent.env"] is None
+
+
+async def test_a_key_of_the_settings_is_a_key(nodes, tmp_path):
+    """Nobody is asked for what the settings have; a file that only root reads is handed to the agent, and --key-file comes before it."""
+    node = nodes[0]
+    (node.root / "etc/foliot").mkdir(parents=True)
+    key_file, handed_over = node.root / "etc/foliot/fleet.key", node.root / UNITS / "foliot-agent.service.d/key.conf"
+    armed = ("--name", "a", *RAILS, "--armed", "always")
+    for agent, sentence in (
+        ("key = 7", "agent.key: expected `str`"),
+        ('key = "short"', "agent.key in /etc/foliot/foliot.toml is too short"),
+        ('key_file = "/etc/foliot/fleet.key"', f"agent.key_file: {key_file}: No such file"),
+        ('policy = "act"', "give --key-file, or set agent.key_file"),
+    ):
+        (node.root / TOML).write_text(f"[agent]\n{agent}\n")
+        said = await node.join(*armed, "--dry-run", expect=1)
+        assert sentence in said
+        assert "Traceback" not in said
+
+    (node.root / TOML).write_text('[agent]\nkey = "0123456789012345678"\n')
+    assert f"would write {node.root / SECRETS}" in await node.join(*armed, "--dry-run")
+
+    (node.root / TOML).write_text('[agent]\nkey_file = "/etc/foliot/fleet.key"\n')
+    key_file.write_text("0123456789012345678\n")
+    assert str(handed_over) not in await node.join(*armed, "--dry-run")
+    key_file.chmod(0o600)
+    os.chown(key_file, 1234, 1234)
+    assert str(handed_over) in await node.join(*armed, "--dry-run", privileged=False)
+    await node.join(*armed)
+    assert handed_over.read_text() == (
+        "[Service]\nLoadCredential=fleet.key:/etc/foliot/fleet.key\nEnvironment=FOLIOT_AGENT__KEY_FILE=%d/fleet.key\n"
+    )
+    assert (node.root / SECRETS).read_text() == "FOLIOT_AGENT__ARMED=always\n"
+    (tmp_path / "key").write_text("9876543210987654321\n")
+    await node.join("--key-file", str(tmp_path / "key"))
+    secrets = (node.root / SECRETS).read_text()
+    assert (
+        secrets == "FOLIOT_AGENT__ARMED=always\nFOLIOT_AGENT__KEY='\"9876543210987654321\"'\nFOLIOT_AGENT__KEY_FILE=\n"
+    )
+    assert "the files are as they shall be" in await node.join("--armed", "always")
 
 
 @pytest.mark.skipif(_CAN_START, reason="nothing stops this host")

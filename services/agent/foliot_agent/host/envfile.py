@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 PATH = "etc/foliot/agent.env"
-KEY, ARMED = "FOLIOT_AGENT__KEY", "FOLIOT_AGENT__ARMED"
+KEY, KEY_FILE, ARMED = "FOLIOT_AGENT__KEY", "FOLIOT_AGENT__KEY_FILE", "FOLIOT_AGENT__ARMED"
 
 
 def has(text: str, name: str) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 import socket
 import sys
 from typing import TYPE_CHECKING
@@ -19,7 +18,7 @@ from foliot.retry import BUS_ERRORS
 from foliot.service import set_up_logs
 from foliot.settings import NodeSettings, SettingsError
 from foliot.visit import Visit
-from foliot_agent.host import envfile, nics, place, survey, units
+from foliot_agent.host import arming, nics, place, survey, units
 from foliot_agent.host.files import Files
 from foliot_agent.host.place import PlaceError
 from foliot_agent.host.settingsfile import PATH, SettingsFile, asked_of_bus
@@ -27,12 +26,10 @@ from foliot_schemas.subjects import CLAIMS
 
 if TYPE_CHECKING:
     import argparse
-    from pathlib import Path
 
     from foliot.settings import BusSettings
     from foliot_agent.host.survey import FleetSeen
 
-_KEY = re.compile(r"[A-Za-z0-9+/=_.-]{16,}")
 _BUS_S = 20.0
 """For all of the claiming."""
 
@@ -155,41 +152,8 @@ async def _claimed_at_last(
 
 def _want(files: Files, settings: SettingsFile, node: NodeSettings, arguments: argparse.Namespace) -> None:
     files.want(PATH, settings.text(node, telemetry=arguments.telemetry))
-    values = {envfile.KEY: f"'\"{key}\"'"} if (key := _key(arguments.key_file)) else {}
-    values |= {envfile.ARMED: arguments.armed} if arguments.armed else {}
-    if values:
-        known = _known_secrets(files, arguments)
-        if (
-            arguments.armed in {"bus-away", "always"}
-            and not key
-            and known is not None
-            and not envfile.has(known, envfile.KEY)
-        ):
-            raise PlaceError("--armed: agents that move by themselves tell each other so under a key: give --key-file")
-        files.want(envfile.PATH, envfile.with_values(known or "", values), 0o600)
+    arming.want(files, settings.agent_key, arguments)
     units.want(files, settings.bus)
-
-
-def _key(path: Path | None) -> str:
-    if path is None:
-        return ""
-    try:
-        key = path.read_text().strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise PlaceError(f"--key-file {path}: cannot be read: {getattr(error, 'strerror', 'no text')}") from error
-    if not _KEY.fullmatch(key):
-        raise PlaceError(f"--key-file {path}: a key has at least 16 letters, digits, or + / = _ . -")
-    return key
-
-
-def _known_secrets(files: Files, arguments: argparse.Namespace) -> str | None:
-    """None: this is only a look, by somebody who may not see them."""
-    try:
-        return files.read(envfile.PATH) or ""
-    except PermissionError:
-        if arguments.dry_run:
-            return None
-        raise
 
 
 def _starts(arguments: argparse.Namespace) -> bool:

@@ -10,6 +10,7 @@ import msgspec
 
 from foliot.settings import BusSettings, NodeSettings, SettingsError, read
 from foliot.tomltext import toml
+from foliot_agent.settings import AgentSettings
 
 if TYPE_CHECKING:
     import argparse
@@ -48,6 +49,14 @@ class SettingsFile:
     def node(self) -> NodeSettings | None:
         """The node that the present text speaks of."""
         return read(NodeSettings, "node", self._present, {}, source=f"/{PATH}") if "node" in self._present else None
+
+    @property
+    def agent_key(self) -> AgentSettings:
+        """What the present text says of the key that agents share, and nothing else."""
+        present = self._present.get("agent", {})
+        if isinstance(present, dict):
+            present = {key: value for key, value in present.items() if key in {"key", "key_file"}}
+        return read(AgentSettings, "agent", {"agent": present}, {}, source=f"/{PATH}")
 
     def text(self, node: NodeSettings, *, telemetry: str) -> str:
         """The new text; the present one, comments and all, if it says the same."""

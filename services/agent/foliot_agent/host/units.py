@@ -54,6 +54,12 @@ def want(files: Files, bus: BusSettings) -> None:
         files.want_link(f"{_WANTED_BY}/{unit}", f"/{_FOLDER}/{unit}")
 
 
+def want_key(files: Files, path: Path) -> None:
+    """That the agent can read the key file of its settings, which not everybody may: systemd hands it over."""
+    text = f"[Service]\nLoadCredential=fleet.key:{path}\nEnvironment=FOLIOT_AGENT__KEY_FILE=%d/fleet.key\n"
+    files.want(f"{_FOLDER}/{UNITS[0]}.d/key.conf", text)
+
+
 def _handed_over(secrets: Mapping[str, Path]) -> str:
     lines = ["[Service]"]
     for key, path in secrets.items():

@@ -1,0 +1,94 @@
+"""Whether the agent moves traffic by itself, and the key that it needs for it: asked for, in its variables, or in the settings."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from foliot.settings import SettingsError
+from foliot_agent.host import envfile, units
+from foliot_agent.host.place import PlaceError
+from foliot_agent.host.settingsfile import PATH
+
+if TYPE_CHECKING:
+    import argparse
+
+    from foliot_agent.host.files import Files
+    from foliot_agent.settings import AgentSettings
+
+_KEY = re.compile(r"[A-Za-z0-9+/=_.-]{16,}")
+
+
+def want(files: Files, present: AgentSettings, arguments: argparse.Namespace) -> None:
+    """The agent's variables, and that it can read the key file that its settings name.
+
+    Parameters:
+        present: what the settings say of the key.
+
+    Raises:
+        PlaceError: it shall be armed, and has no key.
+    """
+    values = {envfile.KEY: f"'\"{key}\"'"} if (key := _given(arguments.key_file)) else {}
+    # The settings' key file would come before the key.
+    values |= {envfile.KEY_FILE: ""} if key and present.key_file else {}
+    values |= {envfile.ARMED: arguments.armed} if arguments.armed else {}
+    known = _known(files, arguments) if values or present.key_file else ""
+    has_key = key or known is None or envfile.has(known, envfile.KEY) or envfile.has(known, envfile.KEY_FILE)
+    if arguments.armed in {"bus-away", "always"} and not has_key:
+        _check(files, present, only_looks=arguments.dry_run)
+    if values:
+        files.want(envfile.PATH, envfile.with_values(known or "", values), 0o600)
+    if present.key_file and not key and not envfile.has(known or "", envfile.KEY_FILE):
+        path = present.key_file.lstrip("/")
+        if not _is_for_all(files, path):
+            units.want_key(files, Path("/") / path)
+
+
+def _given(path: Path | None) -> str:
+    """The key of ``--key-file``; empty: none was given."""
+    if path is None:
+        return ""
+    try:
+        key = path.read_text().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise PlaceError(f"--key-file {path}: cannot be read: {getattr(error, 'strerror', 'no text')}") from error
+    if not _KEY.fullmatch(key):
+        raise PlaceError(f"--key-file {path}: a key has at least 16 letters, digits, or + / = _ . -")
+    return key
+
+
+def _known(files: Files, arguments: argparse.Namespace) -> str | None:
+    """None: this is only a look, by somebody who may not see them."""
+    try:
+        return files.read(envfile.PATH) or ""
+    except PermissionError:
+        if arguments.dry_run:
+            return None
+        raise
+
+
+def _is_for_all(files: Files, path: str) -> bool:
+    try:
+        return files.is_for_all(path)
+    except OSError:  # not even we may look
+        return False
+
+
+def _check(files: Files, present: AgentSettings, *, only_looks: bool) -> None:
+    """Makes sure that the settings have a key; a file's path is meant below the root."""
+    if not (present.key or present.key_file):
+        raise PlaceError(
+            "--armed: agents that move by themselves tell each other so under a key: give --key-file, "
+            f"or set agent.key_file in /{PATH}"
+        )
+    below = str(files.root / present.key_file.lstrip("/")) if present.key_file else ""
+    try:
+        msgspec.structs.replace(present, key_file=below, armed="always").secret()
+    except SettingsError as error:
+        if not (only_looks and isinstance(error.__cause__, PermissionError)):
+            raise PlaceError(f"--armed: {error} (from /{PATH}); put it right, or give --key-file") from error
+    except ValueError as error:
+        raise PlaceError(f"--armed: agent.key in /{PATH} is too short; put it right, or give --key-file") from error
