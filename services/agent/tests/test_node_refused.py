@@ -254,3 +254,22 @@ def test_however_a_record_is_broken_it_is_named(tmp_path, broken):
         record.write_bytes(broken)
     with pytest.raises(SettingsError, match=f"{record}: is broken"):
         Files(tmp_path).check_record()
+
+
+@pytest.mark.parametrize(
+    ("broken", "sentence"),
+    [
+        (b'x = "\xff"', "is no text ('utf-8' codec"),
+        (b"bus = 3", "bus: expected a table [bus], got int"),
+        (b"[[telemetry]]", "telemetry: expected a table [telemetry], got list"),
+        (b"x = " + b"9" * 5000, "not TOML: "),
+    ],
+)
+async def test_however_settings_are_broken_they_are_named(tmp_path, broken, sentence):
+    """In one line, by both."""
+    (tmp_path / "etc/foliot").mkdir(parents=True)
+    (tmp_path / TOML).write_bytes(broken)
+    for asked in (("join", "nats://127.0.0.1:1"), ("leave",)):
+        said = await run_foliot("node", *asked, "--root", str(tmp_path), "--dry-run", expect=1)
+        assert f"/{TOML}: {sentence}" in said
+        assert said.count("\n") == 1

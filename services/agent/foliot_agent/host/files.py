@@ -54,11 +54,17 @@ class Files:
         self._links[path] = target
 
     def read(self, path: str) -> str | None:
-        """A file's text; None: there is no such file."""
+        """A file's text; None: there is no such file.
+
+        Raises:
+            SettingsError: it holds no text.
+        """
         try:
             return (self.root / path).read_text()
         except FileNotFoundError:
             return None
+        except UnicodeDecodeError as error:
+            raise SettingsError(f"{self.root / path}: is no text ({error}); put it right, and try again") from error
 
     def is_for_all(self, path: str) -> bool:
         """Whether everybody may read a file, or may once it is made."""
@@ -147,9 +153,10 @@ class Files:
 
     def _before(self) -> _Before:
         try:
-            text = self.read(_RECORD)
-            return _Before() if text is None else msgspec.json.decode(text, type=_Before)
-        except (IsADirectoryError, UnicodeDecodeError, msgspec.DecodeError, RecursionError) as error:
+            return msgspec.json.decode((self.root / _RECORD).read_bytes(), type=_Before)
+        except FileNotFoundError:
+            return _Before()
+        except (IsADirectoryError, msgspec.DecodeError, RecursionError) as error:
             raise SettingsError(
                 f"{self.root / _RECORD}: is broken ({error}). It says what was there before the first join: put it back from a copy. "
                 "Or delete it, and what is there now counts as there before: leaving then removes no file that join has written so far "

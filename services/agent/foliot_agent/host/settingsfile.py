@@ -40,8 +40,11 @@ class SettingsFile:
         self._present_text = text
         try:
             self._present: dict[str, Any] = tomllib.loads(text or "")
-        except tomllib.TOMLDecodeError as error:
+        except (ValueError, RecursionError) as error:
             raise SettingsError(f"/{PATH}: not TOML: {error}") from error
+        for section, values in self._present.items():
+            if not isinstance(values, dict):
+                raise SettingsError(f"/{PATH}: {section}: expected a table [{section}], got {type(values).__name__}")
         self._bus = {**self._present.get("bus", {}), **{key: value for key, value in asked.items() if value}}
         self.bus = read(BusSettings, "bus", {"bus": self._bus}, {}, source=f"/{PATH}")
 
@@ -54,9 +57,8 @@ class SettingsFile:
     def agent_key(self) -> AgentSettings:
         """What the present text says of the key that agents share, and nothing else."""
         present = self._present.get("agent", {})
-        if isinstance(present, dict):
-            present = {key: value for key, value in present.items() if key in {"key", "key_file"}}
-        return read(AgentSettings, "agent", {"agent": present}, {}, source=f"/{PATH}")
+        said = {key: value for key, value in present.items() if key in {"key", "key_file"}}
+        return read(AgentSettings, "agent", {"agent": said}, {}, source=f"/{PATH}")
 
     def text(self, node: NodeSettings, *, telemetry: str) -> str:
         """The new text; the present one, comments and all, if it says the same."""
