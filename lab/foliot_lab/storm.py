@@ -23,10 +23,9 @@ Kind: TypeAlias = Literal["report", "port", "lose", "mute", "unmute", "return", 
 
 _SPARE_S = 0.3
 """Reports begin an interval and so much before the first fault: by then every node has spoken, and all of its paths were heard."""
-_SENT_S = 0.09
-"""After a cut, the sender's report, which says that it sent on the path."""
-_HEARING_S = 0.11
-"""The receiver's, which says that it hears others. A probe reports every 100 ms; of those beside a fault these two are needed."""
+_SAID_S, _EARLIEST_S = 0.09, 0.065
+"""After a cut, a report of the sender, which says that it sent on the path, and one of the receiver, which says that it hears others; and how long after it
+such a report says as much. A probe reports every 100 ms; of those beside a fault these two are needed."""
 _FELL_S = 0.13
 """After a cut, the receiver's word that a path in use fell silent: a little over three intervals of 40 ms."""
 _HEARD_S = 0.05
@@ -124,12 +123,15 @@ class Storm:
         at_s = self._faults(begin_s, 1.0 - self._spec.nic_share)
         block = self._block(("path", part), -(-len(at_s) // self._crowd.degree))
         yield from self._reports(block, begin_s, self._spec.silence_s)
+        said_s: dict[int, float] = {}
         for number, moment_s in enumerate(at_s):
             node = block[self._margin + number // self._crowd.degree]
             peer = self._crowd.neighbours(node)[number % self._crowd.degree]
             yield Step(moment_s, "cut", node, peer, rail)
-            yield Step(moment_s + _SENT_S, "report", node)
-            yield Step(moment_s + _HEARING_S, "report", peer)
+            for end in (node, peer):
+                if said_s.get(end, 0.0) < moment_s + _EARLIEST_S:
+                    said_s[end] = moment_s + _SAID_S
+                    yield Step(said_s[end], "report", end)
             yield Step(moment_s + _FELL_S, "fell", node, peer, rail)
             yield Step(moment_s + self._spec.silence_s, "mend", node, peer, rail)
 
