@@ -160,8 +160,10 @@ class Fleet:
             self.counts["rows_foreign"] += len(rows) - int((right | (ids == ELSEWHERE)).sum())
             rows, ids, from_source = rows[right], ids[right], from_source[right]
         here_ns = self._here_ns(batch.node, rows["last_ns"])
-        self._learn_sent(batch, rows["last_ns"], ids, here_ns, from_source & (here_ns > 0))
-        self._learn_heard(batch, rows["last_ns"], ids, here_ns, ~from_source & (here_ns > 0))
+        for learn, said in ((self._learn_sent, from_source), (self._learn_heard, ~from_source)):
+            known = said & (here_ns > 0)
+            if known.any():
+                learn(batch, ids[known], rows["last_ns"][known], here_ns[known])
         return Delays(batch.node, batch.at_ns, batch.bound_ns, batch.interval_ns, rows, ids, here_ns)
 
     # -- what it can say ----------------------------------------------------------------------------------------------
@@ -224,31 +226,15 @@ class Fleet:
         return np.where(at_ns > 0, np.maximum(here_ns, 1), 0)
 
     def _learn_sent(
-        self,
-        batch: DelayBatch,
-        last_ns: NDArray[np.int64],
-        ids: NDArray[np.intp],
-        here_ns: NDArray[np.int64],
-        mask: NDArray[np.bool_],
+        self, batch: DelayBatch, ids: NDArray[np.intp], last_ns: NDArray[np.int64], here_ns: NDArray[np.int64]
     ) -> None:
-        if not mask.any():
-            return
-        ids, last_ns, here_ns = ids[mask], last_ns[mask], here_ns[mask]
         self.paths.send(ids, here_ns, last_ns)
         latest = int(here_ns.argmax())
         self._sign(batch.node, int(here_ns[latest]), int(last_ns[latest]), batch, "source")
 
     def _learn_heard(
-        self,
-        batch: DelayBatch,
-        last_ns: NDArray[np.int64],
-        ids: NDArray[np.intp],
-        here_ns: NDArray[np.int64],
-        mask: NDArray[np.bool_],
+        self, batch: DelayBatch, ids: NDArray[np.intp], last_ns: NDArray[np.int64], here_ns: NDArray[np.int64]
     ) -> None:
-        if not mask.any():
-            return
-        ids, last_ns, here_ns = ids[mask], last_ns[mask], here_ns[mask]
         self.paths.hear(ids, here_ns)
         self.hearing_ns[batch.node] = max(int(here_ns.max()), self.hearing_ns.get(batch.node, 0))
         sources = self.paths.source_node[ids]
