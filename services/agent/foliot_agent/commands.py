@@ -52,18 +52,13 @@ def judge(command: Command, situation: Situation) -> Judgement:
     return Judgement(status="act")
 
 
-def is_fenced(command: Command, highest_lease: int) -> bool:
-    """Whether a later holder of the remediator's lease has been heard already."""
-    return command.lease_revision < highest_lease
-
-
 def _fence(command: Command, situation: Situation) -> str:
     own = situation.layout.node.name
     if command.node != own:
         return f"it is for {command.node}, this is {own}"
     if command.lease_revision <= 0:
         return "it carries no lease revision"
-    if is_fenced(command, situation.highest_lease):
+    if command.lease_revision < situation.highest_lease:
         return f"its lease revision {command.lease_revision} is past: {situation.highest_lease} was seen"
     if not situation.synchronised:
         return "the node's clock is not synchronised, so its deadline cannot be checked"

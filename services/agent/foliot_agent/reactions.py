@@ -9,7 +9,7 @@ import structlog
 
 from foliot import telemetry
 from foliot_agent.armed import acts_on_notice, acts_on_own
-from foliot_agent.commands import Answers, Situation, is_fenced, judge
+from foliot_agent.commands import Answers, Situation, judge
 from foliot_agent.moves import Move, joined
 from foliot_agent.notices import Guard
 from foliot_schemas import Outcome
@@ -206,9 +206,9 @@ class Reactions:
             self._under_way.discard(command.id)
 
     async def _carry_out(self, command: Command, started_ns: int) -> Outcome:
-        await self.fence.passes(command.lease_revision)
+        passes = await self.fence.passes(command.lease_revision)
         judgement = judge(command, self._situation())
-        if not is_fenced(command, self.fence.highest) and command.node == self._layout.node.name:
+        if passes and command.node == self._layout.node.name:
             self.fence.raise_to(command.lease_revision)
         if judgement.status == "act":
             move = await self._mover.apply(away=command.away, back=command.back, placements=command.placements)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import msgspec
 
+from foliot.recent import Recent
 from foliot_schemas import Event
 from foliot_schemas.bounds import fitting
 
@@ -105,16 +106,13 @@ class Refusals:
     """Makes refusal events: one per cause, what is concerned, and guard, however often it is tried again."""
 
     def __init__(self) -> None:
-        self._said: collections.OrderedDict[str, None] = collections.OrderedDict()
+        self._said = Recent(_REMEMBERED)
 
     def say(self, objection: Objection, *, verb: Verb, who: str, cause: Cause, now_ns: int) -> tuple[Event, ...]:
         """The event, unless it was said before."""
         identity = fitting(f"{cause.event}/refused/{objection.guard}/{verb}/{who}")
-        if identity in self._said:
+        if not self._said.add(identity):
             return ()
-        self._said[identity] = None
-        if len(self._said) > _REMEMBERED:
-            self._said.popitem(last=False)
         event = Event(
             id=identity, kind="refusal", who=who, state="refused", at_ns=now_ns, since_ns=now_ns, fault=cause.fault,
             cause=cause.event, policy=objection.guard, evidence={"verb": verb, **objection.evidence},
