@@ -39,6 +39,14 @@ def test_a_storm_has_the_events_it_is_asked_for():
     assert count["lose"] / (count["lose"] + count["cut"]) == pytest.approx(0.1, abs=0.04)
 
 
+def test_a_storm_over_parts_has_as_many_events_and_each_part_its_share():
+    """So that each shard of a fleet is busy at every moment."""
+    faults = [step for step in storm(parts=4) if step.kind in {"lose", "cut"}]
+    assert len(faults) == pytest.approx(600, rel=0.15)
+    for begin in range(0, 2_000, 500):
+        assert sum(begin <= step.node < begin + 500 for step in faults) == pytest.approx(150, rel=0.35)
+
+
 def test_both_ends_of_a_fault_report_from_before_it_until_after_it():
     """Nothing is moved to a way that nobody has heard, nor back to one."""
     steps = storm()

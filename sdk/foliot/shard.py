@@ -62,7 +62,10 @@ class ShardSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
             ValueError: they are; the message names the key.
         """
         for start in self.starts:
-            check_name(start)
+            try:
+                check_name(start)
+            except ValueError as error:
+                raise ValueError(f"field `starts`: {error}") from error
         if any(later <= earlier for earlier, later in itertools.pairwise(self.starts)):
             raise ValueError(
                 f"field `starts` must be in order, each once, as text is ordered: {', '.join(self.starts)}"
