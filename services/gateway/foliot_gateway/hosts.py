@@ -2,7 +2,7 @@
 
 A site can have its own name lead to the gateway's address (DNS rebinding); a browser then takes the gateway for that site, and lets
 its pages read all that the gateway says. What tells is the name in ``Host``. An address is no site's name, nor is what has no dot; of all
-others the gateway answers to those alone that its host or its settings have.
+others the gateway answers to those alone that its host or its settings have. Litestar's own check of hosts takes a list of names, and no such rule.
 """
 
 from __future__ import annotations
