@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from foliot.clock import Clock
     from foliot_agent.exchange import Exchange
+    from foliot_agent.ways import Destination
     from foliot_schemas import Node
 
 GIVE_UP_S = 2.0
@@ -28,19 +29,27 @@ waits for an echo."""
 
 
 class _Round:
-    """One confirmation of several destinations."""
+    """One confirmation of several destinations, as long as their traffic takes the way that is to be confirmed."""
 
-    def __init__(self, destinations: set[tuple[str, str]]) -> None:
+    def __init__(self, destinations: set[Destination], stands: Callable[[Destination], bool]) -> None:
         self.open = destinations
         self.confirmed: list[Confirmation] = []
+        self._stands = stands
         self._done = asyncio.Event()
-        if not destinations:
+        self.let_go()
+
+    def let_go(self) -> None:
+        """Waits no longer for what has been moved on since: its answer would speak for the other move."""
+        self.open = {each for each in self.open if self._stands(each)}
+        if not self.open:
             self._done.set()
 
     def close(self, confirmation: Confirmation) -> None:
         """Takes the first answer of a destination."""
-        if (confirmation.peer, confirmation.rail) in self.open:
-            self.open.discard((confirmation.peer, confirmation.rail))
+        self.let_go()
+        destination = confirmation.peer, confirmation.rail
+        if destination in self.open:
+            self.open.discard(destination)
             self.confirmed.append(confirmation)
         if not self.open:
             self._done.set()
@@ -74,16 +83,21 @@ class Confirmer:
             heard()
 
     async def confirm(
-        self, destinations: Iterable[tuple[str, str]], *, give_up_s: float = GIVE_UP_S
+        self,
+        destinations: Iterable[Destination],
+        *,
+        stands: Callable[[Destination], bool] = lambda _: True,
+        give_up_s: float = GIVE_UP_S,
     ) -> list[Confirmation]:
-        """Those of the destinations (peer and rail) that answered, in the order of their answers."""
-        now = _Round({destination for destination in destinations if destination[0] in self._peers})
+        """Those of the destinations (peer and rail) that answered while their way `stands`, in the order of their answers."""
+        now = _Round({destination for destination in destinations if destination[0] in self._peers}, stands)
         asked: list[int] = []
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(give_up_s):
                 for wait_s in itertools.chain(REPEAT_S, itertools.repeat(REPEAT_S[-1])):
                     if await now.is_over(wait_s):
                         break
+                    now.let_go()
                     asked += [self._ask(now, peer, rail) for peer, rail in sorted(now.open)]
         for token in asked:
             self._waiting.pop(token, None)

@@ -12,6 +12,7 @@ from foliot_agent.armed import acts_on_notice, acts_on_own
 from foliot_agent.commands import Answers, Situation, judge
 from foliot_agent.moves import Move, joined
 from foliot_agent.notices import Guard
+from foliot_agent.ways import destination_of
 from foliot_schemas import Outcome
 from foliot_schemas.bounds import fitting
 from foliot_schemas.names import nic_name
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from foliot_agent.notify import Notifier
     from foliot_agent.plan import Layout
     from foliot_agent.settings import AgentSettings
+    from foliot_agent.ways import Destination
     from foliot_schemas import Command, Confirmation, Node, Verb
 
     Spawn = Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
@@ -238,7 +240,7 @@ class Reactions:
     ) -> Outcome:
         own = self._layout.node.name
         to_confirm = move.destinations if move.status in {"done", "already"} and self._confirmer is not None else ()
-        confirmations = await self._confirmed(to_confirm, fault)
+        confirmations = await self._confirmed(to_confirm, move, fault)
         complete = bool(to_confirm) and len(confirmations) == len(to_confirm)
         outcome = Outcome(
             id=fitting(f"{command}/outcome/{own}"),
@@ -263,10 +265,15 @@ class Reactions:
         log.info("outcome_made", command=command, status=move.status, reason=move.reason, confirmed=complete)
         return outcome
 
-    async def _confirmed(self, destinations: tuple[tuple[str, str], ...], fault: str) -> list[Confirmation]:
+    async def _confirmed(self, destinations: tuple[Destination, ...], move: Move, fault: str) -> list[Confirmation]:
         if not destinations or self._confirmer is None:
             return []
+        made = {destination_of(way): way for way in move.after}
+
+        def stands(destination: Destination) -> bool:
+            return self._mover.ways.way(destination) == made.get(destination)
+
         with telemetry.span("confirm on the wire", fault=fault, expected=len(destinations)) as span:
-            confirmations = await self._confirmer.confirm(destinations)
+            confirmations = await self._confirmer.confirm(destinations, stands=stands)
             span.set_attribute("foliot.confirmed", len(confirmations))
         return confirmations

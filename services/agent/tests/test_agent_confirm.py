@@ -81,3 +81,23 @@ async def test_a_peers_echo_goes_back_as_an_answer_with_its_token(wire):
 async def test_an_unknown_peer_is_not_waited_for(wire):
     """It is not confirmed either."""
     assert await wire.confirmer.confirm([("node9", "rail0")]) == []
+
+
+async def test_what_was_moved_on_since_is_not_confirmed(wire):
+    """Its answer comes by another way than the one that was asked about; it is not waited for either."""
+    wire.answers_from["10.200.0.2"] = 2
+    asked = {("node1", "rail0"), ("node2", "rail1")}
+
+    def stands(destination):
+        return destination[0] != "node1" or not wire.sent.get("10.200.0.2")
+
+    confirmed = await wire.confirmer.confirm(asked, stands=stands, give_up_s=60.0)
+    assert [each.peer for each in confirmed] == ["node2"]
+    assert wire.sent["10.200.0.2"] == 1
+
+
+async def test_an_answer_that_comes_after_the_next_move_confirms_nothing(wire):
+    """It was on its way when the traffic was moved on."""
+    moved = []
+    answer, wire.confirmer.take = wire.confirmer.take, lambda *given: (moved.append(True), answer(*given))
+    assert await wire.confirmer.confirm([("node1", "rail0")], stands=lambda _: not moved, give_up_s=60.0) == []

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from foliot_remediator.commands import Sent
     from foliot_remediator.deciding import Decider, Decision
     from foliot_remediator.guards import Evidence
+    from foliot_remediator.strays import Strays
     from foliot_remediator.troubles import Troubles
     from foliot_schemas import Outcome
 
@@ -21,16 +22,18 @@ if TYPE_CHECKING:
 class Answers:
     """Settles commands; what was not done is taken back in mind, and tried again."""
 
-    def __init__(self, decider: Decider, supplier: Supplier, troubles: Troubles) -> None:
+    def __init__(self, decider: Decider, supplier: Supplier, troubles: Troubles, strays: Strays) -> None:
         self._decider = decider
         self._supplier = supplier
         self._troubles = troubles
+        self._strays = strays
 
     def take(self, outcome: Outcome, now_ns: int) -> list[Decision | None]:
         """Takes an answer, or the report of a node that moved by itself."""
         sent = self._decider.desk.settle(outcome.command)
         if sent is None and self._decider.take_report(outcome):
             self._supplier.touch((outcome.node,))
+            self._strays.moved_itself(outcome.node, now_ns)
         if sent is None or outcome.status in {"done", "already", "advised"}:
             return []
         self._decider.revert(sent)

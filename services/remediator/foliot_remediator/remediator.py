@@ -59,14 +59,14 @@ class Remediator:
         self._supplier = Supplier(settings, self.fleet, self.ways, self._chooser)
         self._recovery = Recovery(settings, self.fleet, self.health, self._chooser)
         self._troubles = Troubles()
-        self._answers = Answers(self._decider, self._supplier, self._troubles)
+        self._strays = Strays(self.ways, round(settings.review_s * 1e9))
+        self._answers = Answers(self._decider, self._supplier, self._troubles, self._strays)
         self._record = Record()
         self._adoption = Adoption(self.fleet, self.health, self.ways, self._chooser, self._record)
         self._held = 0
         self._lost_lease = False
         """It held the lease, lost it, and knows of nobody who took it."""
         self._highest_lease = 0
-        self._strays = Strays(self.ways, round(settings.review_s * 1e9))
         self._grace_ns = round(settings.armed_grace_s * 1e9)
         self._retry_ns = round(settings.retry_s * 1e9)
         self._review_ns = round(settings.review_s * 1e9)

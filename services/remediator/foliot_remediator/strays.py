@@ -16,17 +16,24 @@ _AT_ONCE = 16
 
 
 class Strays:
-    """Each has its turn once per interval, or later where there are very many."""
+    """Each has its turn once per interval, or later where there are very many; never before it has been astray for one.
+
+    An agent that moves by itself may be heard of before the event that says why. Until then its NIC seems up, and is dead.
+    """
 
     def __init__(self, ways: Ways, interval_ns: int) -> None:
         self._ways = ways
         self._round = Round(interval_ns)
 
+    def moved_itself(self, node: str, now_ns: int) -> None:
+        """A node says that it has moved what nobody told it to: what calls for that has an interval to be heard of."""
+        self._round.wait(node, now_ns)
+
     def due(self, now_ns: int) -> Iterator[str]:
         """Those whose turn it is. One that is all home again has none until something strays anew."""
         for node in self._ways.strayed:
             if node not in self._round:
-                self._round.join(node)
+                self._round.wait(node, now_ns)
         self._ways.strayed.clear()
         for _ in range(_AT_ONCE):
             stray = self._round.take(now_ns)

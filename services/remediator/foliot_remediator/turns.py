@@ -29,6 +29,11 @@ class Round:
         self._looked_ns[node] = 0
         self._looked_ns.move_to_end(node, last=False)
 
+    def wait(self, node: str, now_ns: int) -> None:
+        """It takes part, and its turn comes an interval from now."""
+        self._looked_ns[node] = now_ns
+        self._looked_ns.move_to_end(node)
+
     def leave(self, node: str) -> None:
         """It does not any more."""
         self._looked_ns.pop(node, None)

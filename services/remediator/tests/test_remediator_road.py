@@ -126,6 +126,40 @@ def test_armed_agents_that_have_not_moved_are_commanded_after_a_moment(world):
     assert set(commands) == set(PEERS)
 
 
+def reports(world, fault: str):
+    """Every agent moves by itself and says so; what says why has not been heard yet."""
+    common = {"verb": "reroute", "status": "done", "armed": True, "fault": fault, "started_ns": world.now_ns}
+    world.see(Outcome(id="a", command=f"armed/{fault}", node="node3", away=("rail0",), **common))
+    for node in PEERS:
+        way = world.backup(node, "node3", "rail0")
+        world.see(Outcome(id=f"a/{node}", command=f"armed/{fault}", node=node, placements=(way,), **common))
+
+
+def test_armed_agents_that_are_heard_before_the_event_are_not_sent_back(world):
+    """The NIC seems up until the event comes, and is dead."""
+    arm(world)
+    reports(world, "boot/node3.rail0/carrier-1")
+    assert world.run(0.9) == []
+    world.flap("node3.rail0", "down")
+    assert world.run(5.0) == []
+
+
+def test_an_agent_that_moves_again_is_given_the_same_time_again(world):
+    """It was astray for another reason already, and looked at ever since."""
+    arm(world)
+    world.path_event("node0.rail0>node1.rail0#0", "silent")
+    world.run(1.5)
+    reports(world, "boot/node3.rail0/carrier-1")
+    assert [command for command in world.run(0.9) if command.verb == "restore"] == []
+
+
+def test_armed_agents_that_no_event_follows_are_sent_back(world):
+    """Whatever made them move is over, or was never true: a moment later all is as it was."""
+    arm(world)
+    reports(world, "boot/node3.rail0/carrier-1")
+    assert {(command.node, command.verb) for command in world.run(3.0)} == {(node, "restore") for node in world.names}
+
+
 def test_an_armed_report_that_comes_late_does_not_undo_a_command(world):
     """A report of what a node did before it was commanded says nothing of what is in force since."""
     started_ns = world.now_ns

@@ -27,6 +27,16 @@ def test_in_a_round_everybody_comes_once_per_interval():
     assert taken(turns, 11 * SECOND + 1) == ["c"]
 
 
+def test_who_waits_has_no_turn_for_an_interval():
+    """Whether it took part before or not."""
+    turns = Round(SECOND)
+    turns.join("a")
+    for node in ("a", "b"):
+        turns.wait(node, 10 * SECOND)
+    assert taken(turns, 11 * SECOND - 1) == []
+    assert taken(turns, 11 * SECOND) == ["a", "b"]
+
+
 def test_who_left_the_round_has_no_turn():
     """Nor had one that was never in it."""
     turns = Round(SECOND)
