@@ -22,7 +22,7 @@ from foliot_lab.narration import Narrator
 from foliot_lab.report import Evidence, build, witnessed
 from foliot_lab.scope import scope
 from foliot_lab.truth import SAMPLE_S
-from foliot_lab.verdicts import verdicts
+from foliot_lab.verdicts import excuse, verdicts
 from foliot_lab.witness import Witness
 from foliot_schemas import Command, Event, Outcome
 
@@ -88,6 +88,8 @@ async def run(scenario: Scenario, options: Options, listener: socket.socket | No
         if options.stay:
             _say_where(options, out)
             await interruption
+            if not right:
+                out.write("Not every outcome was right, see above: this ends with status 1.\n")
         return right
     finally:
         interruption.cancel()
@@ -294,5 +296,7 @@ class _Run:
         self._out.write(
             f"machine: {report.machine.idle_cpu:.0%} idle; a sleeper is woken {lateness.p50} ms late (median), {lateness.p99} ms (p99)\n"
         )
+        if why := excuse(judged, report.machine):
+            self._out.write(f"{why}\n")
         self._out.flush()
         return all(judgement.right for judgement in judged)

@@ -12,8 +12,9 @@ from foliot_lab.scenario import RECOVERY_S
 from foliot_remediator.settings import RemediatorSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
+    from foliot_lab.lateness import Machine
     from foliot_lab.pulses import Verdict
     from foliot_lab.report import FaultReport, Report
     from foliot_lab.scenario import FaultSpec, Scenario
@@ -24,7 +25,12 @@ _DEGRADES = frozenset({"loss", "rate"})
 """Kinds that let traffic through: whether it moves is a matter of settings."""
 _FLAP_MOVES = 2
 """Away and back once; the next time away must be the last until the flapping is over."""
+_MOVES_OF_ONE = 2
+"""Away and back. More is no wrong outcome: what was tried first may have been lost as well."""
 _MOST_DOUBLINGS = 32
+_LEAST_IDLE, _MOST_LATE_MS = 0.1, 20.0
+"""On a machine with less to spare, or on which a sleeper is woken later, events tell of the machine: probes and their receivers wait for a processor as
+for a dead path."""
 _STARTS = {
     "link-down": "{} lost its carrier",
     "admin-down": "{} was set down by an administrator",
@@ -73,6 +79,19 @@ def verdicts(report: Report, scenario: Scenario, seen: Mapping[str, Verdict]) ->
     return judged
 
 
+def excuse(judged: Sequence[Judgement], machine: Machine) -> str:
+    """Why what was wrong may be the machine's doing; empty: nothing was wrong, or the machine kept up."""
+    late_ms = machine.scheduler_lateness_ms.p99 or 0.0
+    if all(judgement.right for judgement in judged):
+        return ""
+    if machine.idle_cpu >= _LEAST_IDLE and late_ms <= _MOST_LATE_MS:
+        return ""
+    return (
+        f"The machine was too busy to judge by: {machine.idle_cpu:.0%} idle, and sleepers woken up to {late_ms:.0f} ms late."
+        " Run it again when nothing else runs."
+    )
+
+
 def _findings(
     fault: FaultReport, spec: FaultSpec, scenario: Scenario, seen: Verdict | None
 ) -> Iterator[tuple[bool, str]]:
@@ -82,6 +101,8 @@ def _findings(
             yield _restored(fault, spec, spec.lasts_s, scenario)
         if fault.kind == "flap":
             yield _damped(fault, spec.lasts_s or 0.0)
+        elif fault.moves > _MOVES_OF_ONE:
+            yield True, f"on the way some pair's traffic changed its way {fault.moves} times, not {_MOVES_OF_ONE}"
     elif fault.kind not in _DEGRADES and seen is not None:
         yield (False, f"traffic was moved ({_count(fault.moves, 'move')}) though no path was at fault") if fault.moves else (
             True, "no traffic was moved, rightly"

@@ -25,10 +25,12 @@ from made_runs import (
 from foliot_lab.collector import Collector
 from foliot_lab.faults import Injection
 from foliot_lab.flow_record import SLOT_NS
+from foliot_lab.lateness import Lateness, Machine
 from foliot_lab.plan import plan
 from foliot_lab.pulses import End, Pair, Pulses
 from foliot_lab.report import witnessed
 from foliot_lab.truth import LabTime, Truth
+from foliot_lab.verdicts import Judgement, excuse
 from foliot_schemas import ClockState
 from foliot_schemas.fault import trace_id
 
@@ -164,6 +166,24 @@ def test_a_healed_cut_is_right():
         "all of it was back 5.0 s after the healing; no flow broke, the longest gap was 200 ms."
     )
     assert of_run == ("", True, "Nothing happened that no fault explains.")
+
+
+def test_a_move_onto_the_dead_nic_and_away_again_is_told():
+    """Right in the end; whoever reads the verdict is to know all the same."""
+    of_fault, _ = judge(scenario(), verdict(moves=4))
+    assert of_fault.right
+    assert "some pair's traffic changed its way 4 times, not 2" in of_fault.sentence
+    assert "changed its way" not in judge(scenario())[0].sentence
+
+
+@pytest.mark.parametrize(
+    ("right", "idle", "late_ms", "excused"),
+    [(False, 0.05, 1.0, True), (False, 0.5, 40.0, True), (False, 0.5, 1.0, False), (True, 0.05, 40.0, False)],
+)
+def test_a_machine_that_did_not_keep_up_is_said_to_be_why(right, idle, late_ms, excused):
+    """Of what was wrong alone."""
+    machine = Machine(idle_cpu=idle, scheduler_lateness_ms=Lateness(p50=0.1, p99=late_ms))
+    assert bool(excuse([Judgement("f1", right, "")], machine)) is excused
 
 
 def verdict(**fields):
