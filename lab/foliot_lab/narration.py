@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 _GATHER_S = 0.4
 """Commands and outcomes of one fault are told together: they come within milliseconds of one another."""
+_UNASKED = "by themselves"
 
 _DEEDS = {
     "link-down": ("cutting the cable of {where}", "plugging the cable of {where} in again"),
@@ -119,8 +120,8 @@ class Narrator:
         )
 
     def _tell_outcomes(self, outcomes: list[Outcome]) -> None:
-        counts = collections.Counter("by themselves" if outcome.armed else outcome.status for outcome in outcomes)
-        words = ", ".join(f"{count} {status}" for status, count in counts.most_common())
+        counts = collections.Counter(_UNASKED if outcome.armed else outcome.status for outcome in outcomes)
+        words = ", ".join(_counted(count, status) for status, count in counts.most_common())
         confirmed = sum(len(outcome.confirmations) for outcome in outcomes)
         expected = sum(outcome.expected for outcome in outcomes)
         wire = f"; {confirmed} of {expected} pairs confirmed on the wire" if expected else ""
@@ -132,3 +133,7 @@ class Narrator:
     def _lab_ns(self, reference_ns: int) -> int:
         raw_ns = self._truth.raw_ns(reference_ns)
         return self._time.now_ns() if raw_ns is None else self._time.of_raw(raw_ns)
+
+
+def _counted(count: int, status: str) -> str:
+    return f"{count} by itself" if status == _UNASKED and count == 1 else f"{count} {status}"

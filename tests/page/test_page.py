@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import socket
 import sys
 from typing import TYPE_CHECKING
 
+import httpx
 import pytest
 from playwright.async_api import expect
 
 from foliot.bus import Bus
-from foliot_schemas import Event, Nic, Node, PortState
-from foliot_schemas.subjects import EVENT, INVENTORY, PORT
+from foliot_schemas import Event, Nic, Node, Outcome, PortState
+from foliot_schemas.subjects import EVENT, INVENTORY, OUTCOME, PORT
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -22,6 +24,8 @@ pytestmark = [pytest.mark.browser, pytest.mark.nats]
 
 NODES = ("node0", "node1", "node2")
 RAILS = ("rail0", "rail1")
+STREAM = "/api/v1/stream"
+NO_WORD = "Not known: there is no word from the gateway. This page goes on trying."
 CONTRAST = """() => [...document.querySelectorAll('.tile, .event, .event span, small, .connection, h2, h3, th, .none')].map(element => {
   const channels = colour => colour.match(/[\\d.]+/g).map(Number);
   const background = of => {
@@ -43,12 +47,12 @@ CONTRAST = """() => [...document.querySelectorAll('.tile, .event, .event span, s
 class Gateway:
     """A gateway that can be killed and started again at the same address."""
 
-    def __init__(self, bus_url: str) -> None:
+    def __init__(self, bus_url: str, **more: str) -> None:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
         self.address = f"http://127.0.0.1:{port}"
-        self._environment = {**os.environ, "FOLIOT_GATEWAY__PORT": str(port), "FOLIOT_BUS__URL": bus_url}
+        self._environment = {**os.environ, "FOLIOT_GATEWAY__PORT": str(port), "FOLIOT_BUS__URL": bus_url, **more}
 
     async def start(self) -> None:
         """Starts it; it is not waited for, the page finds it."""
@@ -156,6 +160,79 @@ async def test_a_page_outlives_its_gateway_and_misses_nothing(page, gateway, bus
     assert words == [f"node{number}.rail0 lost its carrier" for number in (3, 2, 1)]
     await say(bus, "node1.rail1", carrier=False)
     await expect(page.locator('[data-nic="node1.rail1"]')).to_have_attribute("data-condition", "lost")
+
+
+async def looks_unknown(page) -> None:
+    """No count and no claim that nothing has happened."""
+    for condition in ("up", "lost", "moved", "unknown"):
+        await expect(page.get_by_test_id(f"count-{condition}")).to_have_text("\N{EN DASH}")
+    await expect(page.locator("header")).not_to_contain_text("0 node")
+    await expect(page.locator("main")).not_to_contain_text("Nothing has happened")
+
+
+async def test_a_page_that_gets_no_word_says_so_and_shows_no_counts(page, nats_server):
+    """Not even zeros; and when the gateway has a place for it, it shows the fleet, here an empty one."""
+    gateway = Gateway(nats_server.settings.url, FOLIOT_GATEWAY__STREAMS="1")
+    await gateway.start()
+    try:
+        await listening(gateway)
+        async with httpx.AsyncClient(trust_env=False) as client, client.stream("GET", gateway.address + STREAM):
+            await page.goto(gateway.address)
+            await expect(page.locator(".fleet .none")).to_have_text(NO_WORD)
+            await looks_unknown(page)
+            await expect(page.locator(".events .none")).to_have_text(NO_WORD)
+            await expect(page.get_by_test_id("connection")).to_have_text(re.compile("No word from the gateway"))
+
+        await expect(page.locator("header .title p")).to_have_text("0 nodes, 0 NICs")
+        await expect(page.get_by_test_id("count-up")).to_have_text("0")
+        await expect(page.locator(".events .none")).to_have_text("Nothing has happened.")
+    finally:
+        await gateway.kill()
+
+
+async def test_a_gateway_that_has_never_reached_the_bus_is_not_taken_for_an_empty_fleet(page):
+    """It serves the page, and knows nothing."""
+    gateway = Gateway("nats://127.0.0.1:1")
+    await gateway.start()
+    try:
+        await listening(gateway)
+        await page.goto(gateway.address)
+        await expect(page.get_by_test_id("connection")).to_contain_text("The gateway does not reach the bus")
+        await looks_unknown(page)
+        for where in (".fleet", ".events"):
+            await expect(page.locator(f"{where} .none")).to_have_text(
+                "Not known yet: the gateway does not reach the bus."
+            )
+    finally:
+        await gateway.kill()
+
+
+async def test_what_was_moved_before_an_event_is_told_so_in_words(page, gateway, bus):
+    """An armed agent that flees from the second flap finds its traffic moved by the first, and looked before the probe did."""
+    await open_page(page, gateway, bus)
+    flapped_ns = {1: 1_000_000_000_000, 2: 1_007_500_000_000}
+    for number, at_ns in flapped_ns.items():
+        fault, began_ns = f"boot/node1.rail0/carrier-{number}", at_ns - 10_800_000
+        event = Event(
+            id=f"{fault}/down", kind="flap", who="node1.rail0", state="down", at_ns=at_ns, since_ns=at_ns, fault=fault
+        )
+        outcome = Outcome(
+            id=f"{fault}/outcome", command=f"armed/{fault}", verb="reroute", node="node1", armed=True, fault=fault,
+            status="done" if number == 1 else "already", started_ns=began_ns, moved_ns=began_ns + 1_800_000,
+            away=("rail0",),
+        )  # fmt: skip
+        bus.publish_kept(OUTCOME, outcome, outcome.verb, outcome.node)
+        bus.publish_kept(EVENT, event, event.kind, event.who)
+    await expect(page.get_by_test_id("event")).to_have_count(2)
+    story = page.get_by_test_id("story")
+
+    for place, moved, short in ((0, "7.51 s", "7.51 s before"), (1, "9.00 ms", "9.00 ms before")):
+        await page.get_by_test_id("event").nth(place).click()
+        await expect(story.locator(".results")).to_have_text(
+            f"Moved away {moved} before this event, on 1 node, which acted by itself, without a command"
+        )
+        await expect(story.locator("tbody .number")).to_have_text(["10.8 ms before", short, ""])
+    assert not re.search(r"[ +]-\d", await page.locator("body").inner_text())
 
 
 async def test_the_fleet_can_be_walked_by_keys_and_heard(page, gateway, bus):

@@ -93,14 +93,15 @@ class Hub:
         while not self._closed:
             turn = self._turn
             frames = b""
-            if beat != self._beat:
-                beat, frames = self._beat, self._state
             if version != board.version:
-                frames, version = frames + board.since(version), board.version
+                frames, version = board.since(version), board.version
             if number is None and journal.is_open:
                 number = journal.start(last_id)
             if number is not None:
                 frames, number = frames + journal.after(number), journal.last
+            # At the end, so that a page which has the first word of the state has all that there was.
+            if beat != self._beat:
+                beat, frames = self._beat, frames + self._state
             if frames:
                 yield frames
             else:

@@ -84,6 +84,22 @@ async def test_the_state_comes_at_once_and_goes_on_coming(client, present):
     assert later["now_ns"] > first["now_ns"]
 
 
+async def test_the_first_word_of_the_state_comes_after_all_there_is():
+    """A page that has it may say how many NICs there are, and that nothing has happened."""
+    present = Present(GatewaySettings())
+    present.fleet.fold_port(port())
+    present.past_read()
+    present.event(flap(1))
+    hub = Hub(present)
+    hub.look(beat=True)
+    reader = hub.follow()
+    await anext(reader)
+    lines = (await anext(reader)).decode().splitlines()
+    await reader.aclose()
+
+    assert [line for line in lines if line.startswith("event: ")] == ["event: tiles", "event: event", "event: state"]
+
+
 @pytest.mark.parametrize("by", ["header", "query"])
 async def test_a_page_that_comes_back_misses_nothing(client, present, by):
     """What happened while it was away is told first, once, whichever way it names its last event."""

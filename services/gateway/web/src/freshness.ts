@@ -15,9 +15,18 @@ export interface Freshness {
 
 /** What the page may claim of what it shows.
  *
- * heard_ms and now_ms are of the page's own steady clock; `state` is what the gateway last said of itself. */
-export function freshnessOf(state: GatewayState | null, heard_ms: number | null, now_ms: number): Freshness {
-  if (state === null || heard_ms === null) return { liveness: "connecting", words: "Connecting to the gateway" };
+ * heard_ms, now_ms and opened_ms are of the page's own steady clock; `state` is what the gateway last said of itself. */
+export function freshnessOf(
+  state: GatewayState | null,
+  heard_ms: number | null,
+  now_ms: number,
+  opened_ms = 0,
+): Freshness {
+  if (state === null || heard_ms === null) {
+    return now_ms - opened_ms > SILENT_MS
+      ? { liveness: "lost", words: "No word from the gateway" }
+      : { liveness: "connecting", words: "Connecting to the gateway" };
+  }
   const silent_ms = Math.max(0, now_ms - heard_ms);
   if (silent_ms > SILENT_MS) {
     return { liveness: "lost", words: `Connection lost · what is shown is from ${ago(silent_ms * 1e6)}` };
@@ -29,4 +38,24 @@ export function freshnessOf(state: GatewayState | null, heard_ms: number | null,
   if (!state.bus) return { liveness: "stale", words: `The gateway has lost the bus · data from ${ago(age_ms * 1e6)}` };
   if (age_ms > STALE_MS) return { liveness: "stale", words: `No probe speaks · data from ${ago(age_ms * 1e6)}` };
   return { liveness: "live", words: `Live · data ${(age_ms / 1e3).toFixed(1)} s old` };
+}
+
+/** Why nothing can be said of the fleet, in words; empty: it can, and a fleet without nodes has none. */
+export function fleetUnknown(state: GatewayState | null, liveness: Liveness, nodes: number): string {
+  return unheard(state, liveness) || (nodes === 0 && !state?.bus ? NO_BUS : "");
+}
+
+/** Why nothing can be said of what happened; empty: it can. */
+export function pastUnknown(state: GatewayState | null, liveness: Liveness): string {
+  return unheard(state, liveness) || (state?.past ? "" : state?.bus ? "The past is being read." : NO_BUS);
+}
+
+const NO_BUS = "Not known yet: the gateway does not reach the bus.";
+
+/** The first word of the gateway's state comes after all the tiles and events that it has. */
+function unheard(state: GatewayState | null, liveness: Liveness): string {
+  if (state !== null) return "";
+  return liveness === "lost"
+    ? "Not known: there is no word from the gateway. This page goes on trying."
+    : "Not known yet: this page is connecting to the gateway.";
 }

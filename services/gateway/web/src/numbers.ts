@@ -14,6 +14,25 @@ export function duration(duration_ns: number): string {
   return `${Math.round(duration_ns / 60e9)} min`;
 }
 
+/** Clocks agree to some microseconds, and less is not shown. */
+const EVEN_NS = 5_000;
+
+/** When something was, told from an event on: `after 4.20 ms`, or `9.00 ms before this event`. */
+export function apart(at_ns: number, event_ns: number): string {
+  const length = duration(Math.abs(at_ns - event_ns));
+  return isBefore(at_ns, event_ns) ? `${length} before this event` : `after ${length}`;
+}
+
+/** The same in a table: `+4.20 ms`, or `9.00 ms before`. */
+export function apartShort(at_ns: number, event_ns: number): string {
+  const length = duration(Math.abs(at_ns - event_ns));
+  return isBefore(at_ns, event_ns) ? `${length} before` : `+${length}`;
+}
+
+function isBefore(at_ns: number, event_ns: number): boolean {
+  return at_ns < event_ns - EVEN_NS;
+}
+
 /** How long ago something was: `now`, `12 s ago`, `3 min ago`, `5 h ago`, `2 d ago`. */
 export function ago(age_ns: number): string {
   const seconds = Math.max(0, age_ns / 1e9);

@@ -2,7 +2,7 @@ import { batch, computed, type ReadonlySignal, type Signal, signal } from "@prea
 import type { Ears } from "./connection.ts";
 import { concerns, rowsOf, withEvent } from "./events.ts";
 import { abnormal, countsOf, isSameShape, type NodeOfTiles, nodesOf, withTiles } from "./fleet.ts";
-import { freshnessOf } from "./freshness.ts";
+import { fleetUnknown, freshnessOf, pastUnknown } from "./freshness.ts";
 import type { GatewayState, Tile, Told } from "./wire.ts";
 
 /** All that the page knows. Each tile is a signal of its own, so that a change redraws one tile and not the grid. */
@@ -22,9 +22,13 @@ export const chosenNic = signal("");
 /** The event whose trace is shown; empty: none. */
 export const openEvent = signal(eventOfAddress());
 
+const opened_ms = performance.now();
 const heard_ms = signal<number | null>(null);
 
-export const freshness = computed(() => freshnessOf(state.value, heard_ms.value, now_ms.value));
+export const freshness = computed(() => freshnessOf(state.value, heard_ms.value, now_ms.value, opened_ms));
+/** Why nothing can be said of the fleet, or of what happened; empty: it can. */
+export const noFleet = computed(() => fleetUnknown(state.value, freshness.value.liveness, nodes.value.length));
+export const noPast = computed(() => pastUnknown(state.value, freshness.value.liveness));
 
 /** Reference time, by the gateway's last word. */
 export const now_ns: ReadonlySignal<number> = computed(

@@ -1,4 +1,5 @@
 import { effect, signal } from "@preact/signals";
+import { unexplained } from "./deeds.ts";
 import { events, openEvent } from "./store.ts";
 import type { CommandView, Problem, Told, Trace } from "./wire.ts";
 
@@ -8,6 +9,8 @@ export interface Story {
   told: Told | undefined;
   trace: Trace | null;
   commands: CommandView[];
+  /** Of other faults, which moved what these found moved already. */
+  earlier: CommandView[];
   /** Why there is no trace. */
   problem: string;
 }
@@ -17,6 +20,8 @@ export const story = signal<Story | null>(null);
 const AGAIN_MS = 1_000;
 /** Services send their spans twice a second: after this long without any, none is under way. */
 const QUIET_NS = 3_000_000_000;
+/** Nodes that are asked what they did earlier. */
+const MOST_ASKED = 8;
 
 /** Keeps the story of the open event up to date: until no spans arrive any more, and again when its fault goes on. */
 export function tell(): void {
@@ -41,7 +46,7 @@ export function tell(): void {
 
   async function load(eventId: string, told: Told | undefined, cancelled: AbortSignal): Promise<void> {
     const before = story.peek()?.eventId === eventId ? story.peek() : null;
-    story.value = before ? { ...before, told } : { eventId, told, trace: null, commands: [], problem: "" };
+    story.value = before ? { ...before, told } : empty(eventId, told);
     const next = await ask(eventId, told, cancelled);
     if (cancelled.aborted) return;
     story.value = next;
@@ -53,15 +58,23 @@ export function tell(): void {
 
 let current = "";
 
+function empty(eventId: string, told: Told | undefined): Story {
+  return { eventId, told, trace: null, commands: [], earlier: [], problem: "" };
+}
+
 async function ask(eventId: string, told: Told | undefined, cancelled: AbortSignal): Promise<Story> {
-  const story: Story = { eventId, told, trace: null, commands: [], problem: "" };
+  const story = empty(eventId, told);
   try {
     const fault = told?.event.fault;
     const [trace, commands] = await Promise.all([
       get<Trace>(`/api/v1/events/trace?${new URLSearchParams({ event: eventId })}`, cancelled),
       fault ? get<CommandView[]>(`/api/v1/commands?${new URLSearchParams({ fault, limit: "1000" })}`, cancelled) : [],
     ]);
-    return { ...story, trace, commands };
+    const nodes = unexplained(commands).slice(0, MOST_ASKED);
+    const earlier = await Promise.all(
+      nodes.map((node) => get<CommandView[]>(`/api/v1/commands?${new URLSearchParams({ node })}`, cancelled)),
+    );
+    return { ...story, trace, commands, earlier: earlier.flat() };
   } catch (error) {
     return { ...story, problem: error instanceof Error ? error.message : String(error) };
   }

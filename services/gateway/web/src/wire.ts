@@ -68,15 +68,21 @@ export interface Trace {
   spans: Span[];
 }
 
+/** schemas/foliot_schemas/command.py */
 export interface Outcome {
   id: string;
+  verb: string;
   status: string;
   armed: boolean;
   reason: string;
+  started_ns: number;
   moved_ns: number;
   confirmed_ns: number;
   expected: number;
   confirmations: unknown[];
+  away: string[];
+  back: string[];
+  placements: { peer: string; rail: string }[];
 }
 
 export interface CommandView {

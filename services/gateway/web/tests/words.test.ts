@@ -1,9 +1,8 @@
 import { expect, test } from "vitest";
-import { deedsOf, summaryOf } from "../src/deeds.ts";
 import { factOf } from "../src/facts.ts";
-import { freshnessOf } from "../src/freshness.ts";
-import { ago, duration } from "../src/numbers.ts";
-import type { CommandView, GatewayState } from "../src/wire.ts";
+import { fleetUnknown, freshnessOf, pastUnknown } from "../src/freshness.ts";
+import { ago, apart, apartShort, duration } from "../src/numbers.ts";
+import type { GatewayState } from "../src/wire.ts";
 
 const state = (more: Partial<GatewayState> = {}): GatewayState => ({
   now_ns: 0,
@@ -15,6 +14,7 @@ const state = (more: Partial<GatewayState> = {}): GatewayState => ({
 
 test.each([
   [null, null, 0, "connecting", "Connecting to the gateway"],
+  [null, null, 4_000, "lost", "No word from the gateway"],
   [state(), 1_000, 1_500, "live", "Live · data 0.5 s old"],
   [state(), 1_000, 11_000, "lost", "Connection lost · what is shown is from 10 s ago"],
   [state({ bus: false, heard_ms: 60_000 }), 1_000, 1_000, "stale", "The gateway has lost the bus · data from 60 s ago"],
@@ -23,6 +23,34 @@ test.each([
   [state({ heard_ms: 9_000 }), 1_000, 1_000, "stale", "No probe speaks · data from 9 s ago"],
 ] as const)("what is shown is called live only while it is (%#)", (known, heard_ms, now_ms, liveness, words) => {
   expect(freshnessOf(known, heard_ms, now_ms)).toEqual({ liveness, words });
+});
+
+test.each([
+  [null, "connecting", 0, "this page is connecting", "this page is connecting"],
+  [null, "lost", 0, "no word from the gateway", "no word from the gateway"],
+  [state({ bus: false, past: false }), "stale", 0, "does not reach the bus", "does not reach the bus"],
+  [state({ bus: false }), "stale", 3, "", ""],
+  [state({ past: false }), "live", 3, "", "The past is being read."],
+  [state(), "live", 0, "", ""],
+] as const)(
+  "what is not known is not shown as nothing, and the page says why (%#)",
+  (known, liveness, nodes, fleet, past) => {
+    const said = [fleetUnknown(known, liveness, nodes), pastUnknown(known, liveness)];
+
+    expect(said.map((words) => words !== "")).toEqual([fleet !== "", past !== ""]);
+    expect(said[0]).toContain(fleet);
+    expect(said[1]).toContain(past);
+  },
+);
+
+test.each([
+  [21e6, "after 21.0 ms", "+21.0 ms"],
+  [0, "after 0.00 ms", "+0.00 ms"],
+  [-1_000, "after 0.00 ms", "+0.00 ms"],
+  [-10.8e6, "10.8 ms before this event", "10.8 ms before"],
+  [-7.4913e9, "7.49 s before this event", "7.49 s before"],
+])("%d ns from an event on is told without a minus", (after_ns, words, short) => {
+  expect([apart(1.7e18 + after_ns, 1.7e18), apartShort(1.7e18 + after_ns, 1.7e18)]).toEqual([words, short]);
 });
 
 test.each([
@@ -58,51 +86,4 @@ test.each([
   ["witness", "node1", "witness", "node1"],
 ])("the evidence %s = %s has its unit", (key, value, name, words) => {
   expect(factOf(key, value, 1.7e18)).toEqual({ name, value: words });
-});
-
-const command = (node: string, more: Partial<CommandView> = {}, moved_ns = 5): CommandView => ({
-  id: "c",
-  verb: "reroute",
-  node,
-  at_ns: 1,
-  status: "done",
-  armed: false,
-  outcomes: [
-    {
-      id: "o",
-      status: "done",
-      armed: false,
-      reason: "",
-      moved_ns,
-      confirmed_ns: 9,
-      expected: 2,
-      confirmations: [1, 2],
-    },
-  ],
-  ...more,
-});
-
-test("the last node to move decides when all have, and pairs are summed", () => {
-  const deeds = deedsOf([
-    command("node1", { armed: true }),
-    command("node0", {}, 7),
-    command("node2", { verb: "restore" }),
-  ]);
-
-  expect(summaryOf(deeds, "reroute")).toEqual({
-    verb: "reroute",
-    nodes: 2,
-    armed: 1,
-    moved_ns: 7,
-    confirmed: 4,
-    expected: 4,
-    confirmed_ns: 9,
-    failed: 0,
-  });
-});
-
-test("a command without an outcome has moved nothing", () => {
-  const [deed] = deedsOf([command("node0", { status: "pending", outcomes: [] })]);
-
-  expect(deed).toMatchObject({ status: "pending", moved_ns: 0, confirmed: 0 });
 });

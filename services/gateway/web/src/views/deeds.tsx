@@ -1,8 +1,8 @@
 import type { Deed } from "../deeds.ts";
-import { duration } from "../numbers.ts";
+import { apartShort } from "../numbers.ts";
 
 export function Deeds({ deeds, since_ns }: { deeds: Deed[]; since_ns: number }) {
-  const after = (at_ns: number) => (at_ns ? `+${duration(at_ns - since_ns)}` : "–");
+  const after = (at_ns: number) => (at_ns ? apartShort(at_ns, since_ns) : "–");
   return (
     <section class="deeds" aria-labelledby="deeds">
       <h3 id="deeds">Commands and outcomes</h3>
@@ -15,7 +15,7 @@ export function Deeds({ deeds, since_ns }: { deeds: Deed[]; since_ns: number }) 
               <th scope="col">By whom</th>
               <th scope="col">Outcome</th>
               <th scope="col" class="number">
-                Told
+                Began
               </th>
               <th scope="col" class="number">
                 Moved
@@ -32,10 +32,10 @@ export function Deeds({ deeds, since_ns }: { deeds: Deed[]; since_ns: number }) 
                 <td>{deed.verb}</td>
                 <td>{deed.armed ? "by itself" : "commanded"}</td>
                 <td>
-                  {deed.status}
+                  {deed.status === "already" ? "was so already" : deed.status}
                   {deed.reason && `: ${deed.reason}`}
                 </td>
-                <td class="number">{after(deed.told_ns)}</td>
+                <td class="number">{after(deed.began_ns)}</td>
                 <td class="number">{after(deed.moved_ns)}</td>
                 <td class="number">
                   {deed.expected > 0 && `${deed.confirmed} of ${deed.expected}${deed.confirmed_ns > 0 ? ", " : ""}`}

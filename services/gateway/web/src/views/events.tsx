@@ -1,6 +1,6 @@
 import { isTrouble, type Row } from "../events.ts";
 import { ago, plural, timeOfDay } from "../numbers.ts";
-import { chosenNic, missed, now_ns, openEvent, rows, show, state } from "../store.ts";
+import { chosenNic, missed, noPast, now_ns, openEvent, rows, show } from "../store.ts";
 
 const MOST = 200;
 
@@ -27,9 +27,7 @@ export function Events() {
           {plural(missed.value, "event")} came while this page was away, and the gateway let go of them.
         </p>
       )}
-      {rows.value.length === 0 && (
-        <p class="none">{state.value?.past === false ? "The past is being read." : "Nothing has happened."}</p>
-      )}
+      {rows.value.length === 0 && <p class="none">{noPast.value || "Nothing has happened."}</p>}
       <ol>
         {rows.value.slice(0, MOST).map((row) => (
           <EventRow key={row.first.event.id} row={row} />

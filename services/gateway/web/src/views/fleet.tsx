@@ -1,6 +1,6 @@
 import { signal } from "@preact/signals";
 import { conditionOf, type NodeOfTiles, stepped, wordsOf } from "../fleet.ts";
-import { cell, chosenNic, freshness, nodes, state } from "../store.ts";
+import { cell, chosenNic, freshness, nodes, noFleet } from "../store.ts";
 import { Glyph } from "./glyph.tsx";
 
 /** The one tile that the Tab key reaches; arrows lead on from there. */
@@ -19,9 +19,7 @@ export function Fleet() {
   return (
     <section class={freshness.value.liveness === "live" ? "fleet" : "fleet old"} aria-labelledby="fleet">
       <h2 id="fleet">Fleet</h2>
-      {nodes.value.length === 0 && (
-        <p class="none">{state.value === null ? "Nothing is known yet." : "No node has registered yet."}</p>
-      )}
+      {nodes.value.length === 0 && <p class="none">{noFleet.value || "No node has registered yet."}</p>}
       {/* biome-ignore lint/a11y/noStaticElementInteractions: arrow keys move between the buttons inside */}
       <div class="nodes" onKeyDown={onKeyDown}>
         {nodes.value.map((node) => (

@@ -1,5 +1,5 @@
 import { plural } from "../numbers.ts";
-import { counts, freshness, nodes } from "../store.ts";
+import { counts, freshness, nodes, noFleet } from "../store.ts";
 import type { Condition } from "../wire.ts";
 import { Glyph } from "./glyph.tsx";
 
@@ -8,26 +8,29 @@ const meanings: Record<Condition, string> = {
   up: "carries its traffic",
   lost: "link or paths are down",
   moved: "its traffic goes elsewhere",
-  unknown: "nobody speaks for it",
+  unknown: "its probe is not heard",
 };
 
 export function Header() {
+  const isKnown = noFleet.value === "";
   const total = Object.values(counts.value).reduce((sum, count) => sum + count, 0);
   return (
     <header>
       <div class="title">
         <h1>Foliot</h1>
-        <p>
-          {plural(nodes.value.length, "node")}, {plural(total, "NIC")}
-        </p>
+        {isKnown && (
+          <p>
+            {plural(nodes.value.length, "node")}, {plural(total, "NIC")}
+          </p>
+        )}
       </div>
       <dl class="counts">
         {conditions.map((condition) => (
-          <div key={condition} class={`count ${condition}`} data-empty={counts.value[condition] === 0}>
+          <div key={condition} class={`count ${condition}`} data-empty={!isKnown || counts.value[condition] === 0}>
             <dt>
               <Glyph condition={condition} /> {condition} <small>{meanings[condition]}</small>
             </dt>
-            <dd data-testid={`count-${condition}`}>{counts.value[condition]}</dd>
+            <dd data-testid={`count-${condition}`}>{isKnown ? counts.value[condition] : "–"}</dd>
           </div>
         ))}
       </dl>

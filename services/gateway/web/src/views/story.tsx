@@ -2,7 +2,8 @@ import { useEffect, useRef } from "preact/hooks";
 import { actsOf } from "../acts.ts";
 import { type Deed, deedsOf, summaryOf } from "../deeds.ts";
 import { type Fact, factOf } from "../facts.ts";
-import { date, duration, plural } from "../numbers.ts";
+import { date, plural } from "../numbers.ts";
+import { resultOf } from "../results.ts";
 import { show } from "../store.ts";
 import { type Story, story } from "../story.ts";
 import type { FoliotEvent } from "../wire.ts";
@@ -22,7 +23,7 @@ function Open({ story }: { story: Story }) {
   }, []);
   const { told, trace } = story;
   const acts = trace ? actsOf(trace.spans) : [];
-  const deeds = deedsOf(story.commands);
+  const deeds = deedsOf(story.commands, story.earlier);
   const since_ns = told?.event.since_ns ?? trace?.summary.start_ns ?? 0;
   return (
     <section class="story" aria-labelledby="story" data-testid="story">
@@ -69,20 +70,17 @@ function factsOf(event: FoliotEvent): Fact[] {
 
 /** What came of it, in a sentence per verb. */
 function Results({ deeds, since_ns }: { deeds: Deed[]; since_ns: number }) {
-  const after = (at_ns: number) => duration(at_ns - since_ns);
   const summaries = ["reroute", "restore"].map((verb) => summaryOf(deeds, verb)).filter((each) => each.nodes > 0);
   return (
     <ul class="results">
-      {summaries.map((each) => (
-        <li key={each.verb}>
-          <strong>{each.verb === "reroute" ? "Moved away" : "Moved back"}</strong>{" "}
-          {each.moved_ns ? `after ${after(each.moved_ns)}` : "not yet"}, on {plural(each.nodes, "node")}
-          {each.armed > 0 && ` (${each.armed} by themselves)`}
-          {each.expected > 0 && `; ${each.confirmed} of ${each.expected} pairs confirmed on the wire`}
-          {each.confirmed_ns > 0 && ` after ${after(each.confirmed_ns)}`}
-          {each.failed > 0 && `; ${each.failed} refused or failed`}
-        </li>
-      ))}
+      {summaries.map((each) => {
+        const [what, rest] = resultOf(each, since_ns);
+        return (
+          <li key={each.verb}>
+            <strong>{what}</strong> {rest}
+          </li>
+        );
+      })}
     </ul>
   );
 }

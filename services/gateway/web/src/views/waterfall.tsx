@@ -6,7 +6,7 @@ import type { Span } from "../wire.ts";
 import { FactList } from "./facts.tsx";
 
 export function Waterfall({ act, number, zero_ns }: { act: Act; number: number; zero_ns: number }) {
-  const title = number === 0 ? "What happened" : `${duration(act.start_ns - zero_ns)} later`;
+  const title = number === 0 ? "What happened" : later(act.start_ns - zero_ns);
   return (
     <section class="act" aria-label={title}>
       <h3>
@@ -75,6 +75,10 @@ function Attributes({ span, at }: { span: Span; at: string }) {
 function resultOf(span: Span): string {
   const said = ["verb", "state", "status"].map((name) => span.attributes[`foliot.${name}`]);
   return [...said, span.status === "error" ? "failed" : ""].filter(Boolean).join(" ");
+}
+
+function later(after_ns: number): string {
+  return after_ns < 0 ? `${duration(-after_ns)} before this event` : `${duration(after_ns)} later`;
 }
 
 function tickLabel(tick_ns: number, act: Act): string {
