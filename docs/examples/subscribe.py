@@ -15,6 +15,7 @@ from collections import OrderedDict
 import msgspec
 import nats
 import nats.errors
+import nats.js.errors
 from nats.js.api import ConsumerConfig, DeliverPolicy
 
 TOOL = "example-tool"
@@ -122,13 +123,23 @@ async def catch_up(jetstream, stream: str, subject: str, take) -> None:
             await asyncio.sleep(1)
 
 
+async def trouble(error: Exception) -> None:
+    """What nats-py tells in passing: a server that is away, a subject that is forbidden."""
+    print("the bus:", error, file=sys.stderr, flush=True)
+
+
 async def main(url: str = "nats://127.0.0.1:4222", credentials: str = "", name: str = "") -> None:
     """Connects and listens until interrupted."""
-    # nats-py gives up after 60 attempts unless it is told not to.
-    options = {"name": TOOL, "max_reconnect_attempts": -1}
+    options = {"name": TOOL, "error_cb": trouble}
     if credentials:  # made by `foliot keys tool NAME`; answers come to an inbox that nobody else may listen at
         options |= {"user_credentials": credentials, "inbox_prefix": f"_INBOX.reader.{name}"}
-    client = await nats.connect(url, **options)
+    try:  # once without patience, to say what is wrong
+        await (await nats.connect(url, allow_reconnect=False, max_reconnect_attempts=1, **options)).close()
+    except Exception as error:  # noqa: BLE001 - credentials that cannot be read raise what they like
+        who = f" with {credentials}" if credentials else ""
+        sys.exit(f"There is no way onto the bus at {url}{who}: {error or type(error).__name__}")
+    # Then to stay: nats-py gives up after 60 attempts unless it is told not to.
+    client = await nats.connect(url, max_reconnect_attempts=-1, **options)
     jetstream = client.jetstream()
     listener = Listener()
     for subject in ("foliot.v1.event.>", "foliot.v1.outcome.>", "foliot.v1.clock.*"):
@@ -149,4 +160,13 @@ async def main(url: str = "nats://127.0.0.1:4222", credentials: str = "", name: 
 
 
 if __name__ == "__main__":
-    asyncio.run(main(*sys.argv[1:]))
+    if len(sys.argv) not in (1, 2, 4):
+        sys.exit(__doc__)
+    try:
+        asyncio.run(main(*sys.argv[1:]))
+    except KeyboardInterrupt:
+        pass
+    except nats.js.errors.BucketNotFoundError:
+        sys.exit("The bus has no bucket inventory yet: none of Foliot's services has run on it.")
+    except nats.errors.Error as error:
+        sys.exit(f"The bus cannot be listened to: {error}")

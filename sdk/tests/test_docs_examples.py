@@ -123,6 +123,60 @@ async def test_the_python_example_hears_everything_once_and_what_it_missed(bus, 
     await again.line("event e3")
 
 
+async def ended(*arguments):
+    """Exit status, output and errors of the Python example, which ends by itself."""
+    pipe = asyncio.subprocess.PIPE
+    example = (sys.executable, EXAMPLES / "subscribe.py", *map(str, arguments))
+    process = await asyncio.create_subprocess_exec(*example, stdout=pipe, stderr=pipe)
+    try:
+        async with asyncio.timeout(60):
+            out, errors = await process.communicate()
+    finally:
+        if process.returncode is None:
+            process.kill()
+    return process.returncode, out.decode(), errors.decode()
+
+
+async def test_the_python_example_says_where_there_is_no_bus(unused_tcp_port):
+    """In a sentence that names the address, with the reason above it."""
+    status, out, errors = await ended(f"nats://127.0.0.1:{unused_tcp_port}")
+
+    assert (status, out) == (1, "")
+    assert "Connect call failed" in errors
+    assert errors.splitlines()[-1].startswith(f"There is no way onto the bus at nats://127.0.0.1:{unused_tcp_port}: ")
+    assert "Traceback" not in errors
+
+
+@pytest.mark.parametrize("content", ["missing", "broken", "none"])
+async def test_the_python_example_says_that_it_is_not_let_in(secured, tmp_path, content):
+    """Without credentials, with a file that is not there, and with one that has none in it."""
+    file = tmp_path / "my-tool.creds"
+    if content == "broken":
+        file.write_text("no credentials\n")
+    who = () if content == "none" else (file, "my-tool")
+    status, out, errors = await ended(f"nats://127.0.0.1:{secured.port}", *who)
+
+    assert (status, out) == (1, "")
+    assert errors.splitlines()[-1].startswith(f"There is no way onto the bus at nats://127.0.0.1:{secured.port}")
+    assert str(file) in errors or content == "none"
+    assert "Traceback" not in errors
+
+
+async def test_the_python_example_says_that_the_bus_has_nothing_yet(nats_server):
+    """Where no service has made the bucket; and it makes none itself."""
+    assert await ended(nats_server.settings.url) == (
+        1, "", "The bus has no bucket inventory yet: none of Foliot's services has run on it.\n",
+    )  # fmt: skip
+
+
+async def test_the_python_example_says_how_it_is_called():
+    """Credentials without the name in them would hear no answer."""
+    status, _, errors = await ended("nats://127.0.0.1:1", "my-tool.creds")
+
+    assert status == 1
+    assert "python subscribe.py nats://127.0.0.1:4222 keys/tools/my-tool.creds my-tool" in errors
+
+
 @pytest.mark.skipif(shutil.which("nats") is None, reason="the command nats (natscli) is not installed")
 async def test_the_shell_example_hears_events_catches_up_and_reads_a_key(nats_server, bus):
     """With the command ``nats`` itself."""
