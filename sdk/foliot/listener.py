@@ -35,7 +35,6 @@ _PING_S = 2
 _ANSWER_S = 2.0
 _TRIES = 20
 """How often streams are asked after a reconnection: a server that has just started may need ten seconds to have them ready."""
-_AWAY = "the bus is away; waiting for it"
 _IDS = 65_536
 """Message ids remembered to drop second deliveries."""
 
@@ -76,6 +75,8 @@ class Listener:
         self._said: set[str] = set()
         self._refusal = asyncio.Event()
         self._leaving = False
+        self.place = ""
+        """Hosts and ports of the bus."""
 
     @classmethod
     async def connect(cls, settings: BusSettings, say: Callable[[str], None], now_ns: Callable[[], int]) -> Self:
@@ -86,6 +87,7 @@ class Listener:
             SettingsError: a file that the settings name cannot be read.
         """
         listener = cls(say, now_ns)
+        listener.place = _place(settings.url)
         connecting = asyncio.ensure_future(
             listener._client.connect(
                 **options(settings, _WHO), max_reconnect_attempts=-1, reconnect_time_wait=_RETRY_S,
@@ -101,7 +103,7 @@ class Listener:
             if not connecting.done():
                 connecting.cancel()
         if listener._refusal.is_set():
-            raise Refused(f"the bus at {_place(settings.url)} refuses our credentials")
+            raise Refused(f"the bus at {listener.place} refuses our credentials")
         await connecting
         return listener
 
@@ -229,14 +231,18 @@ class Listener:
             self._said.add(sentence)
             self._say(sentence)
 
+    @property
+    def _away(self) -> str:
+        return f"the bus at {self.place} is away; waiting for it"
+
     async def _reconnected(self) -> None:
         self._said.clear()
-        self._say("the bus is back")
+        self._say(f"the bus at {self.place} is back")
         self._queue.put_nowait(_Back())
 
     async def _disconnected(self) -> None:
         if not self._leaving:
-            self._once(_AWAY)
+            self._once(self._away)
 
     async def _failed(self, error: Exception) -> None:
         if isinstance(error, nats.errors.AuthorizationError) or "Authorization Violation" in str(error):
@@ -244,7 +250,7 @@ class Listener:
         elif "permissions violation" in str(error).lower():
             self._once(f"the bus forbids: {str(error).removeprefix('nats: ')}")
         elif not self._client.is_connected:
-            self._once(_AWAY)
+            self._once(self._away)
 
 
 def _place(url: str) -> str:

@@ -72,12 +72,18 @@ async def bus(nats_server):
 
 
 @pytest.fixture
-async def watch(nats_server):
-    """Starts ``foliot watch`` on the server, and ends what is left."""
+def watch(nats_server, watch_at):
+    """Starts ``foliot watch`` on the server."""
+    return lambda *arguments: watch_at(nats_server.settings.url, *arguments)
+
+
+@pytest.fixture
+async def watch_at():
+    """Starts ``foliot watch`` on a bus, and ends what is left."""
     running = []
 
-    async def start(*arguments):
-        running.append(await Foliot.start("watch", *arguments, "--bus", nats_server.settings.url))
+    async def start(url, *arguments):
+        running.append(await Foliot.start("watch", *arguments, "--bus", url))
         return running[-1]
 
     yield start
@@ -110,12 +116,22 @@ async def hears(seen, bus, channel):
 async def test_what_comes_is_told_in_words_until_interrupted(bus, watch):
     """A line a message with the time in it, and no fuss at Ctrl-C."""
     seen = await watch("event.flap.node3.rail0", "rejected")
+    await seen.said("listening at")
     await hears(seen, bus, REJECTED)
     await kept(bus, EVENT, event(), "flap", "node3.rail0")
 
     assert await seen.line() == DOWN
     seen.process.send_signal(signal.SIGINT)
     assert await seen.ended() == (0, "", "")
+
+
+async def test_it_says_where_and_to_what_it_listens(nats_server, bus, watch):
+    """On standard error, once it does: a bus on which nothing happens looks like no hang. Not if it will not wait for more."""
+    seen = await watch("event.flap.node3.rail0", "inventory")
+    where = f"127.0.0.1:{nats_server.port}"
+    await seen.said(f"foliot watch: listening at {where} to foliot.v1.event.flap.node3_2erail0, $KV.inventory.>\n")
+
+    assert await (await watch("inventory", "--no-follow")).ended() == (0, "", "")
 
 
 async def test_a_message_that_cannot_be_read_is_said_and_the_next_one_shown(bus, watch):
@@ -191,18 +207,35 @@ async def test_it_waits_for_a_bus_that_is_away_and_shows_what_it_missed(nats_ser
     seen = await watch("event", "rejected", "--json")
     await hears(seen, bus, REJECTED)
     await nats_server.kill()
-    await seen.said("the bus is away; waiting for it")
+    where = f"127.0.0.1:{nats_server.port}"
+    await seen.said(f"the bus at {where} is away; waiting for it")
     await nats_server.start()
-    await seen.said("the bus is back")
+    await seen.said(f"the bus at {where} is back")
     for number in range(3):
         await kept(bus, EVENT, event(number), "flap", "node3.rail0")
 
     assert [json.loads(await seen.line())["message"]["id"] for _ in range(3)] == ["e0", "e1", "e2"]
 
 
+async def test_a_bus_that_is_not_there_is_waited_for_by_its_address(make_server, tmp_path, watch_at):
+    """Without the password that the address may hold."""
+    server = make_server(tmp_path)
+    where = f"127.0.0.1:{server.port}"
+    seen = await watch_at(f"nats://me:secret@{where}")
+    await seen.said(f"foliot watch: the bus at {where} is away; waiting for it\n")
+    await server.start()
+    try:
+        await seen.said(
+            f"foliot watch: listening at {where} to foliot.v1.event.>, foliot.v1.command.>, foliot.v1.outcome.>"
+        )
+    finally:
+        await server.kill()
+
+
 async def test_it_leaves_quietly_when_nobody_reads_any_more(bus, watch):
     """As in ``foliot watch | head -1``, and also while there is nothing to write."""
     seen = await watch("clock")
+    await seen.said("listening at")
     await hears(seen, bus, CLOCK)
     seen.process.stdout._transport.close()
 

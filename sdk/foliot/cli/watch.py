@@ -134,6 +134,8 @@ async def _messages(
 ) -> AsyncGenerator[Heard, None]:
     """First what is there and was kept, then what comes."""
     await listener.subscribe(each.subject for each in targets)
+    if not arguments.no_follow:  # a quiet bus is no hang
+        _say(f"listening at {listener.place} to {', '.join(each.subject for each in targets)}")
     for each in await _past(listener, arguments, targets):
         yield each
     if not arguments.no_follow:
