@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from typing import TYPE_CHECKING, Any
 
 from foliot.words import headline
@@ -28,6 +29,10 @@ if TYPE_CHECKING:
 
 _MANY = 4
 """So many of a kind are named; more are counted."""
+_UNITS_NS = {"ns": 1, "ms": 1_000_000, "s": 1_000_000_000}
+_TIMES = frozenset({"reuse_at_ns", "spoke_ns"})
+"""Of the evidence, what is a reference time; all other numbers with such a unit are lengths of time."""
+_LATEST_NS = 1 << 63
 
 
 def sentence(message: msgspec.Struct) -> str:
@@ -70,7 +75,9 @@ def duration(length_ns: float) -> str:
 def _event(event: Event) -> str:
     guard = f": {event.policy}" if event.policy else ""
     doubt = f", confidence {event.confidence:.2g}" if event.confidence < 1 else ""
-    evidence = ", ".join(f"{name} {_value(value)}" for name, value in event.evidence.items())
+    # A time of 0 is none: what would be said here does not apply.
+    known = [(name, value) for name, value in event.evidence.items() if name not in _TIMES or value]
+    evidence = ", ".join(_evidence(name, value) for name, value in known)
     return f"{headline(event)}{guard}{doubt}" + (f" ({evidence})" if evidence else "")
 
 
@@ -156,6 +163,22 @@ def _some(parts: Iterable[str]) -> str:
     named = list(parts)
     more = [f"{len(named) - _MANY} more"] if len(named) > _MANY else []
     return ", ".join(named[:_MANY] + more)
+
+
+def _evidence(name: str, value: float | str | bool) -> str:
+    """A name and its value; the unit that a number's name ends with becomes a clock time or a fitting unit."""
+    bare, _, unit = name.rpartition("_")
+    if not bare or unit not in _UNITS_NS or isinstance(value, (bool, str)):
+        return f"{name} {_value(value)}"
+    if name in _TIMES and 0 <= value < _LATEST_NS:
+        return f"{bare} {_clock_time(int(value))}"
+    return f"{bare} {duration(value * _UNITS_NS[unit])}"
+
+
+def _clock_time(at_ns: int) -> str:
+    """Of the day, as in the time that a line begins with."""
+    at = dt.datetime.fromtimestamp(at_ns // 1_000_000_000, tz=dt.UTC)
+    return f"{at:%H:%M:%S}.{at_ns // 1_000_000 % 1_000:03d}Z"
 
 
 def _value(value: float | str | bool) -> str:

@@ -63,6 +63,28 @@ def test_an_event_of_a_kind_to_come_is_told_all_the_same():
     assert sentence(event) == "refusal postponed: node3: budget, confidence 0.5"
 
 
+def test_evidence_has_clock_times_and_lengths_of_time_instead_of_nanoseconds():
+    """Times as in the line's first column; a time of 0 is none; what is no number stays as it is."""
+    at_ns = 1_790_000_000_123_000_000
+
+    def said(**evidence):
+        return sentence(
+            Event(id="e", kind="flap", who="n.r", state="up", at_ns=at_ns, since_ns=at_ns, evidence=evidence)
+        )
+
+    assert said(half_life_s=900.0, reuse_at_ns=at_ns + 8_250_000_000) == (
+        "n.r has its carrier back (half_life 900 s, reuse_at 14:13:28.373Z)"
+    )
+    assert said(silent_ms=131.25, spoke_ns=at_ns) == "n.r has its carrier back (silent 131 ms, spoke 14:13:20.123Z)"
+    assert said(reuse_at_ns=0, bound_ns=400, drift_ppb=1.5) == "n.r has its carrier back (bound 400 ns, drift_ppb 1.5)"
+    assert said(reuse_at_ns="soon", s=2, age_ms=True, spoke_ns=-1) == (
+        "n.r has its carrier back (reuse_at_ns soon, s 2, age_ms yes, spoke -1 ns)"
+    )
+    assert said(spoke_ns=float("inf"), reuse_at_ns=float("nan")) == (
+        "n.r has its carrier back (spoke inf s, reuse_at nan ns)"
+    )
+
+
 def test_columns_are_lists_of_numbers_in_json():
     """Nobody has to take base64 apart."""
     line = json.loads(in_json(Heard("foliot.v1.observation.delay.node3", golden("delay.v1"), {}, ARRIVED_NS)))
