@@ -34,8 +34,13 @@ def sentence(event: Event, who: str = "") -> str:
 
 def headline(event: Event, who: str = "") -> str:
     """As `sentence`, without any numbers."""
-    words = _SENTENCES.get((event.kind, event.state), f"{event.kind} {event.state}: {{who}}")
-    return words.replace("{who}", who or event.who)
+    return told(event.kind, event.state, who or event.who)
+
+
+def told(kind: str, state: str, who: str) -> str:
+    """As `headline`, of an event of which no more is known."""
+    words = _SENTENCES.get((kind, state), f"{kind} {state}: {{who}}")
+    return words.replace("{who}", who)
 
 
 def _evidence(event: Event) -> str:

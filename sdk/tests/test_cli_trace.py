@@ -9,12 +9,13 @@ import pytest
 from msgspec.structs import asdict
 
 from foliot import cli
-from foliot.cli import trace as command
-from foliot.cli.trace import NotYetError, Span, Trace, TraceError, render, settled
+from foliot.cli.trace import NotYetError, TraceError, settled
+from foliot.cli.tree import SERVICE_COLOURS, Span, Trace, render
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 BASE_NS = 1_800_000_000_000_000_000
 EVENT = "boot/node3.rail0/carrier-1#down>x"
+PATH_EVENT = "path/silent"
 
 
 def span(number, parent, name, process, start_us, took_us, **more):  # noqa: PLR0917 - a table reads best in columns
@@ -32,17 +33,14 @@ def tree(*spans, quiet_ns=10_000_000_000):
     return Trace(summary={"trace_id": TRACE}, quiet_ns=quiet_ns, spans=spans)
 
 
+def judged(who, kind, state):
+    """The attributes of a detector's span."""
+    return {"foliot.event_kind": kind, "foliot.who": who, "foliot.state": state, "foliot.event": "e"}
+
+
 FAULT = tree(
-    span(1, 0, "lose carrier", "node3/probe", 0, 41, attributes={"foliot.nic": "node3.rail0", "foliot.boot": "b"}),
-    span(
-        2,
-        1,
-        "judge port change",
-        "detector",
-        612,
-        203,
-        attributes={"foliot.nic": "node3.rail0", "foliot.state": "down"},
-    ),
+    span(1, 0, "link lost", "node3/probe", 0, 41, attributes={"foliot.nic": "node3.rail0", "foliot.boot": "b"}),
+    span(2, 1, "judge port change", "detector", 612, 203, attributes=judged("node3.rail0", "flap", "down")),
     span(3, 2, "choose other paths", "remediator", 1_100, 420),
     span(
         5,
@@ -65,16 +63,16 @@ FAULT = tree(
     span(6, 4, "move routes", "node0/agent", 2_100, 350),
     span(7, 4, "confirm on the wire", "node0/agent", 2_500, 5_600, status="error", message="no echo from node7"),
     span(8, 4, "show event", "gateway", 8_700, 30, attributes={"foliot.node": "node0", "foliot.status": "done"}),
-    span(9, 1, "lose carrier", "node3/agent", -20, 15, attributes={"foliot.nic": "node3.rail0"}),
+    span(9, 1, "own carrier lost", "node3/agent", -20, 15, attributes={"foliot.nic": "node3.rail0"}),
 )
 
 GOLDEN = """\
-lose carrier · 8.730 ms · 9 spans · agent, probe, detector, remediator, gateway
+node3.rail0 lost its carrier · 8.730 ms · 9 spans · agent, probe, detector, remediator, gateway
 trace 0af7651916cd43dd8448eb211c80319c
       at ms     took ms  service      span
-      0.000       0.041  node3/probe  lose carrier                     nic=node3.rail0
-     -0.020       0.015  node3/agent  ├─ lose carrier                  nic=node3.rail0
-      0.612       0.203  detector     └─ judge port change             nic=node3.rail0 state=down
+      0.000       0.041  node3/probe  link lost                        nic=node3.rail0
+     -0.020       0.015  node3/agent  ├─ own carrier lost              nic=node3.rail0
+      0.612       0.203  detector     └─ judge port change             who=node3.rail0 state=down
       1.100       0.420  remediator      └─ choose other paths
       2.000       6.104  node0/agent        ├─ carry out command       node=node0 status=done
       2.100       0.350  node0/agent        │  ├─ move routes
@@ -97,6 +95,50 @@ def test_a_fault_reads_as_a_tree_with_times():
 def test_the_order_of_arrival_changes_nothing():
     """The gateway's order is not relied on."""
     assert text(tree(*reversed(FAULT.spans))) == GOLDEN
+
+
+def silence(number, parent, path, start_us, state="silent"):
+    """The detector's word on a path."""
+    attributes = judged(path, "path", state)
+    return span(number, parent, "judge silence", "detector", start_us, 100, attributes=attributes)
+
+
+PATHS = [f"node1.rail0>node{number}.rail0#0" for number in range(2, 8)]
+SILENCE = tree(
+    silence(1, 0, PATHS[0], 0),
+    *(silence(2 + index, 1, path, 200 + 200 * index) for index, path in enumerate(PATHS[1:])),
+    span(20, 4, "decide reroute", "remediator", 900, 50, attributes={"foliot.who": "node1.rail0"}),
+    *(silence(21 + index, 1, path, 2_000_000 + 200 * index, "speaking") for index, path in enumerate(PATHS[:2])),
+    silence(31, 1, PATHS[5], 4_000_000, "speaking"),
+)
+SILENCE_GOLDEN = """\
+nothing arrives any more on node1.rail0>node2.rail0#0 and 5 more · 4000.100 ms · 10 spans · detector, remediator
+trace 0af7651916cd43dd8448eb211c80319c
+      at ms     took ms  service     span
+      0.000       0.100  detector    judge silence              who=node1.rail0>node2.rail0#0 state=silent
+      0.200       0.900  detector    ├─ judge silence, 4 times  who="node1.rail0>node3.rail0#0, node1.rail0>node4.rail0#0 and 2 more" state=silent
+      0.600       0.100  detector    ├─ judge silence           who=node1.rail0>node5.rail0#0 state=silent
+      0.900       0.050  remediator  │  └─ decide reroute       who=node1.rail0
+   2000.000       0.300  detector    ├─ judge silence, 2 times  who="node1.rail0>node2.rail0#0, node1.rail0>node3.rail0#0" state=speaking
+   4000.000       0.100  detector    └─ judge silence           who=node1.rail0>node7.rail0#0 state=speaking
+"""
+
+
+def test_many_paths_that_fell_silent_are_one_line_and_the_title_says_which():
+    """What leads on has a line of its own; so has what came much later, and what says something else."""
+    assert text(SILENCE) == SILENCE_GOLDEN
+
+
+def test_on_demand_each_has_its_line():
+    """With all attributes there is nothing to be told together."""
+    shown = text(SILENCE, everything=True)
+
+    assert [sum(path in line for line in shown.splitlines()[3:]) for path in PATHS] == [2, 2, 1, 1, 1, 2]
+
+
+def test_before_the_detector_has_spoken_the_title_is_what_began_and_where():
+    """Its span may be the last to arrive."""
+    assert text(tree(*FAULT.spans[:1])).startswith("link lost: node3.rail0 · 0.041 ms · 1 span · probe\n")
 
 
 def test_all_attributes_are_shown_on_demand():
@@ -133,7 +175,7 @@ def test_colours_are_only_paint():
     """Without its escape sequences the coloured text is the plain one, and it does have some."""
     coloured = text(FAULT, colour=True)
     plain = coloured
-    for code in (1, 2, 31, *command._SERVICE_COLOURS):
+    for code in (1, 2, 31, *SERVICE_COLOURS):
         plain = plain.replace(f"\x1b[{code}m", "")
 
     assert "\x1b[31m  error: no echo from node7\x1b[0m" in coloured
@@ -220,8 +262,11 @@ def answer_of(target):
     """Status and body of a gateway that knows one trace."""
     address = urlsplit(target)
     if address.path == "/api/v1/events":
-        return 200, [{"id": EVENT}]
-    if address.path == f"/api/v1/traces/{TRACE}" or parse_qs(address.query).get("event") == [EVENT]:
+        events = [{"id": EVENT, "who": "node3.rail0", "fault": "f"}, {"id": "older", "who": "node3.rail0", "fault": "g"},
+                  {"id": PATH_EVENT, "who": "node1.rail0>node2.rail0#2", "fault": "f"}]  # fmt: skip
+        newest = {"id": "newest", "who": "rack1.node3/probe", "fault": ""}
+        return 200, events[:1] if parse_qs(address.query) == {"limit": ["1"]} else [newest, *events]
+    if address.path == f"/api/v1/traces/{TRACE}" or parse_qs(address.query).get("event") in ([EVENT], [PATH_EVENT]):
         spans = [{"trace_id": TRACE, "kind": "internal", "events": []} | asdict(each) for each in FAULT.spans]
         return 200, {"summary": FAULT.summary, "quiet_ns": FAULT.quiet_ns, "spans": spans}
     return 404, {"detail": "There is no event x among those the gateway keeps.", "reason": "no-such-event"}
@@ -249,9 +294,11 @@ def gateway():
         thread.join()
 
 
-@pytest.mark.parametrize("asked", [EVENT, TRACE, TRACE.upper(), "--last"])
-def test_an_event_a_trace_id_and_the_last_lead_to_the_tree(gateway, capsys, asked):
-    """Event ids are percent-encoded on the way; nothing is coloured where nobody looks."""
+@pytest.mark.parametrize(
+    "asked", [EVENT, TRACE, TRACE.upper(), "--last", "node3.rail0", "node3", "node1.rail0>node2.rail0#2", "node2.rail0"]
+)
+def test_an_event_a_trace_id_a_name_and_the_last_lead_to_the_tree(gateway, capsys, asked):
+    """A name stands for the newest event of a fault that is about it. Event ids are percent-encoded on the way; nothing is coloured where nobody looks."""
     assert cli.main(["trace", asked, "--gateway", f"{gateway}/"]) == 0
 
     assert capsys.readouterr().out == GOLDEN
@@ -266,11 +313,15 @@ def test_the_gateway_may_be_named_by_the_environment(gateway, capsys, monkeypatc
     assert capsys.readouterr().out == GOLDEN
 
 
-def test_an_unknown_event_is_said_in_the_gateways_words(gateway, capsys):
-    """One line on the error stream, and an exit status for scripts."""
-    assert cli.main(["trace", "x", "--gateway", gateway, "--wait", "0"]) == 1
+@pytest.mark.parametrize("asked", ["x", "rail0", "rack1.node3", "rack1", ""])
+def test_an_unknown_event_is_said_in_the_gateways_words(gateway, capsys, asked):
+    """One line on the error stream with what else there is, and an exit status for scripts; an event of no fault has no trace."""
+    assert cli.main(["trace", asked, "--gateway", gateway, "--wait", "0"]) == 1
 
-    assert capsys.readouterr().err == "foliot trace: there is no event x among those the gateway keeps\n"
+    assert capsys.readouterr().err == (
+        "foliot trace: there is no event x among those the gateway keeps, "
+        "and none about a NIC, path, node or clock of this name; see --last\n"
+    )
 
 
 @pytest.mark.parametrize(

@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from foliot.cli.paint import BOLD, DIM, RED, paint, wanted
+from foliot.cli.paint import wanted
+from foliot.cli.tree import Trace, render
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
 _GATEWAY = "http://127.0.0.1:8470"
 _TRACE_ID = re.compile(r"[0-9a-fA-F]{32}")
@@ -26,10 +27,8 @@ _TIMEOUT_S = 5.0
 _QUIET_NS = 1_200_000_000
 """Services send their spans every 0.5 s; after two such intervals without any, none is under way."""
 _LOOK_S = 0.25
-_SHOWN = ("nic", "path", "clock", "node", "peer", "rail", "via", "verb", "state", "status", "reason")
-"""Attributes worth a place on the line, in this order; ``--all`` shows the rest."""
-_PREFIX = "foliot."
-_SERVICE_COLOURS = (36, 33, 35, 32, 34, 96, 93, 95)
+_EVENTS = 10_000
+"""So many of the newest are looked through for one about a name: all that a gateway gives."""
 
 
 class TraceError(Exception):
@@ -40,33 +39,8 @@ class NotYetError(TraceError):
     """What was asked for is not there, but may be about to arrive."""
 
 
-class Span(msgspec.Struct, frozen=True, kw_only=True):
-    """What is shown of a span; the gateway's answer has more."""
-
-    span_id: str
-    parent_id: str
-    name: str
-    service: str
-    instance: str = ""
-    start_ns: int
-    end_ns: int
-    status: str = "unset"
-    message: str = ""
-    attributes: dict[str, Any] = {}
-
-
-class Trace(msgspec.Struct, frozen=True, kw_only=True):
-    """The gateway's answer."""
-
-    summary: dict[str, Any]
-    quiet_ns: int
-    spans: tuple[Span, ...]
-
-
-class _Line(msgspec.Struct, frozen=True, kw_only=True):
-    branches: str
-    span: Span | None
-    """None: a parent that has not arrived."""
+class _NoEventError(NotYetError):
+    """There is no event of this id."""
 
 
 def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -77,7 +51,10 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         description="Shows the trace of the fault that an event belongs to.",
     )
     what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument("id", nargs="?", help="id of an event, or of a trace (32 hex digits)")
+    what.add_argument(
+        "id", nargs="?",
+        help="id of an event, or of a trace (32 hex digits); or a NIC, path, node or clock: the newest fault about it",
+    )  # fmt: skip
     what.add_argument("--last", action="store_true", help="the trace of the newest event")
     parser.add_argument(
         "--gateway",
@@ -135,7 +112,7 @@ def settled(
 
 
 def fetch(gateway: str, asked: str | None, *, last: bool = False) -> Trace:
-    """The trace of an event or trace id, or of the newest event, as it is now.
+    """The trace of an event or trace id, of the newest event about a name, or of the newest event, as it is now.
 
     Raises:
         NotYetError: it is not there, perhaps not yet.
@@ -151,13 +128,38 @@ def fetch(gateway: str, asked: str | None, *, last: bool = False) -> Trace:
         asked = str(recent[0]["id"])
     assert asked is not None
     if _TRACE_ID.fullmatch(asked):
-        address = f"/api/v1/traces/{asked.lower()}"
-    else:
-        address = f"/api/v1/events/trace?event={urllib.parse.quote(asked, safe='')}"
+        return _decoded(base, f"/api/v1/traces/{asked.lower()}")
+    try:
+        return _of_event(base, asked)
+    except _NoEventError as error:
+        event = _newest_about(base, asked)
+        if not event:
+            raise NotYetError(f"{error}, and none about a NIC, path, node or clock of this name; see --last") from None
+        return _of_event(base, event)
+
+
+def _of_event(base: str, event: str) -> Trace:
+    return _decoded(base, f"/api/v1/events/trace?event={urllib.parse.quote(event, safe='')}")
+
+
+def _decoded(base: str, address: str) -> Trace:
     try:
         return msgspec.json.decode(_get(base, address), type=Trace)
     except msgspec.MsgspecError as error:
         raise TraceError(f"what answers at {base} is no gateway, or another version's: {error}") from error
+
+
+def _newest_about(base: str, name: str) -> str:
+    """The id of the newest event of a fault whose trouble is this NIC's, path's, node's or clock's; empty: there is none."""
+    events = msgspec.json.decode(_get(base, f"/api/v1/events?limit={_EVENTS}"), type=list[dict[str, Any]])
+    return next((str(event["id"]) for event in events if event.get("fault") and name in _names(str(event["who"]))), "")
+
+
+def _names(who: str) -> set[str]:
+    """All that one is known by whom an event is about: a path has two NICs, a NIC and a process a node."""
+    nics = who.partition("#")[0].split(">")
+    nodes = (nic.partition("/")[0] if "/" in nic else nic.rpartition(".")[0] for nic in nics)
+    return {who, *nics, *nodes} - {""}
 
 
 def _get(base: str, address: str) -> bytes:
@@ -186,110 +188,7 @@ def _refusal(base: str, status: int, body: bytes) -> TraceError:
         problem = {}
     detail = str(problem.get("detail") or f"{base} answered with HTTP status {status}")
     sentence = detail[0].lower() + detail[1:].rstrip(".")
-    may_come = problem.get("reason") in {"no-such-event", "no-such-trace", "no-spans"}
+    if problem.get("reason") == "no-such-event":
+        return _NoEventError(sentence)
+    may_come = problem.get("reason") in {"no-such-trace", "no-spans"}
     return NotYetError(sentence) if may_come else TraceError(sentence)
-
-
-# -- showing --------------------------------------------------------------------------------------------------------------
-
-
-def render(trace: Trace, *, colour: bool = False, everything: bool = False) -> Iterator[str]:
-    """The lines of a trace: a headline, then one per span."""
-    spans = sorted(trace.spans, key=_by_start)
-    lines = list(_tree(spans))
-    root = next((span for span in spans if not span.parent_id), spans[0])
-    services = list(dict.fromkeys(span.service for span in spans))
-    colours = {name: _SERVICE_COLOURS[index % len(_SERVICE_COLOURS)] for index, name in enumerate(services)}
-    took_ns = max(span.end_ns for span in spans) - root.start_ns
-    count = f"{len(spans)} span{'s' if len(spans) != 1 else ''}"
-    headline = f"{root.name} · {_ms(took_ns)} ms · {count} · {', '.join(services)}"
-    yield paint(headline, BOLD, colour)
-    yield paint(f"trace {trace.summary.get('trace_id', '')}", DIM, colour)
-    process_width = max(len("service"), *(len(_process(span)) for span in spans))
-    name_width = max(len(line.branches) + len(_name(line.span)) for line in lines)
-    yield paint(f"{'at ms':>11} {'took ms':>11}  {'service':<{process_width}}  span", DIM, colour)
-    for line in lines:
-        yield _row(line, root.start_ns, process_width, name_width, colours if colour else {}, everything=everything)
-
-
-def _row(
-    line: _Line, zero_ns: int, process_width: int, name_width: int, colours: dict[str, int], *, everything: bool
-) -> str:
-    named = line.branches + _name(line.span)
-    span = line.span
-    if span is None:
-        return paint(f"{'':>11} {'':>11}  {'?':<{process_width}}  {named}", DIM, bool(colours))
-    times = f"{_ms(span.start_ns - zero_ns):>11} {_ms(span.end_ns - span.start_ns):>11}"
-    process = paint(f"{_process(span):<{process_width}}", colours.get(span.service, 0), bool(colours))
-    tail = f"  {_attributes(span, everything=everything)}".rstrip()
-    failed = f"  error: {span.message}".rstrip(": ") if span.status == "error" else ""
-    text = f"{named:<{name_width}}{tail}" if tail else named
-    return f"{times}  {process}  {text}{paint(failed, RED, bool(colours))}"
-
-
-def _tree(spans: list[Span]) -> Iterator[_Line]:
-    """Every span once, each under its parent, siblings by their start; whatever the parents say."""
-    known = {span.span_id for span in spans}
-    children: dict[str, list[Span]] = {}
-    for span in spans:
-        children.setdefault(span.parent_id, []).append(span)
-    shown: set[str] = set()
-    for span in spans:
-        if not span.parent_id:
-            yield from _below(span, children, shown, "")
-        elif span.parent_id not in known and span.parent_id not in shown:
-            shown.add(span.parent_id)
-            yield _Line(branches="", span=None)
-            orphans = children[span.parent_id]
-            for orphan in orphans:
-                yield from _below(orphan, children, shown, "", is_last=orphan is orphans[-1])
-    for span in spans:  # what is left are loops, which no honest sender makes
-        if span.span_id not in shown:
-            yield from _below(span, children, shown, "")
-
-
-def _below(
-    top: Span, children: dict[str, list[Span]], shown: set[str], indent: str, *, is_last: bool | None = None
-) -> Iterator[_Line]:
-    """A span and all below it; `is_last` of its siblings, None: it has no branch to hang on."""
-    stack = [(top, indent, is_last)]
-    while stack:
-        span, before, last = stack.pop()
-        if span.span_id in shown:
-            continue
-        shown.add(span.span_id)
-        branch = "" if last is None else "└─ " if last else "├─ "
-        yield _Line(branches=before + branch, span=span)
-        below = before + ("" if last is None else "   " if last else "│  ")
-        nexts = children.get(span.span_id, [])
-        stack.extend((each, below, each is nexts[-1]) for each in reversed(nexts))
-
-
-def _attributes(span: Span, *, everything: bool) -> str:
-    values = {key.removeprefix(_PREFIX): value for key, value in span.attributes.items()}
-    keys = [key for key in _SHOWN if key in values]
-    if everything:
-        keys += sorted(values.keys() - set(keys))
-    return " ".join(f"{key}={_text(values[key])}" for key in keys if values[key] not in ("", None))
-
-
-def _text(value: Any) -> str:
-    text = str(value).lower() if isinstance(value, bool) else str(value)
-    return f'"{text}"' if " " in text else text
-
-
-def _process(span: Span) -> str:
-    """``node3/probe`` where the process says so, else the service."""
-    return span.instance if span.instance.endswith(f"/{span.service}") else span.service
-
-
-def _name(span: Span | None) -> str:
-    return "a span that has not arrived" if span is None else span.name
-
-
-def _ms(duration_ns: int) -> str:
-    return f"{duration_ns / 1e6:.3f}"
-
-
-def _by_start(span: Span) -> tuple[int, str]:
-    return span.start_ns, span.span_id

@@ -101,7 +101,9 @@ class Detector:
 
     def _publish(self, events: list[Event], started_ns: int) -> None:
         for event in events:
-            attributes: dict[str, Any] = {"event": event.id, "who": event.who, "state": event.state}
+            attributes: dict[str, Any] = {
+                "event": event.id, "event_kind": event.kind, "who": event.who, "state": event.state,
+            }  # fmt: skip
             with telemetry.span(
                 _SPAN_NAMES[event.kind],
                 fault=event.fault,

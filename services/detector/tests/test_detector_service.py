@@ -123,6 +123,8 @@ async def test_a_silent_path_becomes_an_event_and_begins_a_trace(world, make_del
     (span,) = spans("judge silence")
     assert (span.context.trace_id, span.context.span_id) == (trace_id(event.fault), root_span_id(event.fault))
     assert span.parent is None
+    told = {name: span.attributes[f"foliot.{name}"] for name in ("event_kind", "who", "state")}
+    assert told == {"event_kind": "path", "who": str(PATH), "state": "silent"}  # the trace's title is made of these
 
 
 async def test_an_event_is_stored_once_though_two_detectors_say_it(world, start, make_port):

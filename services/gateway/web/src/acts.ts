@@ -84,7 +84,7 @@ function folded(siblings: Span[], children: Map<string, Span[]>, depth: number):
   const alike = new Map<string, Row>();
   const rows: Row[] = [];
   for (const span of siblings) {
-    const key = `${span.name}\n${processOf(span)}\n${span.status}`;
+    const key = [span.name, processOf(span), span.status, resultOf(span)].join("\n");
     const row = children.has(span.span_id) ? undefined : alike.get(key);
     if (row) {
       row.spans.push(span);
@@ -108,6 +108,19 @@ export function ticksOf(length_ns: number): number[] {
 /** `node3/probe` where the process says so, else the service. */
 export function processOf(span: Span): string {
   return span.instance.endsWith(`/${span.service}`) ? span.instance : span.service;
+}
+
+/** What became of it, where the span says so. */
+export function resultOf(span: Span): string {
+  const said = ["verb", "state", "status"].map((name) => span.attributes[`foliot.${name}`]);
+  return [...said, span.status === "error" ? "failed" : ""].filter(Boolean).join(" ");
+}
+
+/** Whom they are about; of many the first, and how many more. */
+export function whoOf(spans: readonly Span[]): string {
+  const names = new Set(spans.map((span) => span.attributes["foliot.who"] ?? span.attributes["foliot.nic"]));
+  const [first, ...more] = [...names].filter(Boolean);
+  return `${first ?? ""}${more.length > 0 ? ` and ${more.length} more` : ""}`;
 }
 
 function byStart(a: Span, b: Span): number {

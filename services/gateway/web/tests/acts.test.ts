@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { actsOf, ticksOf } from "../src/acts.ts";
+import { actsOf, ticksOf, whoOf } from "../src/acts.ts";
 import type { Span } from "../src/wire.ts";
 
 const span = (id: string, parent: string, start_ms: number, took_ms: number, more: Partial<Span> = {}): Span => ({
@@ -63,6 +63,27 @@ test("siblings that are alike and lead to nothing are one bar", () => {
 
   expect(outline(spans)).toEqual([["root", ">a+b", ">c", ">>d", ">e"]]);
   expect(actsOf(spans)[0]?.bars[1]).toMatchObject({ left: 1 / 9, width: 4 / 9 });
+});
+
+test("siblings with other results are other bars", () => {
+  const judge = (state: string) => ({ name: "judge silence", attributes: { "foliot.state": state } });
+  const spans = [
+    span("root", "", 0, 9),
+    span("a", "root", 1, 1, judge("silent")),
+    span("b", "root", 2, 1, judge("speaking")),
+    span("c", "root", 3, 1, judge("silent")),
+  ];
+
+  expect(outline(spans)).toEqual([["root", ">a+c", ">b"]]);
+});
+
+test("a bar says whom it is about, of many the first", () => {
+  const about = (attributes: Record<string, unknown>) => span("a", "", 0, 1, { attributes });
+  const path = about({ "foliot.who": "a.r>b.r#0" });
+
+  expect(whoOf([path, about({ "foliot.who": "a.r>c.r#0" }), path])).toBe("a.r>b.r#0 and 1 more");
+  expect(whoOf([about({ "foliot.nic": "a.r" })])).toBe("a.r");
+  expect(whoOf([about({})])).toBe("");
 });
 
 test("an act of no length can be drawn", () => {

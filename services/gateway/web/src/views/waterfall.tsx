@@ -1,5 +1,5 @@
 import { useState } from "preact/hooks";
-import { type Act, type Bar, processOf } from "../acts.ts";
+import { type Act, type Bar, processOf, resultOf, whoOf } from "../acts.ts";
 import { factOf } from "../facts.ts";
 import { duration } from "../numbers.ts";
 import type { Span } from "../wire.ts";
@@ -33,20 +33,21 @@ function BarView({ bar, act }: { bar: Bar; act: Act }) {
   const [span, ...more] = bar.spans;
   const took = duration(bar.width * act.length_ns);
   const at = duration(span.start_ns - act.start_ns);
+  const who = whoOf(bar.spans);
   const times = more.length > 0 ? `${bar.spans.length} times` : "";
   return (
     <li class={`bar service-${span.service}`} data-testid="bar" data-service={span.service}>
       <button
         type="button"
         aria-expanded={isOpen}
-        aria-label={[span.name, times, processOf(span), resultOf(span), `at ${at}`, `took ${took}`]
+        aria-label={[span.name, times, processOf(span), who, resultOf(span), `at ${at}`, `took ${took}`]
           .filter(Boolean)
           .join(", ")}
         onClick={() => setOpen(!isOpen)}
       >
         <span class="name" style={{ paddingInlineStart: `${Math.min(bar.depth, 8) * 0.7}rem` }}>
           <span class="what">
-            {span.name} {times && <small>{times}</small>} <small>{resultOf(span)}</small>
+            {span.name} {times && <small>{times}</small>} <small>{resultOf(span)}</small> <small>{who}</small>
           </span>
           <span class="process">{processOf(span)}</span>
         </span>
@@ -69,12 +70,6 @@ function Attributes({ span, at }: { span: Span; at: string }) {
   const facts = Object.entries(span.attributes).map(([name, value]) => factOf(name.replace("foliot.", ""), value));
   const error = span.message ? [{ name: "error", value: span.message }] : [];
   return <FactList facts={[{ name: "at", value: at }, ...error, ...facts]} />;
-}
-
-/** What became of it, where the span says so. */
-function resultOf(span: Span): string {
-  const said = ["verb", "state", "status"].map((name) => span.attributes[`foliot.${name}`]);
-  return [...said, span.status === "error" ? "failed" : ""].filter(Boolean).join(" ");
 }
 
 function later(after_ns: number): string {
