@@ -129,6 +129,9 @@ def lab_run(request, tmp_path_factory):
 def test_every_outcome_was_right(lab_run):
     """Both faults moved, both directions, and back; no flow broke; nothing happened that no fault explains."""
     assert "WRONG" not in lab_run.said, lab_run.said
+    assert lab_run.report["verdict"]["right"] is True
+    for outcome in lab_run.report["verdict"]["outcomes"]:
+        assert f"right  {outcome['fault']:<4} {outcome['sentence']}\n" in lab_run.said
     for fault in lab_run.report["faults"]:
         assert fault["detected_ns"] is not None
         assert fault["moved_ns"] is not None

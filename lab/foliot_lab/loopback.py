@@ -74,6 +74,7 @@ class Loopback:
         self._supervisor.release(_VICTIM)
         await asyncio.sleep(_DEAD_S)
         await bus.close()
+        narrator.finish()
 
     async def close(self) -> None:
         """Ends the services."""

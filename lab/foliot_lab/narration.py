@@ -1,9 +1,10 @@
-"""What happens in a lab, in plain words, as it happens."""
+"""What happens in a lab, in plain words, as it happens: a second later, since what happened first is not always known first."""
 
 from __future__ import annotations
 
 import asyncio
 import collections
+import heapq
 from typing import TYPE_CHECKING, TextIO
 
 from foliot.words import sentence
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
 _GATHER_S = 0.4
 """Commands and outcomes of one fault are told together: they come within milliseconds of one another."""
 _UNASKED = "by themselves"
+_HOLD_S = 1.0
+"""A line is written so long after what it tells of, so that lines stand in the order of their times. What is known later still
+is written when it is known. Longer than what is told together is waited for, and than the witness takes to look."""
 
 _DEEDS = {
     "link-down": ("cutting the cable of {where}", "plugging the cable of {where} in again"),
@@ -45,6 +49,8 @@ class Narrator:
         self._out = out
         self._zero_ns = time.now_ns()
         self._gathered: dict[tuple[str, ...], list[Event | Command | Outcome]] = {}
+        self._held: list[tuple[int, str]] = []
+        """A heap of lines with the lab times of what they tell of."""
 
     def start(self, faults: tuple[FaultSpec, ...]) -> None:
         """Second 0 is now."""
@@ -52,9 +58,24 @@ class Narrator:
         self._faults = {fault.id: fault for fault in faults}
 
     def say(self, text: str, *, at_ns: int | None = None, who: str = "lab") -> None:
-        """One line."""
-        seconds = ((at_ns or self._time.now_ns()) - self._zero_ns) * 1e-9
-        self._out.write(f"{seconds:9.3f} s  {who:<11} {text}\n")
+        """One line, in its turn."""
+        now_ns = self._time.now_ns()
+        at_ns = at_ns or now_ns
+        seconds = (at_ns - self._zero_ns) * 1e-9
+        heapq.heappush(self._held, (at_ns, f"{seconds:9.3f} s  {who:<11} {text}\n"))
+        wait_s = min(max(0.0, _HOLD_S - (now_ns - at_ns) * 1e-9), _HOLD_S)  # times of a wrong clock may lie ahead
+        asyncio.get_running_loop().call_later(wait_s, self._write, at_ns)
+
+    def finish(self) -> None:
+        """Writes what is held, also what waits to be told together."""
+        for key in list(self._gathered):
+            self._tell(key)
+        if self._held:
+            self._write(max(at_ns for at_ns, _ in self._held))
+
+    def _write(self, until_ns: int) -> None:
+        while self._held and self._held[0][0] <= until_ns:
+            self._out.write(heapq.heappop(self._held)[1])
         self._out.flush()
 
     def injected(self, injection: Injection) -> None:
@@ -91,7 +112,7 @@ class Narrator:
         self._gathered[key].append(message)
 
     def _tell(self, key: tuple[str, ...]) -> None:
-        messages = self._gathered.pop(key)
+        messages = self._gathered.pop(key, [])
         events = [message for message in messages if isinstance(message, Event)]
         commands = [message for message in messages if isinstance(message, Command)]
         outcomes = [message for message in messages if isinstance(message, Outcome)]

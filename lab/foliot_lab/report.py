@@ -81,6 +81,23 @@ class Unexplained(msgspec.Struct, frozen=True, kw_only=True):
     commands: int
 
 
+class Judged(msgspec.Struct, frozen=True, kw_only=True):
+    """One fault's outcome, or, without a fault, that of the run as a whole, in the words of the terminal."""
+
+    fault: str
+    right: bool
+    sentence: str
+
+
+class Conclusion(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether every outcome was right, and why."""
+
+    right: bool
+    outcomes: list[Judged]
+    excuse: str
+    """Why what was wrong may be the machine's doing; empty: nothing was wrong, or the machine kept up."""
+
+
 class Report(msgspec.Struct, frozen=True, kw_only=True):
     """All of it."""
 
@@ -88,6 +105,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     clocks: ClockSummary
     unexplained: Unexplained
     machine: Machine
+    verdict: Conclusion | None = None
+    """None before it was judged."""
 
     def json(self) -> bytes:
         """For a file, indented."""

@@ -12,6 +12,7 @@ import msgspec
 
 from foliot_lab.carries import measure, refusal
 from foliot_lab.collector import Collector, Heard
+from foliot_lab.conclusion import conclude, lines
 from foliot_lab.explained import RECOVERY_NS
 from foliot_lab.faults import run_timeline
 from foliot_lab.flows import Flows
@@ -22,7 +23,6 @@ from foliot_lab.narration import Narrator
 from foliot_lab.report import Evidence, build, witnessed
 from foliot_lab.scope import scope
 from foliot_lab.truth import SAMPLE_S
-from foliot_lab.verdicts import excuse, verdicts
 from foliot_lab.witness import Witness
 from foliot_schemas import Command, Event, Outcome
 
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from foliot_lab.faults import Injection
     from foliot_lab.namespaces import Namespace
     from foliot_lab.pulses import Pair, Pulses
-    from foliot_lab.report import Report
     from foliot_lab.scenario import FaultSpec, Scenario
     from foliot_lab.witness import Watch
 
@@ -172,10 +171,13 @@ class _Run:
                 machine=sampler.machine(),
                 end_ns=self._lab.time.now_ns(),
             )
-            report = build(evidence)
+            report, conclusion = conclude(build(evidence), self._scenario, evidence.seen)
         if options.report is not None:
             options.report.write_bytes(report.json())
-        return self._judge(report, evidence)
+        self._narrator.finish()
+        self._out.write("".join(f"{line}\n" for line in ("", *lines(report, conclusion))))
+        self._out.flush()
+        return conclusion.right
 
     async def _timeline(self, witness: Witness) -> None:
         loop = asyncio.get_running_loop()
@@ -196,6 +198,7 @@ class _Run:
             for task in watching:
                 task.cancel()
             await asyncio.gather(*watching, return_exceptions=True)
+            self._narrator.finish()
 
     async def _watch(self, witness: Witness, fault: FaultSpec, start_s: float) -> None:
         """Pulses over the fault's pairs from shortly before it until it is over, however long that takes."""
@@ -277,26 +280,3 @@ class _Run:
             self._narrator.command(heard.message)
         else:
             self._narrator.outcome(heard.message)
-
-    def _judge(self, report: Report, evidence: Evidence) -> bool:
-        self._out.write("\n")
-        judged = verdicts(report, self._scenario, evidence.seen)
-        for judgement in judged:
-            self._out.write(
-                f"{'right' if judgement.right else 'WRONG'}  {judgement.fault_id:<4} {judgement.sentence}\n"
-            )
-        clocks = report.clocks
-        if clocks.true_error_ns.p50 is not None:
-            self._out.write(
-                f"clocks: {clocks.windows} windows; true error of the value used now: median {clocks.true_error_ns.p50:.0f} ns,"
-                f" p99 {clocks.true_error_ns.p99:.0f} ns, max {clocks.true_error_ns.max:.0f} ns; within the hard bound"
-                f" {clocks.within_hard_bound:.2%}, within the statistical bound {clocks.within_bound:.2%}\n"
-            )
-        lateness = report.machine.scheduler_lateness_ms
-        self._out.write(
-            f"machine: {report.machine.idle_cpu:.0%} idle; a sleeper is woken {lateness.p50} ms late (median), {lateness.p99} ms (p99)\n"
-        )
-        if why := excuse(judged, report.machine):
-            self._out.write(f"{why}\n")
-        self._out.flush()
-        return all(judgement.right for judgement in judged)

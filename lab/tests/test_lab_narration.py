@@ -1,13 +1,95 @@
-"""What the lab tells while it runs."""
+"""The story of a run: lines in the order of what they tell of, in proper words."""
+
+from __future__ import annotations
 
 import asyncio
 import io
 
 import pytest
+from made_runs import FAULT, REFERENCE, NoSkew
 
 from foliot_lab.narration import Narrator
 from foliot_lab.truth import LabTime, Truth
-from foliot_schemas import Outcome
+from foliot_schemas import ClockState, Command, Event, Outcome
+
+MS = 1_000_000
+
+
+class Story:
+    """A narrator whose second 0 is now, and what it wrote."""
+
+    def __init__(self):
+        time = LabTime.starting_now()
+        truth = Truth({"node0": NoSkew()})
+        truth.learn(
+            ClockState(
+                clock="node0", reference="node0", offset_ns=REFERENCE, drift_ppb=0.0, hard_bound_ns=0, bound_ns=0,
+                growth_ppb=0.0, as_of_ns=0, void_after_ns=1 << 62, status="synchronised",
+            )
+        )  # fmt: skip
+        self.out = io.StringIO()
+        self.narrator = Narrator(time, truth, self.out)
+        self.narrator.start(())
+        self.zero_ns = time.now_ns()
+        self.reference_ns = time.raw(self.zero_ns) + REFERENCE
+        """Reference time at second 0."""
+
+    def words(self):
+        """The lines without their times."""
+        return [line[13:].split(None, 1)[1] for line in self.out.getvalue().splitlines()]
+
+    def hear(self):
+        """A fault as the lab learns of it: the witness looks seldom, and commands and outcomes are told together."""
+        at_ns = self.reference_ns
+        self.narrator.say("cut", at_ns=self.zero_ns)
+        self.narrator.event(
+            Event(id="e", kind="flap", who="n.r", state="down", at_ns=at_ns + 2 * MS, since_ns=at_ns, fault=FAULT)
+        )
+        self.narrator.outcome(
+            Outcome(
+                id="o", command="c", verb="reroute", node="n", status="done", fault=FAULT, started_ns=at_ns + 20 * MS
+            )
+        )
+        self.narrator.command(
+            Command(
+                id="c", verb="reroute", node="n", cause="e", issued_ns=at_ns + 10 * MS, deadline_ns=0, lease_revision=1
+            )
+        )
+        self.narrator.say("flows", at_ns=self.zero_ns + 15 * MS)
+
+
+STORY = ["cut", "n.r lost its carrier", "reroute: n is told", "flows", "reroute: 1 done"]
+
+
+async def test_lines_come_in_the_order_of_their_times(until):
+    """Whatever was known first; and all come by themselves."""
+    story = Story()
+    story.hear()
+    assert story.words() == []
+
+    await until(lambda: len(story.words()) == len(STORY))
+    assert story.words() == STORY
+
+
+async def test_what_is_held_at_the_end_is_written():
+    """At once and in order, and nothing of it again."""
+    story = Story()
+    story.hear()
+    story.narrator.finish()
+
+    assert story.words() == STORY
+    await asyncio.sleep(1.5)  # longer than anything is held
+    assert story.words() == STORY
+
+
+async def test_what_is_known_very_late_or_lies_ahead_is_told_all_the_same(until):
+    """A clock that is wrong keeps nothing back."""
+    story = Story()
+    story.narrator.say("late", at_ns=story.zero_ns - 5_000 * MS)
+    story.narrator.say("ahead", at_ns=story.zero_ns + 3_600_000 * MS)
+
+    await until(lambda: story.words() == ["late"])
+    await until(lambda: story.words() == ["late", "ahead"])
 
 
 @pytest.mark.parametrize(
@@ -18,7 +100,7 @@ from foliot_schemas import Outcome
         ((True, False, False), "reroute: 2 done, 1 by itself\n"),
     ],
 )
-async def test_nodes_that_act_unasked_are_counted_in_proper_words(armed, words):
+async def test_nodes_that_act_unasked_are_counted_in_proper_words(armed, words, until):
     """What belongs to one fault is one line."""
     out = io.StringIO()
     narrator = Narrator(LabTime.starting_now(), Truth({}), out)
@@ -28,7 +110,5 @@ async def test_nodes_that_act_unasked_are_counted_in_proper_words(armed, words):
             Outcome(id=node, command="c", verb="reroute", node=node, status="done", armed=unasked, fault="f")
         )
 
-    async with asyncio.timeout(30):
-        while not out.getvalue():  # noqa: ASYNC110 - the narrator sets no event
-            await asyncio.sleep(0.05)
+    await until(out.getvalue)
     assert out.getvalue().endswith(words)

@@ -39,7 +39,7 @@ def test_the_report_has_the_promised_form():
     """The report's JSON has exactly the promised keys, and null for what did not happen."""
     made = json.loads(report(scenario(), events=[event(10.001)], kept=record()).json())
     (fault,) = made["faults"]
-    assert list(made) == ["faults", "clocks", "unexplained", "machine"]
+    assert list(made) == ["faults", "clocks", "unexplained", "machine", "verdict"]
     assert list(fault) == [
         "id", "kind", "where", "injected_ns", "detected_ns", "commanded_ns", "moved_ns", "restored_ns", "moves", "events",
         "trace_id", "flows",

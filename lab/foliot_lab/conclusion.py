@@ -1,0 +1,47 @@
+"""How a run ends: its verdict, in the report and, in the same words, on the terminal."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from foliot_lab.report import Conclusion, Judged
+from foliot_lab.verdicts import excuse, verdicts
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from foliot_lab.pulses import Verdict
+    from foliot_lab.report import Report
+    from foliot_lab.scenario import Scenario
+
+
+def conclude(report: Report, scenario: Scenario, seen: Mapping[str, Verdict]) -> tuple[Report, Conclusion]:
+    """The report with its verdict, and that alone."""
+    judged = verdicts(report, scenario, seen)
+    conclusion = Conclusion(
+        right=all(each.right for each in judged),
+        outcomes=[Judged(fault=each.fault_id, right=each.right, sentence=each.sentence) for each in judged],
+        excuse=excuse(judged, report.machine),
+    )
+    return msgspec.structs.replace(report, verdict=conclusion), conclusion
+
+
+def lines(report: Report, conclusion: Conclusion) -> Iterator[str]:
+    """The last lines of a run: every outcome, then how true the clocks were and what the machine was like."""
+    for each in conclusion.outcomes:
+        yield f"{'right' if each.right else 'WRONG'}  {each.fault:<4} {each.sentence}"
+    clocks = report.clocks
+    if clocks.true_error_ns.p50 is not None:
+        yield (
+            f"clocks: {clocks.windows} windows; true error of the value used now: median {clocks.true_error_ns.p50:.0f} ns,"
+            f" p99 {clocks.true_error_ns.p99:.0f} ns, max {clocks.true_error_ns.max:.0f} ns; within the hard bound"
+            f" {clocks.within_hard_bound:.2%}, within the statistical bound {clocks.within_bound:.2%}"
+        )
+    lateness = report.machine.scheduler_lateness_ms
+    yield (
+        f"machine: {report.machine.idle_cpu:.0%} idle; a sleeper is woken {lateness.p50} ms late (median), {lateness.p99} ms (p99)"
+    )
+    if conclusion.excuse:
+        yield conclusion.excuse
