@@ -34,7 +34,7 @@ WORKDIR /source
 RUN ln -s /tools .venv
 COPY requirements/web.txt requirements/
 COPY services/gateway/web/npm services/gateway/web/package.json services/gateway/web/package-lock.json services/gateway/web/
-RUN services/gateway/web/npm install --loglevel=error --no-fund --no-audit --no-save --ignore-scripts --omit=dev
+RUN services/gateway/web/npm install --loglevel=error --no-fund --no-audit --no-update-notifier --no-save --ignore-scripts --omit=dev
 COPY services/gateway/web services/gateway/web
 RUN services/gateway/web/npm run -s build -- --logLevel=warn
 

@@ -17,7 +17,7 @@ ROLES := $(notdir $(wildcard services/*))
 MANIFESTS := $(addsuffix /pyproject.toml,$(MEMBERS))
 WEB := services/gateway/web
 PAGE := services/gateway/foliot_gateway/static/index.html
-NPM := $(WEB)/npm --loglevel=error --no-fund --no-audit
+NPM := $(WEB)/npm --loglevel=error --no-fund --no-audit --no-update-notifier
 # Not `npm ci`: it insists on the packages of all other platforms, which not every registry has and the lock does not name.
 NPM_INSTALL := $(NPM) install --no-save --ignore-scripts --fetch-retries=1 --fetch-retry-mintimeout=1000 --fetch-timeout=60000
 CHECK := schemas/asyncapi

@@ -78,6 +78,7 @@ class Run:
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
         )  # fmt: skip
         self.said = ""
+        self.folder = folder / "lab"
 
     def through(self) -> None:
         """Waits until the sequence is over and the lab goes on."""
@@ -187,7 +188,12 @@ def test_the_gateway_shows_the_fleet_as_it_is_now(lab_run):
 
 
 def test_an_interrupted_lab_leaves_nothing_behind(lab_run):
-    """The last test of a run: exit status 0, every process gone."""
+    """The last test of a run: exit status 0, every process gone, and what was started by ``lab exec`` with them."""
+    foliot = str(Path(sys.executable).with_name("foliot"))
+    guest = subprocess.Popen([foliot, "lab", "exec", "--folder", str(lab_run.folder), "node3", "--", "sleep", "1000"])
+    while Path(f"/proc/{guest.pid}/comm").read_text() != "sleep\n":
+        assert guest.poll() is None
+        time.sleep(0.05)
     started = int(lab_run.process.pid)
     children = subprocess.run(["ps", "-o", "pid=", "--ppid", str(started)], capture_output=True, text=True, check=True)
     pids = [int(pid) for pid in children.stdout.split()]
@@ -195,3 +201,4 @@ def test_an_interrupted_lab_leaves_nothing_behind(lab_run):
     assert lab_run.end() == 0, lab_run.said
     assert pids
     assert [pid for pid in pids if Path(f"/proc/{pid}").exists()] == []
+    assert guest.wait(timeout=10) == -signal.SIGTERM

@@ -65,6 +65,10 @@ class Fabric:
         """
         return self._namespaces[name]
 
+    def namespaces(self) -> tuple[Namespace, ...]:
+        """All of them, while it is up."""
+        return tuple(self._namespaces.values())
+
     def host(self, name: str) -> Namespace:
         """The namespace of a host.
 

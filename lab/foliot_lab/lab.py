@@ -13,7 +13,7 @@ from foliot.bus import Bus
 from foliot.node import describe
 from foliot.skew import Skew
 from foliot.supervisor import LAST, Supervisor, service
-from foliot_lab import bus_servers, hosting
+from foliot_lab import bus_servers, guests, hosting
 from foliot_lab.fabric import Fabric
 from foliot_lab.namespaces import enter_control, entering, inside
 from foliot_lab.partition import Partitions
@@ -124,7 +124,9 @@ class Lab:
         return self._settings[self.plan.hosts.index(host)]
 
     async def close(self) -> None:
-        """Ends the services and lets go of the fabric; the kernel removes the rest. May be called twice."""
+        """Ends the services and what `foliot lab exec` started, lets go of the fabric; the kernel removes the rest. May be called twice."""
+        if hasattr(self, "fabric"):
+            await guests.see_out(self.fabric.namespaces())
         if hasattr(self, "bus"):
             await self.bus.close()
         await self.supervisor.stop((*LAST, *bus_servers.servers(self.plan)))
