@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import re
+import socket
+import ssl
 from typing import TYPE_CHECKING, TypeVar
 
 import nats.errors
 import structlog
+from nats.js.errors import APIError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -19,6 +24,44 @@ BUS_ERRORS = (nats.errors.Error, OSError, asyncio.TimeoutError)
 """What the bus being away looks like, as nats-py tells it."""
 _FIRST_S = 0.25
 _LONGEST_S = 5.0
+_ERRNO = re.compile(r"\[Errno (\d+)\]")
+_NO_ADDRESS = "the address cannot be read: give it as nats://host:4222"
+_OF_NATS = {
+    "empty response from server when expecting INFO message": "what listens there does not speak as a NATS server does",
+    "invalid hostname in connect url": _NO_ADDRESS,
+    "invalid connect url option": _NO_ADDRESS,
+}
+"""What nats-py says, and what a person can do more with."""
+
+
+def in_words(error: BaseException) -> str:
+    """Why the bus does not answer, for a person: without names of classes and numbers of errors."""
+    match error:
+        case ConnectionRefusedError():
+            said = "nothing listens there (connection refused)"
+        case socket.gaierror(errno=socket.EAI_NONAME):
+            said = "no host of this name is known here"
+        case socket.gaierror():
+            said = f"the host's name cannot be looked up ({error.strerror})"
+        case ssl.SSLCertVerificationError():
+            said = f"its certificate is not trusted here ({error.verify_message})"
+        case ssl.SSLError():
+            said = f"TLS does not come about ({(getattr(error, 'reason', '') or 'no reason told').lower().replace('_', ' ')})"
+        case TimeoutError():
+            said = "no answer in time"
+        case APIError():
+            said = error.description or "JetStream does not answer"
+        case OSError():
+            said = _of_system(error)
+        case _:
+            said = str(error).removeprefix("nats: ")
+    return _OF_NATS.get(said, said) or "no answer"
+
+
+def _of_system(error: OSError) -> str:
+    """Of an error of the system's; asyncio tells several in one text where a host has several addresses."""
+    numbers = {int(number) for number in _ERRNO.findall(str(error))} | ({error.errno} if error.errno else set())
+    return " and ".join(sorted(os.strerror(number).lower() for number in numbers)) or "it cannot be connected to"
 
 
 async def until_done(attempt: Callable[[], Awaitable[Result]], event: str, **context: str) -> Result:

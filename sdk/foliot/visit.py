@@ -17,6 +17,7 @@ import nats.errors
 from nats.js.errors import BucketNotFoundError, KeyNotFoundError, NotFoundError
 
 from foliot import connection, present
+from foliot.retry import BUS_ERRORS
 from foliot_schemas import WireError, decode
 from foliot_schemas.names import escape, unescape
 from foliot_schemas.subjects import BUCKETS
@@ -47,14 +48,21 @@ class Visit:
         self._client = nats.NATS()
         self._stream = self._client.jetstream(timeout=within_s)
         self._stores: dict[str, Any] = {}
+        self._told: Exception | None = None
 
     async def __aenter__(self) -> Self:
         """Connects, once."""
-        async with asyncio.timeout(self._within_s):
-            await self._client.connect(
-                **self._options, allow_reconnect=False, connect_timeout=self._within_s,
-                error_cb=_ignore,
-            )  # fmt: skip
+        try:
+            async with asyncio.timeout(self._within_s):
+                await self._client.connect(
+                    **self._options, allow_reconnect=False, connect_timeout=self._within_s, error_cb=self._note
+                )
+        except BUS_ERRORS as error:
+            await self.__aexit__()
+            # nats-py tries until the time is over, and only tells in passing what is wrong.
+            if isinstance(error, TimeoutError) and isinstance(self._told, BUS_ERRORS):
+                raise self._told from error
+            raise
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -149,6 +157,6 @@ class Visit:
             self._stores[bucket.name] = await self._stream.key_value(bucket.name)
         return self._stores[bucket.name]
 
-
-async def _ignore(_: Exception) -> None:
-    """What goes wrong is raised where it is asked for."""
+    async def _note(self, error: Exception) -> None:
+        """What goes wrong later is raised where it is asked for."""
+        self._told = error

@@ -12,7 +12,7 @@ from pyroute2 import AsyncIPRoute
 
 from foliot.netlink import node_settings
 from foliot.node import describe
-from foliot.retry import BUS_ERRORS
+from foliot.retry import BUS_ERRORS, in_words
 from foliot.service import node_clock
 from foliot.settings import BusSettings, SettingsError, load
 from foliot.visit import Visit
@@ -104,6 +104,7 @@ async def _fleet(settings: BusSettings, own: Node) -> tuple[tuple[Node, ...], No
             peers = tuple(nodes[key] for key in sorted(nodes) if nodes[key].talks_to(own))
             return peers, await bus.get(PATHS, own.name)
     except BUS_ERRORS as error:
-        reason = str(error) or type(error).__name__
-        sys.stderr.write(f"the bus at {settings.url} does not answer ({reason}): planned without other nodes\n")
+        sys.stderr.write(
+            f"the bus at {settings.url} does not answer ({in_words(error)}): planned without other nodes\n"
+        )
         return (), None
