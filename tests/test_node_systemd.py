@@ -80,6 +80,8 @@ def join(machine: Machine, *arguments: str, check: bool = True) -> str:
 def test_a_host_joins_and_leaves(machine):
     """The services run with the least they need, a second join disturbs nothing, and leaving leaves nothing."""
     before = host(machine)
+    for more in (("--dry-run",), ()):
+        assert machine.foliot("node", "leave", *more).stdout.startswith("there is nothing to undo")
     rails = ("--rail", "rail0=eth0", "--rail", "rail1=eth1")
     join(machine, "--name", "a", *rails, "--armed", "always", "--key-file", "/run/key")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import os
 import sys
 from pathlib import Path
 
@@ -25,6 +26,8 @@ async def run_foliot(*arguments: str, expect: int = 0, privileged: bool = True) 
     process = await asyncio.create_subprocess_exec(
         str(Path(sys.executable).with_name("foliot")), *arguments,
         stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT, preexec_fn=None if privileged else _drop_all,
+        # As a person's shell has it: what is written to a pipe waits.
+        env={name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"},
     )  # fmt: skip
     output, _ = await process.communicate()
     assert process.returncode == expect, output.decode()

@@ -17,7 +17,7 @@ from foliot_agent.host.ethtool import Stamping, parse_speed, parse_stamping
 from foliot_agent.host.files import Files
 from foliot_agent.host.nics import NicState, RouteFound, rdma_devices
 from foliot_agent.host.place import PlaceError
-from foliot_agent.host.settingsfile import SettingsFile
+from foliot_agent.host.settingsfile import SettingsFile, check_telemetry
 from foliot_schemas import Claim
 
 _ANYBODY = NodeSettings(name="", index=0, nics=())
@@ -80,6 +80,34 @@ def test_likely_rails_are_rdma_first_and_never_the_way_out():
         )
     }  # fmt: skip
     assert place.candidates(states, "eth1") == ("eth3", "eth2")
+
+
+def test_why_a_nic_is_no_likely_rail_is_said():
+    """All that speaks against it; those of one reason together, and not hundreds of them."""
+    made = [
+        state("eth0", index=2, is_default=True), state("eth1", index=3), state("eth2", index=4, addresses=()),
+        state("docker0", index=5, kind="bridge"), state("eth3", index=6),
+        state("wg0", index=7, kind="wireguard", addresses=()),
+        *(state(f"veth{number}", index=8 + number, kind="veth", addresses=()) for number in range(9)),
+    ]  # fmt: skip
+    states = {each.device: each for each in made}
+    assert place.left_out(states, "eth1") == (
+        "eth0 (the default route leaves by it); eth1 (it leads to the bus); eth2, veth0, veth1, veth2 and 6 more (no IPv4 address); "
+        "docker0 (bridge, no NIC); wg0 (wireguard, no NIC, no IPv4 address)"
+    )
+    assert place.left_out({"eth3": states["eth3"]}, "eth1") == ""
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["gateway:8470", "gateway", "//gateway:8470", "grpc://gateway:4317", "http://", "http://gateway:x", "http://["],
+)
+def test_where_spans_go_is_a_whole_address(url):
+    """Else it is refused, with an example."""
+    with pytest.raises(SettingsError, match="with http:// or https://, as --telemetry http://gateway:8470"):
+        check_telemetry(url)
+    for whole in ("", "http://gateway:8470", "https://[fd00::1]/otlp"):
+        check_telemetry(whole)
 
 
 def test_a_nic_is_judged_by_link_mtu_and_stamps(settings_of):
@@ -158,7 +186,9 @@ def test_settings_made_by_hand_stay_and_the_same_is_not_written_anew(settings_of
     moved = again.text(msgspec.structs.replace(node, index=4), telemetry="")
     assert "sweep_hz = 2.0" in moved
     assert "probe_port = 9000" in moved
-    assert list(again.changes(msgspec.structs.replace(node, index=4), telemetry="")) == ["node.index: 3 -> 4"]
+    moved_node = msgspec.structs.replace(node, index=4)
+    assert list(again.changes(moved_node, telemetry="", open_yet={})) == ["node.index: 3 -> 4"]
+    assert list(again.changes(moved_node, telemetry="", open_yet={"node.index": "free"})) == ["node.index = (free)"]
     with pytest.raises(SettingsError, match="not TOML"):
         SettingsFile("[", {})
 
@@ -173,15 +203,47 @@ def test_files_are_put_back_as_they_were_before_the_first_time(tmp_path):
         files.want("etc/new/deep", text)
         files.want_link("etc/new/link", "/etc/new/deep")
         assert "etc/old" in files.missing()
-        assert files.put()
+        files.put()
         assert not files.missing()
-        assert not files.put()
+        assert not files.steps()
     (tmp_path / "etc/new/another").write_text("not ours")
     files.put_back()
     assert sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*")) == [
         "etc", "etc/new", "etc/new/another", "etc/old"
     ]  # fmt: skip
     assert (tmp_path / "etc/old").read_text() == "before"
+
+
+def test_what_a_later_join_no_longer_wants_is_as_before_the_first(tmp_path):
+    """It and its folder; and then it is nothing of a join's any more. What somebody else wrote there stays."""
+    (tmp_path / "etc").mkdir()
+    (tmp_path / "etc/old").write_text("before")
+    (tmp_path / "etc/old").chmod(0o640)
+    (tmp_path / "etc/ours").write_text("by hand")
+    first = Files(tmp_path)
+    for path in ("etc/old", "etc/a.d/new", "etc/b.d/new"):
+        first.want(path, "joined")
+    first.put()
+    (tmp_path / "etc/b.d/another").write_text("by hand")
+
+    later = Files(tmp_path)
+    for path in ("etc/old", "etc/a.d/new", "etc/b.d/new", "etc/ours", "etc/never"):
+        later.unwant(path)
+    assert later.steps() == (
+        f"write {tmp_path}/etc/foliot/joined.json", f"put back {tmp_path}/etc/old",
+        f"remove {tmp_path}/etc/a.d/new", f"remove {tmp_path}/etc/b.d/new",
+    )  # fmt: skip
+    later.put()
+    assert not later.steps()
+    assert access(tmp_path / "etc/old")[0] == 0o640
+    assert sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.name != "joined.json") == [
+        "etc", "etc/b.d", "etc/b.d/another", "etc/foliot", "etc/old", "etc/ours"
+    ]  # fmt: skip
+    (tmp_path / "etc/old").write_text("by hand")
+    Files(tmp_path).put_back()
+    assert {name: (tmp_path / "etc" / name).read_text() for name in ("old", "ours")} == dict.fromkeys(
+        ("old", "ours"), "by hand"
+    )
 
 
 def test_an_environment_file_keeps_what_it_is_not_asked_to_change():

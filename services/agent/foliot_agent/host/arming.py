@@ -41,10 +41,9 @@ def want(files: Files, present: AgentSettings, arguments: argparse.Namespace) ->
         _check(files, present, only_looks=arguments.dry_run)
     if values:
         files.want(envfile.PATH, envfile.with_values(known or "", values), 0o600)
-    if present.key_file and not key and not envfile.has(known or "", envfile.KEY_FILE):
-        path = present.key_file.lstrip("/")
-        if not _is_for_all(files, path):
-            units.want_key(files, Path("/") / path)
+    path = present.key_file.lstrip("/")
+    is_used = path and not key and not envfile.has(known or "", envfile.KEY_FILE)
+    units.want_key(files, Path("/") / path if is_used and not _is_for_all(files, path) else None)
 
 
 def _given(path: Path | None) -> str:

@@ -6,14 +6,11 @@ import contextlib
 import os
 import stat
 import tempfile
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import msgspec
 
 from foliot.settings import SettingsError
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 _RECORD = "etc/foliot/joined.json"
 
@@ -44,6 +41,7 @@ class Files:
         self.root = root
         self._wanted: dict[str, tuple[str, int]] = {}
         self._links: dict[str, str] = {}
+        self._unwanted: set[str] = set()
 
     def want(self, path: str, text: str, mode: int = 0o644) -> None:
         """This file shall be there, with this text; with this mode, or what is left of it where the present file's is narrower."""
@@ -52,6 +50,10 @@ class Files:
     def want_link(self, path: str, target: str) -> None:
         """This symbolic link shall be there."""
         self._links[path] = target
+
+    def unwant(self, path: str) -> None:
+        """This file, if an earlier join wrote it, shall be as it was before that."""
+        self._unwanted.add(path)
 
     def read(self, path: str) -> str | None:
         """A file's text; None: there is no such file.
@@ -76,14 +78,28 @@ class Files:
         files = [path for path, (text, _) in self._wanted.items() if self._readable(path) != text]
         return (*files, *(path for path, target in self._links.items() if self._target(path) != target))
 
+    def stale(self) -> tuple[str, ...]:
+        """Those of an earlier join that are not wanted any more; none where we may not look."""
+        try:
+            return tuple(path for path in self._before().files if path in self._unwanted)
+        except PermissionError:
+            return ()
+
+    def steps(self) -> tuple[str, ...]:
+        """What `put` does, a line each."""
+        missing, stale = self.missing(), self.stale()
+        written = (*missing, _RECORD) if missing or stale else ()
+        before = self._before().files if stale else {}
+        return (*(f"write {self.root / path}" for path in written), *(self._back(path, before[path]) for path in stale))
+
     def check(self) -> None:
         """Makes sure, without a trace, that what is missing could be written.
 
         Raises:
             OSError: it could not; PermissionError: this needs root.
         """
-        missing = self.missing()
-        for path in (_RECORD, *missing) if missing else ():
+        changed = (*self.missing(), *self.stale())
+        for path in (_RECORD, *changed) if changed else ():
             folder = next(each for each in (self.root / path).parents if each.exists())
             try:
                 with tempfile.TemporaryFile(dir=folder):
@@ -91,15 +107,15 @@ class Files:
             except OSError as error:
                 raise OSError(error.errno, error.strerror, str(self.root / path)) from error
 
-    def put(self) -> tuple[str, ...]:
-        """Makes all as they shall be; those that were not.
+    def put(self) -> None:
+        """Makes all as they shall be.
 
         Raises:
             PermissionError: this needs root.
         """
-        missing = self.missing()
-        if not missing:
-            return ()
+        missing, stale = self.missing(), self.stale()
+        if not missing and not stale:
+            return
         before = self._before()
         files = {**{path: self._readable(path) for path in missing}, **before.files}
         access = {path: there for path in missing if (there := self._access(path)) and path not in before.files}
@@ -109,8 +125,8 @@ class Files:
         )
         for folder in folders:
             (self.root / folder).mkdir(mode=0o755, exist_ok=True)
-        record = msgspec.json.encode(_Before(files, access, tuple(folders)))
-        self._write(_RECORD, msgspec.json.format(record).decode(), _Access(0o600, os.geteuid(), os.getegid()))
+        record = _Before(files, access, tuple(folders))
+        self._keep(record)
         for path in missing:
             if path in self._wanted:
                 text, mode = self._wanted[path]
@@ -118,11 +134,16 @@ class Files:
             else:
                 (self.root / path).unlink(missing_ok=True)
                 (self.root / path).symlink_to(self._links[path])
-        return missing
+        for path in stale:
+            self._restore(path, record)
+        if stale:
+            self._keep(self._without(stale, record))
 
-    def joined(self) -> dict[str, str | None]:
-        """What joins have written so far, and what was there before."""
-        return self._before().files
+    def steps_back(self) -> tuple[str, ...]:
+        """What `put_back` does, a line each; none: no join has written anything here."""
+        files = self._before().files
+        record = (self._back(_RECORD, None),) if (self.root / _RECORD).exists() else ()
+        return (*(self._back(path, text) for path, text in files.items()), *record)
 
     def put_back(self) -> None:
         """Everything as it was before the first join.
@@ -131,12 +152,8 @@ class Files:
             PermissionError: this needs root.
         """
         before = self._before()
-        for path, text in before.files.items():
-            if text is None:
-                (self.root / path).unlink(missing_ok=True)
-            else:
-                # A record of an earlier version says nothing of access: then nobody gets more than now.
-                self._write(path, text, before.access.get(path) or self._narrowed(path, 0o644))
+        for path in before.files:
+            self._restore(path, before)
         (self.root / _RECORD).unlink(missing_ok=True)
         for folder in reversed(before.folders):
             with contextlib.suppress(OSError):  # somebody else put something there
@@ -162,6 +179,37 @@ class Files:
                 "Or delete it, and what is there now counts as there before: leaving then removes no file that join has written so far "
                 "(in /etc/foliot, and foliot-* in /etc/systemd/system). Nothing was changed"
             ) from error
+
+    def _keep(self, record: _Before) -> None:
+        text = msgspec.json.format(msgspec.json.encode(record)).decode()
+        self._write(_RECORD, text, _Access(0o600, os.geteuid(), os.getegid()))
+
+    def _without(self, paths: tuple[str, ...], record: _Before) -> _Before:
+        """The record, when these files are as before the first join; folders that held nothing else go too."""
+        gone = set()
+        for folder in reversed(record.folders):
+            if any(Path(path).is_relative_to(folder) for path in paths):
+                with contextlib.suppress(OSError):  # it holds something else
+                    (self.root / folder).rmdir()
+                    gone.add(folder)
+        return _Before(
+            {path: text for path, text in record.files.items() if path not in paths},
+            {path: access for path, access in record.access.items() if path not in paths},
+            tuple(folder for folder in record.folders if folder not in gone),
+        )
+
+    def _restore(self, path: str, before: _Before) -> None:
+        """A file as it was before the first join."""
+        text = before.files[path]
+        if text is None:
+            (self.root / path).unlink(missing_ok=True)
+        else:
+            # A record of an earlier version says nothing of access: then nobody gets more than now.
+            self._write(path, text, before.access.get(path) or self._narrowed(path, 0o644))
+
+    def _back(self, path: str, before: str | None) -> str:
+        """What `_restore` does, in words."""
+        return f"{'remove' if before is None else 'put back'} {self.root / path}"
 
     def _readable(self, path: str) -> str | None:
         """As `read`, but what only root may read counts as missing."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import socket
-import sys
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -14,24 +13,46 @@ from foliot.bus import Bus
 from foliot.claims import ClaimError, claim, host_id, keys
 from foliot.nics import Held, settle
 from foliot.node import describe
-from foliot.retry import BUS_ERRORS
+from foliot.retry import BUS_ERRORS, in_words
 from foliot.service import set_up_logs
 from foliot.settings import NodeSettings, SettingsError
 from foliot.visit import Visit
 from foliot_agent.host import arming, nics, place, survey, units
 from foliot_agent.host.files import Files
+from foliot_agent.host.findings import note, stop
 from foliot_agent.host.place import PlaceError
-from foliot_agent.host.settingsfile import PATH, SettingsFile, asked_of_bus
+from foliot_agent.host.settingsfile import PATH, SettingsFile, asked_of_bus, check_telemetry
+from foliot_agent.host.speech import complain, say
+from foliot_schemas.claim import index_key
 from foliot_schemas.subjects import CLAIMS
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Mapping
 
     from foliot.settings import BusSettings
+    from foliot_agent.host.findings import Finding
+    from foliot_agent.host.nics import NicState
     from foliot_agent.host.survey import FleetSeen
 
 _BUS_S = 20.0
 """For all of the claiming."""
+_INDEX, _NICS = "node.index", "node.nics"
+
+
+class _Meant(msgspec.Struct, frozen=True, kw_only=True):
+    """What this host shall become."""
+
+    node: NodeSettings
+    open_yet: dict[str, str] = {}
+    """Settings that nobody can tell yet, and in words what they will be; the node has something in their place."""
+    found: tuple[Finding, ...] = ()
+    """What was found out meanwhile."""
+
+    def keys(self) -> dict[str, str]:
+        """What it asks for, as `foliot.claims.keys`."""
+        unknown = {index_key(self.node.index)} if _INDEX in self.open_yet else set()
+        return {key: what for key, what in keys(self.node).items() if key not in unknown}
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -40,65 +61,109 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         return asyncio.run(_join(arguments))
     except (PlaceError, SettingsError, units.UnitError) as error:
-        sys.stderr.write(f"{error}\n")
+        complain(f"{error}\n")
     except PermissionError as error:
         may_not = "read; run as root" if arguments.dry_run else "written; run as root, or look with --dry-run first"
-        sys.stderr.write(f"{error.filename or error}: may not be {may_not}\n")
+        complain(f"{error.filename or error}: may not be {may_not}\n")
     except BUS_ERRORS as error:
         where, why = getattr(error, "filename", None), getattr(error, "strerror", None)
-        sys.stderr.write(
-            f"{where or arguments.bus}: {why or str(error) or 'no answer'}; put it right, and join again\n"
-        )
+        reason = f"{where}: {why}" if where and why else f"{arguments.bus}: {in_words(error)}"
+        complain(f"{reason}; put it right, and join again\n")
     return 1
 
 
 async def _join(arguments: argparse.Namespace) -> int:
     if not arguments.root.is_dir():
         raise PlaceError(f"--root {arguments.root}: is no folder; make it first")
+    check_telemetry(arguments.telemetry)
     files = Files(arguments.root)
     files.check_record()
     settings = SettingsFile(files.read(PATH), asked_of_bus(arguments))
     states = await nics.nics()
+    fleet = await survey.look_at_bus(settings.bus)
+    meant = await _meant(arguments, settings, states, fleet)
+    of_files = _want(files, settings, meant.node, arguments)
+    found = (
+        *fleet.findings(without=_without_bus(arguments, meant)), *meant.found, *await survey.findings(meant.node, states, fleet),
+        *survey.place_findings(meant.node.name, meant.keys(), fleet), *of_files,
+        *survey.start_findings(wanted=_starts(arguments)),
+    )  # fmt: skip
+    for each in found:
+        say(f"{each}\n")
+    if any(each.level == "stop" for each in found):
+        say("what would be done, were it not for what is said after `stop`:\n")
+        _tell(files, settings, meant, arguments)
+        complain("nothing was changed: see what is said after `stop`\n")
+        return 1
+    if arguments.dry_run:
+        _tell(files, settings, meant, arguments)
+        return 0
+    # Who cannot become a node takes no place from one who can.
+    files.check()
+    if fleet.answers:
+        node = await _claimed(settings.bus, meant.node, fleet, is_free=arguments.index is None)
+        meant = msgspec.structs.replace(meant, node=node)
+        files.want(PATH, settings.text(node, telemetry=arguments.telemetry))
+    return _do(files, settings, meant, arguments)
+
+
+async def _meant(
+    arguments: argparse.Namespace, settings: SettingsFile, states: Mapping[str, NicState], fleet: FleetSeen
+) -> _Meant:
+    """What was asked for, over what was there before.
+
+    Raises:
+        PlaceError: it cannot be had on this host.
+    """
     held = [Held(state.device, address) for state in states.values() for address in state.addresses]
     before = settle(settings.node, held) if settings.node else None
-    fleet = await survey.look_at_bus(settings.bus)
     rails = place.parse_rails(arguments.rail) or {nic.rail: nic.device for nic in (before.nics if before else ())}
-    if not rails:
-        frontend = await nics.way_to(urlsplit(settings.bus.url.partition(",")[0]).hostname or "")
-        devices = place.candidates(states, frontend)
-        likely = " ".join(f"--rail rail{number}={device}" for number, device in enumerate(devices))
-        raise PlaceError(f"say which NICs are rails; on this host these could be: {likely or 'none has an address'}")
     name = arguments.name or (before.name if before else socket.gethostname().partition(".")[0])
     index = _index(arguments, before, fleet, name)
     numbers = place.rail_numbers(rails, fleet.others(name), before or _anybody())
-    node = place.node_settings(name, index, rails=rails, numbers=numbers, states=states, before=before)
+    node = place.node_settings(name, index or 0, rails=rails, numbers=numbers, states=states, before=before)
     describe(node)
-    found = (*fleet.findings(needed=not arguments.no_start), *await survey.findings(node, states, fleet))
-    found = (*found, *survey.place_findings(name, keys(node), fleet), *survey.start_findings(wanted=_starts(arguments)))
-    for each in found:
-        print(each)  # noqa: T201 - a command prints
-    if any(each.level == "stop" for each in found):
-        sys.stderr.write("nothing was changed: see what is said after `stop`\n")
-        return 1
-    _want(files, settings, node, arguments)
-    if not arguments.dry_run:
-        # Who cannot become a node takes no place from one who can.
-        files.check()
-        if fleet.answers:
-            node = await _claimed(settings.bus, node, fleet, is_free=arguments.index is None)
-            files.want(PATH, settings.text(node, telemetry=arguments.telemetry))
-    return _finish(files, settings, node, arguments)
+    open_yet = {_INDEX: "the lowest that no other node has, which the bus knows"} if index is None else {}
+    open_yet |= {} if rails else {_NICS: "those that --rail gives"}
+    found = () if rails else _rails_to_give(states, await nics.way_to(_host(settings.bus.url)))
+    return _Meant(node=node, open_yet=open_yet, found=found)
 
 
-def _index(arguments: argparse.Namespace, before: NodeSettings | None, fleet: FleetSeen, name: str) -> int:
+def _rails_to_give(states: Mapping[str, NicState], frontend: str) -> tuple[Finding, ...]:
+    """That no rails were given, which NICs could be some, and why others not."""
+    likely = " ".join(f"--rail rail{number}={each}" for number, each in enumerate(place.candidates(states, frontend)))
+    others = place.left_out(states, frontend)
+    said = f"say which NICs are rails; on this host these could be: {likely or 'none'}"
+    left_out = (
+        (note("rails", f"left out: {others}", "one that is a rail all the same can be given with --rail"),)
+        if others
+        else ()
+    )
+    return (stop("rails", said, "" if likely else "give them as --rail rail0=eth2"), *left_out)
+
+
+def _host(url: str) -> str:
+    """Of the bus's first server; empty: its address cannot be read."""
+    try:
+        return urlsplit(url.partition(",")[0]).hostname or ""
+    except ValueError:
+        return ""
+
+
+def _index(arguments: argparse.Namespace, before: NodeSettings | None, fleet: FleetSeen, name: str) -> int | None:
+    """The one that was asked for, else as before, else the lowest that is free; None: only the bus knows, and it does not say."""
     if arguments.index is not None:
         return int(arguments.index)
     if before is not None and before.name == name:
         return before.index
-    said, to_do = fleet.trouble
-    if said:
-        raise PlaceError(f"{said}; {to_do}; without it, give an index that no other node has: --no-start --index")
-    return place.free_index(name, fleet.nodes, fleet.claims, _anybody())
+    return place.free_index(name, fleet.nodes, fleet.claims, _anybody()) if fleet.answers else None
+
+
+def _without_bus(arguments: argparse.Namespace, meant: _Meant) -> str:
+    """What would have to be given to join without the bus; empty: it is not needed."""
+    missing = [] if arguments.no_start else ["--no-start"]
+    missing += ["--index with one that no other node has"] if _INDEX in meant.open_yet else []
+    return " and ".join(missing)
 
 
 def _anybody() -> NodeSettings:
@@ -125,7 +190,7 @@ async def _claimed(bus_settings: BusSettings, node: NodeSettings, fleet: FleetSe
                     await visit.delete(CLAIMS, key)
     except BUS_ERRORS as error:
         raise PlaceError(
-            f"no place could be claimed for {node.name} at {bus_settings.url} ({str(error) or 'no answer'}): see whether it "
+            f"no place could be claimed for {node.name} at {bus_settings.url} ({in_words(error)}): see whether it "
             "is up, and whether the credentials are an agent's of this name. Nothing was changed on this host; join again"
         ) from error
     return node
@@ -150,10 +215,17 @@ async def _claimed_at_last(
             return node
 
 
-def _want(files: Files, settings: SettingsFile, node: NodeSettings, arguments: argparse.Namespace) -> None:
+def _want(
+    files: Files, settings: SettingsFile, node: NodeSettings, arguments: argparse.Namespace
+) -> tuple[Finding, ...]:
+    """Asks for all files; what is in the way."""
     files.want(PATH, settings.text(node, telemetry=arguments.telemetry))
-    arming.want(files, settings.agent_key, arguments)
     units.want(files, settings.bus)
+    try:
+        arming.want(files, settings.agent_key, arguments)
+    except PlaceError as error:
+        return (stop("key", str(error)),)
+    return ()
 
 
 def _starts(arguments: argparse.Namespace) -> bool:
@@ -161,23 +233,41 @@ def _starts(arguments: argparse.Namespace) -> bool:
     return not arguments.no_start and units.is_host(arguments.root)
 
 
-def _finish(files: Files, settings: SettingsFile, node: NodeSettings, arguments: argparse.Namespace) -> int:
-    would = "would " if arguments.dry_run else ""
-    missing = files.missing() if arguments.dry_run else files.put()
-    say = sys.stdout.write
-    for path in missing:
-        say(f"{would}write {files.root / path}\n")
-    for line in settings.changes(node, telemetry=arguments.telemetry) if missing else ():
+def _tell(files: Files, settings: SettingsFile, meant: _Meant, arguments: argparse.Namespace) -> None:
+    """Says what would be done."""
+    steps = files.steps()
+    for step in steps:
+        say(f"would {step}\n")
+    _tell_changes(settings, meant, arguments, changed=bool(steps))
+    if _starts(arguments):
+        say(f"would start {' and '.join(units.UNITS)}, {'anew if' if steps else 'unless'} they run\n")
+    place = "a node" if _INDEX in meant.open_yet else f"node {meant.node.index}"
+    say(f"{meant.node.name} would be {place} of the fleet at {settings.bus.url}\n")
+
+
+def _tell_changes(settings: SettingsFile, meant: _Meant, arguments: argparse.Namespace, *, changed: bool) -> None:
+    if not changed:
+        say("the files are as they shall be\n")
+        return
+    for line in settings.changes(meant.node, telemetry=arguments.telemetry, open_yet=meant.open_yet):
         say(f"      {line}\n")
-    say("" if missing else "the files are as they shall be\n")
-    if _starts(arguments) and not arguments.dry_run:
+
+
+def _do(files: Files, settings: SettingsFile, meant: _Meant, arguments: argparse.Namespace) -> int:
+    """Writes and starts; returns the exit status."""
+    steps = files.steps()
+    files.put()
+    for step in steps:
+        say(f"{step}\n")
+    _tell_changes(settings, meant, arguments, changed=bool(steps))
+    if _starts(arguments):
         try:
-            units.start(again=bool(missing))
+            units.start(again=bool(steps))
         except units.UnitError as error:
-            sys.stderr.write(f"{error}\n{units.last_words()}\n")
+            complain(f"{error}\n{units.last_words()}\n")
             return 1
         say(f"{' and '.join(units.UNITS)} run\n")
-    elif not arguments.dry_run:
+    else:
         say("nothing was started; `systemctl daemon-reload` and `systemctl start foliot-agent foliot-probe` do\n")
-    say(f"{node.name} {would or 'is '}{'be ' if would else ''}node {node.index} of the fleet at {settings.bus.url}\n")
+    say(f"{meant.node.name} is node {meant.node.index} of the fleet at {settings.bus.url}\n")
     return 0

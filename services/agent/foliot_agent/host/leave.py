@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from typing import TYPE_CHECKING
 
 from pyroute2.netlink.exceptions import NetlinkError
 
 from foliot.claims import host_id
-from foliot.retry import BUS_ERRORS
+from foliot.retry import BUS_ERRORS, in_words
 from foliot.service import set_up_logs
 from foliot.settings import BusSettings, SettingsError
 from foliot.visit import Visit
@@ -17,6 +16,7 @@ from foliot_agent import planning
 from foliot_agent.host import units
 from foliot_agent.host.files import Files
 from foliot_agent.host.settingsfile import PATH, SettingsFile, asked_of_bus
+from foliot_agent.host.speech import complain, say
 from foliot_agent.kernel import uninstall
 from foliot_schemas.names import escape
 from foliot_schemas.permissions import NODE_ROLES
@@ -26,20 +26,15 @@ if TYPE_CHECKING:
     import argparse
 
 
-def say(text: str) -> None:
-    """Tells the person."""
-    sys.stdout.write(text)
-
-
 def run(arguments: argparse.Namespace) -> int:
     """Leaves; returns the exit status, which is 1 if something is left to do."""
     set_up_logs("error")
     try:
         return asyncio.run(_leave(arguments))
     except (SettingsError, units.UnitError) as error:
-        sys.stderr.write(f"{error}\n")
+        complain(f"{error}\n")
     except PermissionError as error:
-        sys.stderr.write(f"{error.filename or error}: may not be changed; run as root\n")
+        complain(f"{error.filename or error}: may not be changed; run as root\n")
     return 1
 
 
@@ -51,16 +46,24 @@ async def _leave(arguments: argparse.Namespace) -> int:
     files.check_record()  # before anything is taken away
     would = "would " if arguments.dry_run else ""
     is_host = units.is_host(arguments.root)
-    if is_host and units.manager_runs():
+    runs = is_host and units.manager_runs() and units.are_known()
+    if runs:
         say(f"{would}stop {' and '.join(units.UNITS)}\n")
         if not arguments.dry_run:
             units.end()
     # Files of an image are no reason to cut off the host on which it is made.
-    if (is_host or arguments.kernel) and not await _clear_kernel(dry=arguments.dry_run):
+    of_kernel = is_host or arguments.kernel
+    changes = await planning.rehearse_removal() if of_kernel else ()
+    for change in changes:
+        say(f"{would}{change}\n")
+    if of_kernel and not arguments.dry_run and not await _clear_kernel():
         return 1
     left = await forget(settings.bus, settings.node.name, whoever=False, dry=arguments.dry_run) if settings.node else 0
-    for path, before in files.joined().items():
-        say(f"{would}{'remove' if before is None else 'put back'} {files.root / path}\n")
+    steps = files.steps_back()
+    for step in steps:
+        say(f"{would}{step}\n")
+    if not (runs or changes or settings.node or steps):
+        say("there is nothing to undo: nothing of a join or of an agent is here\n")
     if not arguments.dry_run:
         files.put_back()
         if is_host and units.manager_runs():
@@ -68,16 +71,13 @@ async def _leave(arguments: argparse.Namespace) -> int:
     return left
 
 
-async def _clear_kernel(*, dry: bool) -> bool:
+async def _clear_kernel() -> bool:
     """Takes away what agents made in this network namespace; False: it may not."""
-    for change in await planning.rehearse_removal():
-        say(f"{'would ' if dry else ''}{change}\n")
-    if not dry:
-        try:
-            await uninstall()
-        except NetlinkError as error:
-            sys.stderr.write(f"the kernel's part stays: {error}; run as root\n")
-            return False
+    try:
+        await uninstall()
+    except NetlinkError as error:
+        complain(f"the kernel's part stays: {error}; run as root\n")
+        return False
     return True
 
 
@@ -98,8 +98,10 @@ async def forget(settings: BusSettings, name: str, *, whoever: bool, dry: bool) 
             # The record first: who sees it go forgets the node, and writes nothing more for it.
             others = [(PATHS, name), *((CLOCKS, clock) for clock in sorted(clocks))]
             things = [(INVENTORY, name), *([] if visit.role in NODE_ROLES else others)]
+            found = False
             for bucket, key in (*things, *((CLAIMS, key) for key in claims)):
                 there = await visit.get(bucket, key) is not None if dry else await visit.delete(bucket, key)
+                found = found or there
                 if there:
                     say(f"{'would ' if dry else ''}remove {bucket.name}/{key} from the bus\n")
             if visit.role in NODE_ROLES:
@@ -110,12 +112,11 @@ async def forget(settings: BusSettings, name: str, *, whoever: bool, dry: bool) 
             durable = f"agent-{escape(name)}"
             if not dry and await visit.delete_consumer(COMMAND.stream, durable):
                 say(f"remove consumer {durable} from the bus\n")
+            elif not found:
+                say(f"nothing of {name} is on the bus at {settings.url}\n")
     except BUS_ERRORS as error:
-        reason = str(error) or type(error).__name__
-        away = f"the bus at {settings.url} does not answer ({reason})"
-        sys.stderr.write(
-            f"{away}. Left to do, from any host that reaches it, once it is back: {_rest(settings, name)}\n"
-        )
+        away = f"the bus at {settings.url} does not answer ({in_words(error)})"
+        complain(f"{away}. Left to do, from any host that reaches it, once it is back: {_rest(settings, name)}\n")
         return 1
     return 0
 

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from foliot_schemas import Claim, Node
 
 _SLASH_16 = 16
+_LIKE_NICS = {"", "veth", "vlan", "macvlan", "bond"}
+_NAMED = 4
+"""Devices that are left out for one reason; a host of many containers has hundreds."""
 _DIGITS = re.compile(r"\D*(\d+)")
 
 
@@ -123,12 +126,30 @@ def node_settings(
 
 def candidates(states: Mapping[str, NicState], frontend: str) -> tuple[str, ...]:
     """The devices that look like backend NICs: no bridge or tunnel, with an address, neither the way out nor that to the bus."""
-    fitting = [
-        state
-        for state in states.values()
-        if state.addresses
-        and not state.is_default
-        and state.device != frontend
-        and state.kind in {"", "veth", "vlan", "macvlan", "bond"}
-    ]
+    fitting = [state for state in states.values() if not _why_not(state, frontend)]
     return tuple(state.device for state in sorted(fitting, key=lambda state: (not state.rdma, state.device)))
+
+
+def left_out(states: Mapping[str, NicState], frontend: str) -> str:
+    """The devices that are no candidates, and why, in a few words each; empty: there are none."""
+    by_reason: dict[str, list[str]] = {}
+    for state in sorted(states.values(), key=lambda state: state.index):
+        if reason := _why_not(state, frontend):
+            by_reason.setdefault(reason, []).append(state.device)
+    return "; ".join(
+        ", ".join(devices[:_NAMED])
+        + (f" and {more} more" if (more := len(devices) - _NAMED) > 0 else "")
+        + f" ({reason})"
+        for reason, devices in by_reason.items()
+    )
+
+
+def _why_not(state: NicState, frontend: str) -> str:
+    """Why a device does not look like a backend NIC; empty: it does."""
+    reasons = {
+        f"{state.kind}, no NIC": state.kind not in _LIKE_NICS,
+        "the default route leaves by it": state.is_default,
+        "it leads to the bus": state.device == frontend,
+        "no IPv4 address": not state.addresses,
+    }
+    return ", ".join(reason for reason, holds in reasons.items() if holds)

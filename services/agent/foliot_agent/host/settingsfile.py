@@ -5,6 +5,7 @@ from __future__ import annotations
 import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -23,6 +24,23 @@ def asked_of_bus(arguments: argparse.Namespace) -> dict[str, str]:
     """What the command line says of ``[bus]``; files by their whole paths, as services do not run where the command did."""
     files = {key: getattr(arguments, key) for key in ("credentials", "ca")}
     return {"url": arguments.bus, **{key: str(Path(path).resolve()) if path else "" for key, path in files.items()}}
+
+
+def check_telemetry(url: str) -> None:
+    """Makes sure that spans can be sent to what ``--telemetry`` gives; empty: it was not given.
+
+    Raises:
+        SettingsError: they cannot.
+    """
+    try:
+        parts = urlsplit(url)
+        is_whole = parts.scheme in {"http", "https"} and parts.hostname and parts.port != 0
+    except ValueError:  # a port that is no number, half an IPv6 address
+        is_whole = False
+    if url and not is_whole:
+        raise SettingsError(
+            f"--telemetry {url}: give the whole address, with http:// or https://, as --telemetry http://gateway:8470"
+        )
 
 
 class SettingsFile:
@@ -65,11 +83,17 @@ class SettingsFile:
         wanted = self._wanted(node, telemetry)
         return self._present_text if self._present_text is not None and wanted == self._present else toml(wanted)
 
-    def changes(self, node: NodeSettings, *, telemetry: str) -> Iterator[str]:
-        """What the new text says otherwise, a line each."""
+    def changes(self, node: NodeSettings, *, telemetry: str, open_yet: Mapping[str, str]) -> Iterator[str]:
+        """What the new text says otherwise, a line each.
+
+        Parameters:
+            open_yet: settings whose value nobody knows yet, and in words what it will be.
+        """
         before, after = _flat(self._present), _flat(self._wanted(node, telemetry))
-        for key in sorted(before | after):
-            if before.get(key) != after.get(key):
+        for key in sorted({*before, *after, *open_yet}):
+            if key in open_yet:
+                yield f"{key} = ({open_yet[key]})"
+            elif before.get(key) != after.get(key):
                 yield f"{key}: {before[key]} -> {after.get(key)}" if key in before else f"{key} = {after[key]}"
 
     def _wanted(self, node: NodeSettings, telemetry: str) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from foliot.claims import host_id, objection
-from foliot.retry import BUS_ERRORS
+from foliot.retry import BUS_ERRORS, in_words
 from foliot.visit import Ahead, Visit
 from foliot_agent.host import checks, clocks, nics, trial, units
 from foliot_agent.host.findings import Finding, note, ok, stop, warn
@@ -50,7 +50,11 @@ class FleetSeen(msgspec.Struct, frozen=True, kw_only=True):
     def trouble(self) -> tuple[str, str]:
         """Why nothing can be claimed now, and what to do; empty: it can."""
         if self.away:
-            return f"{self.url} does not answer: {self.away}", "check the address, or start NATS"
+            said = f"{self.url} does not answer: {self.away}"
+            return (
+                said,
+                "check the address, --credentials and --ca, and that NATS runs there and can be reached from here",
+            )
         if self.lacking:
             said = f"nobody has made the buckets of a fleet at {self.url} yet ({', '.join(self.lacking)})"
             return said, "start the central services there first (sync, detector, remediator, gateway), which make them"
@@ -60,12 +64,16 @@ class FleetSeen(msgspec.Struct, frozen=True, kw_only=True):
         """All nodes but this."""
         return [node for node in self.nodes.values() if node.name != name]
 
-    def findings(self, *, needed: bool) -> tuple[Finding, ...]:
-        """The bus, judged."""
+    def findings(self, *, without: str) -> tuple[Finding, ...]:
+        """The bus, judged.
+
+        Parameters:
+            without: what would have to be given to do without it; empty: it is not needed.
+        """
         said, to_do = self.trouble
         if said:
             return (
-                stop("bus", said, f"{to_do}; without it: --no-start --index") if needed else warn("bus", said, to_do),
+                stop("bus", said, f"{to_do}; to join without it: {without}") if without else warn("bus", said, to_do),
             )
         return checks.bus(self.version, jetstream=self.jetstream, ahead=self.ahead, nodes=len(self.nodes))
 
@@ -82,7 +90,7 @@ async def look_at_bus(settings: BusSettings) -> FleetSeen:
                 nodes=await visit.present(INVENTORY), claims=await visit.present(CLAIMS),
             )  # fmt: skip
     except BUS_ERRORS as error:
-        return FleetSeen(url=settings.url, away=str(error) or type(error).__name__)
+        return FleetSeen(url=settings.url, away=in_words(error))
 
 
 async def findings(node: NodeSettings, states: Mapping[str, NicState], fleet: FleetSeen) -> tuple[Finding, ...]:
@@ -111,6 +119,10 @@ def _hash_policy() -> str:
 
 def place_findings(name: str, keys: Mapping[str, str], fleet: FleetSeen) -> tuple[Finding, ...]:
     """Whether the node's index and addresses are its own: by claims, and by records of nodes that made none."""
+    if not fleet.answers:
+        return (
+            note("place", f"{name} asks for {', '.join(keys.values())}", "only the bus knows whether another has them"),
+        )
     own = Claim(node=name, host=host_id())
     objections = [objection(what, own, fleet.claims[key]) for key, what in keys.items() if key in fleet.claims]
     taken = {nic.address: node.name for node in fleet.others(name) for nic in node.nics}

@@ -46,18 +46,25 @@ def want(files: Files, bus: BusSettings) -> None:
             secrets["credentials"] = own if path.is_dir() else path
         if bus.ca:
             secrets["ca"] = Path(bus.ca)
-        if secrets:
-            files.want(f"{_FOLDER}/{unit}.d/bus.conf", _handed_over(secrets))
-        if not files.is_for_all(SETTINGS):
-            files.want(f"{_FOLDER}/{unit}.d/settings.conf", _SETTINGS_HANDED_OVER)
+        _want_drop_in(files, unit, "bus.conf", _handed_over(secrets) if secrets else "")
+        _want_drop_in(files, unit, "settings.conf", "" if files.is_for_all(SETTINGS) else _SETTINGS_HANDED_OVER)
         files.want(f"{_FOLDER}/{unit}", text(unit))
         files.want_link(f"{_WANTED_BY}/{unit}", f"/{_FOLDER}/{unit}")
 
 
-def want_key(files: Files, path: Path) -> None:
-    """That the agent can read the key file of its settings, which not everybody may: systemd hands it over."""
+def want_key(files: Files, path: Path | None) -> None:
+    """That the agent can read the key file of its settings, which not everybody may: systemd hands it over. None: it need not."""
     text = f"[Service]\nLoadCredential=fleet.key:{path}\nEnvironment=FOLIOT_AGENT__KEY_FILE=%d/fleet.key\n"
-    files.want(f"{_FOLDER}/{UNITS[0]}.d/key.conf", text)
+    _want_drop_in(files, UNITS[0], "key.conf", text if path else "")
+
+
+def _want_drop_in(files: Files, unit: str, name: str, text: str) -> None:
+    """A drop-in of a unit; without text, none that an earlier join wrote."""
+    path = f"{_FOLDER}/{unit}.d/{name}"
+    if text:
+        files.want(path, text)
+    else:
+        files.unwant(path)
 
 
 def _handed_over(secrets: Mapping[str, Path]) -> str:
@@ -95,6 +102,13 @@ def start(*, again: bool) -> None:
     _systemctl("daemon-reload")
     _systemctl("reset-failed", *UNITS, may_fail=True)
     _systemctl("restart" if again else "start", *UNITS)
+
+
+def are_known() -> bool:
+    """Whether systemd has the units, or still runs or remembers one whose file is gone."""
+    loaded = _systemctl("show", "-p", "LoadState", "--value", *UNITS).stdout.split()
+    states = _systemctl("show", "-p", "ActiveState", "--value", *UNITS).stdout.split()
+    return set(loaded) != {"not-found"} or set(states) != {"inactive"}
 
 
 def end() -> None:

@@ -1,0 +1,99 @@
+"""What join and leave say: all that is in the way, in words that help, and in order, and what would be done without it."""
+
+from __future__ import annotations
+
+import pytest
+from joining import RAILS, TOML, UNITS, run_foliot
+
+pytestmark = [pytest.mark.net, pytest.mark.nats]
+
+_DROP_IN = f"{UNITS}/foliot-agent.service.d"
+
+
+async def test_without_the_bus_all_the_rest_is_said(fleet, nodes):
+    """Also where only the bus knows an index; what would be written is named, and the sum comes last."""
+    node = nodes[0]
+    await fleet.server.kill()
+    for more in ((), ("--dry-run",)):
+        said = await node.join("--name", "a", *RAILS, *more, expect=1)
+        lines = said.splitlines()
+        assert lines[0].startswith(f"stop bus         {node.url} does not answer: nothing listens there")
+        assert lines[0].endswith("to join without it: --no-start and --index with one that no other node has")
+        assert not any(word in said for word in ("Error", "Errno", "Traceback"))
+        assert {line.split()[1] for line in lines if line.split()[0] in {"ok", "note", "warn"}} >= {
+            "rail0", "rail1", "kernel", "rdma", "clock", "place",
+        }  # fmt: skip
+        assert "a asks for name a, address 10.0.0.1 of rail0, address 10.1.0.1 of rail1;" in said
+        would = lines[lines.index("what would be done, were it not for what is said after `stop`:") :]
+        for path in (TOML, "etc/foliot/joined.json", f"{UNITS}/foliot-agent.service", f"{UNITS}/foliot-probe.service"):
+            assert f"would write {node.root}/{path}" in would
+        assert "      node.index = (the lowest that no other node has, which the bus knows)" in would
+        assert would[-2:] == [
+            f"a would be a node of the fleet at {node.url}", "nothing was changed: see what is said after `stop`"
+        ]  # fmt: skip
+    assert not list(node.root.iterdir())
+    said = await node.join("--name", "a", *RAILS, "--index", "5", "--no-start")
+    assert "warn bus" in said
+    assert "note place       a asks for name a, index 5, address 10.0.0.1" in said
+    assert "a is node 5" in said
+
+
+async def test_without_rails_it_is_said_which_nics_could_be_some_and_why_others_not(nodes):
+    """And all the rest."""
+    node = nodes[0]
+    node.host.ip("link add br7 type bridge", "route add default dev rail1")
+    said = await node.join("--name", "a", "--dry-run", expect=1)
+    assert "stop rails       say which NICs are rails; on this host these could be: --rail rail0=rail0\n" in said
+    assert "note rails       left out: " in said
+    assert "rail1 (the default route leaves by it)" in said
+    assert "front (it leads to the bus)" in said
+    assert "br7 (bridge, no NIC, no IPv4 address)" in said
+    assert "ok   bus" in said
+    assert "node.nics = (those that --rail gives)" in said
+    node.host.ip("addr flush dev rail0")
+    assert "these could be: none; give them as --rail rail0=eth2" in await node.join("--dry-run", expect=1)
+    assert not list(node.root.iterdir())
+
+
+async def test_a_wrong_address_for_spans_is_refused(nodes):
+    """Before anything else."""
+    said = await nodes[0].join(*RAILS, "--telemetry", "gateway:8470", expect=1)
+    assert said.startswith("--telemetry gateway:8470: give the whole address")
+    assert said.count("\n") == 1
+
+
+async def test_a_bus_whose_address_cannot_be_read_is_said(tmp_path):
+    """By both, without a traceback."""
+    said = await run_foliot("node", "join", "nats://[::1", "--root", str(tmp_path), "--dry-run", expect=1)
+    assert (
+        "stop bus         nats://[::1 does not answer: the address cannot be read: give it as nats://host:4222" in said
+    )
+    assert "Traceback" not in said
+
+
+async def test_where_nothing_is_to_undo_that_is_said(nodes, tmp_path):
+    """On a host that never joined; and of a node that the bus does not know."""
+    node = nodes[0]
+    for more in (("--dry-run",), ()):
+        assert (await node.leave(*more)).startswith("there is nothing to undo")
+    said = await node.foliot("node", "leave", "--name", "b", "--bus", node.url)
+    assert said == f"nothing of b is on the bus at {node.url}\n"
+
+
+async def test_a_later_join_takes_away_the_drop_ins_that_it_does_not_want(nodes):
+    """As where everybody may read the settings by now; what the first join found there is put back by leaving as ever."""
+    node = nodes[0]
+    (node.root / "etc/foliot").mkdir(parents=True)
+    (node.root / TOML).touch(0o600)
+    before = node.seen_files()
+    await node.join("--name", "a", *RAILS)
+    settings = node.root / _DROP_IN / "settings.conf"
+    assert settings.exists()
+    (node.root / TOML).chmod(0o644)
+    assert f"would remove {settings}\n" in await node.join("--dry-run")
+    assert settings.exists()
+    assert f"remove {settings}\n" in await node.join()
+    assert not settings.parent.exists()
+    assert "the files are as they shall be" in await node.join()
+    await node.leave()
+    assert node.seen_files() == before
