@@ -156,7 +156,8 @@ def _changed_twice(lab: Lab, kept: Kept, changes: list[Change]) -> Iterator[Find
                 asked[part].append((*span, command.id))
     for outcome in (each for told in kept.outcomes.values() for each in told if each.armed):
         # What a node did by itself, it was not commanded to.
-        span = (_lab_ns(lab, outcome.started_ns), _lab_ns(lab, outcome.moved_ns) + _SLACK_NS)
+        over_ns = max(outcome.started_ns, outcome.moved_ns)  # of what was so already, there is no time of the move
+        span = (_lab_ns(lab, outcome.started_ns), _lab_ns(lab, over_ns) + _SLACK_NS)
         for part in _parts(lab, outcome):
             asked[part].append((*span, ""))
     made = collections.defaultdict(list)

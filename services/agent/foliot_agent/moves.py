@@ -116,7 +116,7 @@ class Mover:
         return Move(
             status="failed" if status == "failed" else "done" if changed else "already",
             reason=reason,
-            moved_ns=self._clock.now_ns(),
+            moved_ns=self._clock.now_ns() if changed else 0,
             away=away,
             back=back,
             destinations=tuple(concerned),
