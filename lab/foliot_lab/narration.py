@@ -141,7 +141,7 @@ class Narrator:
         )
 
     def _tell_outcomes(self, outcomes: list[Outcome]) -> None:
-        counts = collections.Counter(_UNASKED if outcome.armed else outcome.status for outcome in outcomes)
+        counts = collections.Counter(_deed(outcome) for outcome in outcomes)
         words = ", ".join(_counted(count, status) for status, count in counts.most_common())
         confirmed = sum(len(outcome.confirmations) for outcome in outcomes)
         expected = sum(outcome.expected for outcome in outcomes)
@@ -154,6 +154,11 @@ class Narrator:
     def _lab_ns(self, reference_ns: int) -> int:
         raw_ns = self._truth.raw_ns(reference_ns)
         return self._time.now_ns() if raw_ns is None else self._time.of_raw(raw_ns)
+
+
+def _deed(outcome: Outcome) -> str:
+    """What was done, or why nothing was: a node moves something by itself only if there was something to move."""
+    return _UNASKED if outcome.armed and outcome.status == "done" else outcome.status
 
 
 def _counted(count: int, status: str) -> str:

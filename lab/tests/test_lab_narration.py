@@ -92,23 +92,32 @@ async def test_what_is_known_very_late_or_lies_ahead_is_told_all_the_same(until)
     await until(lambda: story.words() == ["late", "ahead"])
 
 
+DONE, UNASKED, ALREADY = ("done", False), ("done", True), ("already", True)
+
+
 @pytest.mark.parametrize(
-    ("armed", "words"),
+    ("deeds", "words"),
     [
-        ((True,), "reroute: 1 by itself\n"),
-        ((True, True), "reroute: 2 by themselves\n"),
-        ((True, False, False), "reroute: 2 done, 1 by itself\n"),
+        ((UNASKED,), "reroute: 1 by itself\n"),
+        ((UNASKED, UNASKED), "reroute: 2 by themselves\n"),
+        ((UNASKED, DONE, DONE), "reroute: 2 done, 1 by itself\n"),
+        ((ALREADY,), "reroute: 1 already\n"),
+        ((UNASKED, UNASKED, ALREADY), "reroute: 2 by themselves, 1 already\n"),
+        ((("refused", True),), "reroute: 1 refused; why not\n"),
     ],
 )
-async def test_nodes_that_act_unasked_are_counted_in_proper_words(armed, words, until):
-    """What belongs to one fault is one line."""
+async def test_nodes_that_act_unasked_are_counted_in_proper_words(deeds, words, until):
+    """What belongs to one fault is one line; where nothing was moved, nothing was done by itself."""
     out = io.StringIO()
     narrator = Narrator(LabTime.starting_now(), Truth({}), out)
-    for number, unasked in enumerate(armed):
+    for number, (status, armed) in enumerate(deeds):
         node = f"node{number}"
         narrator.outcome(
-            Outcome(id=node, command="c", verb="reroute", node=node, status="done", armed=unasked, fault="f")
-        )
+            Outcome(
+                id=node, command="c", verb="reroute", node=node, status=status, armed=armed, fault="f",
+                reason="why not" if status == "refused" else "",
+            )
+        )  # fmt: skip
 
     await until(out.getvalue)
     assert out.getvalue().endswith(words)

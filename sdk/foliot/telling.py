@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 _MANY = 4
 """So many of a kind are named; more are counted."""
 _UNITS_NS = {"ns": 1, "ms": 1_000_000, "s": 1_000_000_000}
-_TIMES = frozenset({"reuse_at_ns", "spoke_ns"})
+_TIMES = frozenset({"last_heard_ns", "reuse_at_ns", "spoke_ns"})
 """Of the evidence, what is a reference time; all other numbers with such a unit are lengths of time."""
 _LATEST_NS = 1 << 63
 
@@ -87,10 +87,16 @@ def _command(command: Command) -> str:
 
 
 def _outcome(outcome: Outcome) -> str:
-    done = f"{outcome.node} {outcome.verb}: {outcome.status}" + (" by itself" if outcome.armed else "")
+    done = f"{outcome.node} {outcome.verb}: {_status(outcome)}"
     wire = f", {len(outcome.confirmations)} of {outcome.expected} confirmed on the wire" if outcome.expected else ""
     took = f" after {duration(outcome.confirmed_ns - outcome.started_ns)}" if wire and outcome.confirmed_ns else ""
     return done + _ways(outcome) + wire + took + (f": {outcome.reason}" if outcome.reason else "")
+
+
+def _status(outcome: Outcome) -> str:
+    if outcome.status == "already":  # nothing was moved
+        return "was so already" + (", as it found by itself" if outcome.armed else "")
+    return outcome.status + (" by itself" if outcome.armed else "")
 
 
 def _ways(message: Command | Outcome) -> str:

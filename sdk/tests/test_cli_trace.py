@@ -16,6 +16,9 @@ TRACE = "0af7651916cd43dd8448eb211c80319c"
 BASE_NS = 1_800_000_000_000_000_000
 EVENT = "boot/node3.rail0/carrier-1#down>x"
 PATH_EVENT = "path/silent"
+PATH = "node1.rail0>node2.rail0#2"
+KNOWN = (EVENT, PATH_EVENT, f"{EVENT}/old", "own")
+"""The events of which the gateway has a trace."""
 
 
 def span(number, parent, name, process, start_us, took_us, **more):  # noqa: PLR0917 - a table reads best in columns
@@ -263,10 +266,15 @@ def answer_of(target):
     address = urlsplit(target)
     if address.path == "/api/v1/events":
         events = [{"id": EVENT, "who": "node3.rail0", "fault": "f"}, {"id": "older", "who": "node3.rail0", "fault": "g"},
-                  {"id": PATH_EVENT, "who": "node1.rail0>node2.rail0#2", "fault": "f"}]  # fmt: skip
+                  {"id": PATH_EVENT, "who": PATH, "fault": "f"},
+                  {"id": "loss/silent", "who": "node1.rail0>node4.rail0#0", "fault": "loss"},
+                  {"id": f"{EVENT}/old", "who": "node4.rail0", "fault": "old"},
+                  {"id": "own", "who": "node5.rail0", "fault": "same"}]  # fmt: skip
+        events.insert(0, {"id": "a silent path", "who": "node6.rail0>node3.rail0#1", "fault": "other"})
+        events.insert(-1, {"id": "same/silent", "who": "node5.rail0>node6.rail0#1", "fault": "same"})
         newest = {"id": "newest", "who": "rack1.node3/probe", "fault": ""}
-        return 200, events[:1] if parse_qs(address.query) == {"limit": ["1"]} else [newest, *events]
-    if address.path == f"/api/v1/traces/{TRACE}" or parse_qs(address.query).get("event") in ([EVENT], [PATH_EVENT]):
+        return 200, events[1:2] if parse_qs(address.query) == {"limit": ["1"]} else [newest, *events]
+    if address.path == f"/api/v1/traces/{TRACE}" or parse_qs(address.query).get("event", [""])[0] in KNOWN:
         spans = [{"trace_id": TRACE, "kind": "internal", "events": []} | asdict(each) for each in FAULT.spans]
         return 200, {"summary": FAULT.summary, "quiet_ns": FAULT.quiet_ns, "spans": spans}
     return 404, {"detail": "There is no event x among those the gateway keeps.", "reason": "no-such-event"}
@@ -302,6 +310,27 @@ def test_an_event_a_trace_id_a_name_and_the_last_lead_to_the_tree(gateway, capsy
     assert cli.main(["trace", asked, "--gateway", f"{gateway}/"]) == 0
 
     assert capsys.readouterr().out == GOLDEN
+
+
+@pytest.mark.parametrize(
+    ("asked", "note"),
+    [
+        (EVENT, ""),
+        (PATH, ""),
+        ("node5.rail0", ""),
+        ("node2.rail0", f"no event is about node2.rail0 itself; this fault is of {PATH}, which begins or ends there"),
+        ("node2", f"no event is about node2 itself; this fault is of {PATH}, which begins or ends there"),
+        ("node3.rail0",
+         "newer than this fault is one of node6.rail0>node3.rail0#1, which begins or ends there: foliot trace 'a silent path'"),
+        ("node4.rail0", "newer than this fault is one of node1.rail0>node4.rail0#0, which begins or ends there: foliot trace loss/silent"),
+    ],
+)  # fmt: skip
+def test_a_nics_own_fault_wins_over_that_of_a_path_which_touches_it(gateway, capsys, asked, note):
+    """Of a loss at one NIC, paths end at all others: what is shown of those is said, and so is what is newer. `answer_of` has no trace of the others' faults."""
+    assert cli.main(["trace", asked, "--gateway", gateway, "--wait", "0"]) == 0
+
+    told = capsys.readouterr()
+    assert (told.out, told.err) == (GOLDEN, f"foliot trace: {note}\n" if note else "")
 
 
 def test_the_gateway_may_be_named_by_the_environment(gateway, capsys, monkeypatch):

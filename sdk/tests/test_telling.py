@@ -11,7 +11,7 @@ import pytest
 from foliot.cli.lines import in_json, in_words
 from foliot.listener import Heard
 from foliot.telling import duration, sentence
-from foliot_schemas import DelayBatch, Event, decode, encode
+from foliot_schemas import DelayBatch, Event, Outcome, decode, encode
 from foliot_schemas.subjects import BUCKETS, CHANNELS
 
 GOLDEN = Path(__file__).parents[2] / "schemas" / "tests" / "golden"
@@ -63,6 +63,23 @@ def test_an_event_of_a_kind_to_come_is_told_all_the_same():
     assert sentence(event) == "refusal postponed: node3: budget, confidence 0.5"
 
 
+@pytest.mark.parametrize(
+    ("status", "armed", "words"),
+    [
+        ("done", True, "done by itself"),
+        ("already", False, "was so already"),
+        ("already", True, "was so already, as it found by itself"),
+    ],
+)
+def test_what_was_so_already_does_not_read_like_a_move(status, armed, words):
+    """Also where the node looked unasked: nothing was left to do."""
+    outcome = decode(golden("outcome.v1"), Outcome)
+
+    assert sentence(msgspec.structs.replace(outcome, status=status, armed=armed)) == (
+        SAYS["outcome.v1"].replace("reroute: done", f"reroute: {words}")
+    )
+
+
 def test_evidence_has_clock_times_and_lengths_of_time_instead_of_nanoseconds():
     """Times as in the line's first column; a time of 0 is none; what is no number stays as it is."""
     at_ns = 1_790_000_000_123_000_000
@@ -76,6 +93,7 @@ def test_evidence_has_clock_times_and_lengths_of_time_instead_of_nanoseconds():
         "n.r has its carrier back (half_life 900 s, reuse_at 14:13:28.373Z)"
     )
     assert said(silent_ms=131.25, spoke_ns=at_ns) == "n.r has its carrier back (silent 131 ms, spoke 14:13:20.123Z)"
+    assert said(last_heard_ns=at_ns - 131_000_000) == "n.r has its carrier back (last_heard 14:13:19.992Z)"
     assert said(reuse_at_ns=0, bound_ns=400, drift_ppb=1.5) == "n.r has its carrier back (bound 400 ns, drift_ppb 1.5)"
     assert said(reuse_at_ns="soon", s=2, age_ms=True, spoke_ns=-1) == (
         "n.r has its carrier back (reuse_at_ns soon, s 2, age_ms yes, spoke -1 ns)"

@@ -6,6 +6,7 @@ import argparse  # noqa: TC003 - argparse's private type is part of the signatur
 import http.client
 import os
 import re
+import shlex
 import sys
 import time
 import urllib.error
@@ -53,7 +54,8 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument(
         "id", nargs="?",
-        help="id of an event, or of a trace (32 hex digits); or a NIC, path, node or clock: the newest fault about it",
+        help="id of an event, or of a trace (32 hex digits); or a NIC, path, node or clock: the newest fault about it, "
+        "else the newest about a path that begins or ends there",
     )  # fmt: skip
     what.add_argument("--last", action="store_true", help="the trace of the newest event")
     parser.add_argument(
@@ -78,6 +80,8 @@ def _trace(arguments: argparse.Namespace) -> int:
     except TraceError as error:
         sys.stderr.write(f"foliot trace: {error}\n")
         return 1
+    if trace.note:
+        sys.stderr.write(f"foliot trace: {trace.note}\n")
     colour = wanted()
     for line in render(trace, colour=colour, everything=arguments.all):
         print(line)
@@ -132,10 +136,10 @@ def fetch(gateway: str, asked: str | None, *, last: bool = False) -> Trace:
     try:
         return _of_event(base, asked)
     except _NoEventError as error:
-        event = _newest_about(base, asked)
+        event, note = _newest_about(base, asked)
         if not event:
             raise NotYetError(f"{error}, and none about a NIC, path, node or clock of this name; see --last") from None
-        return _of_event(base, event)
+        return msgspec.structs.replace(_of_event(base, event), note=note)
 
 
 def _of_event(base: str, event: str) -> Trace:
@@ -149,10 +153,32 @@ def _decoded(base: str, address: str) -> Trace:
         raise TraceError(f"what answers at {base} is no gateway, or another version's: {error}") from error
 
 
-def _newest_about(base: str, name: str) -> str:
-    """The id of the newest event of a fault whose trouble is this NIC's, path's, node's or clock's; empty: there is none."""
+def _newest_about(base: str, name: str) -> tuple[str, str]:
+    """The newest event of a fault that is this NIC's, path's, node's or clock's own; else one of a path that touches it.
+
+    A path that fell silent has two ends, and mostly only one is to blame.
+
+    Returns:
+        The event's id, and what is to be said of the choice; both empty: there is none.
+    """
     events = msgspec.json.decode(_get(base, f"/api/v1/events?limit={_EVENTS}"), type=list[dict[str, Any]])
-    return next((str(event["id"]) for event in events if event.get("fault") and name in _names(str(event["who"]))), "")
+    about = [event for event in events if event.get("fault") and name in _names(str(event["who"]))]
+    own = next((event for event in about if _is_own(str(event["who"]), name)), None)
+    if own is None:
+        if not about:
+            return "", ""
+        event, path = about[0]["id"], about[0]["who"]
+        return str(event), f"no event is about {name} itself; this fault is of {path}, which begins or ends there"
+    newest = about[0]
+    if newest["fault"] == own["fault"] or _is_own(str(newest["who"]), name):
+        return str(own["id"]), ""
+    other = f"foliot trace {shlex.quote(str(newest['id']))}"
+    return str(own["id"]), f"newer than this fault is one of {newest['who']}, which begins or ends there: {other}"
+
+
+def _is_own(who: str, name: str) -> bool:
+    """Whether the trouble is its own, and not that of a path that begins or ends there."""
+    return who == name or ">" not in who
 
 
 def _names(who: str) -> set[str]:

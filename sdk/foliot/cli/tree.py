@@ -43,6 +43,8 @@ class Trace(msgspec.Struct, frozen=True, kw_only=True):
     summary: dict[str, Any]
     quiet_ns: int
     spans: tuple[Span, ...]
+    note: str = ""
+    """What a person should know of how it was found. Never the gateway's."""
 
 
 class _Line(msgspec.Struct, frozen=True, kw_only=True):
