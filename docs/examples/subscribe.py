@@ -11,6 +11,7 @@ import asyncio
 import re
 import sys
 from collections import OrderedDict
+from pathlib import Path
 
 import msgspec
 import nats
@@ -21,6 +22,8 @@ from nats.js.api import ConsumerConfig, DeliverPolicy
 TOOL = "example-tool"
 """Names your durable consumer. Use a name of your own: whoever shares it shares the messages."""
 SEEN = 10_000
+FORBIDDEN: list[str] = []
+"""What the bus did not permit: what was asked then is never answered."""
 
 
 class Event(msgspec.Struct, tag="event.v1"):
@@ -119,25 +122,45 @@ async def catch_up(jetstream, stream: str, subject: str, take) -> None:
         except nats.errors.TimeoutError:
             continue  # nothing new
         except nats.errors.Error as error:
-            print("waiting for the bus:", error, flush=True)
+            print("waiting for the bus:", reason(error), flush=True)
             await asyncio.sleep(1)
+
+
+def reason(error: Exception) -> str:
+    """In words; several of nats-py's and asyncio's errors have none of their own."""
+    if isinstance(error, nats.js.errors.APIError):
+        return error.description or "JetStream does not answer; start nats-server with --jetstream"
+    if isinstance(error, asyncio.TimeoutError):
+        return "no answer in time"
+    return str(error).removeprefix("nats: ") or type(error).__name__
 
 
 async def trouble(error: Exception) -> None:
     """What nats-py tells in passing: a server that is away, a subject that is forbidden."""
-    print("the bus:", error, file=sys.stderr, flush=True)
+    if "permissions violation" in str(error).lower():
+        FORBIDDEN.append(str(error))
+    print("the bus:", reason(error), file=sys.stderr, flush=True)
+
+
+def check(credentials: str) -> None:
+    """Ends if there is no such file: nats-py would not say which."""
+    try:
+        Path(credentials).read_bytes()
+    except OSError as error:
+        sys.exit(f"The credentials {credentials} cannot be read: {error.strerror}")
 
 
 async def main(url: str = "nats://127.0.0.1:4222", credentials: str = "", name: str = "") -> None:
     """Connects and listens until interrupted."""
     options = {"name": TOOL, "error_cb": trouble}
     if credentials:  # made by `foliot keys tool NAME`; answers come to an inbox that nobody else may listen at
+        check(credentials)
         options |= {"user_credentials": credentials, "inbox_prefix": f"_INBOX.reader.{name}"}
     try:  # once without patience, to say what is wrong
         await (await nats.connect(url, allow_reconnect=False, max_reconnect_attempts=1, **options)).close()
     except Exception as error:  # noqa: BLE001 - credentials that cannot be read raise what they like
         who = f" with {credentials}" if credentials else ""
-        sys.exit(f"There is no way onto the bus at {url}{who}: {error or type(error).__name__}")
+        sys.exit(f"There is no way onto the bus at {url}{who}: {reason(error)}")
     # Then to stay: nats-py gives up after 60 attempts unless it is told not to.
     client = await nats.connect(url, max_reconnect_attempts=-1, **options)
     jetstream = client.jetstream()
@@ -169,4 +192,7 @@ if __name__ == "__main__":
     except nats.js.errors.BucketNotFoundError:
         sys.exit("The bus has no bucket inventory yet: none of Foliot's services has run on it.")
     except nats.errors.Error as error:
-        sys.exit(f"The bus cannot be listened to: {error}")
+        doubt = ""
+        if FORBIDDEN and isinstance(error, nats.errors.TimeoutError) and len(sys.argv) == 4:
+            doubt = f". It forbade something before: the name {sys.argv[3]} may not fit the credentials {sys.argv[2]}"
+        sys.exit(f"The bus cannot be listened to: {reason(error)}{doubt}")

@@ -6,10 +6,12 @@ import asyncio
 import json
 import os
 import re
+import runpy
 import shutil
 import sys
 from pathlib import Path
 
+import nats.errors
 import pytest
 from nats.js import api
 
@@ -147,9 +149,9 @@ async def test_the_python_example_says_where_there_is_no_bus(unused_tcp_port):
     assert "Traceback" not in errors
 
 
-@pytest.mark.parametrize("content", ["missing", "broken", "none"])
+@pytest.mark.parametrize("content", ["broken", "none"])
 async def test_the_python_example_says_that_it_is_not_let_in(secured, tmp_path, content):
-    """Without credentials, with a file that is not there, and with one that has none in it."""
+    """Without credentials, and with a file that has none in it."""
     file = tmp_path / "my-tool.creds"
     if content == "broken":
         file.write_text("no credentials\n")
@@ -160,6 +162,57 @@ async def test_the_python_example_says_that_it_is_not_let_in(secured, tmp_path, 
     assert errors.splitlines()[-1].startswith(f"There is no way onto the bus at nats://127.0.0.1:{secured.port}")
     assert str(file) in errors or content == "none"
     assert "Traceback" not in errors
+
+
+async def test_the_python_example_names_credentials_that_are_not_there(tmp_path):
+    """Before it asks anybody."""
+    file = tmp_path / "my-tool.creds"
+    said = f"The credentials {file} cannot be read: No such file or directory\n"
+
+    assert await ended("nats://127.0.0.1:1", file, "my-tool") == (1, "", said)
+
+
+async def test_the_python_example_says_that_the_name_may_not_fit_the_credentials(secured):
+    """The bus lets nobody listen for another's answers, so none comes."""
+    secured.keyring.issue("reader", "my-tool")
+    settings = secured.settings_for("reader", "my-tool")
+    status, out, errors = await ended(settings.url, settings.credentials, "your-tool")
+
+    assert (status, out) == (1, "")
+    assert "_inbox.reader.your-tool" in errors.lower()
+    assert errors.splitlines()[-1] == (
+        "The bus cannot be listened to: no answer in time. It forbade something before: "
+        f"the name your-tool may not fit the credentials {settings.credentials}"
+    )
+
+
+async def test_the_python_example_says_that_the_bus_has_no_jetstream(tmp_path, unused_tcp_port):
+    """In words; the server's answer has none."""
+    config = tmp_path / "nats.conf"
+    config.write_text(f"listen: 127.0.0.1:{unused_tcp_port}\n")
+    server = await asyncio.create_subprocess_exec(
+        Path(sys.executable).with_name("nats-server"), "--config", config, stderr=asyncio.subprocess.DEVNULL
+    )
+    try:
+        async with asyncio.timeout(60):
+            while (told := await ended(f"nats://127.0.0.1:{unused_tcp_port}"))[2].startswith("the bus:"):
+                pass  # it does not listen yet
+    finally:
+        server.kill()
+        await server.wait()
+
+    assert told == (
+        1, "", "The bus cannot be listened to: JetStream does not answer; start nats-server with --jetstream\n",
+    )  # fmt: skip
+
+
+async def test_the_python_example_has_words_for_errors_that_have_none():
+    """An exception is always true, also one without a text."""
+    example = runpy.run_path(str(EXAMPLES / "subscribe.py"))
+
+    assert example["reason"](EOFError()) == "EOFError"
+    assert example["reason"](nats.errors.ConnectionClosedError()) == "connection closed"
+    assert example["reason"](TimeoutError()) == "no answer in time"
 
 
 async def test_the_python_example_says_that_the_bus_has_nothing_yet(nats_server):
