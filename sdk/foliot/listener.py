@@ -20,7 +20,7 @@ from foliot import present
 from foliot.connection import options
 from foliot.history import stored
 from foliot.recent import Recent
-from foliot.retry import BUS_ERRORS
+from foliot.retry import BUS_ERRORS, in_words
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
@@ -53,6 +53,10 @@ class Refused(Exception):  # noqa: N818 - what the bus did, not what went wrong 
     """The bus does not let us in."""
 
 
+class Absent(Exception):  # noqa: N818 - what is so there, not what went wrong here
+    """The bus did not answer in time."""
+
+
 class _Back(NamedTuple):
     """In the queue of what was heard: the connection was lost, and is there again."""
 
@@ -75,19 +79,25 @@ class Listener:
         self._said: set[str] = set()
         self._refusal = asyncio.Event()
         self._leaving = False
+        self._patient = True
+        self._trouble: Exception = TimeoutError()
         self.place = ""
         """Hosts and ports of the bus."""
 
     @classmethod
-    async def connect(cls, settings: BusSettings, say: Callable[[str], None], now_ns: Callable[[], int]) -> Self:
-        """Connects, waiting for as long as it takes.
+    async def connect(
+        cls, settings: BusSettings, say: Callable[[str], None], now_ns: Callable[[], int], within_s: float | None = None
+    ) -> Self:
+        """Connects, waiting for as long as it takes, or not longer than `within_s`.
 
         Raises:
+            Absent: the bus did not answer within that time.
             Refused: the bus is there and does not accept who we say we are.
             SettingsError: a file that the settings name cannot be read.
         """
         listener = cls(say, now_ns)
         listener.place = _place(settings.url)
+        listener._patient = within_s is None
         connecting = asyncio.ensure_future(
             listener._client.connect(
                 **options(settings, _WHO), max_reconnect_attempts=-1, reconnect_time_wait=_RETRY_S,
@@ -97,14 +107,17 @@ class Listener:
         )  # fmt: skip
         refused = asyncio.ensure_future(listener._refusal.wait())
         try:
-            await asyncio.wait({connecting, refused}, return_when=asyncio.FIRST_COMPLETED)
+            ready, _ = await asyncio.wait({connecting, refused}, return_when=asyncio.FIRST_COMPLETED, timeout=within_s)
         finally:
             refused.cancel()
             if not connecting.done():
                 connecting.cancel()
         if listener._refusal.is_set():
             raise Refused(f"the bus at {listener.place} refuses our credentials")
+        if not ready:
+            raise Absent(f"the bus at {listener.place} does not answer: {in_words(listener._trouble)}")
         await connecting
+        listener._patient = True
         return listener
 
     async def close(self) -> None:
@@ -250,7 +263,9 @@ class Listener:
         elif "permissions violation" in str(error).lower():
             self._once(f"the bus forbids: {str(error).removeprefix('nats: ')}")
         elif not self._client.is_connected:
-            self._once(self._away)
+            self._trouble = error
+            if self._patient:
+                self._once(self._away)
 
 
 def _place(url: str) -> str:

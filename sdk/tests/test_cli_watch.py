@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
+import socket
 import sys
 from pathlib import Path
 
@@ -230,6 +231,18 @@ async def test_a_bus_that_is_not_there_is_waited_for_by_its_address(make_server,
         )
     finally:
         await server.kill()
+
+
+async def test_who_waits_for_no_messages_waits_for_no_bus_either(watch_at, unused_tcp_port):
+    """A script is meant to end: where nothing listens, and where nobody speaks."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        for port, why in (
+            (unused_tcp_port, "nothing listens there (connection refused)"),
+            (silent.getsockname()[1], "no answer in time"),
+        ):
+            seen = await watch_at(f"nats://me:secret@127.0.0.1:{port}", "inventory", "--no-follow")
+
+            assert await seen.ended() == (1, "", f"foliot watch: the bus at 127.0.0.1:{port} does not answer: {why}\n")
 
 
 async def test_it_leaves_quietly_when_nobody_reads_any_more(bus, watch):

@@ -18,7 +18,7 @@ import msgspec
 from foliot.cli.lines import in_json, in_words
 from foliot.cli.paint import wanted
 from foliot.cli.patterns import PatternError, Target, target
-from foliot.listener import Listener, Refused
+from foliot.listener import Absent, Listener, Refused
 from foliot.settings import BusSettings, SettingsError, load
 
 if TYPE_CHECKING:
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from foliot.listener import Heard
 
 _USUAL = ("event", "command", "outcome")
+_WITHIN_S = 5.0
+"""Whoever does not wait for more waits no longer for the bus either: a script is meant to end."""
 _UNITS_S = {"": 1, "s": 1, "m": 60, "h": 3_600, "d": 86_400}
 
 
@@ -50,7 +52,11 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     )
     past.add_argument("--last", type=_positive, metavar="N", help="first the newest N that streams kept")
     parser.add_argument("--count", type=_positive, metavar="N", help="end after N messages")
-    parser.add_argument("--no-follow", action="store_true", help="end after what was kept, do not wait for more")
+    parser.add_argument(
+        "--no-follow",
+        action="store_true",
+        help="end after what was kept: do not wait for more, nor for a bus that is away",
+    )
     parser.add_argument(
         "--credentials", metavar="FILE", help="credentials of a reader (default: [bus] credentials of the settings)"
     )
@@ -73,7 +79,7 @@ def _watch(arguments: argparse.Namespace) -> int:
         said = {"url": arguments.bus, "credentials": arguments.credentials, "ca": arguments.ca}
         settings = msgspec.structs.replace(settings, **{key: value for key, value in said.items() if value})
         asyncio.run(_until_nobody_reads(_print(arguments, settings, targets)))
-    except (PatternError, SettingsError, Refused) as error:
+    except (PatternError, SettingsError, Absent, Refused) as error:
         _say(str(error))
         return 1
     except KeyboardInterrupt:
@@ -116,7 +122,8 @@ async def _until_nobody_reads(work: Coroutine[Any, Any, None]) -> None:
 async def _print(arguments: argparse.Namespace, settings: BusSettings, targets: tuple[Target, ...]) -> None:
     colour = wanted()
     left = arguments.count
-    listener = await Listener.connect(settings, _say, time.time_ns)
+    within_s = _WITHIN_S if arguments.no_follow else None
+    listener = await Listener.connect(settings, _say, time.time_ns, within_s)
     try:
         async with contextlib.aclosing(_messages(listener, arguments, targets)) as messages:
             async for heard in messages:
