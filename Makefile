@@ -24,6 +24,9 @@ CHECK := schemas/asyncapi
 ARGS ?=
 NAME ?= road
 PREFIX ?= /opt/foliot
+# Shows and runs what fetches, which fails as ever; uv's own advice is a flag that cannot be given through make.
+fetch = @echo "$(1)"; $(1) || { status=$$?; echo "$(no_certificate)" >&2; exit $$status; }
+no_certificate := If a certificate was not trusted, as behind a proxy that inspects TLS: set SSL_CERT_FILE, PIP_CERT and NODE_EXTRA_CA_CERTS, or UV_SYSTEM_CERTS=true; see Install in docs/hosts.md
 # What a host gets by `make node` and `make central`: hashed requirements, and members of this repository.
 node_pins := node
 node_members := schemas sdk services/probe services/agent
@@ -64,7 +67,7 @@ page: $(PAGE)
 node central: $(VENV)/.run
 	@[ $@ = node ] || $(MAKE) -s page || echo "The page was not built: see above. The gateway goes without it."
 	$(PYTHON) -m venv --without-pip $(PREFIX)
-	$(BIN)/uv pip install -q --python $(PREFIX)/bin/python --require-hashes $(addprefix -r requirements/,$(addsuffix .txt,$($@_pins)))
+	$(call fetch,$(BIN)/uv pip install -q --python $(PREFIX)/bin/python --require-hashes $(addprefix -r requirements/,$(addsuffix .txt,$($@_pins))))
 	rm -rf run/wheels
 	$(BIN)/pip wheel -q --disable-pip-version-check --no-deps --no-build-isolation -w run/wheels $(addprefix ./,$($@_members))
 	$(BIN)/uv pip install -q --python $(PREFIX)/bin/python --no-deps --reinstall run/wheels/*.whl
@@ -94,16 +97,16 @@ clean:
 
 $(VENV)/bin/uv: requirements/setup.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install -q --disable-pip-version-check --require-hashes -r requirements/setup.txt
+	$(call fetch,$(BIN)/pip install -q --disable-pip-version-check --require-hashes -r requirements/setup.txt)
 	@touch $@
 
 $(VENV)/.run: requirements/run.txt $(MANIFESTS) $(VENV)/bin/uv
-	$(BIN)/uv pip install -q --require-hashes -r requirements/run.txt
+	$(call fetch,$(BIN)/uv pip install -q --require-hashes -r requirements/run.txt)
 	$(BIN)/uv pip install -q --no-deps --no-build-isolation $(addprefix -e ./,$(MEMBERS))
 	@touch $@
 
 $(VENV)/.dev: requirements/dev.txt $(VENV)/.run
-	$(BIN)/uv pip install -q --require-hashes -r requirements/dev.txt
+	$(call fetch,$(BIN)/uv pip install -q --require-hashes -r requirements/dev.txt)
 	@touch $@
 
 $(PAGE): $(shell find $(WEB)/src -type f) $(addprefix $(WEB)/,index.html vite.config.ts package-lock.json) | $(WEB)/node_modules/.run

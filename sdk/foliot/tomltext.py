@@ -12,15 +12,16 @@ if TYPE_CHECKING:
 def toml(document: Mapping[str, Mapping[str, Any]]) -> str:
     """Sections of plain values as TOML; lists of tables inline."""
     sections = (
-        "\n".join([f"[{section}]", *(f"{key} = {_value(value)}" for key, value in values.items())])
+        "\n".join([f"[{section}]", *(f"{key} = {value_text(value)}" for key, value in values.items())])
         for section, values in document.items()
     )
     return "\n\n".join(sections) + "\n"
 
 
-def _value(value: Any) -> str:
+def value_text(value: Any) -> str:
+    """A plain value as TOML; tables inline."""
     if isinstance(value, dict):
-        return "{" + ", ".join(f"{key} = {_value(item)}" for key, item in value.items()) + "}"
+        return "{" + ", ".join(f"{key} = {value_text(item)}" for key, item in value.items()) + "}"
     if isinstance(value, (list, tuple)):
-        return "[" + ", ".join(map(_value, value)) + "]"
+        return "[" + ", ".join(map(value_text, value)) + "]"
     return json.dumps(value)  # strings, numbers and booleans are written alike in JSON and TOML

@@ -8,6 +8,8 @@ import importlib
 import os
 from pathlib import Path
 
+from foliot_agent.host import speech
+
 CONFIG = "/etc/foliot/foliot.toml"
 """Where ``foliot node join`` writes the settings, and the units read them."""
 
@@ -70,4 +72,7 @@ def _later(module: str) -> functools.partial[int]:
 
 
 def _run(module: str, arguments: argparse.Namespace) -> int:
-    return int(importlib.import_module(module).run(arguments))
+    try:
+        return int(importlib.import_module(module).run(arguments))
+    finally:
+        speech.end()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import sys
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -19,6 +18,7 @@ from foliot.visit import Visit
 from foliot_agent.actuator import ActuatorError
 from foliot_agent.armed import Losses
 from foliot_agent.desired import wanted
+from foliot_agent.host.speech import complain, say
 from foliot_agent.moves import Mover
 from foliot_agent.overlay import Overlay, OverlayError, remove
 from foliot_agent.plan import Layout
@@ -43,14 +43,14 @@ def run(arguments: argparse.Namespace) -> int:
         peers, paths = ((), None) if arguments.no_bus else asyncio.run(_fleet(load(BusSettings, "bus"), describe(node)))
         changes = () if settings.actuator == "emulated" else asyncio.run(rehearse(node, settings, peers, paths))
     except (SettingsError, OverlayError, ActuatorError) as error:
-        sys.stderr.write(f"{error}\n")
+        complain(f"{error}\n")
         return 1
     if arguments.json:
-        sys.stdout.buffer.write(msgspec.json.format(msgspec.json.encode(changes)) + b"\n")
+        say(msgspec.json.format(msgspec.json.encode(changes)).decode() + "\n")
         return 0
-    sys.stdout.write("".join(f"{change}\n" for change in changes))
+    say("".join(f"{change}\n" for change in changes))
     known = ", ".join(peer.name for peer in peers) or "none"
-    sys.stderr.write(f"{len(changes)} changes on {node.name}; other nodes: {known}\n")
+    complain(f"{len(changes)} changes on {node.name}; other nodes: {known}\n")
     return 0
 
 
@@ -104,7 +104,5 @@ async def _fleet(settings: BusSettings, own: Node) -> tuple[tuple[Node, ...], No
             peers = tuple(nodes[key] for key in sorted(nodes) if nodes[key].talks_to(own))
             return peers, await bus.get(PATHS, own.name)
     except BUS_ERRORS as error:
-        sys.stderr.write(
-            f"the bus at {settings.url} does not answer ({in_words(error)}): planned without other nodes\n"
-        )
+        complain(f"the bus at {settings.url} does not answer ({in_words(error)}): planned without other nodes\n")
         return (), None

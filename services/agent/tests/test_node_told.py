@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
+import resource
+import sys
+from pathlib import Path
+
 import pytest
-from joining import RAILS, TOML, UNITS, run_foliot
+from joining import RAILS, SECRETS, TOML, UNITS, run_foliot
 
 pytestmark = [pytest.mark.net, pytest.mark.nats]
 
@@ -97,3 +103,88 @@ async def test_a_later_join_takes_away_the_drop_ins_that_it_does_not_want(nodes)
     assert "the files are as they shall be" in await node.join()
     await node.leave()
     assert node.seen_files() == before
+
+
+async def test_every_wrong_rail_is_said_and_all_the_rest(nodes):
+    """Whether there is no such device or it has no address; what would be done is said as far as it is known."""
+    node = nodes[0]
+    node.host.ip("addr flush dev rail1")
+    rails = ("--rail", "rail0=rail0", "--rail", "rail1=rail1", "--rail", "rail2=eth9")
+    lines = (await node.join("--name", "a", *rails, "--dry-run", expect=1)).splitlines()
+    assert "stop rail1       rail1 has no IPv4 address; give it the one that it has in the fabric" in lines
+    assert "stop rail2       there is no device 'eth9' on this host; with an IPv4 address are front, rail0" in lines
+    assert any(line.startswith("ok   rail0       rail0 with 10.0.0.1") for line in lines)
+    assert {line.split()[1] for line in lines} >= {"bus", "kernel", "rdma", "clock", "systemd", "place"}
+    would = lines[lines.index("what would be done, were it not for what is said after `stop`:") :]
+    assert f"would write {node.root}/{TOML}" in would
+    assert "      node.nics = (those that --rail gives, once rail1 and rail2 can be had)" in would
+    assert "      node.index = 0" in would
+    assert not list(node.root.iterdir())
+
+
+async def test_what_would_be_armed_is_said_also_without_a_key(nodes, tmp_path):
+    """And settings as the TOML that is written; a key is never shown."""
+    node = nodes[0]
+    said = await node.join("--name", "a", *RAILS, "--armed", "always", "--dry-run", expect=1)
+    assert "stop key         --armed: " in said
+    assert f"would write {node.root / SECRETS}\n" in said
+    assert "      agent.env: FOLIOT_AGENT__ARMED=always\n" in said
+    assert '      node.name = "a"\n' in said
+    assert (
+        '      node.nics = [{rail = "rail0", number = 0, device = "rail0", address = "10.0.0.1"}, '
+        '{rail = "rail1", number = 1, device = "rail1", address = "10.1.0.1"}]\n'
+    ) in said
+    key = tmp_path / "key"
+    of_key = f"      agent.env: FOLIOT_AGENT__KEY=(what {key} has)\n"
+    assert of_key in await node.join(*RAILS, "--key-file", str(key), "--dry-run", expect=1)
+    key.write_text("0123456789012345678\n")
+    armed = ("--name", "a", *RAILS, "--key-file", str(key), "--armed")
+    said = await node.join(*armed, "always")
+    assert of_key in said
+    assert "0123456789012345678" not in said
+    said = await node.join(*armed, "off", "--dry-run")
+    assert "      agent.env: FOLIOT_AGENT__ARMED=always -> off\n" in said
+    assert of_key not in said
+
+
+async def _unread(node, *arguments: str, unbuffered: str) -> tuple[int, str]:
+    """Joins where nobody reads standard output any more; the exit status, and what standard error got."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    with node.host.entered():
+        process = await asyncio.create_subprocess_exec(
+            str(Path(sys.executable).with_name("foliot")), "node", "join", node.url, "--root", str(node.root), *arguments,
+            stdout=writing, stderr=asyncio.subprocess.PIPE, env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
+        )  # fmt: skip
+    os.close(writing)
+    _, complained = await process.communicate()
+    return process.returncode, complained.decode()
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+async def test_a_reader_that_goes_is_no_error_of_the_bus(nodes, unbuffered):
+    """Nothing is said of it, the status is the work's, and the work is done to its end."""
+    node = nodes[0]
+    asked = ("--name", "a", *RAILS)
+    assert await _unread(node, *asked, "--dry-run", unbuffered=unbuffered) == (0, "")
+    stopped = (1, "nothing was changed: see what is said after `stop`\n")
+    assert await _unread(node, "--dry-run", unbuffered=unbuffered) == stopped
+    assert await _unread(node, *asked, unbuffered=unbuffered) == (0, "")
+    assert "the files are as they shall be" in await node.join()
+
+
+async def test_what_the_disk_refuses_is_not_said_of_the_bus(nodes):
+    """But of the file; nothing half written stays."""
+    node = nodes[0]
+    with node.host.entered():
+        process = await asyncio.create_subprocess_exec(
+            str(Path(sys.executable).with_name("foliot")), "node", "join", node.url, "--root", str(node.root), *RAILS,
+            stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE,
+            env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},
+            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100)),
+        )  # fmt: skip
+    _, complained = await process.communicate()
+    record = node.root / "etc/foliot/joined.json"
+    assert complained.decode() == f"{record}: File too large; put it right, and join again\n"
+    assert process.returncode == 1
+    assert not list(record.parent.iterdir())

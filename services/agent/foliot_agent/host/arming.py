@@ -10,6 +10,7 @@ import msgspec
 
 from foliot.settings import SettingsError
 from foliot_agent.host import envfile, units
+from foliot_agent.host.findings import Finding, stop
 from foliot_agent.host.place import PlaceError
 from foliot_agent.host.settingsfile import PATH
 
@@ -22,28 +23,59 @@ if TYPE_CHECKING:
 _KEY = re.compile(r"[A-Za-z0-9+/=_.-]{16,}")
 
 
-def want(files: Files, present: AgentSettings, arguments: argparse.Namespace) -> None:
-    """The agent's variables, and that it can read the key file that its settings name.
+class Arming(msgspec.Struct, frozen=True, kw_only=True):
+    """What was asked for."""
+
+    found: tuple[Finding, ...] = ()
+    """What is in its way."""
+    changes: tuple[str, ...] = ()
+    """What the agent's variables will say otherwise, a line each; no key is told."""
+
+
+def want(files: Files, present: AgentSettings, arguments: argparse.Namespace) -> Arming:
+    """Asks for the agent's variables, and that it can read the key file that its settings name.
 
     Parameters:
         present: what the settings say of the key.
-
-    Raises:
-        PlaceError: it shall be armed, and has no key.
     """
-    values = {envfile.KEY: f"'\"{key}\"'"} if (key := _given(arguments.key_file)) else {}
+    found: list[Finding] = []
+    key = ""
+    try:
+        key = _given(arguments.key_file)
+    except PlaceError as error:
+        found.append(stop("key", str(error)))
+    values = {envfile.KEY: f"'\"{key}\"'"} if key else {}
     # The settings' key file would come before the key.
     values |= {envfile.KEY_FILE: ""} if key and present.key_file else {}
     values |= {envfile.ARMED: arguments.armed} if arguments.armed else {}
-    known = _known(files, arguments) if values or present.key_file else ""
-    has_key = key or known is None or envfile.has(known, envfile.KEY) or envfile.has(known, envfile.KEY_FILE)
+    known = _known(files, arguments) if values or arguments.key_file or present.key_file else ""
+    # Of a key that was given and cannot be had, nothing more need be said.
+    has_key = arguments.key_file or known is None or _has_key(known)
     if arguments.armed in {"bus-away", "always"} and not has_key:
-        _check(files, present, only_looks=arguments.dry_run)
-    if values:
+        try:
+            _check(files, present, only_looks=arguments.dry_run)
+        except PlaceError as error:
+            found.append(stop("key", str(error)))
+    if values or arguments.key_file:
         files.want(envfile.PATH, envfile.with_values(known or "", values), 0o600)
     path = present.key_file.lstrip("/")
     is_used = path and not key and not envfile.has(known or "", envfile.KEY_FILE)
     units.want_key(files, Path("/") / path if is_used and not _is_for_all(files, path) else None)
+    return Arming(found=tuple(found), changes=_changes(known or "", key, arguments))
+
+
+def _has_key(known: str) -> bool:
+    return envfile.has(known, envfile.KEY) or envfile.has(known, envfile.KEY_FILE)
+
+
+def _changes(known: str, key: str, arguments: argparse.Namespace) -> tuple[str, ...]:
+    """What the variables say otherwise than before, a line each."""
+    changes = []
+    if arguments.armed and (before := envfile.value(known, envfile.ARMED)) != arguments.armed:
+        changes.append(f"agent.env: {envfile.ARMED}={'' if before is None else f'{before} -> '}{arguments.armed}")
+    if arguments.key_file and not (key and envfile.value(known, envfile.KEY) == key):
+        changes.append(f"agent.env: {envfile.KEY}=(what {arguments.key_file} has)")
+    return tuple(changes)
 
 
 def _given(path: Path | None) -> str:

@@ -26,6 +26,20 @@ _STRAY_NS = 1_000_000_000
 """More than a second apart, logs and certificates stop making sense; Foliot itself needs no common wall time."""
 
 
+def rail(name: str, device: str, states: Mapping[str, NicState]) -> Finding | None:
+    """Why a rail cannot be on this device; None: it can."""
+    state = states.get(device)
+    if state is None:
+        fitting = ", ".join(sorted(each.device for each in states.values() if each.addresses))
+        return stop(
+            name, f"there is no device {device!r} on this host", f"with an IPv4 address are {fitting or 'none'}"
+        )
+    if not state.addresses:
+        down = "" if state.admin_up else ", and is set down"
+        return stop(name, f"{device} has no IPv4 address{down}", "give it the one that it has in the fabric")
+    return None
+
+
 def nic(settings: NicSettings, state: NicState) -> tuple[Finding, ...]:
     """A backend NIC: link, address, MTU, timestamps."""
     about = settings.rail

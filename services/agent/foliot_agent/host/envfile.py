@@ -11,6 +11,12 @@ PATH = "etc/foliot/agent.env"
 KEY, KEY_FILE, ARMED = "FOLIOT_AGENT__KEY", "FOLIOT_AGENT__KEY_FILE", "FOLIOT_AGENT__ARMED"
 
 
+def value(text: str, name: str) -> str | None:
+    """What a variable is set to, without quotes; None: it is not set."""
+    values = [line.partition("=")[2].strip().strip("'\"") for line in text.splitlines() if _name(line) == name]
+    return values[-1] if values else None
+
+
 def has(text: str, name: str) -> bool:
     """Whether a variable is set, see systemd.exec(5)."""
     return any(_name(line) == name for line in text.splitlines())

@@ -246,11 +246,16 @@ class Files:
     def _write(self, path: str, text: str, access: _Access) -> None:
         """All of it or nothing, whatever happens meanwhile, also to the power."""
         written = self.root / f"{path}.new"
-        written.unlink(missing_ok=True)
-        with os.fdopen(os.open(written, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-            os.fchown(file.fileno(), access.owner, access.group)
-            os.fchmod(file.fileno(), access.mode)
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        written.replace(self.root / path)
+        try:
+            written.unlink(missing_ok=True)
+            with os.fdopen(os.open(written, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+                os.fchown(file.fileno(), access.owner, access.group)
+                os.fchmod(file.fileno(), access.mode)
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+            written.replace(self.root / path)
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                written.unlink()
+            raise OSError(error.errno, error.strerror, str(self.root / path)) from error

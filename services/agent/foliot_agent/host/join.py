@@ -17,7 +17,7 @@ from foliot.retry import BUS_ERRORS, in_words
 from foliot.service import set_up_logs
 from foliot.settings import NodeSettings, SettingsError
 from foliot.visit import Visit
-from foliot_agent.host import arming, nics, place, survey, units
+from foliot_agent.host import arming, checks, nics, place, survey, units
 from foliot_agent.host.files import Files
 from foliot_agent.host.findings import note, stop
 from foliot_agent.host.place import PlaceError
@@ -48,6 +48,8 @@ class _Meant(msgspec.Struct, frozen=True, kw_only=True):
     """Settings that nobody can tell yet, and in words what they will be; the node has something in their place."""
     found: tuple[Finding, ...] = ()
     """What was found out meanwhile."""
+    variables: tuple[str, ...] = ()
+    """What the agent's variables will say otherwise, a line each."""
 
     def keys(self) -> dict[str, str]:
         """What it asks for, as `foliot.claims.keys`."""
@@ -65,10 +67,9 @@ def run(arguments: argparse.Namespace) -> int:
     except PermissionError as error:
         may_not = "read; run as root" if arguments.dry_run else "written; run as root, or look with --dry-run first"
         complain(f"{error.filename or error}: may not be {may_not}\n")
-    except BUS_ERRORS as error:
-        where, why = getattr(error, "filename", None), getattr(error, "strerror", None)
-        reason = f"{where}: {why}" if where and why else f"{arguments.bus}: {in_words(error)}"
-        complain(f"{reason}; put it right, and join again\n")
+    except OSError as error:  # not of the bus: where it is asked, it is said of it
+        where = f"{error.filename}: " if error.filename else ""
+        complain(f"{where}{error.strerror or error}; put it right, and join again\n")
     return 1
 
 
@@ -82,10 +83,13 @@ async def _join(arguments: argparse.Namespace) -> int:
     states = await nics.nics()
     fleet = await survey.look_at_bus(settings.bus)
     meant = await _meant(arguments, settings, states, fleet)
-    of_files = _want(files, settings, meant.node, arguments)
+    files.want(PATH, settings.text(meant.node, telemetry=arguments.telemetry))
+    units.want(files, settings.bus)
+    armed = arming.want(files, settings.agent_key, arguments)
+    meant = msgspec.structs.replace(meant, variables=armed.changes)
     found = (
         *fleet.findings(without=_without_bus(arguments, meant)), *meant.found, *await survey.findings(meant.node, states, fleet),
-        *survey.place_findings(meant.node.name, meant.keys(), fleet), *of_files,
+        *survey.place_findings(meant.node.name, meant.keys(), fleet), *armed.found,
         *survey.start_findings(wanted=_starts(arguments)),
     )  # fmt: skip
     for each in found:
@@ -113,7 +117,7 @@ async def _meant(
     """What was asked for, over what was there before.
 
     Raises:
-        PlaceError: it cannot be had on this host.
+        PlaceError: what ``--rail`` gives cannot be read.
     """
     held = [Held(state.device, address) for state in states.values() for address in state.addresses]
     before = settle(settings.node, held) if settings.node else None
@@ -121,11 +125,14 @@ async def _meant(
     name = arguments.name or (before.name if before else socket.gethostname().partition(".")[0])
     index = _index(arguments, before, fleet, name)
     numbers = place.rail_numbers(rails, fleet.others(name), before or _anybody())
-    node = place.node_settings(name, index or 0, rails=rails, numbers=numbers, states=states, before=before)
+    wrong = {rail: why for rail, device in rails.items() if (why := checks.rail(rail, device, states))}
+    sound = {rail: device for rail, device in rails.items() if rail not in wrong}
+    node = place.node_settings(name, index or 0, rails=sound, numbers=numbers, states=states, before=before)
     describe(node)
     open_yet = {_INDEX: "the lowest that no other node has, which the bus knows"} if index is None else {}
-    open_yet |= {} if rails else {_NICS: "those that --rail gives"}
-    found = () if rails else _rails_to_give(states, await nics.way_to(_host(settings.bus.url)))
+    if wrong or not rails:
+        open_yet[_NICS] = "those that --rail gives" + (f", once {' and '.join(wrong)} can be had" if wrong else "")
+    found = tuple(wrong.values()) if rails else _rails_to_give(states, await nics.way_to(_host(settings.bus.url)))
     return _Meant(node=node, open_yet=open_yet, found=found)
 
 
@@ -215,19 +222,6 @@ async def _claimed_at_last(
             return node
 
 
-def _want(
-    files: Files, settings: SettingsFile, node: NodeSettings, arguments: argparse.Namespace
-) -> tuple[Finding, ...]:
-    """Asks for all files; what is in the way."""
-    files.want(PATH, settings.text(node, telemetry=arguments.telemetry))
-    units.want(files, settings.bus)
-    try:
-        arming.want(files, settings.agent_key, arguments)
-    except PlaceError as error:
-        return (stop("key", str(error)),)
-    return ()
-
-
 def _starts(arguments: argparse.Namespace) -> bool:
     """Whether services are to be started; a dry run looks whether they could be."""
     return not arguments.no_start and units.is_host(arguments.root)
@@ -249,7 +243,8 @@ def _tell_changes(settings: SettingsFile, meant: _Meant, arguments: argparse.Nam
     if not changed:
         say("the files are as they shall be\n")
         return
-    for line in settings.changes(meant.node, telemetry=arguments.telemetry, open_yet=meant.open_yet):
+    of_settings = settings.changes(meant.node, telemetry=arguments.telemetry, open_yet=meant.open_yet)
+    for line in (*of_settings, *meant.variables):
         say(f"      {line}\n")
 
 

@@ -96,20 +96,14 @@ def node_settings(
 ) -> NodeSettings:  # fmt: skip
     """The ``[node]`` section; what was set by hand before, and is not asked for otherwise, stays.
 
-    Raises:
-        PlaceError: a device is not there or has no address.
+    Parameters:
+        rails: whose devices are there and have an address, see `foliot_agent.host.checks.rail`.
     """
     nics = []
     for rail, device in rails.items():
-        state = states.get(device)
-        if state is None:
-            raise PlaceError(
-                f"{rail}: there is no device {device!r} on this host; there are {', '.join(sorted(states))}"
-            )
+        state = states[device]
         known = next((nic for nic in before.nics if nic.rail == rail), None) if before else None
         stays = known is not None and known.device == device and known.address in state.addresses
-        if not state.addresses:
-            raise PlaceError(f"{rail}: {device} has no IPv4 address; give it the one that it has in the fabric")
         nics.append(
             NicSettings(
                 rail=rail,

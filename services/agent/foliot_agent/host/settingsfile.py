@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from foliot.settings import BusSettings, NodeSettings, SettingsError, read
-from foliot.tomltext import toml
+from foliot.tomltext import toml, value_text
 from foliot_agent.settings import AgentSettings
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ class SettingsFile:
         return self._present_text if self._present_text is not None and wanted == self._present else toml(wanted)
 
     def changes(self, node: NodeSettings, *, telemetry: str, open_yet: Mapping[str, str]) -> Iterator[str]:
-        """What the new text says otherwise, a line each.
+        """What the new text says otherwise, a line each, in TOML as it is written.
 
         Parameters:
             open_yet: settings whose value nobody knows yet, and in words what it will be.
@@ -94,7 +94,8 @@ class SettingsFile:
             if key in open_yet:
                 yield f"{key} = ({open_yet[key]})"
             elif before.get(key) != after.get(key):
-                yield f"{key}: {before[key]} -> {after.get(key)}" if key in before else f"{key} = {after[key]}"
+                new = value_text(after[key]) if key in after else "none"
+                yield f"{key}: {value_text(before[key])} -> {new}" if key in before else f"{key} = {new}"
 
     def _wanted(self, node: NodeSettings, telemetry: str) -> dict[str, Any]:
         """What join knows of, over what is there: settings made by hand stay."""

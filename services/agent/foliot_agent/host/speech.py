@@ -1,16 +1,43 @@
-"""Telling the person: what was found and done on standard output, what went wrong on standard error, in the order in which it was said."""
+"""Telling the person: what was found and done on standard output, what went wrong on standard error, in the order in which it was said.
+
+Whoever reads may have had enough (``| head -3``). That is no error, and what is being done is not left half done for it: the rest is said to nobody.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import os
 import sys
+from typing import TYPE_CHECKING, TextIO
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 def say(text: str) -> None:
     """Tells what was found or done."""
-    sys.stdout.write(text)
+    with _whether_read_or_not(sys.stdout):
+        sys.stdout.write(text)
 
 
 def complain(text: str) -> None:
     """Tells what went wrong, after all that was said before: both may go to one place, and the one waits to be written where the other does not."""
-    sys.stdout.flush()
-    sys.stderr.write(text)
+    end()
+    with _whether_read_or_not(sys.stderr):
+        sys.stderr.write(text)
+
+
+def end() -> None:
+    """Nothing said waits to be written any more; the interpreter would complain at its end where nobody reads."""
+    with _whether_read_or_not(sys.stdout):
+        sys.stdout.flush()
+
+
+@contextlib.contextmanager
+def _whether_read_or_not(stream: TextIO) -> Iterator[None]:
+    try:
+        yield
+    except BrokenPipeError:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stream.fileno())
+        os.close(nowhere)
