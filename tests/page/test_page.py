@@ -15,6 +15,7 @@ from playwright.async_api import expect
 
 from foliot.bus import Bus
 from foliot_schemas import Event, Nic, Node, Outcome, PortState
+from foliot_schemas.fault import trace_id
 from foliot_schemas.subjects import EVENT, INVENTORY, OUTCOME, PORT
 
 if TYPE_CHECKING:
@@ -94,11 +95,11 @@ def node(name: str) -> Node:
     return Node(name=name, nics=nics)
 
 
-async def say(bus: Bus, nic: str, *, carrier: bool = True) -> None:
+async def say(bus: Bus, nic: str, *, carrier: bool = True, admin_up: bool = True) -> None:
     """What a probe says of a NIC."""
     name = nic.partition(".")[0]
     state = PortState(
-        node=name, nic=nic, at_ns=1, carrier=carrier, admin_up=True, carrier_down_count=1, carrier_up_count=1
+        node=name, nic=nic, at_ns=1, carrier=carrier, admin_up=admin_up, carrier_down_count=1, carrier_up_count=1
     )
     await bus.publish(PORT, state, name)
 
@@ -229,10 +230,103 @@ async def test_what_was_moved_before_an_event_is_told_so_in_words(page, gateway,
     for place, moved, short in ((0, "7.51 s", "7.51 s before"), (1, "9.00 ms", "9.00 ms before")):
         await page.get_by_test_id("event").nth(place).click()
         await expect(story.locator(".results")).to_have_text(
-            f"Moved away {moved} before this event, on 1 node, which acted by itself, without a command"
+            f"Moved away {moved} before this fault, on 1 node, which acted by itself, without a command"
         )
         await expect(story.locator("tbody .number")).to_have_text(["10.8 ms before", short, ""])
     assert not re.search(r"[ +]-\d", await page.locator("body").inner_text())
+
+
+WORDS = """() => {
+  window.words = [];
+  const look = () => {
+    const words = document.querySelector('.connection').textContent;
+    if (document.querySelector('.tile.up') && window.words.at(-1) !== words) window.words.push(words);
+  };
+  new MutationObserver(look).observe(document.body, { subtree: true, childList: true, attributes: true, characterData: true });
+  look();
+}"""
+"""Keeps what the page says of the connection while it shows NICs that are up."""
+
+
+async def test_no_bus_is_missed_beside_tiles_that_came_over_it(page, gateway, bus):
+    """From the first tile that is up on: the gateway does not wait for its next beat."""
+    await listening(gateway)
+    await page.goto(gateway.address)
+    await expect(page.get_by_test_id("connection")).to_contain_text("No probe has spoken yet")
+    await page.evaluate(WORDS)
+    await bus.put(INVENTORY, "node1", node("node1"))
+    await say(bus, "node1.rail0")
+    await expect(page.locator(".tile.up")).to_have_count(1)
+    await expect(page.get_by_test_id("connection")).to_have_attribute("data-liveness", "live")
+
+    said = await page.evaluate("window.words")
+    assert [words for words in said if "Live" not in words] == []
+
+
+async def test_what_an_administrator_set_down_is_marked_as_the_trouble_that_its_tile_shows(page, gateway, bus):
+    """Both red; and of NICs of which nobody speaks nobody knows where their traffic goes."""
+    await open_page(page, gateway, bus)
+    await say(bus, "node1.rail0", carrier=False, admin_up=False)
+    event = Event(id="set", kind="flap", who="node1.rail0", state="admin-down", at_ns=1, since_ns=1)
+    bus.publish_kept(EVENT, event, event.kind, event.who)
+    await bus.put(INVENTORY, "node9", node("node9"))
+
+    await expect(page.locator('[data-nic="node1.rail0"]')).to_have_attribute("data-condition", "lost")
+    await expect(page.locator(".events li")).to_have_class("trouble")
+    await expect(
+        page.get_by_role("row", name="node9.rail0 unknown nothing was heard of it yet \N{EN DASH}")
+    ).to_be_visible()
+
+
+OUTLINE = """() => {
+  const tile = document.querySelector('.tile[aria-pressed="true"]');
+  const [, spread] = /([0-9.]+)px$/.exec(getComputedStyle(tile).boxShadow);
+  const [inner, outer] = [tile, tile.closest('.node')].map(each => each.getBoundingClientRect());
+  return ['left', 'right', 'top', 'bottom'].map(side => Math.abs(inner[side] - outer[side]) - Number(spread));
+}"""
+"""How much room the outline of the chosen tile leaves, on each side, of where its node is cut off."""
+
+
+async def test_the_outline_of_a_chosen_tile_is_whole(page, gateway, bus):
+    """What is out of sight is not painted, and that cuts off what goes beyond the edge of a node."""
+    await open_page(page, gateway, bus)
+    for rail in RAILS:
+        await page.locator(f'[data-nic="node1.{rail}"]').click()
+        assert min(await page.evaluate(OUTLINE)) >= 0
+
+
+async def test_a_story_has_one_zero_and_says_which(page, gateway, bus):
+    """The beginning of the fault, also for an event of it which knows of a later one; the spans of the trace count from there too."""
+    await open_page(page, gateway, bus)
+    began_ns = 1_000_000_000_000
+    fault = "boot/node1.rail0/silent"
+    for path, late_ns in ((0, 0), (1, 20_000_000)):
+        event = Event(
+            id=f"{fault}/{path}", kind="path", who=f"node1.rail0>node2.rail0#{path}", state="silent",
+            at_ns=began_ns + path * 5_000_000_000, since_ns=began_ns + late_ns, fault=fault,
+        )  # fmt: skip
+        bus.publish_kept(EVENT, event, event.kind, event.who)
+    spans = [
+        {"traceId": f"{trace_id(fault):032x}", "spanId": f"{number:016x}", "name": "judge", "kind": 1,
+         "startTimeUnixNano": str(began_ns + after_ns), "endTimeUnixNano": str(began_ns + after_ns + 40_000_000)}
+        for number, after_ns in ((1, 155_000_000), (2, 887_000_000))
+    ]  # fmt: skip
+    async with httpx.AsyncClient(trust_env=False) as client:
+        sent = {"resourceSpans": [{"scopeSpans": [{"spans": spans}]}]}
+        assert (await client.post(gateway.address + "/v1/traces", json=sent)).status_code == 200
+    story = page.get_by_test_id("story")
+
+    for place in (0, 1):
+        await page.get_by_test_id("event").nth(place).click()
+        await expect(story.locator(".zero")).to_contain_text("0 is when the fault began")
+        await expect(story.locator(".act h3")).to_have_text(
+            ["What happened within 40.0 ms", "After 887 ms within 40.0 ms"]
+        )
+        axes = [await axis.locator("span").all_inner_texts() for axis in await story.locator(".axis").all()]
+        assert axes == [["160 ms", "170 ms", "180 ms", "190 ms"], ["890 ms", "900 ms", "910 ms", "920 ms"]]
+        await expect(story.get_by_test_id("bar").first.get_by_role("button")).to_have_accessible_name(
+            re.compile("after 155 ms, took 40.0 ms")
+        )
 
 
 async def test_the_fleet_can_be_walked_by_keys_and_heard(page, gateway, bus):

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from foliot.telling import is_bad
 from foliot.words import sentence
 from foliot_gateway.tiles import Tile  # noqa: TC001 - msgspec reads annotations at run time
 from foliot_schemas import Event  # noqa: TC001 - as above
@@ -40,6 +41,8 @@ class Told(msgspec.Struct, frozen=True, kw_only=True):
 
     event: Event
     words: str
+    bad: bool
+    """It tells of trouble, not of its end."""
 
 
 class Missed(msgspec.Struct, frozen=True, kw_only=True):
@@ -132,7 +135,7 @@ class Journal:
         """Takes an event; before `open` it is left to the past."""
         if self.is_open:
             self.last += 1
-            told = Told(event=event, words=sentence(event))
+            told = Told(event=event, words=sentence(event), bad=is_bad(event))
             self._frames.append(frame("event", told, f"{self._run}-{self.last}"))
 
     def start(self, last_id: str) -> int:

@@ -214,6 +214,8 @@ async def _fill(present: Present, clock: BusClock, settings: BusSettings) -> Non
     """Follows the bus until cancelled. HTTP is served meanwhile: spans, and ``/healthz``, which says that the bus is away."""
     bus = await Bus.connect(settings, "gateway")
     systemd.tell("STATUS=on the bus")
+    # Before what comes over it is shown.
+    present.bus_connected = bus.connected
     try:
         await Feed(present, clock).follow(bus)
         async with until_closed(bus), asyncio.TaskGroup() as tasks:

@@ -35,6 +35,8 @@ class Hub:
         self._now_ns = now_ns
         self._board = Board()
         self._state = b""
+        self._telling = (False, False, False)
+        """What the last word of the state said of the bus, of the past and of whether a probe has ever spoken."""
         self._beat = 0
         self._told = 0
         """Events that readers were woken for."""
@@ -51,7 +53,13 @@ class Hub:
                 await asyncio.sleep(_LOOK_S)
 
     def look(self, *, beat: bool) -> None:
-        """Takes up what has changed; a beat tells how the gateway is."""
+        """Takes up what has changed; a beat tells how the gateway is, and so does a change of it.
+
+        Otherwise pages would say for a second that the bus is not reached, beside tiles that came over it.
+        """
+        present = self._present
+        telling = present.bus_connected, present.history_read, present.heard_s is not None
+        beat, self._telling = beat or telling != self._telling, telling
         changed = self._board.update(self._present.fleet.changed_tiles())
         changed |= self._present.journal.last > self._told
         self._told = self._present.journal.last
@@ -99,9 +107,11 @@ class Hub:
                 number = journal.start(last_id)
             if number is not None:
                 frames, number = frames + journal.after(number), journal.last
-            # At the end, so that a page which has the first word of the state has all that there was.
+            # The first word of the state comes last, so that a page which has it has all that there was. Later ones come first: nothing that
+            # came over the bus stands beside an earlier word, by which the bus is not reached.
             if beat != self._beat:
-                beat, frames = self._beat, frames + self._state
+                frames = self._state + frames if beat else frames + self._state
+                beat = self._beat
             if frames:
                 yield frames
             else:

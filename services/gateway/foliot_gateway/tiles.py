@@ -50,9 +50,7 @@ def judge(port: PortState | None, paths: NicPaths, *, moved: bool, probe_dead: b
         return "lost", lost
     bad, count = paths.bad_out + paths.bad_into, paths.out + paths.into
     some = f"{bad} of its {count} paths are silent or lossy" if bad else ""
-    if moved:
-        return "moved", "; ".join(filter(None, ("its traffic goes elsewhere", some)))
-    return "up", some
+    return "moved" if moved else "up", some
 
 
 def _lost(port: PortState, paths: NicPaths) -> str:

@@ -2,6 +2,7 @@
 
 import json
 
+import msgspec
 import pytest
 
 from foliot_gateway.live import Board, Journal
@@ -135,6 +136,15 @@ def test_a_reader_that_was_away_for_too_long_is_told_how_much_it_misses():
     assert [each["event"]["id"] for _, each, _ in frames] == [f"e{number}" for number in range(30, 40)]
 
 
+@pytest.mark.parametrize(("state", "bad"), [("down", True), ("admin-down", True), ("up", False), ("admin-up", False)])
+def test_a_page_is_told_whether_an_event_is_of_trouble(state, bad):
+    """As the command line marks it: a NIC that was set down is lost, whoever did it."""
+    journal = Journal(run="r")
+    journal.open([msgspec.structs.replace(event(1), state=state)])
+
+    assert only(journal.after(0))["bad"] is bad
+
+
 def test_before_the_past_is_read_events_wait_for_it():
     """They are of the past themselves when it is opened."""
     journal = Journal(run="r")
@@ -155,9 +165,8 @@ def test_before_the_past_is_read_events_wait_for_it():
         (port(), paths(bad_out=21), True, False, ("lost", "21 of 28 paths out of it are silent or lossy")),
         (port(), paths(bad_into=28), False, False, ("lost", "28 of 28 paths to it are silent or lossy")),
         (port(), paths(bad_out=14), False, False, ("up", "14 of its 56 paths are silent or lossy")),
-        (port(), paths(), True, False, ("moved", "its traffic goes elsewhere")),
-        (port(), paths(bad_into=1), True, False,
-         ("moved", "its traffic goes elsewhere; 1 of its 56 paths are silent or lossy")),
+        (port(), paths(), True, False, ("moved", "")),
+        (port(), paths(bad_into=1), True, False, ("moved", "1 of its 56 paths are silent or lossy")),
         (port(), paths(), False, False, ("up", "")),
         (port(), paths(out=0, into=0), False, False, ("up", "")),
     ],

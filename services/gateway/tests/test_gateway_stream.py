@@ -100,6 +100,29 @@ async def test_the_first_word_of_the_state_comes_after_all_there_is():
     assert [line for line in lines if line.startswith("event: ")] == ["event: tiles", "event: event", "event: state"]
 
 
+async def test_that_the_bus_is_reached_is_said_with_the_first_that_came_over_it():
+    """Between two beats, and not at the next: a page would show tiles, and that the bus is not reached."""
+    present = Present(GatewaySettings())
+    hub = Hub(present)
+    hub.look(beat=True)
+    reader = hub.follow()
+    await anext(reader)
+    assert b'"bus":false' in await anext(reader)
+    present.bus_connected, present.heard_s = True, 0.0
+    present.fleet.fold_port(port())
+    hub.look(beat=False)
+    told = await anext(reader)
+    hub.look(beat=False)
+    silent = asyncio.ensure_future(anext(reader))
+    await asyncio.sleep(0)
+
+    assert 0 <= told.find(b'"bus":true') < told.find(b"event: tiles")
+    assert not silent.done()
+    silent.cancel()
+    await asyncio.gather(silent, return_exceptions=True)
+    await reader.aclose()
+
+
 @pytest.mark.parametrize("by", ["header", "query"])
 async def test_a_page_that_comes_back_misses_nothing(client, present, by):
     """What happened while it was away is told first, once, whichever way it names its last event."""

@@ -4,6 +4,9 @@ import type { Span } from "./wire.ts";
  * cut where nothing happens for this long, and each act has an axis of its own. */
 const QUIET_NS = 400_000_000;
 const TICKS = 5;
+/** From a second on labels are long, as 3,006.5 ms. */
+const LONG_NS = 1e9;
+const LONG_TICKS = 3;
 
 export interface Bar {
   /** One span; or some of the same name and process that nothing follows from, told together. */
@@ -18,14 +21,14 @@ export interface Bar {
 export interface Act {
   start_ns: number;
   length_ns: number;
-  /** Since the trace began. */
+  /** When it begins, from the story's zero on; below 0: before that. */
   after_ns: number;
   bars: Bar[];
-  /** Since the act began. */
+  /** From the story's zero on too: all that a story tells has the same zero. */
   ticks_ns: number[];
 }
 
-export function actsOf(spans: readonly Span[]): Act[] {
+export function actsOf(spans: readonly Span[], zero_ns: number): Act[] {
   const ordered = [...spans].sort(byStart);
   const groups: Span[][] = [];
   let end_ns = Number.NEGATIVE_INFINITY;
@@ -35,7 +38,7 @@ export function actsOf(spans: readonly Span[]): Act[] {
     else groups.push([span]);
     end_ns = Math.max(end_ns, span.end_ns);
   }
-  return groups.map((group) => actOf(group, ordered[0]?.start_ns ?? 0));
+  return groups.map((group) => actOf(group, zero_ns));
 }
 
 function actOf(spans: Span[], zero_ns: number): Act {
@@ -47,7 +50,8 @@ function actOf(spans: Span[], zero_ns: number): Act {
     const right_ns = Math.max(...spans.map((span) => span.end_ns));
     return { spans, depth, left: (left_ns - start_ns) / length_ns, width: (right_ns - left_ns) / length_ns };
   });
-  return { start_ns, length_ns, after_ns: start_ns - zero_ns, bars, ticks_ns: ticksOf(length_ns) };
+  const after_ns = start_ns - zero_ns;
+  return { start_ns, length_ns, after_ns, bars, ticks_ns: ticksOf(after_ns, length_ns) };
 }
 
 type Row = Pick<Bar, "spans" | "depth">;
@@ -97,12 +101,14 @@ function folded(siblings: Span[], children: Map<string, Span[]>, depth: number):
   return rows;
 }
 
-/** Round numbers, from 0 to at most the length. */
-export function ticksOf(length_ns: number): number[] {
-  const rough = length_ns / TICKS;
+/** Round numbers, of a length from a beginning on. */
+export function ticksOf(from_ns: number, length_ns: number): number[] {
+  const rough = length_ns / (from_ns < LONG_NS ? TICKS : LONG_TICKS);
   const power = 10 ** Math.floor(Math.log10(rough));
   const step = ([1, 2, 5, 10].find((factor) => factor * power >= rough) ?? 10) * power;
-  return Array.from({ length: Math.floor(length_ns / step) + 1 }, (_, index) => index * step);
+  const [first, last] = [Math.ceil(from_ns / step), Math.floor((from_ns + length_ns) / step)];
+  // Without + 0 there is a minus before a zero that is rounded up to.
+  return Array.from({ length: last - first + 1 }, (_, index) => (first + index) * step + 0);
 }
 
 /** `node3/probe` where the process says so, else the service. */

@@ -13,6 +13,13 @@ export function withEvent(known: readonly Told[], told: Told): readonly Told[] {
   return [...known.slice(0, place), told, ...known.slice(place)].slice(-KEPT);
 }
 
+/** When the fault of an event began, as far as is known: what its story counts from, whichever of its events was opened. */
+export function beganOf(told: Told, events: readonly Told[]): number {
+  const { fault, since_ns } = told.event;
+  const same = events.filter((each) => fault && each.event.fault === fault);
+  return same.reduce((first_ns, each) => Math.min(first_ns, each.event.since_ns), since_ns);
+}
+
 /** Events that say the same of one fault, told together. */
 export interface Row {
   /** The first of them: what it says stands for all. */
@@ -47,11 +54,4 @@ export function concerns(who: string, nic: string): boolean {
   const path = /^(.+)>(.+)#\d+$/.exec(who);
   if (path) return path[1] === nic || path[2] === nic;
   return who === nic || who === node || who.startsWith(`${node}/`);
-}
-
-const graveStates = new Set(["down", "silent", "lossy", "dead", "disrupted", "refused"]);
-
-/** Whether an event tells of trouble, or of its end. */
-export function isTrouble(told: Told): boolean {
-  return graveStates.has(told.event.state);
 }

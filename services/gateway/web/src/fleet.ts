@@ -51,10 +51,9 @@ export function countsOf(tiles: Iterable<Tile>): Record<Condition, number> {
 
 /** What a person has to know of a NIC, as a sentence without its name. */
 export function wordsOf(tile: Tile): string {
-  const condition = conditionOf(tile);
   const why = tile.why ? `: ${tile.why}` : "";
-  const away = tile.moved && condition !== "moved" ? "; its traffic goes elsewhere" : "";
-  return `${condition}${why}${away}`;
+  const away = tile.moved ? "; its traffic goes elsewhere" : "";
+  return `${conditionOf(tile)}${why}${away}`;
 }
 
 const gravity: Condition[] = ["lost", "moved", "unknown", "up"];

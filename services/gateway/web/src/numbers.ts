@@ -17,20 +17,32 @@ export function duration(duration_ns: number): string {
 /** Clocks agree to some microseconds, and less is not shown. */
 const EVEN_NS = 5_000;
 
-/** When something was, told from an event on: `after 4.20 ms`, or `9.00 ms before this event`. */
-export function apart(at_ns: number, event_ns: number): string {
-  const length = duration(Math.abs(at_ns - event_ns));
-  return isBefore(at_ns, event_ns) ? `${length} before this event` : `after ${length}`;
+/** When something was, told from a fault's beginning on: `after 4.20 ms`, or `9.00 ms before this fault`. */
+export function apart(at_ns: number, zero_ns: number): string {
+  const length = duration(Math.abs(at_ns - zero_ns));
+  return isBefore(at_ns, zero_ns) ? `${length} before this fault` : `after ${length}`;
 }
 
 /** The same in a table: `+4.20 ms`, or `9.00 ms before`. */
-export function apartShort(at_ns: number, event_ns: number): string {
-  const length = duration(Math.abs(at_ns - event_ns));
-  return isBefore(at_ns, event_ns) ? `${length} before` : `+${length}`;
+export function apartShort(at_ns: number, zero_ns: number): string {
+  const length = duration(Math.abs(at_ns - zero_ns));
+  return isBefore(at_ns, zero_ns) ? `${length} before` : `+${length}`;
 }
 
-function isBefore(at_ns: number, event_ns: number): boolean {
-  return at_ns < event_ns - EVEN_NS;
+function isBefore(at_ns: number, zero_ns: number): boolean {
+  return at_ns < zero_ns - EVEN_NS;
+}
+
+/** The label of a tick: as exact as the step to the next one. */
+export function tickLabel(at_ns: number, step_ns: number): string {
+  const inSeconds = step_ns >= 1e9 || Math.abs(at_ns) >= 10e9;
+  const unit_ns = inSeconds ? 1e9 : 1e6;
+  const digits = Math.max(0, -Math.floor(Math.log10(step_ns / unit_ns) + 1e-9));
+  const size = Math.abs(at_ns / unit_ns).toLocaleString("en", {
+    minimumFractionDigits: digits,
+    maximumFractionDigits: digits,
+  });
+  return `${at_ns < 0 ? "\u2212" : ""}${size} ${inSeconds ? "s" : "ms"}`;
 }
 
 /** How long ago something was: `now`, `12 s ago`, `3 min ago`, `5 h ago`, `2 d ago`. */

@@ -36,6 +36,8 @@ export interface FoliotEvent {
 export interface Told {
   event: FoliotEvent;
   words: string;
+  /** It tells of trouble, not of its end. */
+  bad: boolean;
 }
 
 export interface Missed {

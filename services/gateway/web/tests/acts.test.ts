@@ -16,21 +16,26 @@ const span = (id: string, parent: string, start_ms: number, took_ms: number, mor
   ...more,
 });
 const outline = (spans: Span[]) =>
-  actsOf(spans).map((act) =>
+  actsOf(spans, 0).map((act) =>
     act.bars.map((bar) => `${">".repeat(bar.depth)}${bar.spans.map((s) => s.span_id).join("+")}`),
   );
 
-test("a trace is cut where nothing happens for long, and each act has its own zero", () => {
-  const acts = actsOf([span("lost", "", 0, 10), span("moved", "lost", 5, 35), span("restored", "lost", 8_000, 20)]);
+test("a trace is cut where nothing happens for long, and all acts count from the same zero, which no span need begin at", () => {
+  const spans = [span("lost", "", 155, 10), span("moved", "lost", 160, 35), span("restored", "lost", 8_000, 20)];
+  const acts = actsOf(spans, -1e6);
 
   expect(acts.map((act) => [act.after_ns / 1e6, act.length_ns / 1e6])).toEqual([
-    [0, 40],
-    [8_000, 20],
+    [156, 40],
+    [8_001, 20],
+  ]);
+  expect(acts.map((act) => act.ticks_ns.map((tick_ns) => tick_ns / 1e6))).toEqual([
+    [160, 170, 180, 190],
+    [8_010, 8_020],
   ]);
 });
 
 test("what still runs keeps an act together", () => {
-  expect(actsOf([span("long", "", 0, 1_000), span("late", "long", 900, 1)]).length).toBe(1);
+  expect(actsOf([span("long", "", 0, 1_000), span("late", "long", 900, 1)], 0).length).toBe(1);
 });
 
 test("spans hang below their parents, siblings by their start, whatever order they came in", () => {
@@ -62,7 +67,7 @@ test("siblings that are alike and lead to nothing are one bar", () => {
   ];
 
   expect(outline(spans)).toEqual([["root", ">a+b", ">c", ">>d", ">e"]]);
-  expect(actsOf(spans)[0]?.bars[1]).toMatchObject({ left: 1 / 9, width: 4 / 9 });
+  expect(actsOf(spans, 0)[0]?.bars[1]).toMatchObject({ left: 1 / 9, width: 4 / 9 });
 });
 
 test("siblings with other results are other bars", () => {
@@ -87,24 +92,25 @@ test("a bar says whom it is about, of many the first", () => {
 });
 
 test("an act of no length can be drawn", () => {
-  const [act] = actsOf([span("a", "", 5, 0)]);
+  const [act] = actsOf([span("a", "", 5, 0)], 0);
 
   expect(act?.bars[0]).toMatchObject({ left: 0, width: 0 });
 });
 
 test.each([
-  [35e6, 10e6],
-  [9e6, 2e6],
-  [1_000, 200],
-  [5e9, 1e9],
-])("the ticks of %d ns are %d ns apart and end within it", (length_ns, step_ns) => {
-  const ticks = ticksOf(length_ns);
+  [0, 35e6, 10e6],
+  [155e6, 9e6, 2e6],
+  [-300, 1_000, 200],
+  [0.5e9, 5e9, 1e9],
+])("the ticks from %d ns on, over %d ns, are %d ns apart and lie within", (from_ns, length_ns, step_ns) => {
+  const ticks = ticksOf(from_ns, length_ns);
 
   expect((ticks[1] ?? 0) - (ticks[0] ?? 0)).toBeCloseTo(step_ns, 6);
-  expect(ticks.at(-1)).toBeLessThanOrEqual(length_ns);
+  expect(ticks[0]).toBeGreaterThanOrEqual(from_ns);
+  expect(ticks.at(-1)).toBeLessThanOrEqual(from_ns + length_ns);
   expect(ticks.length).toBeGreaterThan(2);
 });
 
 test("no spans make no acts", () => {
-  expect(actsOf([])).toEqual([]);
+  expect(actsOf([], 0)).toEqual([]);
 });

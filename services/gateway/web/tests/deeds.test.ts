@@ -62,7 +62,7 @@ test("what failed or was refused has moved nothing either", () => {
 
 test("an agent that was quicker than the event is told without a minus", () => {
   expect(said([command("node0", -9, armed)])).toBe(
-    "Moved away 9.00 ms before this event, on 1 node, which acted by itself, without a command; " +
+    "Moved away 9.00 ms before this fault, on 1 node, which acted by itself, without a command; " +
       "2 of 2 pairs confirmed on the wire after 34.0 ms",
   );
 });
@@ -71,7 +71,7 @@ const flap = command("node0", -1.5, { ...armed, ...already });
 const first = command("node0", -7_500, armed);
 
 test("what was moved already is told with the time of the move, which an earlier outcome has, not with that of the look", () => {
-  expect(said([flap], [first])).toMatch(/^Moved away 7.50 s before this event, on 1 node, which acted by itself, /);
+  expect(said([flap], [first])).toMatch(/^Moved away 7.50 s before this fault, on 1 node, which acted by itself, /);
   expect(deedsOf([flap], [first])[0]).toMatchObject({ moved_ns: first.outcomes[0]?.moved_ns, unasked: true });
 });
 

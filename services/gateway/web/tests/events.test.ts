@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { concerns, isTrouble, KEPT, rowsOf, withEvent } from "../src/events.ts";
+import { beganOf, concerns, KEPT, rowsOf, withEvent } from "../src/events.ts";
 import type { FoliotEvent, Told } from "../src/wire.ts";
 
 const told = (id: string, at_s: number, more: Partial<FoliotEvent> = {}): Told => ({
@@ -16,6 +16,7 @@ const told = (id: string, at_s: number, more: Partial<FoliotEvent> = {}): Told =
     ...more,
   },
   words: id,
+  bad: true,
 });
 
 test("an event that comes again after a reconnection is there once", () => {
@@ -74,11 +75,14 @@ test.each([
   expect(concerns(who, "node1.rail0")).toBe(does);
 });
 
-test("trouble and its end are told apart", () => {
-  expect(["silent", "down", "speaking", "up"].map((state) => isTrouble(told("a", 1, { state })))).toEqual([
-    true,
-    true,
-    false,
-    false,
-  ]);
+test("whichever event of a fault is opened, its story counts from the fault's beginning", () => {
+  const events = [
+    told("a", 1, { since_ns: 0.9e9 }),
+    told("b", 1.1, { since_ns: 0.7e9 }),
+    told("c", 1.2, { since_ns: 0.1e9, fault: "other" }),
+  ];
+  const loner = told("d", 5, { since_ns: 4e9, fault: "" });
+
+  expect(events.map((each) => beganOf(each, events))).toEqual([0.7e9, 0.7e9, 0.1e9]);
+  expect(beganOf(loner, [...events, told("e", 1, { fault: "" }), loner])).toBe(4e9);
 });

@@ -65,10 +65,7 @@ test.each([
     tile("a", "r", { condition: "lost", moved: true, why: "no carrier" }),
     "lost: no carrier; its traffic goes elsewhere",
   ],
-  [
-    tile("a", "r", { condition: "moved", moved: true, why: "its traffic goes elsewhere" }),
-    "moved: its traffic goes elsewhere",
-  ],
+  [tile("a", "r", { condition: "moved", moved: true }), "moved; its traffic goes elsewhere"],
 ])("the words of a tile say what its colour says: %o", (each, words) => {
   expect(wordsOf(each)).toBe(words);
 });

@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 import { factOf } from "../src/facts.ts";
 import { fleetUnknown, freshnessOf, pastUnknown } from "../src/freshness.ts";
-import { ago, apart, apartShort, duration } from "../src/numbers.ts";
+import { ago, apart, apartShort, duration, tickLabel } from "../src/numbers.ts";
 import type { GatewayState } from "../src/wire.ts";
 
 const state = (more: Partial<GatewayState> = {}): GatewayState => ({
@@ -47,10 +47,23 @@ test.each([
   [21e6, "after 21.0 ms", "+21.0 ms"],
   [0, "after 0.00 ms", "+0.00 ms"],
   [-1_000, "after 0.00 ms", "+0.00 ms"],
-  [-10.8e6, "10.8 ms before this event", "10.8 ms before"],
-  [-7.4913e9, "7.49 s before this event", "7.49 s before"],
+  [-10.8e6, "10.8 ms before this fault", "10.8 ms before"],
+  [-7.4913e9, "7.49 s before this fault", "7.49 s before"],
 ])("%d ns from an event on is told without a minus", (after_ns, words, short) => {
   expect([apart(1.7e18 + after_ns, 1.7e18), apartShort(1.7e18 + after_ns, 1.7e18)]).toEqual([words, short]);
+});
+
+test.each([
+  [0, 20e6, "0 ms"],
+  [160e6, 20e6, "160 ms"],
+  [8_005e6, 5e6, "8,005 ms"],
+  [12_005e6, 5e6, "12.005 s"],
+  [150_000, 50_000, "0.15 ms"],
+  [300, 100, "0.0003 ms"],
+  [3e9, 1e9, "3 s"],
+  [-10e6, 5e6, "\u221210 ms"],
+])("the tick at %d ns, %d ns from the next, says %s", (at_ns, step_ns, words) => {
+  expect(tickLabel(at_ns, step_ns)).toBe(words);
 });
 
 test.each([

@@ -1,4 +1,4 @@
-import { isTrouble, type Row } from "../events.ts";
+import type { Row } from "../events.ts";
 import { ago, plural, timeOfDay } from "../numbers.ts";
 import { chosenNic, missed, noPast, now_ns, openEvent, rows, show } from "../store.ts";
 
@@ -50,7 +50,7 @@ function EventRow({ row }: { row: Row }) {
       {row.who.size > 1 && <span class="more"> and {row.who.size - 1} more</span>}
     </>
   );
-  const kind = isTrouble(row.first) ? "trouble" : "end";
+  const kind = row.first.bad ? "trouble" : "end";
   if (!event.fault) return <li class={kind}>{<div class="event">{told}</div>}</li>;
   return (
     <li class={kind}>

@@ -1,10 +1,11 @@
 import { useEffect, useRef } from "preact/hooks";
 import { actsOf } from "../acts.ts";
 import { type Deed, deedsOf, summaryOf } from "../deeds.ts";
+import { beganOf } from "../events.ts";
 import { type Fact, factOf } from "../facts.ts";
-import { date, plural } from "../numbers.ts";
+import { date, plural, timeOfDay } from "../numbers.ts";
 import { resultOf } from "../results.ts";
-import { show } from "../store.ts";
+import { events, show } from "../store.ts";
 import { type Story, story } from "../story.ts";
 import type { FoliotEvent } from "../wire.ts";
 import { Deeds } from "./deeds.tsx";
@@ -22,9 +23,9 @@ function Open({ story }: { story: Story }) {
     heading.current?.scrollIntoView({ block: "nearest", behavior: "auto" });
   }, []);
   const { told, trace } = story;
-  const acts = trace ? actsOf(trace.spans) : [];
+  const zero_ns = told ? beganOf(told, events.value) : (trace?.summary.start_ns ?? 0);
+  const acts = trace ? actsOf(trace.spans, zero_ns) : [];
   const deeds = deedsOf(story.commands, story.earlier);
-  const since_ns = told?.event.since_ns ?? trace?.summary.start_ns ?? 0;
   return (
     <section class="story" aria-labelledby="story" data-testid="story">
       <div class="heading">
@@ -35,14 +36,19 @@ function Open({ story }: { story: Story }) {
           close
         </button>
       </div>
-      {told && <FactList facts={factsOf(told.event)} />}
-      <Results deeds={deeds} since_ns={since_ns} />
+      {told && <FactList facts={factsOf(told.event, zero_ns)} />}
+      <Results deeds={deeds} since_ns={zero_ns} />
       {story.problem && <p class="none">{story.problem}</p>}
       {!trace && !story.problem && <p class="none">Fetching the trace.</p>}
+      {(acts.length > 0 || deeds.length > 0) && (
+        <p class="none zero">
+          0 is when the {told ? "fault" : "trace"} began, {timeOfDay(zero_ns)}: all times here count from it.
+        </p>
+      )}
       {acts.map((act, index) => (
-        <Waterfall key={act.start_ns} act={act} number={index} zero_ns={since_ns} />
+        <Waterfall key={act.start_ns} act={act} number={index} zero_ns={zero_ns} />
       ))}
-      {deeds.length > 0 && <Deeds deeds={deeds} since_ns={since_ns} />}
+      {deeds.length > 0 && <Deeds deeds={deeds} since_ns={zero_ns} />}
       {trace && (
         <p class="none">
           {plural(trace.spans.length, "span")} of{" "}
@@ -60,12 +66,12 @@ function close(eventId: string): void {
 }
 
 /** What the verdict rests on. */
-function factsOf(event: FoliotEvent): Fact[] {
+function factsOf(event: FoliotEvent, zero_ns: number): Fact[] {
   const doubt = event.confidence < 1 ? [factOf("confidence", event.confidence)] : [];
   // A time of 0 is none: what would be said here does not apply.
   const given = Object.entries(event.evidence).filter(([name, value]) => !(name.endsWith("_at_ns") && value === 0));
-  const evidence = given.map(([name, value]) => factOf(name, value, event.since_ns));
-  return [{ name: "began", value: date(event.since_ns) }, ...doubt, ...evidence];
+  const evidence = given.map(([name, value]) => factOf(name, value, zero_ns));
+  return [{ name: "began", value: date(zero_ns) }, ...doubt, ...evidence];
 }
 
 /** What came of it, in a sentence per verb. */

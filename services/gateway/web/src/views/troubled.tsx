@@ -1,6 +1,7 @@
 import { conditionOf } from "../fleet.ts";
 import { plural } from "../numbers.ts";
-import { chosenNic, freshness, nodes, troubled } from "../store.ts";
+import { chosenNic, events, freshness, nodes, now_ns, troubled } from "../store.ts";
+import { trafficOf, whyOf } from "../why.ts";
 import { Glyph } from "./glyph.tsx";
 
 const MOST = 50;
@@ -46,8 +47,8 @@ export function Troubled() {
               <td class={`word ${conditionOf(tile)}`}>
                 <Glyph condition={conditionOf(tile)} /> {conditionOf(tile)}
               </td>
-              <td>{tile.why}</td>
-              <td>{tile.moved ? "goes elsewhere" : "as usual"}</td>
+              <td>{whyOf(tile, events.value, now_ns.value) || "–"}</td>
+              <td>{trafficOf(tile) || "–"}</td>
             </tr>
           ))}
         </tbody>

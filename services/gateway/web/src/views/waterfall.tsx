@@ -1,12 +1,12 @@
 import { useState } from "preact/hooks";
 import { type Act, type Bar, processOf, resultOf, whoOf } from "../acts.ts";
 import { factOf } from "../facts.ts";
-import { duration } from "../numbers.ts";
+import { apart, apartShort, duration, tickLabel } from "../numbers.ts";
 import type { Span } from "../wire.ts";
 import { FactList } from "./facts.tsx";
 
 export function Waterfall({ act, number, zero_ns }: { act: Act; number: number; zero_ns: number }) {
-  const title = number === 0 ? "What happened" : later(act.start_ns - zero_ns);
+  const title = number === 0 ? "What happened" : capital(apart(act.start_ns, zero_ns));
   return (
     <section class="act" aria-label={title}>
       <h3>
@@ -14,25 +14,25 @@ export function Waterfall({ act, number, zero_ns }: { act: Act; number: number; 
       </h3>
       <div class="axis" aria-hidden="true">
         {act.ticks_ns.map((tick_ns) => (
-          <span key={tick_ns} style={{ left: percent(tick_ns / act.length_ns) }}>
-            {tickLabel(tick_ns, act)}
+          <span key={tick_ns} style={{ left: percent((tick_ns - act.after_ns) / act.length_ns) }}>
+            {tickLabel(tick_ns, stepOf(act))}
           </span>
         ))}
       </div>
       <ul class="bars">
         {act.bars.map((bar) => (
-          <BarView key={bar.spans[0].span_id} bar={bar} act={act} />
+          <BarView key={bar.spans[0].span_id} bar={bar} act={act} zero_ns={zero_ns} />
         ))}
       </ul>
     </section>
   );
 }
 
-function BarView({ bar, act }: { bar: Bar; act: Act }) {
+function BarView({ bar, act, zero_ns }: { bar: Bar; act: Act; zero_ns: number }) {
   const [isOpen, setOpen] = useState(false);
   const [span, ...more] = bar.spans;
   const took = duration(bar.width * act.length_ns);
-  const at = duration(span.start_ns - act.start_ns);
+  const at = apart(span.start_ns, zero_ns);
   const who = whoOf(bar.spans);
   const times = more.length > 0 ? `${bar.spans.length} times` : "";
   return (
@@ -40,7 +40,7 @@ function BarView({ bar, act }: { bar: Bar; act: Act }) {
       <button
         type="button"
         aria-expanded={isOpen}
-        aria-label={[span.name, times, processOf(span), who, resultOf(span), `at ${at}`, `took ${took}`]
+        aria-label={[span.name, times, processOf(span), who, resultOf(span), at, `took ${took}`]
           .filter(Boolean)
           .join(", ")}
         onClick={() => setOpen(!isOpen)}
@@ -59,9 +59,7 @@ function BarView({ bar, act }: { bar: Bar; act: Act }) {
         </span>
       </button>
       {isOpen &&
-        bar.spans.map((each) => (
-          <Attributes key={each.span_id} span={each} at={duration(each.start_ns - act.start_ns)} />
-        ))}
+        bar.spans.map((each) => <Attributes key={each.span_id} span={each} at={apartShort(each.start_ns, zero_ns)} />)}
     </li>
   );
 }
@@ -72,15 +70,13 @@ function Attributes({ span, at }: { span: Span; at: string }) {
   return <FactList facts={[{ name: "at", value: at }, ...error, ...facts]} />;
 }
 
-function later(after_ns: number): string {
-  return after_ns < 0 ? `${duration(-after_ns)} before this event` : `${duration(after_ns)} later`;
+function capital(words: string): string {
+  return words.charAt(0).toUpperCase() + words.slice(1);
 }
 
-function tickLabel(tick_ns: number, act: Act): string {
-  const step_ns = act.ticks_ns[1] ?? act.length_ns;
-  if (step_ns >= 1e9) return `${tick_ns / 1e9} s`;
-  if (step_ns >= 1e6) return `${Math.round(tick_ns / 1e6)} ms`;
-  return `${Number((tick_ns / 1e6).toFixed(3))} ms`;
+function stepOf(act: Act): number {
+  const [first = 0, second = first + act.length_ns] = act.ticks_ns;
+  return second - first;
 }
 
 function percent(share: number): string {
