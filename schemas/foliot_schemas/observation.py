@@ -11,6 +11,7 @@ from foliot_schemas.bounds import (
     FAR_NS,
     MOST_PATHS,
     Bound,
+    Finite,
     Integer,
     KernelCount,
     LongName,
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+Count = Annotated[int, msgspec.Meta(ge=0, le=(1 << 31) - 1)]
 Columns = Annotated[dict[Word, bytes], msgspec.Meta(max_length=64)]
 
 _MOST_REMEMBERED = 1 << 20
@@ -81,6 +83,10 @@ class Stream(msgspec.Struct, frozen=True, kw_only=True):
     """The responder's clock."""
     kind: StampKind
     """The worse of the two ends' kinds of stamp."""
+    pure: tuple[Count, Count] = (0, 0)
+    """How many coded pairs arrived as they were sent, forth and back, one probe of each of which was left to prune; 0: none, and all probes were."""
+    slopes_ppb: tuple[Finite, Finite] = (-200_000.0, 200_000.0)
+    """Between which slopes a fit sees what it would have seen unpruned; outside of them, it sees the outermost points alone."""
 
 
 class StampBatch(msgspec.Struct, frozen=True, kw_only=True, dict=True, tag="stamps.v1"):

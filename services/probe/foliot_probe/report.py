@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from foliot_probe.summary import Counts, References, digest, interval_rows, one_way_ns, silence_rows
+from foliot_probe.tilt import expected
 from foliot_probe.window import Window
 from foliot_schemas import DelayBatch, StampBatch
 
@@ -116,7 +117,8 @@ class Reporter:
     def stamps(self) -> Iterator[StampBatch]:
         """The window since the last call; what completed after the last `delays` belongs to the next."""
         since_ns, self._since_ns = self._since_ns, self._clock.local_ns()
-        for part in self._window.close(self._engine.table.ends, self._engine.kinds()):
+        tilt = expected(self._own, self._peers, self._since_ns)
+        for part in self._window.close(self._engine.table.ends, self._engine.kinds(), tilt):
             yield StampBatch.of(
                 part.rows,
                 node=self._node,

@@ -33,5 +33,5 @@ class ProbeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """How often delays and counts are published."""
     window_s: Annotated[float, msgspec.Meta(ge=0.2, le=60.0)] = 2.0
     """How often stamps are published: the window of Huygens (NSDI '18)."""
-    tolerated: Annotated[int, msgspec.Meta(ge=1, le=32)] = 3
-    """Layers of points kept for a fit that leaves so many a side on the wrong side; of 40 points in a window more would bias it."""
+    tolerated: Annotated[int, msgspec.Meta(ge=1, le=32)] = 10
+    """Layers of points kept: sync looks at so many of the least delays, to tell a wrong stamp from a quick probe and how densely they lie."""

@@ -29,7 +29,27 @@ class References:
         self._offset_ns = np.zeros(rows, np.int64)
         self._drift_ppb = np.zeros(rows, np.float64)
         self._as_of_ns = np.zeros(rows, np.int64)
+        self._growth_ppb = np.zeros(rows, np.float64)
         self._void_after_ns = np.full(rows, _NEVER, np.int64)
+
+    @property
+    def rate(self) -> NDArray[np.float64]:
+        """What the reference gains on the clock, in ns per ns."""
+        return self._drift_ppb * 1e-9
+
+    @property
+    def growth(self) -> NDArray[np.float64]:
+        """How far that may be wrong."""
+        return self._growth_ppb * 1e-9
+
+    @property
+    def known(self) -> NDArray[np.bool_]:
+        """Of which rows anything is known."""
+        return self._void_after_ns > _NEVER
+
+    def valid(self, local_ns: int) -> NDArray[np.bool_]:
+        """Of which rows it still holds at a local time of their clocks."""
+        return self._void_after_ns >= local_ns
 
     def grow(self, rows: int) -> None:
         """Make room for this many rows."""
@@ -45,6 +65,7 @@ class References:
             return
         self._offset_ns[row] = state.offset_ns
         self._drift_ppb[row] = state.drift_ppb
+        self._growth_ppb[row] = state.growth_ppb
         self._as_of_ns[row] = state.as_of_ns
         self._void_after_ns[row] = state.void_after_ns
 

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from foliot_probe.coded import pure
+from foliot_probe.coded import LEAST_TOLERANCE_NS, Coded
 from foliot_probe.packet import KINDS
-from foliot_probe.prune import lower_layers, upper_layers
+from foliot_probe.prune import lower_layers
 from foliot_probe.session import Completed
+from foliot_probe.tilt import Tilt
 from foliot_schemas import StampRow
 from foliot_schemas.observation import Stream
 
@@ -20,10 +21,17 @@ if TYPE_CHECKING:
 
     from foliot_probe.streams import StreamEnds
 
+    Rows = NDArray[np.intp]
+
 MOST_ROWS = 1_024
 """Of a batch, by the rules of the wire."""
 
 _FORTH, _BACK = 0, 1
+_LEAST_PURE = 4
+"""Pairs of a window that look pure before they are taken to be: where queues are long, now and then two probes wait equally long by chance."""
+_LEAST_SHARE = 0.05
+"""And of all probes."""
+_LEAST_NS = np.array([LEAST_TOLERANCE_NS[kind] for kind in KINDS])
 
 
 class WindowPart(NamedTuple):
@@ -32,6 +40,13 @@ class WindowPart(NamedTuple):
     streams: tuple[Stream, ...]
     rows: NDArray[Any]
     """Of dtype `StampRow`."""
+
+
+class _Sifted(NamedTuple):
+    rows: NDArray[Any]
+    """Of dtype `StampRow`."""
+    pure: int
+    """Of how many pure pairs; 0: there was none, and these are all probes."""
 
 
 class Window:
@@ -43,6 +58,7 @@ class Window:
 
     def __init__(self, tolerated: int) -> None:
         self._tolerated = tolerated
+        self._coded = Coded()
         self._parts: tuple[list[Completed], list[Completed]] = ([], [])
 
     def add(self, forth: Completed, back: Completed) -> None:
@@ -55,66 +71,94 @@ class Window:
         for parts in self._parts:
             parts[:] = [Completed(*(column[part.row != row] for column in part)) for part in parts]
 
-    def close(self, ends: Sequence[StreamEnds | None], kinds: NDArray[np.integer[Any]]) -> Iterator[WindowPart]:
+    def close(
+        self, ends: Sequence[StreamEnds | None], kinds: NDArray[np.integer[Any]], tilt: Tilt
+    ) -> Iterator[WindowPart]:
         """What the window came to, and an empty window again.
 
         Parameters:
             ends: of the streams, by row.
             kinds: the worse kind of stamp of each row's two ends (index of `KINDS`).
+            tilt: between which slopes each row's line lies.
         """
-        directions = [self._sift(direction, ends) for direction in (_FORTH, _BACK)]
+        initiated = np.array([each is not None and each.initiator for each in ends])
+        least_ns = _LEAST_NS[kinds]
+        directions = [self._sift(direction, initiated, least_ns, tilt) for direction in (_FORTH, _BACK)]
         self._parts = ([], [])
         streams: list[Stream] = []
         pieces: list[NDArray[Any]] = []
         held = 0
         for row in sorted(directions[_FORTH].keys() | directions[_BACK].keys()):
             mine = [direction[row] for direction in directions if row in direction]
-            size = sum(map(len, mine))
+            size = sum(len(part.rows) for part in mine)
             if held and held + size > MOST_ROWS:
                 yield WindowPart(tuple(streams), np.concatenate(pieces))
                 streams, pieces, held = [], [], 0
-            for piece in mine:
-                piece["stream"] = len(streams)
-            streams.append(_stream(ends[row], int(kinds[row])))
-            pieces += mine
+            for part in mine:
+                part.rows["stream"] = len(streams)
+            pure = [direction[row].pure if row in direction else 0 for direction in directions]
+            streams.append(_stream(ends[row], int(kinds[row]), pure, (float(tilt.least[row]), float(tilt.most[row]))))
+            pieces += [part.rows for part in mine]
             held += size
         if pieces:
             yield WindowPart(tuple(streams), np.concatenate(pieces))
 
-    def _sift(self, direction: int, ends: Sequence[StreamEnds | None]) -> dict[int, NDArray[Any]]:
-        """Per row, what is left of a direction."""
+    def _sift(
+        self, direction: int, initiated: NDArray[np.bool_], least_ns: NDArray[np.float64], tilt: Tilt
+    ) -> dict[int, _Sifted]:
+        """Per row, what is left of a direction: pure pairs where there are any, else everything."""
         parts = self._parts[direction]
         if not parts:
             return {}
         columns = [np.concatenate([part[index] for part in parts]) for index in range(len(Completed._fields))]
-        initiated = np.array([each is not None and each.initiator for each in ends])
         mine = initiated[columns[0]]
         done = Completed(*(column[mine] for column in columns))
-        clean = pure(*done)
-        order = np.flatnonzero(clean)[np.argsort(done.row[clean], kind="stable")]
+        pure = self._coded.sift(*done, least_ns[done.row])
+        purely = np.bincount(done.row[pure], minlength=len(initiated))
+        every = np.bincount(done.row, minlength=len(initiated))
+        purely[purely < np.maximum(_LEAST_PURE, _LEAST_SHARE * every)] = 0
+        chosen = np.flatnonzero(np.where(purely[done.row] > 0, pure, True))
+        order = chosen[np.argsort(done.row[chosen], kind="stable")]
         if not len(order):
             return {}
-        row = done.row[order]
-        starts = np.flatnonzero(np.diff(row, prepend=-1))
+        row, transmit_ns, receive_ns = done.row[order], done.transmit_ns[order], done.receive_ns[order]
+        present, starts, counts = np.unique(row, return_index=True, return_counts=True)
+        cloud = np.repeat(np.arange(len(present)), counts)
+        keep = self._prune(direction, cloud, transmit_ns, receive_ns, tilt.of(present))
+        rows = np.zeros(len(row), StampRow)
+        rows["direction"] = direction
+        rows["transmit_ns"], rows["receive_ns"] = transmit_ns, receive_ns
         return {
-            int(row[start]): self._prune(direction, done.transmit_ns[piece], done.receive_ns[piece])
-            for start, piece in zip(starts, np.split(order, starts[1:]), strict=True)
+            int(each): _Sifted(rows[start : start + count][keep[start : start + count]], int(purely[each]))
+            for each, start, count in zip(present, starts, counts, strict=True)
         }
 
-    def _prune(self, direction: int, transmit_ns: NDArray[np.int64], receive_ns: NDArray[np.int64]) -> NDArray[Any]:
-        """The points of one cloud that can decide; their x is the initiator's clock in either direction."""
-        difference_ns = receive_ns - transmit_ns
-        if direction == _FORTH:
-            keep = lower_layers(transmit_ns, difference_ns, self._tolerated)
-        else:
-            keep = upper_layers(receive_ns, -difference_ns, self._tolerated)
-        rows = np.zeros(int(np.count_nonzero(keep)), StampRow)
-        rows["direction"] = direction
-        rows["transmit_ns"] = transmit_ns[keep]
-        rows["receive_ns"] = receive_ns[keep]
-        return rows
+    def _prune(
+        self, direction: int, cloud: Rows, transmit_ns: NDArray[np.int64], receive_ns: NDArray[np.int64], tilt: Tilt
+    ) -> NDArray[np.bool_]:
+        """Which points can decide; their x is the initiator's clock in either direction, and a lower cloud is an upper one reflected."""
+        first = np.searchsorted(cloud, np.arange(len(tilt.least)))
+        x_ns, y_ns = transmit_ns if direction == _FORTH else -receive_ns, receive_ns - transmit_ns
+        # Relative to their cloud's first point, so that floats hold them.
+        x_ns, y_ns = x_ns - x_ns[first][cloud], y_ns - y_ns[first][cloud]
+        place = np.arange(len(cloud)) - first[cloud]
+        shape = len(first), int(place.max()) + 1
+        x, y = np.zeros(shape), np.full(shape, np.inf)
+        x[cloud, place], y[cloud, place] = x_ns, y_ns
+        x -= (x.max(axis=1) + x.min(axis=1))[:, None] / 2
+        # One layer whatever the slope: what bounds the offset for certain rests on nothing that was said before.
+        keep = lower_layers(x, y, Tilt.unknown(len(first)), 1) | lower_layers(x, y, tilt, self._tolerated)
+        kept: NDArray[np.bool_] = keep[cloud, place]
+        return kept
 
 
-def _stream(ends: StreamEnds | None, kind: int) -> Stream:
+def _stream(ends: StreamEnds | None, kind: int, pure: Sequence[int], slopes: tuple[float, float]) -> Stream:
     assert ends is not None
-    return Stream(path=ends.outgoing, initiator=ends.own_clock, responder=ends.peer_clock, kind=KINDS[kind])
+    return Stream(
+        path=ends.outgoing,
+        initiator=ends.own_clock,
+        responder=ends.peer_clock,
+        kind=KINDS[kind],
+        pure=(pure[0], pure[1]),
+        slopes_ppb=(slopes[0] * 1e9, slopes[1] * 1e9),
+    )

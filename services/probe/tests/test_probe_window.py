@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from foliot_probe.packet import KERNEL, USER
 from foliot_probe.session import Completed
 from foliot_probe.streams import StreamEnds, StreamKey
+from foliot_probe.tilt import Tilt
 from foliot_probe.window import MOST_ROWS, Window
 
 
@@ -36,7 +38,7 @@ def test_both_directions_of_a_stream_come_whole():
     window = Window(100)
     window.add(probes(1, 20), probes(1, 15, shift_ns=5))
     window.add(probes(0, 3), nothing())
-    (part,) = window.close(ends(3), np.array([KERNEL, USER, KERNEL]))
+    (part,) = window.close(ends(3), np.array([KERNEL, USER, KERNEL]), Tilt.unknown(3))
     assert [(each.path, each.initiator, each.responder, each.kind) for each in part.streams] == [
         ("n.r>p0.r#0", "n", "p0", "kernel"),
         ("n.r>p1.r#0", "n", "p1", "user"),
@@ -51,15 +53,15 @@ def test_a_window_is_empty_after_it_was_closed():
     """Every probe is published once."""
     window = Window(3)
     window.add(probes(0, 5), nothing())
-    assert len(list(window.close(ends(1), np.array([KERNEL])))) == 1
-    assert list(window.close(ends(1), np.array([KERNEL]))) == []
+    assert len(list(window.close(ends(1), np.array([KERNEL]), Tilt.unknown(1)))) == 1
+    assert list(window.close(ends(1), np.array([KERNEL]), Tilt.unknown(1))) == []
 
 
 def test_streams_that_others_initiate_are_left_to_them():
     """So that no probe is counted twice."""
     window = Window(3)
     window.add(probes(0, 5), probes(0, 5))
-    assert list(window.close(ends(1, initiator=False), np.array([KERNEL]))) == []
+    assert list(window.close(ends(1, initiator=False), np.array([KERNEL]), Tilt.unknown(1))) == []
 
 
 def test_a_stream_that_ended_takes_its_probes_along():
@@ -67,7 +69,7 @@ def test_a_stream_that_ended_takes_its_probes_along():
     window = Window(3)
     window.add(probes(0, 5), probes(1, 5))
     window.forget(0)
-    (part,) = window.close(ends(2), np.array([KERNEL] * 2))
+    (part,) = window.close(ends(2), np.array([KERNEL] * 2), Tilt.unknown(2))
     assert [each.responder for each in part.streams] == ["p1"]
 
 
@@ -76,7 +78,7 @@ def test_the_fit_sees_what_it_would_have_seen_unpruned():
     window = Window(2)
     forth, back = probes(0, 300, seed=1), probes(0, 300, seed=2)
     window.add(forth, back)
-    (part,) = window.close(ends(1), np.array([KERNEL]))
+    (part,) = window.close(ends(1), np.array([KERNEL]), Tilt.unknown(1))
     assert len(part.rows) < 150
     for slope in np.linspace(-3e-5, 3e-5, 31):
         upper = forth.receive_ns - forth.transmit_ns - slope * forth.transmit_ns
@@ -94,9 +96,29 @@ def test_batches_hold_whole_streams_and_no_more_rows_than_allowed():
     window = Window(10_000)
     for row in range(30):
         window.add(probes(row, 60, seed=row), probes(row, 60, seed=-row % 97))
-    parts = list(window.close(ends(30), np.full(30, KERNEL)))
+    parts = list(window.close(ends(30), np.full(30, KERNEL), Tilt.unknown(30)))
     assert len(parts) == 4
     assert [each.responder for part in parts for each in part.streams] == [f"p{row}" for row in range(30)]
     for part in parts:
         assert len(part.rows) <= MOST_ROWS
         assert (np.bincount(part.rows["stream"], minlength=len(part.streams)) == 120).all()
+
+
+def test_where_the_slope_is_known_less_is_kept_and_it_is_said_what_for():
+    """Within the slopes that are said a fit sees everything that it tolerates; for any other the outermost points are there."""
+    known = Tilt(np.array([-1e-8]), np.array([1e-8]))
+    parts = []
+    for tilt in (known, Tilt.unknown(1)):
+        window = Window(8)
+        window.add(probes(0, 300, seed=1), probes(0, 300, seed=2))
+        parts += window.close(ends(1), np.array([KERNEL]), tilt)
+    narrow, wide = parts
+    assert len(narrow.rows) < len(wide.rows) / 2
+    (stream,) = narrow.streams
+    assert stream.slopes_ppb == pytest.approx((-10.0, 10.0))
+    assert stream.pure == (0, 0)
+    delays = [part.rows["receive_ns"] - part.rows["transmit_ns"] for part in parts]
+    assert np.sort(delays[0][narrow.rows["direction"] == 0])[:8].tolist() == (
+        np.sort(delays[1][wide.rows["direction"] == 0])[:8].tolist()
+    )
+    assert wide.streams[0].slopes_ppb == pytest.approx((-200_000.0, 200_000.0))
