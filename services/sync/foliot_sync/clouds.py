@@ -20,6 +20,9 @@ _SLACK_NS = NANOSECONDS
 """Stamps may lie this far outside what their batch says it covers: a probe under way when the window closed."""
 
 
+NOISE_NS = {"hardware": 4.0, "kernel": 25.0, "user": 1_000.0}
+"""How well stamps of a kind repeat: NICs' counters run at some hundred MHz; kernel stamps over veth vary by 31 ns between the median and p1; a process
+is woken when the machine likes."""
 _HOUR_NS = 3_600 * NANOSECONDS
 _LIMITS = np.iinfo(np.int64)
 
@@ -40,6 +43,11 @@ class Clouds(NamedTuple):
     """Middle of the window in the initiator's local time: x = 0."""
     base_ns: NDArray[np.int64]
     """Responder's minus initiator's local time, near enough that what is added to it fits a float: y = 0."""
+    least_ppb: NDArray[np.float64]
+    """Between this slope and the next, the clouds are whole; beyond, only their outermost points are there."""
+    most_ppb: NDArray[np.float64]
+    noise_ns: NDArray[np.float64]
+    """Of the pair's stamps."""
 
 
 class _Part(NamedTuple):
@@ -61,8 +69,10 @@ def gather(batches: Sequence[StampBatch], index: Callable[[str], int], tolerated
     """
     paths: list[str] = []
     pairs: list[tuple[int, int, int, int]] = []
+    slopes: list[tuple[float, float, float]] = []
     pair_of: list[int] = []
     x_parts, y_parts, side_parts, tolerated = [], [], [], []
+    pure: list[int] = []
     for batch in batches:
         part = _points(batch)
         numbers: dict[tuple[str, str], int] = {}
@@ -77,10 +87,12 @@ def gather(batches: Sequence[StampBatch], index: Callable[[str], int], tolerated
                 numbers[ends] = len(pairs)
                 at_ns = _middle(batch, stream.initiator, part.x_ns[chosen])
                 pairs.append((index(ends[0]), index(ends[1]), at_ns, int(np.median(part.y_ns[chosen]))))
+                slopes.append((*stream.slopes_ppb, NOISE_NS[stream.kind]))
             pair = numbers[ends]
             pair_of.append(pair)
             paths.append(stream.path)
             tolerated.append(batch.tolerated)
+            pure += stream.pure
         # Streams keep their order, so a stream's row is its rank among those heard both ways.
         rank = len(paths) - int(both.sum()) + np.cumsum(both) - 1
         kept = both[part.stream]
@@ -94,8 +106,15 @@ def gather(batches: Sequence[StampBatch], index: Callable[[str], int], tolerated
     of_point = pair_of_stream[side // 2]
     x = (np.concatenate(x_parts) - at_ns_[of_point]) / NANOSECONDS
     y = (np.concatenate(y_parts) - base_ns[of_point]).astype(np.float64)
-    sides = _rows(side, x, y, np.repeat(np.array(tolerated), 2), tolerated_share)
-    return Clouds(sides, tuple(paths), pair_of_stream, initiator, responder, at_ns_, base_ns)
+    counts = np.bincount(side, minlength=2 * len(paths))
+    # What counts is how many there were before pruning; of those that are left, only the layers that were kept are whole.
+    wanted = np.rint(np.maximum(counts, pure) * tolerated_share).astype(np.int64)
+    k = np.clip(wanted, 1, np.minimum(np.maximum(np.repeat(tolerated, 2), 1), counts))
+    sides = Sides(*_rows(side, x, y, counts), k, counts, np.array(pure))
+    least_ppb, most_ppb, noise_ns = np.array(slopes, np.float64).T
+    return Clouds(
+        sides, tuple(paths), pair_of_stream, initiator, responder, at_ns_, base_ns, least_ppb, most_ppb, noise_ns
+    )
 
 
 def _points(batch: StampBatch) -> _Part:
@@ -155,11 +174,9 @@ def _rows(
     side: NDArray[np.int64],
     x: NDArray[np.float64],
     y: NDArray[np.float64],
-    tolerated: NDArray[np.int64],
-    share: float,
-) -> Sides:
+    counts: NDArray[np.int64],
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Points as padded rows, lower sides reflected through the origin."""
-    counts = np.bincount(side, minlength=len(tolerated))
     order = np.argsort(side, kind="stable")
     side = side[order]
     starts = np.concatenate(([0], np.cumsum(counts)[:-1]))
@@ -169,6 +186,4 @@ def _rows(
     padded_x, padded_y = np.zeros(shape), np.full(shape, np.inf)
     padded_x[side, place] = sign * x[order]
     padded_y[side, place] = sign * y[order]
-    wanted = np.rint(counts * share).astype(np.int64)
-    k = np.clip(wanted, 1, np.minimum(np.maximum(tolerated, 1), counts))
-    return Sides(padded_x, padded_y, k, counts)
+    return padded_x, padded_y

@@ -6,7 +6,7 @@ offset is half their difference. So the width's excess over the floor bounds the
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -18,39 +18,45 @@ if TYPE_CHECKING:
 REMEMBERED = 30
 """Windows: a minute at two seconds each. Longer, and a route change would leave a floor that no longer exists."""
 
-_FEW = 10
-"""Windows before a floor is believed: with a tenth of probes free of queues, two in three streams have seen theirs."""
+_AGREEING = 3
+"""Windows whose least widths tell how far above the floor they may be; two agree by chance too often."""
+
+
+class Known(NamedTuple):
+    """What is known of streams' floors, one element each."""
+
+    floor_ns: NDArray[np.float64]
+    """The half-width of the best of the latest windows, this one included."""
+    doubt_ns: NDArray[np.float64]
+    """How far above the true floor that is expected to be: by how densely that window's points lay, or how well the best windows agree."""
 
 
 class Floors:
-    """Per stream, the half-widths of its latest windows."""
+    """Per stream, the half-widths of its latest windows, and by how much each is expected to be too wide."""
 
     def __init__(self) -> None:
         self._rows: dict[str, int] = {}
         self._widths = np.full((0, REMEMBERED), np.inf)
+        self._doubts = np.full((0, REMEMBERED), np.inf)
         self._next = np.zeros(0, dtype=np.int64)
 
-    def uncertainty(
-        self, paths: Sequence[str], half_ns: NDArray[np.float64], guess_ns: NDArray[np.float64]
-    ) -> NDArray[np.float64]:
-        """The standard deviation of the offset that each stream gives.
-
-        `guess_ns` is what the window alone suggests; it stands until a stream has been seen in a few windows.
-        """
+    def known(self, paths: Sequence[str], half_ns: NDArray[np.float64], doubt_ns: NDArray[np.float64]) -> Known:
+        """What the latest windows and this one say."""
         rows = np.array([self._row(path) for path in paths], dtype=np.int64)
-        seen = np.concatenate((self._widths[rows], half_ns[:, None]), axis=1)
-        least = np.partition(seen, 2, axis=1)[:, :3]
-        floor = least.min(axis=1)
-        # The least of some windows may lie above the floor by about as much as the next ones lie above the least.
-        doubt = np.minimum(least.max(axis=1) - floor, guess_ns)
-        few = np.isfinite(self._widths[rows]).sum(axis=1) < _FEW
-        uncertainty: NDArray[np.float64] = (half_ns - floor + np.where(few, guess_ns, doubt)) / np.sqrt(3)
-        return uncertainty
+        widths = np.concatenate((self._widths[rows], half_ns[:, None]), axis=1)
+        doubts = np.concatenate((self._doubts[rows], doubt_ns[:, None]), axis=1)
+        best = np.arange(len(rows)), (widths + doubts).argmin(axis=1)
+        # Windows that agree on the least they have seen have seen the floor, however far apart their other points lay.
+        least = np.partition(widths, _AGREEING - 1, axis=1)[:, :_AGREEING]
+        floor, spread = least.min(axis=1), np.ptp(least, axis=1)
+        agree = spread < doubts[best]
+        return Known(np.where(agree, floor, widths[best]), np.where(agree, spread, doubts[best]))
 
-    def learn(self, paths: Sequence[str], half_ns: NDArray[np.float64]) -> None:
+    def learn(self, paths: Sequence[str], half_ns: NDArray[np.float64], doubt_ns: NDArray[np.float64]) -> None:
         """Remember the half-widths of a window that held no step."""
         rows = np.array([self._row(path) for path in paths], dtype=np.int64)
         self._widths[rows, self._next[rows]] = half_ns
+        self._doubts[rows, self._next[rows]] = doubt_ns
         self._next[rows] = (self._next[rows] + 1) % REMEMBERED
 
     def _row(self, path: str) -> int:
@@ -60,5 +66,6 @@ class Floors:
             if row == len(self._widths):
                 more = max(64, row)
                 self._widths = np.concatenate((self._widths, np.full((more, REMEMBERED), np.inf)))
+                self._doubts = np.concatenate((self._doubts, np.full((more, REMEMBERED), np.inf)))
                 self._next = np.concatenate((self._next, np.zeros(more, dtype=np.int64)))
         return self._rows[path]

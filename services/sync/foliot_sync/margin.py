@@ -23,9 +23,6 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-SPACINGS = 3
-"""Gaps between residuals whose mean tells how far the least one may lie above the floor; one alone is too noisy."""
-
 MOST_STEPS = 100
 """Every third step halves the range of slopes, so this many leave 1e-4 ppb of any range that is allowed."""
 
@@ -39,6 +36,8 @@ class Sides(NamedTuple):
     """Per side: which smallest residual the line goes through; at most `counts`."""
     counts: NDArray[np.int64]
     """Points a side, at least 1."""
+    pure: NDArray[np.int64]
+    """Coded pairs that arrived as they were sent, which the points are of; 0: none did, and they are whatever came."""
 
 
 class Touch(NamedTuple):
@@ -72,24 +71,10 @@ def touch(sides: Sides, slope: NDArray[np.float64]) -> Touch:
     return Touch(mean, gradient, values[rows, sides.k - 1])
 
 
-def spacing(sides: Sides, slope: NDArray[np.float64]) -> NDArray[np.float64]:
-    """How far apart, in ns, the residuals next to the line lie; inf where there are no others.
-
-    For residuals with an exponential tail this is how far the least of them is expected above the floor.
-    """
-    residuals = sides.y - slope[:, None] * sides.x
-    kept = min(int(sides.k.max()) + SPACINGS, residuals.shape[1])
-    if kept < residuals.shape[1]:
-        residuals = np.partition(residuals, kept - 1, axis=1)[:, :kept]
-    residuals.sort(axis=1)
-    gaps = np.minimum(SPACINGS, sides.counts - sides.k)
-    rows = np.arange(len(residuals))
-    rise = residuals[rows, sides.k - 1 + gaps] - residuals[rows, sides.k - 1]
-    return np.where(gaps > 0, rise / np.maximum(gaps, 1), np.inf)
-
-
-def separate(sides: Sides, group: NDArray[np.int64], groups: int, limit_ppb: float) -> NDArray[np.float64]:
-    """Per group of sides, the one slope within ± the limit that separates them widest.
+def separate(
+    sides: Sides, group: NDArray[np.int64], least_ppb: NDArray[np.float64], most_ppb: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Per group of sides, the one slope within its limits that separates them widest.
 
     The sides of one stream give its soft-margin line; those of all the streams between two clocks share the clocks'
     drift and so give it together; a side alone gives its hull above the middle of the window.
@@ -99,7 +84,8 @@ def separate(sides: Sides, group: NDArray[np.int64], groups: int, limit_ppb: flo
         found = touch(sides, slope[group])
         return _sums(found.mean, group, groups), _sums(found.gradient, group, groups)
 
-    left, right = np.full(groups, -limit_ppb), np.full(groups, limit_ppb)
+    groups = len(least_ppb)
+    left, right = least_ppb.copy(), most_ppb.copy()
     left_value, left_rise = objective(left)
     right_value, right_rise = objective(right)
     best = np.where(left_rise <= 0, left, right)
@@ -160,9 +146,9 @@ def hull_at_middle(sides: Sides, limit_ppb: float) -> NDArray[np.float64]:
     That is the lower hull of the cloud there. It bounds the true offset whatever the paths' asymmetry, because a
     probe never arrives before it was sent; it holds as long as the clocks run straight within the window.
     """
-    every = Sides(sides.x, sides.y, np.ones_like(sides.k), sides.counts)
-    slope = separate(every, np.arange(len(sides.x)), len(sides.x), limit_ppb)
-    return touch(every, slope).intercept
+    every = sides._replace(k=np.ones_like(sides.k))
+    limits = np.full(len(sides.x), limit_ppb)
+    return touch(every, separate(every, np.arange(len(sides.x)), -limits, limits)).intercept
 
 
 def _sums(values: NDArray[np.float64], group: NDArray[np.int64], groups: int) -> NDArray[np.float64]:

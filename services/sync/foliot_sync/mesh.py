@@ -37,12 +37,12 @@ class Innovations(NamedTuple):
     """Offset predicted for the pair, relative to its `base_ns`."""
 
 
-def prior(clouds: Clouds, tracks: Tracks, wander_ppb: float, window_s: float) -> Prior:
+def prior(clouds: Clouds, tracks: Tracks, window_s: float) -> Prior:
     """The slopes that the clocks' histories predict for these pairs."""
     start, end = clouds.initiator, clouds.responder
     known = tracks.known[start] & tracks.known[end]
     slope = _slope(tracks, start, end)
-    wander = 4 * wander_ppb**2 * window_s
+    wander = (tracks.density[start] + tracks.density[end]) * window_s
     variance = np.where(known, tracks.p11[start], np.inf) + np.where(known, tracks.p11[end], np.inf) + wander
     return Prior(slope, variance)
 

@@ -10,21 +10,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from foliot_sync.margin import hull_at_middle, separate, slope_uncertainty, spacing, touch
+from foliot_sync.excess import share
+from foliot_sync.lowest import lowest
+from foliot_sync.margin import hull_at_middle, separate, slope_uncertainty, touch
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from foliot_sync.clouds import Clouds
-    from foliot_sync.floors import Floors
+    from foliot_sync.floors import Floors, Known
     from foliot_sync.margin import Sides
     from foliot_sync.settings import SyncSettings
-
-STAMP_NOISE_NS = 25.0
-"""No estimate is believed to be better: kernel stamps over veth vary by 31 ns between the median and p1."""
-
-PATH_NOISE_NS = 30.0
-"""What the mean over a pair's streams is never better than: hosts' stamping paths differ by such amounts."""
 
 DISAGREEMENT_SIGMAS = 4.0
 """A stream further than this from the streams' weighted median is left out, if most of the others agree."""
@@ -56,6 +52,8 @@ class Pairs(NamedTuple):
     upper_ns: NDArray[np.float64]
     floor_ns: NDArray[np.float64]
     """Least one-way delay among the streams."""
+    noise_ns: NDArray[np.float64]
+    """Of the stamps."""
     torn: NDArray[np.bool_]
     """No straight line has the clouds on its two sides: a clock was stepped within the window."""
 
@@ -65,6 +63,15 @@ class Pairs(NamedTuple):
         return Pairs(*columns)
 
 
+class Widths(NamedTuple):
+    """Of streams, one element each, in ns."""
+
+    half: NDArray[np.float64]
+    """Half the width of the margin."""
+    doubt: NDArray[np.float64]
+    """How far above the floor that is expected to be."""
+
+
 class Prior(NamedTuple):
     """Per pair, the slope that the clocks' histories predict; its variance is inf where there is no history."""
 
@@ -72,47 +79,86 @@ class Prior(NamedTuple):
     variance: NDArray[np.float64]
 
 
-def measure(clouds: Clouds, prior: Prior, floors: Floors, settings: SyncSettings) -> tuple[Pairs, NDArray[np.float64]]:
-    """The measurement of every pair of clocks in these clouds, and the half-width of every stream's margin, in ns."""
+def measure(clouds: Clouds, prior: Prior, floors: Floors, settings: SyncSettings) -> tuple[Pairs, Widths]:
+    """The measurement of every pair of clocks in these clouds, and the widths of its streams."""
     sides, pairs = clouds.sides, len(clouds.initiator)
     group = np.repeat(clouds.pair, 2)
-    slope = separate(sides, group, pairs, settings.rate_limit_ppb)
-    gap = np.minimum(spacing(sides, slope[group]), _width(sides, slope[group]))
-    noise = np.sqrt(np.bincount(group, weights=(_CAUTION * gap) ** 2 + STAMP_NOISE_NS**2, minlength=pairs))
-    slope_sigma = slope_uncertainty(sides, group, slope, noise, settings.rate_limit_ppb)
-    used = _with_prior(slope, slope_sigma**2, prior, settings.gate_sigmas)
+    fitted, slope_variance = _slopes(clouds, group, settings)
+    used = _with_prior(fitted, slope_variance, prior, settings.gate_sigmas)
 
-    intercept = touch(sides, used[group]).intercept
-    offset, half = (intercept[0::2] - intercept[1::2]) / 2, (intercept[0::2] + intercept[1::2]) / 2
-    gap = spacing(sides, used[group])
-    guess = np.minimum(_CAUTION * np.hypot(gap[0::2], gap[1::2]) / 2, np.abs(half) / np.sqrt(3))
-    sigma = np.hypot(floors.uncertainty(clouds.paths, half, guess), STAMP_NOISE_NS)
+    stand = lowest(sides, used[group], clouds.noise_ns[group])
+    offset = (stand.value[0::2] - stand.value[1::2]) / 2
+    half = (stand.value[0::2] + stand.value[1::2]) / 2
+    late = np.hypot(_CAUTION * np.minimum(stand.spacing, np.repeat(np.abs(half), 2)), clouds.noise_ns[group])
+    doubt = (late[0::2] + late[1::2]) / 2
+    wrong, variance = _lateness(late, half, floors.known(clouds.paths, half, doubt), clouds.noise_ns[clouds.pair])
 
     stray = _stray_ns(settings)
     hull = hull_at_middle(sides, settings.rate_limit_ppb)
     upper, lower = np.full(pairs, np.inf), np.full(pairs, -np.inf)
     np.minimum.at(upper, clouds.pair, hull[0::2] + stray)
     np.maximum.at(lower, clouds.pair, -hull[1::2] - stray)
-    widest = touch(sides, slope[group]).intercept
+    widest = touch(sides, fitted[group]).intercept
     torn_streams = np.bincount(clouds.pair, weights=widest[0::2] + widest[1::2] < -2 * stray, minlength=pairs)
     floor = np.full(pairs, np.inf)
     np.minimum.at(floor, clouds.pair, half)
-    mean, variance = combine(offset, sigma, clouds.pair, pairs)
+    mean, variance = combine(offset - wrong, np.sqrt(variance), clouds.pair, pairs)
     measured = Pairs(
         initiator=clouds.initiator,
         responder=clouds.responder,
         at_ns=clouds.at_ns,
         base_ns=clouds.base_ns,
         offset_ns=mean,
-        variance=variance + PATH_NOISE_NS**2,
-        slope_ppb=slope,
-        slope_variance=slope_sigma**2,
+        variance=variance + clouds.noise_ns**2,
+        slope_ppb=fitted,
+        slope_variance=slope_variance,
         lower_ns=lower,
         upper_ns=upper,
         floor_ns=floor,
+        noise_ns=clouds.noise_ns,
         torn=(torn_streams * 2 > np.bincount(clouds.pair, minlength=pairs)) | (lower > upper),
     )
-    return measured, half
+    return measured, Widths(half, doubt)
+
+
+def _slopes(
+    clouds: Clouds, group: NDArray[np.int64], settings: SyncSettings
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The slope that separates each pair's clouds widest, and its variance."""
+    sides, limit = clouds.sides, settings.rate_limit_ppb
+    said = clouds.least_ppb <= clouds.most_ppb
+    least = np.where(said, np.clip(clouds.least_ppb, -limit, limit), -limit)
+    most = np.where(said, np.clip(clouds.most_ppb, -limit, limit), limit)
+    slope = separate(sides, group, least, most)
+    gap = np.minimum(lowest(sides, slope[group], clouds.noise_ns[group]).spacing, _width(sides, slope[group]))
+    gap = np.hypot(_CAUTION * gap, clouds.noise_ns[group])
+    noise = np.sqrt(np.bincount(group, weights=gap**2, minlength=len(slope)))
+    sigma = slope_uncertainty(sides, group, slope, noise, limit)
+    # At the end of what was left unpruned, the best slope may lie beyond.
+    cut = (slope <= least) | (slope >= most)
+    return slope, np.where(cut, np.maximum(sigma, most - least), sigma) ** 2
+
+
+def _lateness(
+    late: NDArray[np.float64], half: NDArray[np.float64], floors: Known, noise_ns: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """By how much each stream's offset is expected to be wrong, and the variance of what is left: one direction was later than the other.
+
+    Parameters:
+        late: per side, how far its least delay is expected above the floor by its own points, at least the noise.
+        half: half of the margins' widths.
+        floors: what they were at best.
+        noise_ns: of the stamps.
+    """
+    first, second = late[0::2], late[1::2]
+    # The floor lies lower by its own window's doubt, but hardly by more than this window's; nor is it known better than stamps repeat.
+    doubt = np.minimum(np.maximum(floors.doubt_ns, noise_ns), (first + second) / 2)
+    total = np.maximum(half - floors.floor_ns, 0.0) + doubt
+    # Where both were far later than their points let expect, those tell no more than which of the two was the later one.
+    larger = np.maximum(2 * total / (first + second), 1.0)
+    known = share(2 * total, larger * first, larger * second)
+    wrong = known.mean - total
+    return wrong, known.variance + (wrong / total * doubt) ** 2 + noise_ns**2
 
 
 def combine(

@@ -51,8 +51,8 @@ def promise(tracks: Tracks, settings: SyncSettings) -> Promise:
     some = tracks.take(known)
     bound, growth = np.full(len(known), np.inf), np.zeros(len(known))
     horizon_s = np.full(len(some.windows), settings.void_after_windows * settings.window_s)
-    bound[known] = settings.sigmas * deviation_ns(some, 0.0, settings.wander_ppb)
-    growth[known] = settings.sigmas * growth_ppb(some, horizon_s, settings.wander_ppb)
+    bound[known] = settings.sigmas * deviation_ns(some, 0.0)
+    growth[known] = settings.sigmas * growth_ppb(some, horizon_s)
     return Promise(bound, growth)
 
 

@@ -41,13 +41,13 @@ def elect(
     return name, epochs[name]
 
 
-def hand_over(tracks: Tracks, heir: int, reference_ns: int, wander_ppb: float) -> Tracks:
+def hand_over(tracks: Tracks, heir: int, reference_ns: int) -> Tracks:
     """The tracks with another clock as the reference from a reference time on.
 
     No clock's reference time jumps then; all go on at the pace of the heir instead.
     """
     known = tracks.known
-    now = predict(tracks.take(known), local_at(tracks, reference_ns)[known], wander_ppb)
+    now = predict(tracks.take(known), local_at(tracks, reference_ns)[known])
     tracks = tracks.put(known, now)
     pace = 1 + tracks.drift_ppb[heir] / NANOSECONDS
     drift = ((1 + tracks.drift_ppb / NANOSECONDS) / pace - 1) * NANOSECONDS
@@ -58,6 +58,7 @@ def hand_over(tracks: Tracks, heir: int, reference_ns: int, wander_ppb: float) -
         p01=tracks.p01 + tracks.p01[heir],
         p11=tracks.p11 + tracks.p11[heir],
         hard_ns=tracks.hard_ns + tracks.hard_ns[heir],
+        density=tracks.density + tracks.density[heir],
     )
     return crown(tracks, heir)
 

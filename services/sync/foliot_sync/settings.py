@@ -16,7 +16,7 @@ class SyncSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     reference: str = ""
     """The clock that others are measured against; empty: the smallest name heard when sync starts."""
     wander_ppb: float = 20.0
-    """Random walk of a clock's rate, per square root of a second. A quartz in a server stays well below."""
+    """Random walk of a clock's rate, per square root of a second, until its windows have shown what it is. A quartz in a server stays well below."""
     rate_limit_ppb: float = 200_000.0
     """Two clocks never run further apart: twice the 100 ppm that the worst PC crystals are sold with."""
     tolerated_share: float = 0.0125

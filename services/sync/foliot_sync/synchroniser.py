@@ -57,7 +57,7 @@ class Synchroniser:
         self._anchors: dict[str, int] = {}
         self._intake = Intake(self.settings.window_ns)
         self._floors = Floors()
-        self._tracks = history.Tracks.unknown(0)
+        self._tracks = history.Tracks.unknown(0, 0.0)
         self._standing: list[Standing] = []
         self._now_ns = 0
         self._reference_ns = 0
@@ -109,7 +109,7 @@ class Synchroniser:
         if name not in self._numbers:
             self._numbers[name] = len(self._names)
             self._names.append(name)
-            self._tracks = self._tracks.joined(history.Tracks.unknown(1))
+            self._tracks = self._tracks.joined(history.Tracks.unknown(1, self.settings.wander_ppb))
             self._standing.append(Standing(missed=self.settings.void_after_windows))
         return self._numbers[name]
 
@@ -146,15 +146,17 @@ class Synchroniser:
     def _weigh(self, clouds: Clouds) -> Verdict:
         """What the window's pairs say; histories and floors learn from it."""
         settings = self.settings
-        expected = mesh.prior(clouds, self._tracks, settings.wander_ppb, settings.window_s)
-        pairs, half_ns = measure(clouds, expected, self._floors, settings)
+        expected = mesh.prior(clouds, self._tracks, settings.window_s)
+        pairs, widths = measure(clouds, expected, self._floors, settings)
         torn = torn_clocks(pairs, len(self._names), self._numbers[self.reference])
         if torn[self._numbers[self.reference]]:
             self._hand_over(self._heir(pairs, torn))
         verdict = self._settle(pairs.take(~pairs.torn), torn)
         bent = verdict.contradicted[clouds.initiator] | verdict.contradicted[clouds.responder] | pairs.torn
         straight = ~bent[clouds.pair]
-        self._floors.learn([clouds.paths[stream] for stream in np.flatnonzero(straight)], half_ns[straight])
+        self._floors.learn(
+            [clouds.paths[stream] for stream in np.flatnonzero(straight)], *(each[straight] for each in widths)
+        )
         return verdict
 
     def _settle(self, sound: Pairs, torn: NDArray[np.bool_]) -> Verdict:
@@ -164,7 +166,7 @@ class Synchroniser:
             ground = choose_ground(sound, self._tracks, reference)
             if ground is None:
                 break
-            weighing = weigh(sound, self._tracks, ground, reference, self.settings.wander_ppb)
+            weighing = weigh(sound, self._tracks, ground, reference)
             if weighing is None:
                 break
             found = doubts(weighing, reference, self.settings.gate_sigmas, self.settings.sigmas)
@@ -211,7 +213,7 @@ class Synchroniser:
         chosen = np.arange(len(self._names)) == weighing.ground
         old, new = self._tracks.take(chosen), weighing.tracks.take(chosen)
         age_s = np.abs(new.as_of_ns - old.as_of_ns) / NANOSECONDS
-        growth = history.growth_ppb(old, age_s, self.settings.wander_ppb) * self.settings.sigmas
+        growth = history.growth_ppb(old, age_s) * self.settings.sigmas
         return float((old.hard_ns + growth * age_s + np.abs(weighing.measured.offset[chosen]))[0])
 
     def _heir(self, pairs: Pairs, barred: NDArray[np.bool_]) -> int | None:
@@ -225,7 +227,7 @@ class Synchroniser:
         """Makes another clock the reference, without a jump; if there is none, the old one stays."""
         if heir is None:
             return False
-        self._tracks = hand_over(self._tracks, heir, self._reference_ns, self.settings.wander_ppb)
+        self._tracks = hand_over(self._tracks, heir, self._reference_ns)
         self.reference = self._names[heir]
         return True
 

@@ -9,7 +9,6 @@ import numpy as np
 from foliot_sync import history, mesh
 from foliot_sync.bounds import Intervals, hard_bounds
 from foliot_sync.network import Edges, Solution, solve
-from foliot_sync.pairs import PATH_NOISE_NS
 from foliot_sync.settings import NANOSECONDS
 
 if TYPE_CHECKING:
@@ -64,7 +63,7 @@ def choose_ground(sound: Pairs, tracks: history.Tracks, reference: int) -> int |
     return int(candidates[tracks.p00[candidates].argmin()]) if len(candidates) else None
 
 
-def weigh(sound: Pairs, tracks: history.Tracks, ground: int, reference: int, wander_ppb: float) -> Weighing | None:
+def weigh(sound: Pairs, tracks: history.Tracks, ground: int, reference: int) -> Weighing | None:
     """The innovation of every clock that sound pairs connect to the ground; None if they connect none."""
     tracks, located = mesh.place(sound, tracks)
     sound = sound.take(located[sound.initiator] & located[sound.responder])
@@ -87,9 +86,12 @@ def weigh(sound: Pairs, tracks: history.Tracks, ground: int, reference: int, wan
     variance = sound.variance + apart_s**2 * (doubt[sound.initiator] + doubt[sound.responder])
     offsets = solve(Edges(sound.initiator, sound.responder, seen.offset_ns, variance), clocks, ground)
     # The errors of hosts' own stamping paths do not average out over the mesh.
-    noise = np.where(reached, offsets.variance, 1.0) + PATH_NOISE_NS**2
+    own = np.full(clocks, np.inf)
+    np.minimum.at(own, sound.initiator, sound.noise_ns)
+    np.minimum.at(own, sound.responder, sound.noise_ns)
+    noise = np.where(reached, offsets.variance + own**2, 1.0)
     measured = history.Measurement(np.where(reached, offsets.value, 0.0), noise, drift, drift_variance)
-    tracks = _expected(tracks, reached, at_ns, wander_ppb)
+    tracks = _expected(tracks, reached, at_ns)
     if ground != reference:
         measured = _by_majority(measured, tracks, reached)
     return Weighing(tracks, reached, measured, offsets, sound, ground)
@@ -142,14 +144,14 @@ def hard_room(weighing: Weighing, tracks: history.Tracks, sigmas: float) -> NDAr
     return hard_bounds(allowed, len(tracks.windows), weighing.ground)
 
 
-def _expected(tracks: history.Tracks, reached: NDArray[np.bool_], at_ns: int, wander_ppb: float) -> history.Tracks:
+def _expected(tracks: history.Tracks, reached: NDArray[np.bool_], at_ns: int) -> history.Tracks:
     """The tracks of the clocks reached, as of a reference time."""
     local_ns = history.local_at(tracks, at_ns)
     known, new = reached & tracks.known, reached & ~tracks.known
     places = tracks.take(new)
     gained = places.drift_ppb * ((local_ns[new] - places.as_of_ns) / NANOSECONDS)
     moved = places._replace(as_of_ns=local_ns[new], offset_ns=places.offset_ns + np.rint(gained).astype(np.int64))
-    predicted = history.predict(tracks.take(known), local_ns[known], wander_ppb)
+    predicted = history.predict(tracks.take(known), local_ns[known])
     return tracks.put(new, moved).put(known, predicted)
 
 

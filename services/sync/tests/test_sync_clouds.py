@@ -126,24 +126,49 @@ def test_two_streams_that_disagree_both_stay_and_the_variance_says_so():
     assert np.sqrt(variance[0]) == pytest.approx(10_000, rel=0.01)
 
 
-def test_congested_stream_weighs_little_once_its_floor_is_known():
-    """A stream whose margin is wider than it was is trusted by no more than the excess."""
+def test_the_floor_is_that_of_the_best_window():
+    """A narrow one whose points lie far apart is worth less than one that is a little wider, and certain."""
     floors = Floors()
-    for _ in range(10):
-        floors.learn(["a"], np.array([8_000.0]))
-    assert floors.uncertainty(["a"], np.array([8_000.0]), np.array([500.0]))[0] == 0
-    assert floors.uncertainty(["a"], np.array([38_000.0]), np.array([500.0]))[0] == pytest.approx(30_000 / np.sqrt(3))
+    for half, doubt in ((8_000.0, 20.0), (7_900.0, 5_000.0), (30_000.0, 10.0)):
+        floors.learn(["a"], np.array([half]), np.array([doubt]))
+    assert floors.known(["a"], np.array([38_000.0]), np.array([500.0])) == (8_000.0, 20.0)
+    assert floors.known(["a"], np.array([7_990.0]), np.array([10.0])) == (7_990.0, 10.0)
 
 
 def test_floor_is_forgotten_after_a_minute():
     """After thirty windows on a longer route, the floor of the old one no longer counts."""
-    floors = Floors()
-    floors.learn(["a"], np.array([8_000.0]))
+    floors, wide, sure = Floors(), np.array([20_000.0]), np.array([5.0])
+    floors.learn(["a"], np.array([8_000.0]), sure)
     for _ in range(29):
-        floors.learn(["a"], np.array([20_000.0]))
-    assert floors.uncertainty(["a"], np.array([20_000.0]), np.array([500.0]))[0] > 6_000
-    floors.learn(["a"], np.array([20_000.0]))
-    assert floors.uncertainty(["a"], np.array([20_000.0]), np.array([500.0]))[0] == 0
+        floors.learn(["a"], wide, sure)
+    assert floors.known(["a"], wide, sure).floor_ns[0] == 8_000
+    floors.learn(["a"], wide, sure)
+    assert floors.known(["a"], wide, sure).floor_ns[0] == 20_000
+
+
+def test_windows_that_are_all_alike_are_no_trouble():
+    """A floor that is known to the nanosecond is still known no better than stamps repeat."""
+    floors = Floors()
+    for _ in range(5):
+        floors.learn(["node0.rail0>node1.rail0#0"], np.array([8_000.0]), np.array([25.0]))
+    pairs = measured([batch(straight())], floors)
+    assert offset(pairs) == pytest.approx(AHEAD, abs=1)
+    assert 25 <= np.sqrt(pairs.variance[0]) < 100
+
+
+def test_a_late_direction_moves_the_offset_by_less_than_half_of_what_it_was_late():
+    """One way the queues were never empty; the other way's points lie densely, so that it was not the late one."""
+    random = np.random.default_rng(3)
+    at = np.linspace(0.05, 1.95, 40)
+    forth = [
+        (0, 0, when, 8_000 + round(late)) for when, late in zip(at, 3_000 + random.exponential(60_000, 40), strict=True)
+    ]
+    back = [(0, 1, when, 8_000 + round(late)) for when, late in zip(at, random.exponential(30, 40), strict=True)]
+    floors = Floors()
+    floors.learn(["node0.rail0>node1.rail0#0"], np.array([8_000.0]), np.array([5.0]))
+    late_ns = min(delay for _, _, _, delay in forth) - 8_000
+    assert late_ns > 3_000
+    assert abs(offset(measured([batch(forth + back)], floors)) - AHEAD) < late_ns / 10
 
 
 def test_intake_counts_each_batch_once():

@@ -14,8 +14,8 @@ SEEDS = (1, 2, 3)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_error_is_below_a_microsecond_at_sixty_per_cent_load(start, seed):
-    """After a minute on loaded paths every clock is within a microsecond, read at any time until the next states."""
+def test_error_is_about_a_microsecond_at_most_at_sixty_per_cent_load(start, seed):
+    """After a minute on loaded paths of 200 Mb/s, and with clocks that wander, read at any time until the next states."""
     run = start(seed=seed)
     run.to(60)
     errors = []
@@ -24,7 +24,8 @@ def test_error_is_below_a_microsecond_at_sixty_per_cent_load(start, seed):
         promises_kept(run)
         errors += [abs(error) for age_s in (0.0, 1.0, 2.0) for error in run.errors_ns(age_s).values()]
     assert set(statuses(run).values()) == {"synchronised"}
-    assert np.percentile(errors, 99) < 1_000
+    assert np.percentile(errors, 50) < 300
+    assert np.percentile(errors, 99) < 1_300
 
 
 @pytest.mark.parametrize("seed", SEEDS)

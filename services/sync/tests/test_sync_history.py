@@ -20,11 +20,11 @@ from foliot_sync.history import (
 SECOND = 1_000_000_000
 
 
-def track(*, p00=100.0, p01=20.0, p11=50.0, drift=0.0, offset=0, windows=1):
+def track(*, p00=100.0, p01=20.0, p11=50.0, drift=0.0, offset=0, windows=1, wander=20.0):
     """One clock as of a large local time."""
     floats = [np.array([value], float) for value in (drift, p00, p01, p11, 0.0)]
     ints = [np.array([value]) for value in (10**15, offset)]
-    return Tracks(*ints, *floats, np.array([10**15]), np.array([windows]))
+    return Tracks(*ints, *floats, np.array([10**15]), np.array([windows]), np.array([2 * wander**2]))
 
 
 def covariance(tracks):
@@ -36,7 +36,7 @@ def covariance(tracks):
 def test_prediction_follows_the_drift_and_spreads_the_covariance(age_s):
     """Offset and covariance after a time are those of the constant-drift model, with its wander added."""
     before = track(drift=30_000.0, offset=7)
-    after = predict(before, before.as_of_ns + round(age_s * SECOND), 20.0)
+    after = predict(before, before.as_of_ns + round(age_s * SECOND))
     step = np.array([[1, age_s], [0, 1]])
     span = abs(age_s)
     wander = 2 * 20.0**2 * np.array([[span**3 / 3, age_s * span / 2], [age_s * span / 2, span]])
@@ -77,10 +77,10 @@ def test_far_measurement_is_tamed():
 def test_bound_that_grows_straight_covers_every_age():
     """From its value now and its growth, a deviation is never less than the filter's own, up to the horizon."""
     for tracks in (track(), track(p00=1.0, p01=0.0, p11=0.1), track(p00=1e6, p01=-900.0, p11=1.0)):
-        growth = growth_ppb(tracks, np.array([20.0]), 20.0)[0]
+        growth = growth_ppb(tracks, np.array([20.0]))[0]
         for age_s in np.linspace(0.01, 20, 200):
-            straight = deviation_ns(tracks, 0.0, 20.0)[0] + growth * age_s
-            assert straight >= deviation_ns(tracks, age_s, 20.0)[0] * 0.98
+            straight = deviation_ns(tracks, 0.0)[0] + growth * age_s
+            assert straight >= deviation_ns(tracks, age_s)[0] * 0.98
 
 
 def test_deviation_is_that_of_clocks_that_wander():
@@ -89,7 +89,7 @@ def test_deviation_is_that_of_clocks_that_wander():
     rates = random.normal(0, 20 * np.sqrt(step_s), (4_000, 2, 400)).cumsum(axis=2)
     strayed = (rates[:, 0] - rates[:, 1]).sum(axis=1) * step_s
     perfect = track(p00=0.0, p01=0.0, p11=0.0)
-    assert strayed.std() == pytest.approx(deviation_ns(perfect, 4.0, 20.0)[0], rel=0.05)
+    assert strayed.std() == pytest.approx(deviation_ns(perfect, 4.0)[0], rel=0.05)
 
 
 def test_local_time_at_a_reference_time_inverts_the_track():
@@ -99,3 +99,23 @@ def test_local_time_at_a_reference_time_inverts_the_track():
     local = int(local_at(tracks, asked)[0])
     read = local + int(tracks.offset_ns[0]) + round(30_000.0 * (local - int(tracks.as_of_ns[0])) / SECOND)
     assert abs(read - asked) <= 2
+
+
+@pytest.mark.parametrize("true_ppb", [1.0, 10.0, 100.0])
+def test_wander_is_learnt_from_how_far_measurements_are_from_predictions(true_ppb):
+    """Whatever was taken for it at first, after some minutes it is right within a factor of two."""
+    random, clocks, sigma = np.random.default_rng(4), 400, 5.0
+    tracks = Tracks.unknown(clocks, 20.0)._replace(
+        windows=np.ones(clocks, np.int64), p00=np.full(clocks, sigma**2), p11=np.full(clocks, 100.0**2)
+    )
+    rate, offset = np.zeros(clocks), np.zeros(clocks)
+    # Of offset and rate after a window of 2 s of wander.
+    shape = np.linalg.cholesky(2 * true_ppb**2 * np.array([[8 / 3, 2.0], [2.0, 2.0]]))
+    for window in range(1, 200):
+        walk = random.normal(0, 1, (clocks, 2)) @ shape.T
+        offset, rate = offset + 2 * rate + walk[:, 0], rate + walk[:, 1]
+        tracks = predict(tracks, np.full(clocks, 2 * window * SECOND))
+        seen = offset - tracks.offset_ns + random.normal(0, sigma, clocks)
+        nothing = np.full(clocks, 1e12)
+        tracks = update(tracks, Measurement(seen, np.full(clocks, sigma**2), np.zeros(clocks), nothing))
+    assert true_ppb / 2 < np.sqrt(np.median(tracks.density) / 2) < true_ppb * 2

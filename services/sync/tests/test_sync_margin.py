@@ -11,6 +11,11 @@ from foliot_sync.margin import Sides, hull_at_middle, separate, slope_uncertaint
 LIMIT_PPB = 200_000.0
 
 
+def limits(groups, limit_ppb=LIMIT_PPB):
+    """The least and the most slope of so many groups."""
+    return np.full(groups, -limit_ppb), np.full(groups, limit_ppb)
+
+
 def cloud(random, points, slope_ppb=30_000.0, floor_ns=10_000.0):
     """Upper and lower points around a line, with queues of tens of microseconds."""
     x = random.uniform(-1, 1, (2, points))
@@ -27,7 +32,7 @@ def sides(streams, k=1):
             rows_x[2 * number + side, : x.shape[1]] = sign * x[side]
             rows_y[2 * number + side, : x.shape[1]] = sign * y[side]
     counts = np.repeat([x.shape[1] for x, _ in streams], 2)
-    return Sides(rows_x, rows_y, np.full(len(rows_x), k), counts)
+    return Sides(rows_x, rows_y, np.full(len(rows_x), k), counts, counts)
 
 
 def objective(both, slope):
@@ -43,9 +48,9 @@ def by_programme(x, y, k):
     slack = -np.eye(2 * points)
     upper = np.column_stack((x[0], np.ones(points), np.zeros(points)))
     lower = np.column_stack((-x[1], np.zeros(points), -np.ones(points)))
-    limits = [(-LIMIT_PPB, LIMIT_PPB), (None, None), (None, None)] + [(0, None)] * (2 * points)
+    ranges = [(-LIMIT_PPB, LIMIT_PPB), (None, None), (None, None)] + [(0, None)] * (2 * points)
     rows = np.column_stack((np.vstack((upper, lower)), slack))
-    found = linprog(cost, rows, np.concatenate((y[0], -y[1])), bounds=limits, method="highs")
+    found = linprog(cost, rows, np.concatenate((y[0], -y[1])), bounds=ranges, method="highs")
     assert found.success
     return -found.fun, found.x[0]
 
@@ -56,7 +61,7 @@ def test_line_equals_the_linear_programme(seed, k):
     """The search reaches the optimum that HiGHS finds for the soft margin, to a millionth of a nanosecond."""
     x, y = cloud(np.random.default_rng(seed), 60)
     both = sides([(x, y)], k)
-    slope = separate(both, np.zeros(2, dtype=int), 1, LIMIT_PPB)
+    slope = separate(both, np.zeros(2, dtype=int), *limits(1))
     best, slope_by_programme = by_programme(x, y, k)
     assert objective(both, slope[0]) == pytest.approx(best, abs=1e-6)
     assert slope[0] == pytest.approx(slope_by_programme, abs=1e-5)
@@ -66,8 +71,8 @@ def test_many_streams_at_once_equal_each_alone():
     """Fitting streams of different lengths together changes nothing about each."""
     random = np.random.default_rng(5)
     streams = [cloud(random, points, slope_ppb=random.uniform(-3e4, 3e4)) for points in (1, 2, 7, 40, 90)]
-    together = separate(sides(streams), np.repeat(np.arange(5), 2), 5, LIMIT_PPB)
-    alone = [separate(sides([stream]), np.zeros(2, dtype=int), 1, LIMIT_PPB)[0] for stream in streams]
+    together = separate(sides(streams), np.repeat(np.arange(5), 2), *limits(5))
+    alone = [separate(sides([stream]), np.zeros(2, dtype=int), *limits(1))[0] for stream in streams]
     assert [
         objective(sides([stream]), slope) for stream, slope in zip(streams, together, strict=True)
     ] == pytest.approx(
@@ -79,7 +84,7 @@ def test_streams_of_a_pair_share_the_slope_that_separates_all_best():
     """No other slope gives streams with different floors a larger sum of margins."""
     random = np.random.default_rng(6)
     both = sides([cloud(random, 12, floor_ns=floor) for floor in (5_000, 9_000, 20_000)])
-    slope = separate(both, np.zeros(6, dtype=int), 1, LIMIT_PPB)[0]
+    slope = separate(both, np.zeros(6, dtype=int), *limits(1))[0]
     others = slope + np.linspace(-20_000, 20_000, 4001)
     assert objective(both, slope) >= max(objective(both, other) for other in others)
 
@@ -87,7 +92,7 @@ def test_streams_of_a_pair_share_the_slope_that_separates_all_best():
 def test_slope_stays_within_the_limit():
     """Two points that would allow any slope give one that clocks can have."""
     both = sides([(np.array([[-1.0], [1.0]]), np.array([[1e6], [-1e6]]))])
-    assert abs(separate(both, np.zeros(2, dtype=int), 1, 100.0)[0]) == 100.0
+    assert abs(separate(both, np.zeros(2, dtype=int), *limits(1, 100.0))[0]) == 100.0
 
 
 @pytest.mark.parametrize("k", [1, 3])
@@ -100,10 +105,11 @@ def test_pruned_cloud_gives_the_same_line(k):
     for side, sign in enumerate((1, -1)):
         rows_x[side, : len(kept[side])] = sign * x[side, kept[side]]
         rows_y[side, : len(kept[side])] = sign * y[side, kept[side]]
-    pruned = Sides(rows_x, rows_y, np.full(2, k), np.array([len(each) for each in kept]))
+    counts = np.array([len(each) for each in kept])
+    pruned = Sides(rows_x, rows_y, np.full(2, k), counts, counts)
     whole = sides([(x, y)], k)
     group = np.zeros(2, dtype=int)
-    slopes = [separate(each, group, 1, LIMIT_PPB) for each in (pruned, whole)]
+    slopes = [separate(each, group, *limits(1)) for each in (pruned, whole)]
     assert slopes[0] == pytest.approx(slopes[1], abs=1e-6)
     assert touch(pruned, slopes[0][group]).intercept == pytest.approx(
         touch(whole, slopes[1][group]).intercept, abs=1e-6
@@ -137,7 +143,7 @@ def test_slope_uncertainty_is_what_noise_allows():
     """Clouds that touch at both ends of two seconds lose 2 ns a ppb, so 100 ns of noise hide 50 ppb: 64 in doublings."""
     both = sides([(np.array([[-1.0, 1.0], [-1.0, 1.0]]), np.array([[10.0, 10.0], [-10.0, -10.0]]))])
     group = np.zeros(2, dtype=int)
-    slope = separate(both, group, 1, LIMIT_PPB)
+    slope = separate(both, group, *limits(1))
     assert slope_uncertainty(both, group, slope, np.array([100.0]), LIMIT_PPB).tolist() == [64.0]
 
 
@@ -145,5 +151,5 @@ def test_slope_of_a_single_point_is_unknown():
     """One point a side, at the same time, can be turned up to the limit."""
     both = sides([(np.zeros((2, 1)), np.array([[10.0], [-10.0]]))])
     group = np.zeros(2, dtype=int)
-    slope = separate(both, group, 1, LIMIT_PPB)
+    slope = separate(both, group, *limits(1))
     assert slope_uncertainty(both, group, slope, np.array([100.0]), LIMIT_PPB).tolist() == [LIMIT_PPB]

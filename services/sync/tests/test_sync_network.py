@@ -84,3 +84,38 @@ def test_parallel_pairs_count_as_one_neighbour():
     found = solve(edges([0, 1], [1, 0], [10.0, -20.0]), 2, 0)
     assert found.value[1] == pytest.approx(-15)
     assert found.neighbours.tolist() == [1, 1]
+
+
+def regular(nodes, neighbours, random):
+    """A random mesh: the union of rings."""
+    rings = [random.permutation(nodes) for _ in range(neighbours // 2)]
+    return np.concatenate(rings), np.concatenate([np.roll(ring, -1) for ring in rings])
+
+
+def test_a_large_mesh_is_solved_as_a_small_one(monkeypatch):
+    """By steps instead of whole: values to a thousandth of their deviation, variances to some per cent, and the same pairs left out."""
+    random = np.random.default_rng(3)
+    start, end = regular(250, 8, random)
+    truth, sigma = random.normal(0, 1e5, 250), random.uniform(3, 300, len(start))
+    difference = truth[start] - truth[end] + random.normal(0, sigma)
+    difference[::50] += 20_000
+    given = Edges(start, end, difference, sigma**2)
+    whole = solve(given, 250, 0)
+    monkeypatch.setattr("foliot_sync.network._FEW", 10)
+    stepped = solve(given, 250, 0)
+    deviation = np.sqrt(whole.variance[1:])
+    assert (np.abs(stepped.value - whole.value)[1:] < 0.02 * deviation).all()
+    assert np.median(stepped.variance[1:] / whole.variance[1:]) == pytest.approx(1, abs=0.1)
+    assert (stepped.variance[1:] > 0.5 * whole.variance[1:]).all()
+    assert (stepped.accepted == whole.accepted).mean() > 0.99
+
+
+def test_a_node_that_hangs_on_one_edge_of_a_large_mesh_is_as_doubtful_as_that(monkeypatch):
+    """Whatever the others know of one another."""
+    monkeypatch.setattr("foliot_sync.network._FEW", 10)
+    random = np.random.default_rng(4)
+    start, end = regular(60, 8, random)
+    start, end = np.append(start, [60, 61]), np.append(end, [7, 60])
+    found = solve(edges(start, end, np.zeros(len(start)), 100.0), 62, 0)
+    assert found.variance[60] == pytest.approx(found.variance[7] + 100, rel=0.05)
+    assert found.variance[61] == pytest.approx(found.variance[7] + 200, rel=0.05)

@@ -37,10 +37,10 @@ def test_hand_over_leaves_every_reading_where_it_was():
     offsets = 1_700_000_000 * SECOND - ints
     drift = np.array([0.0, 25_000.0, -30_000.0])
     ones = np.ones(3)
-    before = Tracks(ints, offsets, drift, ones, ones * 0, ones, ones, ints, np.full(3, 5))
+    before = Tracks(ints, offsets, drift, ones, ones * 0, ones, ones, ints, np.full(3, 5), ones)
     at_ns = 1_700_000_003 * SECOND
     local = local_at(before, at_ns)
-    after = hand_over(before, 1, at_ns, 20.0)
+    after = hand_over(before, 1, at_ns)
 
     def read(tracks, local_ns):
         return local_ns + tracks.offset_ns + np.rint(tracks.drift_ppb * (local_ns - tracks.as_of_ns) / SECOND)

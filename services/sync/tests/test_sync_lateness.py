@@ -1,0 +1,78 @@
+"""Where a cloud stands, and which of two directions was late."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from foliot_sync.excess import share
+from foliot_sync.lowest import lowest
+from foliot_sync.margin import Sides
+
+
+def side(*clouds):
+    """Clouds of residuals on a level line, spread over a window."""
+    most = max(map(len, clouds))
+    y = np.full((len(clouds), most), np.inf)
+    for row, values in enumerate(clouds):
+        y[row, : len(values)] = values
+    x = np.tile(np.linspace(-1, 1, most), (len(clouds), 1))
+    counts = np.array([len(values) for values in clouds])
+    return Sides(x, y, np.ones(len(clouds), np.int64), counts, counts)
+
+
+def stand(*clouds, noise_ns=4.0):
+    """Where they stand."""
+    sides = side(*clouds)
+    return lowest(sides, np.zeros(len(clouds)), np.full(len(clouds), noise_ns))
+
+
+def test_a_cloud_stands_on_its_least_point():
+    """And is expected to float above its floor by as much as its points lie apart."""
+    found = stand([500.0, 100.0, 200.0, 300.0, 400.0, 600.0, 700.0])
+    assert found.value.tolist() == [100.0]
+    assert found.spacing.tolist() == [100.0]
+
+
+@pytest.mark.parametrize("wrong", [[-60.0], [-90.0, -40.0]])
+def test_stamps_that_were_too_early_are_left_out(wrong):
+    """A point far below all others, which lie densely, is no probe that was quick."""
+    random = np.random.default_rng(1)
+    dense = random.normal(0, 4, 60)
+    assert stand([*wrong, *dense]).value[0] == dense.min()
+
+
+def test_where_queues_make_the_gaps_the_quickest_counts():
+    """A gap as wide as others is no mistake, and nor is one of noise."""
+    sparse = np.array([0.0, 900.0, 1_500.0, 2_900.0, 3_300.0, 4_100.0, 5_000.0])
+    assert stand(sparse).value.tolist() == [0.0]
+    assert stand([-10.0, *np.zeros(20)], noise_ns=6.0).value.tolist() == [-10.0]
+
+
+def test_few_points_are_no_trouble():
+    """Of one nothing is known but that it is there."""
+    found = stand([7.0], [3.0, 5.0])
+    assert found.value.tolist() == [7.0, 3.0]
+    assert found.spacing.tolist() == [np.inf, 2.0]
+
+
+@pytest.mark.parametrize(("first", "second"), [(100.0, 100.0), (10.0, 1_000.0), (1_000.0, 10.0), (50.0, 60.0)])
+@pytest.mark.parametrize("total", [5.0, 100.0, 3_000.0])
+def test_the_share_is_that_of_two_exponential_delays(first, second, total):
+    """Of many of them, those whose sum is near the one asked for."""
+    random = np.random.default_rng(2)
+    # Given the sum, the first is spread as its density times the other's of the rest: weights instead of rejection.
+    drawn = random.uniform(0, total, 400_000)
+    weight = np.exp(-drawn / first - (total - drawn) / second + min(total / first, total / second))
+    mean = np.average(drawn, weights=weight)
+    variance = np.average((drawn - mean) ** 2, weights=weight)
+    found = share(np.array([total]), np.array([first]), np.array([second]))
+    assert found.mean[0] == pytest.approx(mean, rel=0.03, abs=0.3)
+    assert found.variance[0] == pytest.approx(variance, rel=0.05, abs=0.3)
+
+
+def test_nothing_is_shared_where_there_is_nothing():
+    """And what is beyond any doubt is one's alone."""
+    found = share(np.array([0.0, 1e9]), np.array([5.0, 1.0]), np.array([5.0, 1e6]))
+    assert found.mean.tolist() == pytest.approx([0.0, 1.0], rel=1e-5)
+    assert (found.variance >= 0).all()
