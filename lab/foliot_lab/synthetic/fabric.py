@@ -1,0 +1,143 @@
+"""A leaf-spine fabric at the level of packets: what a probe waits for in each queue on its way.
+
+Cross traffic on a link is bursts that arrive as a Poisson process, their lengths exponential: an M/M/1 queue whose customers are bursts, so that what stands in
+the queue when a probe arrives is known in closed form (nothing with probability 1 - load, else exponential with mean burst / (1 - load)), and what the
+second probe of a coded pair meets follows from the first by letting the queue run on, burst by burst. Each link's load goes up and down around the wanted one.
+Source: Kleinrock, Queueing Systems 1 (1975), 3.2 and 5.7.
+
+The queue of the sending host is not on the way: a transmit stamp is taken behind it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float64]
+    Numbers = NDArray[np.intp]
+
+SLOT_NS = 100_000_000
+"""For so long a link keeps its load."""
+_NS_PER_M = 5.0
+_MOST_LOAD = 0.99
+_PRIMES = np.array([73_856_093, 19_349_663, 83_492_791], np.int64)
+
+
+class Fabric(msgspec.Struct, frozen=True, kw_only=True):
+    """The fabric, and what is on it."""
+
+    nics_per_leaf: int = 16
+    spines: int = 16
+    link_gbps: float = 100.0
+    load: float = 0.8
+    """Mean share of every link's time; one way only: of the links towards higher numbers."""
+    one_way: bool = False
+    burst_kb: float = 64.0
+    """Mean length: a segmentation offload's worth."""
+    steadiness: float = 8.0
+    """How near a link's load stays to the mean: the sum of the parameters of the beta distribution that it is drawn from, slot by slot. At 8 and a load of 0.8 its
+    deviation is 0.13."""
+    switch_ns: float = 600.0
+    cable_m: float = 20.0
+    uneven_m: float = 3.0
+    """Standard deviation of cables' lengths between leaves and spines. Both directions of a probe stream may take different spines, so that paths are
+    as asymmetric as in a hall."""
+
+
+class Queues:
+    """Draws what probes wait for.
+
+    Parameters:
+        fabric: the links.
+        nics: how many.
+        random: where chance comes from.
+    """
+
+    def __init__(self, fabric: Fabric, nics: int, random: np.random.Generator) -> None:
+        self._fabric, self._random = fabric, random
+        self.leaves = -(-nics // fabric.nics_per_leaf)
+        self._up = self.leaves * fabric.spines
+        self.links = 2 * self._up + nics
+        """Leaf to spine, spine to leaf, leaf to NIC."""
+        cables_m = fabric.cable_m + fabric.uneven_m * random.standard_normal((self.leaves, fabric.spines))
+        self._cable_ns = np.maximum(cables_m, 1.0) * _NS_PER_M
+        self._burst_ns = fabric.burst_kb * 8_000 / fabric.link_gbps
+        self._slots = np.empty((self.links, 0))
+        self._first_slot = 0
+
+    def run(self, since_ns: int, until_ns: int) -> None:
+        """Draws the links' loads for the slots of a window."""
+        self._first_slot = since_ns // SLOT_NS
+        count = until_ns // SLOT_NS - self._first_slot + 1
+        mean, firm = self._fabric.load, self._fabric.steadiness
+        if mean <= 0:
+            self._slots = np.zeros((self.links, count))
+        else:
+            self._slots = self._random.beta(mean * firm, (1 - mean) * firm, (self.links, count)).clip(0, _MOST_LOAD)
+
+    def spine(self, source: Numbers, destination: Numbers, entropy: Numbers) -> Numbers:
+        """Which spine a five-tuple is hashed to; the way back has another five-tuple."""
+        mixed = np.stack((source, destination, entropy)).astype(np.int64).T * _PRIMES
+        mixed = np.bitwise_xor.reduce(mixed, axis=1)
+        spine: Numbers = ((mixed ^ (mixed >> 7)) % self._fabric.spines).astype(np.intp)
+        return spine
+
+    def floor_ns(self, source: Numbers, destination: Numbers, entropy: Numbers) -> Floats:
+        """The delay of a path whose queues are empty."""
+        spine = self.spine(source, destination, entropy)
+        start, end = source // self._fabric.nics_per_leaf, destination // self._fabric.nics_per_leaf
+        far = self._cable_ns[start, spine] + self._cable_ns[end, spine] + 3 * self._fabric.switch_ns
+        hosts_ns = 2 * self._fabric.cable_m * _NS_PER_M
+        floor: Floats = hosts_ns + np.where(start == end, self._fabric.switch_ns, far)
+        return floor
+
+    def wait_ns(
+        self, source: Numbers, destination: Numbers, entropy: Numbers, sent_ns: NDArray[np.int64], gap_ns: Floats
+    ) -> tuple[Floats, Floats]:
+        """What two probes sent `gap_ns` apart wait for in all the queues of their way."""
+        spine, spines = self.spine(source, destination, entropy), self._fabric.spines
+        start, end = source // self._fabric.nics_per_leaf, destination // self._fabric.nics_per_leaf
+        slot = sent_ns // SLOT_NS - self._first_slot
+        idle = np.zeros(len(source))
+        if self._fabric.one_way:
+            idle = (source > destination).astype(np.float64)
+        first, second, apart = np.zeros(len(source)), np.zeros(len(source)), gap_ns.copy()
+        across = start != end
+        for link, used in (
+            (start * spines + spine, across),
+            (self._up + end * spines + spine, across),
+            (2 * self._up + destination, np.ones(len(source), np.bool_)),
+        ):
+            load = np.where(used & (idle == 0), self._slots[link, slot], 0.0)
+            here = self._standing(load)
+            later = self._later(here, load, apart)
+            first, second = first + here, second + later
+            apart = np.maximum(apart + later - here, 0.0)
+        return first, second
+
+    def _standing(self, load: Floats) -> Floats:
+        """What stands in a queue at any time."""
+        busy = self._random.random(len(load)) < load
+        return np.where(busy, self._random.exponential(self._burst_ns / (1 - load)), 0.0)
+
+    def _later(self, standing: Floats, load: Floats, gap_ns: Floats) -> Floats:
+        """What stands there a gap later."""
+        bursts = self._random.poisson(load * gap_ns / self._burst_ns)
+        at_ns, left = np.zeros(len(load)), standing.copy()
+        # The times of a known number of Poisson arrivals are uniform: the next of n is the least of n.
+        for number in range(int(bursts.max(initial=0))):
+            coming = bursts > number
+            remaining = np.maximum(bursts - number, 1)
+            share = 1 - self._random.random(len(load)) ** (1 / remaining)
+            passed = np.where(coming, (gap_ns - at_ns) * share, 0.0)
+            at_ns += passed
+            left = np.maximum(left - passed, 0.0) + np.where(
+                coming, self._random.exponential(self._burst_ns, len(load)), 0.0
+            )
+        later: Floats = np.maximum(left - (gap_ns - at_ns), 0.0)
+        return later

@@ -1,0 +1,78 @@
+"""Clocks whose course is known exactly."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+SECOND_NS = 1_000_000_000
+STEP_NS = 100_000_000
+"""A clock runs straight for so long."""
+_KEPT_NS = 8 * SECOND_NS
+_BEFORE_NS = 4 * SECOND_NS
+
+
+class Crystal(msgspec.Struct, frozen=True, kw_only=True):
+    """How clocks differ and how steadily they run. Each is uniform between plus and minus."""
+
+    offset_ms: float = 20.0
+    drift_ppb: float = 30_000.0
+    """Huygens (NSDI '18) saw 30 ppm at most."""
+    wander_ppb: float = 1.0
+    """Random walk of the rate, per square root of a second: an Allan deviation of 6e-10 at 1 s and 6e-9 at 100 s, as of a server's quartz at a steady
+    temperature."""
+    swing_ppb: float = 50.0
+    """Of the rate, with the temperature: up and down once in `swing_s`, each clock at a time of its own."""
+    swing_s: float = 600.0
+
+
+class Oscillators:
+    """Clocks by number. Their courses are made as time goes on; only the last seconds are kept."""
+
+    def __init__(self, count: int, crystal: Crystal, random: np.random.Generator) -> None:
+        self._crystal, self._random = crystal, random
+        self._rate_ppb = random.uniform(-crystal.drift_ppb, crystal.drift_ppb, count)
+        self._phase = random.uniform(0, 2 * np.pi, count)
+        # CLOCK_MONOTONIC_RAW counts from the boot of each host: anything up to months.
+        self.boot_ns: NDArray[np.int64] = random.integers(10, 10_000_000, count) * SECOND_NS
+        self._first_ns = -_BEFORE_NS
+        self._gained_ns = random.uniform(-crystal.offset_ms, crystal.offset_ms, (count, 1)) * 1e6
+
+    def run_to(self, true_ns: int) -> None:
+        """Makes their courses up to a time, and forgets what lies long before it."""
+        steps = max(0, 1 + (true_ns - self._end_ns) // STEP_NS)
+        step_s = STEP_NS / SECOND_NS
+        shocks = self._random.normal(0, self._crystal.wander_ppb * step_s**0.5, (len(self._rate_ppb), steps))
+        walk = self._rate_ppb[:, None] + shocks.cumsum(axis=1)
+        at_s = (self._end_ns + STEP_NS * np.arange(steps)) / SECOND_NS
+        turns = 2 * np.pi * at_s / self._crystal.swing_s
+        swing = self._crystal.swing_ppb * np.sin(turns + self._phase[:, None])
+        gained_ns = self._gained_ns[:, -1:] + ((walk + swing) * step_s).cumsum(axis=1)
+        if steps:
+            self._rate_ppb = walk[:, -1]
+        self._gained_ns = np.concatenate((self._gained_ns, gained_ns), axis=1)
+        stale = max(0, (true_ns - _KEPT_NS - self._first_ns) // STEP_NS)
+        self._gained_ns = self._gained_ns[:, stale:]
+        self._first_ns += stale * STEP_NS
+
+    def local_ns(self, clock: NDArray[np.intp], true_ns: NDArray[np.int64]) -> NDArray[np.int64]:
+        """What clocks show at true times, which lie within the last seconds before what they were run to."""
+        since_ns = true_ns - self._first_ns
+        place = since_ns // STEP_NS
+        share = (since_ns - place * STEP_NS) / STEP_NS
+        before, after = self._gained_ns[clock, place], self._gained_ns[clock, place + 1]
+        gained: NDArray[np.int64] = np.rint(before + share * (after - before)).astype(np.int64)
+        return true_ns + gained + self.boot_ns[clock]
+
+    def __len__(self) -> int:
+        """How many."""
+        return len(self.boot_ns)
+
+    @property
+    def _end_ns(self) -> int:
+        return self._first_ns + STEP_NS * (int(self._gained_ns.shape[1]) - 1)
