@@ -31,7 +31,7 @@ class ClockState(msgspec.Struct, frozen=True, kw_only=True, tag="clock.v1"):
     bound_ns: Bound
     """The statistical bound at `as_of_ns`; it assumes that the least delays of a path's two directions are equal."""
     growth_ppb: Finite
-    """How fast both bounds grow with age, in ns per second."""
+    """How fast the statistical bound grows with age, in ns per second."""
     as_of_ns: Time
     """Local time of the clock."""
     void_after_ns: Time
@@ -45,6 +45,8 @@ class ClockState(msgspec.Struct, frozen=True, kw_only=True, tag="clock.v1"):
     """Clocks that this one was measured against in the window."""
     surplus_ns: Finite = 0.0
     """Root mean square of what the mesh's loops failed to close by: an honest measure of pair errors."""
+    hard_growth_ppb: Finite = 0.0
+    """How fast the hard bound grows with age, in ns per second; never slower than the statistical one."""
 
     def reference_ns(self, local_ns: int) -> int:
         """The reference time at a local time."""
@@ -57,4 +59,5 @@ class ClockState(msgspec.Struct, frozen=True, kw_only=True, tag="clock.v1"):
 
     def hard_bound_at_ns(self, local_ns: int) -> int:
         """The hard bound at a local time."""
-        return self.hard_bound_ns + round(abs(local_ns - self.as_of_ns) * self.growth_ppb * 1e-9)
+        growth_ppb = max(self.growth_ppb, self.hard_growth_ppb)
+        return self.hard_bound_ns + round(abs(local_ns - self.as_of_ns) * growth_ppb * 1e-9)

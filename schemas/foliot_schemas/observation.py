@@ -83,10 +83,14 @@ class Stream(msgspec.Struct, frozen=True, kw_only=True):
     """The responder's clock."""
     kind: StampKind
     """The worse of the two ends' kinds of stamp."""
-    pure: tuple[Count, Count] = (0, 0)
-    """How many coded pairs arrived as they were sent, forth and back, one probe of each of which was left to prune; 0: none, and all probes were."""
-    slopes_ppb: tuple[Finite, Finite] = (-200_000.0, 200_000.0)
-    """Between which slopes a fit sees what it would have seen unpruned; outside of them, it sees the outermost points alone."""
+    pure_forth: Count = 0
+    """How many coded pairs arrived at the responder as they were sent, one probe of each of which was left to prune; 0: too few, and all probes were."""
+    pure_back: Count = 0
+    """As `pure_forth`, of the way back."""
+    least_ppb: Finite = -200_000.0
+    """Least slope for which a fit sees what it would have seen unpruned; beyond, it sees the outermost points alone."""
+    most_ppb: Finite = 200_000.0
+    """Most slope of that kind."""
 
 
 class StampBatch(msgspec.Struct, frozen=True, kw_only=True, dict=True, tag="stamps.v1"):

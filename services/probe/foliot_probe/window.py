@@ -159,6 +159,8 @@ def _stream(ends: StreamEnds | None, kind: int, pure: Sequence[int], slopes: tup
         initiator=ends.own_clock,
         responder=ends.peer_clock,
         kind=KINDS[kind],
-        pure=(pure[0], pure[1]),
-        slopes_ppb=(slopes[0] * 1e9, slopes[1] * 1e9),
+        pure_forth=pure[0],
+        pure_back=pure[1],
+        least_ppb=slopes[0] * 1e9,
+        most_ppb=slopes[1] * 1e9,
     )

@@ -115,10 +115,10 @@ def test_where_the_slope_is_known_less_is_kept_and_it_is_said_what_for():
     narrow, wide = parts
     assert len(narrow.rows) < len(wide.rows) / 2
     (stream,) = narrow.streams
-    assert stream.slopes_ppb == pytest.approx((-10.0, 10.0))
-    assert stream.pure == (0, 0)
+    assert (stream.least_ppb, stream.most_ppb) == pytest.approx((-10.0, 10.0))
+    assert (stream.pure_forth, stream.pure_back) == (0, 0)
     delays = [part.rows["receive_ns"] - part.rows["transmit_ns"] for part in parts]
     assert np.sort(delays[0][narrow.rows["direction"] == 0])[:8].tolist() == (
         np.sort(delays[1][wide.rows["direction"] == 0])[:8].tolist()
     )
-    assert wide.streams[0].slopes_ppb == pytest.approx((-200_000.0, 200_000.0))
+    assert wide.streams[0].most_ppb == pytest.approx(200_000.0)

@@ -87,12 +87,12 @@ def gather(batches: Sequence[StampBatch], index: Callable[[str], int], tolerated
                 numbers[ends] = len(pairs)
                 at_ns = _middle(batch, stream.initiator, part.x_ns[chosen])
                 pairs.append((index(ends[0]), index(ends[1]), at_ns, int(np.median(part.y_ns[chosen]))))
-                slopes.append((*stream.slopes_ppb, NOISE_NS[stream.kind]))
+                slopes.append((stream.least_ppb, stream.most_ppb, NOISE_NS[stream.kind]))
             pair = numbers[ends]
             pair_of.append(pair)
             paths.append(stream.path)
             tolerated.append(batch.tolerated)
-            pure += stream.pure
+            pure += (stream.pure_forth, stream.pure_back)
         # Streams keep their order, so a stream's row is its rank among those heard both ways.
         rank = len(paths) - int(both.sum()) + np.cumsum(both) - 1
         kept = both[part.stream]

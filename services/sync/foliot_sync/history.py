@@ -162,6 +162,11 @@ def restart(tracks: Tracks, measured: Measurement) -> Tracks:
     )
 
 
+def unsettled(tracks: Tracks, which: Mask, wander_ppb: float) -> Tracks:
+    """The tracks with these clocks' wander no less than what clocks may wander at first: how steady they were tells nothing any more."""
+    return tracks._replace(density=np.where(which, np.maximum(tracks.density, 2 * wander_ppb**2), tracks.density))
+
+
 def tamed(tracks: Tracks, measured: Measurement, sigmas: float) -> Measurement:
     """The measurement with the variance of what is further than so many deviations raised until it is not.
 

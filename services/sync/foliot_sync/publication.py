@@ -49,6 +49,7 @@ def promise(tracks: Tracks, settings: SyncSettings) -> Promise:
     """What can be promised of these clocks."""
     known = tracks.known
     some = tracks.take(known)
+    some = some._replace(density=np.maximum(some.density, 2 * settings.least_wander_ppb**2))
     bound, growth = np.full(len(known), np.inf), np.zeros(len(known))
     horizon_s = np.full(len(some.windows), settings.void_after_windows * settings.window_s)
     bound[known] = settings.sigmas * deviation_ns(some, 0.0)
@@ -98,8 +99,9 @@ class Publisher(NamedTuple):
             void_ns += self.settings.void_after_windows * self.settings.window_ns
         # Whoever was that far off in the middle may have begun to run away a quarter of a window before.
         growth = float(self.promised.growth_ppb[number]) + 4 * standing.suspected_ns / self.settings.window_s
+        hard_growth = max(growth, self.settings.worst_ppb)
         if name == self.reference:
-            bound_ns, hard_ns, growth = 0, 0, 0.0
+            bound_ns, hard_ns, growth, hard_growth = 0, 0, 0.0, 0.0
         return ClockState(
             clock=name,
             reference=self.reference,
@@ -114,6 +116,7 @@ class Publisher(NamedTuple):
             window=self.window,
             neighbours=standing.neighbours,
             surplus_ns=standing.surplus_ns,
+            hard_growth_ppb=hard_growth,
         )
 
 

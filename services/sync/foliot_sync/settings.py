@@ -17,6 +17,10 @@ class SyncSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """The clock that others are measured against; empty: the smallest name heard when sync starts."""
     wander_ppb: float = 20.0
     """Random walk of a clock's rate, per square root of a second, until its windows have shown what it is. A quartz in a server stays well below."""
+    least_wander_ppb: float = 5.0
+    """No bound promises that a clock wanders less from now on, however steady it was: a processor that begins to work warms its quartz."""
+    worst_ppb: float = 1_000.0
+    """By so much a clock's rate may differ from what its last window said, whatever befell it: the hard bound's growth. As chrony's `maxclockerror`."""
     rate_limit_ppb: float = 200_000.0
     """Two clocks never run further apart: twice the 100 ppm that the worst PC crystals are sold with."""
     tolerated_share: float = 0.0125
@@ -42,7 +46,16 @@ class SyncSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         Raises:
             ValueError: a value is out of range; says which.
         """
-        positive = ("window_s", "wander_ppb", "rate_limit_ppb", "sigmas", "gate_sigmas", "credible_ns")
+        positive = (
+            "window_s",
+            "wander_ppb",
+            "least_wander_ppb",
+            "worst_ppb",
+            "rate_limit_ppb",
+            "sigmas",
+            "gate_sigmas",
+            "credible_ns",
+        )
         for key in (*positive, "settle_windows", "holdover_after_windows", "takeover_windows"):
             if not getattr(self, key) > 0:
                 raise ValueError(f"field `{key}` must be greater than 0, not {getattr(self, key)}")

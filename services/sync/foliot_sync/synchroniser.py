@@ -196,8 +196,9 @@ class Synchroniser:
         tracks = tracks.put(begins, history.restart(tracks.take(begins), weighing.measured.take(begins)))
         anew = disbelieved(weighing.measured.take(against), self.settings.window_s)
         tracks = tracks.put(against, history.restart(tracks.take(against), anew))
+        tracks = history.unsettled(tracks, against, self.settings.wander_ppb)
         tracks = crown(tracks, reference)
-        room = hard_room(weighing, tracks, self.settings.sigmas) + grown
+        room = hard_room(weighing, tracks, self.settings.sigmas, self.settings.worst_ppb) + grown
         room[reference] = 0.0
         self._tracks = tracks._replace(hard_ns=np.where(reached, room, tracks.hard_ns))
         away = np.where(suspected, np.abs(weighing.measured.offset), 0.0)
@@ -213,7 +214,7 @@ class Synchroniser:
         chosen = np.arange(len(self._names)) == weighing.ground
         old, new = self._tracks.take(chosen), weighing.tracks.take(chosen)
         age_s = np.abs(new.as_of_ns - old.as_of_ns) / NANOSECONDS
-        growth = history.growth_ppb(old, age_s) * self.settings.sigmas
+        growth = np.maximum(history.growth_ppb(old, age_s) * self.settings.sigmas, self.settings.worst_ppb)
         return float((old.hard_ns + growth * age_s + np.abs(weighing.measured.offset[chosen]))[0])
 
     def _heir(self, pairs: Pairs, barred: NDArray[np.bool_]) -> int | None:
@@ -234,8 +235,9 @@ class Synchroniser:
     def _forget(self, which: NDArray[np.bool_]) -> None:
         """Drops the histories of these clocks, but never that of the reference, which is true by definition."""
         which = which & (np.arange(len(which)) != self._numbers[self.reference])
-        self._tracks = self._tracks._replace(
-            windows=np.where(which, 0, self._tracks.windows), hard_ns=np.where(which, np.inf, self._tracks.hard_ns)
+        tracks = history.unsettled(self._tracks, which, self.settings.wander_ppb)
+        self._tracks = tracks._replace(
+            windows=np.where(which, 0, tracks.windows), hard_ns=np.where(which, np.inf, tracks.hard_ns)
         )
 
     def _stand(self, verdict: Verdict, heard: set[int]) -> None:

@@ -131,14 +131,14 @@ def disbelieved(measured: history.Measurement, window_s: float) -> history.Measu
     )
 
 
-def hard_room(weighing: Weighing, tracks: history.Tracks, sigmas: float) -> NDArray[np.float64]:
-    """Per clock, how far the truth can be from these tracks, if what they say of the ground is true."""
+def hard_room(weighing: Weighing, tracks: history.Tracks, sigmas: float, worst_ppb: float = 0.0) -> NDArray[np.float64]:
+    """Per clock, how far the truth can be from these tracks, if what they say of the ground is true, and of rates to so much."""
     sound = weighing.sound
     seen = mesh.innovations(sound, tracks)
     # What a pair allows holds at its own time; from there to the common one, the clocks' drifts may err.
     common_ns = int(tracks.as_of_ns[weighing.ground] + tracks.offset_ns[weighing.ground])
     drifts = np.sqrt(tracks.p11[sound.initiator] + tracks.p11[sound.responder])
-    slack = np.abs(seen.at_ns - common_ns) / NANOSECONDS * sigmas * drifts
+    slack = np.abs(seen.at_ns - common_ns) / NANOSECONDS * np.maximum(sigmas * drifts, worst_ppb)
     lower, upper = sound.lower_ns - seen.predicted_ns - slack, sound.upper_ns - seen.predicted_ns + slack
     allowed = Intervals(sound.initiator, sound.responder, lower, upper)
     return hard_bounds(allowed, len(tracks.windows), weighing.ground)
