@@ -137,3 +137,20 @@ def test_lost_reference_is_replaced_without_a_jump(start, seed):
     assert statuses(run)["node0"] == "unsynchronised"
     errors = {name: error for name, error in run.errors_ns().items() if name != "node0"}
     assert max(map(abs, errors.values())) < 1_000
+
+
+@pytest.mark.parametrize("by_ppb", [100, 1_000])
+def test_a_steady_clock_whose_rate_turns_at_once_stays_within_its_hard_bound(start, by_ppb):
+    """However steady it was. Its statistical bound holds again once a few windows have shown what it does now."""
+    run = start(seed=6, load=0.2, wander_ppb=0.3, nodes=5)
+    run.fleet.slew(3, 60, 90, by_ppb)
+    run.to(58)
+    for window in range(12):
+        run.next()
+        state, reference = run.states["node3"], run.states[run.sync.reference]
+        for age_s in (0.0, 1.0, 2.0):
+            error = abs(run.fleet.error_ns(state, reference, run.now_s + age_s))
+            assert error <= state.hard_bound_at_ns(local(run, "node3", age_s))
+            if window > 5:
+                assert error <= state.bound_at_ns(local(run, "node3", age_s))
+    assert statuses(run)["node3"] == "synchronised"
