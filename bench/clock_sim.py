@@ -12,10 +12,7 @@ Two figures a row. `pair`: by how much two NICs disagree about the same moment, 
 from __future__ import annotations
 
 import argparse
-import datetime as dt
 import json
-import os
-import platform
 import sys
 import time
 from pathlib import Path
@@ -24,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
+from bench.document import heading
 from foliot_lab.synthetic.fabric import Fabric, Queues
 from foliot_lab.synthetic.judged import errors
 from foliot_lab.synthetic.oscillators import Crystal, Oscillators
@@ -111,7 +109,9 @@ def _row(of: str, found: list[Errors], random: np.random.Generator, **header: An
     said = np.concatenate([each.said for each in found])
     bound, hard = (np.concatenate([each[index] for each in found]) for index in (1, 2))
     if of == "pair":
-        other = np.roll(random.permutation(said.shape[1]), 1)
+        order = random.permutation(said.shape[1])
+        other = np.empty_like(order)
+        other[order] = np.roll(order, 1)  # each another one, and none itself
         said, bound, hard = said - said[:, other], bound + bound[:, other], hard + hard[:, other]
     wrong = np.abs(said)
     middle, high, most = np.percentile(wrong, (50, 99, 100))
@@ -169,8 +169,7 @@ def main() -> int:
     print(f"Huygens' truth test, as published: mean {_HUYGENS['mean_ns']} ns, p99 {_HUYGENS['p99_ns']} ns")
     if arguments.json:
         document = {
-            "bench": "clock-sim", "date": dt.datetime.now(dt.UTC).date().isoformat(),
-            "machine": {"cores": os.cpu_count(), "kernel": platform.release(), "python": platform.python_version()},
+            **heading("clock-sim"),
             "model": {key: value for key, value in vars(arguments).items() if key != "json"}, "huygens": _HUYGENS,
             "rows": [msgspec.to_builtins(row) for row in rows],
         }  # fmt: skip

@@ -11,10 +11,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import datetime as dt
 import json
-import os
-import platform
 import signal
 import sys
 import tempfile
@@ -25,6 +22,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 import msgspec
 import structlog
 
+from bench.document import heading
 from bench.fleet_agents import Arrivals
 from bench.fleet_figures import Road, Usage, road, rss_mb
 from bench.fleet_load import Told, Work
@@ -262,8 +260,7 @@ def main() -> int:
 
 def _keep(path: Path, row: dict[str, Any]) -> None:
     document: dict[str, Any] = {
-        "bench": "fleet", "date": dt.datetime.now(dt.UTC).date().isoformat(),
-        "machine": {"cores": os.cpu_count(), "kernel": platform.release(), "python": platform.python_version()},
+        **heading("fleet"),
         "rows": [],
     }  # fmt: skip
     if path.exists():

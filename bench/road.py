@@ -11,10 +11,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import datetime as dt
 import json
-import os
-import platform
 import sys
 import tempfile
 from pathlib import Path
@@ -24,6 +21,7 @@ import msgspec
 import numpy as np
 import structlog
 
+from bench.document import heading
 from bench.fresh import FRESH
 from foliot_lab import kernel
 from foliot_lab.deeds import Deed, prepare
@@ -259,8 +257,7 @@ def main() -> int:
     print(f"resolution {1e3 / _RATE_HZ:g} ms; machine: {machines}")
     if arguments.json:
         document = {
-            "bench": "road", "date": dt.datetime.now(dt.UTC).date().isoformat(),
-            "machine": {"cores": os.cpu_count(), "kernel": platform.release(), "python": platform.python_version()},
+            **heading("road"),
             "hosts": arguments.hosts, "resolution_ms": 1e3 / _RATE_HZ, "under": machines,
             "rows": [msgspec.to_builtins(row) for row in rows],
         }  # fmt: skip

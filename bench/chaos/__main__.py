@@ -11,11 +11,8 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import datetime as dt
 import json
 import math
-import os
-import platform
 import sys
 import tempfile
 import time
@@ -31,6 +28,7 @@ from bench.chaos.rounds import Result, Rounds
 from bench.chaos.routes import KernelChanges
 from bench.chaos.table import rows
 from bench.chaos.vitals import Vitals
+from bench.document import heading
 from bench.fresh import FRESH
 from foliot_lab import kernel
 from foliot_lab.lab import Lab
@@ -144,8 +142,7 @@ def _chunk(arguments: argparse.Namespace, results: list[Result], found: list[led
 def _document(chunks: list[dict[str, Any]]) -> dict[str, Any]:
     rounds = [each for chunk in chunks for each in chunk["rounds"]]
     return {
-        "bench": "chaos", "date": dt.datetime.now(dt.UTC).date().isoformat(),
-        "machine": {"cores": os.cpu_count(), "kernel": platform.release(), "python": platform.python_version()},
+        **heading("chaos"),
         "chunks": [each for chunk in chunks for each in chunk["chunks"]],
         "rows": rows(rounds), "findings": [each for chunk in chunks for each in chunk["findings"]], "rounds": rounds,
     }  # fmt: skip

@@ -11,6 +11,7 @@ from foliot_schemas.bounds import (
     FAR_NS,
     MOST_PATHS,
     Bound,
+    Count,
     Finite,
     Integer,
     KernelCount,
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-Count = Annotated[int, msgspec.Meta(ge=0, le=(1 << 31) - 1)]
 Columns = Annotated[dict[Word, bytes], msgspec.Meta(max_length=64)]
 
 _MOST_REMEMBERED = 1 << 20

@@ -23,7 +23,7 @@ _QUARTILE_FACTOR = 6.0
 _MOST_TIMES = 4.0
 """Of that: where hardly any pair is pure, the distribution of all tells nothing of the pure ones."""
 _FORGOTTEN = 1.02
-"""By so much a window the tolerance grows again: it doubles in a minute and a half of two-second windows."""
+"""By so much the tolerance grows again with each direction of a window: it doubles in some 35 s of two-second windows."""
 
 
 class Coded:

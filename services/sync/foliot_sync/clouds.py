@@ -110,7 +110,7 @@ def gather(batches: Sequence[StampBatch], index: Callable[[str], int], tolerated
     # What counts is how many there were before pruning; of those that are left, only the layers that were kept are whole.
     wanted = np.rint(np.maximum(counts, pure) * tolerated_share).astype(np.int64)
     k = np.clip(wanted, 1, np.minimum(np.maximum(np.repeat(tolerated, 2), 1), counts))
-    sides = Sides(*_rows(side, x, y, counts), k, counts, np.array(pure))
+    sides = Sides(*_rows(side, x, y, counts), k, counts)
     least_ppb, most_ppb, noise_ns = np.array(slopes, np.float64).T
     return Clouds(
         sides, tuple(paths), pair_of_stream, initiator, responder, at_ns_, base_ns, least_ppb, most_ppb, noise_ns

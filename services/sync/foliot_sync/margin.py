@@ -36,8 +36,6 @@ class Sides(NamedTuple):
     """Per side: which smallest residual the line goes through; at most `counts`."""
     counts: NDArray[np.int64]
     """Points a side, at least 1."""
-    pure: NDArray[np.int64]
-    """Coded pairs that arrived as they were sent, which the points are of; 0: none did, and they are whatever came."""
 
 
 class Touch(NamedTuple):

@@ -18,7 +18,7 @@ def side(*clouds):
         y[row, : len(values)] = values
     x = np.tile(np.linspace(-1, 1, most), (len(clouds), 1))
     counts = np.array([len(values) for values in clouds])
-    return Sides(x, y, np.ones(len(clouds), np.int64), counts, counts)
+    return Sides(x, y, np.ones(len(clouds), np.int64), counts)
 
 
 def stand(*clouds, noise_ns=4.0):

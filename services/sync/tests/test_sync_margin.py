@@ -32,7 +32,7 @@ def sides(streams, k=1):
             rows_x[2 * number + side, : x.shape[1]] = sign * x[side]
             rows_y[2 * number + side, : x.shape[1]] = sign * y[side]
     counts = np.repeat([x.shape[1] for x, _ in streams], 2)
-    return Sides(rows_x, rows_y, np.full(len(rows_x), k), counts, counts)
+    return Sides(rows_x, rows_y, np.full(len(rows_x), k), counts)
 
 
 def objective(both, slope):
@@ -106,7 +106,7 @@ def test_pruned_cloud_gives_the_same_line(k):
         rows_x[side, : len(kept[side])] = sign * x[side, kept[side]]
         rows_y[side, : len(kept[side])] = sign * y[side, kept[side]]
     counts = np.array([len(each) for each in kept])
-    pruned = Sides(rows_x, rows_y, np.full(2, k), counts, counts)
+    pruned = Sides(rows_x, rows_y, np.full(2, k), counts)
     whole = sides([(x, y)], k)
     group = np.zeros(2, dtype=int)
     slopes = [separate(each, group, *limits(1)) for each in (pruned, whole)]
