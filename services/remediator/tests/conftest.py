@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -11,6 +14,8 @@ from foliot_remediator.settings import RemediatorSettings
 from foliot_schemas import DelayBatch, Event, Nic, Node, Outcome, PortState, Witness
 from foliot_schemas.names import node_of, parse_path
 from foliot_schemas.observation import DelayRow
+
+sys.path.insert(0, str(Path(__file__).parent))  # for `peers`
 
 SECOND = 1_000_000_000
 STEP = 100_000_000
