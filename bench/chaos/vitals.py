@@ -111,7 +111,7 @@ class Vitals:
             return [f"{host}'s clock is {state.status}"]
         raw_ns = time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW)
         error_ns = self._lab.truth.error_ns(host, raw_ns)
-        if error_ns is not None and abs(error_ns) > state.hard_bound_ns + round(state.growth_ppb * _WINDOW_S):
+        if error_ns is not None and abs(error_ns) > state.hard_bound_at_ns(state.as_of_ns + round(_WINDOW_S * 1e9)):
             return [f"{host}'s clock is {error_ns} ns off, beyond its bound"]
         return []
 

@@ -8,6 +8,7 @@ Copy it, and put what your tool does in place of `print`.
 """
 
 import asyncio
+import math
 import re
 import sys
 from collections import OrderedDict
@@ -57,6 +58,7 @@ class ClockState(msgspec.Struct, tag="clock.v1"):
     drift_ppb: float
     bound_ns: int
     growth_ppb: float
+    wander_ppb: float
     as_of_ns: int
     void_after_ns: int
 
@@ -64,11 +66,9 @@ class ClockState(msgspec.Struct, tag="clock.v1"):
         """Reference time and its bound at a local time (CLOCK_MONOTONIC_RAW of that host); None: do not trust it."""
         if self.status not in ("synchronised", "holdover") or local_ns > self.void_after_ns:
             return None
-        age_ns = local_ns - self.as_of_ns
-        return (
-            local_ns + self.offset_ns + round(self.drift_ppb * 1e-9 * age_ns),
-            self.bound_ns + round(self.growth_ppb * 1e-9 * abs(age_ns)),
-        )
+        age_s = (local_ns - self.as_of_ns) * 1e-9
+        bound_ns = math.hypot(self.bound_ns + self.growth_ppb * abs(age_s), self.wander_ppb * abs(age_s) ** 1.5)
+        return local_ns + self.offset_ns + round(self.drift_ppb * age_s), round(bound_ns)
 
 
 DECODER = msgspec.msgpack.Decoder(Event | Outcome | ClockState)

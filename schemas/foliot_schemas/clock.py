@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, Literal
 
 import msgspec
 
-from foliot_schemas.bounds import Bound, Count, Finite, Name, Rate, Time  # noqa: TC001 - msgspec reads annotations at run time
+from foliot_schemas.bounds import FAR_NS, Bound, Count, Finite, Name, Rate, Time
 
 ClockStatus = Literal["unsynchronised", "synchronised", "holdover", "disrupted"]
+Timescale = Literal["free", "nodes", "utc"]
+"""What the common time follows: `free`, all clocks of the fleet, so that on the whole they need least correction; `nodes`, the rates of those named in
+sync's settings; `utc`, the UTC of nodes whose system clock has it."""
 
 
 class ClockState(msgspec.Struct, frozen=True, kw_only=True, tag="clock.v1"):
@@ -31,7 +35,7 @@ class ClockState(msgspec.Struct, frozen=True, kw_only=True, tag="clock.v1"):
     bound_ns: Bound
     """The statistical bound at `as_of_ns`; it assumes that the least delays of a path's two directions are equal."""
     growth_ppb: Finite
-    """How fast the statistical bound grows with age, in ns per second."""
+    """How fast the statistical bound grows with age, in ns per second, before the clock's wander adds to it: see `bound_at_ns`."""
     as_of_ns: Time
     """Local time of the clock."""
     void_after_ns: Time
@@ -47,6 +51,10 @@ class ClockState(msgspec.Struct, frozen=True, kw_only=True, tag="clock.v1"):
     """Root mean square of what the mesh's loops failed to close by: an honest measure of pair errors."""
     hard_growth_ppb: Finite = 0.0
     """How fast the hard bound grows with age, in ns per second; never slower than the statistical one."""
+    timescale: Timescale = "free"
+    """What the common time follows."""
+    wander_ppb: Finite = 0.0
+    """What the clock's wander adds to the statistical bound, in ns after one second; after t seconds t^1.5 times as much."""
 
     def reference_ns(self, local_ns: int) -> int:
         """The reference time at a local time."""
@@ -54,10 +62,15 @@ class ClockState(msgspec.Struct, frozen=True, kw_only=True, tag="clock.v1"):
         return local_ns + self.offset_ns + round(self.drift_ppb * 1e-9 * age_ns)
 
     def bound_at_ns(self, local_ns: int) -> int:
-        """The statistical bound at a local time."""
-        return self.bound_ns + round(abs(local_ns - self.as_of_ns) * self.growth_ppb * 1e-9)
+        """The statistical bound at a local time: sqrt((bound + growth t)² + (wander t^1.5)²), t seconds from `as_of_ns`."""
+        return round(min(self._grown_ns(local_ns), FAR_NS))
 
     def hard_bound_at_ns(self, local_ns: int) -> int:
-        """The hard bound at a local time."""
+        """The hard bound at a local time: it grows straight, by hard_growth or at least growth, and is no less than the statistical one."""
         growth_ppb = max(self.growth_ppb, self.hard_growth_ppb)
-        return self.hard_bound_ns + round(abs(local_ns - self.as_of_ns) * growth_ppb * 1e-9)
+        hard_ns = self.hard_bound_ns + abs(local_ns - self.as_of_ns) * 1e-9 * growth_ppb
+        return round(min(max(hard_ns, self._grown_ns(local_ns)), FAR_NS))
+
+    def _grown_ns(self, local_ns: int) -> float:
+        age_s = abs(local_ns - self.as_of_ns) * 1e-9
+        return math.hypot(self.bound_ns + self.growth_ppb * age_s, self.wander_ppb * age_s**1.5)

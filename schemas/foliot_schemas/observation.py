@@ -110,6 +110,8 @@ class StampBatch(msgspec.Struct, frozen=True, kw_only=True, dict=True, tag="stam
     """One probe a row: see x-columns."""
     tolerated: Annotated[int, msgspec.Meta(ge=0, le=(1 << 16) - 1)] = 1
     """Convex layers kept: a fit that tolerates up to this many points a side sees what it would have seen unpruned."""
+    utc_error_ns: Bound = -1
+    """How far the node's CLOCK_REALTIME may be from UTC, as whoever disciplines it has told the kernel; -1: nobody does."""
 
     @classmethod
     def of(cls, rows: NDArray[Any], **header: Any) -> StampBatch:

@@ -36,6 +36,20 @@ def test_bounds_grow_with_age_on_both_sides():
     assert state().hard_bound_at_ns(START + 2 * 10**9) == 1_000
 
 
+def test_wander_adds_to_the_bound_as_it_adds_to_the_clock():
+    """With the power of one and a half of the age, and squared before it is added: the one does not know of the other."""
+    restless = state(wander_ppb=400.0)
+    assert restless.bound_at_ns(START + 10**9) == round((150**2 + 400**2) ** 0.5)
+    assert restless.bound_at_ns(START + 4 * 10**9) == round((300**2 + 3_200**2) ** 0.5)
+    assert restless.hard_bound_at_ns(START + 4 * 10**9) == restless.bound_at_ns(START + 4 * 10**9)
+
+
+def test_bound_of_the_unknown_is_a_number():
+    """What promises nothing at once promises nothing later either, without overflow."""
+    lost = state(bound_ns=1 << 62, hard_bound_ns=1 << 62, growth_ppb=1e308, wander_ppb=1e308)
+    assert lost.bound_at_ns(-START) == lost.hard_bound_at_ns(-START) == 1 << 62
+
+
 @given(
     offset=st.integers(-(10**9), 10**9), drift=st.floats(-1e5, 1e5), wander=st.sampled_from([0.0, 20.0]),
     age=st.integers(0, 10**13),

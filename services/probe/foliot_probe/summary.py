@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 _HOUR_NS = 3_600_000_000_000
 _NEVER = -(1 << 62)
+_WALKED = 3.5
+"""Times what a random walk of the rate adds to the offset in a second: what it adds to the rate in four, by when the next word has come."""
 _TRUSTED = frozenset({"synchronised", "holdover"})
 
 
@@ -65,7 +67,7 @@ class References:
             return
         self._offset_ns[row] = state.offset_ns
         self._drift_ppb[row] = state.drift_ppb
-        self._growth_ppb[row] = state.growth_ppb
+        self._growth_ppb[row] = state.growth_ppb + _WALKED * state.wander_ppb
         self._as_of_ns[row] = state.as_of_ns
         self._void_after_ns[row] = state.void_after_ns
 

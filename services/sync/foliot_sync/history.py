@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     Ints = NDArray[np.int64]
     Mask = NDArray[np.bool_]
 
-_AGES = np.array([0.05, 0.1, 0.2, 0.4, 0.7, 1.0])
-"""Shares of the horizon at which the growth of a bound is checked; in between, the bound is within 2 % of enough."""
 _LEARNING = 0.3
 """A density a hundred times too large is found in about a minute of windows."""
 _EXPECTED = 0.7
@@ -178,18 +176,3 @@ def tamed(tracks: Tracks, measured: Measurement, sigmas: float) -> Measurement:
         offset_variance=np.maximum(measured.offset_variance, offset),
         drift_variance=np.maximum(measured.drift_variance, drift),
     )
-
-
-def deviation_ns(tracks: Tracks, age_s: float | Floats) -> Floats:
-    """The standard deviation of known clocks' offsets, extrapolated to an age."""
-    wander = tracks.density * age_s**3 / 3
-    variance = tracks.p00 + 2 * age_s * tracks.p01 + age_s**2 * tracks.p11 + wander
-    return np.asarray(np.sqrt(np.maximum(variance, 0.0)))
-
-
-def growth_ppb(tracks: Tracks, horizon_s: Floats) -> Floats:
-    """The rate at which known clocks' deviations must grow, in a straight line, to be enough up to the horizon."""
-    now = deviation_ns(tracks, 0.0)
-    ages = np.maximum(horizon_s, 1e-3) * _AGES[:, None]
-    steepest: Floats = ((deviation_ns(tracks, ages) - now) / ages).max(axis=0)
-    return steepest

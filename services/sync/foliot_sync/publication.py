@@ -9,7 +9,6 @@ import numpy as np
 
 from foliot_schemas.bounds import FAR_NS
 from foliot_schemas.clock import ClockState
-from foliot_sync.history import deviation_ns, growth_ppb
 from foliot_sync.states import Evidence
 
 if TYPE_CHECKING:
@@ -36,13 +35,20 @@ class Standing(NamedTuple):
 
 
 class Promise(NamedTuple):
-    """The statistical bound of every clock as of its track, and its growth; inf and 0 where nothing is known.
+    """The statistical bound of every clock as of its track, and what it grows by (`ClockState`); inf and 0 where nothing is known.
 
-    So many deviations of the extrapolated offset, wander included, at every age until the state is void.
+    So many deviations of the extrapolated offset at every age: the offset's own, the rate's times the age as if both erred the same way, and what a random
+    walk of the rate adds, t sqrt(t / 3) times its density's root (Zucca and Tavella, IEEE Trans. UFFC 2005).
     """
 
     bound_ns: NDArray[np.float64]
     growth_ppb: NDArray[np.float64]
+    wander_ppb: NDArray[np.float64]
+
+    def at(self, age_s: float) -> NDArray[np.float64]:
+        """The bounds at an age."""
+        grown: NDArray[np.float64] = np.hypot(self.bound_ns + self.growth_ppb * age_s, self.wander_ppb * age_s**1.5)
+        return grown
 
 
 def promise(tracks: Tracks, settings: SyncSettings) -> Promise:
@@ -50,20 +56,20 @@ def promise(tracks: Tracks, settings: SyncSettings) -> Promise:
     known = tracks.known
     some = tracks.take(known)
     some = some._replace(density=np.maximum(some.density, 2 * settings.least_wander_ppb**2))
-    bound, growth = np.full(len(known), np.inf), np.zeros(len(known))
-    horizon_s = np.full(len(some.windows), settings.void_after_windows * settings.window_s)
-    bound[known] = settings.sigmas * deviation_ns(some, 0.0)
-    growth[known] = settings.sigmas * growth_ppb(some, horizon_s)
-    return Promise(bound, growth)
+    bound, growth, wander = np.full(len(known), np.inf), np.zeros(len(known)), np.zeros(len(known))
+    bound[known] = settings.sigmas * np.sqrt(some.p00)
+    growth[known] = settings.sigmas * np.sqrt(some.p11)
+    wander[known] = settings.sigmas * np.sqrt(some.density / 3)
+    return Promise(bound, growth, wander)
 
 
-def evidence(missed: int, windows: int, promised: tuple[float, float], settings: SyncSettings) -> Evidence:
+def evidence(missed: int, windows: int, bound_ns: float, settings: SyncSettings) -> Evidence:
     """What a window that did not contradict says of a clock.
 
     Parameters:
         missed: windows in a row without a measurement.
         windows: windows in a row that agreed.
-        promised: bound and growth.
+        bound_ns: what is promised of it at the age at which the next state takes its place.
         settings: of sync.
     """
     if missed >= settings.void_after_windows:
@@ -72,8 +78,6 @@ def evidence(missed: int, windows: int, promised: tuple[float, float], settings:
         return Evidence.IS_SILENT
     if missed > 0:
         return Evidence.PASSES
-    # A state is some two windows old by the time that the next one takes its place.
-    bound_ns = promised[0] + promised[1] * 2 * settings.window_s
     credible = windows >= settings.settle_windows and bound_ns <= settings.credible_ns
     return Evidence.AGREES if credible else Evidence.SETTLES
 
@@ -99,9 +103,9 @@ class Publisher(NamedTuple):
             void_ns += self.settings.void_after_windows * self.settings.window_ns
         # Whoever was that far off in the middle may have begun to run away a quarter of a window before.
         growth = float(self.promised.growth_ppb[number]) + 4 * standing.suspected_ns / self.settings.window_s
-        hard_growth = max(growth, self.settings.worst_ppb)
+        hard_growth, wander = max(growth, self.settings.worst_ppb), float(self.promised.wander_ppb[number])
         if name == self.reference:
-            bound_ns, hard_ns, growth, hard_growth = 0, 0, 0.0, 0.0
+            bound_ns, hard_ns, growth, hard_growth, wander = 0, 0, 0.0, 0.0, 0.0
         return ClockState(
             clock=name,
             reference=self.reference,
@@ -117,6 +121,7 @@ class Publisher(NamedTuple):
             neighbours=standing.neighbours,
             surplus_ns=standing.surplus_ns,
             hard_growth_ppb=hard_growth,
+            wander_ppb=wander,
         )
 
 

@@ -214,8 +214,10 @@ class Synchroniser:
         chosen = np.arange(len(self._names)) == weighing.ground
         old, new = self._tracks.take(chosen), weighing.tracks.take(chosen)
         age_s = np.abs(new.as_of_ns - old.as_of_ns) / NANOSECONDS
-        growth = np.maximum(history.growth_ppb(old, age_s) * self.settings.sigmas, self.settings.worst_ppb)
-        return float((old.hard_ns + growth * age_s + np.abs(weighing.measured.offset[chosen]))[0])
+        grown = np.maximum(
+            promise(old, self.settings).at(float(age_s[0])), old.hard_ns + self.settings.worst_ppb * age_s
+        )
+        return float((grown + np.abs(weighing.measured.offset[chosen]))[0])
 
     def _heir(self, pairs: Pairs, barred: NDArray[np.bool_]) -> int | None:
         """Who would take over: by name the first of the settled clocks that these pairs name."""
@@ -244,7 +246,8 @@ class Synchroniser:
         """The clocks' new statuses, and a new reference if the old one has been away for long."""
         settings = self.settings
         reference = self._numbers.get(self.reference, -1)
-        promised = promise(self._tracks, settings)
+        # A state is some two windows old by the time that the next one takes its place.
+        promised_ns = promise(self._tracks, settings).at(2 * settings.window_s)
         alone = not verdict.measured.any()
         for number, standing in enumerate(self._standing):
             present = bool(verdict.measured[number]) or (alone and number == reference and number in heard)
@@ -252,8 +255,7 @@ class Synchroniser:
             # What was measured in a suspected window is not believed, so it settles nothing.
             windows = 0 if standing.suspected_ns > 0 else int(self._tracks.windows[number])
             windows = settings.settle_windows if number == reference else windows
-            bound = (float(promised.bound_ns[number]), float(promised.growth_ppb[number]))
-            said = evidence(missed, windows, (0.0, 0.0) if number == reference else bound, settings)
+            said = evidence(missed, windows, 0.0 if number == reference else float(promised_ns[number]), settings)
             said = Evidence.CONTRADICTS if verdict.contradicted[number] and number != reference else said
             self._standing[number] = standing._replace(missed=missed, status=after(standing.status, said))
         if reference < 0:

@@ -8,14 +8,14 @@ import pytest
 from foliot_sync.history import (
     Measurement,
     Tracks,
-    deviation_ns,
-    growth_ppb,
     local_at,
     predict,
     restart,
     tamed,
     update,
 )
+from foliot_sync.publication import promise
+from foliot_sync.settings import SyncSettings
 
 SECOND = 1_000_000_000
 
@@ -74,13 +74,17 @@ def test_far_measurement_is_tamed():
     assert tamed(before, near, 3.0).offset_variance[0] == 300.0
 
 
-def test_bound_that_grows_straight_covers_every_age():
-    """From its value now and its growth, a deviation is never less than the filter's own, up to the horizon."""
+@pytest.mark.parametrize("wander_ppb", [0.5, 20.0])
+def test_bound_covers_every_age(wander_ppb):
+    """What is promised is never less than the filter's own deviations, and hardly more where the rate's error says nothing of the offset's."""
+    settings, density = SyncSettings(), np.array([2 * wander_ppb**2])
     for tracks in (track(), track(p00=1.0, p01=0.0, p11=0.1), track(p00=1e6, p01=-900.0, p11=1.0)):
-        growth = growth_ppb(tracks, np.array([20.0]))[0]
+        known = tracks._replace(density=density)
+        promised = promise(known, settings)
+        steady = known._replace(density=np.maximum(density, 2 * settings.least_wander_ppb**2))
         for age_s in np.linspace(0.01, 20, 200):
-            straight = deviation_ns(tracks, 0.0)[0] + growth * age_s
-            assert straight >= deviation_ns(tracks, age_s)[0] * 0.98
+            wanted = settings.sigmas * np.sqrt(predict(steady, np.array([10**15 + int(age_s * 1e9)])).p00[0])
+            assert wanted <= promised.at(age_s)[0] <= 1.5 * wanted + settings.sigmas * 60
 
 
 def test_deviation_is_that_of_clocks_that_wander():
@@ -89,7 +93,7 @@ def test_deviation_is_that_of_clocks_that_wander():
     rates = random.normal(0, 20 * np.sqrt(step_s), (4_000, 2, 400)).cumsum(axis=2)
     strayed = (rates[:, 0] - rates[:, 1]).sum(axis=1) * step_s
     perfect = track(p00=0.0, p01=0.0, p11=0.0)
-    assert strayed.std() == pytest.approx(deviation_ns(perfect, 4.0)[0], rel=0.05)
+    assert strayed.std() == pytest.approx(np.sqrt(predict(perfect, np.array([10**15 + 4 * 10**9])).p00[0]), rel=0.05)
 
 
 def test_local_time_at_a_reference_time_inverts_the_track():

@@ -38,19 +38,18 @@ def test_machine_is_complete():
 
 
 @pytest.mark.parametrize(
-    ("missed", "windows", "promised", "said"),
+    ("missed", "windows", "bound_ns", "said"),
     [
-        (0, 2, (100.0, 100.0), Evidence.AGREES),
-        (0, 1, (100.0, 100.0), Evidence.SETTLES),
-        (0, 9, (60_000.0, 100.0), Evidence.SETTLES),
-        (0, 9, (100.0, 20_000.0), Evidence.SETTLES),
-        (1, 9, (100.0, 100.0), Evidence.PASSES),
-        (2, 9, (100.0, 100.0), Evidence.IS_SILENT),
-        (9, 9, (100.0, 100.0), Evidence.IS_SILENT),
-        (10, 9, (100.0, 100.0), Evidence.IS_VOID),
-        (10, 0, (float("inf"), 0.0), Evidence.IS_VOID),
+        (0, 2, 100.0, Evidence.AGREES),
+        (0, 1, 100.0, Evidence.SETTLES),
+        (0, 9, 60_000.0, Evidence.SETTLES),
+        (1, 9, 100.0, Evidence.PASSES),
+        (2, 9, 100.0, Evidence.IS_SILENT),
+        (9, 9, 100.0, Evidence.IS_SILENT),
+        (10, 9, 100.0, Evidence.IS_VOID),
+        (10, 0, float("inf"), Evidence.IS_VOID),
     ],
 )
-def test_evidence(missed, windows, promised, said):
+def test_evidence(missed, windows, bound_ns, said):
     """What counts as evidence: measured or not and for how long, for how many windows, and how credible the bound."""
-    assert evidence(missed, windows, promised, SyncSettings()) is said
+    assert evidence(missed, windows, bound_ns, SyncSettings()) is said
