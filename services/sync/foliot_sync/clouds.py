@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from foliot_schemas.observation import StampRow
 from foliot_sync.margin import Sides
 from foliot_sync.settings import NANOSECONDS
 
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from foliot_schemas.observation import StampBatch
+    from foliot_schemas.observation import StampBatch, Stream
 
 _SLACK_NS = NANOSECONDS
 """Stamps may lie this far outside what their batch says it covers: a probe under way when the window closed."""
@@ -49,14 +50,44 @@ class Clouds(NamedTuple):
     noise_ns: NDArray[np.float64]
     """Of the pair's stamps."""
 
+    def of(self, pairs: NDArray[np.bool_]) -> Clouds:
+        """Those of some pairs."""
+        if pairs.all():
+            return self
+        streams = pairs[self.pair]
+        sides = np.repeat(streams, 2)
+        return Clouds(
+            Sides(*(column[sides] for column in self.sides)),
+            tuple(self.paths[stream] for stream in np.flatnonzero(streams)),
+            (np.cumsum(pairs) - 1)[self.pair[streams]],
+            *(column[pairs] for column in self[3:]),
+        )
 
-class _Part(NamedTuple):
-    """What one batch adds: a row per probe, and its pairs."""
+
+class _Points(NamedTuple):
+    """The probes of all batches, a row each, in the order of their streams."""
 
     stream: NDArray[np.int64]
+    """Number among the streams of all batches."""
     lower: NDArray[np.bool_]
     x_ns: NDArray[np.int64]
     y_ns: NDArray[np.int64]
+
+    def take(self, chosen: NDArray[np.bool_]) -> _Points:
+        """Some of them."""
+        return _Points(*(column[chosen] for column in self))
+
+
+class _Streams(NamedTuple):
+    """The streams of all batches, a row each."""
+
+    batch: NDArray[np.int64]
+    ends: NDArray[np.int64]
+    """Initiator and responder, one row each."""
+    pair: NDArray[np.int64]
+    """Streams between the same two clocks in the same batch have the same number."""
+    first: NDArray[np.int64]
+    """Per pair, the first of its streams."""
 
 
 def gather(batches: Sequence[StampBatch], index: Callable[[str], int], tolerated_share: float) -> Clouds | None:
@@ -67,123 +98,129 @@ def gather(batches: Sequence[StampBatch], index: Callable[[str], int], tolerated
         index: the number of a clock, by name.
         tolerated_share: of a side's points, how many a line may ignore; a batch may have kept fewer.
     """
-    paths: list[str] = []
-    pairs: list[tuple[int, int, int, int]] = []
-    slopes: list[tuple[float, float, float]] = []
-    pair_of: list[int] = []
-    x_parts, y_parts, side_parts, tolerated = [], [], [], []
-    pure: list[int] = []
-    for batch in batches:
-        part = _points(batch)
-        numbers: dict[tuple[str, str], int] = {}
-        both = _heard_both_ways(part, len(batch.streams))
-        for number, stream in enumerate(batch.streams):
-            if not both[number]:
-                continue
-            ends = (stream.initiator, stream.responder)
-            if ends not in numbers:
-                mine = [other for other, each in enumerate(batch.streams) if (each.initiator, each.responder) == ends]
-                chosen = np.isin(part.stream, mine)
-                numbers[ends] = len(pairs)
-                at_ns = _middle(batch, stream.initiator, part.x_ns[chosen])
-                pairs.append((index(ends[0]), index(ends[1]), at_ns, int(np.median(part.y_ns[chosen]))))
-                slopes.append((stream.least_ppb, stream.most_ppb, NOISE_NS[stream.kind]))
-            pair = numbers[ends]
-            pair_of.append(pair)
-            paths.append(stream.path)
-            tolerated.append(batch.tolerated)
-            pure += (stream.pure_forth, stream.pure_back)
-        # Streams keep their order, so a stream's row is its rank among those heard both ways.
-        rank = len(paths) - int(both.sum()) + np.cumsum(both) - 1
-        kept = both[part.stream]
-        side_parts.append(2 * rank[part.stream[kept]] + part.lower[kept])
-        x_parts.append(part.x_ns[kept])
-        y_parts.append(part.y_ns[kept])
-    if not paths:
+    every = [stream for batch in batches for stream in batch.streams]
+    if not every:
         return None
-    initiator, responder, at_ns_, base_ns = np.array(pairs, dtype=np.int64).T
-    side, pair_of_stream = np.concatenate(side_parts), np.array(pair_of)
-    of_point = pair_of_stream[side // 2]
-    x = (np.concatenate(x_parts) - at_ns_[of_point]) / NANOSECONDS
-    y = (np.concatenate(y_parts) - base_ns[of_point]).astype(np.float64)
-    counts = np.bincount(side, minlength=2 * len(paths))
-    # What counts is how many there were before pruning; of those that are left, only the layers that were kept are whole.
-    wanted = np.rint(np.maximum(counts, pure) * tolerated_share).astype(np.int64)
-    k = np.clip(wanted, 1, np.minimum(np.maximum(np.repeat(tolerated, 2), 1), counts))
-    sides = Sides(*_rows(side, x, y, counts), k, counts)
-    least_ppb, most_ppb, noise_ns = np.array(slopes, np.float64).T
-    return Clouds(
-        sides, tuple(paths), pair_of_stream, initiator, responder, at_ns_, base_ns, least_ppb, most_ppb, noise_ns
+    known = _streams(batches, every, index)
+    foreign = (
+        known.ends[0] != np.fromiter((index(batch.node) for batch in batches), np.int64, len(batches))[known.batch]
     )
-
-
-def _points(batch: StampBatch) -> _Part:
-    """The batch's probes as points; those that cannot belong to it left out."""
-    rows: NDArray[Any] = batch.rows()
-    lower = rows["direction"] == 1
-    x_ns = np.where(lower, rows["receive_ns"], rows["transmit_ns"])
-    travel_ns = rows["receive_ns"] - rows["transmit_ns"]
-    y_ns = np.where(lower, -travel_ns, travel_ns)
-    foreign = np.array([stream.initiator != batch.node for stream in batch.streams], dtype=bool)
-    stream = rows["stream"].astype(np.int64)
+    since_ns, until_ns = _columns(batches, ("since_ns", "until_ns"))
+    points = _points(batches)
     # A NIC's own clock has another epoch than the host's, in which the batch says what it covers.
-    sound = foreign[stream] | ((x_ns >= batch.since_ns - _SLACK_NS) & (x_ns <= batch.until_ns + _SLACK_NS))
-    sound &= rows["direction"] <= 1
-    sound &= _near_each_other(batch, stream[sound], x_ns[sound], y_ns[sound])[stream]
-    return _Part(stream[sound], lower[sound], x_ns[sound], y_ns[sound])
+    early, late = since_ns[known.batch] - _SLACK_NS, until_ns[known.batch] + _SLACK_NS
+    sound = (points.x_ns >= early[points.stream]) & (points.x_ns <= late[points.stream])
+    points = points.take(sound | foreign[points.stream])
+    low_ns, high_ns, near = _courses(known, points, until_ns - since_ns)
+    both = _heard_both_ways(points, len(every)) & near[known.pair]
+    if not both.any():
+        return None
+
+    # Streams keep their order, so a stream's row is its rank among those heard both ways.
+    rank, chosen = np.cumsum(both) - 1, np.flatnonzero(both)
+    pairs, pair = np.unique(known.pair[chosen], return_inverse=True)
+    first = known.first[pairs]
+    of_batch = known.batch[first]
+    at_ns = np.where(
+        foreign[first], (low_ns[0] // 2 + high_ns[0] // 2)[pairs], (since_ns // 2 + until_ns // 2)[of_batch]
+    )
+    base_ns = low_ns[1][pairs]
+    points = points.take(both[points.stream])
+    row = rank[points.stream]
+    sides = _sides(
+        2 * row + points.lower,
+        (points.x_ns - at_ns[pair][row]) / NANOSECONDS,
+        (points.y_ns - base_ns[pair][row]).astype(np.float64),
+    )
+    # What counts is how many there were before pruning; of those that are left, only the layers that were kept are whole.
+    used = [every[stream] for stream in chosen]
+    pure = np.array([(stream.pure_forth, stream.pure_back) for stream in used]).ravel()
+    tolerated = np.repeat(np.maximum(_columns(batches, ("tolerated",))[0], 1)[known.batch[chosen]], 2)
+    wanted = np.rint(np.maximum(sides.counts, pure) * tolerated_share).astype(np.int64)
+    slopes = [every[stream] for stream in first]
+    return Clouds(
+        sides._replace(k=np.clip(wanted, 1, np.minimum(tolerated, sides.counts))),
+        tuple([stream.path for stream in used]), pair, *known.ends[:, first], at_ns, base_ns,
+        np.array([stream.least_ppb for stream in slopes]), np.array([stream.most_ppb for stream in slopes]),
+        np.array([NOISE_NS[stream.kind] for stream in slopes]),
+    )  # fmt: skip
 
 
-def _near_each_other(
-    batch: StampBatch, stream: NDArray[np.int64], x_ns: NDArray[np.int64], y_ns: NDArray[np.int64]
-) -> NDArray[np.bool_]:
-    """Which streams lie between clocks whose stamps are less than an hour apart, in time and from each other's course.
+def _streams(batches: Sequence[StampBatch], every: Sequence[Stream], index: Callable[[str], int]) -> _Streams:
+    """Who the streams lie between."""
+    ends = np.stack(
+        [
+            np.fromiter((index(stream.initiator) for stream in every), np.int64, len(every)),
+            np.fromiter((index(stream.responder) for stream in every), np.int64, len(every)),
+        ]
+    )
+    batch = np.repeat(np.arange(len(batches)), [len(each.streams) for each in batches])
+    clocks = int(ends.max()) + 1
+    _, first, pair = np.unique((batch * clocks + ends[0]) * clocks + ends[1], return_index=True, return_inverse=True)
+    return _Streams(batch, ends, pair, first)
+
+
+def _columns(batches: Sequence[StampBatch], names: Sequence[str]) -> list[NDArray[np.int64]]:
+    """What the batches say in their heads, a column each."""
+    return [np.fromiter((getattr(batch, name) for batch in batches), np.int64, len(batches)) for name in names]
+
+
+def _points(batches: Sequence[StampBatch]) -> _Points:
+    """The probes of all batches; those of a direction that does not exist left out."""
+    stream, direction, transmit_ns, receive_ns = (
+        np.frombuffer(b"".join([batch.columns[name] for batch in batches]), StampRow[name])
+        for name in StampRow.names or ()
+    )
+    counts = [len(batch.columns["direction"]) for batch in batches]
+    starts = np.cumsum([0, *(len(batch.streams) for batch in batches[:-1])])
+    lower = direction == 1
+    travel_ns = receive_ns - transmit_ns
+    points = _Points(
+        stream + np.repeat(starts, counts),
+        lower,
+        np.where(lower, receive_ns, transmit_ns),
+        np.where(lower, -travel_ns, travel_ns),
+    )
+    return points.take(direction <= 1)
+
+
+def _courses(
+    known: _Streams, points: _Points, covered_ns: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:
+    """Per pair, the least and the most of x and y, and whether its clocks' stamps are less than an hour apart, in time and from each other's course.
 
     No window is so long and no clock goes so wrong within one; what is further apart was made up, and the mathematics of floats does not
-    bear it. Those between the same two clocks are judged together, because they are fitted together.
+    bear it. Streams between the same two clocks are judged together, because they are fitted together.
     """
-    places: dict[tuple[str, str], int] = {}
-    ends = np.array(
-        [places.setdefault((each.initiator, each.responder), len(places)) for each in batch.streams], np.intp
-    )
-    near = np.full(len(places), batch.until_ns - batch.since_ns < _HOUR_NS)
-    pair = ends[stream]
-    for values in (x_ns, y_ns):
-        # In the columns' own type: with another, numpy converts number by number.
-        low, high = np.full(len(places), _LIMITS.max), np.full(len(places), _LIMITS.min)
-        np.minimum.at(low, pair, values)
-        np.maximum.at(high, pair, values)
-        near &= high.astype(np.float64) - low.astype(np.float64) < _HOUR_NS
-    return near[ends]
+    shape = (2, len(known.first))
+    low_ns, high_ns = np.full(shape, _LIMITS.max), np.full(shape, _LIMITS.min)
+    near = covered_ns[known.batch[known.first]] < _HOUR_NS
+    pair = known.pair[points.stream]
+    for row, values in enumerate((points.x_ns, points.y_ns)):
+        np.minimum.at(low_ns[row], pair, values)
+        np.maximum.at(high_ns[row], pair, values)
+        near &= high_ns[row].astype(np.float64) - low_ns[row].astype(np.float64) < _HOUR_NS
+    return low_ns, high_ns, near
 
 
-def _heard_both_ways(part: _Part, streams: int) -> NDArray[np.bool_]:
+def _heard_both_ways(points: _Points, streams: int) -> NDArray[np.bool_]:
     """Which streams have points on both sides: one alone bounds the offset, but does not estimate it."""
-    upper = np.bincount(part.stream[~part.lower], minlength=streams) > 0
-    both: NDArray[np.bool_] = upper & (np.bincount(part.stream[part.lower], minlength=streams) > 0)
+    heard: NDArray[np.bool_] = np.bincount(2 * points.stream + points.lower, minlength=2 * streams).reshape(-1, 2) > 0
+    both: NDArray[np.bool_] = heard.all(axis=1)
     return both
 
 
-def _middle(batch: StampBatch, initiator: str, x_ns: NDArray[np.int64]) -> int:
-    """The middle of the window in the initiator's local time."""
-    if initiator == batch.node:
-        return (batch.since_ns + batch.until_ns) // 2
-    return (int(x_ns.min()) + int(x_ns.max())) // 2
-
-
-def _rows(
-    side: NDArray[np.int64],
-    x: NDArray[np.float64],
-    y: NDArray[np.float64],
-    counts: NDArray[np.int64],
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _sides(side: NDArray[np.int64], x: NDArray[np.float64], y: NDArray[np.float64]) -> Sides:
     """Points as padded rows, lower sides reflected through the origin."""
-    order = np.argsort(side, kind="stable")
-    side = side[order]
+    if np.any(side[1:] < side[:-1]):
+        order = np.argsort(side, kind="stable")
+        side, x, y = side[order], x[order], y[order]
+    counts = np.bincount(side)
     starts = np.concatenate(([0], np.cumsum(counts)[:-1]))
     place = np.arange(len(side)) - starts[side]
     sign = np.where(side % 2 == 1, -1.0, 1.0)
     shape = (len(counts), int(counts.max()))
     padded_x, padded_y = np.zeros(shape), np.full(shape, np.inf)
-    padded_x[side, place] = sign * x[order]
-    padded_y[side, place] = sign * y[order]
-    return padded_x, padded_y
+    padded_x[side, place] = sign * x
+    padded_y[side, place] = sign * y
+    return Sides(padded_x, padded_y, np.ones_like(counts), counts)

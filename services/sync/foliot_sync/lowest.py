@@ -9,8 +9,6 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from foliot_sync.margin import Sides
-
     Floats = NDArray[np.float64]
 
 _MOST_LEFT_OUT = 2
@@ -35,12 +33,11 @@ class Lowest(NamedTuple):
     """Mean gap between the residuals next to it: for a tail that falls exponentially, how far it is expected above the floor. inf without others."""
 
 
-def lowest(sides: Sides, slope: Floats, noise_ns: Floats) -> Lowest:
-    """Where each side stands, on a line of its slope.
+def lowest(residuals: Floats, noise_ns: Floats) -> Lowest:
+    """Where each side stands, by what its points lie above a line; inf where a row has no more.
 
     A residual far below all others is a stamp that was wrong. It has to be farther than noise and the others' gaps explain.
     """
-    residuals = sides.y - slope[:, None] * sides.x
     wanted = _MOST_LEFT_OUT + _NEXT + 1
     if residuals.shape[1] > wanted:
         residuals = np.partition(residuals, wanted - 1, axis=1)[:, :wanted]

@@ -138,15 +138,40 @@ def slope_uncertainty(
     return found
 
 
-def hull_at_middle(sides: Sides, limit_ppb: float) -> NDArray[np.float64]:
-    """Per side, the highest that a straight line below all its points can be at x = 0.
+class Middle(NamedTuple):
+    """Where sides stand in the middle of the window."""
 
-    That is the lower hull of the cloud there. It bounds the true offset whatever the paths' asymmetry, because a
-    probe never arrives before it was sent; it holds as long as the clocks run straight within the window.
+    ceiling: NDArray[np.float64]
+    """What no straight line below all the points is above at x = 0."""
+    least_at_s: NDArray[np.float64]
+    """Where the least residual is: by so many ns a ppb is a value wrong whose line is turned wrongly."""
+
+
+def at_middle(sides: Sides, residuals: NDArray[np.float64], limit_ppb: float) -> Middle:
+    """Where each side stands at x = 0, whatever its slope.
+
+    The ceiling bounds the true offset whatever the paths' asymmetry, because a probe never arrives before it was sent; it holds as long as the clocks run straight
+    within the window. Where points lie on both sides of the middle, it is the chord between the lowest of either: the lower hull itself, or above it by little, if
+    the residuals are of a line near it. Else it is as far above each point as two clocks can run apart on the way to it.
+
+    Parameters:
+        sides: as they are.
+        residuals: of the points, above any line through the origin.
+        limit_ppb: two clocks never run further apart.
     """
-    every = sides._replace(k=np.ones_like(sides.k))
-    limits = np.full(len(sides.x), limit_ppb)
-    return touch(every, separate(every, np.arange(len(sides.x)), -limits, limits)).intercept
+    rows = np.arange(len(sides.x))
+    earlier, later = np.where(sides.x <= 0, residuals, np.inf), np.where(sides.x > 0, residuals, np.inf)
+    left, right = earlier.argmin(axis=1), later.argmin(axis=1)
+    before, after = earlier[rows, left], later[rows, right]
+    before_s, after_s = sides.x[rows, left], sides.x[rows, right]
+    least_at_s = np.where(before <= after, before_s, after_s)
+    between = np.isfinite(before) & np.isfinite(after)
+    if between.all():
+        return Middle((before * after_s - after * before_s) / (after_s - before_s), least_at_s)
+    alone = (sides.y + limit_ppb * np.abs(sides.x)).min(axis=1)
+    span = np.where(between, after_s - before_s, 1.0)
+    chord = (np.where(between, before, 0.0) * after_s - np.where(between, after, 0.0) * before_s) / span
+    return Middle(np.where(between, chord, alone), least_at_s)
 
 
 def _sums(values: NDArray[np.float64], group: NDArray[np.int64], groups: int) -> NDArray[np.float64]:

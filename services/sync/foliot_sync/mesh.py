@@ -11,13 +11,11 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from foliot_schemas.bounds import FAR_NS
-from foliot_sync.pairs import Prior
 from foliot_sync.settings import NANOSECONDS
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from foliot_sync.clouds import Clouds
     from foliot_sync.history import Tracks
     from foliot_sync.pairs import Pairs
 
@@ -37,16 +35,6 @@ class Innovations(NamedTuple):
     """Offset predicted for the pair, relative to its `base_ns`."""
 
 
-def prior(clouds: Clouds, tracks: Tracks, window_s: float) -> Prior:
-    """The slopes that the clocks' histories predict for these pairs."""
-    start, end = clouds.initiator, clouds.responder
-    known = tracks.known[start] & tracks.known[end]
-    slope = _slope(tracks, start, end)
-    wander = (tracks.density[start] + tracks.density[end]) * window_s
-    variance = np.where(known, tracks.p11[start], np.inf) + np.where(known, tracks.p11[end], np.inf) + wander
-    return Prior(slope, variance)
-
-
 def place(pairs: Pairs, tracks: Tracks) -> tuple[Tracks, NDArray[np.bool_]]:
     """The tracks with a place to start from for every clock that sound pairs connect to a known one.
 
@@ -55,6 +43,9 @@ def place(pairs: Pairs, tracks: Tracks) -> tuple[Tracks, NDArray[np.bool_]]:
     """
     located = tracks.known.copy()
     as_of, offset, drift = tracks.as_of_ns.copy(), tracks.offset_ns.copy(), tracks.drift_ppb.copy()
+    unplaced = ~pairs.torn & (located[pairs.initiator] != located[pairs.responder])
+    if not unplaced.any():
+        return tracks, located
     order = np.argsort(pairs.variance)
     waiting = [int(pair) for pair in order if not pairs.torn[pair]]
     hopeless: set[int] = set()

@@ -12,13 +12,14 @@ import numpy as np
 
 from foliot_sync.excess import share
 from foliot_sync.lowest import lowest
-from foliot_sync.margin import hull_at_middle, separate, slope_uncertainty, touch
+from foliot_sync.margin import at_middle, separate, slope_uncertainty, touch
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from foliot_sync.clouds import Clouds
     from foliot_sync.floors import Floors, Known
+    from foliot_sync.lowest import Lowest
     from foliot_sync.margin import Sides
     from foliot_sync.settings import SyncSettings
 
@@ -72,71 +73,121 @@ class Widths(NamedTuple):
     """How far above the floor that is expected to be."""
 
 
-class Prior(NamedTuple):
-    """Per pair, the slope that the clocks' histories predict; its variance is inf where there is no history."""
+class _Lines(NamedTuple):
+    """The lines that the clouds stand on."""
 
-    slope_ppb: NDArray[np.float64]
+    slope: NDArray[np.float64]
+    """Per pair, to measure the offset with."""
+    fitted: NDArray[np.float64]
+    """Per pair, by this window's clouds alone; where they were not asked, the one that was known."""
     variance: NDArray[np.float64]
+    """Of that; inf where they were not asked."""
+    doubt: NDArray[np.float64]
+    """Variance of the first."""
+    residuals: NDArray[np.float64]
+    """What the points of each side lie above its line, through the origin."""
+    stand: Lowest
+    """Per side."""
 
 
-def measure(clouds: Clouds, prior: Prior, floors: Floors, settings: SyncSettings) -> tuple[Pairs, Widths]:
+def measure(clouds: Clouds, floors: Floors, settings: SyncSettings) -> tuple[Pairs, Widths]:
     """The measurement of every pair of clocks in these clouds, and the widths of its streams."""
     sides, pairs = clouds.sides, len(clouds.initiator)
-    group = np.repeat(clouds.pair, 2)
-    fitted, slope_variance = _slopes(clouds, group, settings)
-    used = _with_prior(fitted, slope_variance, prior, settings.gate_sigmas)
-
-    stand = lowest(sides, used[group], clouds.noise_ns[group])
+    stray = _stray_ns(settings)
+    lines = _lines(clouds, stray, settings)
+    stand, noise = lines.stand, clouds.noise_ns[clouds.pair]
     offset = (stand.value[0::2] - stand.value[1::2]) / 2
     half = (stand.value[0::2] + stand.value[1::2]) / 2
-    late = np.hypot(_CAUTION * np.minimum(stand.spacing, np.repeat(np.abs(half), 2)), clouds.noise_ns[group])
+    late = np.hypot(_CAUTION * np.minimum(stand.spacing, np.repeat(np.abs(half), 2)), np.repeat(noise, 2))
     doubt = (late[0::2] + late[1::2]) / 2
-    wrong, variance = _lateness(late, half, floors.known(clouds.paths, half, doubt), clouds.noise_ns[clouds.pair])
+    wrong, variance = _lateness(late, half, floors.known(clouds.paths, half, doubt), noise)
 
-    stray = _stray_ns(settings)
-    hull = hull_at_middle(sides, settings.rate_limit_ppb)
+    middle = at_middle(sides, lines.residuals, settings.rate_limit_ppb)
     upper, lower = np.full(pairs, np.inf), np.full(pairs, -np.inf)
-    np.minimum.at(upper, clouds.pair, hull[0::2] + stray)
-    np.maximum.at(lower, clouds.pair, -hull[1::2] - stray)
-    widest = touch(sides, fitted[group]).intercept
-    torn_streams = np.bincount(clouds.pair, weights=widest[0::2] + widest[1::2] < -2 * stray, minlength=pairs)
+    np.minimum.at(upper, clouds.pair, middle.ceiling[0::2] + stray)
+    np.maximum.at(lower, clouds.pair, -middle.ceiling[1::2] - stray)
     floor = np.full(pairs, np.inf)
     np.minimum.at(floor, clouds.pair, half)
     mean, variance = combine(offset - wrong, np.sqrt(variance), clouds.pair, pairs)
+    # All streams of a pair are wrong together if its line is turned wrongly.
+    lever_s = (middle.least_at_s[0::2] + middle.least_at_s[1::2]) / 2
+    lever_s = np.bincount(clouds.pair, weights=lever_s) / np.bincount(clouds.pair)
     measured = Pairs(
         initiator=clouds.initiator,
         responder=clouds.responder,
         at_ns=clouds.at_ns,
         base_ns=clouds.base_ns,
         offset_ns=mean,
-        variance=variance + clouds.noise_ns**2,
-        slope_ppb=fitted,
-        slope_variance=slope_variance,
+        variance=variance + lines.doubt * lever_s**2 + clouds.noise_ns**2,
+        slope_ppb=lines.fitted,
+        slope_variance=lines.variance,
         lower_ns=lower,
         upper_ns=upper,
         floor_ns=floor,
         noise_ns=clouds.noise_ns,
-        torn=(torn_streams * 2 > np.bincount(clouds.pair, minlength=pairs)) | (lower > upper),
+        torn=_torn(clouds, lines, stray) | (lower > upper),
     )
     return measured, Widths(half, doubt)
 
 
-def _slopes(
-    clouds: Clouds, group: NDArray[np.int64], settings: SyncSettings
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """The slope that separates each pair's clouds widest, and its variance."""
+def _lines(clouds: Clouds, stray_ns: float, settings: SyncSettings) -> _Lines:
+    """The line of each pair: as it was known, if that is better than a window can tell and the clouds do not contradict it, or else as they have it."""
     sides, limit = clouds.sides, settings.rate_limit_ppb
+    known = (clouds.least_ppb <= clouds.most_ppb) & (clouds.most_ppb - clouds.least_ppb < limit)
+    slope = np.where(known, (clouds.least_ppb + clouds.most_ppb) / 2, 0.0)
+    sigma = np.where(known, (clouds.most_ppb - clouds.least_ppb) / 2 / settings.sigmas, np.inf)
+    noise = np.repeat(clouds.noise_ns[clouds.pair], 2)
+    asked = sigma * settings.window_s / 2 > clouds.noise_ns
+    fitted, variance = slope.copy(), np.full(len(slope), np.inf)
+    residuals = sides.y - np.repeat(slope[clouds.pair], 2)[:, None] * sides.x
+    if not asked.all():
+        stand = lowest(residuals, noise)
+        crossed = stand.value[0::2] + stand.value[1::2] < -2 * stray_ns
+        asked |= np.bincount(clouds.pair, weights=crossed, minlength=len(slope)) > 0
+        if not asked.any():
+            return _Lines(slope, fitted, variance, sigma**2, residuals, stand)
+    some = clouds.of(asked)
+    fitted[asked], variance[asked] = _slopes(some, settings)
+    doubt = sigma**2
+    slope[asked], doubt[asked] = _with_known(
+        fitted[asked], variance[asked], slope[asked], doubt[asked], settings.gate_sigmas
+    )
+    again = np.repeat(asked[clouds.pair], 2)
+    residuals[again] = some.sides.y - np.repeat(slope[asked][some.pair], 2)[:, None] * some.sides.x
+    if asked.all():
+        return _Lines(slope, fitted, variance, doubt, residuals, lowest(residuals, noise))
+    for old, new in zip(stand, lowest(residuals[again], noise[again]), strict=True):
+        old[again] = new
+    return _Lines(slope, fitted, variance, doubt, residuals, stand)
+
+
+def _slopes(clouds: Clouds, settings: SyncSettings) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The slope that separates each pair's clouds widest, and its variance."""
+    sides, limit, group = clouds.sides, settings.rate_limit_ppb, np.repeat(clouds.pair, 2)
     said = clouds.least_ppb <= clouds.most_ppb
     least = np.where(said, np.clip(clouds.least_ppb, -limit, limit), -limit)
     most = np.where(said, np.clip(clouds.most_ppb, -limit, limit), limit)
     slope = separate(sides, group, least, most)
-    gap = np.minimum(lowest(sides, slope[group], clouds.noise_ns[group]).spacing, _width(sides, slope[group]))
+    residuals = sides.y - slope[group][:, None] * sides.x
+    gap = np.minimum(lowest(residuals, clouds.noise_ns[group]).spacing, _width(sides, slope[group]))
     gap = np.hypot(_CAUTION * gap, clouds.noise_ns[group])
     noise = np.sqrt(np.bincount(group, weights=gap**2, minlength=len(slope)))
     sigma = slope_uncertainty(sides, group, slope, noise, limit)
     # At the end of what was left unpruned, the best slope may lie beyond.
     cut = (slope <= least) | (slope >= most)
     return slope, np.where(cut, np.maximum(sigma, most - least), sigma) ** 2
+
+
+def _torn(clouds: Clouds, lines: _Lines, stray_ns: float) -> NDArray[np.bool_]:
+    """Which pairs' clouds have no straight line between them: most of the streams' own do not leave room for one."""
+    torn = np.zeros(len(clouds.initiator), dtype=bool)
+    asked = np.isfinite(lines.variance)
+    if asked.any():
+        some = clouds.of(asked)
+        widest = touch(some.sides, np.repeat(lines.fitted[asked][some.pair], 2)).intercept
+        streams = np.bincount(some.pair)
+        torn[asked] = np.bincount(some.pair, weights=widest[0::2] + widest[1::2] < -2 * stray_ns) * 2 > streams
+    return torn
 
 
 def _lateness(
@@ -185,18 +236,21 @@ def combine(
     return mean, np.maximum(scatter, 1.0) / total
 
 
-def _with_prior(
-    slope: NDArray[np.float64], variance: NDArray[np.float64], prior: Prior, gate_sigmas: float
-) -> NDArray[np.float64]:
-    """The slope to measure the offset with: the fitted and the predicted one by their weights.
+def _with_known(
+    slope: NDArray[np.float64],
+    variance: NDArray[np.float64],
+    known_slope: NDArray[np.float64],
+    known_variance: NDArray[np.float64],
+    gate_sigmas: float,
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The slope to measure the offset with, and its variance: the fitted and the known one by their weights.
 
     If they exclude each other, something happened, and only what was seen counts.
     """
-    known = np.isfinite(prior.variance)
-    known &= np.abs(slope - prior.slope_ppb) <= gate_sigmas * np.sqrt(variance + np.where(known, prior.variance, 0.0))
-    weight = np.where(known, variance / (variance + np.where(known, prior.variance, 1.0)), 0.0)
-    used: NDArray[np.float64] = slope + weight * np.where(known, prior.slope_ppb - slope, 0.0)
-    return used
+    known = np.isfinite(known_variance)
+    known &= np.abs(slope - known_slope) <= gate_sigmas * np.sqrt(variance + np.where(known, known_variance, 0.0))
+    weight = np.where(known, variance / (variance + np.where(known, known_variance, 1.0)), 0.0)
+    return slope + weight * np.where(known, known_slope - slope, 0.0), (1 - weight) * variance
 
 
 def _width(sides: Sides, slope: NDArray[np.float64]) -> NDArray[np.float64]:

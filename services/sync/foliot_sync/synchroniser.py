@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from foliot_sync import history, mesh
+from foliot_sync import history
 from foliot_sync.clouds import gather
 from foliot_sync.floors import Floors
 from foliot_sync.intake import Intake
@@ -146,8 +146,7 @@ class Synchroniser:
     def _weigh(self, clouds: Clouds) -> Verdict:
         """What the window's pairs say; histories and floors learn from it."""
         settings = self.settings
-        expected = mesh.prior(clouds, self._tracks, settings.window_s)
-        pairs, widths = measure(clouds, expected, self._floors, settings)
+        pairs, widths = measure(clouds, self._floors, settings)
         torn = torn_clocks(pairs, len(self._names), self._numbers[self.reference])
         if torn[self._numbers[self.reference]]:
             self._hand_over(self._heir(pairs, torn))

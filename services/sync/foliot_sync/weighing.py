@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from foliot_sync.pairs import Pairs
 
 
+_UNTOLD = 1e12
+"""Variance in ppb² of a rate of which nothing was told: a million ppb."""
+
+
 class Weighing(NamedTuple):
     """What the mesh says of the clocks in one window."""
 
@@ -70,10 +74,7 @@ def weigh(sound: Pairs, tracks: history.Tracks, ground: int, reference: int) -> 
     if not len(sound.initiator):
         return None
     clocks, fresh = len(tracks.windows), ~tracks.known
-    seen = mesh.innovations(sound, tracks)
-    drifts = solve(Edges(sound.initiator, sound.responder, seen.drift_ppb, sound.slope_variance), clocks, ground)
-    reached = np.isfinite(drifts.value)
-    drift, drift_variance = np.where(reached, drifts.value, 0.0), np.where(reached, drifts.variance, 1.0)
+    drift, drift_variance = _drifts(sound, tracks, ground)
     # A clock without a history has nothing better to extrapolate by than this window's drift.
     tracks = tracks._replace(drift_ppb=tracks.drift_ppb + np.where(fresh, drift, 0.0))
     drift = np.where(fresh, 0.0, drift)
@@ -85,6 +86,7 @@ def weigh(sound: Pairs, tracks: history.Tracks, ground: int, reference: int) -> 
     doubt = np.where(fresh, drift_variance, np.minimum(tracks.p11, drift_variance))
     variance = sound.variance + apart_s**2 * (doubt[sound.initiator] + doubt[sound.responder])
     offsets = solve(Edges(sound.initiator, sound.responder, seen.offset_ns, variance), clocks, ground)
+    reached = np.isfinite(offsets.value)
     # The errors of hosts' own stamping paths do not average out over the mesh.
     own = np.full(clocks, np.inf)
     np.minimum.at(own, sound.initiator, sound.noise_ns)
@@ -95,6 +97,28 @@ def weigh(sound: Pairs, tracks: history.Tracks, ground: int, reference: int) -> 
     if ground != reference:
         measured = _by_majority(measured, tracks, reached)
     return Weighing(tracks, reached, measured, offsets, sound, ground)
+
+
+def _drifts(sound: Pairs, tracks: history.Tracks, ground: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """How far each clock's rate is from what its track says, and the variance of that; nearly infinite where the window did not tell.
+
+    A pair that was measured along the slope that was known says nothing new of it.
+    """
+    clocks = len(tracks.windows)
+    drift, variance = np.zeros(clocks), np.full(clocks, _UNTOLD)
+    told = np.isfinite(sound.slope_variance)
+    if not told.any():
+        return drift, variance
+    start, end = sound.initiator, sound.responder
+    history_variance = np.where(tracks.known, tracks.p11, _UNTOLD)
+    seen = mesh.innovations(sound, tracks)
+    difference = np.where(told, seen.drift_ppb, 0.0)
+    edge_variance = np.where(told, sound.slope_variance, history_variance[start] + history_variance[end])
+    found = solve(Edges(start, end, difference, edge_variance), clocks, ground)
+    # Of what was known, nothing is counted twice.
+    untold = np.bincount(start[~told], minlength=clocks) + np.bincount(end[~told], minlength=clocks) > 0
+    use = np.isfinite(found.value) & ~(tracks.known & untold)
+    return np.where(use, found.value, 0.0), np.where(use, found.variance, _UNTOLD)
 
 
 class Doubts(NamedTuple):

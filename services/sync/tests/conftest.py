@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
+from foliot_probe.summary import References
+from foliot_probe.tilt import expected
 from foliot_schemas.observation import StampBatch, StampRow, Stream
 from foliot_sync.synchroniser import Synchroniser
 
@@ -67,6 +69,8 @@ class Fleet:
         """(from, to, stream) that never arrive."""
         self.silent: dict[int, tuple[float, float]] = {}
         """Nodes whose probes and batches are missing between two times."""
+        self.told: dict[str, ClockState] = {}
+        """What sync has said last: probes prune for the slopes that it allows."""
 
     def step(self, node: int, at_s: float, by_ns: float) -> None:
         """Set a clock forward at a time."""
@@ -111,6 +115,7 @@ class Fleet:
         for a, b in self.pairs:
             if a != node or self.is_silent(b, until_s):
                 continue
+            least_ppb, most_ppb = self.slopes(a, b, until_ns)
             for number in range(self.streams):
                 streams.append(
                     Stream(
@@ -118,6 +123,8 @@ class Fleet:
                         initiator=self.names[a],
                         responder=self.names[b],
                         kind="kernel",
+                        least_ppb=least_ppb,
+                        most_ppb=most_ppb,
                     )
                 )
                 for direction, (source, sink) in enumerate(((a, b), (b, a))):
@@ -133,6 +140,14 @@ class Fleet:
             streams=tuple(streams),
             tolerated=8,
         )
+
+    def slopes(self, a: int, b: int, local_ns: int) -> tuple[float, float]:
+        """Between which slopes the probe of a expects the line to b, by what it was told."""
+        ends = References(1), References(1)
+        for end, node in zip(ends, (a, b), strict=True):
+            end.set(0, self.told.get(self.names[node]))
+        least, most = expected(*ends, local_ns)
+        return float(least[0] * 1e9), float(most[0] * 1e9)
 
     def probes(
         self, index: int, direction: int, ends: tuple[int, int], number: int, since_s: float
@@ -170,6 +185,7 @@ class Run:
 
     def next(self) -> dict[str, ClockState]:
         """One window: all batches, then a solve."""
+        self.fleet.told = self.states
         for node in range(self.fleet.nodes):
             batch = self.fleet.batch(node, self.window)
             if batch is not None:

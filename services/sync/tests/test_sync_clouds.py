@@ -10,7 +10,7 @@ from foliot_schemas.observation import StampBatch, StampRow, Stream
 from foliot_sync.clouds import gather
 from foliot_sync.floors import Floors
 from foliot_sync.intake import Intake
-from foliot_sync.pairs import Prior, combine, measure
+from foliot_sync.pairs import combine, measure
 from foliot_sync.settings import SyncSettings
 
 SECOND = 1_000_000_000
@@ -48,9 +48,7 @@ def straight(stream=0, delay=8_000):
 def measured(batches, floors=None):
     """The measurements in batches, without any history."""
     clouds = gather(batches, numbers, 0.0125)
-    pairs = len(clouds.initiator)
-    prior = Prior(np.zeros(pairs), np.full(pairs, np.inf))
-    return measure(clouds, prior, floors or Floors(), SyncSettings())[0]
+    return measure(clouds, floors or Floors(), SyncSettings())[0]
 
 
 def offset(pairs):

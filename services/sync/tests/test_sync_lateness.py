@@ -23,8 +23,7 @@ def side(*clouds):
 
 def stand(*clouds, noise_ns=4.0):
     """Where they stand."""
-    sides = side(*clouds)
-    return lowest(sides, np.zeros(len(clouds)), np.full(len(clouds), noise_ns))
+    return lowest(side(*clouds).y, np.full(len(clouds), noise_ns))
 
 
 def test_a_cloud_stands_on_its_least_point():

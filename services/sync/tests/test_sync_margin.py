@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.optimize import linprog
 
-from foliot_sync.margin import Sides, hull_at_middle, separate, slope_uncertainty, touch
+from foliot_sync.margin import Sides, at_middle, separate, slope_uncertainty, touch
 
 LIMIT_PPB = 200_000.0
 
@@ -123,20 +123,25 @@ def layers(x, y, k):
     return sorted(found)
 
 
-def test_hull_at_the_middle_bounds_every_straight_line_below():
-    """The hull's height at x = 0 is the most that a line below all points can reach there, found by HiGHS."""
+@pytest.mark.parametrize("wrong_ppb", [0.0, 300.0, 30_000.0])
+def test_no_straight_line_below_a_cloud_is_above_its_ceiling(wrong_ppb):
+    """The most that a line below all points can reach at x = 0, as HiGHS finds it, is below, and just below for a slope that is nearly right."""
     x, y = cloud(np.random.default_rng(8), 50)
     both = sides([(x, y)])
+    slope = separate(both, np.arange(2), *limits(2)) + wrong_ppb
+    found = at_middle(both, both.y - slope[:, None] * both.x, LIMIT_PPB).ceiling
     for side in range(2):
         rows = np.column_stack((both.x[side], np.ones(50)))
-        found = linprog([0, -1], rows, both.y[side], bounds=[(-LIMIT_PPB, LIMIT_PPB), (None, None)], method="highs")
-        assert hull_at_middle(both, LIMIT_PPB)[side] == pytest.approx(-found.fun, abs=1e-6)
+        hull = -linprog([0, -1], rows, both.y[side], bounds=[(-LIMIT_PPB, LIMIT_PPB), (None, None)], method="highs").fun
+        assert hull - 1e-6 <= found[side]
+        if wrong_ppb < 1_000:
+            assert found[side] <= hull + wrong_ppb + 1e-6
 
 
-def test_one_point_bounds_by_the_fastest_drift():
-    """A side with one point says no more than that clocks cannot run faster than the limit."""
+def test_points_on_one_side_of_the_middle_bound_by_the_fastest_drift():
+    """They say no more than that clocks cannot run faster than the limit."""
     both = sides([(np.array([[0.5], [0.5]]), np.array([[700.0], [-100.0]]))])
-    assert hull_at_middle(both, 1_000.0) == pytest.approx([1_200.0, 600.0])
+    assert at_middle(both, both.y, 1_000.0).ceiling == pytest.approx([1_200.0, 600.0])
 
 
 def test_slope_uncertainty_is_what_noise_allows():
