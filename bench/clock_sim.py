@@ -81,8 +81,8 @@ def simulate(arguments: argparse.Namespace, nics: int, load: float, ways: str, s
     for number in range(arguments.settle + arguments.windows):
         for batch, at_ns in fleet.window(number):
             sync.add(batch, at_ns + _LATE_NS)
-        # The last of the nodes' windows ends a window after the first began.
-        said_ns = (number + 2) * fleet.window_ns + _SOLVED_NS
+        # The last of the nodes' windows ends a tenth of one after the first.
+        said_ns = (number + 1) * fleet.window_ns + fleet.window_ns // 10 + _SOLVED_NS
         states = sync.solve(said_ns)
         fleet.tilt = expected_tilt(fleet.mesh, states)
         if number >= arguments.settle:

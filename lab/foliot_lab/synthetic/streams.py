@@ -98,7 +98,7 @@ class Fleet:
         self.mesh = mesh = regular(self.nodes, probing.neighbours, probing.entropies, random)
         self._queues, self._stamping, self._random = queues, stamping, random
         self.window_ns = round(probing.window_s * SECOND_NS)
-        self._phase_ns = random.integers(0, self.window_ns, self.nodes)
+        self._phase_ns = random.integers(0, self.window_ns // 10, self.nodes)
         rows = len(mesh.initiator)
         self.tilt = Tilt.unknown(rows)
         """What the probes know of their clocks' rates."""
@@ -111,7 +111,7 @@ class Fleet:
         ]
 
     def window(self, number: int) -> Iterator[tuple[StampBatch, int]]:
-        """What is published of a window, and when in true time: each node's windows begin at a time of its own."""
+        """What is published of a window, and when in true time: each node's windows begin at a time of its own, within a tenth of one."""
         since_ns = number * self.window_ns
         self.clocks.run_to(since_ns + 2 * self.window_ns + 3 * SECOND_NS // 10)
         self._queues.run(since_ns, since_ns + 2 * self.window_ns)

@@ -20,6 +20,7 @@ from foliot_probe.rates import in_use
 from foliot_probe.report import Reporter
 from foliot_probe.settings import ProbeSettings
 from foliot_probe.streams import is_usable
+from foliot_probe.window import window_number
 from foliot_schemas.subjects import CLOCK, CLOCKS, DELAY, INVENTORY, PATHS, PORT, STAMPS
 
 if TYPE_CHECKING:
@@ -85,8 +86,9 @@ class Probe:
         self._tasks: set[asyncio.Task[None]] = set()
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._ticks_per_interval = max(1, settings.delay_interval_ms // settings.tick_ms)
-        self._ticks_per_window = max(1, round(settings.window_s * 1_000 / settings.tick_ms))
-        self._interval = self._window = 0
+        self._window_ns = round(settings.window_s * _SECOND_NS)
+        self._interval = 0
+        self._window = window_number(own.name, clock.now_ns(), self._window_ns)
 
     async def run(self) -> None:
         """Probes until cancelled."""
@@ -161,7 +163,8 @@ class Probe:
         self._timers["tick"] = self._loop.call_at(self._start_s + (tick + 1) * self._tick_s, self._on_tick)
         self._tell_silence(self._engine.tick(tick, self._now_ns()))
         # By the number of the tick, not by the time: a tick is always a little late, and would at times miss its turn.
-        interval, window = tick // self._ticks_per_interval, tick // self._ticks_per_window
+        interval = tick // self._ticks_per_interval
+        window = window_number(self._own.name, self._clock.now_ns(), self._window_ns)
         if interval != self._interval:
             self._interval = interval
             for delays in self._reporter.delays(self._now_ns()):

@@ -9,7 +9,7 @@ from foliot_probe.packet import KERNEL, USER
 from foliot_probe.session import Completed
 from foliot_probe.streams import StreamEnds, StreamKey
 from foliot_probe.tilt import Tilt
-from foliot_probe.window import MOST_ROWS, Window
+from foliot_probe.window import MOST_ROWS, Window, window_number
 
 
 def ends(count, *, initiator=True):
@@ -122,3 +122,18 @@ def test_where_the_slope_is_known_less_is_kept_and_it_is_said_what_for():
         np.sort(delays[1][wide.rows["direction"] == 0])[:8].tolist()
     )
     assert wide.streams[0].most_ppb == pytest.approx(200_000.0)
+
+
+def test_windows_end_together_but_not_all_at_once():
+    """Of a thousand nodes every window ends within a tenth of one, in all parts of that alike."""
+    window_ns = 2_000_000_000
+    boundary_ns = 850_000_000 * window_ns
+    numbers = np.array(
+        [
+            [window_number(f"node{node}", boundary_ns + tenth * window_ns // 100, window_ns) for tenth in range(-1, 11)]
+            for node in range(1_000)
+        ]
+    )
+    assert set(numbers[:, 0]) == {850_000_000 - 1}
+    assert set(numbers[:, -1]) == {850_000_000}
+    assert np.diff(numbers, axis=1)[:, 1:].sum(axis=0).min() > 50

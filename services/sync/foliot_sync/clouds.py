@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -55,13 +55,10 @@ class Clouds(NamedTuple):
         if pairs.all():
             return self
         streams = pairs[self.pair]
-        sides = np.repeat(streams, 2)
-        return Clouds(
-            Sides(*(column[sides] for column in self.sides)),
-            tuple(self.paths[stream] for stream in np.flatnonzero(streams)),
-            (np.cumsum(pairs) - 1)[self.pair[streams]],
-            *(column[pairs] for column in self[3:]),
-        )
+        points: Any = (column[np.repeat(streams, 2)] for column in self.sides)
+        columns: Any = (column[pairs] for column in self[3:])
+        paths = tuple(self.paths[stream] for stream in np.flatnonzero(streams))
+        return Clouds(Sides(*points), paths, (np.cumsum(pairs) - 1)[self.pair[streams]], *columns)
 
 
 class _Points(NamedTuple):
@@ -75,7 +72,8 @@ class _Points(NamedTuple):
 
     def take(self, chosen: NDArray[np.bool_]) -> _Points:
         """Some of them."""
-        return _Points(*(column[chosen] for column in self))
+        columns: Any = (column[chosen] for column in self)
+        return _Points(*columns)
 
 
 class _Streams(NamedTuple):
@@ -140,7 +138,7 @@ def gather(batches: Sequence[StampBatch], index: Callable[[str], int], tolerated
     slopes = [every[stream] for stream in first]
     return Clouds(
         sides._replace(k=np.clip(wanted, 1, np.minimum(tolerated, sides.counts))),
-        tuple([stream.path for stream in used]), pair, *known.ends[:, first], at_ns, base_ns,
+        tuple([stream.path for stream in used]), pair, known.ends[0, first], known.ends[1, first], at_ns, base_ns,
         np.array([stream.least_ppb for stream in slopes]), np.array([stream.most_ppb for stream in slopes]),
         np.array([NOISE_NS[stream.kind] for stream in slopes]),
     )  # fmt: skip
@@ -205,8 +203,8 @@ def _courses(
 
 def _heard_both_ways(points: _Points, streams: int) -> NDArray[np.bool_]:
     """Which streams have points on both sides: one alone bounds the offset, but does not estimate it."""
-    heard: NDArray[np.bool_] = np.bincount(2 * points.stream + points.lower, minlength=2 * streams).reshape(-1, 2) > 0
-    both: NDArray[np.bool_] = heard.all(axis=1)
+    heard = np.bincount(2 * points.stream + points.lower, minlength=2 * streams) > 0
+    both: NDArray[np.bool_] = heard[0::2] & heard[1::2]
     return both
 
 

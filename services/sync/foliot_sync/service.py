@@ -13,8 +13,9 @@ from foliot.clock import BusClock
 from foliot.service import on_bus
 from foliot.settings import load
 from foliot_schemas.subjects import CLOCK, CLOCKS, INVENTORY, STAMPS
+from foliot_sync.muster import Muster
 from foliot_sync.roster import Roster
-from foliot_sync.settings import SyncSettings
+from foliot_sync.settings import NANOSECONDS, SyncSettings
 from foliot_sync.synchroniser import Synchroniser
 
 if TYPE_CHECKING:
@@ -35,7 +36,10 @@ class Sync:
     def __init__(self, bus: Bus, clock: BusClock, settings: SyncSettings) -> None:
         self._bus = bus
         self._clock = clock
-        self._window_s = settings.window_s
+        self._window_ns = settings.window_ns
+        self._ended = 0
+        """The number of the window that ended last, in the reference time."""
+        self._muster = Muster(settings.window_s)
         self._synchroniser = Synchroniser(settings)
         self._roster = Roster()
         self._left_out: dict[str, int] = {}
@@ -52,7 +56,7 @@ class Sync:
         self._synchroniser.resume(self._said.values())
         await self._bus.watch(INVENTORY, self._on_node)
         await self._bus.subscribe(STAMPS, self._on_stamps)
-        log.info("sync_started", window_s=self._window_s)
+        log.info("sync_started", window_s=self._window_ns / NANOSECONDS)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._keep())
             tasks.create_task(self._close_windows())
@@ -75,14 +79,21 @@ class Sync:
         at_ns = self._synchroniser.reference_ns(batch.node, batch.until_ns)
         if at_ns is not None:
             self._clock.learn(at_ns)
+        self._muster.heard(batch.node)
+
+    async def _window_end(self) -> None:
+        """Until the window that nodes are in has ended. One that was slept through is not made up for: its stamps are in this one."""
+        now_ns = self._clock.now_ns()
+        number = now_ns // self._window_ns + 1
+        if number == self._ended:
+            number += 1  # the time was set back by less than was slept too long
+        await asyncio.sleep((number * self._window_ns - now_ns) / NANOSECONDS)
+        self._ended = number
 
     async def _close_windows(self) -> None:
-        loop = asyncio.get_running_loop()
-        close_s = loop.time() + self._window_s
         while True:
-            await asyncio.sleep(close_s - loop.time())
-            # A window that was slept through is not made up for: its stamps are in this one.
-            close_s = max(close_s + self._window_s, loop.time())
+            await self._window_end()
+            await self._muster.gather()
             try:
                 states = self._synchroniser.solve(self._clock.local_ns())
             except (ArithmeticError, ValueError, RuntimeError, np.linalg.LinAlgError):

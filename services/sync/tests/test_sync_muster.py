@@ -1,0 +1,52 @@
+"""When a window is closed."""
+
+from __future__ import annotations
+
+import asyncio
+
+from foliot_sync.muster import Muster
+
+PATIENT_S = 120.0
+"""A window whose patience, a minute, no test outlasts."""
+
+
+async def spoken(muster, nodes):
+    """A window at whose end these nodes speak."""
+    gathering = asyncio.create_task(muster.gather())
+    await asyncio.sleep(0)
+    for node in nodes:
+        muster.heard(node)
+    return gathering
+
+
+async def test_a_window_is_closed_once_all_have_spoken():
+    """Who spoke at the end of the last one is waited for, and nobody else."""
+    muster = Muster(PATIENT_S)
+    (await spoken(muster, ["node1", "node2"])).cancel()
+    gathering = await spoken(muster, ["node2"])
+    await asyncio.sleep(0)
+    assert not gathering.done()
+    muster.heard("node1")
+    async with asyncio.timeout(30):
+        await gathering
+
+
+async def test_who_is_silent_is_waited_for_once():
+    """Its silence costs one window some patience; the next is closed without it."""
+    muster = Muster(0.1)
+    await (await spoken(muster, ["node1", "node2"]))
+    await (await spoken(muster, ["node1"]))
+    muster.window_s = PATIENT_S
+    async with asyncio.timeout(30):
+        await (await spoken(muster, ["node1"]))
+
+
+async def test_what_was_said_before_the_end_does_not_count():
+    """A node that speaks in mid-window is one whose clock is not yet in step; it is not waited for."""
+    muster = Muster(0.05)
+    await muster.gather()
+    muster.heard("node1")
+    muster.heard("node2")
+    muster.window_s = PATIENT_S
+    async with asyncio.timeout(30):
+        await (await spoken(muster, ["node3"]))
