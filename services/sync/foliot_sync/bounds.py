@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 _LEAST_NS = 1e-3
 """Length of an edge without room, or with less than none because the value strays out of the interval; a longer edge
 is never wrong, and sparse graphs drop edges of length 0."""
+_MOST_ROUNDS = 40
+"""Within ten, a mesh of 100,000 clocks with ten random neighbours each is done."""
 
 
 class Intervals(NamedTuple):
@@ -49,7 +51,29 @@ def hard_bounds(allowed: Intervals, nodes: int, ground: int) -> NDArray[np.float
 def _distances(
     ends: tuple[NDArray[np.int64], NDArray[np.int64]], length: NDArray[np.float64], nodes: int, ground: int
 ) -> NDArray[np.float64]:
-    """Shortest distances from the ground; of parallel edges the shortest counts."""
+    """Shortest distances from the ground.
+
+    All nodes ask their neighbours at once, again and again (Bellman, Quarterly of Applied Mathematics 16, 1958): in a random mesh nobody is more than some edges away, and that many
+    rounds are cheaper than going from node to node. Where it is not over by then, it is done node by node.
+    """
+    source, target = ends
+    order = np.argsort(target, kind="stable")
+    source, length = source[order], length[order]
+    reached, starts = np.unique(target[order], return_index=True)
+    distance = np.full(nodes, np.inf)
+    distance[ground] = 0.0
+    for _ in range(_MOST_ROUNDS):
+        nearer = np.minimum(np.minimum.reduceat(distance[source] + length, starts), distance[reached])
+        if np.array_equal(nearer, distance[reached]):
+            return distance
+        distance[reached] = nearer
+    return _one_by_one((source, target[order]), length, nodes, ground)
+
+
+def _one_by_one(
+    ends: tuple[NDArray[np.int64], NDArray[np.int64]], length: NDArray[np.float64], nodes: int, ground: int
+) -> NDArray[np.float64]:
+    """The same by Dijkstra's method, for meshes that are long."""
     source, target = ends
     order = np.lexsort((length, target, source))
     key = source[order] * nodes + target[order]

@@ -8,7 +8,7 @@ is invisible to any method that looks at stamps.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from scipy.sparse import coo_array, csr_array
@@ -27,14 +27,14 @@ _HUBER = 1.5
 _ROUNDS = 12
 """Reweightings; the misfits of a mesh with one bad pair in seven settle in five to eight."""
 
-_SETTLED = 0.02
-"""Weights that change by less move no value by a hundredth of its deviation."""
+_SETTLED = 0.05
+"""Of a value's deviation: what it still moves by in a reweighting when it is near enough."""
 
 _FEW = 100
 """Nodes up to which the equations are solved and inverted whole; at 1,000 that takes as long as all else together."""
 
-_PRECISE = 1e-3
-"""In deviations of the values, all together: rounding to whole nanoseconds costs more."""
+_PRECISE = 0.01
+"""In deviations of a value: rounding to whole nanoseconds costs more."""
 
 _MOST_STEPS = 500
 
@@ -76,14 +76,15 @@ def solve(edges: Edges, nodes: int, ground: int) -> Solution:
     usable = reached[edges.start]
     some = Edges(edges.start[usable], edges.end[usable], edges.difference[usable], edges.variance[usable])
     weights = 1 / some.variance
-    value, accepted = _robust(some, weights, reached, ground)
+    system = _System(some, reached & (np.arange(nodes) != ground))
+    value, accepted = _robust(system, some, weights)
     misfit = np.where(accepted, some.difference - (value[some.start] - value[some.end]), 0.0)
     loops = int(accepted.sum()) - (int(reached.sum()) - 1)
     believed = np.where(accepted, weights, 0.0)
     mean_square = float((believed * misfit**2).sum() / believed.sum()) if loops > 0 else 0.0
     surplus = (mean_square * int(accepted.sum()) / max(loops, 1)) ** 0.5
     excess = max(1.0, float((weights * misfit**2).sum()) / loops) if loops > 0 else 1.0
-    variance = _variances(some, np.where(accepted, weights, 0.0), reached, ground) * excess
+    variance = _variances(system, some, np.where(accepted, weights, 0.0), ground) * excess
     everywhere = np.zeros(len(edges.start), dtype=bool)
     everywhere[usable] = accepted
     return Solution(
@@ -96,25 +97,24 @@ def solve(edges: Edges, nodes: int, ground: int) -> Solution:
 
 
 def _robust(
-    edges: Edges, weights: NDArray[np.float64], reached: NDArray[np.bool_], ground: int
+    system: _System, edges: Edges, weights: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
     """The values, and which edges they rest on."""
-    everyone = np.ones(len(edges.start), dtype=bool)
-    value = _least_squares(edges, weights, reached, ground, np.zeros(len(reached)))
-    if len(edges.start) < int(reached.sum()):
-        return value, everyone  # A tree: whatever its edges say closes.
-    before = np.ones(len(weights))
+    nodes = len(system.unknown)
+    value = system.solve(weights, np.zeros(nodes))
+    if len(edges.start) < int(system.unknown.sum()) + 1:
+        return value, np.ones(len(edges.start), dtype=bool)  # A tree: whatever its edges say closes.
     for _ in range(_ROUNDS):
         misfit = np.abs(edges.difference - (value[edges.start] - value[edges.end])) * np.sqrt(weights)
         scale = max(1.0, float(np.median(misfit)) / _NORMAL_MEDIAN)
         share = np.minimum(1, _HUBER * scale / np.maximum(misfit, 1e-9))
-        if np.abs(share - before).max() < _SETTLED:
+        before, value = value, system.solve(weights * share, value)
+        if (np.abs(value - before) * system.firmness(weights)).max() < _SETTLED * scale:
             break
-        value, before = _least_squares(edges, weights * share, reached, ground, value), share
     misfit = np.abs(edges.difference - (value[edges.start] - value[edges.end])) * np.sqrt(weights)
     scale = max(1.0, float(np.median(misfit)) / _NORMAL_MEDIAN)
-    accepted = _outvoted(edges, misfit / scale, len(reached))
-    return _least_squares(edges, np.where(accepted, weights, 0.0), reached, ground, value), accepted
+    accepted = _outvoted(edges, misfit / scale, nodes)
+    return system.solve(np.where(accepted, weights, 0.0), value), accepted
 
 
 def _outvoted(edges: Edges, misfit: NDArray[np.float64], nodes: int) -> NDArray[np.bool_]:
@@ -135,61 +135,87 @@ def _outvoted(edges: Edges, misfit: NDArray[np.float64], nodes: int) -> NDArray[
     return accepted
 
 
-def _laplacian(edges: Edges, weights: NDArray[np.float64], unknown: NDArray[np.int64], nodes: int) -> csr_array:
-    """``B' W B`` of the nodes whose values are wanted."""
-    rows = np.concatenate((edges.start, edges.end, edges.start, edges.end))
-    columns = np.concatenate((edges.start, edges.end, edges.end, edges.start))
-    values = np.concatenate((weights, weights, -weights, -weights))
-    whole = coo_array((values, (rows, columns)), shape=(nodes, nodes)).tocsr()
-    return csr_array(whole[unknown][:, unknown])
+class _System:
+    """``B' W B`` of the nodes whose values are wanted, for one weighting of the edges after another.
 
-
-def _least_squares(
-    edges: Edges, weights: NDArray[np.float64], reached: NDArray[np.bool_], ground: int, near: NDArray[np.float64]
-) -> NDArray[np.float64]:
-    """The values that fit the edges best, sought from near ones."""
-    value = np.zeros(len(reached))
-    unknown = _unknown(reached, ground)
-    if not len(unknown):
-        return value
-    pull = np.bincount(edges.start, weights=weights * edges.difference, minlength=len(reached))
-    pull -= np.bincount(edges.end, weights=weights * edges.difference, minlength=len(reached))
-    laplacian = _laplacian(edges, weights, unknown, len(reached))
-    if len(unknown) <= _FEW:
-        value[unknown] = splu(laplacian.tocsc()).solve(pull[unknown])
-    else:
-        value[unknown] = _conjugate(laplacian, pull[unknown], near[unknown])
-    return value
-
-
-def _conjugate(laplacian: csr_array, pull: NDArray[Any], near: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The solution by conjugate gradients, each value scaled by its own weight.
-
-    A mesh of random edges has no ordering that keeps its factors sparse, and needs some tens of steps however large it is (Saad, Iterative Methods for Sparse
-    Linear Systems, 2003, 9.2).
+    The others are in it, too, but hold on to nothing: their values are 0.
     """
-    scale = 1 / np.sqrt(laplacian.diagonal())
-    scaled = csr_array(laplacian.multiply(scale[:, None]).multiply(scale[None, :]))
-    # Where it has not arrived after so many, it is as near as floats get.
-    value, _ = cg(scaled, pull * scale, x0=near / scale, rtol=0.0, atol=_PRECISE, maxiter=_MOST_STEPS)
-    found: NDArray[np.float64] = value * scale
-    return found
+
+    def __init__(self, edges: Edges, unknown: NDArray[np.bool_]) -> None:
+        nodes = len(unknown)
+        self.unknown = unknown
+        self._edges = edges
+        self._inner = unknown[edges.start] & unknown[edges.end]
+        rows = np.concatenate((edges.start, edges.end, np.arange(nodes)))
+        self._order = np.argsort(rows, kind="stable")
+        self._columns = np.concatenate((edges.end, edges.start, np.arange(nodes)))[self._order]
+        self._starts = np.concatenate(([0], np.cumsum(np.bincount(rows, minlength=nodes))))
+
+    def firmness(self, weights: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Per node, one over the deviation that it would have if its neighbours were known."""
+        return np.sqrt(self._held(weights))
+
+    def matrix(self, weights: NDArray[np.float64], scale: NDArray[np.float64]) -> csr_array:
+        """The matrix, its rows and columns scaled."""
+        edges = self._edges
+        between = np.where(self._inner, -weights * scale[edges.start] * scale[edges.end], 0.0)
+        held = np.where(self.unknown, self._held(weights) * scale**2, 1.0)
+        values = np.concatenate((between, between, held))[self._order]
+        nodes = len(self.unknown)
+        return csr_array((values, self._columns, self._starts), shape=(nodes, nodes))
+
+    def solve(self, weights: NDArray[np.float64], near: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The values that fit the edges best, sought from near ones."""
+        edges, nodes = self._edges, len(self.unknown)
+        pull = np.bincount(edges.start, weights=weights * edges.difference, minlength=nodes)
+        pull -= np.bincount(edges.end, weights=weights * edges.difference, minlength=nodes)
+        pull = np.where(self.unknown, pull, 0.0)
+        if not self.unknown.any():
+            return pull
+        if int(self.unknown.sum()) <= _FEW:
+            some = np.flatnonzero(self.unknown)
+            value = np.zeros(nodes)
+            value[some] = splu(self.matrix(weights, np.ones(nodes))[some][:, some].tocsc()).solve(pull[some])
+            return value
+        return self._conjugate(weights, pull, near)
+
+    def _conjugate(
+        self, weights: NDArray[np.float64], pull: NDArray[np.float64], near: NDArray[np.float64]
+    ) -> NDArray[np.float64]:
+        """The solution by conjugate gradients, each value scaled by its own weight.
+
+        A mesh of random edges has no ordering that keeps its factors sparse, and needs some tens of steps however large it is (Saad, Iterative Methods for
+        Sparse Linear Systems, 2003, 9.2).
+        """
+        scale = np.where(self.unknown, 1 / np.sqrt(np.where(self.unknown, self._held(weights), 1.0)), 1.0)
+        # Where it has not arrived after so many, it is as near as floats get.
+        precise = _PRECISE * np.sqrt(len(pull))
+        value, _ = cg(
+            self.matrix(weights, scale), pull * scale, x0=near / scale, rtol=0.0, atol=precise, maxiter=_MOST_STEPS
+        )
+        found: NDArray[np.float64] = value * scale
+        return found
+
+    def _held(self, weights: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Per node, the weights of its edges together."""
+        nodes = len(self.unknown)
+        held: NDArray[np.float64] = np.bincount(self._edges.start, weights=weights, minlength=nodes)
+        held += np.bincount(self._edges.end, weights=weights, minlength=nodes)
+        return held
 
 
-def _variances(
-    edges: Edges, weights: NDArray[np.float64], reached: NDArray[np.bool_], ground: int
-) -> NDArray[np.float64]:
+def _variances(system: _System, edges: Edges, weights: NDArray[np.float64], ground: int) -> NDArray[np.float64]:
     """The variance of each value: the diagonal of the inverse Laplacian, or of a large one nearly that."""
-    variance = np.zeros(len(reached))
-    unknown = _unknown(reached, ground)
-    if not len(unknown):
+    nodes = len(system.unknown)
+    variance, some = np.zeros(nodes), np.flatnonzero(system.unknown)
+    if not len(some):
         return variance
-    if len(unknown) <= _FEW:
-        factor = splu(_laplacian(edges, weights, unknown, len(reached)).tocsc())
-        variance[unknown] = np.diagonal(factor.solve(np.eye(len(unknown))))
+    if len(some) <= _FEW:
+        factor = splu(system.matrix(weights, np.ones(nodes))[some][:, some].tocsc())
+        variance[some] = np.diagonal(factor.solve(np.eye(len(some))))
     else:
-        spread = _spread(edges, weights, len(reached))
-        variance[unknown] = spread[unknown] + spread[ground]
+        spread = _spread(edges, weights, nodes)
+        variance[some] = spread[some] + spread[ground]
     return variance
 
 
@@ -214,13 +240,6 @@ def _spread(edges: Edges, weights: NDArray[np.float64], nodes: int) -> NDArray[n
     return spread
 
 
-def _unknown(reached: NDArray[np.bool_], ground: int) -> NDArray[np.int64]:
-    """The nodes whose values are wanted."""
-    wanted = reached.copy()
-    wanted[ground] = False
-    return np.flatnonzero(wanted)
-
-
 def _components(start: NDArray[np.int64], end: NDArray[np.int64], nodes: int) -> NDArray[np.int32]:
     """Per node, which of the parts that the edges join it belongs to."""
     graph = coo_array((np.ones(len(start)), (start, end)), shape=(nodes, nodes)).tocsr()
@@ -231,7 +250,7 @@ def _components(start: NDArray[np.int64], end: NDArray[np.int64], nodes: int) ->
 def _neighbours(edges: Edges, accepted: NDArray[np.bool_], nodes: int) -> NDArray[np.int64]:
     """How many others each node has an accepted edge with."""
     low, high = np.minimum(edges.start, edges.end)[accepted], np.maximum(edges.start, edges.end)[accepted]
-    distinct = np.unique(low * nodes + high)
-    counts: NDArray[np.int64] = np.bincount(distinct // nodes, minlength=nodes)
-    counts += np.bincount(distinct % nodes, minlength=nodes)
+    # As a matrix, where parallel ones are one entry.
+    distinct = coo_array((np.ones(len(low), np.int8), (low, high)), shape=(nodes, nodes)).tocsr()
+    counts: NDArray[np.int64] = np.diff(distinct.indptr) + np.bincount(distinct.indices, minlength=nodes)
     return counts
