@@ -50,6 +50,11 @@ class Clouds(NamedTuple):
     noise_ns: NDArray[np.float64]
     """Of the pair's stamps."""
 
+    def residuals(self, slope: NDArray[np.float64]) -> NDArray[np.float64]:
+        """What the points of each side lie above a line through the origin, one slope a pair; inf where there is none."""
+        residuals: NDArray[np.float64] = self.sides.y - np.repeat(slope[self.pair], 2)[:, None] * self.sides.x
+        return residuals
+
     def of(self, pairs: NDArray[np.bool_]) -> Clouds:
         """Those of some pairs."""
         if pairs.all():

@@ -10,10 +10,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from foliot_sync.numbers import Numbers
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
+
+    Rows = NDArray[np.int64]
 
 REMEMBERED = 30
 """Windows: a minute at two seconds each. Longer, and a route change would leave a floor that no longer exists."""
@@ -35,14 +39,28 @@ class Floors:
     """Per stream, the half-widths of its latest windows, and by how much each is expected to be too wide."""
 
     def __init__(self) -> None:
-        self._rows: dict[str, int] = {}
+        self._numbers = Numbers()
         self._widths = np.full((0, REMEMBERED), np.inf)
         self._doubts = np.full((0, REMEMBERED), np.inf)
         self._next = np.zeros(0, dtype=np.int64)
 
-    def known(self, paths: Sequence[str], half_ns: NDArray[np.float64], doubt_ns: NDArray[np.float64]) -> Known:
+    def __len__(self) -> int:
+        """How many streams are known."""
+        return len(self._numbers)
+
+    def rows(self, paths: Sequence[str]) -> Rows:
+        """The rows of streams, made when they are new."""
+        rows = np.fromiter(map(self._numbers.__getitem__, paths), np.int64, len(paths))
+        missing = len(self._numbers) - len(self._widths)
+        if missing > 0:
+            more = max(64, missing, len(self._widths))
+            self._widths = np.concatenate((self._widths, np.full((more, REMEMBERED), np.inf)))
+            self._doubts = np.concatenate((self._doubts, np.full((more, REMEMBERED), np.inf)))
+            self._next = np.concatenate((self._next, np.zeros(more, dtype=np.int64)))
+        return rows
+
+    def known(self, rows: Rows, half_ns: NDArray[np.float64], doubt_ns: NDArray[np.float64]) -> Known:
         """What the latest windows and this one say."""
-        rows = np.array([self._row(path) for path in paths], dtype=np.int64)
         widths = np.concatenate((self._widths[rows], half_ns[:, None]), axis=1)
         doubts = np.concatenate((self._doubts[rows], doubt_ns[:, None]), axis=1)
         best = np.arange(len(rows)), (widths + doubts).argmin(axis=1)
@@ -52,20 +70,8 @@ class Floors:
         agree = spread < doubts[best]
         return Known(np.where(agree, floor, widths[best]), np.where(agree, spread, doubts[best]))
 
-    def learn(self, paths: Sequence[str], half_ns: NDArray[np.float64], doubt_ns: NDArray[np.float64]) -> None:
+    def learn(self, rows: Rows, half_ns: NDArray[np.float64], doubt_ns: NDArray[np.float64]) -> None:
         """Remember the half-widths of a window that held no step."""
-        rows = np.array([self._row(path) for path in paths], dtype=np.int64)
         self._widths[rows, self._next[rows]] = half_ns
         self._doubts[rows, self._next[rows]] = doubt_ns
         self._next[rows] = (self._next[rows] + 1) % REMEMBERED
-
-    def _row(self, path: str) -> int:
-        """The row of a stream, made when it is new."""
-        if path not in self._rows:
-            row = self._rows[path] = len(self._rows)
-            if row == len(self._widths):
-                more = max(64, row)
-                self._widths = np.concatenate((self._widths, np.full((more, REMEMBERED), np.inf)))
-                self._doubts = np.concatenate((self._doubts, np.full((more, REMEMBERED), np.inf)))
-                self._next = np.concatenate((self._next, np.zeros(more, dtype=np.int64)))
-        return self._rows[path]

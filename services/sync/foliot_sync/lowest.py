@@ -55,5 +55,6 @@ def lowest(residuals: Floats, noise_ns: Floats) -> Lowest:
     rows = np.arange(len(residuals))
     value = residuals[rows, first]
     others = np.minimum(_SPACINGS, np.maximum(np.isfinite(residuals).sum(axis=1) - 1 - first, 0))
-    spacing = np.where(others > 0, (residuals[rows, first + others] - value) / np.maximum(others, 1), np.inf)
-    return Lowest(value, spacing)
+    alone = others == 0
+    spacing = (residuals[rows, first + others] - np.where(alone, 0.0, value)) / np.maximum(others, 1)
+    return Lowest(value, np.where(alone, np.inf, spacing))

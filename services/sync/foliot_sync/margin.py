@@ -16,7 +16,7 @@ Moon, Skelly and Towsley (INFOCOM 1999) for the linear programme.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -75,40 +75,62 @@ def separate(
     """Per group of sides, the one slope within its limits that separates them widest.
 
     The sides of one stream give its soft-margin line; those of all the streams between two clocks share the clocks'
-    drift and so give it together; a side alone gives its hull above the middle of the window.
+    drift and so give it together.
     """
-
-    def objective(slope: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        found = touch(sides, slope[group])
-        return _sums(found.mean, group, groups), _sums(found.gradient, group, groups)
-
-    groups = len(least_ppb)
-    left, right = least_ppb.copy(), most_ppb.copy()
-    left_value, left_rise = objective(left)
-    right_value, right_rise = objective(right)
-    best = np.where(left_rise <= 0, left, right)
-    searching = (left_rise > 0) & (right_rise < 0)
+    left, right = (_ends(sides, group, slope) for slope in (least_ppb.copy(), most_ppb.copy()))
+    best = np.where(left.rise <= 0, left.slope, right.slope)
+    searching = np.flatnonzero((left.rise > 0) & (right.rise < 0))
+    left, right = left.take(searching), right.take(searching)
+    some, place = _of_groups(sides, group, searching)
     for step in range(MOST_STEPS):
-        if not searching.any():
+        if not len(searching):
             break
-        fall = np.where(searching, left_rise - right_rise, 1.0)
-        crossing = (right_value - left_value + left_rise * left - right_rise * right) / fall
-        slope = (left + right) / 2 if step % 3 == 2 else np.clip(crossing, left, right)
-        slope = np.where(searching, slope, best)
-        value, rise = objective(slope)
-        ceiling = left_value + left_rise * (crossing - left)
+        crossing = (right.value - left.value + left.rise * left.slope - right.rise * right.slope) / (
+            left.rise - right.rise
+        )
+        slope = (left.slope + right.slope) / 2 if step % 3 == 2 else np.clip(crossing, left.slope, right.slope)
+        new = _ends(some, place, slope)
+        ceiling = left.value + left.rise * (crossing - left.slope)
+        best[searching] = slope
         # The tangents cross above the objective, so where they meet it nothing higher is left between them.
-        met = searching & ((rise == 0) | ((slope == crossing) & (ceiling - value <= 1e-12 * np.abs(ceiling))))
-        best = np.where(searching, slope, best)
-        searching &= ~met
-        lower, upper = searching & (rise > 0), searching & (rise < 0)
-        left, left_value, left_rise = (
-            np.where(lower, new, old) for new, old in ((slope, left), (value, left_value), (rise, left_rise))
-        )
-        right, right_value, right_rise = (
-            np.where(upper, new, old) for new, old in ((slope, right), (value, right_value), (rise, right_rise))
-        )
+        met = (new.rise == 0) | ((slope == crossing) & (ceiling - new.value <= 1e-12 * np.abs(ceiling)))
+        left, right = left.where(new.rise <= 0, new), right.where(new.rise >= 0, new)
+        if met.any():
+            searching, left, right = searching[~met], left.take(~met), right.take(~met)
+            some, place = _of_groups(some, place, np.flatnonzero(~met))
     return best
+
+
+class _End(NamedTuple):
+    """One end of the slopes among which each group's best one lies."""
+
+    slope: NDArray[np.float64]
+    value: NDArray[np.float64]
+    """Of the objective there."""
+    rise: NDArray[np.float64]
+    """Its derivative."""
+
+    def take(self, chosen: NDArray[np.bool_] | NDArray[np.int64]) -> _End:
+        """Those of some groups."""
+        return _End(*(column[chosen] for column in self))
+
+    def where(self, kept: NDArray[np.bool_], new: _End) -> _End:
+        """These, and the new ones where these are not kept."""
+        return _End(*(np.where(kept, old, other) for old, other in zip(self, new, strict=True)))
+
+
+def _ends(sides: Sides, group: NDArray[np.int64], slope: NDArray[np.float64]) -> _End:
+    found = touch(sides, slope[group])
+    return _End(slope, _sums(found.mean, group, len(slope)), _sums(found.gradient, group, len(slope)))
+
+
+def _of_groups(sides: Sides, group: NDArray[np.int64], groups: NDArray[np.int64]) -> tuple[Sides, NDArray[np.int64]]:
+    """The sides of some groups, and which of these each is of."""
+    place = np.full(int(group.max(initial=-1)) + 1, -1)
+    place[groups] = np.arange(len(groups))
+    chosen = place[group] >= 0
+    columns: Any = (column[chosen] for column in sides)
+    return Sides(*columns), place[group[chosen]]
 
 
 def slope_uncertainty(
@@ -123,18 +145,17 @@ def slope_uncertainty(
     `noise_ns` is the noise of the sum of the group's intercepts. Doubles outwards from 8 ppb, so the answer is at
     most twice the true one and never less.
     """
-
-    def total(turned: NDArray[np.float64]) -> NDArray[np.float64]:
-        return _sums(touch(sides, turned[group]).mean, group, len(slope))
-
-    best = total(slope)
-    found = np.full(len(slope), limit_ppb)
-    for turn in (2.0**power for power in range(3, int(np.log2(limit_ppb)) + 1)):
-        open_still = found >= limit_ppb
-        if not open_still.any():
-            break
-        lost = np.minimum(best - total(slope + turn), best - total(slope - turn))
-        found = np.where(open_still & (lost >= noise_ns), turn, found)
+    best = _sums(touch(sides, slope[group]).mean, group, len(slope))
+    found, turn = np.full(len(slope), limit_ppb), 8.0
+    searching = np.arange(len(slope))
+    while len(searching) and turn <= limit_ppb:
+        turned = [
+            _sums(touch(sides, (slope[searching] + by)[group]).mean, group, len(searching)) for by in (turn, -turn)
+        ]
+        done = best[searching] - np.maximum(*turned) >= noise_ns[searching]
+        found[searching[done]] = turn
+        sides, group = _of_groups(sides, group, np.flatnonzero(~done))
+        searching, turn = searching[~done], 2 * turn
     return found
 
 
@@ -169,9 +190,8 @@ def at_middle(sides: Sides, residuals: NDArray[np.float64], limit_ppb: float) ->
     if between.all():
         return Middle((before * after_s - after * before_s) / (after_s - before_s), least_at_s)
     alone = (sides.y + limit_ppb * np.abs(sides.x)).min(axis=1)
-    span = np.where(between, after_s - before_s, 1.0)
-    chord = (np.where(between, before, 0.0) * after_s - np.where(between, after, 0.0) * before_s) / span
-    return Middle(np.where(between, chord, alone), least_at_s)
+    span, before, after = np.where(between, (after_s - before_s, before, after), ((1.0,), (0.0,), (0.0,)))
+    return Middle(np.where(between, (before * after_s - after * before_s) / span, alone), least_at_s)
 
 
 def _sums(values: NDArray[np.float64], group: NDArray[np.int64], groups: int) -> NDArray[np.float64]:

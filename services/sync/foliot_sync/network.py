@@ -167,9 +167,9 @@ class _System:
     def solve(self, weights: NDArray[np.float64], near: NDArray[np.float64]) -> NDArray[np.float64]:
         """The values that fit the edges best, sought from near ones."""
         edges, nodes = self._edges, len(self.unknown)
-        pull = np.bincount(edges.start, weights=weights * edges.difference, minlength=nodes)
-        pull -= np.bincount(edges.end, weights=weights * edges.difference, minlength=nodes)
-        pull = np.where(self.unknown, pull, 0.0)
+        wanted = weights * edges.difference
+        away = np.bincount(edges.start, wanted, minlength=nodes) - np.bincount(edges.end, wanted, minlength=nodes)
+        pull = np.where(self.unknown, away, 0.0).astype(np.float64)
         if not self.unknown.any():
             return pull
         if int(self.unknown.sum()) <= _FEW:
@@ -199,9 +199,8 @@ class _System:
     def _held(self, weights: NDArray[np.float64]) -> NDArray[np.float64]:
         """Per node, the weights of its edges together."""
         nodes = len(self.unknown)
-        held: NDArray[np.float64] = np.bincount(self._edges.start, weights=weights, minlength=nodes)
-        held += np.bincount(self._edges.end, weights=weights, minlength=nodes)
-        return held
+        held = np.bincount(self._edges.start, weights=weights, minlength=nodes)
+        return np.asarray(held + np.bincount(self._edges.end, weights=weights, minlength=nodes), np.float64)
 
 
 def _variances(system: _System, edges: Edges, weights: NDArray[np.float64], ground: int) -> NDArray[np.float64]:

@@ -7,10 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from foliot_sync import history
-from foliot_sync.clouds import gather
-from foliot_sync.floors import Floors
-from foliot_sync.intake import Intake
-from foliot_sync.pairs import measure
+from foliot_sync.fitting import Fitter, joined
+from foliot_sync.numbers import Numbers
 from foliot_sync.publication import Publisher, Standing, evidence, promise
 from foliot_sync.reference import crown, elect, hand_over
 from foliot_sync.settings import NANOSECONDS, SyncSettings
@@ -24,8 +22,7 @@ if TYPE_CHECKING:
 
     from foliot_schemas.clock import ClockState
     from foliot_schemas.observation import StampBatch
-    from foliot_sync.clouds import Clouds
-    from foliot_sync.intake import Arrival
+    from foliot_sync.fitting import Fits, Heard
     from foliot_sync.pairs import Pairs
     from foliot_sync.weighing import Weighing
 
@@ -51,12 +48,11 @@ class Synchroniser:
         self.window = 0
         self.reference = ""
         """Name of the clock that sets the pace; empty before one is found."""
+        self._numbers = Numbers()
         self._names: list[str] = []
-        self._numbers: dict[str, int] = {}
         self._epochs: dict[str, int] = {}
         self._anchors: dict[str, int] = {}
-        self._intake = Intake(self.settings.window_ns)
-        self._floors = Floors()
+        self._fitter = Fitter(self.settings)
         self._tracks = history.Tracks.unknown(0, 0.0)
         self._standing: list[Standing] = []
         self._now_ns = 0
@@ -73,25 +69,23 @@ class Synchroniser:
         Raises:
             ValueError: the batch contradicts itself.
         """
-        if not self._intake.add(batch, arrived_ns):
-            return False
-        number = self._number(batch.node)
-        self._epochs[batch.node] = batch.epoch_ns
-        if self._tracks.as_of_ns[number] == 0:
-            # Until it is measured, its host's own idea of the time is better than none.
-            self._tracks = self._tracks._replace(offset_ns=_with(self._tracks.offset_ns, number, batch.epoch_ns))
-        return True
+        return self._fitter.add(batch, arrived_ns)
 
     def solve(self, now_ns: int) -> list[ClockState]:
         """Closes a window: the state of every clock heard of so far."""
+        return self.weigh([self._fitter.close(now_ns)], now_ns)
+
+    def weigh(self, parts: Sequence[Fits], now_ns: int) -> list[ClockState]:
+        """The state of every clock heard of so far, after what the parts of the fleet have said of a window."""
         self.window += 1
-        arrivals = self._intake.take()
-        clouds = gather([each.batch for each in arrivals], self._number, self.settings.tolerated_share)
+        heard = [node for part in parts for node in part.heard]
+        self._meet([clock for part in parts for clock in part.clocks], heard)
+        pairs = joined(parts, self._numbers)
         self._begin()
-        self._move_on(arrivals, now_ns)
+        self._move_on(heard, now_ns)
         nothing = np.zeros(len(self._names), dtype=bool)
-        verdict = self._weigh(clouds) if clouds is not None and self.reference else Verdict(nothing, nothing)
-        self._stand(verdict, {self._numbers[each.batch.node] for each in arrivals})
+        verdict = self._weigh(pairs) if pairs is not None and self.reference else Verdict(nothing, nothing)
+        self._stand(verdict, {self._numbers[node.node] for node in heard})
         said = Publisher(self.reference, self.window, self._tracks, promise(self._tracks, self.settings), self.settings)
         return [said.state(name, number, self._standing[number]) for number, name in enumerate(self._names)]
 
@@ -104,14 +98,23 @@ class Synchroniser:
         gained_ns = round(float(self._tracks.drift_ppb[number]) * age_s)
         return local_ns + int(self._tracks.offset_ns[number]) + gained_ns
 
-    def _number(self, name: str) -> int:
-        """The number of a clock, given when it is first heard of."""
-        if name not in self._numbers:
-            self._numbers[name] = len(self._names)
-            self._names.append(name)
-            self._tracks = self._tracks.joined(history.Tracks.unknown(1, self.settings.wander_ppb))
-            self._standing.append(Standing(missed=self.settings.void_after_windows))
-        return self._numbers[name]
+    def _meet(self, clocks: Iterable[str], heard: Iterable[Heard]) -> None:
+        """Makes room for clocks that are new, and takes note of what nodes say of themselves."""
+        for name in clocks:
+            _ = self._numbers[name]
+        for node in heard:
+            self._epochs[node.node] = node.epoch_ns
+            _ = self._numbers[node.node]
+        new = len(self._numbers) - len(self._names)
+        if new:
+            self._names = list(self._numbers)
+            self._tracks = self._tracks.joined(history.Tracks.unknown(new, self.settings.wander_ppb))
+            self._standing += [Standing(missed=self.settings.void_after_windows)] * new
+        # Until it is measured, its host's own idea of the time is better than none.
+        offset = self._tracks.offset_ns.copy()
+        for number in np.flatnonzero(self._tracks.as_of_ns == 0):
+            offset[number] = self._epochs.get(self._names[number], 0)
+        self._tracks = self._tracks._replace(offset_ns=offset)
 
     def _begin(self) -> None:
         """Chooses the first reference and anchors its time."""
@@ -125,38 +128,30 @@ class Synchroniser:
         number = self._numbers[self.reference]
         self._tracks = crown(self._tracks._replace(offset_ns=_with(self._tracks.offset_ns, number, offset_ns)), number)
 
-    def _move_on(self, arrivals: Sequence[Arrival], now_ns: int) -> None:
+    def _move_on(self, heard: Sequence[Heard], now_ns: int) -> None:
         """Advances the reference time to now, by what the nodes' batches say of it, or else by what has passed."""
         ends = []
-        for batch, arrived_ns in arrivals:
-            if batch.node == self.reference:
+        for node in heard:
+            if node.node == self.reference:
                 # Its offset is a constant, so it may be said as of any time; the latest is good for longest.
-                number, until_ns = self._numbers[batch.node], batch.until_ns
+                number, until_ns = self._numbers[node.node], node.until_ns
                 as_of, measured = (
                     _with(each, number, until_ns) for each in (self._tracks.as_of_ns, self._tracks.measured_ns)
                 )
                 self._tracks = self._tracks._replace(as_of_ns=as_of, measured_ns=measured)
-            end_ns = self.reference_ns(batch.node, batch.until_ns)
+            end_ns = self.reference_ns(node.node, node.until_ns)
             if end_ns is not None:
-                ends.append(end_ns + now_ns - arrived_ns)
+                ends.append(end_ns + node.since_ns)
         # The median, because one of the clocks may just have been stepped.
         self._reference_ns = sorted(ends)[len(ends) // 2] if ends else self._reference_ns + now_ns - self._now_ns
         self._now_ns = now_ns
 
-    def _weigh(self, clouds: Clouds) -> Verdict:
-        """What the window's pairs say; histories and floors learn from it."""
-        settings = self.settings
-        pairs, widths = measure(clouds, self._floors, settings)
+    def _weigh(self, pairs: Pairs) -> Verdict:
+        """What the window's pairs say; histories learn from it."""
         torn = torn_clocks(pairs, len(self._names), self._numbers[self.reference])
         if torn[self._numbers[self.reference]]:
             self._hand_over(self._heir(pairs, torn))
-        verdict = self._settle(pairs.take(~pairs.torn), torn)
-        bent = verdict.contradicted[clouds.initiator] | verdict.contradicted[clouds.responder] | pairs.torn
-        straight = ~bent[clouds.pair]
-        self._floors.learn(
-            [clouds.paths[stream] for stream in np.flatnonzero(straight)], *(each[straight] for each in widths)
-        )
-        return verdict
+        return self._settle(pairs.take(~pairs.torn), torn)
 
     def _settle(self, sound: Pairs, torn: NDArray[np.bool_]) -> Verdict:
         """What the mesh says, once it is clear which clock to measure against."""

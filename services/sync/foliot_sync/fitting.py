@@ -1,0 +1,118 @@
+"""From the batches of a window to what the pairs of clocks say: all of sync that needs no more than some of the nodes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from foliot_sync.clouds import gather
+from foliot_sync.floors import Floors
+from foliot_sync.intake import Intake
+from foliot_sync.numbers import Numbers
+from foliot_sync.pairs import Pairs, measure
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from numpy.typing import NDArray
+
+    from foliot_schemas.observation import StampBatch
+    from foliot_sync.pairs import Widths
+    from foliot_sync.settings import SyncSettings
+
+
+class Heard(NamedTuple):
+    """What a node's latest batch says of its own clock."""
+
+    node: str
+    until_ns: int
+    """Its local time at the end of the window."""
+    since_ns: int
+    """How long ago that came."""
+    epoch_ns: int
+    """Its CLOCK_REALTIME minus local time."""
+    utc_error_ns: int
+    """How far that may be from UTC; -1: nobody disciplines it."""
+
+
+class Fits(NamedTuple):
+    """What one window of some nodes came to."""
+
+    clocks: tuple[str, ...]
+    """What the pairs count."""
+    pairs: Pairs | None
+    """None: no two clocks heard each other."""
+    heard: tuple[Heard, ...]
+
+
+def joined(parts: Iterable[Fits], numbers: Numbers) -> Pairs | None:
+    """The pairs of all parts, their clocks counted by one measure; None if there are none."""
+    found: list[Pairs] = []
+    for part in parts:
+        if part.pairs is not None:
+            clock = np.fromiter(map(numbers.__getitem__, part.clocks), np.int64, len(part.clocks))
+            ends = clock[part.pairs.initiator], clock[part.pairs.responder]
+            found.append(part.pairs._replace(initiator=ends[0], responder=ends[1]))
+    if len(found) < 2:
+        return found[0] if found else None
+    columns: Any = (np.concatenate(column) for column in zip(*found, strict=True))
+    return Pairs(*columns)
+
+
+class Fitter:
+    """Fits the pairs of the nodes whose batches it is given, one window after another."""
+
+    def __init__(self, settings: SyncSettings) -> None:
+        self._settings = settings
+        self._intake = Intake(settings.window_ns)
+        self._numbers = Numbers()
+        self._names: list[str] = []
+        self._floors = Floors()
+        self._last: tuple[NDArray[np.int64], Widths] | None = None
+        """Streams of the last window that went straight, and their widths, which are not yet learnt."""
+
+    def add(self, batch: StampBatch, arrived_ns: int) -> bool:
+        """Takes in a batch for the next `close`; says whether it will count.
+
+        Raises:
+            ValueError: the batch contradicts itself.
+        """
+        return self._intake.add(batch, arrived_ns)
+
+    def close(self, now_ns: int) -> Fits:
+        """What the batches since the last time say."""
+        arrivals = self._intake.take()
+        clouds = gather([each.batch for each in arrivals], self._numbers.__getitem__, self._settings.tolerated_share)
+        pairs: Pairs | None = None
+        clocks: tuple[str, ...] = ()
+        if clouds is not None:
+            rows = self._floors.rows(clouds.paths)
+            # A probe knows how fast its clocks run as long as what was said of them last has not been contradicted.
+            trusted = clouds.most_ppb - clouds.least_ppb < self._settings.rate_limit_ppb
+            self._learn(rows[trusted[clouds.pair]])
+            pairs, widths = measure(clouds, rows, self._floors, self._settings)
+            straight = ~pairs.torn[clouds.pair]
+            self._last = rows[straight], widths.take(straight)
+            pairs, clocks = self._among(pairs)
+        latest = {}
+        for batch, arrived_ns in arrivals:
+            waited_ns = now_ns - arrived_ns
+            latest[batch.node] = Heard(batch.node, batch.until_ns, waited_ns, batch.epoch_ns, batch.utc_error_ns)
+        return Fits(clocks, pairs, tuple(latest.values()))
+
+    def _among(self, pairs: Pairs) -> tuple[Pairs, tuple[str, ...]]:
+        """The pairs, with none but their own clocks counted."""
+        if len(self._names) < len(self._numbers):
+            self._names = list(self._numbers)
+        used, ends = np.unique(np.concatenate((pairs.initiator, pairs.responder)), return_inverse=True)
+        initiator, responder = np.split(ends, 2)
+        return pairs._replace(initiator=initiator, responder=responder), tuple([self._names[clock] for clock in used])
+
+    def _learn(self, trusted: NDArray[np.int64]) -> None:
+        """Remembers the widths of the last window, unless a clock was found afterwards to have been stepped or slewed in it: then they are wrong."""
+        if self._last is not None:
+            rows, widths = self._last
+            sure = np.zeros(len(self._floors), dtype=bool)
+            sure[trusted] = True
+            self._floors.learn(rows[sure[rows]], *widths.take(sure[rows]))
