@@ -1,0 +1,167 @@
+"""Foliot's clocks beside tuned chrony and ptp4l: on the same wires, at the same time, at the same number of packets.
+
+All hosts are network namespaces of this machine and have its one clock, so that the truth is known: whatever offset a tool finds is its error. Foliot runs as
+it is (a probe on each host, sync, a NATS server), and in runs of its own with drifting clocks. chrony and ptp4l never touch this machine's clock.
+
+    make bench NAME=clock-peers ARGS="--json FILE"
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import shutil
+import signal
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import structlog
+
+from bench.clock_peers import network, ours, rows
+from bench.clock_peers.children import ChildError
+from bench.clock_peers.network import NetworkError
+from bench.clock_peers.sessions import PACES, Binaries, NotReadyError, Session
+from bench.document import heading
+from foliot_lab import kernel
+from foliot_lab.namespaces import Namespace, enter_control
+
+_MISSING = 77
+_DRIFT_LOAD = 0.6
+_PEERS = Path("run/peers")
+
+
+def main() -> int:
+    """Parses the command line, runs, prints a table."""
+    arguments = _parser().parse_args()
+    if not kernel.is_privileged():
+        kernel.shed_threads()
+    binaries, lacking = _find(arguments.peers)
+    if missing := [*kernel.missing(), *lacking]:
+        sys.stderr.write("\n".join([*missing, ""]))
+        return _MISSING
+    structlog.configure(
+        wrapper_class=structlog.make_filtering_bound_logger(40), logger_factory=structlog.PrintLoggerFactory(sys.stderr)
+    )
+    kernel.enter()
+    found: list[rows.Row] = []
+    print(rows.HEADING)
+    try:
+        asyncio.run(_until_signalled(binaries, arguments, found))
+    except asyncio.CancelledError:
+        sys.stderr.write("interrupted\n")
+        return 1
+    except (ChildError, NetworkError, NotReadyError) as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    goals = rows.goals(found)
+    for goal in goals:
+        met = "met" if goal.met else "missed"
+        print(
+            f"goal {met}: {goal.what} ({goal.topology}; load: {goal.ways}): wanted {goal.wanted_ns:,.0f} ns, p99 {goal.measured_ns:,.0f} ns"
+        )
+    if arguments.json:
+        arguments.json.write_text(json.dumps(_document(arguments, found, goals), indent=2) + "\n")
+    return 0
+
+
+async def _until_signalled(binaries: Binaries, arguments: argparse.Namespace, found: list[rows.Row]) -> None:
+    task = asyncio.current_task()
+    assert task is not None
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, task.cancel)
+    await _sessions(binaries, arguments, enter_control(), found)
+
+
+async def _sessions(
+    binaries: Binaries, arguments: argparse.Namespace, control: Namespace, found: list[rows.Row]
+) -> None:
+    def tell(row: rows.Row) -> None:
+        found.append(row)
+        print(rows.line(row), flush=True)
+
+    for kind in arguments.topologies:
+        plan = network.path() if kind == "path" else network.mesh(arguments.hosts)
+        for drift_ppb in arguments.drifts:
+            # In /tmp: the name of a socket in it has to be short.
+            with tempfile.TemporaryDirectory(prefix="foliot-clock-peers-", ignore_cleanup_errors=True) as folder:
+                session = Session(kind, plan, control, Path(folder), drift_ppb)
+                await session.run(binaries, _conditions(arguments, drift_ppb), arguments, tell)
+
+
+def _conditions(arguments: argparse.Namespace, drift_ppb: float) -> list[tuple[float, str]]:
+    """The loads and ways of a session, the heaviest first: what a tool remembers of a lighter one shall not help it.
+
+    With drift only the load that the goal speaks of, or the heaviest that there is.
+    """
+    loads = sorted(arguments.loads, reverse=True)
+    if drift_ppb:
+        loads = [_DRIFT_LOAD if _DRIFT_LOAD in loads else loads[0]]
+    ways = {share: arguments.ways if share else ["none"] for share in loads}
+    if drift_ppb:
+        ways = {share: each[:1] for share, each in ways.items()}
+    return [(share, each) for share in loads for each in ways[share]]
+
+
+def _find(folder: Path) -> tuple[Binaries, list[str]]:
+    """The peers' programs, and in words what of them is missing."""
+    path = os.pathsep.join([str(folder / "usr/sbin"), os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"])
+    wanted = {"chronyd": "chrony", "ptp4l": "linuxptp"}
+    found = {name: shutil.which(name, path=path) for name in wanted}
+    lacking = [
+        f"There is no {name} ({package}), neither in {folder / 'usr/sbin'} nor in PATH. Without installing it, which may start a service that sets"
+        f" this machine's clock: mkdir -p {folder} && cd {folder} && apt-get download {package} && dpkg-deb -x {package}_*.deb ."
+        for name, package in wanted.items()
+        if found[name] is None
+    ]
+    return Binaries(*(Path(found[name] or "").absolute() for name in wanted)), lacking
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="bench.clock_peers", description=__doc__.split("\n", 1)[0] if __doc__ else None
+    )
+    parser.add_argument("--json", type=Path, help="write the rows to this file")
+    parser.add_argument("--topologies", nargs="+", choices=tuple(PACES), default=[*PACES])
+    parser.add_argument("--loads", nargs="+", type=float, default=[0.0, 0.4, 0.6, 0.9], help="of the bottleneck")
+    parser.add_argument("--ways", nargs="+", choices=("both", "one"), default=["both", "one"])
+    parser.add_argument("--seconds", type=float, default=30.0, help="judged, of each run (default: %(default)s)")
+    parser.add_argument(
+        "--drifts", nargs="+", type=float, default=[0.0, 10_000.0, 30_000.0], help="of Foliot's clocks, in ppb"
+    )
+    parser.add_argument(
+        "--wander-ppb",
+        type=float,
+        default=5.0,
+        help="of a drifting clock's rate, per root of a second (default: %(default)s)",
+    )
+    parser.add_argument("--hosts", type=int, default=16, help="of the mesh (default: %(default)s)")
+    parser.add_argument("--warm-s", type=float, default=6.0, help="after all are in step (default: %(default)s)")
+    parser.add_argument("--settle-s", type=float, default=5.0, help="after each change of load (default: %(default)s)")
+    parser.add_argument(
+        "--peers",
+        type=Path,
+        default=_PEERS,
+        help="a folder that Debian's packages were unpacked into (default: %(default)s)",
+    )
+    return parser
+
+
+def _document(arguments: argparse.Namespace, found: list[rows.Row], goals: list[rows.Goal]) -> dict[str, Any]:
+    settings = {key: value for key, value in vars(arguments).items() if key not in {"json", "peers"}}
+    pairs = {
+        "foliot in the mesh": ours.pairs(network.mesh(arguments.hosts).hosts),
+        "others in the mesh": arguments.hosts - 1,
+    }
+    return {
+        **heading("clock-peers"), "settings": settings, "rate_mbps": network.RATE_MBPS, "pairs": pairs,
+        "rows": [msgspec.to_builtins(row) for row in found], "goals": [msgspec.to_builtins(goal) for goal in goals],
+    }  # fmt: skip
+
+
+if __name__ == "__main__":
+    sys.exit(main())

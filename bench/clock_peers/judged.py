@@ -1,0 +1,110 @@
+"""How far what each tool says is from the truth, which is known: all hosts have one clock, and what is injected on top is exact."""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from bench.clock_peers.chrony import Estimate
+    from bench.clock_peers.ours import Told
+    from bench.clock_peers.ptp import Offset
+    from foliot.skew import Skew
+    from foliot_schemas import ClockState
+
+WINDOW_S = 2.0
+"""Foliot's. For all tools: what is said within one rests on much the same packets, so that only windows count as independent."""
+_AGES = (0.0, 0.25, 0.5, 0.75, 1.0)
+"""Shares of the time for which a state is the newest."""
+_PROMISING = frozenset({"synchronised", "holdover"})
+
+
+class Span(NamedTuple):
+    """The time that is judged, by the two clocks of this machine."""
+
+    begin_s: float
+    """CLOCK_REALTIME."""
+    end_s: float
+    begin_raw_ns: int
+    """CLOCK_MONOTONIC_RAW."""
+    end_raw_ns: int
+
+
+class Judged(NamedTuple):
+    """What a tool said within a span. All columns but `windows` have the same length; those of bounds are empty where there is none."""
+
+    windows: int
+    """In which anything was said."""
+    silent: int
+    """In which some host was told nothing that it may believe."""
+    error_ns: NDArray[np.float64]
+    bound_ns: NDArray[np.float64]
+    hard_bound_ns: NDArray[np.float64]
+
+
+def windows(span: Span) -> int:
+    """How many independent windows a span has."""
+    return round((span.end_s - span.begin_s) / WINDOW_S)
+
+
+def offsets(said: Mapping[str, Sequence[Estimate | Offset]], span: Span) -> Judged:
+    """Of a tool that measures its offset to the server, by host."""
+    number, nothing = windows(span), np.empty(0)
+    heard = np.zeros((len(said), max(number, 1)), dtype=bool)
+    errors: list[float] = []
+    for row, host in enumerate(said):
+        for each in said[host]:
+            if span.begin_s <= each.at_s < span.end_s:
+                heard[row, min(int((each.at_s - span.begin_s) / WINDOW_S), number - 1)] = True
+                errors.append(each.error_ns)
+    return Judged(int(heard.any(axis=0).sum()), int((~heard.all(axis=0)).sum()), np.array(errors), nothing, nothing)
+
+
+def foliot(told: Sequence[Told], skews: Mapping[str, Skew], reference: str, span: Span) -> Judged:
+    """Of the value that each host uses now: at any time from when a window's states have come until the next ones have."""
+    by_window: dict[int, dict[str, ClockState]] = {}
+    came_ns: dict[int, int] = {}
+    for raw_ns, state in told:
+        by_window.setdefault(state.window, {})[state.clock] = state
+        came_ns[state.window] = max(raw_ns, came_ns.get(state.window, 0))
+    rows: list[tuple[float, float, float]] = []
+    judged, silent = 0, 0
+    for window, after in itertools.pairwise(sorted(by_window)):
+        begin_ns, end_ns = came_ns[window], came_ns[after]
+        if begin_ns < span.begin_raw_ns or end_ns > span.end_raw_ns:
+            continue
+        moments = [begin_ns + round(age * (end_ns - begin_ns)) for age in _AGES]
+        found = [_claims(by_window[window], skews, reference, raw_ns) for raw_ns in moments]
+        judged += any(found)
+        silent += any(len(claims) < len(skews) - 1 for claims in found)
+        rows += itertools.chain.from_iterable(found)
+    columns = np.array(rows, dtype=np.float64).reshape(-1, 3).T
+    return Judged(judged, silent, *columns)
+
+
+def _claims(
+    states: Mapping[str, ClockState], skews: Mapping[str, Skew], reference: str, raw_ns: int
+) -> list[tuple[float, float, float]]:
+    """At this moment, of every host: its time less the reference's, and how far each at most is said to be wrong, together."""
+    own = _read(states.get(reference), skews[reference], raw_ns)
+    others = [_read(states.get(host), skews[host], raw_ns) for host in skews if host != reference]
+    if own is None:
+        return []
+    return [
+        (float(each[0] - own[0]), float(each[1] + own[1]), float(each[2] + own[2]))
+        for each in others
+        if each is not None
+    ]
+
+
+def _read(state: ClockState | None, skew: Skew, raw_ns: int) -> tuple[int, int, int] | None:
+    local_ns = raw_ns + skew.offset_ns(raw_ns)
+    if state is None or state.status not in _PROMISING or local_ns > state.void_after_ns:
+        return None
+    return state.reference_ns(local_ns), state.bound_at_ns(local_ns), state.hard_bound_at_ns(local_ns)

@@ -1,0 +1,155 @@
+"""What is reported: a row for each tool and run, the table of them, and how far they are from the goals."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from bench.clock_peers.judged import Judged
+
+FOLIOT, CHRONY, PTP, PTP_LOW = "foliot", "chrony tuned", "ptp4l raw", "ptp4l, median of 2 s"
+_GOAL_LOAD = 0.6
+_CHRONY_SHARE, _MESH_NS, _DRIFT_TIMES, _DRIFT_PPB = 0.2, 20.0, 2.0, 30_000.0
+
+
+class Run(NamedTuple):
+    """Under what conditions the tools ran."""
+
+    topology: str
+    load: float
+    """Of the bottleneck, as asked for."""
+    ways: str
+    drift_ppb: float
+
+
+class Row(msgspec.Struct, kw_only=True):
+    """A tool in a run. Errors are absolute; what a tool does not say is null."""
+
+    bench: str = "clock-peers"
+    tool: str
+    topology: str
+    load: float
+    ways: str
+    drift_ppb: float
+    windows: int
+    """Of 2 s, in which anything was said: in one, whatever is said rests on much the same packets, so that only windows are independent."""
+    silent_windows: int
+    """In which some host was told nothing that it may believe, for some of the time."""
+    p50_ns: float | None
+    p99_ns: float | None
+    max_ns: float | None
+    bias_ns: float | None
+    """The mean error with its sign: what a tool is wrong by all the time, as by paths that are not symmetric."""
+    p99_about_bias_ns: float | None
+    """As the p99, of what is left of the errors without the bias: how far a tool is from itself."""
+    packets_per_s: float
+    """Of a pair of hosts, both ways, as counted on the wire."""
+    within_bound: float | None
+    within_hard_bound: float | None
+    median_bound_ns: float | None
+    uncovered_at_most: float | None
+    """By the rule of three, where nothing was outside of its bound: the share of windows in which something still may be, with 95 % confidence."""
+    carried: tuple[float, ...]
+    """Of the bottleneck's rate, what it really carried each way, all in all."""
+    idle_cpu: float
+    """Of this machine, meanwhile: what it has not to spare, the clocks pay for."""
+
+
+def row(tool: str, run: Run, judged: Judged, *, packets_per_s: float, carried: Sequence[float], idle_cpu: float) -> Row:
+    """A row of what was judged."""
+    wrong = np.abs(judged.error_ns)
+    middle, high, most = (
+        (round(float(each), 1) for each in np.percentile(wrong, (50, 99, 100))) if len(wrong) else (None,) * 3
+    )
+    bias = float(judged.error_ns.mean()) if len(wrong) else 0.0
+    spread = float(np.percentile(np.abs(judged.error_ns - bias), 99)) if len(wrong) else 0.0
+    bounded = len(judged.bound_ns) > 0
+    return Row(
+        tool=tool, **run._asdict(), windows=judged.windows, silent_windows=judged.silent, p50_ns=middle, p99_ns=high, max_ns=most,
+        bias_ns=round(bias, 1) if len(wrong) else None, p99_about_bias_ns=round(spread, 1) if len(wrong) else None,
+        packets_per_s=round(packets_per_s, 1),
+        within_bound=float((wrong <= judged.bound_ns).mean()) if bounded else None,
+        within_hard_bound=float((wrong <= judged.hard_bound_ns).mean()) if bounded else None,
+        median_bound_ns=float(np.median(judged.bound_ns)) if bounded else None,
+        uncovered_at_most=round(min(3 / judged.windows, 1.0), 4) if bounded and (wrong <= judged.bound_ns).all() else None,
+        carried=tuple(round(each, 3) for each in carried), idle_cpu=round(idle_cpu, 3),
+    )  # fmt: skip
+
+
+HEADING = (
+    f"{'topology':<9} {'load':>5} {'ways':<5} {'drift':>7} {'tool':<21} {'win':>4} {'silent':>6} {'p50 ns':>10} {'p99 ns':>11} {'max ns':>11}"
+    f" {'bias ns':>9} {'p99 about':>10} {'pkt/s':>6} {'bound ns':>9} {'within':>8} {'hard':>8} {'idle cpu':>8}"
+)
+
+
+def line(row: Row) -> str:
+    """A row of the table that is printed."""
+    topology, drift = row.topology.partition(":")[0], f"{row.drift_ppb / 1e3:g} ppm"
+    covered = "" if row.uncovered_at_most is None else f" (outside: at most {row.uncovered_at_most:.1%} of windows)"
+    return (
+        f"{topology:<9} {row.load:>5.0%} {row.ways:<5} {drift:>7} {row.tool:<21} {row.windows:>4} {row.silent_windows:>6}"
+        f" {_number(row.p50_ns, 10)} {_number(row.p99_ns, 11)} {_number(row.max_ns, 11)} {_number(row.bias_ns, 9)} {_number(row.p99_about_bias_ns, 10)} {row.packets_per_s:>6.0f}"
+        f" {_number(row.median_bound_ns, 9)} {_share(row.within_bound)} {_share(row.within_hard_bound)} {row.idle_cpu:>8.0%}{covered}"
+    )
+
+
+def _number(value: float | None, width: int) -> str:
+    return f"{'-':>{width}}" if value is None else f"{value:>{width},.0f}"
+
+
+def _share(value: float | None) -> str:
+    return f"{'-':>8}" if value is None else f"{value:>8.2%}"
+
+
+class Goal(msgspec.Struct, kw_only=True):
+    """A goal beside what was measured."""
+
+    what: str
+    topology: str
+    ways: str
+    wanted_ns: float
+    measured_ns: float
+    met: bool
+
+
+def goals(rows: Sequence[Row]) -> list[Goal]:
+    """The goals that these rows say anything of, all at 60 % load and by the p99."""
+    found = []
+    for ours in rows:
+        if ours.tool != FOLIOT or ours.load != _GOAL_LOAD or ours.p99_ns is None:
+            continue
+        if not ours.drift_ppb:
+            chrony = _p99(rows, ours, CHRONY)
+            if chrony is not None:
+                found.append(_goal("at most a fifth of tuned chrony's", ours, chrony * _CHRONY_SHARE))
+            if ours.topology.startswith("mesh"):
+                found.append(_goal("at most 20 ns in the mesh", ours, _MESH_NS))
+        elif ours.drift_ppb == _DRIFT_PPB:
+            steady = _p99(rows, ours, FOLIOT)
+            if steady is not None:
+                found.append(_goal("with 30 ppm injected, at most twice that without", ours, steady * _DRIFT_TIMES))
+    return found
+
+
+def _p99(rows: Sequence[Row], like: Row, tool: str) -> float | None:
+    """Of a tool without drift, else under the conditions of a row."""
+    wanted = (tool, like.topology, like.load, like.ways, 0.0)
+    same = (row for row in rows if (row.tool, row.topology, row.load, row.ways, row.drift_ppb) == wanted)
+    return next((row.p99_ns for row in same), None)
+
+
+def _goal(what: str, ours: Row, wanted_ns: float) -> Goal:
+    assert ours.p99_ns is not None
+    return Goal(
+        what=what,
+        topology=ours.topology,
+        ways=ours.ways,
+        wanted_ns=round(wanted_ns, 1),
+        measured_ns=ours.p99_ns,
+        met=ours.p99_ns <= wanted_ns,
+    )

@@ -1,0 +1,191 @@
+"""A session: all tools started once on a topology, with one drift, and measured under one load after the other."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import sys
+import time
+from typing import TYPE_CHECKING, NamedTuple
+
+from bench.clock_peers import chrony, judged, load, ours, ptp, rows
+from bench.clock_peers.children import Children
+from bench.clock_peers.counting import Counters
+from bench.clock_peers.network import RATE_MBPS, Network, Plan
+from foliot_lab.lateness import CpuTimes
+from foliot_lab.namespaces import make_socket
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import AsyncIterator, Callable
+    from pathlib import Path
+
+    from bench.clock_peers.rows import Row
+    from foliot_lab.namespaces import Namespace
+
+_READY_S = 90.0
+_LOOK_S = 0.25
+_LAST_WORDS_S = 1.5
+"""chrony dates its estimates in whole seconds."""
+
+
+class Pace(NamedTuple):
+    """How often the tools send in a topology, so that all send as many packets."""
+
+    poll: int
+    """chrony polls every 2^poll s: two packets each time."""
+    interval: int
+    """ptp4l's sync comes every 2^interval s: four packets each time, with what follows it."""
+    ours: ours.Rate
+    """Foliot's 25 rounds a second are 62.5 packets, as in every fourth there are two probes, and both ends send."""
+
+
+PACES = {"path": Pace(-7, -6, ours.Rate(10, 100.0)), "mesh": Pace(-5, -4, ours.Rate(40, 25.0))}
+"""On the path, as often as chrony can; in the mesh, as often as a probe does by default, which is as much as two cores carry of 80 pairs."""
+
+
+class Binaries(NamedTuple):
+    """Of the peers."""
+
+    chronyd: Path
+    ptp4l: Path
+
+
+class NotReadyError(RuntimeError):
+    """A tool did not get into step; the message says which."""
+
+
+class Session:
+    """The tools of one topology and drift, running.
+
+    Parameters:
+        kind: of topology: path or mesh.
+        folder: empty; for all files of the session.
+    """
+
+    def __init__(self, kind: str, plan: Plan, control: Namespace, folder: Path, drift_ppb: float) -> None:
+        self.plan = plan
+        self._pace = PACES[kind]
+        self._drift_ppb = drift_ppb
+        self._network = Network(plan, control)
+        self._children = Children(folder)
+        self._foliot = ours.Foliot(self._network, self._children, folder)
+        self._folder = folder
+
+    async def run(
+        self,
+        binaries: Binaries,
+        conditions: list[tuple[float, str]],
+        arguments: argparse.Namespace,
+        tell: Callable[[Row], None],
+    ) -> None:
+        """Measures under these loads and ways."""
+        async with contextlib.AsyncExitStack() as stack:
+            stack.callback(self._network.close)
+            stack.push_async_callback(self._children.close)
+            stack.push_async_callback(self._foliot.close)
+            self._network.build()
+            statistics = await chrony.start(
+                binaries.chronyd, self._network, self._children, self._folder, self._pace.poll
+            )
+            sockets = await ptp.start(binaries.ptp4l, self._network, self._children, self._folder, self._pace.interval)
+            await self._foliot.start(self._pace.ours, self._drift_ppb, arguments.wander_ppb)
+            asking = ptp.Asking(sockets, self._pace.interval)
+            stack.push_async_callback(asking.close)
+            counters = Counters(
+                self._network, {rows.FOLIOT: ours.PORTS, rows.CHRONY: chrony.PORTS, rows.PTP: ptp.PORTS}
+            )
+            stack.callback(counters.close)
+            await self._ready(statistics, asking)
+            await asyncio.sleep(arguments.warm_s)
+            for share, ways in conditions:
+                run = rows.Run(self.plan.title, share, ways, self._drift_ppb)
+                async with self._loaded(share, ways):
+                    await asyncio.sleep(arguments.settle_s)
+                    for row in await self._measure(run, arguments.seconds, counters, statistics, asking):
+                        tell(row)
+
+    async def _ready(self, statistics: dict[str, Path], asking: ptp.Asking) -> None:
+        """Until every tool has said something of every host.
+
+        Raises:
+            NotReadyError: that takes too long.
+        """
+        deadline_s = time.monotonic() + _READY_S
+        while True:
+            await asyncio.sleep(_LOOK_S)
+            self._children.check()
+            late = {
+                rows.FOLIOT: not self._foliot.in_step(),
+                rows.CHRONY: not all(
+                    path.exists() and chrony.parse(path.read_text().splitlines()) for path in statistics.values()
+                ),
+                rows.PTP: not all(asking.offsets.values()),
+            }
+            if not any(late.values()):
+                return
+            if time.monotonic() > deadline_s:
+                raise NotReadyError(
+                    f"not in step after {_READY_S:g} s: {', '.join(tool for tool, is_late in late.items() if is_late)}"
+                )
+
+    @contextlib.asynccontextmanager
+    async def _loaded(self, share: float, ways: str) -> AsyncIterator[None]:
+        flows = self.plan.flows[: {"none": 0, "one": 1, "both": 2}[ways]]
+        sinks = [self._sink(flow.sink) for flow in flows]
+        for flow in flows:
+            command = (
+                sys.executable,
+                "-m",
+                "bench.clock_peers.load",
+                self.plan.address(flow.sink),
+                str(share * RATE_MBPS),
+                flow.source[-1],
+            )
+            await self._children.start(flow.source, command, self._network.namespaces[flow.source])
+        try:
+            yield
+        finally:
+            await self._children.end(*(flow.source for flow in flows))
+            for sink in sinks:
+                sink.close()
+
+    def _sink(self, host: str) -> socket.socket:
+        """Takes the load and never reads it: without it the host would answer every packet by an error message."""
+        opened = make_socket(self._network.namespaces[host], socket.AF_INET, socket.SOCK_DGRAM)
+        opened.bind((self.plan.address(host), load.PORT))
+        return opened
+
+    async def _measure(
+        self, run: rows.Run, seconds: float, counters: Counters, statistics: dict[str, Path], asking: ptp.Asking
+    ) -> list[Row]:
+        counters.take()
+        carried, cpu, began = self._network.carried_bytes(), CpuTimes.read(), _now()
+        await asyncio.sleep(seconds)
+        ended = _now()
+        packets, idle_cpu = counters.take(), cpu.idle_share(CpuTimes.read())
+        bits = [8 * (after - before) for before, after in zip(carried, self._network.carried_bytes(), strict=True)]
+        await asyncio.sleep(_LAST_WORDS_S)
+        self._children.check()
+        span = judged.Span(began[0], ended[0], began[1], ended[1])
+        hosts = self.plan.hosts
+        said = {host: chrony.parse(path.read_text().splitlines()) for host, path in statistics.items()}
+        found = {rows.FOLIOT: judged.foliot(self._foliot.told, self._foliot.skews, hosts[0], span)}
+        if not self._drift_ppb:
+            low = {host: ptp.low_passed(offsets) for host, offsets in asking.offsets.items()}
+            found[rows.CHRONY] = judged.offsets(said, span)
+            found[rows.PTP], found[rows.PTP_LOW] = judged.offsets(asking.offsets, span), judged.offsets(low, span)
+        took_s = ended[0] - began[0]
+        pairs = {rows.FOLIOT: ours.pairs(hosts)}
+        return [
+            rows.row(
+                tool, run, each, packets_per_s=packets[rows.PTP if tool == rows.PTP_LOW else tool] / took_s / pairs.get(tool, len(hosts) - 1),
+                carried=[each_bits / took_s / (RATE_MBPS * 1e6) for each_bits in bits], idle_cpu=idle_cpu,
+            )
+            for tool, each in found.items()
+        ]  # fmt: skip
+
+
+def _now() -> tuple[float, int]:
+    return time.time(), time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW)
