@@ -8,17 +8,14 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Protocol
 
-import numpy as np
+from foliot.ruler import Ruler
 
 if TYPE_CHECKING:
+    import numpy as np
     from numpy.typing import NDArray
 
     from foliot.skew import Skew
     from foliot_schemas import ClockState
-
-_REFRESH_NS = 200_000_000
-"""How long the distance of CLOCK_REALTIME to CLOCK_MONOTONIC_RAW is taken to run straight. The kernel slews by at
-most 500 ppm, so that a slew that begins in between costs at most 100 us x 500 ppm = 0.05 us per 0.1 ms of staleness."""
 
 
 class Clock(Protocol):
@@ -48,7 +45,7 @@ class HostClock:
         self.name = name
         self.state: ClockState | None = None
         self._skew = skew
-        self._ruler = _Ruler()
+        self._ruler = Ruler()
         self._epoch_ns = self.epoch_ns()
 
     def local_ns(self) -> int:
@@ -84,35 +81,6 @@ class HostClock:
         """
         raw_ns = self._ruler.realtime_to_raw(stamps_ns)
         return raw_ns if self._skew is None else raw_ns + self._skew.offsets_ns(raw_ns)
-
-
-class _Ruler:
-    """The distance of CLOCK_REALTIME to CLOCK_MONOTONIC_RAW, as a line through two readings."""
-
-    def __init__(self) -> None:
-        self._before = self._after = _reading()
-
-    def realtime_to_raw(self, stamps_ns: NDArray[np.int64]) -> NDArray[np.int64]:
-        if time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW) - self._after[0] > _REFRESH_NS:
-            self._before, self._after = self._after, _reading()
-        at_ns, distance_ns = self._after
-        span_ns = at_ns - self._before[0]
-        slope = (distance_ns - self._before[1]) / span_ns if span_ns else 0.0
-        raw_ns = stamps_ns - distance_ns
-        straight_ns: NDArray[np.int64] = raw_ns - np.rint((raw_ns - at_ns) * slope).astype(np.int64)
-        return straight_ns
-
-
-def _reading() -> tuple[int, int]:
-    """CLOCK_MONOTONIC_RAW, and CLOCK_REALTIME minus it: of nine tries, the one that took least time."""
-    best = (1 << 62, 0, 0)
-    for _ in range(9):
-        before_ns = time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW)
-        real_ns = time.clock_gettime_ns(time.CLOCK_REALTIME)
-        after_ns = time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW)
-        middle_ns = (before_ns + after_ns) // 2
-        best = min(best, (after_ns - before_ns, middle_ns, real_ns - middle_ns))
-    return best[1], best[2]
 
 
 class BusClock:
