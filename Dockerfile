@@ -111,6 +111,10 @@ FROM service AS probe
 LABEL org.opencontainers.image.title="foliot/probe" \
       org.opencontainers.image.description="Timestamps on the wire, ports and counters, synchronised path delays"
 COPY --from=probe-environment /opt/foliot /opt/foliot
+# For the page with the time: a volume, where other containers of the node shall read it.
+USER root
+RUN install -d -o foliot -g foliot /run/foliot-probe
+USER foliot
 CMD ["python", "-m", "foliot_probe"]
 
 FROM service AS agent

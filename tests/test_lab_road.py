@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import signal
 import subprocess
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from foliot.clock import Reader
 from foliot_lab import kernel
 
 pytestmark = [pytest.mark.e2e, pytest.mark.net]
@@ -202,3 +204,19 @@ def test_an_interrupted_lab_leaves_nothing_behind(lab_run):
     assert pids
     assert [pid for pid in pids if Path(f"/proc/{pid}").exists()] == []
     assert guest.wait(timeout=10) == -signal.SIGTERM
+
+
+def test_any_process_has_the_time_of_its_node(lab_run):
+    """From the pages that the probes write: clocks that are milliseconds apart give times that agree within their bounds."""
+    readers = [Reader(str(page)) for page in sorted(lab_run.folder.glob("node*.clock"))]
+    for reader in readers:
+        reader.wait(60)
+    began_ns = time.monotonic_ns()
+    times = [reader.now() for reader in readers]
+    took_ns = time.monotonic_ns() - began_ns
+    local_ns = [reader.read().local_ns for reader in readers]
+
+    assert len(times) == 4
+    assert max(local_ns) - min(local_ns) > 1_000_000
+    for one, other in itertools.permutations(times, 2):
+        assert one.earliest_ns <= other.latest_ns + took_ns

@@ -99,6 +99,21 @@ def test_a_host_joins_and_leaves(machine):
     assert shown(machine, "foliot-probe")["StatusText"] == "probes from a"
     assert json.loads(machine.foliot("agent", "plan", "--json").stdout) == []
     assert machine.run("cat", "/proc/sys/net/ipv4/conf/fo0e0/rp_filter").stdout.strip() == "2"
+    # Nobody in particular may read the time; sync does not run here.
+    as_nobody = (
+        "runuser",
+        "-u",
+        "nobody",
+        "--",
+        "env",
+        "-i",
+        "LD_LIBRARY_PATH=/opt/python/lib",
+        "/opt/foliot/bin/python",
+    )
+    page = machine.run(*as_nobody, "-m", "foliot.cli", "clock", "--json", check=False)
+    assert '"why": "unsynchronised"' in page.stdout, page.stderr
+    access = machine.run("find", "/run/foliot-probe", "-printf", "%f=%m\\n").stdout.split()
+    assert sorted(access) == [".clock.lock=600", "clock=644", "foliot-probe=755"]
     machine.run("bash", "-c", "ss -Hulnp 'sport = :7946' | grep -c python | grep -qx 8")
 
     pids = [shown(machine, unit)["MainPID"] for unit in _UNITS]

@@ -54,6 +54,10 @@ class Desk(msgspec.Struct, frozen=True, kw_only=True):
         """The sum of the steps injected into a node's clock."""
         return self.folder / f"{node}.step"
 
+    def clock_page(self, node: str) -> Path:
+        """The page that a node's probe writes, for whoever wants its time."""
+        return self.folder / f"{node}.clock"
+
     def environment(self, process: str) -> dict[str, str]:
         """What a process needs to be told beside its settings file."""
         node = process.partition("/")[0] if "/" in process else ""
@@ -64,7 +68,9 @@ class Desk(msgspec.Struct, frozen=True, kw_only=True):
             "PYTHONDONTWRITEBYTECODE": "",
             "PYTHONPYCACHEPREFIX": str(self.folder.with_name("pycache")),
         }
-        return {**own, "FOLIOT_CLOCK_SKEW": str(self.skew(node))} if node else own
+        if node:
+            own |= {"FOLIOT_CLOCK_SKEW": str(self.skew(node)), "FOLIOT_CLOCK__PAGE": str(self.clock_page(node))}
+        return own
 
 
 def desk(folder: Path) -> Desk:

@@ -1,6 +1,7 @@
 """Clocks: local time that nobody disciplines, and the reference time read off it.
 
-Every service takes a `Clock`; no core file reads the time itself.
+Every service takes a `Clock`; no core file reads the time itself. For any other process of a node there are `now`, `wait` and `read`, which need neither a bus
+nor numpy.
 """
 
 from __future__ import annotations
@@ -8,7 +9,8 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Protocol
 
-from foliot.ruler import Ruler
+from foliot.clock_page import ClockUnknown
+from foliot.clock_reader import Interval, Reader, Reading, now, read, wait
 
 if TYPE_CHECKING:
     import numpy as np
@@ -16,6 +18,10 @@ if TYPE_CHECKING:
 
     from foliot.skew import Skew
     from foliot_schemas import ClockState
+
+__all__ = (
+    "BusClock", "Clock", "ClockUnknown", "HostClock", "Interval", "Reader", "Reading", "VirtualClock", "now", "read", "wait",
+)  # fmt: skip
 
 
 class Clock(Protocol):
@@ -42,6 +48,8 @@ class HostClock:
     """
 
     def __init__(self, name: str, skew: Skew | None = None) -> None:
+        from foliot.ruler import Ruler  # noqa: PLC0415 - it needs numpy, and who only wants the time has no such clock
+
         self.name = name
         self.state: ClockState | None = None
         self._skew = skew
@@ -73,6 +81,14 @@ class HostClock:
         if self.state is None or self.state.status not in {"synchronised", "holdover"}:
             return -1
         return -1 if local_ns > self.state.void_after_ns else self.state.bound_at_ns(local_ns)
+
+    def moment(self) -> tuple[int, int] | None:
+        """Reference time and CLOCK_REALTIME of one moment, now; None without a valid word of sync."""
+        if self.state is None or self.bound_ns() < 0:
+            return None
+        raw_ns, realtime_ns = self._ruler.reading()
+        local_ns = raw_ns if self._skew is None else raw_ns + self._skew.offset_ns(raw_ns)
+        return self.state.reference_ns(local_ns), realtime_ns
 
     def realtime_to_local(self, stamps_ns: NDArray[np.int64]) -> NDArray[np.int64]:
         """Kernel packet timestamps (CLOCK_REALTIME, recent) as local time.

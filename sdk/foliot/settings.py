@@ -16,12 +16,15 @@ from typing import Any, Literal, TypeVar
 
 import msgspec
 
+from foliot.clock_page import PLACE
+
 SECTIONS = frozenset(
     {
         "bus",
         "telemetry",
         "health",
         "node",
+        "clock",
         "probe",
         "agent",
         "sync",
@@ -59,6 +62,13 @@ class HealthSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
     file: str = ""
     """Touched every second while the service's loop turns and the bus answers; see `foliot.health`. Empty: none."""
+
+
+class ClockSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """``[clock]``: where the processes of a node find the time. The probe writes there, and everybody reads."""
+
+    page: str = PLACE
+    """Path of the page of shared memory; one for each node, in a folder that only the probe writes to. Empty: none."""
 
 
 LogLevel = Literal["debug", "info", "warning", "error"]

@@ -18,6 +18,7 @@ from numpy.typing import NDArray  # noqa: TC002 - part of public signatures
 
 from foliot.settings import SettingsError
 
+VARIABLE = "FOLIOT_CLOCK_SKEW"
 _STEP = struct.Struct("<q")
 _WANDER_SPAN_S = 4 * 3600
 """Length of the drawn random walk; past it the wander stands still. A lab runs minutes to hours."""
@@ -96,10 +97,17 @@ def from_environment() -> Skew | None:
     Raises:
         SettingsError: the file cannot be read as one.
     """
-    path = os.environ.get("FOLIOT_CLOCK_SKEW", "")
-    if not path:
-        return None
+    path = os.environ.get(VARIABLE, "")
+    return from_file(path) if path else None
+
+
+def from_file(path: str) -> Skew:
+    """The skew that a JSON file of a `SkewSpec` describes.
+
+    Raises:
+        SettingsError: it cannot be read as one.
+    """
     try:
         return Skew(msgspec.json.decode(Path(path).read_bytes(), type=SkewSpec))
     except (OSError, ValueError, OverflowError) as error:
-        raise SettingsError(f"FOLIOT_CLOCK_SKEW: {path} is no clock skew: {error}") from error
+        raise SettingsError(f"{VARIABLE}: {path} is no clock skew: {error}") from error

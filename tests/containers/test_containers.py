@@ -37,6 +37,14 @@ def test_the_gateway_has_its_page(fleet):
     assert all(fleet.read(f"/{path}") for pair in named for path in pair if path)
 
 
+def test_everybody_on_a_node_has_its_time(fleet):
+    """From the page that its probe writes into a volume; a job's container reads it, and cannot write."""
+    fleet.execute("node3-agent", "foliot", "clock", "--wait", "60")
+    fleet.execute("node3", "test", "-r", "/run/foliot-probe/clock")
+    for container in ("node3", "node3-agent"):
+        fleet.execute(container, "sh", "-c", "! touch /run/foliot-probe/mine 2>/dev/null")
+
+
 def test_nobody_has_more_privileges_than_needed(fleet):
     """Read-only file systems, no capability but NET_ADMIN where routes are moved, nothing to be gained, no root where none is needed."""
     for service, container in fleet.inspect().items():

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import importlib.metadata
 
+import foliot.cli.clock
 import foliot.cli.decode
 import foliot.cli.keys
 import foliot.cli.trace
@@ -21,7 +22,7 @@ def main(arguments: list[str] | None = None) -> int:
         prog="foliot", description="Clocks, paths and ranks of a GPU cluster, kept in step."
     )
     subparsers = parser.add_subparsers(required=True, metavar="command")
-    commands = (foliot.cli.up, foliot.cli.watch, foliot.cli.trace, foliot.cli.decode, foliot.cli.keys)
+    commands = (foliot.cli.up, foliot.cli.watch, foliot.cli.trace, foliot.cli.clock, foliot.cli.decode, foliot.cli.keys)
     for module in commands:
         module.register(subparsers)
     for entry_point in importlib.metadata.entry_points(group="foliot.commands"):

@@ -19,6 +19,7 @@ from foliot_probe.ports import Ports
 from foliot_probe.rates import in_use
 from foliot_probe.report import Reporter
 from foliot_probe.settings import ProbeSettings
+from foliot_probe.sharing import Sharing
 from foliot_probe.streams import is_usable
 from foliot_probe.window import window_number
 from foliot_schemas.subjects import CLOCK, CLOCKS, DELAY, INVENTORY, PATHS, PORT, STAMPS
@@ -80,6 +81,7 @@ class Probe:
         self._tick_s = settings.tick_ms / 1_000
         self._engine = Engine(own, clock, settings, self._now_ns())
         self._reporter = Reporter(self._engine, clock, settings, self._now_ns())
+        self._sharing = Sharing(clock, settings)
         self._ports = Ports(own, clock, boot_id(), self._tell_port)
         self._paths: NodePaths | None = None
         self._clocks: set[str] = set()
@@ -99,6 +101,7 @@ class Probe:
                 group.create_task(self._bind_sockets())
                 group.create_task(self._tell_counters())
                 group.create_task(self._tell_troubles())
+                group.create_task(self._sharing.sample())
                 await self._follow_clock(self._own.name)
                 await self._bus.watch(PATHS, self._on_paths, key=self._own.name)
                 for peer in self._own.peers or ("",):
@@ -112,6 +115,7 @@ class Probe:
             for task in self._tasks:
                 task.cancel()
             self._engine.close()
+            self._sharing.close()
 
     # -- what the bus says --------------------------------------------------------------------------------------------
 
@@ -152,6 +156,7 @@ class Probe:
     async def _on_clock(self, state: ClockState, _subject: str) -> None:
         self._clock.update(state)
         self._reporter.set_clock(state)
+        self._sharing.take(state)
 
     # -- the timer ----------------------------------------------------------------------------------------------------
 

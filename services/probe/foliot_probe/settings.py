@@ -35,3 +35,5 @@ class ProbeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """How often stamps are published: the window of Huygens (NSDI '18)."""
     tolerated: Annotated[int, msgspec.Meta(ge=1, le=32)] = 10
     """Layers of points kept: sync looks at so many of the least delays, to tell a wrong stamp from a quick probe and how densely they lie."""
+    chrony_shm: Annotated[int, msgspec.Meta(ge=0, le=255)] | None = None
+    """Unit of chrony's ``refclock SHM`` that gets the reference time, once a second; left out: none. See docs/clock.md before."""
