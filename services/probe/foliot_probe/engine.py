@@ -14,6 +14,7 @@ import numpy as np
 import structlog
 
 from foliot_probe.packet import KERNEL, USER, is_probe
+from foliot_probe.rates import Demand
 from foliot_probe.schedule import Schedule
 from foliot_probe.selfcheck import StampCheck, worse
 from foliot_probe.session import Completed, Sessions
@@ -66,7 +67,8 @@ class Engine:
         self.table = StreamTable(own)
         rows = len(self.table)
         self.sessions = Sessions(rows)
-        self._schedule = Schedule(rows, settings.coded_every)
+        self._schedule = Schedule(rows)
+        self.demand = Demand(self.table, settings)
         self._watch = SilenceWatch(rows, settings.silence_intervals, settings.silence_grace_ms * _MILLISECOND_NS)
         self._sent = np.zeros(rows, np.int64)
         self.sent_last_ns = np.zeros(rows, np.int64)
@@ -105,34 +107,29 @@ class Engine:
             self._opened[number] = self._sockets[number] is not None
         return self._sockets.count(None)
 
-    def set_peer(self, peer: Node, in_use: frozenset[StreamKey]) -> tuple[list[int], list[int]]:
+    def set_peer(self, peer: Node) -> tuple[list[int], list[int]]:
         """Take a peer in, or its changed record; returns the rows that ended and those that begin."""
         ended, begun = self.table.set_peer(peer)
         self._end(ended)
         self._grow(len(self.table))
         for row in begun:
-            ends = self.table.ends[row]
-            assert ends is not None
             self.sessions.open(row, secrets.randbits(64) | 1)
-            fast = ends.key in in_use
-            self._schedule.begin(row, self._every(fast), self._tick, in_use=fast)
+            self._schedule.begin(row, self.demand.sweep, self._tick)
+        if ended or begun:
+            self.demand.peers_changed()
         return ended, begun
 
     def drop_peer(self, name: str) -> list[int]:
         """Let a peer go; returns the rows that ended."""
         ended = self.table.drop_peer(name)
         self._end(ended)
+        if ended:
+            self.demand.peers_changed()
         return ended
 
     def set_in_use(self, in_use: frozenset[StreamKey]) -> None:
-        """Probe these streams fast, and all others slowly."""
-        for key, row in self.table.rows.items():
-            fast = key in in_use
-            self._schedule.change(row, self._every(fast), self._tick, in_use=fast)
-
-    def _every(self, fast: bool) -> int:
-        rate_hz = self._settings.in_use_hz if fast else self._settings.sweep_hz
-        return max(1, round(1_000 / (rate_hz * self._settings.tick_ms)))
+        """Probe these streams fast from the next tick on, and all others slowly, but for those of the mesh."""
+        self.demand.set_in_use(in_use)
 
     def _end(self, rows: list[int]) -> None:
         for row in rows:
@@ -144,7 +141,7 @@ class Engine:
     def _grow(self, rows: int) -> None:
         if rows == len(self.sessions):
             return
-        for each in (self.sessions, self._schedule, self._watch):
+        for each in (self.sessions, self._schedule, self._watch, self.demand):
             each.grow(rows)
         for name in ("_sent", "sent_last_ns", "heard_last_ns"):
             column = np.zeros(rows, np.int64)
@@ -158,6 +155,8 @@ class Engine:
         """Everything that a tick does; ticks may be missed."""
         self._tick = tick
         changes = self.listen(now_ns)
+        for row, every, coded_every, in_use in self.demand.changes(tick, self.sessions.mesh_ms):
+            self._schedule.change(row, every, tick - 1, in_use=in_use, coded_every=coded_every)
         self._send(tick)
         for left in self._inbox.departures(self._sockets):
             self._checked(0, left.place)
@@ -222,7 +221,9 @@ class Engine:
         row, second = row[order], second[order]
         place = self.table.place[row]
         interval_us = self._schedule.announced[row] * (self._tick_ns // 1_000)
-        probes = self.sessions.compose(row, second, interval_us, self._schedule.in_use[row], self._kind[place])
+        probes = self.sessions.compose(
+            row, second, interval_us, self._schedule.in_use[row], self._kind[place], mesh_ms=self.demand.wish_ms[row]
+        )
         self._outbox.fill(probes, self.table.address[row])
         stops = [*np.flatnonzero(np.diff(place)) + 1, len(place)]
         first = 0

@@ -7,22 +7,23 @@ is of the peer's probe ``heard - i``. A stamp of 0 says "not known (any more, or
 
 ::
 
-     0        4      5        6       8     12            16
-    +--------+------+--------+-------+-----+-------------+
-    | magic  | kind | in_use | spare | row | interval_us |
-    +--------+------+--------+-------+-----+-------------+ 16
-    | session of the sender    | sequence                |
-    +--------------------------+-------------------------+ 32
-    | transmit_ns of sequence - 1 ... sequence - 4       |
-    +--------------------------+-------------------------+ 64
-    | session of the receiver  | heard: highest sequence |
-    +--------------------------+-------------------------+ 80
-    | receive_ns of heard ... heard - 7                  |
-    +----------------------------------------------------+ 144
+     0        4      5        6         8     12            16
+    +--------+------+--------+---------+-----+-------------+
+    | magic  | kind | in_use | mesh_ms | row | interval_us |
+    +--------+------+--------+---------+-----+-------------+ 16
+    | session of the sender    | sequence                  |
+    +--------------------------+---------------------------+ 32
+    | transmit_ns of sequence - 1 ... sequence - 4         |
+    +--------------------------+---------------------------+ 64
+    | session of the receiver  | heard: highest sequence   |
+    +--------------------------+---------------------------+ 80
+    | receive_ns of heard ... heard - 7                    |
+    +------------------------------------------------------+ 144
 
 `session` is drawn anew for every stream and start, so that nobody mixes up two lives of a sender. `row` means something
 to the sender alone, when the kernel hands the packet back with its transmit stamp. `interval_us` promises that the next
-probe follows within this time. Stamps are local times of the host that took them.
+probe follows within this time. `mesh_ms` says how often the sender wants coded pairs on the stream, for the clocks; 0: it
+does not count it to the mesh. Stamps are local times of the host that took them.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ Probe = np.dtype(
         ("magic", "<u4"),
         ("kind", "u1"),
         ("in_use", "u1"),
-        ("spare", "<u2"),
+        ("mesh_ms", "<u2"),
         ("row", "<u4"),
         ("interval_us", "<u4"),
         ("session", "<u8"),

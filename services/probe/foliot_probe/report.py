@@ -6,6 +6,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from foliot_probe.coded import LEAST_TOLERANCE_NS
+from foliot_probe.pace import Sight
+from foliot_probe.packet import KINDS
+from foliot_probe.spacing import Spacings
 from foliot_probe.summary import Counts, References, digest, interval_rows, one_way_ns, silence_rows
 from foliot_probe.tilt import expected
 from foliot_probe.window import Window
@@ -25,6 +29,8 @@ if TYPE_CHECKING:
 _STREAMS_PER_BATCH = 512
 """Two rows each: 1,024 rows, by the rules of the wire."""
 _MILLISECOND_NS = 1_000_000
+_SPEECHLESS = 5
+"""Windows without a word of sync about any clock: nobody reads what is measured."""
 
 
 class Reporter:
@@ -43,6 +49,9 @@ class Reporter:
         self._own, self._peers = References(rows), References(rows)
         self._states: dict[str, ClockState] = {}
         self._window = Window(settings.tolerated)
+        self._spacings = Spacings()
+        self._wanted_ns = np.maximum([LEAST_TOLERANCE_NS[kind] for kind in KINDS], settings.accuracy_ns)
+        self._speechless = 0
         self._tolerated = settings.tolerated
         self._interval_ns = settings.delay_interval_ms * _MILLISECOND_NS
         self._reported_ns = now_ns
@@ -51,6 +60,7 @@ class Reporter:
     def set_clock(self, state: ClockState) -> None:
         """Take what sync says of a clock."""
         self._states[state.clock] = state
+        self._speechless = 0
         for row in self._engine.table.rows.values():
             ends = self._ends(row)
             if ends.own_clock == state.clock:
@@ -71,6 +81,7 @@ class Reporter:
         """The streams of these rows have ended."""
         for row in rows:
             self._window.forget(row)
+            self._spacings.forget(row)
 
     def silence(self, changes: SilenceChanges) -> DelayBatch:
         """Paths that have just fallen silent or speak again."""
@@ -90,6 +101,7 @@ class Reporter:
         engine = self._engine
         completed = engine.take_completed()
         self._window.add(*completed)
+        self._spacings.add(*completed)
         delays = digest(*one_way_ns(completed[1], self._own, self._peers), len(engine.table))
         proven, received = engine.sessions.count()
         counts = Counts(
@@ -118,7 +130,7 @@ class Reporter:
         """The window since the last call; what completed after the last `delays` belongs to the next."""
         since_ns, self._since_ns = self._since_ns, self._clock.local_ns()
         tilt = expected(self._own, self._peers, self._since_ns)
-        for part in self._window.close(self._engine.table.ends, self._engine.kinds(), tilt):
+        for part in self._window.close(self._pace(), self._engine.kinds(), tilt):
             yield StampBatch.of(
                 part.rows,
                 node=self._node,
@@ -128,6 +140,18 @@ class Reporter:
                 streams=part.streams,
                 tolerated=self._tolerated,
             )
+
+    def _pace(self) -> list[StreamEnds | None]:
+        """Probe the mesh as often as the window shows to be needed; returns the streams of it, by row: of others sync hears nothing."""
+        engine = self._engine
+        meshed = engine.demand.meshed.copy()
+        spacing = self._spacings.close(meshed, self._own, self._peers)
+        engine.sessions.mesh_ms[~spacing.heard] = 0  # whoever is gone wants nothing
+        self._speechless += 1
+        trusted = self._own.valid(self._since_ns) & self._peers.known
+        wanted_ns = self._wanted_ns[engine.kinds()]
+        engine.demand.judge(Sight(spacing, wanted_ns, trusted, self._speechless <= _SPEECHLESS))
+        return [ends if each else None for ends, each in zip(engine.table.ends, meshed.tolist(), strict=True)]
 
     def _ends(self, row: int) -> StreamEnds:
         ends = self._engine.table.ends[row]

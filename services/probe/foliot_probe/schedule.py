@@ -23,31 +23,31 @@ class Schedule:
 
     Parameters:
         rows: how many.
-        coded_every: in every so many rounds a stream in use sends a coded pair.
     """
 
-    def __init__(self, rows: int, coded_every: int) -> None:
-        self._coded_every = coded_every
+    def __init__(self, rows: int) -> None:
         self.announced = np.ones(rows, np.int64)
         """Ticks between two probes, as promised to the peer."""
         self.in_use = np.zeros(rows, np.bool_)
         self._every = np.ones(rows, np.int64)
         self._next = np.full(rows, _NEVER, np.int64)
+        self._coded_every = np.zeros(rows, np.int64)
         self._round = np.zeros(rows, np.int64)
         self._farewell = np.zeros(rows, np.int64)
 
     def grow(self, rows: int) -> None:
         """Make room for this many rows."""
-        grown = Schedule(rows, self._coded_every)
+        grown = Schedule(rows)
         for name, column in vars(self).items():
             if isinstance(column, np.ndarray):
                 getattr(grown, name)[: len(column)] = column
         vars(self).update(vars(grown))
 
-    def begin(self, row: int, every: int, tick: int, *, in_use: bool) -> None:
+    def begin(self, row: int, every: int, tick: int) -> None:
         """Start a stream; rows are spread over the ticks of their interval."""
         self.announced[row] = self._every[row] = every
-        self.in_use[row] = in_use
+        self.in_use[row] = False
+        self._coded_every[row] = 0
         self._next[row] = tick + 1 + row % every
         self._round[row] = row
         self._farewell[row] = 0
@@ -56,9 +56,13 @@ class Schedule:
         """Stop a stream."""
         self._next[row] = _NEVER
 
-    def change(self, row: int, every: int, tick: int, *, in_use: bool) -> None:
-        """Give a running stream another rate: a faster one at once, a slower one after it was announced."""
+    def change(self, row: int, every: int, tick: int, *, in_use: bool, coded_every: int = 0) -> None:
+        """Give a running stream another rate: a faster one at once, a slower one after it was announced.
+
+        Every so many rounds it sends a coded pair (0: never).
+        """
         self.in_use[row] = in_use
+        self._coded_every[row] = coded_every
         if every == self.announced[row]:
             return
         self.announced[row] = every
@@ -82,5 +86,6 @@ class Schedule:
             self._farewell[leaving] -= 1
             left = leaving[self._farewell[leaving] == 0]
             self._every[left] = self.announced[left]
-        coded = row[self.in_use[row] & (self._round[row] % self._coded_every == 0)]
+        coded_every = self._coded_every[row]
+        coded = row[(coded_every > 0) & (self._round[row] % np.maximum(coded_every, 1) == 0)]
         return row, coded

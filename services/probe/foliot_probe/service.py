@@ -127,7 +127,7 @@ class Probe:
         if node is None or node.name != name or not is_usable(node) or not node.talks_to(self._own):
             self._reporter.end(self._engine.drop_peer(name))
             return
-        ended, begun = self._engine.set_peer(node, frozenset())
+        ended, begun = self._engine.set_peer(node)
         self._reporter.end(ended)
         self._reporter.begin(begun)
         if begun:

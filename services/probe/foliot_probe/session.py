@@ -130,6 +130,8 @@ class Sessions:
         """What the peer promised last; 0 before it was heard."""
         self.in_use = np.zeros(rows, np.bool_)
         """Whether the peer called the path in use, or a backup."""
+        self.mesh_ms = np.zeros(rows, np.int64)
+        """How often the peer wants coded pairs; 0: it does not count the stream to the mesh."""
         self.peer_kind = np.full(rows, USER, np.uint8)
 
     def __len__(self) -> int:
@@ -164,6 +166,8 @@ class Sessions:
         interval_us: NDArray[np.int64],
         in_use: NDArray[np.bool_],
         kind: NDArray[np.int64],
+        *,
+        mesh_ms: NDArray[np.int64],
     ) -> NDArray[Any]:
         """The next probes of these rows; a row stands twice for a coded pair, the later of them marked `second`."""
         probes = np.zeros(len(row), Probe)
@@ -171,6 +175,7 @@ class Sessions:
         probes["magic"] = MAGIC
         probes["kind"] = kind
         probes["in_use"] = in_use
+        probes["mesh_ms"] = mesh_ms
         probes["row"] = row
         probes["interval_us"] = interval_us
         probes["session"] = self.session[row]
@@ -212,6 +217,7 @@ class Sessions:
         np.maximum.at(self._highest, row, sequence)
         self.interval_us[row] = probes["interval_us"]
         self.in_use[row] = probes["in_use"] != 0
+        self.mesh_ms[row] = probes["mesh_ms"]
         self.peer_kind[row] = probes["kind"]
 
     def _meet(self, row: Rows, probes: NDArray[Any], known: NDArray[np.bool_]) -> NDArray[np.bool_]:
@@ -232,6 +238,7 @@ class Sessions:
         self._highest[row] = self._counted[row] = -1
         self.interval_us[row] = 0
         self.in_use[row] = False
+        self.mesh_ms[row] = 0
         self.peer_kind[row] = USER
 
     def count(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -17,12 +17,22 @@ class ProbeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     in_use_hz: Rate = 25.0
     """Probes a second on paths in use and their backups: three missing ones are 120 ms, which leaves half of 250 ms for the move."""
     sweep_hz: Rate = 5.0
-    """On all other paths."""
+    """On all other paths. Slower, and a path that traffic could be moved to would be known to be healthy too late."""
+    mesh_neighbours: Annotated[int, msgspec.Meta(ge=1, le=1_000)] = 10
+    """Clocks that each clock is measured against, at least; with so few peers: all. Huygens (NSDI '18) found that beyond ten more hardly help."""
+    mesh_streams: Annotated[int, msgspec.Meta(ge=1, le=64)] = 4
+    """Streams between two of them, and all that are in use. The asymmetries of four paths average to half that of one."""
+    mesh_least_hz: Rate = 3.125
+    """Coded pairs a second on each of these in a quiet network: in simulations as good as 25; with half as many the next layer of points is missing."""
+    mesh_most_hz: Rate = 25.0
+    """And at most, in a loaded network, and until a clock has settled: where one probe in a hundred meets no queue, a window of 50 pairs still holds one or two."""
+    accuracy_ns: Annotated[float, msgspec.Meta(ge=0.0, le=1e6)] = 0.0
+    """How far apart the least delays of a window may lie. 0, and whatever is less: as far as stamps of their kind repeat, since more probes tell no more."""
     tick_ms: Annotated[int, msgspec.Meta(ge=5, le=100)] = 40
     """The sockets are read and the probes sent in batches this often; rates are rounded to whole ticks. The kernel's stamps say
     when each packet really came, so that a coarse tick blurs nothing; it only costs less."""
     coded_every: Annotated[int, msgspec.Meta(ge=1)] = 4
-    """In every so many rounds a path in use gets a coded pair."""
+    """In every so many rounds a path in use gets a coded pair, or more often if it is of the mesh."""
     silence_intervals: Annotated[int, msgspec.Meta(ge=2, le=100)] = 3
     """A path in use is silent when so many promised probes in a row did not come."""
     silence_grace_ms: Milliseconds = 10

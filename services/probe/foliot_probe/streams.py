@@ -79,6 +79,11 @@ class StreamTable:
         """Names of the peers."""
         return tuple(self._peers)
 
+    @property
+    def nodes(self) -> tuple[Node, ...]:
+        """Their records."""
+        return tuple(self._peers.values())
+
     def set_peer(self, peer: Node) -> tuple[list[int], list[int]]:
         """Take a peer in, anew if its record changed; returns the rows that ended and those that begin."""
         if peer.name == self.own.name or self._peers.get(peer.name) == peer:

@@ -144,7 +144,7 @@ class Pair:
         for end, namespace, peer in zip(self.ends, namespaces, reversed(self.nodes), strict=True):
             with inside(namespace):
                 assert end.bind() == 0
-            end.set_peer(peer, frozenset())
+            end.set_peer(peer)
             end.set_in_use(frozenset(end.table.rows))
 
     def tick(self, *which, by_ns=TICK_NS):

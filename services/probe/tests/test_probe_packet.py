@@ -23,7 +23,7 @@ def test_the_layout_is_what_the_docstring_draws():
     """Other programs may read it by the diagram."""
     offsets = {name: Probe.fields[name][1] for name in Probe.names}
     assert offsets == {
-        "magic": 0, "kind": 4, "in_use": 5, "spare": 6, "row": 8, "interval_us": 12, "session": 16, "sequence": 24,
+        "magic": 0, "kind": 4, "in_use": 5, "mesh_ms": 6, "row": 8, "interval_us": 12, "session": 16, "sequence": 24,
         "transmit_ns": 32, "peer_session": 64, "heard": 72, "receive_ns": 80,
     }  # fmt: skip
     assert Probe.itemsize == 144

@@ -26,7 +26,9 @@ def compose(end, row=ROW, second=None):
     """The next probes of an end."""
     some = np.zeros(len(row), np.bool_) if second is None else second
     interval_us = np.full(len(row), 50_000)
-    return end.compose(row, some, interval_us, np.ones(len(row), np.bool_), np.full(len(row), KERNEL))
+    return end.compose(
+        row, some, interval_us, np.ones(len(row), np.bool_), np.full(len(row), KERNEL), mesh_ms=np.full(len(row), 40)
+    )
 
 
 def stamp(probes, base_ns):
