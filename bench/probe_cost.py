@@ -1,0 +1,263 @@
+"""What a probe costs its node: the CPU of a whole probe process with 1, 2 and 8 NICs and ten peers, over veth pairs, a real bus beside it.
+
+`quiet` is the least rate of the clocks' mesh, as in a network where nothing queues, `most` the most, as under load and after a start; `own` what the probe itself comes to within a minute
+on this machine. Paths in use and the sweep go on as ever. What the kernel does for a probe is in it: on a veth pair a packet is delivered at its sender's expense, so the
+figures have the peers' deliveries instead of the node's own. A probe is one sent and one received.
+
+    make bench NAME=probe-cost ARGS="--json FILE"
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
+import structlog
+
+from bench.document import heading
+from bench.probe_fabric import Peers, Wires, node_settings
+from foliot.bus import Bus
+from foliot.node import describe
+from foliot.settings import BusSettings
+from foliot.supervisor import LAST, Supervisor, nats_server, service
+from foliot.tomltext import toml
+from foliot_lab import kernel
+from foliot_lab.lateness import LatenessSampler
+from foliot_probe.settings import ProbeSettings
+from foliot_schemas import ClockState, DelayBatch, StampBatch, Witness
+from foliot_schemas.subjects import CLOCK, CLOCKS, DELAY, INVENTORY, STAMPS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from foliot_schemas import Node
+
+Pace = Literal["quiet", "most", "own"]
+
+_NODE = "node0"
+_PORT = 4222
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+_SPEAK_S = 2.0
+_PROMISED_NS = 20_000_000_000
+_BOUND_NS = 1_000
+_SETTLED_S: Mapping[Pace, float] = {"quiet": 8.0, "most": 8.0, "own": 60.0}
+"""After the start: neighbours are looked for within a second, and the own pace takes ten seconds a step."""
+
+
+class Row(msgspec.Struct, kw_only=True):
+    """Medians of some repetitions."""
+
+    nics: int
+    pace: Pace
+    peers: int
+    streams: int
+    repetitions: int
+    core: float
+    """Share of a processor."""
+    core_least: float
+    core_most: float
+    sent_per_s: float
+    received_per_s: float
+    us_per_probe: float
+    """One sent and one received."""
+    stamped_streams: int
+    """Whose stamps a window has, of those that the node initiates: all."""
+
+
+class Heard:
+    """What the node says it sent and received."""
+
+    def __init__(self) -> None:
+        self.sent = self.received = 0
+        self.stamped: set[str] = set()
+
+    async def delays(self, message: DelayBatch, _subject: str) -> None:
+        """Counts."""
+        rows = message.rows()
+        self.sent += int(rows["sent"][rows["witness"] == Witness.SOURCE].sum())
+        self.received += int(rows["received"][rows["witness"] == Witness.DESTINATION].sum())
+
+    async def stamps(self, message: StampBatch, _subject: str) -> None:
+        """Remembers whose they are."""
+        self.stamped |= {stream.path for stream in message.streams}
+
+
+class Taken(msgspec.Struct, kw_only=True):
+    """One repetition."""
+
+    core: float
+    sent_per_s: float
+    received_per_s: float
+    stamped_streams: int
+
+    @property
+    def us_per_probe(self) -> float:
+        """CPU."""
+        return self.core * 1e6 / ((self.sent_per_s + self.received_per_s) / 2)
+
+
+def _state(clock: str) -> ClockState:
+    """What sync would say: all clocks here are one."""
+    local_ns = time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW)
+    return ClockState(
+        clock=clock, reference=_NODE, offset_ns=0, drift_ppb=0.0, hard_bound_ns=_BOUND_NS, bound_ns=_BOUND_NS, growth_ppb=0.0,
+        as_of_ns=local_ns, void_after_ns=local_ns + _PROMISED_NS, status="synchronised",
+    )  # fmt: skip
+
+
+async def _speak(bus: Bus, nodes: list[Node]) -> None:
+    while True:
+        for node in nodes:
+            state = _state(node.name)
+            await bus.put(CLOCKS, node.name, state)
+            await bus.publish(CLOCK, state, node.name)
+        await asyncio.sleep(_SPEAK_S)
+
+
+def _probe_settings(pace: Pace) -> ProbeSettings:
+    """The defaults; with a pace that is held, but for the own one."""
+    default = ProbeSettings()
+    held = {"quiet": default.mesh_least_hz, "most": default.mesh_most_hz}.get(pace)
+    return default if held is None else ProbeSettings(mesh_least_hz=held, mesh_most_hz=held)
+
+
+async def _once(nics: int, pace: Pace, arguments: argparse.Namespace, folder: Path) -> Taken:
+    names = [f"node{number}" for number in range(1, arguments.peers + 1)]
+    own, settings = node_settings(_NODE, 0, nics), _probe_settings(pace)
+    node, peers = describe(own), Peers(names, nics, settings)
+    file = folder / "probe.toml"
+    held = {"mesh_least_hz": settings.mesh_least_hz, "mesh_most_hz": settings.mesh_most_hz}
+    document: dict[str, dict[str, Any]] = {
+        "bus": {"url": f"nats://127.0.0.1:{_PORT}"}, "telemetry": {"endpoint": ""}, "probe": held, "node": msgspec.to_builtins(own),
+    }  # fmt: skip
+    file.write_text(toml(document))
+    supervisor, wires = Supervisor(), Wires(nics, node, peers.nodes)
+    tasks: list[asyncio.Task[None]] = []
+    try:
+        await supervisor.start(nats_server(str(folder / "nats"), port=_PORT, log_file=str(folder / "nats.log")))
+        bus = await Bus.connect(BusSettings(url=f"nats://127.0.0.1:{_PORT}"), "bench")
+        for each in (node, *peers.nodes):
+            await bus.put(INVENTORY, each.name, each)
+        tasks.append(asyncio.create_task(_speak(bus, [node, *peers.nodes])))
+        peers.start(node, wires)
+        probe = service("probe", environment={"FOLIOT_CONFIG": str(file)}, log_file=str(folder / "probe.log"))
+        await supervisor.start(probe)
+        await asyncio.sleep(_SETTLED_S[pace])
+        return await _measured(bus, supervisor.pid("probe"), arguments.seconds)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await peers.stop()
+        await supervisor.stop(LAST)
+        wires.close()
+
+
+async def _measured(bus: Bus, pid: int, seconds: float) -> Taken:
+    heard = Heard()
+    await bus.subscribe(DELAY, heard.delays)
+    await bus.subscribe(STAMPS, heard.stamps)
+    began_s, before = time.monotonic(), _ticks(pid)
+    await asyncio.sleep(seconds)
+    span_s = time.monotonic() - began_s
+    core = (_ticks(pid) - before) / _TICKS_PER_S / span_s
+    taken = Taken(
+        core=core,
+        sent_per_s=heard.sent / span_s,
+        received_per_s=heard.received / span_s,
+        stamped_streams=len(heard.stamped),
+    )
+    await bus.close()
+    return taken
+
+
+def _ticks(pid: int) -> int:
+    """User and system time of a process, in clock ticks (proc_pid_stat(5), fields 14 and 15)."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return int(fields[11]) + int(fields[12])
+
+
+def _row(nics: int, pace: Pace, peers: int, taken: list[Taken]) -> Row:
+    cores = [each.core for each in taken]
+    middle = {
+        name: statistics.median(getattr(each, name) for each in taken)
+        for name in ("sent_per_s", "received_per_s", "us_per_probe", "stamped_streams")
+    }
+    entropies = len(node_settings(_NODE, 0, nics).entropies)
+    return Row(
+        nics=nics, pace=pace, peers=peers, streams=nics * peers * entropies, repetitions=len(taken),
+        core=round(statistics.median(cores), 4), core_least=round(min(cores), 4), core_most=round(max(cores), 4),
+        sent_per_s=round(middle["sent_per_s"], 1), received_per_s=round(middle["received_per_s"], 1),
+        us_per_probe=round(middle["us_per_probe"], 1), stamped_streams=round(middle["stamped_streams"]),
+    )  # fmt: skip
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="bench.probe_cost", description=__doc__.split("\n", 1)[0] if __doc__ else None
+    )
+    parser.add_argument("--json", type=Path, help="write the rows to this file")
+    parser.add_argument("--nics", nargs="+", type=int, default=[1, 2, 8])
+    parser.add_argument("--paces", nargs="+", choices=("quiet", "most", "own"), default=["quiet", "most"])
+    parser.add_argument("--peers", type=int, default=10)
+    parser.add_argument("--seconds", type=float, default=20.0, help="of each repetition (default: %(default)s)")
+    parser.add_argument("--repetitions", type=int, default=3, help="(default: %(default)s)")
+    return parser
+
+
+def main() -> int:
+    """Parses the command line, runs, prints a table."""
+    arguments = _parser().parse_args()
+    if not kernel.is_privileged():
+        kernel.shed_threads()
+    missing = kernel.missing()
+    if missing:
+        sys.stderr.write("\n".join([*missing, ""]))
+        return 77
+    structlog.configure(
+        wrapper_class=structlog.make_filtering_bound_logger(40), logger_factory=structlog.PrintLoggerFactory(sys.stderr)
+    )
+    kernel.enter()
+    taken: dict[tuple[int, Pace], list[Taken]] = {}
+    sampler = LatenessSampler()
+    sampler.start()
+    # By turns, so that what else the machine does meanwhile falls on all rows.
+    for _ in range(arguments.repetitions):
+        for nics in arguments.nics:
+            for pace in arguments.paces:
+                with tempfile.TemporaryDirectory(prefix="foliot-bench-") as folder:
+                    once = asyncio.run(_once(nics, pace, arguments, Path(folder)))
+                taken.setdefault((nics, pace), []).append(once)
+                sys.stderr.write(
+                    f"{nics} NICs, {pace}: {once.core:.1%} of a core, {once.us_per_probe:.1f} us a probe\n"
+                )
+    sampler.stop()
+    rows = [_row(nics, pace, arguments.peers, each) for (nics, pace), each in taken.items()]
+    print(
+        f"{'NICs':>4} {'pace':<6} {'streams':>7} {'of a core':>9} {'least':>6} {'most':>6} {'sent/s':>7} {'rcvd/s':>7} {'us/probe':>8} {'stamped':>7}"
+    )
+    for row in rows:
+        print(
+            f"{row.nics:>4} {row.pace:<6} {row.streams:>7} {row.core:>9.2%} {row.core_least:>6.1%} {row.core_most:>6.1%} {row.sent_per_s:>7.0f}"
+            f" {row.received_per_s:>7.0f} {row.us_per_probe:>8.1f} {row.stamped_streams:>7}"
+        )  # fmt: skip
+    under = msgspec.to_builtins(sampler.machine())
+    print(f"machine: {under}")
+    if arguments.json:
+        document = {
+            **heading("probe-cost"), "under": under, "seconds": arguments.seconds, "rows": [msgspec.to_builtins(row) for row in rows],
+        }  # fmt: skip
+        arguments.json.write_text(json.dumps(document, indent=2) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
