@@ -133,7 +133,8 @@ def _probe_settings(pace: Pace) -> ProbeSettings:
 async def _once(nics: int, pace: Pace, arguments: argparse.Namespace, folder: Path) -> Taken:
     names = [f"node{number}" for number in range(1, arguments.peers + 1)]
     own, settings = node_settings(_NODE, 0, nics), _probe_settings(pace)
-    node, peers = describe(own), Peers(names, nics, settings)
+    # The peers judge nothing: where the node finds its own pace they ask for the least, so that it alone decides.
+    node, peers = describe(own), Peers(names, nics, _probe_settings("quiet" if pace == "own" else pace))
     file = folder / "probe.toml"
     held = {"mesh_least_hz": settings.mesh_least_hz, "mesh_most_hz": settings.mesh_most_hz}
     document: dict[str, dict[str, Any]] = {

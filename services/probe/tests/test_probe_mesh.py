@@ -40,9 +40,7 @@ def fleet(count, friends=None):
 def mesh(nodes):
     """What all ends take, each by itself."""
     return {
-        each.name: {
-            pair.peer for pair in neighbours(each, [other for other in nodes if each.talks_to(other)], WANTED)
-        }
+        each.name: {pair.peer for pair in neighbours(each, [other for other in nodes if each.talks_to(other)], WANTED)}
         for each in nodes
     }
 

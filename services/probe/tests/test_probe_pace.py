@@ -54,9 +54,7 @@ class Fabric:
         row = np.repeat(np.arange(4), count)
         left_ns = self.random.integers(0, int(WINDOW_S * 1e9), len(row))
         # The two of a pair meet the same queues.
-        waits_ns = np.where(
-            self.random.random(len(row)) < self.empty, 0.0, self.random.exponential(QUEUE_NS, len(row))
-        )
+        waits_ns = np.where(self.random.random(len(row)) < self.empty, 0.0, self.random.exponential(QUEUE_NS, len(row)))
         waits_ns[1::2] = waits_ns[0::2]
         late_ns = FLOOR_NS + waits_ns + self.random.normal(0, NOISE_NS, len(row))
         return Completed(row, np.arange(len(row)), left_ns, left_ns + late_ns.astype(np.int64))
@@ -84,7 +82,7 @@ def test_under_load_it_is_measured_at_the_most_within_a_few_windows():
 
 @pytest.mark.parametrize("empty", [0.05, 0.1, 0.2, 0.3, 0.5, 0.7])
 def test_a_fabric_of_any_load_makes_it_change_seldom(empty):
-    """Once in ten windows at most, and never by more than a step to and fro."""
+    """Once in five windows at most, between neighbouring rates, where either is nearly right."""
     fabric = Fabric(empty)
     for _ in range(40):
         fabric.window()
@@ -139,8 +137,8 @@ def test_the_worse_direction_counts_and_two_wrong_stamps_do_not():
     evenly = np.arange(20) * 10
     densely = np.arange(20)
     clouds = []
-    for delays in (evenly, densely):
-        delays = np.concatenate([delays, [-5_000, -3_000]]) + FLOOR_NS
+    for gaps in (evenly, densely):
+        delays = np.concatenate([gaps, [-5_000, -3_000]]) + FLOOR_NS
         left = np.arange(len(delays)) * 1_000_000
         clouds.append(Completed(np.zeros(len(delays), np.intp), np.arange(len(delays)), left, left + delays))
     for forth, back in (clouds, clouds[::-1]):
