@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 
     Rows = NDArray[np.intp]
 
-DEPTH = 64
-"""Probes that a stream remembers in each direction: three seconds of a path in use. A power of two."""
+DEPTH = 128
+"""Probes that a stream remembers in each direction: two and a half seconds of one that sends a coded pair in every tick, which is as long as a large fleet waits between two
+reports. A power of two."""
 
 _NEVER = -(1 << 62)
 """Sequence of an empty cell: nobody can name it, not even a stranger who echoes what was never sent."""

@@ -30,7 +30,7 @@ def quiet(changes):
 def test_every_probe_is_stamped_at_both_ends(tunnel, network):
     """Kernel stamps, complete in both directions, also through a tunnel; no delay is negative."""
     pair = tunnel.engines(network)
-    for _ in range(28):
+    for _ in range(40):
         assert quiet(pair.tick())
     forth, back = pair.ends[0].take_completed()
     sent = pair.ends[0].take_sent()[0]
