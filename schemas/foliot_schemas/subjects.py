@@ -83,7 +83,7 @@ class Channel(msgspec.Struct, frozen=True, kw_only=True):
 
 STAMPS = Channel(
     name="observation.stamps", tokens=("node",), message=StampBatch, publishers=("probe",), readers=("sync",),
-    summary="Transmit and receive timestamps of both directions of the streams that a node initiates",
+    summary="Transmit and receive timestamps of both directions of those streams of the clocks' mesh that a node initiates",
 )  # fmt: skip
 DELAY = Channel(
     name="observation.delay", tokens=("node",), message=DelayBatch, publishers=("probe",),
