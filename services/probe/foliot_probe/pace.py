@@ -71,11 +71,14 @@ class Paces:
 
     def _judge(self, pace: _Pace, rows: NDArray[np.intp], sight: Sight) -> None:
         trusted = bool(sight.trusted[rows].all())
+        apart = _together(sight.spacing.ns[rows] / sight.wanted_ns[rows])
         if not sight.spacing.heard[rows].any() or not (trusted or sight.awake):
             self._calm(pace)  # Nobody is there, or nobody reads it.
         elif not trusted:
             pace.level = pace.calm = 0
-        elif _together(sight.spacing.ns[rows] / sight.wanted_ns[rows]) > 1:
+        elif math.isinf(apart):
+            pace.calm = 0  # Too few came: this host, or the other, has no time to spare, and would have less.
+        elif apart > 1:
             pace.level, pace.calm = max(0, pace.level - 1), 0
         elif _together(sight.spacing.halved_ns[rows] / sight.wanted_ns[rows]) > 1:
             pace.calm = 0

@@ -8,7 +8,7 @@ import pytest
 from foliot_probe.mesh import Pair
 from foliot_probe.pace import CALM, Paces, Sight
 from foliot_probe.session import Completed
-from foliot_probe.spacing import Spacings
+from foliot_probe.spacing import Spacing, Spacings
 from foliot_probe.summary import References
 from foliot_schemas import ClockState
 
@@ -120,6 +120,18 @@ def test_where_nobody_answers_or_reads_it_goes_down(nobody):
     rates = [fabric.window(**nobody) for _ in range(20)]
     assert rates[-1] == LEAST_HZ
     assert fabric.window(trusted=False) == MOST_HZ
+
+
+def test_a_host_without_time_is_not_given_more_to_do():
+    """Of a few probes a window nothing can be told; the pace stays, and a calm that was interrupted so begins anew."""
+    fabric = Fabric(1.0)
+    for _ in range(2 * CALM - 1):
+        fabric.window()
+    few = Spacing(np.full(4, np.inf), np.full(4, np.inf), np.ones(4, np.bool_))
+    for _ in range(10):
+        fabric.paces.judge(ROWS, Sight(few, WANTED_NS, np.ones(4, np.bool_), True))
+    assert 1_000 / fabric.paces.interval_ms(PAIR) == 12.5
+    assert [fabric.window() for _ in range(CALM)] == [12.5] * (CALM - 1) + [6.25]
 
 
 def test_pairs_that_went_are_forgotten():
