@@ -65,10 +65,11 @@ def streams(
     first entropies first, which both ends know and which are mostly in use anyway. Those in use are probed fast in any case, so all of them count.
     """
     rows: dict[Pair, list[int]] = {}
-    for row, each in sorted(ends.items(), key=lambda item: _turn(item[1])):
-        pair = Pair(each.own_clock, each.peer_clock)
-        if pair in pairs and (len(rows.get(pair, ())) < most or each.key in in_use):
-            rows.setdefault(pair, []).append(row)
+    able = [(row, each) for row, each in ends.items() if (each.own_clock, each.peer_clock) in pairs]
+    for row, each in sorted(able, key=lambda item: _turn(item[1])):
+        chosen = rows.setdefault(Pair(each.own_clock, each.peer_clock), [])
+        if len(chosen) < most or each.key in in_use:
+            chosen.append(row)
     return rows
 
 

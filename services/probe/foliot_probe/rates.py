@@ -88,13 +88,12 @@ class Demand:
 
     def peers_changed(self) -> None:
         """A peer came, went or is another now: its streams are new."""
-        self._stale = True
-        self.set_in_use(self._in_use)
+        self._stale = self._changed = True
 
     def set_in_use(self, in_use: frozenset[StreamKey]) -> None:
         """These streams are probed fast."""
         self._in_use = in_use
-        self._choose()
+        self._changed = True
 
     @property
     def meshed(self) -> NDArray[np.bool_]:
@@ -116,6 +115,8 @@ class Demand:
         if self._stale and tick - self._looked >= self._ticks(_AGAIN_S):
             self._stale, self._looked = False, tick
             self._pairs = neighbours(self._table.own, self._table.nodes, self._settings.mesh_neighbours)
+            self._changed = True
+        if self._changed:
             self._choose()
         # What either end wants, both do: neither direction is of use without the other.
         met_ms = np.where(
@@ -150,7 +151,6 @@ class Demand:
         self.rows = streams(ends, self._pairs, self._settings.mesh_streams, self._in_use)
         self.paces.keep(self.rows)
         self._wish()
-        self._changed = True
 
     def _wish(self) -> None:
         self.wish_ms[:] = 0
