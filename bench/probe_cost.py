@@ -32,6 +32,7 @@ from foliot.supervisor import LAST, Supervisor, nats_server, service
 from foliot.tomltext import toml
 from foliot_lab import kernel
 from foliot_lab.lateness import LatenessSampler
+from foliot_lab.namespaces import enter_control
 from foliot_probe.settings import ProbeSettings
 from foliot_schemas import ClockState, DelayBatch, StampBatch, Witness
 from foliot_schemas.subjects import CLOCK, CLOCKS, DELAY, INVENTORY, STAMPS
@@ -201,6 +202,18 @@ def _row(nics: int, pace: Pace, peers: int, taken: list[Taken]) -> Row:
     )  # fmt: skip
 
 
+def _further(rows: list[Row]) -> dict[int, float]:
+    """What one more probe costs, in microseconds, by the number of NICs: a node's cost without any falls out."""
+    by = {(row.nics, row.pace): row for row in rows}
+    found = {}
+    for nics in {row.nics: None for row in rows}:
+        quiet, most = by.get((nics, "quiet")), by.get((nics, "most"))
+        if quiet is not None and most is not None:
+            probes_per_s = (most.sent_per_s + most.received_per_s - quiet.sent_per_s - quiet.received_per_s) / 2
+            found[nics] = round((most.core - quiet.core) * 1e6 / probes_per_s, 1)
+    return found
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="bench.probe_cost", description=__doc__.split("\n", 1)[0] if __doc__ else None
@@ -227,6 +240,7 @@ def main() -> int:
         wrapper_class=structlog.make_filtering_bound_logger(40), logger_factory=structlog.PrintLoggerFactory(sys.stderr)
     )
     kernel.enter()
+    enter_control()  # the node's wires, and the bus
     taken: dict[tuple[int, Pace], list[Taken]] = {}
     sampler = LatenessSampler()
     sampler.start()
@@ -250,11 +264,16 @@ def main() -> int:
             f"{row.nics:>4} {row.pace:<6} {row.streams:>7} {row.core:>9.2%} {row.core_least:>6.1%} {row.core_most:>6.1%} {row.sent_per_s:>7.0f}"
             f" {row.received_per_s:>7.0f} {row.us_per_probe:>8.1f} {row.stamped_streams:>7}"
         )  # fmt: skip
+    further = _further(rows)
+    print(
+        "a further probe, by the difference of the two paces: "
+        + ", ".join(f"{us:.1f} us with {nics} NICs" for nics, us in further.items())
+    )
     under = msgspec.to_builtins(sampler.machine())
     print(f"machine: {under}")
     if arguments.json:
         document = {
-            **heading("probe-cost"), "under": under, "seconds": arguments.seconds, "rows": [msgspec.to_builtins(row) for row in rows],
+            **heading("probe-cost"), "under": under, "seconds": arguments.seconds, "us_per_further_probe": further, "rows": [msgspec.to_builtins(row) for row in rows],
         }  # fmt: skip
         arguments.json.write_text(json.dumps(document, indent=2) + "\n")
     return 0
