@@ -1,8 +1,9 @@
 """What the time really is: one kernel clock under every host of the lab, so that every clock's error is known exactly.
 
 Lab time is CLOCK_MONOTONIC_RAW plus a constant, CLOCK_REALTIME minus it when the lab began, so that it reads like wall-clock
-time and nobody who disciplines CLOCK_REALTIME bends it. A host's local time is CLOCK_MONOTONIC_RAW plus its injected skew;
-the true reference time is the reference clock's local time plus its constant offset.
+time and nobody who disciplines CLOCK_REALTIME bends it. A host's local time is CLOCK_MONOTONIC_RAW plus its injected skew.
+Two hosts' clocks are in error by what they differ by when they are asked for the common time at the same moment, whatever that time follows; so each is
+judged by the one that sync's bounds are relative to.
 """
 
 from __future__ import annotations
@@ -116,16 +117,19 @@ class Truth:
                 self._judge(clock, state, raw_ns)
 
     def reference_ns(self, reference: str, raw_ns: int) -> int | None:
-        """The true reference time by this reference clock; None before sync has said its offset."""
+        """The common time as this reference clock has it; None before sync has said how it is read off it."""
         state = self._states.get(reference)
-        return None if state is None else self._local_ns(reference, raw_ns) + state.offset_ns
+        return None if state is None else state.reference_ns(self._local_ns(reference, raw_ns))
 
     def raw_ns(self, reference_ns: int) -> int | None:
         """CLOCK_MONOTONIC_RAW at a reference time; None while there is no reference."""
         reference = next((state.reference for state in self._states.values() if state.reference in self._states), None)
         if reference is None:
             return None
-        local_ns = reference_ns - self._states[reference].offset_ns
+        state = self._states[reference]
+        # Of large times only integers keep the nanoseconds.
+        since_ns = reference_ns - state.as_of_ns - state.offset_ns
+        local_ns = state.as_of_ns + since_ns - round(since_ns * state.drift_ppb / (1e9 + state.drift_ppb))
         raw_ns = local_ns
         for _ in range(_INVERSIONS):
             raw_ns = local_ns - self._skews[reference].offset_ns(raw_ns)

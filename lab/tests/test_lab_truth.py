@@ -133,9 +133,19 @@ def test_windows_are_counted_once():
     assert truth.summary().windows == 3
 
 
+def test_steering_of_all_clocks_alike_is_no_error():
+    """When the common time is made to run faster than the reference, a clock is judged by what both say."""
+    truth = Truth({"node0": Skew(), "node1": Skew(0, drift_ppb=1000)})
+    truth.learn(state("node0", EPOCH, drift_ppb=20_000.0))
+    truth.learn(state("node1", EPOCH, drift_ppb=19_000.0))
+    assert abs(truth.error_ns("node1", 10 * SECOND)) <= 1
+    truth.learn(state("node1", EPOCH, drift_ppb=18_000.0))
+    assert truth.error_ns("node1", 10 * SECOND) == pytest.approx(-10_000, abs=2)
+
+
 def test_reference_times_become_lab_times():
     """A reference time is found on the raw clock again, through the reference's offset, skew and drift."""
     truth = Truth({"node0": Skew(1_000_000, drift_ppb=30_000)})
-    truth.learn(state("node0", EPOCH))
+    truth.learn(state("node0", EPOCH, drift_ppb=-12_000.0, as_of_ns=4_000 * SECOND))
     raw_ns = 5_000 * SECOND
     assert abs(truth.raw_ns(truth.reference_ns("node0", raw_ns)) - raw_ns) <= 1

@@ -25,7 +25,8 @@ class ClockState(msgspec.Struct, frozen=True, kw_only=True, tag="clock.v1"):
     clock: Name
     """Name of the clock, as the inventory has it."""
     reference: Annotated[str, msgspec.Meta(max_length=255)]
-    """The clock whose rate is the reference's; its own offset is a constant, its drift zero."""
+    """The clock that others were measured against, and that their bounds are relative to: how far theirs is from the common time as this one has it. Its own
+    bounds are 0. It has an offset and a drift like any other, for what the common time follows is `timescale`."""
     offset_ns: Time
     """Reference minus local time at `as_of_ns`."""
     drift_ppb: Rate
@@ -52,9 +53,13 @@ class ClockState(msgspec.Struct, frozen=True, kw_only=True, tag="clock.v1"):
     hard_growth_ppb: Finite = 0.0
     """How fast the hard bound grows with age, in ns per second; never slower than the statistical one."""
     timescale: Timescale = "free"
-    """What the common time follows."""
+    """What the common time follows. Its rate changes slowly, and it never jumps."""
     wander_ppb: Finite = 0.0
     """What the clock's wander adds to the statistical bound, in ns after one second; after t seconds t^1.5 times as much."""
+    epoch_ns: Time = 0
+    """CLOCK_REALTIME of the clock's host minus its local time, as its node last said; 0: not known."""
+    utc_error_ns: Bound = -1
+    """How far the common time may be from UTC, by the nodes that have it, their own errors included; -1: none has, or most do not agree."""
 
     def reference_ns(self, local_ns: int) -> int:
         """The reference time at a local time."""

@@ -140,7 +140,7 @@ def _stamp_batch(draw: st.DrawFn) -> StampBatch:
     )  # fmt: skip
     return StampBatch.of(
         draw(stamp_rows), node=node, since_ns=draw(st.one_of(st.sampled_from([0, 0, 1]), times)),
-        until_ns=draw(st.one_of(st.just(2 * SECOND_NS), times)), epoch_ns=draw(times), streams=streams,
+        until_ns=draw(st.one_of(st.just(2 * SECOND_NS), times)), epoch_ns=draw(times), streams=streams, utc_error_ns=draw(bounds),
         tolerated=draw(st.sampled_from([0, 1, 3, 65_535])),
     )  # fmt: skip
 

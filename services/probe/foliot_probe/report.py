@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from foliot.discipline import utc_error_ns
 from foliot_probe.coded import LEAST_TOLERANCE_NS
 from foliot_probe.pace import Sight
 from foliot_probe.packet import KINDS
@@ -130,6 +131,7 @@ class Reporter:
         """The window since the last call; what completed after the last `delays` belongs to the next."""
         since_ns, self._since_ns = self._since_ns, self._clock.local_ns()
         tilt = expected(self._own, self._peers, self._since_ns)
+        error_ns = utc_error_ns()
         for part in self._window.close(self._pace(), self._engine.kinds(), tilt):
             yield StampBatch.of(
                 part.rows,
@@ -139,6 +141,7 @@ class Reporter:
                 epoch_ns=self._clock.epoch_ns(),
                 streams=part.streams,
                 tolerated=self._tolerated,
+                utc_error_ns=error_ns,
             )
 
     def _pace(self) -> list[StreamEnds | None]:

@@ -14,6 +14,7 @@ import pytest
 
 from foliot.bus import Bus
 from foliot.clock import HostClock
+from foliot.discipline import utc_error_ns
 from foliot.node import describe
 from foliot.settings import NicSettings, NodeSettings
 from foliot_probe import service
@@ -159,6 +160,7 @@ async def test_two_probes_measure_each_other_and_notice_a_death(bus_settings, tm
         await until(lambda: heard.stamps, "stamps")
         batch = heard.stamps[-1]
         assert batch.node == "node0"
+        assert (batch.utc_error_ns == -1) == (utc_error_ns() == -1)  # as the kernel says here
         assert {stream.path for stream in batch.streams} <= {forth, "node0.rail0>node1.rail0#1"}
         rows = batch.rows()
         assert (rows["receive_ns"] > rows["transmit_ns"]).all()

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from foliot_sync.asymmetry import Asymmetries
 from foliot_sync.clouds import gather
 from foliot_sync.floors import Floors
 from foliot_sync.intake import Intake
@@ -69,8 +70,9 @@ class Fitter:
         self._numbers = Numbers()
         self._names: list[str] = []
         self._floors = Floors()
-        self._last: tuple[NDArray[np.int64], Widths] | None = None
-        """Streams of the last window that went straight, and their widths, which are not yet learnt."""
+        self._asymmetries = Asymmetries(settings.asymmetry_ns)
+        self._last: tuple[NDArray[np.int64], NDArray[np.bool_], Widths] | None = None
+        """Streams of the last window that went straight, whether their clocks were trusted then, and their widths, which are not yet learnt."""
 
     def add(self, batch: StampBatch, arrived_ns: int) -> bool:
         """Takes in a batch for the next `close`; says whether it will count.
@@ -89,11 +91,12 @@ class Fitter:
         if clouds is not None:
             rows = self._floors.rows(clouds.paths)
             # A probe knows how fast its clocks run as long as what was said of them last has not been contradicted.
-            trusted = clouds.most_ppb - clouds.least_ppb < self._settings.rate_limit_ppb
-            self._learn(rows[trusted[clouds.pair]])
-            pairs, widths = measure(clouds, rows, self._floors, self._settings)
+            trusted = (clouds.most_ppb - clouds.least_ppb < self._settings.rate_limit_ppb)[clouds.pair]
+            self._learn(rows[trusted])
+            longer_ns = self._asymmetries.of(clouds.paths)
+            pairs, widths = measure(clouds, rows, self._floors, self._settings, longer_ns)
             straight = ~pairs.torn[clouds.pair]
-            self._last = rows[straight], widths.take(straight)
+            self._last = rows[straight], trusted[straight], widths.take(straight)
             pairs, clocks = self._among(pairs)
         latest = {}
         for batch, arrived_ns in arrivals:
@@ -112,7 +115,8 @@ class Fitter:
     def _learn(self, trusted: NDArray[np.int64]) -> None:
         """Remembers the widths of the last window, unless a clock was found afterwards to have been stepped or slewed in it: then they are wrong."""
         if self._last is not None:
-            rows, widths = self._last
-            sure = np.zeros(len(self._floors), dtype=bool)
-            sure[trusted] = True
-            self._floors.learn(rows[sure[rows]], *widths.take(sure[rows]))
+            rows, before, widths = self._last
+            still = np.zeros(len(self._floors), dtype=bool)
+            still[trusted] = True
+            sure = still[rows] | ~before
+            self._floors.learn(rows[sure], *widths.take(sure))

@@ -59,6 +59,11 @@ class Floors:
             self._next = np.concatenate((self._next, np.zeros(more, dtype=np.int64)))
         return rows
 
+    def least(self, rows: Rows) -> NDArray[np.float64]:
+        """The least half-widths of the latest windows; inf where there were none."""
+        least: NDArray[np.float64] = self._widths[rows].min(axis=1)
+        return least
+
     def known(self, rows: Rows, half_ns: NDArray[np.float64], doubt_ns: NDArray[np.float64]) -> Known:
         """What the latest windows and this one say."""
         widths = np.concatenate((self._widths[rows], half_ns[:, None]), axis=1)

@@ -115,12 +115,26 @@ class _Lines(NamedTuple):
     """Per pair, whether its slope was searched for."""
 
 
-def measure(clouds: Clouds, rows: NDArray[np.int64], floors: Floors, settings: SyncSettings) -> tuple[Pairs, Widths]:
-    """The measurement of every pair of clocks in these clouds, and the widths of its streams, which have these rows in `floors`."""
+def measure(
+    clouds: Clouds,
+    rows: NDArray[np.int64],
+    floors: Floors,
+    settings: SyncSettings,
+    longer_ns: NDArray[np.float64] | float = 0.0,
+) -> tuple[Pairs, Widths]:
+    """The measurement of every pair of clocks in these clouds, and the widths of its streams.
+
+    Parameters:
+        clouds: of a window.
+        rows: of its streams in `floors`.
+        floors: what the widths were at best.
+        settings: of sync.
+        longer_ns: per stream, by how much longer forth takes than back, as somebody has measured it.
+    """
     pairs, stray = len(clouds.initiator), _stray_ns(settings)
-    lines = _lines(clouds, stray, settings)
+    lines = _lines(clouds, floors.least(rows), stray, settings)
     (stand, middle), noise = lines.stands, clouds.noise_ns[clouds.pair]
-    offset = (stand.value[0::2] - stand.value[1::2]) / 2
+    offset = (stand.value[0::2] - stand.value[1::2] - longer_ns) / 2
     half = (stand.value[0::2] + stand.value[1::2]) / 2
     late = np.hypot(_CAUTION * np.minimum(stand.spacing, np.repeat(np.abs(half), 2)), np.repeat(noise, 2))
     doubt = (late[0::2] + late[1::2]) / 2
@@ -150,7 +164,7 @@ def measure(clouds: Clouds, rows: NDArray[np.int64], floors: Floors, settings: S
     return measured, Widths(half, doubt)
 
 
-def _lines(clouds: Clouds, stray_ns: float, settings: SyncSettings) -> _Lines:
+def _lines(clouds: Clouds, least_ns: NDArray[np.float64], stray_ns: float, settings: SyncSettings) -> _Lines:
     """The line of each pair: the one that was known, turned as the clouds have it, each by its weight.
 
     Where none was known, or it was known badly or leaves no room between the clouds, it is searched for.
@@ -162,7 +176,9 @@ def _lines(clouds: Clouds, stray_ns: float, settings: SyncSettings) -> _Lines:
     crossed = stands.lowest.value[0::2] + stands.lowest.value[1::2] < -2 * stray_ns
     vague = np.sqrt(doubt) * settings.window_s / 2 > _VAGUE * clouds.noise_ns
     searched = vague | (np.bincount(clouds.pair, weights=crossed, minlength=len(slope)) > 0)
-    fitted, variance = _turned(clouds, slope, settings.rate_limit_ppb)
+    half = (stands.lowest.value[0::2] + stands.lowest.value[1::2]) / 2
+    excess = np.maximum(half - least_ns, 0.0)  # 0 where no floor is known
+    fitted, variance = _turned(clouds, slope, excess, settings.rate_limit_ppb)
     if searched.any():
         fitted[searched], variance[searched] = _slopes(clouds.of(searched), settings)
     used, doubt = _with_known(fitted, variance, slope, doubt, settings.gate_sigmas)
@@ -181,16 +197,20 @@ def _stands(clouds: Clouds, slope: NDArray[np.float64], settings: SyncSettings) 
 
 
 def _turned(
-    clouds: Clouds, slope: NDArray[np.float64], limit_ppb: float
+    clouds: Clouds, slope: NDArray[np.float64], excess_ns: NDArray[np.float64], limit_ppb: float
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """The slopes by which the clouds stand as high in the second half of the window as in the first, and their variances."""
+    """The slopes by which the clouds stand as high in the second half of the window as in the first, and their variances.
+
+    What a stream is wider than it was at best, in either half and direction, tells nothing of how the clocks run.
+    """
     of, pairs = np.repeat(clouds.pair, 2), len(slope)
     residuals = clouds.residuals(slope)
     before, after = (
         _half(clouds, np.where(half, residuals, np.inf)) for half in (clouds.sides.x <= 0, clouds.sides.x > 0)
     )
     span_s = after.at_s - before.at_s
-    weight = np.where(span_s > 0, span_s**2 / (before.late_ns**2 + after.late_ns**2), 0.0)
+    late = before.late_ns**2 + after.late_ns**2 + 2 * np.repeat(excess_ns, 2) ** 2
+    weight = np.where(span_s > 0, span_s**2 / late, 0.0)
     wanted = weight * (after.value - before.value) / np.where(span_s > 0, span_s, 1.0)
     total = np.bincount(of, weight, minlength=pairs)
     told = total > 0

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from foliot_schemas.clock import ClockStatus
     from foliot_sync.history import Tracks
     from foliot_sync.settings import SyncSettings
+    from foliot_sync.timescale import Timescale
 
 UNKNOWN_NS = 2**62
 """A bound that promises nothing: 146 years."""
@@ -90,6 +91,7 @@ class Publisher(NamedTuple):
     tracks: Tracks
     promised: Promise
     settings: SyncSettings
+    timescale: Timescale
 
     def state(self, name: str, number: int, standing: Standing) -> ClockState:
         """The message about a clock."""
@@ -105,23 +107,30 @@ class Publisher(NamedTuple):
         growth = float(self.promised.growth_ppb[number]) + 4 * standing.suspected_ns / self.settings.window_s
         hard_growth, wander = max(growth, self.settings.worst_ppb), float(self.promised.wander_ppb[number])
         if name == self.reference:
-            bound_ns, hard_ns, growth, hard_growth, wander = 0, 0, 0.0, 0.0, 0.0
+            # The others are measured against it; but when they go on, it may be the one that has wandered.
+            bound_ns, hard_ns, growth = 0, 0, 0.0
+        # Whoever still has this window's word when others have the next one's runs at another rate than they, by so much at most.
+        steered = self.settings.steer_ppb_s * self.settings.window_s
+        offset_ns, scale = int(self.tracks.offset_ns[number]), self.timescale.scale
         return ClockState(
             clock=name,
             reference=self.reference,
-            offset_ns=_near(int(self.tracks.offset_ns[number])),
-            drift_ppb=float(self.tracks.drift_ppb[number]),
+            offset_ns=_near(scale.of(as_of_ns + offset_ns) - as_of_ns),
+            drift_ppb=scale.drift_ppb(float(self.tracks.drift_ppb[number])),
             hard_bound_ns=hard_ns,
             bound_ns=bound_ns,
-            growth_ppb=growth,
+            growth_ppb=growth + steered,
             as_of_ns=_near(as_of_ns),
             void_after_ns=_near(void_ns),
             status=standing.status,
             window=self.window,
             neighbours=standing.neighbours,
             surplus_ns=standing.surplus_ns,
-            hard_growth_ppb=hard_growth,
+            hard_growth_ppb=hard_growth + steered,
+            timescale=self.settings.timescale,
             wander_ppb=wander,
+            epoch_ns=_near(self.timescale.walls.epoch_ns(name)),
+            utc_error_ns=min(self.timescale.utc_error_ns, FAR_NS),
         )
 
 

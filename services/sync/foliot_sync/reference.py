@@ -1,4 +1,4 @@
-"""Which clock sets the pace, where its time begins, and how another takes over without a jump."""
+"""Which clock others are measured against, where its time begins, and how another takes over without a jump."""
 
 from __future__ import annotations
 
@@ -15,24 +15,29 @@ if TYPE_CHECKING:
     from foliot_sync.history import Tracks
 
 RESUME_NS = NANOSECONDS
-"""An anchor from before sync was restarted still holds if the host's own time is this close to it: since its last boot
+"""What was known before sync was restarted still holds if CLOCK_REALTIME is as far from local time as then, but for so much: while a host runs,
 whoever disciplines it moves it by less, and a boot moves it by far more."""
 
 
+def same_boot(epoch_ns: int, former_ns: int) -> bool:
+    """Whether a host has run on since an earlier time, by CLOCK_REALTIME minus its local time now and then (0: not known)."""
+    return former_ns != 0 and abs(epoch_ns - former_ns) <= RESUME_NS
+
+
 def elect(
-    epochs: Mapping[str, int], wanted: str, anchors: Mapping[str, int], *, patient: bool
+    epochs: Mapping[str, int], wanted: str, formerly: Mapping[str, int], *, patient: bool
 ) -> tuple[str, int] | None:
     """The clock to begin with and its offset for good; None while there is none, or the wanted one may yet be heard.
 
     Parameters:
         epochs: of the clocks heard, CLOCK_REALTIME minus local time.
         wanted: the configured reference; empty: any.
-        anchors: references of an earlier run of sync and their offsets.
+        formerly: references of an earlier run of sync, with their epochs then.
         patient: whether to go on waiting for the wanted one.
     """
-    for name, offset_ns in anchors.items():
-        if name in epochs and abs(epochs[name] - offset_ns) <= RESUME_NS and wanted in {"", name}:
-            return name, offset_ns
+    for name, epoch_ns in formerly.items():
+        if name in epochs and same_boot(epochs[name], epoch_ns) and wanted in {"", name}:
+            return name, epochs[name]
     if wanted in epochs:
         return wanted, epochs[wanted]
     if not epochs or (wanted and patient):

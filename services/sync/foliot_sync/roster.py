@@ -14,6 +14,8 @@ from foliot_schemas import StampBatch
 from foliot_schemas.names import parse_path
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from foliot_schemas import Nic, Node
     from foliot_schemas.observation import Stream
 
@@ -48,6 +50,11 @@ class Roster:
     def has_clock(self, clock: str) -> bool:
         """Whether somebody who is there has it."""
         return clock in self._clocks
+
+    @property
+    def nics(self) -> Collection[str]:
+        """Names of the NICs that are there."""
+        return self._nics.keys()
 
     def admit(self, batch: StampBatch) -> StampBatch | None:
         """What of a batch counts; None: nothing."""

@@ -13,6 +13,8 @@ from foliot.clock import BusClock
 from foliot.service import on_bus
 from foliot.settings import load
 from foliot_schemas.subjects import CLOCK, CLOCKS, INVENTORY, STAMPS
+from foliot_sync.announcing import Announcer
+from foliot_sync.asymmetry import Asymmetries
 from foliot_sync.muster import Muster
 from foliot_sync.roster import Roster
 from foliot_sync.settings import NANOSECONDS, SyncSettings
@@ -42,6 +44,9 @@ class Sync:
         self._muster = Muster(settings.window_s)
         self._synchroniser = Synchroniser(settings)
         self._roster = Roster()
+        self._asymmetries = Asymmetries(settings.asymmetry_ns)
+        self._not_there: list[str] = []
+        self._announcer = Announcer(settings)
         self._left_out: dict[str, int] = {}
         self._tell_from_s = 0.0
         self._said: dict[str, ClockState] = {}
@@ -108,6 +113,8 @@ class Sync:
             self._to_keep.update({state.clock: state for state in states})
             self._kept.set()
             self._tell_left_out()
+            self._tell_not_there()
+            self._announcer.window(self._synchroniser.timescale)
 
     def _tell_left_out(self) -> None:
         """A node whose stamps are not those that its inventory record promises never gets into step: that is worth a word."""
@@ -115,6 +122,13 @@ class Sync:
         if now_s >= self._tell_from_s and self._left_out != (left_out := dict(self._roster.foreign)):
             self._left_out, self._tell_from_s = left_out, now_s + _TELL_S
             log.warning("stamps_left_out", streams=left_out)
+
+    def _tell_not_there(self) -> None:
+        """An asymmetry of a NIC that the inventory does not have corrects nothing: perhaps its name is a slip."""
+        if self._roster.nics and self._not_there != (not_there := self._asymmetries.unknown(self._roster.nics)):
+            self._not_there = not_there
+            if not_there:
+                log.warning("asymmetry_of_nobody", names=not_there)
 
     async def _keep(self) -> None:
         """Writes the latest states into the bucket; a bucket that does not answer never delays a window."""

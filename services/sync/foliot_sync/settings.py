@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
+from foliot_schemas.clock import Timescale  # noqa: TC001 - msgspec reads it
+from foliot_sync.asymmetry import Asymmetries
+
 NANOSECONDS = 1_000_000_000
 """In a second."""
 
@@ -14,7 +17,16 @@ class SyncSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     window_s: float = 2.0
     """As Huygens: long enough for probes that met no queue, short enough for a clock to run straight."""
     reference: str = ""
-    """The clock that others are measured against; empty: the smallest name heard when sync starts."""
+    """The clock that others are measured against; empty: the smallest name heard when sync starts. What the common time follows does not depend on it."""
+    timescale: Timescale = "free"
+    """What the common time follows: `free`, all clocks, so that on the whole they need least correction; `nodes`, the rates of `references`; `utc`, the
+    UTC of nodes whose system clock has it."""
+    references: tuple[str, ...] = ()
+    """For `nodes`: the clocks whose rates count. For `utc`: the nodes whose UTC counts; none: that of all that have it."""
+    slew_ppb: float = 200.0
+    """How much faster or slower than UTC the common time runs to get to it: a millisecond in an hour and a half. Nobody who measures delays sees it."""
+    steer_ppb_s: float = 1.0
+    """By how much the rate of the common time changes in a second: two nodes that have different windows' word differ by some nanoseconds for it."""
     wander_ppb: float = 20.0
     """Random walk of a clock's rate, per square root of a second, until its windows have shown what it is. A quartz in a server stays well below."""
     least_wander_ppb: float = 5.0
@@ -39,6 +51,9 @@ class SyncSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """After so many nothing is promised: by then wander alone is past a microsecond."""
     takeover_windows: int = 3
     """Windows without the reference before another clock takes its place."""
+    asymmetry_ns: dict[str, float] = {}
+    """What stamps cannot show and somebody has measured: by the name of a NIC (``node3.rail0``), by how much longer a probe takes out of it than into it; by
+    a link (``node1.rail0>node2.rail0``), by how much longer from the first NIC to the second than back, with any entropy."""
 
     def __post_init__(self) -> None:
         """Refuse what cannot work.
@@ -51,6 +66,8 @@ class SyncSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
             "wander_ppb",
             "least_wander_ppb",
             "worst_ppb",
+            "slew_ppb",
+            "steer_ppb_s",
             "rate_limit_ppb",
             "sigmas",
             "gate_sigmas",
@@ -67,6 +84,12 @@ class SyncSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
             raise ValueError(
                 "field `void_after_windows` must be greater than holdover_after_windows, or there is no holdover"
             )
+
+        if self.timescale == "nodes" and not self.references:
+            raise ValueError('field `references` must name a clock where timescale is "nodes"')
+        if self.timescale == "free" and self.references:
+            raise ValueError('field `references` is for a timescale of "nodes" or "utc", not "free"')
+        Asymmetries(self.asymmetry_ns)
 
     @property
     def window_ns(self) -> int:

@@ -11,8 +11,10 @@ from foliot_sync.fitting import Fitter, joined
 from foliot_sync.numbers import Numbers
 from foliot_sync.publication import Publisher, Standing, evidence, promise
 from foliot_sync.reference import crown, elect, hand_over
+from foliot_sync.scale import Seen, measured_ns
 from foliot_sync.settings import NANOSECONDS, SyncSettings
 from foliot_sync.states import Evidence, after
+from foliot_sync.timescale import Timescale
 from foliot_sync.weighing import choose_ground, disbelieved, doubts, hard_room, torn_clocks, weigh
 
 if TYPE_CHECKING:
@@ -47,21 +49,24 @@ class Synchroniser:
         self.settings = settings or SyncSettings()
         self.window = 0
         self.reference = ""
-        """Name of the clock that sets the pace; empty before one is found."""
+        """Name of the clock that others are measured against; empty before one is found."""
+        self.timescale = Timescale(self.settings)
         self._numbers = Numbers()
         self._names: list[str] = []
         self._epochs: dict[str, int] = {}
-        self._anchors: dict[str, int] = {}
+        self._formerly: dict[str, int] = {}
         self._fitter = Fitter(self.settings)
         self._tracks = history.Tracks.unknown(0, 0.0)
         self._standing: list[Standing] = []
         self._now_ns = 0
         self._reference_ns = 0
-        """Reference time at `_now_ns`, as well as it is known: hand-overs happen then."""
+        """Measured time at `_now_ns`, as well as it is known: hand-overs happen then."""
 
     def resume(self, states: Iterable[ClockState]) -> None:
         """Takes up the time scale of an earlier run, from what that one published last."""
-        self._anchors = {state.clock: state.offset_ns for state in states if state.clock == state.reference}
+        states = list(states)
+        self._formerly = {state.clock: state.epoch_ns for state in states if state.clock == state.reference}
+        self.timescale.resume(states)
 
     def add(self, batch: StampBatch, arrived_ns: int) -> bool:
         """Takes in a batch for the next `solve`; says whether it will count.
@@ -82,21 +87,29 @@ class Synchroniser:
         self._meet([clock for part in parts for clock in part.clocks], heard)
         pairs = joined(parts, self._numbers)
         self._begin()
+        span_s = min((now_ns - self._now_ns) / NANOSECONDS, 2 * self.settings.window_s)
         self._move_on(heard, now_ns)
         nothing = np.zeros(len(self._names), dtype=bool)
         verdict = self._weigh(pairs) if pairs is not None and self.reference else Verdict(nothing, nothing)
         self._stand(verdict, {self._numbers[node.node] for node in heard})
-        said = Publisher(self.reference, self.window, self._tracks, promise(self._tracks, self.settings), self.settings)
+        promised = promise(self._tracks, self.settings)
+        if self.reference:
+            seen = Seen.of(self._names, self._tracks, promised, self._standing, self._numbers[self.reference])
+            self.timescale.follow(seen, self._reference_ns, span_s)
+        said = Publisher(self.reference, self.window, self._tracks, promised, self.settings, self.timescale)
         return [said.state(name, number, self._standing[number]) for number, name in enumerate(self._names)]
 
     def reference_ns(self, clock: str, local_ns: int) -> int | None:
-        """The reference time at a local time of a clock; None for a clock of which nothing is known."""
+        """The common time, as published, at a local time of a clock; None for a clock of which nothing is known."""
+        measured_ns = self._measured_ns(clock, local_ns)
+        return None if measured_ns is None else self.timescale.scale.of(measured_ns)
+
+    def _measured_ns(self, clock: str, local_ns: int) -> int | None:
+        """The time that clocks are measured in: that of the clock that they are measured against."""
         number = self._numbers.get(clock)
         if number is None or not self._tracks.known[number]:
             return None
-        age_s = (local_ns - int(self._tracks.as_of_ns[number])) / NANOSECONDS
-        gained_ns = round(float(self._tracks.drift_ppb[number]) * age_s)
-        return local_ns + int(self._tracks.offset_ns[number]) + gained_ns
+        return measured_ns(self._tracks, number, local_ns)
 
     def _meet(self, clocks: Iterable[str], heard: Iterable[Heard]) -> None:
         """Makes room for clocks that are new, and takes note of what nodes say of themselves."""
@@ -104,6 +117,7 @@ class Synchroniser:
             _ = self._numbers[name]
         for node in heard:
             self._epochs[node.node] = node.epoch_ns
+            self.timescale.walls.hear(node)
             _ = self._numbers[node.node]
         new = len(self._numbers) - len(self._names)
         if new:
@@ -121,7 +135,7 @@ class Synchroniser:
         if self.reference:
             return
         patient = self.window <= self.settings.takeover_windows
-        chosen = elect(self._epochs, self.settings.reference, self._anchors, patient=patient)
+        chosen = elect(self._epochs, self.settings.reference, self._formerly, patient=patient)
         if chosen is None:
             return
         self.reference, offset_ns = chosen
@@ -139,7 +153,7 @@ class Synchroniser:
                     _with(each, number, until_ns) for each in (self._tracks.as_of_ns, self._tracks.measured_ns)
                 )
                 self._tracks = self._tracks._replace(as_of_ns=as_of, measured_ns=measured)
-            end_ns = self.reference_ns(node.node, node.until_ns)
+            end_ns = self._measured_ns(node.node, node.until_ns)
             if end_ns is not None:
                 ends.append(end_ns + node.since_ns)
         # The median, because one of the clocks may just have been stepped.
@@ -224,6 +238,7 @@ class Synchroniser:
         """Makes another clock the reference, without a jump; if there is none, the old one stays."""
         if heir is None:
             return False
+        self.timescale.hand_over(float(self._tracks.drift_ppb[heir]), self._reference_ns)
         self._tracks = hand_over(self._tracks, heir, self._reference_ns)
         self.reference = self._names[heir]
         return True

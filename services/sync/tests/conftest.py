@@ -69,8 +69,14 @@ class Fleet:
         """(from, to, stream) that never arrive."""
         self.silent: dict[int, tuple[float, float]] = {}
         """Nodes whose probes and batches are missing between two times."""
+        self.loads: dict[tuple[int, int], float] = {}
+        """Of the queues from one node to another, where it is not `load`."""
+        self.queued_ns: dict[tuple[int, int], float] = {}
+        """Mean wait in a queue from one node to another that is never empty: hardly a probe waits for less than a quarter of it."""
         self.told: dict[str, ClockState] = {}
         """What sync has said last: probes prune for the slopes that it allows."""
+        self.utc: dict[int, tuple[float, int]] = {}
+        """Nodes whose CLOCK_REALTIME is UTC, that is true time, but for so much; and what they say it may be off by."""
 
     def step(self, node: int, at_s: float, by_ns: float) -> None:
         """Set a clock forward at a time."""
@@ -88,6 +94,17 @@ class Fleet:
     def local_at(self, node: int, true_s: float) -> int:
         """The same for one time in seconds."""
         return int(self.local_ns(node, np.array([true_s * SECOND]))[0])
+
+    def realtime_ns(self, node: int, true_s: float) -> int:
+        """What a host takes for the time: what all did when the fleet started, gone on by its own clock, unless it has UTC."""
+        if node not in self.utc:
+            return self.local_at(node, true_s) - self.boot_ns[node] + self.epoch_ns
+        return self.epoch_ns + round(true_s * SECOND + self.utc[node][0] + self.random.normal(0, 50))
+
+    def off_utc_ns(self, state: ClockState, true_s: float) -> int:
+        """How far the common time by a clock is ahead of true time."""
+        local_ns = self.local_at(self.names.index(state.clock), true_s)
+        return state.reference_ns(local_ns) - self.epoch_ns - round(true_s * SECOND)
 
     def error_ns(self, state: ClockState, reference: ClockState, true_s: float) -> int:
         """How far what the state says now is from what the reference says now."""
@@ -136,7 +153,8 @@ class Fleet:
             node=self.names[node],
             since_ns=since_ns,
             until_ns=until_ns,
-            epoch_ns=self.epoch_ns - self.boot_ns[node],
+            epoch_ns=self.realtime_ns(node, until_s) - until_ns,
+            utc_error_ns=self.utc.get(node, (0, -1))[1],
             streams=tuple(streams),
             tolerated=8,
         )
@@ -156,7 +174,9 @@ class Fleet:
         source, sink = ends
         count = max(1, round(self.rates[number % len(self.rates)] * self.window_s))
         sent_ns = (since_s + (np.arange(count) + self.random.random(count)) * self.window_s / count) * SECOND
-        delay_ns = self.floor_ns[min(ends), max(ends)][number] + self.queue_ns(sent_ns, self.load)
+        delay_ns = self.floor_ns[min(ends), max(ends)][number] + self.queue_ns(sent_ns, self.loads.get(ends, self.load))
+        if ends in self.queued_ns:
+            delay_ns += self.random.gamma(4, self.queued_ns[ends] / 4, count)
         arrived_ns = sent_ns + delay_ns + self.extra_ns.get(ends, 0.0)
         rows = np.empty(count, StampRow)
         rows["stream"], rows["direction"] = index, direction

@@ -15,6 +15,11 @@ from foliot_sync.settings import SyncSettings
         ("tolerated_share", "0.5"),
         ("void_after_windows", "2"),
         ("wander_ppb", "-1"),
+        ("slew_ppb", "0"),
+        ("steer_ppb_s", "-1"),
+        ("timescale", "tai"),
+        ("references", '["node3"]'),
+        ("asymmetry_ns", '{"node3" = 1}'),
         ("nonsense", "1"),
     ],
 )
@@ -28,3 +33,12 @@ def test_wrong_value_is_refused_by_name(monkeypatch, key, value):
 def test_window_in_nanoseconds():
     """A window of 0.1 s has exactly 100,000,000 ns."""
     assert SyncSettings(window_s=0.1).window_ns == 100_000_000
+
+
+def test_named_clocks_must_be_named(monkeypatch):
+    """Nobody's rate cannot be followed."""
+    monkeypatch.setenv("FOLIOT_SYNC__TIMESCALE", "nodes")
+    with pytest.raises(SettingsError, match="references"):
+        load(SyncSettings, "sync")
+    monkeypatch.setenv("FOLIOT_SYNC__REFERENCES", '["node3"]')
+    assert load(SyncSettings, "sync").references == ("node3",)

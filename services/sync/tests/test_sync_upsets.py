@@ -36,7 +36,7 @@ def test_step_is_seen_and_the_clock_found_again(start, seed, step_ns):
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_step_of_the_reference_is_blamed_on_it(start, seed):
-    """When the pace-setter is set back by 5 ms, another takes over and only the old one is disrupted."""
+    """When the reference is set back by 5 ms, another takes over and only the old one is disrupted."""
     run = start(seed=seed, load=0.3)
     run.fleet.step(0, 31.1, -5_000_000)
     run.to(31)
@@ -47,8 +47,8 @@ def test_step_of_the_reference_is_blamed_on_it(start, seed):
     after = {name: state.reference_ns(local(run, name, -4.0)) for name, state in run.states.items()}
     disrupted = {name for name, status in statuses(run).items() if status == "disrupted"}
     assert disrupted <= {"node0"}
-    # Read back to the same moment, the scale has changed by no more than the heir's drift in the windows between.
-    assert all(abs(after[name] - read[name]) < 30_000 * 8 for name in read if name != "node0")
+    # Read back to the same moment, it is still what was said then.
+    assert all(abs(after[name] - read[name]) < 2_000 for name in read if name != "node0")
     run.to(60)
     assert set(statuses(run).values()) == {"synchronised"}
     promises_kept(run)
@@ -116,7 +116,7 @@ def test_silent_node_holds_over_with_a_growing_bound_and_is_then_void(start):
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_lost_reference_is_replaced_without_a_jump(start, seed):
-    """When the pace-setter dies, the next by name takes over; at that moment no reading changes by a microsecond."""
+    """When the reference dies, the next by name takes over; at that moment no reading changes by a microsecond, and no rate by that of the heir."""
     run = start(seed=seed, load=0.3)
     run.fleet.silent[0] = (30.0, 90.0)
     run.to(31)
@@ -130,7 +130,7 @@ def test_lost_reference_is_replaced_without_a_jump(start, seed):
         jump = run.states[name].reference_ns(local(run, name)) - before[name].reference_ns(local(run, name))
         # Batches arrive 10 ms after their window's end here, unseen: 0.3 us at 30 ppm, beside the usual correction.
         assert abs(jump) < 1_000
-    assert run.states["node1"].drift_ppb == 0.0
+    assert abs(run.states["node1"].drift_ppb - before["node1"].drift_ppb) < 200
     run.to(60)
     others = {name: status for name, status in statuses(run).items() if name != "node0"}
     assert set(others.values()) == {"synchronised"}

@@ -1,0 +1,43 @@
+"""Whether somebody disciplines CLOCK_REALTIME, and how far it may be from UTC: what daemons tell the kernel (adjtimex(2))."""
+
+from __future__ import annotations
+
+import ctypes
+
+_UNSYNCHRONISED = 0x0040
+"""STA_UNSYNC: nobody disciplines it, or nobody has for long."""
+_MICROSECOND_NS = 1_000
+
+
+class _Timex(ctypes.Structure):
+    """struct timex; `modes` 0 asks and changes nothing, for which no right is needed."""
+
+    _fields_ = (
+        ("modes", ctypes.c_uint),
+        ("offset", ctypes.c_long),
+        ("freq", ctypes.c_long),
+        ("maxerror", ctypes.c_long),
+        ("esterror", ctypes.c_long),
+        ("status", ctypes.c_int),
+        ("rest", ctypes.c_long * 40),
+    )
+
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def utc_error_ns() -> int:
+    """How far CLOCK_REALTIME may be from UTC; -1: nobody says.
+
+    ptpd, ptp4l, phc2sys, chrony, ntpd and timesyncd tell the kernel, which lets the error grow while they are silent. Some say 0.
+    """
+    asked = _Timex(modes=0)
+    state = _libc.adjtimex(ctypes.byref(asked))
+    return error_ns(state, asked.status, asked.maxerror)
+
+
+def error_ns(state: int, status: int, maxerror_us: int) -> int:
+    """What the kernel's answer means: its clock state (negative: refused), the status bits, and the error in microseconds."""
+    if state < 0 or status & _UNSYNCHRONISED or maxerror_us < 0:
+        return -1
+    return maxerror_us * _MICROSECOND_NS
