@@ -33,6 +33,23 @@ if TYPE_CHECKING:
 # Probes that tests start write no page where this machine's own has it.
 os.environ["FOLIOT_CLOCK__PAGE"] = ""
 
+_REAL = frozenset({"nats", "net", "e2e", "browser", "containers"})
+"""Marks of tests that wait for real parts: two at once would wait for each other."""
+_REAL_FIXTURES = frozenset({"nats_server", "bus", "bus_settings"})
+_REAL_PLACES = ("tests", "services/agent", "services/probe", "lab")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Where several processes share the tests, one of them has all that wait for real parts; the rest is computed beside it meanwhile, file by file."""
+    root = Path(__file__).parent
+    for item in items:
+        place = item.path.relative_to(root).as_posix()
+        marked = any(mark.name in _REAL for mark in item.iter_markers())
+        real = (
+            marked or place.startswith(_REAL_PLACES) or not _REAL_FIXTURES.isdisjoint(getattr(item, "fixturenames", ()))
+        )
+        item.add_marker(pytest.mark.xdist_group("real" if real else place))
+
 
 class Server:
     """A nats-server that can be killed and started again with its store.

@@ -25,7 +25,7 @@ def may(allowed, subject):
 
 
 @pytest.mark.parametrize("channel", CHANNELS, ids=lambda channel: channel.name)
-@pytest.mark.parametrize("role", set(ROLES) - {"admin"})
+@pytest.mark.parametrize("role", [role for role in ROLES if role != "admin"])
 def test_only_the_publishers_of_a_channel_may_publish_on_it(role, channel):
     """And of them only the one whose name it is, where it is a node's."""
     own = channel.subject(*("node3" for _ in channel.tokens))
@@ -56,7 +56,7 @@ def test_a_node_hears_commands_and_paths_of_its_own_alone(role):
     assert may(allowed, COMMAND.subject("reroute", "node3")) is (role == "agent")
 
 
-@pytest.mark.parametrize("role", set(ROLES) - {"admin"})
+@pytest.mark.parametrize("role", [role for role in ROLES if role != "admin"])
 def test_nobody_is_granted_what_would_send_raw_messages_elsewhere(role):
     """A direct read's answer goes wherever the request says; and a stream that can be deleted or purged is no record."""
     allowed = permissions(role, "node3").publish
