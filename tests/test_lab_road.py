@@ -127,6 +127,8 @@ def lab_run(request, tmp_path_factory):
         if run.process.poll() is None:
             run.process.kill()
             run.process.wait()
+        if run.process.stdout is not None:
+            run.process.stdout.close()
 
 
 def test_every_outcome_was_right(lab_run):
