@@ -143,7 +143,7 @@ def _words(reading: Reading, *, colour: bool) -> str:
         return paint(reading.sentence, RED, colour)
     at_ns, bound_ns, hard_ns = _now(state, reading.local_ns)
     age_s, left_s = (
-        (each) * 1e-9 for each in (reading.local_ns - state.as_of_ns, state.void_after_ns - reading.local_ns)
+        each * 1e-9 for each in (reading.local_ns - state.as_of_ns, state.void_after_ns - reading.local_ns)
     )
     status = paint(
         state.status, (GREEN if state.status == "synchronised" else YELLOW) if reading.trusted else RED, colour

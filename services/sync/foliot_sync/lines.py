@@ -157,13 +157,13 @@ def _slopes(clouds: Clouds, settings: SyncSettings) -> tuple[NDArray[np.float64]
 
 def torn(clouds: Clouds, lines: Lines, stray_ns: float) -> NDArray[np.bool_]:
     """Which pairs' clouds have no straight line between them: most of the streams' own do not leave room for one."""
-    torn, searched = np.zeros(len(clouds.initiator), dtype=bool), lines.searched
+    found, searched = np.zeros(len(clouds.initiator), dtype=bool), lines.searched
     if searched.any():
         some = clouds.of(searched)
         widest = touch(some.sides, np.repeat(lines.fitted[searched][some.pair], 2)).intercept
         crossed = np.bincount(some.pair, weights=widest[0::2] + widest[1::2] < -2 * stray_ns)
-        torn[searched] = crossed * 2 > np.bincount(some.pair)
-    return torn
+        found[searched] = crossed * 2 > np.bincount(some.pair)
+    return found
 
 
 def _with_known(

@@ -17,10 +17,6 @@ if TYPE_CHECKING:
     from foliot_sync.pairs import Pairs
 
 
-_UNTOLD = 1e12
-"""Variance in ppb² of a rate of which nothing was told: a million ppb."""
-
-
 class Weighing(NamedTuple):
     """What the mesh says of the clocks in one window."""
 
@@ -100,25 +96,12 @@ def weigh(sound: Pairs, tracks: history.Tracks, ground: int, reference: int) -> 
 
 
 def _drifts(sound: Pairs, tracks: history.Tracks, ground: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """How far each clock's rate is from what its track says, and the variance of that; nearly infinite where the window did not tell.
-
-    A pair that was measured along the slope that was known says nothing new of it.
-    """
-    clocks = len(tracks.windows)
-    drift, variance = np.zeros(clocks), np.full(clocks, _UNTOLD)
-    told = np.isfinite(sound.slope_variance)
-    if not told.any():
-        return drift, variance
-    start, end = sound.initiator, sound.responder
-    history_variance = np.where(tracks.known, tracks.p11, _UNTOLD)
+    """How far each clock's rate is from what its track says, and the variance of that."""
     seen = mesh.innovations(sound, tracks)
-    difference = np.where(told, seen.drift_ppb, 0.0)
-    edge_variance = np.where(told, sound.slope_variance, history_variance[start] + history_variance[end])
-    found = solve(Edges(start, end, difference, edge_variance), clocks, ground)
-    # Of what was known, nothing is counted twice.
-    untold = np.bincount(start[~told], minlength=clocks) + np.bincount(end[~told], minlength=clocks) > 0
-    use = np.isfinite(found.value) & ~(tracks.known & untold)
-    return np.where(use, found.value, 0.0), np.where(use, found.variance, _UNTOLD)
+    edges = Edges(sound.initiator, sound.responder, seen.drift_ppb, sound.slope_variance)
+    found = solve(edges, len(tracks.windows), ground)
+    reached = np.isfinite(found.value)
+    return np.where(reached, found.value, 0.0), np.where(reached, found.variance, 1.0)
 
 
 class Doubts(NamedTuple):
