@@ -12,7 +12,6 @@ Two figures a row. `pair`: by how much two NICs disagree about the same moment, 
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import time
 from pathlib import Path
@@ -21,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
-from bench.document import heading
+from bench.document import write
 from foliot_lab.synthetic.fabric import Fabric, Queues
 from foliot_lab.synthetic.judged import errors
 from foliot_lab.synthetic.oscillators import Crystal, Oscillators
@@ -168,12 +167,8 @@ def main() -> int:
                         )  # fmt: skip
     print(f"Huygens' truth test, as published: mean {_HUYGENS['mean_ns']} ns, p99 {_HUYGENS['p99_ns']} ns")
     if arguments.json:
-        document = {
-            **heading("clock-sim"),
-            "model": {key: value for key, value in vars(arguments).items() if key != "json"}, "huygens": _HUYGENS,
-            "rows": [msgspec.to_builtins(row) for row in rows],
-        }  # fmt: skip
-        arguments.json.write_text(json.dumps(document, indent=2) + "\n")
+        model = {key: value for key, value in vars(arguments).items() if key != "json"}
+        write(arguments.json, "clock-sim", rows, model=model, huygens=_HUYGENS)
     return 0
 
 

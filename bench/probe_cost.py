@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import os
 import statistics
 import sys
@@ -23,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 import structlog
 
-from bench.document import heading
+from bench.document import write
 from bench.probe_fabric import Peers, Wires, node_settings
 from foliot.bus import Bus
 from foliot.node import describe
@@ -272,10 +271,7 @@ def main() -> int:
     under = msgspec.to_builtins(sampler.machine())
     print(f"machine: {under}")
     if arguments.json:
-        document = {
-            **heading("probe-cost"), "under": under, "seconds": arguments.seconds, "us_per_further_probe": further, "rows": [msgspec.to_builtins(row) for row in rows],
-        }  # fmt: skip
-        arguments.json.write_text(json.dumps(document, indent=2) + "\n")
+        write(arguments.json, "probe-cost", rows, under=under, seconds=arguments.seconds, us_per_further_probe=further)
     return 0
 
 

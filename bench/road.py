@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import sys
 import tempfile
 from pathlib import Path
@@ -21,7 +20,7 @@ import msgspec
 import numpy as np
 import structlog
 
-from bench.document import heading
+from bench.document import write
 from bench.fresh import FRESH
 from foliot_lab import kernel
 from foliot_lab.deeds import Deed, prepare
@@ -256,12 +255,7 @@ def main() -> int:
         )
     print(f"resolution {1e3 / _RATE_HZ:g} ms; machine: {machines}")
     if arguments.json:
-        document = {
-            **heading("road"),
-            "hosts": arguments.hosts, "resolution_ms": 1e3 / _RATE_HZ, "under": machines,
-            "rows": [msgspec.to_builtins(row) for row in rows],
-        }  # fmt: skip
-        arguments.json.write_text(json.dumps(document, indent=2) + "\n")
+        write(arguments.json, "road", rows, hosts=arguments.hosts, resolution_ms=1e3 / _RATE_HZ, under=machines)
     return 0
 
 

@@ -24,10 +24,10 @@ import structlog
 
 from bench.clock_peers import network, ours, rows
 from bench.clock_peers.children import ChildError
-from bench.clock_peers.network import NetworkError
 from bench.clock_peers.sessions import PACES, Binaries, NotReadyError, Session
 from bench.document import heading
 from foliot_lab import kernel
+from foliot_lab.fabric import FabricError
 from foliot_lab.namespaces import Namespace, enter_control
 
 _MISSING = 77
@@ -55,7 +55,7 @@ def main() -> int:
     except asyncio.CancelledError:
         sys.stderr.write("interrupted\n")
         return 1
-    except (ChildError, NetworkError, NotReadyError) as error:
+    except (ChildError, FabricError, NotReadyError) as error:
         sys.stderr.write(f"{error}\n")
         return 1
     goals = rows.goals(found)

@@ -7,14 +7,12 @@ from __future__ import annotations
 
 import re
 import subprocess
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from foliot_lab.fabric import run_batch
 from foliot_lab.iproute import IP, TC
 from foliot_lab.namespaces import Namespace, inside
 from foliot_lab.sysctls import EVERYWHERE, HOST, ROUTER, set_sysctls, settle_neighbours
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 DEVICE = "eth0"
 """Of a host, into the network."""
@@ -27,14 +25,9 @@ _GATEWAY = "10.255.0.1"
 _TRUNK = "trunk"
 _LOADERS = 200
 """Number of the first loading host; hosts have theirs from 0."""
-_DESCRIPTOR = re.compile(r"/proc/self/fd/(\d+)")
 
 BUS = f"{_FRONT_ADDRESS}:4222"
 """Where the NATS server listens: beside the wires, so that what it carries waits for nothing there."""
-
-
-class NetworkError(RuntimeError):
-    """The kernel refused a step; the message says which."""
 
 
 class Flow(NamedTuple):
@@ -93,19 +86,19 @@ class Network:
         """Makes everything.
 
         Raises:
-            NetworkError: the kernel refused a step.
+            FabricError: the kernel refused a step.
         """
         routers = self.plan.routers
         for name in (*self.plan.router_of, *routers):
             self.namespaces[name] = Namespace.make(name)
             with inside(self.namespaces[name]):
                 set_sysctls(EVERYWHERE | (ROUTER if name in routers else HOST))
-        _run(self._control, IP, self._wires())
+        run_batch(self._control, IP, self._wires())
         for host in self.plan.router_of:
-            _run(self.namespaces[host], IP, self._host_lines(host))
+            run_batch(self.namespaces[host], IP, self._host_lines(host))
         for router in routers:
-            _run(self.namespaces[router], IP, self._router_lines(router))
-            _run(
+            run_batch(self.namespaces[router], IP, self._router_lines(router))
+            run_batch(
                 self.namespaces[router],
                 TC,
                 [f"qdisc add dev {each} root {_BOTTLENECK}" for each in self.narrow],
@@ -196,14 +189,3 @@ class Network:
             lines += [f"addr add 10.255.1.{number}/31 dev {_TRUNK}", f"link set {_TRUNK} up"]
             lines.append(f"route add default via 10.255.1.{1 - number} dev {_TRUNK}")
         return lines
-
-
-def _run(namespace: Namespace, tool: str, lines: Sequence[str]) -> None:
-    descriptors = {int(number) for line in lines for number in _DESCRIPTOR.findall(line)}
-    with inside(namespace):
-        done = subprocess.run(
-            [tool, "-batch", "-"], input="\n".join(lines) + "\n", text=True, capture_output=True, check=False,
-            pass_fds=tuple(descriptors),
-        )  # fmt: skip
-    if done.returncode != 0:
-        raise NetworkError(f"{tool} in {namespace.name}: {done.stderr.strip()}")

@@ -15,7 +15,7 @@ from foliot_lab.shaping import Shape, shape_command
 from foliot_lab.sysctls import EVERYWHERE, HOST, ROUTER, pin_congestion_control, set_sysctls, settle_neighbours
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from foliot_lab.plan import Route
 
@@ -50,7 +50,7 @@ class Fabric:
         fabric = cls(plan, control)
         try:
             fabric._make_namespaces()
-            _run(control, IP, fabric._wires())
+            run_batch(control, IP, fabric._wires())
             fabric._configure()
         except BaseException:
             fabric.close()
@@ -160,12 +160,12 @@ class Fabric:
     def _configure(self) -> None:
         routers = {router.name: router for router in self.plan.routers}
         for name in self.plan.central:
-            _run(self._namespaces[name], IP, ["link set lo up", *self._front_lines(name)])
+            run_batch(self._namespaces[name], IP, ["link set lo up", *self._front_lines(name)])
         shape = Shape(rate_mbps=self.plan.link_mbps, queue_packets=self.plan.queue_packets)
         for name, ports in self.plan.ports.items():
             namespace = self._namespaces[name]
-            _run(namespace, IP, _address_lines(ports, routers.get(name), self._front_lines(name)))
-            _run(namespace, TC, _shape_lines(ports, shape, faults=name in routers))
+            run_batch(namespace, IP, _address_lines(ports, routers.get(name), self._front_lines(name)))
+            run_batch(namespace, TC, _shape_lines(ports, shape, faults=name in routers))
             self._netlink[name] = Rtnetlink(namespace)
             with inside(namespace):
                 for port in ports:
@@ -208,7 +208,12 @@ def _shape_lines(ports: Iterable[Port], shape: Shape, *, faults: bool) -> list[s
     return lines
 
 
-def _run(namespace: Namespace, tool: str, lines: list[str]) -> None:
+def run_batch(namespace: Namespace, tool: str, lines: Sequence[str]) -> None:
+    """Has `ip` or `tc` carry out these lines there, with the descriptors that they name.
+
+    Raises:
+        FabricError: the kernel refused one.
+    """
     descriptors = {int(number) for line in lines for number in _DESCRIPTOR.findall(line)}
     with inside(namespace):
         done = subprocess.run(
