@@ -9,6 +9,7 @@ from foliot_schemas.clock import ClockState, ClockStatus
 from foliot_schemas.codec import WireError, decode, encode
 from foliot_schemas.command import Command, Confirmation, Outcome, OutcomeStatus, Placement, Verb
 from foliot_schemas.event import Event, EventKind
+from foliot_schemas.fit import FitBatch, FitRow, HeardNode
 from foliot_schemas.inventory import Lease, Nic, Node, NodePaths
 from foliot_schemas.observation import DelayBatch, DelayRow, PortState, StampBatch, StampRow, Witness
 from foliot_schemas.rejected import Rejected
@@ -23,6 +24,9 @@ __all__ = [
     "DelayRow",
     "Event",
     "EventKind",
+    "FitBatch",
+    "FitRow",
+    "HeardNode",
     "Lease",
     "Nic",
     "Node",

@@ -14,6 +14,7 @@ import msgspec
 
 from foliot_schemas import docstrings, subjects
 from foliot_schemas.codec import decode
+from foliot_schemas.fit import FitBatch, FitRow
 from foliot_schemas.observation import DelayBatch, DelayRow, StampBatch, StampRow
 from foliot_schemas.payloads import payloads
 
@@ -45,6 +46,7 @@ _TOKENS = {
     "who": ("Name of the one concerned, a NIC, path, process or clock, escaped.", "node3_2erail0"),
     "verb": ("What is asked.", "reroute"),
     "service": ("Name of a service.", "sync"),
+    "shard": ("Role of a shard of sync, escaped.", "sync-node1"),
     "role": ("Name of a role, escaped.", "remediator"),
     "thing": (
         "What is claimed, escaped: `node-` and a name, `index-` and a number, or `address-` and an address.",
@@ -55,6 +57,7 @@ _TOKENS = {
 _COLUMNS: Mapping[type[msgspec.Struct], tuple[str, np.dtype[Any]]] = {
     StampBatch: ("StampRow", StampRow),
     DelayBatch: ("DelayRow", DelayRow),
+    FitBatch: ("FitRow", FitRow),
 }
 
 _HEADERS = {

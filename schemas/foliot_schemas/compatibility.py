@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from foliot_schemas import notice, subjects
+from foliot_schemas.fit import FitRow
 from foliot_schemas.observation import DelayRow, StampRow
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     Contract = Mapping[str, Any]
 
 _BETWEEN_AGENTS = (notice.Notice, notice.NoticeSeen, notice.Echo)
-_COLUMNS = {"stamps.v1": StampRow, "delay.v1": DelayRow}
+_COLUMNS = {"stamps.v1": StampRow, "delay.v1": DelayRow, "fits.v1": FitRow}
 _LEFT_OUT = {
     "title",
     "description",

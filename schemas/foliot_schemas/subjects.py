@@ -14,6 +14,7 @@ from foliot_schemas.clock import ClockState
 from foliot_schemas.codec import WireError
 from foliot_schemas.command import Command, Outcome
 from foliot_schemas.event import Event
+from foliot_schemas.fit import FitBatch
 from foliot_schemas.inventory import Lease, Node, NodePaths
 from foliot_schemas.names import escape, unescape
 from foliot_schemas.observation import DelayBatch, PortState, StampBatch
@@ -98,6 +99,10 @@ CLOCK = Channel(
     name="clock", tokens=("clock",), message=ClockState, publishers=("sync",), readers=("anyone",),
     summary="How to read the reference time off a clock, and how far to trust it",
 )  # fmt: skip
+FITS = Channel(
+    name="fits", tokens=("shard",), message=FitBatch, publishers=("sync",), readers=("sync",),
+    summary="What a shard of sync has made of a window: every pair of clocks that it has fitted, for the one that leads",
+)  # fmt: skip
 EVENT = Channel(
     name="event", tokens=("kind", "who"), message=Event, publishers=("detector", "remediator"),
     readers=("remediator", "gateway", "anyone"), stream="EVENTS", summary="A verdict with its evidence",
@@ -115,7 +120,7 @@ REJECTED = Channel(
     summary="A message that a service could not read, or that its stream does not store",
 )  # fmt: skip
 
-CHANNELS = (STAMPS, DELAY, PORT, CLOCK, EVENT, COMMAND, OUTCOME, REJECTED)
+CHANNELS = (STAMPS, DELAY, PORT, FITS, CLOCK, EVENT, COMMAND, OUTCOME, REJECTED)
 
 
 class StreamDefinition(msgspec.Struct, frozen=True, kw_only=True):
@@ -182,8 +187,8 @@ LEASES = Bucket(
     key="role",
     field="",
     keep_s=1.5,
-    writers=("remediator",),
-    readers=("remediator", "agent"),
+    writers=("sync", "remediator"),
+    readers=("sync", "remediator", "agent"),
 )
 """On file: revisions fence commands, and must go on rising when the server starts again."""
 CLAIMS = Bucket(

@@ -12,6 +12,9 @@ from foliot_schemas import (
     DelayBatch,
     DelayRow,
     Event,
+    FitBatch,
+    FitRow,
+    HeardNode,
     Lease,
     Nic,
     Node,
@@ -41,6 +44,11 @@ SAMPLES = (
         streams=(
             Stream(path="node0.rail0>node3.rail0#2", initiator="node0", responder="node3", kind="kernel"),
         ),
+    ),
+    FitBatch.of(
+        np.array([(0, 1, 123_456_789_000, 49_999_000, 123.5, 900.0, 12_345.5, 100.0, -8_000.0, 9_000.0, 20.0, 0)], dtype=FitRow),
+        shard="sync-node1", term=9, window=17, part=0, parts=1, clocks=("node0", "node3"),
+        heard=(HeardNode(node="node0", until_ns=124_000_000_000, since_ns=40_000_000, epoch_ns=_T, utc_error_ns=2_000_000),),
     ),
     DelayBatch.of(
         np.array([(0, 1, 2, 2, 5_000, 5_200, 9_000, _T), (1, 2, 0, 0, 0, 0, 0, _T - 150_000_000)], dtype=DelayRow),

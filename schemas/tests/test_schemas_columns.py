@@ -7,10 +7,12 @@ import numpy as np
 import pytest
 from samples import SAMPLES
 
-from foliot_schemas import DelayBatch, DelayRow, StampBatch
+from foliot_schemas import DelayBatch, DelayRow, FitBatch, StampBatch, WireError, decode, encode
 from foliot_schemas.columns import pack, unpack
 
-BATCHES = [sample for sample in SAMPLES if isinstance(sample, (StampBatch, DelayBatch))]
+BATCHES = [sample for sample in SAMPLES if isinstance(sample, (StampBatch, DelayBatch, FitBatch))]
+NAMED = {StampBatch: "streams", DelayBatch: "paths", FitBatch: "clocks"}
+FIT = next(sample for sample in SAMPLES if isinstance(sample, FitBatch))
 
 
 def test_rows_come_back_as_they_were():
@@ -39,8 +41,43 @@ def test_columns_that_do_not_fit_are_refused(broken):
 @pytest.mark.parametrize("batch", BATCHES, ids=lambda batch: type(batch).__name__)
 def test_a_row_cannot_name_what_the_batch_does_not_have(batch):
     """An index beyond the batch's own list is an error at the border, not an IndexError inside a core."""
-    field = "streams" if isinstance(batch, StampBatch) else "paths"
-    beheaded = msgspec.structs.replace(batch, **{field: ()})
+    beheaded = msgspec.structs.replace(batch, **{NAMED[type(batch)]: ()})
 
     with pytest.raises(ValueError, match="does not have"):
         beheaded.rows()
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        ("responder", 0),
+        ("variance", 0.0),
+        ("slope_variance", -1.0),
+        ("offset_ns", np.nan),
+        ("slope_ppb", np.inf),
+        ("noise_ns", -1.0),
+        ("upper_ns", -9_000.0),
+        ("base_ns", -(1 << 63)),
+        ("at_ns", 1 << 62),
+    ],
+)
+def test_what_no_fit_can_be_is_refused(column, value):
+    """The leader's arithmetic need not look out for it; where a clock was stepped, only which two clocks it is about must make sense."""
+    rows = FIT.rows().copy()
+    rows[column] = value
+    with pytest.raises(WireError, match="no fit"):
+        decode(encode(FitBatch.of(rows, **header())), FitBatch)
+    rows["torn"] = 1
+    if column not in {"responder", "base_ns", "at_ns"}:
+        assert decode(encode(FitBatch.of(rows, **header())), FitBatch).rows()["torn"] == 1
+
+
+def test_a_part_that_there_is_not_is_refused():
+    """Whoever puts the parts together counts on it."""
+    with pytest.raises(WireError, match="part 1 of 1"):
+        decode(encode(msgspec.structs.replace(FIT, part=1)), FitBatch)
+
+
+def header():
+    """The sample's fields but its columns."""
+    return {name: getattr(FIT, name) for name in FIT.__struct_fields__ if name != "columns"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import itertools
 import secrets
@@ -13,13 +14,14 @@ from nats.js.errors import BucketNotFoundError
 
 from foliot import connection, present
 from foliot.history import each_stored
+from foliot.retry import heed_cancellation
 from foliot.streams import make_bucket
 from foliot_schemas import WireError, decode, encode
 from foliot_schemas.names import unescape
 from foliot_schemas.subjects import BUCKETS
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping
 
     import msgspec
 
@@ -34,6 +36,8 @@ log = structlog.get_logger()
 _WRITTEN = "Foliot-Written"
 """Header of every value: its writer, and the number of the writing."""
 _LONGEST_WRITTEN = 64
+_AT_ONCE = 256
+"""Keys that are written before others get their turn."""
 _MOST_TOLD = 1 << 18
 """Keys remembered; beyond that many, whoever makes them up is not told apart from a fleet any more."""
 
@@ -90,7 +94,19 @@ class Buckets:
         await self.store(bucket)
         written = f"{self._writer}/{next(self._numbers)}"
         acknowledged = await self._stream.publish(bucket.subject(key), encode(message), headers={_WRITTEN: written})
+        heed_cancellation()
         return int(acknowledged.seq)
+
+    async def put_all(self, bucket: Bucket, messages: Mapping[str, msgspec.Struct]) -> None:
+        """Writes many keys. A stream takes what one connection sends in order, so that of the last alone it has to say that it was stored."""
+        await self.store(bucket)
+        *most, last = messages
+        for count, key in enumerate(most):
+            written = f"{self._writer}/{next(self._numbers)}"
+            await self._client.publish(bucket.subject(key), encode(messages[key]), headers={_WRITTEN: written})
+            if not count % _AT_ONCE:
+                await asyncio.sleep(0)
+        await self.put(bucket, last, messages[last])
 
     async def get(self, bucket: Bucket, key: str) -> Any | None:
         """The key's present value; None also if it cannot be read, which is said on `rejected`."""
@@ -106,6 +122,20 @@ class Buckets:
             await self._reject(bucket.subject(key), data, str(error))
             return None
         return message
+
+    async def present(self, bucket: Bucket) -> dict[str, Any]:
+        """Every key's present value, by key."""
+        found: dict[str, Any] = {}
+
+        async def take(key: str, message: Any) -> None:
+            found[key] = message
+
+        await self.store(bucket)
+        async with contextlib.aclosing(self._stored(bucket, "")) as stored:
+            async for raw in stored:
+                if not present.is_deleted(raw):
+                    await self._tell(bucket, take, _token(raw.subject, bucket), bytes(raw.data or b""), None)
+        return found
 
     async def watch(
         self, bucket: Bucket, handler: KeyHandler, key: str, about: About | None = None

@@ -28,7 +28,7 @@ from foliot.streams import make_streams
 from foliot_schemas import encode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Callable, Coroutine, Mapping
 
     import msgspec
 
@@ -237,6 +237,22 @@ class Bus:
             nats.errors.Error: the bus did not store it.
         """
         return await self._buckets.put(bucket, key, message)
+
+    async def put_all(self, bucket: Bucket, messages: Mapping[str, msgspec.Struct]) -> None:
+        """Writes many keys, at least one, and waits until the last of them is stored; one before it may be lost with the connection.
+
+        Raises:
+            nats.errors.Error: the bus did not store it.
+        """
+        await self._buckets.put_all(bucket, messages)
+
+    async def present(self, bucket: Bucket) -> dict[str, Any]:
+        """Every key's present value, by key.
+
+        Raises:
+            nats.errors.Error: the bus did not answer.
+        """
+        return await self._buckets.present(bucket)
 
     async def get(self, bucket: Bucket, key: str) -> Any | None:
         """The key's present value.

@@ -11,6 +11,7 @@ import nats.errors
 import structlog
 from nats.js.errors import KeyNotFoundError, KeyWrongLastSequenceError
 
+from foliot.retry import heed_cancellation
 from foliot_schemas import Lease as LeaseRecord
 from foliot_schemas import encode
 from foliot_schemas.names import escape
@@ -73,6 +74,7 @@ class Lease:
         try:
             while True:
                 await self._step()
+                heed_cancellation()
                 await asyncio.sleep(_RENEW_S)
         finally:
             await self._give_back()

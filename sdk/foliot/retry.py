@@ -64,6 +64,17 @@ def _of_system(error: OSError) -> str:
     return " and ".join(sorted(os.strerror(number).lower() for number in numbers)) or "it cannot be connected to"
 
 
+def heed_cancellation() -> None:
+    """To be called after waiting for an answer of the bus: Python 3.11's wait_for, by which nats-py waits, forgets a cancellation that comes together with it.
+
+    Raises:
+        CancelledError: the task at hand has been cancelled.
+    """
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError
+
+
 async def until_done(attempt: Callable[[], Awaitable[Result]], event: str, **context: str) -> Result:
     """The result of the first attempt that the bus grants. Each one before is logged as this event; waits double up to five seconds."""
     delay_s = _FIRST_S

@@ -48,7 +48,7 @@ WHOLE = Shard()
 
 
 class ShardSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """``[shard]``: which part of the fleet a detector or remediator sees to."""
+    """``[shard]``: which part of the fleet a sync, detector or remediator sees to."""
 
     starts: tuple[str, ...] = ()
     """The first node of the second shard, and of each that follows; the same for all processes. Empty: each sees to the whole fleet."""
@@ -75,5 +75,8 @@ class ShardSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     def shard(self) -> Shard:
         """The shard of this process."""
-        bounds = ("", *self.starts, "")
-        return Shard(bounds[self.number], bounds[self.number + 1])
+        return self.all()[self.number]
+
+    def all(self) -> list[Shard]:
+        """All that there are."""
+        return [Shard(start, end) for start, end in itertools.pairwise(("", *self.starts, ""))]

@@ -12,6 +12,7 @@ from foliot_schemas import (
     Command,
     DelayBatch,
     Event,
+    FitBatch,
     Lease,
     Node,
     NodePaths,
@@ -134,6 +135,13 @@ def _stamps(batch: StampBatch) -> str:
     return f"{batch.node}: {len(batch.rows())} probes in {over}, streams: {len(batch.streams)}"
 
 
+def _fits(batch: FitBatch) -> str:
+    part = f", part {batch.part + 1} of {batch.parts}" if batch.parts > 1 else ""
+    return (
+        f"{batch.shard}: {len(batch.rows())} pairs of clocks by {len(batch.heard)} nodes in window {batch.window}{part}"
+    )
+
+
 def _clock(clock: ClockState) -> str:
     by = f"by {clock.neighbours} neighbours in window {clock.window}"
     return (
@@ -194,6 +202,6 @@ def _value(value: float | str | bool) -> str:
 
 
 _SENTENCES: dict[type[msgspec.Struct], Callable[[Any], str]] = {
-    Claim: _claim, ClockState: _clock, Command: _command, DelayBatch: _delay, Event: _event, Lease: _lease, Node: _node,
+    Claim: _claim, ClockState: _clock, Command: _command, DelayBatch: _delay, Event: _event, FitBatch: _fits, Lease: _lease, Node: _node,
     NodePaths: _paths, Outcome: _outcome, PortState: _port, Rejected: _rejected, StampBatch: _stamps,
 }  # fmt: skip

@@ -9,7 +9,7 @@ import msgspec
 
 from foliot import telling
 from foliot.cli.paint import DIM, GREEN, RED, YELLOW, paint
-from foliot_schemas import DelayBatch, Event, Outcome, StampBatch, WireError, decode
+from foliot_schemas import DelayBatch, Event, FitBatch, Outcome, StampBatch, WireError, decode
 from foliot_schemas.names import unescape
 from foliot_schemas.subjects import BUCKETS, CHANNELS, ROOT
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from foliot.listener import Heard
 
 _KINDS = {str(each.message.__struct_config__.tag): each.message for each in (*CHANNELS, *BUCKETS)}
+_COLUMNAR = (StampBatch, DelayBatch, FitBatch)
 _LABEL_WIDTH = 11
 
 
@@ -36,7 +37,7 @@ def message_in(heard: Heard) -> msgspec.Struct | None:
         raise WireError(f"{tag} is not known to this version")
     message = decode(heard.data, _KINDS[tag])
     _check(heard.subject, message)
-    if isinstance(message, (StampBatch, DelayBatch)):
+    if isinstance(message, _COLUMNAR):
         try:
             message.rows()
         except ValueError as error:
@@ -94,7 +95,7 @@ def in_json(heard: Heard) -> str:
 
 def _plain(message: msgspec.Struct) -> Any:
     plain = msgspec.to_builtins(message)
-    if isinstance(message, (StampBatch, DelayBatch)):
+    if isinstance(message, _COLUMNAR):
         rows = message.rows()
         plain["columns"] = {name: rows[name].tolist() for name in rows.dtype.names or ()}
     return plain

@@ -50,6 +50,10 @@ class Asymmetries:
             source, destination = nics
             self._links[source, destination], self._links[destination, source] = value, -value
 
+    def __bool__(self) -> bool:
+        """Whether any are known."""
+        return bool(self._names)
+
     def of(self, paths: Sequence[str]) -> NDArray[np.float64]:
         """By how much longer a probe takes along each of these streams than back, in ns."""
         if not self._names:

@@ -14,11 +14,12 @@ from foliot_sync.numbers import Numbers
 from foliot_sync.pairs import Pairs, measure
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from numpy.typing import NDArray
 
     from foliot_schemas.observation import StampBatch
+    from foliot_sync.intake import Arrival
     from foliot_sync.pairs import Widths
     from foliot_sync.settings import SyncSettings
 
@@ -84,7 +85,14 @@ class Fitter:
 
     def close(self, now_ns: int) -> Fits:
         """What the batches since the last time say."""
-        arrivals = self._intake.take()
+        return self.fit(self.take(), now_ns)
+
+    def take(self) -> list[Arrival]:
+        """The batches since the last time."""
+        return self._intake.take()
+
+    def fit(self, arrivals: Sequence[Arrival], now_ns: int) -> Fits:
+        """What batches say, which were taken; others may be added meanwhile."""
         clouds = gather([each.batch for each in arrivals], self._numbers.__getitem__, self._settings.tolerated_share)
         pairs: Pairs | None = None
         clocks: tuple[str, ...] = ()

@@ -66,7 +66,7 @@ class Tracks(NamedTuple):
         columns: Any = (column[chosen] for column in self)
         return Tracks(*columns)
 
-    def put(self, chosen: Mask, others: Tracks) -> Tracks:
+    def put(self, chosen: Mask | Ints | list[int], others: Tracks) -> Tracks:
         """These, with the others in the chosen places."""
         columns: Any = []
         for old, new in zip(self, others, strict=True):

@@ -1,38 +1,27 @@
-"""What is said of a clock: the evidence for its status, and the message."""
+"""What is said of a clock: what can be promised of it, and the message."""
 
 from __future__ import annotations
 
-import math
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from foliot_schemas.bounds import FAR_NS
 from foliot_schemas.clock import ClockState
-from foliot_sync.states import Evidence
+from foliot_sync.states import STATUSES
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
-    from foliot_schemas.clock import ClockStatus
     from foliot_sync.history import Tracks
     from foliot_sync.settings import SyncSettings
+    from foliot_sync.standing import Standings
     from foliot_sync.timescale import Timescale
 
 UNKNOWN_NS = 2**62
 """A bound that promises nothing: 146 years."""
-
-
-class Standing(NamedTuple):
-    """What is remembered of a clock besides its track."""
-
-    missed: int
-    """Windows in a row without a measurement."""
-    status: ClockStatus = "unsynchronised"
-    neighbours: int = 0
-    surplus_ns: float = 0.0
-    suspected_ns: float = 0.0
-    """How far the last window was from the prediction, if it was too far to believe either; else 0."""
 
 
 class Promise(NamedTuple):
@@ -64,25 +53,6 @@ def promise(tracks: Tracks, settings: SyncSettings) -> Promise:
     return Promise(bound, growth, wander)
 
 
-def evidence(missed: int, windows: int, bound_ns: float, settings: SyncSettings) -> Evidence:
-    """What a window that did not contradict says of a clock.
-
-    Parameters:
-        missed: windows in a row without a measurement.
-        windows: windows in a row that agreed.
-        bound_ns: what is promised of it at the age at which the next state takes its place.
-        settings: of sync.
-    """
-    if missed >= settings.void_after_windows:
-        return Evidence.IS_VOID
-    if missed >= settings.holdover_after_windows:
-        return Evidence.IS_SILENT
-    if missed > 0:
-        return Evidence.PASSES
-    credible = windows >= settings.settle_windows and bound_ns <= settings.credible_ns
-    return Evidence.AGREES if credible else Evidence.SETTLES
-
-
 class Publisher(NamedTuple):
     """Makes the messages of one window."""
 
@@ -93,50 +63,88 @@ class Publisher(NamedTuple):
     settings: SyncSettings
     timescale: Timescale
 
-    def state(self, name: str, number: int, standing: Standing) -> ClockState:
-        """The message about a clock."""
-        as_of_ns = int(self.tracks.as_of_ns[number])
-        bound_ns, hard_ns, void_ns = UNKNOWN_NS, UNKNOWN_NS, as_of_ns
-        if self.tracks.windows[number] > 0:
-            spread = standing.surplus_ns / max(standing.neighbours, 1) ** 0.5 + standing.suspected_ns
-            hard_ns = _whole(float(self.tracks.hard_ns[number]))
-            bound_ns = min(_whole(float(self.promised.bound_ns[number]) + spread), hard_ns)
-            void_ns = int(self.tracks.measured_ns[number])
-            void_ns += self.settings.void_after_windows * self.settings.window_ns
+    def states(self, names: Sequence[str], standings: Standings) -> list[ClockState]:
+        """The messages about these clocks, which are all."""
+        known = self.tracks.windows > 0
+        spread = standings.surplus_ns / np.sqrt(np.maximum(standings.neighbours, 1)) + standings.suspected_ns
+        hard_ns = _whole(np.where(known, self.tracks.hard_ns, np.inf))
+        bound_ns = np.minimum(_whole(self.promised.bound_ns + spread), hard_ns)
         # Whoever was that far off in the middle may have begun to run away a quarter of a window before.
-        growth = float(self.promised.growth_ppb[number]) + 4 * standing.suspected_ns / self.settings.window_s
-        hard_growth, wander = max(growth, self.settings.worst_ppb), float(self.promised.wander_ppb[number])
-        if name == self.reference:
-            # The others are measured against it; but when they go on, it may be the one that has wandered.
-            bound_ns, hard_ns, growth = 0, 0, 0.0
+        growth = self.promised.growth_ppb + 4 * standings.suspected_ns / self.settings.window_s
         # Whoever still has this window's word when others have the next one's runs at another rate than they, by so much at most.
         steered = self.settings.steer_ppb_s * self.settings.window_s
-        offset_ns, scale = int(self.tracks.offset_ns[number]), self.timescale.scale
+        columns = _Said(
+            names,
+            self.tracks.as_of_ns.tolist(),
+            self.tracks.offset_ns.tolist(),
+            self.timescale.scale.drift_ppb(self.tracks.drift_ppb).tolist(),
+            hard_ns.tolist(),
+            bound_ns.tolist(),
+            (growth + steered).tolist(),
+            (np.maximum(growth, self.settings.worst_ppb) + steered).tolist(),
+            self.promised.wander_ppb.tolist(),
+            self._void_ns(known),
+            standings.status.tolist(),
+            standings.neighbours.tolist(),
+            standings.surplus_ns.tolist(),
+        )
+        return [self._state(_Said(*row)) for row in zip(*columns, strict=True)]
+
+    def _void_ns(self, known: NDArray[np.bool_]) -> list[int]:
+        """Until when something is promised of each clock."""
+        lasts_ns = self.settings.void_after_windows * self.settings.window_ns
+        both = zip(np.where(known, self.tracks.measured_ns, self.tracks.as_of_ns).tolist(), known.tolist(), strict=True)
+        return [at_ns + (lasts_ns if is_known else 0) for at_ns, is_known in both]
+
+    def _state(self, said: _Said) -> ClockState:
+        hard_ns, bound_ns, growth_ppb = said.hard_ns, said.bound_ns, said.growth_ppb
+        if said.name == self.reference:
+            # The others are measured against it; but when they go on, it may be the one that has wandered.
+            bound_ns, hard_ns, growth_ppb = 0, 0, self.settings.steer_ppb_s * self.settings.window_s
         return ClockState(
-            clock=name,
+            clock=said.name,
             reference=self.reference,
-            offset_ns=_near(scale.of(as_of_ns + offset_ns) - as_of_ns),
-            drift_ppb=scale.drift_ppb(float(self.tracks.drift_ppb[number])),
+            offset_ns=_near(self.timescale.scale.of(said.as_of_ns + said.offset_ns) - said.as_of_ns),
+            drift_ppb=said.drift_ppb,
             hard_bound_ns=hard_ns,
             bound_ns=bound_ns,
-            growth_ppb=growth + steered,
-            as_of_ns=_near(as_of_ns),
-            void_after_ns=_near(void_ns),
-            status=standing.status,
+            growth_ppb=growth_ppb,
+            as_of_ns=_near(said.as_of_ns),
+            void_after_ns=_near(said.void_ns),
+            status=STATUSES[said.status],
             window=self.window,
-            neighbours=standing.neighbours,
-            surplus_ns=standing.surplus_ns,
-            hard_growth_ppb=hard_growth + steered,
+            neighbours=said.neighbours,
+            surplus_ns=said.surplus_ns,
+            hard_growth_ppb=said.hard_growth_ppb,
             timescale=self.settings.timescale,
-            wander_ppb=wander,
-            epoch_ns=_near(self.timescale.walls.epoch_ns(name)),
+            wander_ppb=said.wander_ppb,
+            epoch_ns=_near(self.timescale.walls.epoch_ns(said.name)),
             utc_error_ns=min(self.timescale.utc_error_ns, FAR_NS),
         )
 
 
-def _whole(bound_ns: float) -> int:
-    """A bound in whole nanoseconds, rounded up."""
-    return math.ceil(bound_ns) if bound_ns < UNKNOWN_NS else UNKNOWN_NS
+class _Said(NamedTuple):
+    """Numbers of a clock's message, or of all clocks' as columns."""
+
+    name: Any
+    as_of_ns: Any
+    offset_ns: Any
+    drift_ppb: Any
+    hard_ns: Any
+    bound_ns: Any
+    growth_ppb: Any
+    hard_growth_ppb: Any
+    wander_ppb: Any
+    void_ns: Any
+    status: Any
+    neighbours: Any
+    surplus_ns: Any
+
+
+def _whole(bounds_ns: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Bounds in whole nanoseconds, rounded up."""
+    near = bounds_ns < UNKNOWN_NS
+    return np.where(near, np.ceil(np.where(near, bounds_ns, 0.0)).astype(np.int64), UNKNOWN_NS)
 
 
 def _near(time_ns: int) -> int:

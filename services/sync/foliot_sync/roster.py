@@ -14,22 +14,18 @@ from foliot_schemas import StampBatch
 from foliot_schemas.names import parse_path
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
-
     from foliot_schemas import Nic, Node
     from foliot_schemas.observation import Stream
 
 
 class Roster:
-    """The inventory, as sync needs it.
+    """The inventory, as a shard needs it.
 
     `foreign` counts, by node, the streams that were left out, and whole batches of nodes that are not in it under no name.
     """
 
     def __init__(self) -> None:
         self.foreign: Counter[str] = Counter()
-        self._clocks: Counter[str] = Counter()
-        """How many records name a clock."""
         self._nodes: dict[str, Node] = {}
         self._nics: dict[str, Nic] = {}
 
@@ -38,23 +34,9 @@ class Roster:
         known = self._nodes.pop(name, None)
         for nic in () if known is None else known.nics:
             self._nics.pop(nic.name, None)
-        self._clocks.subtract(_clocks(known))
-        self._clocks.update(_clocks(node))
-        for clock in [*_clocks(known)]:
-            if not self._clocks[clock]:
-                del self._clocks[clock]
         if node is not None:
             self._nodes[name] = node
             self._nics |= {nic.name: nic for nic in node.nics}
-
-    def has_clock(self, clock: str) -> bool:
-        """Whether somebody who is there has it."""
-        return clock in self._clocks
-
-    @property
-    def nics(self) -> Collection[str]:
-        """Names of the NICs that are there."""
-        return self._nics.keys()
 
     def admit(self, batch: StampBatch) -> StampBatch | None:
         """What of a batch counts; None: nothing."""
@@ -84,8 +66,3 @@ class Roster:
             return False
         fits = path.entropy < min(len(source.entropies), len(destination.entropies))
         return fits and (source.clock, destination.clock) == (stream.initiator, stream.responder)
-
-
-def _clocks(node: Node | None) -> set[str]:
-    """The clocks that a record names: that of the node, and those of its NICs."""
-    return set() if node is None else {node.name, *(nic.clock for nic in node.nics)}

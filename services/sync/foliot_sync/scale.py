@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from foliot_sync.history import Tracks
-    from foliot_sync.publication import Promise, Standing
+    from foliot_sync.publication import Promise
+    from foliot_sync.standing import Standings
 
 _FAR_NS = (1 << 63) - 1
 """Nothing is further away, however wrong: what clocks say fits into 64 bits."""
@@ -77,13 +78,10 @@ class Seen(NamedTuple):
     reference: int
 
     @classmethod
-    def of(
-        cls, names: Sequence[str], tracks: Tracks, promised: Promise, standing: Sequence[Standing], reference: int
-    ) -> Seen:
+    def of(cls, names: Sequence[str], tracks: Tracks, promised: Promise, standings: Standings, reference: int) -> Seen:
         """As sync keeps them."""
-        measured = np.array([each.missed == 0 for each in standing]) & tracks.known
-        synchronised = np.array([each.status == "synchronised" for each in standing])
-        return cls(names, tracks, promised.bound_ns, measured, synchronised, reference)
+        measured = (standings.missed == 0) & tracks.known
+        return cls(names, tracks, promised.bound_ns, measured, standings.synchronised, reference)
 
 
 class Told(NamedTuple):

@@ -2,24 +2,34 @@
 
 from __future__ import annotations
 
-from enum import Enum
+from enum import IntEnum
 from typing import TYPE_CHECKING, Final
+
+import numpy as np
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from numpy.typing import NDArray
+
     from foliot_schemas.clock import ClockStatus
 
 
-class Evidence(Enum):
+class Evidence(IntEnum):
     """What a window has said of a clock; exactly one of these."""
 
-    AGREES = "measured, as predicted, with a credible bound, for enough windows in a row"
-    SETTLES = "measured, not against the prediction, but the bound is too wide or the windows are too few"
-    PASSES = "not measured, but for so short that nothing is lost"
-    IS_SILENT = "not measured for several windows"
-    CONTRADICTS = "measured away from the prediction, or its stamps fit no straight line"
-    IS_VOID = "not measured for so long that nothing can be promised, or never"
+    AGREES = 0
+    """Measured, as predicted, with a credible bound, for enough windows in a row."""
+    SETTLES = 1
+    """Measured, not against the prediction, but the bound is too wide or the windows are too few."""
+    PASSES = 2
+    """Not measured, but for so short that nothing is lost."""
+    IS_SILENT = 3
+    """Not measured for several windows."""
+    CONTRADICTS = 4
+    """Measured away from the prediction, or its stamps fit no straight line."""
+    IS_VOID = 5
+    """Not measured for so long that nothing can be promised, or never."""
 
 
 _A, _S, _P, _Q, _C, _V = Evidence
@@ -62,7 +72,13 @@ TRANSITIONS: Final[Mapping[ClockStatus, Mapping[Evidence, ClockStatus]]] = {
     },
 }
 
+STATUSES: Final[tuple[ClockStatus, ...]] = tuple(TRANSITIONS)
+"""What arrays of statuses count."""
+UNSYNCHRONISED, SYNCHRONISED = STATUSES.index("unsynchronised"), STATUSES.index("synchronised")
 
-def after(status: ClockStatus, evidence: Evidence) -> ClockStatus:
-    """The status that follows."""
-    return TRANSITIONS[status][evidence]
+_AFTER = np.array([[STATUSES.index(row[said]) for said in Evidence] for row in TRANSITIONS.values()], np.int8)
+
+
+def after(status: NDArray[np.int8], evidence: NDArray[np.int8]) -> NDArray[np.int8]:
+    """The statuses that follow, one a clock."""
+    return np.asarray(_AFTER[status, evidence])

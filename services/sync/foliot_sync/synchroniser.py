@@ -9,11 +9,12 @@ import numpy as np
 from foliot_sync import history
 from foliot_sync.fitting import Fitter, joined
 from foliot_sync.numbers import Numbers
-from foliot_sync.publication import Publisher, Standing, evidence, promise
-from foliot_sync.reference import crown, elect, hand_over
+from foliot_sync.publication import Publisher, promise
+from foliot_sync.reference import crown, elect, hand_over, same_boot
+from foliot_sync.resuming import former
 from foliot_sync.scale import Seen, measured_ns
 from foliot_sync.settings import NANOSECONDS, SyncSettings
-from foliot_sync.states import Evidence, after
+from foliot_sync.standing import Standings
 from foliot_sync.timescale import Timescale
 from foliot_sync.weighing import choose_ground, disbelieved, doubts, hard_room, torn_clocks, weigh
 
@@ -54,19 +55,20 @@ class Synchroniser:
         self._numbers = Numbers()
         self._names: list[str] = []
         self._epochs: dict[str, int] = {}
-        self._formerly: dict[str, int] = {}
+        self._former: dict[str, ClockState] = {}
+        self._unheard: dict[str, int] = {}
+        """Clocks taken up of an earlier run whose hosts have not spoken yet: see `resuming.Former`."""
         self._fitter = Fitter(self.settings)
         self._tracks = history.Tracks.unknown(0, 0.0)
-        self._standing: list[Standing] = []
+        self._standings = Standings.unknown(0, self.settings)
         self._now_ns = 0
         self._reference_ns = 0
         """Measured time at `_now_ns`, as well as it is known: hand-overs happen then."""
 
     def resume(self, states: Iterable[ClockState]) -> None:
-        """Takes up the time scale of an earlier run, from what that one published last."""
-        states = list(states)
-        self._formerly = {state.clock: state.epoch_ns for state in states if state.clock == state.reference}
-        self.timescale.resume(states)
+        """Takes up the clocks and the time scale of an earlier run, from what that one published last."""
+        self._former = {state.clock: state for state in states}
+        self.timescale.resume(self._former.values())
 
     def add(self, batch: StampBatch, arrived_ns: int) -> bool:
         """Takes in a batch for the next `solve`; says whether it will count.
@@ -86,18 +88,19 @@ class Synchroniser:
         heard = [node for part in parts for node in part.heard]
         self._meet([clock for part in parts for clock in part.clocks], heard)
         pairs = joined(parts, self._numbers)
-        self._begin()
+        self._notice_boots(heard)
+        self._begin(heard)
         span_s = min((now_ns - self._now_ns) / NANOSECONDS, 2 * self.settings.window_s)
         self._move_on(heard, now_ns)
         nothing = np.zeros(len(self._names), dtype=bool)
         verdict = self._weigh(pairs) if pairs is not None and self.reference else Verdict(nothing, nothing)
-        self._stand(verdict, {self._numbers[node.node] for node in heard})
+        self._stand(verdict, np.isin(np.arange(len(self._names)), [self._numbers[node.node] for node in heard]))
         promised = promise(self._tracks, self.settings)
         if self.reference:
-            seen = Seen.of(self._names, self._tracks, promised, self._standing, self._numbers[self.reference])
+            seen = Seen.of(self._names, self._tracks, promised, self._standings, self._numbers[self.reference])
             self.timescale.follow(seen, self._reference_ns, span_s)
         said = Publisher(self.reference, self.window, self._tracks, promised, self.settings, self.timescale)
-        return [said.state(name, number, self._standing[number]) for number, name in enumerate(self._names)]
+        return said.states(self._names, self._standings)
 
     def reference_ns(self, clock: str, local_ns: int) -> int | None:
         """The common time, as published, at a local time of a clock; None for a clock of which nothing is known."""
@@ -119,26 +122,61 @@ class Synchroniser:
             self._epochs[node.node] = node.epoch_ns
             self.timescale.walls.hear(node)
             _ = self._numbers[node.node]
-        new = len(self._numbers) - len(self._names)
-        if new:
-            self._names = list(self._numbers)
-            self._tracks = self._tracks.joined(history.Tracks.unknown(new, self.settings.wander_ppb))
-            self._standing += [Standing(missed=self.settings.void_after_windows)] * new
+        self._make_room()
         # Until it is measured, its host's own idea of the time is better than none.
         offset = self._tracks.offset_ns.copy()
         for number in np.flatnonzero(self._tracks.as_of_ns == 0):
             offset[number] = self._epochs.get(self._names[number], 0)
         self._tracks = self._tracks._replace(offset_ns=offset)
 
-    def _begin(self) -> None:
+    def _make_room(self) -> None:
+        """A place for each clock that has a number."""
+        new = len(self._numbers) - len(self._names)
+        if new:
+            self._names = list(self._numbers)
+            self._tracks = self._tracks.joined(history.Tracks.unknown(new, self.settings.wander_ppb))
+            self._standings = self._standings.joined(Standings.unknown(new, self.settings))
+
+    def _take_up(self, heard: Sequence[Heard], wanted: str) -> bool:
+        """Goes on with the clocks of an earlier run, if its word still holds and the wanted one is there; says whether it does."""
+        found = former(self._former, heard, self.settings)
+        if found is None or wanted not in {"", found.names[found.heir]}:
+            return False
+        places = np.array([self._numbers[name] for name in found.names])
+        self._make_room()
+        self._unheard = found.unheard
+        self._tracks = self._tracks.put(places, found.tracks)
+        self._standings = self._standings.put(places, found.standings)
+        heir = int(places[found.heir])
+        self.timescale.hand_over(float(self._tracks.drift_ppb[heir]), found.now_ns)
+        self._tracks = hand_over(self._tracks, heir, found.now_ns)
+        self.reference = self._names[heir]
+        return True
+
+    def _notice_boots(self, heard: Sequence[Heard]) -> None:
+        """Forgets what an earlier run knew of clocks whose hosts turn out to have been started anew since."""
+        for node in heard:
+            epoch_ns = self._unheard.pop(node.node, None)
+            if epoch_ns is not None and not same_boot(node.epoch_ns, epoch_ns):
+                number = [self._numbers[node.node]]
+                unknown = history.Tracks.unknown(1, self.settings.wander_ppb)
+                offset_ns = np.array([node.epoch_ns])
+                self._tracks = self._tracks.put(number, unknown._replace(offset_ns=offset_ns))
+                self._standings = self._standings.put(number, Standings.unknown(1, self.settings))
+
+    def _begin(self, heard: Sequence[Heard]) -> None:
         """Chooses the first reference and anchors its time."""
-        if self.reference:
+        if self.reference or not heard:
             return
-        patient = self.window <= self.settings.takeover_windows
-        chosen = elect(self._epochs, self.settings.reference, self._formerly, patient=patient)
+        wanted, patient = self.settings.reference, self.window <= self.settings.takeover_windows
+        if self._take_up(heard, wanted if patient else ""):
+            self._former = {}
+            return
+        formerly = {name: state.epoch_ns for name, state in self._former.items() if name == state.reference}
+        chosen = elect(self._epochs, wanted, formerly, patient=patient)
         if chosen is None:
             return
-        self.reference, offset_ns = chosen
+        self._former, (self.reference, offset_ns) = {}, chosen
         number = self._numbers[self.reference]
         self._tracks = crown(self._tracks._replace(offset_ns=_with(self._tracks.offset_ns, number, offset_ns)), number)
 
@@ -179,7 +217,7 @@ class Synchroniser:
                 break
             found = doubts(weighing, reference, self.settings.gate_sigmas, self.settings.sigmas)
             # One window may be congested; a step shows in the next one too.
-            before = np.array([standing.suspected_ns > 0 for standing in self._standing])
+            before = self._standings.suspected_ns > 0
             against, suspected = found.certain | (found.likely & before), found.likely & ~before
             judged = int((weighing.reached & weighing.tracks.known).sum()) - 1
             # Most clocks cannot have been stepped at once; the one that they are measured against was.
@@ -210,12 +248,8 @@ class Synchroniser:
         room[reference] = 0.0
         self._tracks = tracks._replace(hard_ns=np.where(reached, room, tracks.hard_ns))
         away = np.where(suspected, np.abs(weighing.measured.offset), 0.0)
-        for number in np.flatnonzero(reached):
-            self._standing[number] = self._standing[number]._replace(
-                neighbours=int(weighing.offsets.neighbours[number]),
-                surplus_ns=weighing.offsets.surplus,
-                suspected_ns=float(away[number]),
-            )
+        offsets = weighing.offsets
+        self._standings = self._standings.measured(reached, offsets.neighbours, offsets.surplus, away)
 
     def _grown_hard(self, weighing: Weighing) -> float:
         """In the reference's absence, the hard bound of the clock measured against: its last one, grown by its age."""
@@ -251,36 +285,31 @@ class Synchroniser:
             windows=np.where(which, 0, tracks.windows), hard_ns=np.where(which, np.inf, tracks.hard_ns)
         )
 
-    def _stand(self, verdict: Verdict, heard: set[int]) -> None:
+    def _stand(self, verdict: Verdict, heard: NDArray[np.bool_]) -> None:
         """The clocks' new statuses, and a new reference if the old one has been away for long."""
         settings = self.settings
         reference = self._numbers.get(self.reference, -1)
+        is_reference = np.arange(len(self._names)) == reference
         # A state is some two windows old by the time that the next one takes its place.
         promised_ns = promise(self._tracks, settings).at(2 * settings.window_s)
         alone = not verdict.measured.any()
-        for number, standing in enumerate(self._standing):
-            present = bool(verdict.measured[number]) or (alone and number == reference and number in heard)
-            missed = 0 if present else standing.missed + 1
-            # What was measured in a suspected window is not believed, so it settles nothing.
-            windows = 0 if standing.suspected_ns > 0 else int(self._tracks.windows[number])
-            windows = settings.settle_windows if number == reference else windows
-            said = evidence(missed, windows, 0.0 if number == reference else float(promised_ns[number]), settings)
-            said = Evidence.CONTRADICTS if verdict.contradicted[number] and number != reference else said
-            self._standing[number] = standing._replace(missed=missed, status=after(standing.status, said))
+        self._standings = self._standings.after(
+            verdict.measured | (is_reference & heard & alone),
+            verdict.contradicted & ~is_reference,
+            np.where(is_reference, settings.settle_windows, self._tracks.windows),
+            np.where(is_reference, 0.0, promised_ns),
+            settings,
+        )
         if reference < 0:
             return
-        self._forget(np.array([standing.missed >= settings.void_after_windows for standing in self._standing]))
-        if self._standing[reference].missed >= settings.takeover_windows:
+        self._forget(self._standings.missed >= settings.void_after_windows)
+        if self._standings.missed[reference] >= settings.takeover_windows:
             self._hand_over(self._survivor())
 
     def _survivor(self) -> int | None:
         """By name the first of the clocks that are synchronised and were measured in this window."""
-        able = [
-            number
-            for number, standing in enumerate(self._standing)
-            if standing.missed == 0 and standing.status == "synchronised" and self._tracks.known[number]
-        ]
-        return min(able, key=lambda number: self._names[number], default=None)
+        able = (self._standings.missed == 0) & self._standings.synchronised & self._tracks.known
+        return min(np.flatnonzero(able).tolist(), key=lambda number: self._names[number], default=None)
 
 
 def _with(column: NDArray[np.int64], number: int, value: int) -> NDArray[np.int64]:

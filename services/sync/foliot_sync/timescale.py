@@ -92,7 +92,7 @@ class Timescale:
         self._remember(seen)
         self.walls.forget_whom()
 
-    def _go_on(self, seen: Seen, told: Told, which: NDArray[np.bool_], now_ns: int) -> bool:
+    def _go_on(self, seen: Seen, told: Told, which: NDArray[np.bool_], now_ns: int, *, turning: bool = True) -> bool:
         """Takes the common time from the median of what clocks were told before, of those that are measured now; says whether there are any.
 
         So what is wrong with one clock, be it the reference, moves nobody else's time.
@@ -109,8 +109,9 @@ class Timescale:
         apart_ns = local_ns + told.offset_ns[places] + gained_ns - self.scale.of(now_ns)
         slower_ppb = drifts_ppb - self.scale.drift_ppb(seen.tracks.drift_ppb[places])
         rate_ppb = self._within(self.scale.rate_ppb + float(np.median(slower_ppb)))
-        moved = self.scale.shifted(round(float(np.median(apart_ns))))
-        self.scale = moved.turned(now_ns, rate_ppb - self.scale.rate_ppb)
+        self.scale = self.scale.shifted(round(float(np.median(apart_ns))))
+        if turning:
+            self.scale = self.scale.turned(now_ns, rate_ppb - self.scale.rate_ppb)
         return True
 
     def _take_up(self, seen: Seen, now_ns: int) -> None:
@@ -122,8 +123,12 @@ class Timescale:
             if state is not None and same_boot(self.walls.epoch_ns(name), state.epoch_ns):
                 told.as_of_ns[number], told.offset_ns[number] = state.as_of_ns, state.offset_ns
                 told.drift_ppb[number], told.believed[number] = state.drift_ppb, True
+        if told.believed[seen.reference]:
+            # Better known than how fast a first window says that clocks run.
+            self.scale = self.scale.turned(now_ns, float(told.drift_ppb[seen.reference]) - self.scale.rate_ppb)
+        turning = not told.believed[seen.reference]
         # The median may be far away, and floats are good to 256 ns there; the second time it is near.
-        taken = [self._go_on(seen, told, seen.measured, now_ns) for _ in range(2)]
+        taken = [self._go_on(seen, told, seen.measured, now_ns, turning=turning) for _ in range(2)]
         if taken[0]:
             self._former, self._fixed = {}, True
 

@@ -6,8 +6,9 @@ import pytest
 import structlog
 
 from foliot_schemas import Nic, Node
-from foliot_sync import announcing, service
+from foliot_sync import announcing, census
 from foliot_sync.announcing import Announcer
+from foliot_sync.census import Census
 from foliot_sync.settings import SyncSettings
 from foliot_sync.timescale import Timescale
 
@@ -16,7 +17,7 @@ from foliot_sync.timescale import Timescale
 def said(monkeypatch):
     """The words of the log, whatever was logged before."""
     words = structlog.testing.LogCapture()
-    for module in (announcing, service):
+    for module in (announcing, census):
         monkeypatch.setattr(module, "log", structlog.wrap_logger(None, processors=[words]))
     return words.entries
 
@@ -51,17 +52,16 @@ def test_far_from_utc_is_said_once_and_taken_back_at_half(said):
     assert [entry["event"] for entry in said] == ["far_from_utc", "near_utc"]
 
 
-async def test_an_asymmetry_of_nobody_is_said_once_when_the_inventory_is_known(said):
+def test_an_asymmetry_of_nobody_is_said_once_when_the_inventory_is_known(said):
     """Before any node is there, all names are unknown, which is no news; afterwards those that are slips are told."""
-    settings = SyncSettings(asymmetry_ns={"node0.rail0": 300.0, "node0.rail0>nod1.rail0": 5.0})
-    sync = service.Sync(None, None, settings)
-    sync._tell_not_there()
+    census = Census({"node0.rail0": 300.0, "node0.rail0>nod1.rail0": 5.0})
+    census.tell_of_nobody()
     assert said == []
     nic = Nic(
         name="node0.rail0", rail="rail0", device="nic0", address="10.0.0.1", clock="node0",
         service_address="10.200.0.1", path_addresses=("100.64.0.1",), entropies=(0,),
     )  # fmt: skip
-    await sync._on_node("node0", Node(name="node0", nics=(nic,)))
+    census.learn("node0", Node(name="node0", nics=(nic,)))
     for _ in range(3):
-        sync._tell_not_there()
+        census.tell_of_nobody()
     assert [(entry["event"], entry["names"]) for entry in said] == [("asymmetry_of_nobody", ["node0.rail0>nod1.rail0"])]

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from foliot_schemas import Nic, Node
+from foliot_sync.census import Census
 from foliot_sync.roster import Roster
 
 
@@ -78,15 +79,21 @@ def test_who_has_left_is_a_stranger(roster, fleet):
     assert roster.foreign == {"": 1}
 
 
-def test_a_clock_is_known_as_long_as_a_record_names_it(roster, fleet):
-    """Its node's, or, of a NIC with a clock of its own, its NIC's. Others' streams to it are counted for whoever sends them."""
+def test_a_clock_is_known_as_long_as_a_record_names_it(roster):
+    """Its node's, or, of a NIC with a clock of its own, its NIC's; who has left is told once nobody names it any more."""
+    census, record = Census({}), roster._nodes["node1"]
+    census.learn("node1", record)
+    nics = tuple(msgspec.structs.replace(nic, clock="node1/phc0") for nic in record.nics)
+    assert census.learn("node1", msgspec.structs.replace(record, nics=nics)) == set()
+    assert [census.has_clock(clock) for clock in ("node1", "node1/phc0", "node9")] == [True, True, False]
+    assert census.learn("node1", None) == {"node1", "node1/phc0"}
+    assert not census.has_clock("node1")
+
+
+def test_a_stream_that_is_not_by_the_clock_it_says_is_counted_for_its_sender(roster, fleet):
+    """Whoever probes a NIC that has got a clock of its own, and does not know of it yet."""
     record = roster._nodes["node1"]
     nics = tuple(msgspec.structs.replace(nic, clock="node1/phc0") for nic in record.nics)
     roster.learn("node1", msgspec.structs.replace(record, nics=nics))
-    assert [roster.has_clock(clock) for clock in ("node1", "node1/phc0", "node9")] == [True, True, False]
     roster.admit(fleet.batch(0, 0))
     assert roster.foreign["node0"] > 0
-    roster.learn("node1", None)
-    assert not roster.has_clock("node1")
-    assert not roster.has_clock("node1/phc0")
-    assert roster.has_clock("node0")

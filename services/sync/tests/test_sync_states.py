@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import get_args
 
+import numpy as np
 import pytest
 
 from foliot_schemas.clock import ClockStatus
-from foliot_sync.publication import evidence
 from foliot_sync.settings import SyncSettings
-from foliot_sync.states import TRANSITIONS, Evidence, after
+from foliot_sync.standing import evidence
+from foliot_sync.states import STATUSES, TRANSITIONS, Evidence, after
 
 EXPECTED = """
                 unsynchronised  synchronised    holdover        disrupted
@@ -27,7 +28,7 @@ CASES = [(status, row[0], new) for row in ROWS for status, new in zip(HEAD, row[
 @pytest.mark.parametrize(("status", "said", "new"), CASES)
 def test_transition(status, said, new):
     """Each status takes each kind of evidence to the status that the table says."""
-    assert after(status, Evidence[said]) == new
+    assert STATUSES[after(np.array([STATUSES.index(status)]), np.array([Evidence[said]]))[0]] == new
 
 
 def test_machine_is_complete():
@@ -52,4 +53,5 @@ def test_machine_is_complete():
 )
 def test_evidence(missed, windows, bound_ns, said):
     """What counts as evidence: measured or not and for how long, for how many windows, and how credible the bound."""
-    assert evidence(missed, windows, bound_ns, SyncSettings()) is said
+    arrays = np.array([missed]), np.array([windows]), np.array([bound_ns])
+    assert evidence(*arrays, SyncSettings()).tolist() == [said]

@@ -1,0 +1,123 @@
+"""What a shard of sync tells the leader: the pairs of clocks that it has fitted in a window."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+import numpy as np
+
+from foliot_schemas.bounds import FAR_NS, MOST_PATHS, Bound, Count, Name, Span, Time
+from foliot_schemas.columns import pack, unpack
+from foliot_schemas.observation import Columns  # noqa: TC001 - msgspec reads it
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+FitRow = np.dtype(
+    [
+        ("initiator", "<u2"),
+        ("responder", "<u2"),
+        ("at_ns", "<i8"),
+        ("base_ns", "<i8"),
+        ("offset_ns", "<f8"),
+        ("variance", "<f8"),
+        ("slope_ppb", "<f8"),
+        ("slope_variance", "<f8"),
+        ("lower_ns", "<f8"),
+        ("upper_ns", "<f8"),
+        ("noise_ns", "<f8"),
+        ("torn", "u1"),
+    ]
+)
+"""One pair of clocks: by how much the responder's is ahead of the initiator's at local time `at_ns` of the initiator. `initiator` and `responder` index the batch's clocks.
+`offset_ns`, `lower_ns` and `upper_ns` are relative to `base_ns`: the best estimate, with `variance` (ns²), and between what the truth lies whatever the asymmetry.
+`slope_ppb` is how much faster the responder runs, with `slope_variance` (ppb²); `noise_ns` that of the stamps. `torn` is 1 where no straight line
+has the clouds on its two sides, because a clock was stepped; nothing else in the row is worth anything then."""
+
+_VALUES = ("offset_ns", "variance", "slope_ppb", "slope_variance", "noise_ns")
+_VARIANCES = [1, 3]
+_MOST_NS = 1e30
+"""Far beyond any time; squares of it are finite still."""
+
+
+class HeardNode(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """What a node's latest batch of stamps says of its own clock."""
+
+    node: Name
+    """The node."""
+    until_ns: Time
+    """Its local time at the end of the window."""
+    since_ns: Span
+    """How long ago that arrived."""
+    epoch_ns: Time
+    """Its CLOCK_REALTIME minus local time."""
+    utc_error_ns: Bound = -1
+    """How far that may be from UTC; -1: nobody disciplines it."""
+
+
+class FitBatch(msgspec.Struct, frozen=True, kw_only=True, dict=True, tag="fits.v1"):
+    """What a shard of sync has made of a window, or a part of it: for the one that leads, which solves the whole mesh."""
+
+    shard: Name
+    """The role of the shard: `sync`, or `sync-` and the first of its nodes."""
+    term: Count
+    """Revision of the lease under which its holder speaks: of two, the later counts."""
+    window: Count
+    """Number of the window, counted by that holder."""
+    part: Annotated[int, msgspec.Meta(ge=0, le=(1 << 16) - 1)]
+    """Which part of the window this is, from 0."""
+    parts: Annotated[int, msgspec.Meta(ge=1, le=1 << 16)]
+    """How many there are."""
+    clocks: Annotated[tuple[Name, ...], msgspec.Meta(max_length=MOST_PATHS)]
+    """What the columns `initiator` and `responder` count, from 0."""
+    heard: Annotated[tuple[HeardNode, ...], msgspec.Meta(max_length=MOST_PATHS)]
+    """The nodes whose stamps these are."""
+    columns: Columns
+    """One pair a row: see x-columns."""
+
+    @classmethod
+    def of(cls, rows: NDArray[Any], **header: Any) -> FitBatch:
+        """A batch of these rows, of dtype `FitRow`."""
+        return cls(columns=pack(rows), **header)
+
+    def rows(self) -> NDArray[Any]:
+        """The rows, of dtype `FitRow`.
+
+        Raises:
+            ValueError: the columns do not fit together, or hold what no fit can be.
+        """
+        rows: NDArray[Any] | None = self.__dict__.get("unpacked")
+        if rows is None:
+            rows = self.__dict__["unpacked"] = _checked(self.columns, len(self.clocks))
+            rows.flags.writeable = False
+        return rows
+
+    def check(self) -> None:
+        """Refuses a batch that contradicts itself.
+
+        Raises:
+            ValueError: as `rows`, or it is a part that there is not.
+        """
+        if self.part >= self.parts:
+            raise ValueError(f"part {self.part} of {self.parts}, counted from 0")
+        self.rows()
+
+
+def sound(rows: NDArray[Any]) -> NDArray[np.bool_]:
+    """Which of these rows, of dtype `FitRow`, hold what a fit can be."""
+    values = np.array([rows[name] for name in _VALUES])
+    sizes, variances = np.abs(values) < _MOST_NS, values[_VARIANCES] > 0
+    fits = sizes.all(axis=0) & variances.all(axis=0) & (rows["noise_ns"] >= 0) & (rows["lower_ns"] <= rows["upper_ns"])
+    near = [np.abs(rows[name].astype(np.float64)) < FAR_NS for name in ("at_ns", "base_ns")]
+    named = (rows["initiator"] != rows["responder"]) & near[0] & near[1]
+    return np.asarray(named & (fits | (rows["torn"] != 0)))
+
+
+def _checked(columns: dict[str, bytes], clocks: int) -> NDArray[Any]:
+    rows = unpack(columns, FitRow)
+    if len(rows) and int(np.maximum(rows["initiator"], rows["responder"]).max()) >= clocks:
+        raise ValueError("a row names a clock that the batch does not have")
+    if not sound(rows).all():
+        raise ValueError("a row holds what no fit of two clocks can be")
+    return rows

@@ -1,0 +1,185 @@
+"""One shard's work: stamps off the bus, fits of pairs onto it, once a window, for as long as the shard's lease is held."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import TYPE_CHECKING
+
+import numpy as np
+import structlog
+
+from foliot.lease import Lease
+from foliot_schemas.subjects import FITS, STAMPS
+from foliot_sync.fitting import Fitter
+from foliot_sync.muster import Muster
+from foliot_sync.settings import NANOSECONDS
+from foliot_sync.wire import batches
+
+if TYPE_CHECKING:
+    from foliot.bus import Bus
+    from foliot.clock import BusClock
+    from foliot.shard import Shard
+    from foliot_schemas import Node
+    from foliot_schemas.observation import StampBatch
+    from foliot_sync.following import Following
+    from foliot_sync.roster import Roster
+    from foliot_sync.settings import SyncSettings
+
+log = structlog.get_logger()
+
+_TELL_S = 60.0
+_STRANGE = 2
+"""Windows after which none of the nodes that are followed will speak either."""
+
+
+class Gatherer:
+    """Fits the pairs of a shard's nodes.
+
+    Parameters:
+        bus, clock: as the service has them.
+        settings: of sync.
+        shard: whose nodes.
+        roster: what is known of them.
+        following: what was said of a few of their clocks.
+        holder: who the lease says it is.
+    """
+
+    def __init__(
+        self,
+        bus: Bus,
+        clock: BusClock,
+        settings: SyncSettings,
+        *,
+        shard: Shard,
+        roster: Roster,
+        following: Following,
+        holder: str,
+    ) -> None:
+        self._bus = bus
+        self._clock = clock
+        self._window_ns = settings.window_ns
+        self._shard = shard
+        self._roster = roster
+        self._following = following
+        self._role = shard.role("sync")
+        self._lease = Lease(bus, self._role, holder, self._on_lease)
+        self._held = asyncio.Event()
+        self._told_time = asyncio.Event()
+        self._nodes: set[str] = set()
+        """Of the shard, in the inventory."""
+        self._heard: set[str] | None = None
+        """Those whose stamps are subscribed to; None: nobody's, or everybody's at once."""
+        self._fitter = Fitter(settings)
+        self._muster = Muster(settings.window_s)
+        self._window = 0
+        self._ended = 0
+        """The number of the window that ended last, in the common time."""
+        self._left_out: dict[str, int] = {}
+        self._tell_from_s = 0.0
+
+    async def run(self) -> None:
+        """Closes a window after the other, forever."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._lease.run())
+            tasks.create_task(self._gather())
+
+    async def on_node(self, name: str, node: Node | None) -> None:
+        """A node's record has changed; None: it has left."""
+        if not self._shard.owns(name):
+            return
+        if node is None or not node.nics:
+            self._nodes.discard(name)
+            self._following.leave(name)
+            return
+        self._nodes.add(name)
+        await self._following.meet(name)
+        if self._heard is not None:
+            await self._listen_to(name, self._heard)
+
+    def _on_lease(self, revision: int) -> None:
+        if revision:
+            self._held.set()
+        else:
+            self._held.clear()
+
+    def _is_wanted(self, node: str) -> bool:
+        return self._held.is_set() and self._shard.owns(node)
+
+    async def _gather(self) -> None:
+        await self._held.wait()
+        await self._listen()
+        await self._in_step()
+        while True:
+            if not self._held.is_set():
+                await self._held.wait()
+                await self._in_step()
+            await self._window_end()
+            await self._muster.gather()
+            await self._close()
+
+    async def _listen(self) -> None:
+        if self._shard.is_whole:
+            await self._bus.subscribe(STAMPS, self._on_stamps, about=self._is_wanted)
+            return
+        # Other shards' stamps do not even come here: in a large fleet they are more than a process can read.
+        heard: set[str] = set()
+        self._heard = heard
+        for name in sorted(self._nodes):
+            await self._listen_to(name, heard)
+
+    async def _in_step(self) -> None:
+        """Whoever begins while others are at work waits for a node to tell the time, so that its windows end when theirs do."""
+        self._told_time.clear()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_STRANGE * self._window_ns / NANOSECONDS if self._following.states else 0):
+                await self._told_time.wait()
+
+    async def _listen_to(self, name: str, heard: set[str]) -> None:
+        if name not in heard:
+            heard.add(name)
+            await self._bus.subscribe(STAMPS, self._on_stamps, name, about=self._is_wanted)
+
+    async def _on_stamps(self, batch: StampBatch, subject: str) -> None:  # noqa: ARG002 - the bus hands handlers both
+        known = self._roster.admit(batch)
+        if known is None:
+            return
+        self._fitter.add(known, self._clock.local_ns())
+        at_ns = self._following.common_ns(batch.node, batch.until_ns)
+        if at_ns is not None:
+            self._clock.learn(at_ns)
+            self._told_time.set()
+        self._muster.heard(batch.node)
+
+    async def _window_end(self) -> None:
+        """Until the window that nodes are in has ended. One that was slept through is not made up for: its stamps are in this one."""
+        now_ns = self._clock.now_ns()
+        number = now_ns // self._window_ns + 1
+        if number == self._ended:
+            number += 1  # the time was set back by less than was slept too long
+        await asyncio.sleep((number * self._window_ns - now_ns) / NANOSECONDS)
+        self._ended = number
+
+    async def _close(self) -> None:
+        """Tells the leader of the window."""
+        self._window += 1
+        now_ns, arrivals = self._clock.local_ns(), self._fitter.take()
+        try:
+            # Beside the loop, so that the lease is renewed and stamps are read meanwhile.
+            fits = await asyncio.to_thread(self._fitter.fit, arrivals, now_ns)
+        except (ArithmeticError, ValueError, RuntimeError, np.linalg.LinAlgError):
+            # Stamps that fit into no mathematics: the next window has others.
+            log.exception("window_given_up", window=self._window)
+            return
+        term = self._lease.revision
+        if term:
+            for batch in batches(fits, self._role, term, self._window):
+                await self._bus.publish(FITS, batch, self._role)
+        self._tell_left_out()
+
+    def _tell_left_out(self) -> None:
+        """A node whose stamps are not those that its inventory record promises never gets into step: that is worth a word."""
+        now_s = asyncio.get_running_loop().time()
+        if now_s >= self._tell_from_s and self._left_out != (left_out := dict(self._roster.foreign)):
+            self._left_out, self._tell_from_s = left_out, now_s + _TELL_S
+            log.warning("stamps_left_out", streams=left_out)

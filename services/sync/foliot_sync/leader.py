@@ -1,0 +1,193 @@
+"""The one that leads: fits of all shards off the bus, the states of clocks onto it, once a window, for as long as the leader's lease is held."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import TYPE_CHECKING
+
+import nats.errors
+import numpy as np
+import structlog
+
+from foliot.lease import Lease
+from foliot_schemas.subjects import CLOCK, CLOCKS, FITS
+from foliot_sync.announcing import Announcer
+from foliot_sync.collecting import Collection
+from foliot_sync.resuming import newest
+from foliot_sync.synchroniser import Synchroniser
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from foliot.bus import Bus
+    from foliot.clock import BusClock
+    from foliot_schemas import FitBatch
+    from foliot_schemas.clock import ClockState
+    from foliot_sync.census import Census
+    from foliot_sync.following import Following
+    from foliot_sync.settings import SyncSettings
+
+log = structlog.get_logger()
+
+ROLE = "sync-leader"
+
+_ERRORS = (nats.errors.Error, OSError, TimeoutError)
+_PATIENCE = 0.5
+"""Of a window, from the first shard that has spoken: as long as a shard waits for its nodes."""
+_APART = 0.5
+"""Of a window: a shard that speaks right after one was closed is in the next one, and makes none of its own."""
+_SILENCE = 1.5
+"""Windows without a word from any shard, after which clocks go on by what is known of them."""
+_AT_ONCE = 256
+"""States that are published before others get their turn."""
+
+
+class Leader:
+    """Solves the mesh of all shards and publishes what comes of it.
+
+    Parameters:
+        bus, clock: as the service has them.
+        settings: of sync.
+        shards: roles of all that there are.
+        census: which clocks there are.
+        following: what was said of a few of them.
+        holder: who the lease says it is.
+    """
+
+    def __init__(
+        self,
+        bus: Bus,
+        clock: BusClock,
+        settings: SyncSettings,
+        *,
+        shards: Sequence[str],
+        census: Census,
+        following: Following,
+        holder: str,
+    ) -> None:
+        self._bus = bus
+        self._clock = clock
+        self._settings = settings
+        self._shards = shards
+        self._census = census
+        self._following = following
+        self._lease = Lease(bus, ROLE, holder, self._on_lease)
+        self._held = asyncio.Event()
+        self._collection = Collection(shards)
+        self._closed_s = 0.0
+        self._arrived = asyncio.Event()
+        self._synchroniser = Synchroniser(settings)
+        self._announcer = Announcer(settings)
+        self._said: dict[str, ClockState] = {}
+        self._to_keep: dict[str, ClockState] = {}
+        self._kept = asyncio.Event()
+
+    async def run(self) -> None:
+        """Leads whenever the lease is held, forever."""
+        await self._bus.subscribe(FITS, self._on_fits, about=lambda _: self._held.is_set())
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._lease.run())
+            tasks.create_task(self._keep())
+            tasks.create_task(self._lead())
+
+    def leave(self, clocks: set[str]) -> None:
+        """These clocks are gone: their keys in the bucket are, and are not written again."""
+        for clock in clocks & self._to_keep.keys():
+            del self._to_keep[clock]
+
+    def _on_lease(self, revision: int) -> None:
+        if revision:
+            self._held.set()
+        else:
+            self._held.clear()
+
+    async def _on_fits(self, batch: FitBatch, subject: str) -> None:  # noqa: ARG002 - the bus hands handlers both
+        self._collection.add(batch, self._clock.local_ns())
+        self._arrived.set()
+
+    async def _lead(self) -> None:
+        while True:
+            await self._held.wait()
+            term = self._lease.revision
+            await self._begin()
+            while term and self._lease.revision == term:
+                await self._collected()
+                await self._solve(term)
+
+    async def _begin(self) -> None:
+        """Takes up the clocks and the common time where whoever led before left them."""
+        kept: dict[str, ClockState] = {}
+        try:
+            kept = await self._bus.present(CLOCKS)
+        except _ERRORS as error:
+            log.warning("clocks_not_read", reason=str(error) or type(error).__name__)
+        self._collection = Collection(self._shards)
+        self._synchroniser = Synchroniser(self._settings)
+        # The bucket is in the memory of the bus: after a restart of that, what was heard is all that is left.
+        states = newest((kept, self._following.states, self._said))
+        self._synchroniser.resume(state for state in states.values() if self._census.has_clock(state.clock))
+        log.info("leads", shards=len(self._shards), clocks_known=len(states))
+
+    async def _collected(self) -> None:
+        """Until all shards have told of a window that are expected to, or patience is at an end."""
+        window_s = self._settings.window_s
+        await asyncio.sleep(self._closed_s + _APART * window_s - asyncio.get_running_loop().time())
+        await self._wait_until(lambda: self._collection.begun, _SILENCE * window_s)
+        await self._wait_until(lambda: self._collection.complete, _PATIENCE * window_s)
+        self._closed_s = asyncio.get_running_loop().time()
+
+    async def _wait_until(self, what: Callable[[], bool], patience_s: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(patience_s):
+                while not what():
+                    self._arrived.clear()
+                    await self._arrived.wait()
+
+    async def _solve(self, term: int) -> None:
+        synchroniser, now_ns = self._synchroniser, self._clock.local_ns()
+        parts = self._collection.take(now_ns)
+        try:
+            # Beside the loop, so that the lease is renewed meanwhile.
+            states = await asyncio.to_thread(synchroniser.weigh, parts, now_ns)
+        except (ArithmeticError, ValueError, RuntimeError, np.linalg.LinAlgError):
+            # Fits that make no mesh: the next window has others.
+            log.exception("window_given_up", window=synchroniser.window)
+            return
+        states = [state for state in states if self._census.has_clock(state.clock)]
+        for count, state in enumerate(states):
+            if not count % _AT_ONCE:
+                await asyncio.sleep(0)
+                if self._lease.revision != term:
+                    return
+            await self._bus.publish(CLOCK, state, state.clock)
+        self._report(states)
+        self._to_keep.update({state.clock: state for state in states})
+        self._kept.set()
+        self._announcer.window(synchroniser.timescale)
+        self._census.tell_of_nobody()
+
+    async def _keep(self) -> None:
+        """Writes the latest states into the bucket; a bucket that does not answer never delays a window."""
+        while True:
+            await self._kept.wait()
+            self._kept.clear()
+            states, self._to_keep = self._to_keep, {}
+            if not states:
+                continue
+            try:
+                await self._bus.put_all(CLOCKS, states)
+            except _ERRORS as error:
+                log.warning("clocks_not_kept", count=len(states), reason=str(error) or type(error).__name__)
+
+    def _report(self, states: list[ClockState]) -> None:
+        for state in states:
+            before = self._said.get(state.clock)
+            if before is None or before.status != state.status:
+                was = "" if before is None else before.status
+                log.info(
+                    "clock_status_changed", clock=state.clock, status=state.status, was=was, bound_ns=state.bound_ns
+                )
+            if state.clock == state.reference and (before is None or before.reference != state.reference):
+                log.info("reference_chosen", clock=state.clock)
+        self._said = {state.clock: state for state in states}

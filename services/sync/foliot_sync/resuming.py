@@ -1,0 +1,134 @@
+"""Going on where an earlier run of sync, or another leader, left off: by what was published last."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from foliot_sync.history import Tracks
+from foliot_sync.reference import same_boot
+from foliot_sync.standing import Standings
+from foliot_sync.states import STATUSES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from foliot_schemas.clock import ClockState
+    from foliot_sync.fitting import Heard
+    from foliot_sync.settings import SyncSettings
+
+BELIEVED = frozenset({"synchronised", "holdover"})
+
+
+class Former(NamedTuple):
+    """Clocks that an earlier run's word still holds for."""
+
+    names: list[str]
+    tracks: Tracks
+    """Measured in the common time."""
+    standings: Standings
+    heir: int
+    """Whose time to measure in from now on."""
+    now_ns: int
+    """The common time."""
+    unheard: dict[str, int]
+    """Clocks whose hosts have not spoken yet, with CLOCK_REALTIME minus local time as it was: they may have been started anew since."""
+
+
+def former(said: Mapping[str, ClockState], heard: Sequence[Heard], settings: SyncSettings) -> Former | None:
+    """What can be taken up of what was said of clocks; None: nobody who is heard now was known, or it is void by now.
+
+    Parameters:
+        said: the last word on each clock.
+        heard: what nodes say in the first window.
+        settings: of sync.
+    """
+    spoken = {node.node: node for node in heard}
+    believed = {name: state for name, state in said.items() if state.status in BELIEVED and state.epoch_ns != 0}
+    booted = {
+        name for name in believed if name in spoken and not same_boot(spoken[name].epoch_ns, believed[name].epoch_ns)
+    }
+    present = [name for name in believed if name in spoken and name not in booted]
+    if not present:
+        return None
+    # The median, because one of the clocks may have been stepped meanwhile.
+    ends = sorted(believed[name].reference_ns(spoken[name].until_ns) + spoken[name].since_ns for name in present)
+    now_ns = ends[len(ends) // 2]
+    lasting = [
+        state
+        for name, state in believed.items()
+        if name not in booted and state.reference_ns(state.void_after_ns) > now_ns
+    ]
+    names = [state.clock for state in lasting]
+    able = [state for state in lasting if state.status == "synchronised" and state.clock in spoken]
+    if not able:
+        return None
+    return Former(
+        names=names,
+        tracks=_tracks(lasting, settings),
+        standings=_standings(lasting, now_ns, settings),
+        heir=names.index(_heir(able, settings.reference)),
+        now_ns=now_ns,
+        unheard={state.clock: state.epoch_ns for state in lasting if state.clock not in spoken},
+    )
+
+
+def newest(words: Iterable[Mapping[str, ClockState]]) -> dict[str, ClockState]:
+    """Of several collections of last words, the last word on each clock."""
+    found: dict[str, ClockState] = {}
+    for word in words:
+        for name, state in word.items():
+            known = found.get(name)
+            if known is None or state.reference_ns(state.as_of_ns) > known.reference_ns(known.as_of_ns):
+                found[name] = state
+    return found
+
+
+def _heir(able: Sequence[ClockState], wanted: str) -> str:
+    """The wanted reference, or the former one, or by name the first."""
+    names = {state.clock for state in able}
+    for name in (wanted, *sorted({state.reference for state in able})):
+        if name in names:
+            return name
+    return min(names)
+
+
+def _tracks(states: Sequence[ClockState], settings: SyncSettings) -> Tracks:
+    """What is known of clocks by what was said of them: no more than was promised."""
+    as_of, offset, void = (
+        np.array(column, np.int64)
+        for column in zip(*((each.as_of_ns, each.offset_ns, each.void_after_ns) for each in states), strict=True)
+    )
+    drift, bound, growth, hard, wander = (
+        np.array(column, np.float64)
+        for column in zip(
+            *((each.drift_ppb, each.bound_ns, each.growth_ppb, each.hard_bound_ns, each.wander_ppb) for each in states),
+            strict=True,
+        )
+    )
+    return Tracks(
+        as_of_ns=as_of,
+        offset_ns=offset,
+        drift_ppb=drift,
+        p00=(bound / settings.sigmas) ** 2,
+        p01=np.zeros(len(states)),
+        p11=(growth / settings.sigmas) ** 2,
+        hard_ns=hard,
+        measured_ns=void - settings.void_after_windows * settings.window_ns,
+        windows=np.full(len(states), settings.settle_windows),
+        density=3 * (wander / settings.sigmas) ** 2,
+    )
+
+
+def _standings(states: Sequence[ClockState], now_ns: int, settings: SyncSettings) -> Standings:
+    lasts_ns = settings.void_after_windows * settings.window_ns
+    ages = [(now_ns - state.reference_ns(state.void_after_ns) + lasts_ns) / settings.window_ns for state in states]
+    return Standings(
+        # What was measured in the last window is one to two windows old now, and nothing was missed.
+        missed=np.maximum(np.floor(np.array(ages)).astype(np.int64) - 1, 0),
+        status=np.array([STATUSES.index(state.status) for state in states], np.int8),
+        neighbours=np.array([state.neighbours for state in states], np.int64),
+        surplus_ns=np.array([state.surplus_ns for state in states], np.float64),
+        suspected_ns=np.zeros(len(states)),
+    )

@@ -1,0 +1,137 @@
+"""Another takes over from what was published last: nobody's time jumps, and nobody falls out of step for it."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from foliot_sync.resuming import newest
+from foliot_sync.settings import SyncSettings
+from foliot_sync.synchroniser import Synchroniser
+
+CALM = 30.0
+"""Seconds after which a fleet has settled."""
+
+
+def taken_over(run, settings=None, states=None):
+    """The run, with a successor in the place of its synchroniser."""
+    successor = Synchroniser(settings)
+    successor.resume((states or run.states).values())
+    run.sync = successor
+    return run
+
+
+def apart_ns(run, before, after):
+    """By clock, how far the new word is from the old one, both for the time at which the new one comes."""
+    apart = {}
+    for number, name in enumerate(run.fleet.names):
+        local_ns = run.fleet.local_at(number, run.now_s)
+        apart[name] = after[name].reference_ns(local_ns) - before[name].reference_ns(local_ns)
+    return apart
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_a_successor_goes_on_without_a_jump(start, seed):
+    """Its first window's word is as near to the last one's as any window's is to that before, for clocks that are in step all along."""
+    run = start(seed=seed, nodes=6, streams=4)
+    run.to(CALM - 2)
+    usual = apart_ns(run, run.states, run.next())
+    before = run.states
+    after = taken_over(run).next()
+    assert {state.status for state in after.values()} == {"synchronised"}
+    assert after["node0"].reference == before["node0"].reference
+    most = 3 * max(map(abs, usual.values())) + 200
+    assert max(map(abs, apart_ns(run, before, after).values())) < most
+    for name, error_ns in run.errors_ns().items():
+        local_ns = run.fleet.local_at(run.fleet.names.index(name), run.now_s)
+        assert abs(error_ns) <= after[name].bound_at_ns(local_ns) <= after[name].hard_bound_at_ns(local_ns)
+
+
+def test_clocks_that_are_silent_just_then_are_held_over(start):
+    """What was known of them is as good as it was; and when they speak again, they go on."""
+    run = start(seed=4, nodes=6, streams=4)
+    run.to(CALM)
+    run.fleet.silent[3] = (run.now_s, run.now_s + 7)
+    after = taken_over(run).next()
+    assert {state.clock: state.status for state in after.values() if state.status != "synchronised"} == {}
+    run.next()
+    after = run.next()
+    assert after["node3"].status == "holdover"
+    local_ns = run.fleet.local_at(3, run.now_s)
+    assert abs(run.errors_ns()["node3"]) <= after["node3"].bound_at_ns(local_ns)
+    assert run.to(run.now_s + 12)["node3"].status == "synchronised"
+
+
+def test_a_reference_that_is_gone_is_replaced_at_once(start):
+    """Of those who are there, by name the first; the common time goes on as by the others."""
+    run = start(seed=5, nodes=6, streams=4)
+    before = run.to(CALM)
+    assert before["node0"].reference == "node0"
+    run.fleet.silent[0] = (run.now_s, run.now_s + 1_000)
+    after = taken_over(run).next()
+    assert after["node1"].reference == "node1"
+    apart = apart_ns(run, before, after)
+    assert all(abs(apart[name]) < 1_000 for name in run.fleet.names[1:])
+
+
+def test_a_host_that_was_started_anew_meanwhile_is_a_stranger(start):
+    """Its local time is another one. It is noticed also if the host speaks later than the others, and it settles like any new one."""
+    for late_s in (0.0, 5.0):
+        run = start(seed=6, nodes=6, streams=4)
+        run.to(CALM)
+        if late_s:
+            run.fleet.silent[2] = (run.now_s, run.now_s + late_s)
+        run.fleet.boot_ns[2] -= 7_200_000_000_000
+        run.fleet.gained_ns[2] += 5_000_000.0
+        taken_over(run)
+        statuses = [run.next()["node2"].status for _ in range(4 if late_s else 1)]
+        assert statuses[-1] == "unsynchronised"
+        after = run.to(run.now_s + 12)
+        assert after["node2"].status == "synchronised"
+        assert abs(run.errors_ns()["node2"]) < 20_000
+
+
+def test_a_clock_that_was_stepped_meanwhile_is_disrupted(start):
+    """As if nobody had taken over."""
+    run = start(seed=7, nodes=6, streams=4)
+    run.to(CALM)
+    run.fleet.step(4, run.now_s + 0.01, 300_000)
+    taken_over(run).next()
+    statuses = {name: state.status for name, state in run.next().items()}
+    assert statuses.pop("node4") == "disrupted"
+    assert set(statuses.values()) == {"synchronised"}
+
+
+def test_what_is_void_is_not_taken_up_but_for_the_common_time(start):
+    """After half a minute without anybody, clocks settle anew, in the common time as it was."""
+    run = start(seed=8, nodes=6, streams=4)
+    before = run.to(CALM)
+    run.window += 20
+    after = taken_over(run).next()
+    assert {state.status for name, state in after.items() if name != after["node0"].reference} == {"unsynchronised"}
+    after = run.to(run.now_s + 20)
+    assert {state.status for state in after.values()} == {"synchronised"}
+    away = apart_ns(run, before, after)
+    for number, name in enumerate(run.fleet.names[1:], 1):
+        local_ns = run.fleet.local_at(number, run.now_s)
+        assert abs(away[name]) < before[name].bound_at_ns(local_ns) + after[name].bound_at_ns(local_ns)
+
+
+def test_a_wanted_reference_is_waited_for(start):
+    """For as long as at any start."""
+    settings = SyncSettings(reference="node3")
+    run = start(settings, seed=9, nodes=6, streams=4)
+    run.to(CALM)
+    run.fleet.silent[3] = (run.now_s, run.now_s + 3)
+    taken_over(run, settings).next()
+    assert run.sync.reference == ""
+    run.next()
+    assert run.next()["node1"].reference == "node3"
+
+
+def test_of_two_words_the_later_counts(start):
+    """Whatever its window's number: every run counts its own."""
+    run = start(seed=10, nodes=3, streams=2)
+    old = run.to(10)
+    new = {name: msgspec.structs.replace(state, window=1) for name, state in run.to(14).items() if name != "node2"}
+    assert newest((old, new)) == newest((new, old)) == old | new
