@@ -53,13 +53,23 @@ class Lease:
 
     Parameters:
         on_change: called with the new revision each time the lease is taken (> 0) or lost (0).
+        lasting: it is held until the bus says that it is not; while the bus says nothing, two may hold it. For what is better done twice than not at all.
     """
 
-    def __init__(self, bus: Bus, role: str, holder: str, on_change: Callable[[int], None] | None = None) -> None:
+    def __init__(
+        self,
+        bus: Bus,
+        role: str,
+        holder: str,
+        on_change: Callable[[int], None] | None = None,
+        *,
+        lasting: bool = False,
+    ) -> None:
         self._bus = bus
         self._key = escape(role)
         self._record = encode(LeaseRecord(holder=holder))
         self._on_change = on_change
+        self._lasting = lasting
         self._fence = 0
         self._last = 0
         self._until_s = 0.0
@@ -67,7 +77,7 @@ class Lease:
     @property
     def revision(self) -> int:
         """The number that fences this holder's commands, constant while it holds; 0 while it does not."""
-        return self._fence if time.monotonic() < self._until_s else 0
+        return self._fence if self._lasting or time.monotonic() < self._until_s else 0
 
     async def run(self) -> None:
         """Takes the lease when it is free, and renews it, until cancelled."""

@@ -46,3 +46,25 @@ async def test_a_bus_that_lost_its_memory_counts_leases_anew(buses):
 
     assert (before.last, lost, after.last) == (revisions[-1], None, 0)
     assert after.since_ns > before.since_ns
+
+
+async def test_a_lasting_lease_is_held_while_the_bus_says_nothing(buses):
+    """Others are let go as soon as they might be somebody else's; and the lasting one, too, as soon as the bus says that it is."""
+    one, other = buses
+    leases = Lease(one, "strict", "one"), Lease(one, "lasting", "one", lasting=True)
+    async with asyncio.timeout(30), asyncio.TaskGroup() as tasks:
+        holding = [tasks.create_task(lease.run()) for lease in leases]
+        while not all(lease.revision for lease in leases):  # noqa: ASYNC110 - a lease is polled by design
+            await asyncio.sleep(0.01)
+        fence = leases[1].revision
+        await one._stream.delete_stream(f"KV_{LEASES.name}")
+        while leases[0].revision:  # noqa: ASYNC110 - as above
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(1.0)
+        assert leases[1].revision == fence
+        other._buckets.forget()
+        await (await other.store(LEASES)).put("lasting", b"somebody else")
+        while leases[1].revision:  # noqa: ASYNC110 - as above
+            await asyncio.sleep(0.01)
+        for task in holding:
+            task.cancel()

@@ -63,7 +63,7 @@ class Gatherer:
         self._roster = roster
         self._following = following
         self._role = shard.role("sync")
-        self._lease = Lease(bus, self._role, holder, self._on_lease)
+        self._lease = Lease(bus, self._role, holder, self._on_lease, lasting=True)
         self._held = asyncio.Event()
         self._told_time = asyncio.Event()
         self._nodes: set[str] = set()

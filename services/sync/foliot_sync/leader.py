@@ -72,7 +72,7 @@ class Leader:
         self._shards = shards
         self._census = census
         self._following = following
-        self._lease = Lease(bus, ROLE, holder, self._on_lease)
+        self._lease = Lease(bus, ROLE, holder, self._on_lease, lasting=True)
         self._held = asyncio.Event()
         self._collection = Collection(shards)
         self._closed_s = 0.0

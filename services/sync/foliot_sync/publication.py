@@ -8,6 +8,7 @@ import numpy as np
 
 from foliot_schemas.bounds import FAR_NS
 from foliot_schemas.clock import ClockState
+from foliot_sync.settings import NANOSECONDS
 from foliot_sync.states import STATUSES
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ class Promise(NamedTuple):
     growth_ppb: NDArray[np.float64]
     wander_ppb: NDArray[np.float64]
 
-    def at(self, age_s: float) -> NDArray[np.float64]:
+    def at(self, age_s: float | NDArray[np.float64]) -> NDArray[np.float64]:
         """The bounds at an age."""
         grown: NDArray[np.float64] = np.hypot(self.bound_ns + self.growth_ppb * age_s, self.wander_ppb * age_s**1.5)
         return grown
@@ -51,6 +52,12 @@ def promise(tracks: Tracks, settings: SyncSettings) -> Promise:
     growth[known] = settings.sigmas * np.sqrt(some.p11)
     wander[known] = settings.sigmas * np.sqrt(some.density / 3)
     return Promise(bound, growth, wander)
+
+
+def grown_hard(before: Tracks, now: Tracks, settings: SyncSettings) -> NDArray[np.float64]:
+    """The hard bounds of clocks as of now, by what they were before."""
+    age_s = np.abs(now.as_of_ns - before.as_of_ns) / NANOSECONDS
+    return np.asarray(np.maximum(promise(before, settings).at(age_s), before.hard_ns + settings.worst_ppb * age_s))
 
 
 class Publisher(NamedTuple):

@@ -10,7 +10,9 @@ from foliot_sync.history import local_at, predict
 from foliot_sync.settings import NANOSECONDS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
 
     from foliot_sync.history import Tracks
 
@@ -44,6 +46,11 @@ def elect(
         return None
     name = min(epochs)
     return name, epochs[name]
+
+
+def first_by_name(which: NDArray[np.bool_], names: Sequence[str]) -> int | None:
+    """Of these clocks; None if there are none."""
+    return min(np.flatnonzero(which).tolist(), key=names.__getitem__, default=None)
 
 
 def hand_over(tracks: Tracks, heir: int, reference_ns: int) -> Tracks:

@@ -9,8 +9,8 @@ import numpy as np
 from foliot_sync import history
 from foliot_sync.fitting import Fitter, joined
 from foliot_sync.numbers import Numbers
-from foliot_sync.publication import Publisher, promise
-from foliot_sync.reference import crown, elect, hand_over, same_boot
+from foliot_sync.publication import Publisher, grown_hard, promise
+from foliot_sync.reference import crown, elect, first_by_name, hand_over, same_boot
 from foliot_sync.resuming import former
 from foliot_sync.scale import Seen, measured_ns
 from foliot_sync.settings import NANOSECONDS, SyncSettings
@@ -102,20 +102,8 @@ class Synchroniser:
         said = Publisher(self.reference, self.window, self._tracks, promised, self.settings, self.timescale)
         return said.states(self._names, self._standings)
 
-    def reference_ns(self, clock: str, local_ns: int) -> int | None:
-        """The common time, as published, at a local time of a clock; None for a clock of which nothing is known."""
-        measured_ns = self._measured_ns(clock, local_ns)
-        return None if measured_ns is None else self.timescale.scale.of(measured_ns)
-
-    def _measured_ns(self, clock: str, local_ns: int) -> int | None:
-        """The time that clocks are measured in: that of the clock that they are measured against."""
-        number = self._numbers.get(clock)
-        if number is None or not self._tracks.known[number]:
-            return None
-        return measured_ns(self._tracks, number, local_ns)
-
     def _meet(self, clocks: Iterable[str], heard: Iterable[Heard]) -> None:
-        """Makes room for clocks that are new, and takes note of what nodes say of themselves."""
+        """Takes note of clocks that are new, and of what nodes say of themselves."""
         for name in clocks:
             _ = self._numbers[name]
         for node in heard:
@@ -191,9 +179,8 @@ class Synchroniser:
                     _with(each, number, until_ns) for each in (self._tracks.as_of_ns, self._tracks.measured_ns)
                 )
                 self._tracks = self._tracks._replace(as_of_ns=as_of, measured_ns=measured)
-            end_ns = self._measured_ns(node.node, node.until_ns)
-            if end_ns is not None:
-                ends.append(end_ns + node.since_ns)
+            if self._tracks.known[self._numbers[node.node]]:
+                ends.append(measured_ns(self._tracks, self._numbers[node.node], node.until_ns) + node.since_ns)
         # The median, because one of the clocks may just have been stepped.
         self._reference_ns = sorted(ends)[len(ends) // 2] if ends else self._reference_ns + now_ns - self._now_ns
         self._now_ns = now_ns
@@ -236,7 +223,8 @@ class Synchroniser:
         reference = self._numbers[self.reference]
         goes_on = reached & tracks.known & ~against
         begins = reached & ~tracks.known
-        grown = 0.0 if ground == reference else self._grown_hard(weighing)
+        # In the reference's absence, the hard bound of the clock measured against counts for all.
+        grown = 0.0 if ground == reference else self._grown_ns(weighing)
         tame = history.tamed(tracks.take(goes_on), weighing.measured.take(goes_on), _TAME_SIGMAS)
         tracks = tracks.put(goes_on, history.update(tracks.take(goes_on), tame))
         tracks = tracks.put(begins, history.restart(tracks.take(begins), weighing.measured.take(begins)))
@@ -251,22 +239,18 @@ class Synchroniser:
         offsets = weighing.offsets
         self._standings = self._standings.measured(reached, offsets.neighbours, offsets.surplus, away)
 
-    def _grown_hard(self, weighing: Weighing) -> float:
-        """In the reference's absence, the hard bound of the clock measured against: its last one, grown by its age."""
+    def _grown_ns(self, weighing: Weighing) -> float:
         chosen = np.arange(len(self._names)) == weighing.ground
-        old, new = self._tracks.take(chosen), weighing.tracks.take(chosen)
-        age_s = np.abs(new.as_of_ns - old.as_of_ns) / NANOSECONDS
-        grown = np.maximum(
-            promise(old, self.settings).at(float(age_s[0])), old.hard_ns + self.settings.worst_ppb * age_s
-        )
-        return float((grown + np.abs(weighing.measured.offset[chosen]))[0])
+        away = np.abs(weighing.measured.offset[chosen])
+        return float((grown_hard(self._tracks.take(chosen), weighing.tracks.take(chosen), self.settings) + away)[0])
 
     def _heir(self, pairs: Pairs, barred: NDArray[np.bool_]) -> int | None:
         """Who would take over: by name the first of the settled clocks that these pairs name."""
         settled = (self._tracks.windows >= self.settings.settle_windows) & ~barred
         settled[self._numbers[self.reference]] = False
-        present = {int(number) for number in np.concatenate((pairs.initiator, pairs.responder)) if settled[number]}
-        return min(present, key=lambda number: self._names[number], default=None)
+        present = np.zeros(len(self._names), dtype=bool)
+        present[pairs.initiator] = present[pairs.responder] = True
+        return first_by_name(settled & present, self._names)
 
     def _hand_over(self, heir: int | None) -> bool:
         """Makes another clock the reference, without a jump; if there is none, the old one stays."""
@@ -304,12 +288,8 @@ class Synchroniser:
             return
         self._forget(self._standings.missed >= settings.void_after_windows)
         if self._standings.missed[reference] >= settings.takeover_windows:
-            self._hand_over(self._survivor())
-
-    def _survivor(self) -> int | None:
-        """By name the first of the clocks that are synchronised and were measured in this window."""
-        able = (self._standings.missed == 0) & self._standings.synchronised & self._tracks.known
-        return min(np.flatnonzero(able).tolist(), key=lambda number: self._names[number], default=None)
+            able = (self._standings.missed == 0) & self._standings.synchronised & self._tracks.known
+            self._hand_over(first_by_name(able, self._names))
 
 
 def _with(column: NDArray[np.int64], number: int, value: int) -> NDArray[np.int64]:
