@@ -127,9 +127,10 @@ class StampBatch(msgspec.Struct, frozen=True, kw_only=True, dict=True, tag="stam
         return _rows_once(self, self._unpack)
 
     def _unpack(self) -> NDArray[Any]:
-        for stream in self.streams:
-            if not starts_at(stream.path, self.node):
-                raise ValueError(f"{stream.path[:_SHOWN]} does not begin at {self.node}")
+        # Many streams leave the same NIC.
+        for source in {stream.path.partition(">")[0] for stream in self.streams}:
+            if not starts_at(source, self.node):
+                raise ValueError(f"{source[:_SHOWN]} is no NIC of {self.node}, at which streams begin")
         return _checked(self.columns, StampRow, ("transmit_ns", "receive_ns"), "stream", len(self.streams))
 
     def check(self) -> None:

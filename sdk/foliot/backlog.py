@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
-_LATE_S, _RECENT_S = 1.0, 0.2
+LATE_S, _RECENT_S = 1.0, 0.2
 """How long ago a batch may have come, and how recent the first is that is taken after some were left out. Observations about the same trouble
 come over several subscriptions: where one of these lags far behind another, a port is back before the silence of its paths is heard."""
 _MOST, _FEW = 8_192, 256
-"""The same as a number of batches that wait, for the memory that they take."""
+"""The same as a number of batches that wait, for the memory that they take: the first is for each second that they may be late."""
 _MARK_S = 0.05
 _SAY_S = 1.0
 
@@ -27,11 +27,14 @@ class Backlog:
 
     Parameters:
         counts: `behind` is raised by what is left out.
+        late_s: how long ago a batch may have come.
     """
 
-    def __init__(self, subject: str, counts: collections.Counter[str]) -> None:
+    def __init__(self, subject: str, counts: collections.Counter[str], late_s: float = LATE_S) -> None:
         self._subject = subject
         self._counts = counts
+        self._longest_s = late_s
+        self._most = round(_MOST * late_s / LATE_S)
         self._marks: deque[tuple[float, int]] = deque()
         """From time to time, how many messages had come."""
         self._taken = 0
@@ -43,7 +46,7 @@ class Backlog:
         """Whether the message at hand, with so many waiting behind it, is to be left out."""
         now_s = time.monotonic()
         late_s = self._late_s(waiting, now_s)
-        most, longest_s = (_FEW, _RECENT_S) if self._is_leaving_out else (_MOST, _LATE_S)
+        most, longest_s = (_FEW, _RECENT_S) if self._is_leaving_out else (self._most, self._longest_s)
         self._is_leaving_out = waiting > most or late_s > longest_s
         if not self._is_leaving_out:
             return False

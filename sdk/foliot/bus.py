@@ -16,12 +16,14 @@ import nats
 import structlog
 
 from foliot import connection, telemetry
-from foliot.backlog import Backlog
+from foliot.backlog import LATE_S
 from foliot.buckets import Buckets
 from foliot.catch_up import CatchUp
 from foliot.connection import ACK_TIMEOUT_S, BusClosedError
 from foliot.delivery import Delivery
+from foliot.hearing import Hearing
 from foliot.history import newest, pattern
+from foliot.keeping import Keeper
 from foliot.rejecting import Rejecting
 from foliot.retry import BUS_ERRORS, until_done
 from foliot.streams import make_streams
@@ -55,7 +57,9 @@ class Bus:
         self._client = nats.NATS()
         self._stream = self._client.jetstream(timeout=ACK_TIMEOUT_S)
         self._rejecting = Rejecting(service, self.counts, self.publish)
+        self._keeper = Keeper(self._stream, self.counts, self._rejecting, lambda: self.connected)
         self._delivery = Delivery(self.reject)
+        self._hearing = Hearing(self._client, self.counts, self._delivery)
         self._tasks: set[asyncio.Task[None]] = set()
         self._opening: asyncio.Task[None]
         self._on_away: list[Callable[[], None]] = []
@@ -160,30 +164,20 @@ class Bus:
         """An event, command or outcome: at once, and again under the same id until its stream has stored it."""
         headers = {"Nats-Msg-Id": message.id}
         telemetry.inject(headers)
-        self._spawn(self._keep(channel.subject(*names), encode(message), headers))
-
-    async def _keep(self, subject: str, data: bytes, headers: dict[str, str]) -> None:
-        async def store() -> None:
-            try:
-                await self._stream.publish(subject, data, headers=headers)
-            except BUS_ERRORS as error:
-                self.counts["unstored"] += 1
-                if self.connected:
-                    await self._rejecting.show(subject, data, str(error) or type(error).__name__, unstored=True)
-                raise
-
-        await until_done(store, "keep_retried", subject=subject, id=headers["Nats-Msg-Id"])
-        self.counts["kept"] += 1
+        self._spawn(self._keeper.keep(channel.subject(*names), encode(message), headers))
 
     # -- subscribing --------------------------------------------------------------------------------------------------
 
-    async def subscribe(self, channel: Channel, handler: Handler, *names: str, about: About | None = None) -> None:
+    async def subscribe(
+        self, channel: Channel, handler: Handler, *names: str, about: About | None = None, late_s: float = LATE_S
+    ) -> None:
         """Calls the handler with each message and its subject, in order, inside the sender's trace.
 
         Parameters:
             about: whose messages are wanted, by whom their subject is about; others are not even decoded.
+            late_s: for how long an observation may have waited; older ones are left out.
         """
-        await self._plain(channel, handler, names, once=False, about=about)
+        await self._hearing.begin(channel, handler, names, once=False, about=about, late_s=late_s)
 
     async def subscribe_kept(
         self, channel: Channel, handler: Handler, *names: str, durable: str, again: int = 0, about: About | None = None
@@ -199,7 +193,7 @@ class Bus:
         catch_up = CatchUp(self._stream, channel.stream, pattern(channel, names), durable, take)
         await catch_up.begin(again)
         self._catch_ups.append(catch_up)
-        await self._plain(channel, handler, names, once=True, about=about)
+        await self._hearing.begin(channel, handler, names, once=True, about=about)
         self._spawn(catch_up.run())
 
     async def newest(self, channel: Channel, *names: str) -> list[Any]:
@@ -209,20 +203,6 @@ class Bus:
             nats.errors.Error: the bus did not answer.
         """
         return await newest(self._stream, channel, pattern(channel, names), self.reject)
-
-    async def _plain(
-        self, channel: Channel, handler: Handler, names: tuple[str, ...], *, once: bool, about: About | None
-    ) -> None:
-        subject = pattern(channel, names)
-        # Events, commands and outcomes are few and are caught up with; of observations only the newest are worth anything.
-        backlog = Backlog(subject, self.counts) if not channel.stream else None
-
-        async def arrived(raw: Any) -> None:
-            if backlog is None or not backlog.is_behind(subscription.pending_msgs):
-                await self._delivery.hand_over(channel, handler, raw, once=once, about=about)
-
-        subscription = await self._client.subscribe(subject, cb=arrived)
-        await connection.settle(self._client)
 
     async def reject(self, subject: str, data: bytes, reason: str) -> None:
         """Counts, logs and shows a message that could not be read."""

@@ -220,10 +220,12 @@ def _sides(side: NDArray[np.int64], x: NDArray[np.float64], y: NDArray[np.float6
         side, x, y = side[order], x[order], y[order]
     counts = np.bincount(side)
     starts = np.concatenate(([0], np.cumsum(counts)[:-1]))
-    place = np.arange(len(side)) - starts[side]
-    sign = np.where(side % 2 == 1, -1.0, 1.0)
     shape = (len(counts), int(counts.max()))
+    place = np.arange(len(side)) + np.repeat(np.arange(len(counts)) * shape[1] - starts, counts)
     padded_x, padded_y = np.zeros(shape), np.full(shape, np.inf)
-    padded_x[side, place] = sign * x
-    padded_y[side, place] = sign * y
+    padded_x.ravel()[place], padded_y.ravel()[place] = x, y
+    padded_x[1::2] *= -1.0
+    padded_y[1::2] *= -1.0
+    # What is missing lies above all others, on either side.
+    np.abs(padded_y, out=padded_y, where=np.isinf(padded_y))
     return Sides(padded_x, padded_y, np.ones_like(counts), counts)

@@ -59,6 +59,8 @@ class Gatherer:
         self._bus = bus
         self._clock = clock
         self._window_ns = settings.window_ns
+        # A whole fleet speaks within a tenth of a window, and what it says is as good at the window's end.
+        self._late_s = settings.window_s
         self._shard = shard
         self._roster = roster
         self._following = following
@@ -120,7 +122,7 @@ class Gatherer:
 
     async def _listen(self) -> None:
         if self._shard.is_whole:
-            await self._bus.subscribe(STAMPS, self._on_stamps, about=self._is_wanted)
+            await self._bus.subscribe(STAMPS, self._on_stamps, about=self._is_wanted, late_s=self._late_s)
             return
         # Other shards' stamps do not even come here: in a large fleet they are more than a process can read.
         heard: set[str] = set()
@@ -138,7 +140,7 @@ class Gatherer:
     async def _listen_to(self, name: str, heard: set[str]) -> None:
         if name not in heard:
             heard.add(name)
-            await self._bus.subscribe(STAMPS, self._on_stamps, name, about=self._is_wanted)
+            await self._bus.subscribe(STAMPS, self._on_stamps, name, about=self._is_wanted, late_s=self._late_s)
 
     async def _on_stamps(self, batch: StampBatch, subject: str) -> None:  # noqa: ARG002 - the bus hands handlers both
         known = self._roster.admit(batch)

@@ -28,9 +28,12 @@ class Roster:
         self.foreign: Counter[str] = Counter()
         self._nodes: dict[str, Node] = {}
         self._nics: dict[str, Nic] = {}
+        self._ends: dict[str, tuple[str, str]] = {}
+        """By path, the clocks at its ends, of paths that were asked for since the inventory changed last."""
 
     def learn(self, name: str, node: Node | None) -> None:
         """Takes a node's record; None: it has left."""
+        self._ends.clear()
         known = self._nodes.pop(name, None)
         for nic in () if known is None else known.nics:
             self._nics.pop(nic.name, None)
@@ -57,12 +60,22 @@ class Roster:
 
     def _knows(self, stream: Stream) -> bool:
         """Whether its path lies between two NICs that are there, and is stamped by their clocks."""
+        ends = self._ends.get(stream.path)
+        if ends is None:
+            ends = self._clocks(stream.path)
+            if ends is None:
+                return False
+            self._ends[stream.path] = ends
+        return ends == (stream.initiator, stream.responder)
+
+    def _clocks(self, name: str) -> tuple[str, str] | None:
+        """The clocks at the ends of a path; None: there is no such path."""
         try:
-            path = parse_path(stream.path)
+            path = parse_path(name)
         except ValueError:
-            return False
+            return None
         source, destination = self._nics.get(path.source), self._nics.get(path.destination)
         if source is None or destination is None:
-            return False
+            return None
         fits = path.entropy < min(len(source.entropies), len(destination.entropies))
-        return fits and (source.clock, destination.clock) == (stream.initiator, stream.responder)
+        return (source.clock, destination.clock) if fits else None
