@@ -72,7 +72,7 @@ class Witness:
     """The receiving end, at once: a silent path was heard again."""
 
 
-class Stream(msgspec.Struct, frozen=True, kw_only=True):
+class Stream(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A sequence of probes both ways between two NICs with one entropy, and the clocks that stamp them."""
 
     path: LongName

@@ -1,0 +1,1 @@
+"""What sync costs in a large fleet."""

@@ -1,0 +1,206 @@
+"""A shard of sync, or its leader, at work on the bus, with what each of its stages costs. Started by the bench, as a process of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import time
+from typing import Any
+
+import msgspec
+
+from bench.fleet_figures import rss_mb
+from foliot.bus import Bus
+from foliot.clock import BusClock
+from foliot.service import keep_what_is_loaded, set_up_logs
+from foliot.settings import BusSettings
+from foliot.shard import ShardSettings  # noqa: TC001 - msgspec reads it
+from foliot_lab.crowd import Crowd
+from foliot_lab.synthetic.throng import Throng
+from foliot_sync.census import Census
+from foliot_sync.following import Following
+from foliot_sync.gatherer import Gatherer
+from foliot_sync.leader import Leader
+from foliot_sync.roster import Roster
+from foliot_sync.settings import SyncSettings
+
+READY, TAKEN, CLOSED = "bench.ready", "bench.taken", "bench.closed"
+TELL_EVERY = 100
+"""Batches."""
+
+
+class Job(msgspec.Struct, kw_only=True):
+    """What to serve."""
+
+    url: str
+    nodes: int
+    streams: int
+    shards: ShardSettings
+    first: int = 0
+    last: int = 0
+    """The shard's nodes, from one up to another; 0: it is the leader."""
+
+    def throng(self) -> Throng:
+        """The same for whoever asks."""
+        return Throng(Crowd(self.nodes), streams=self.streams)
+
+
+class Meter:
+    """What the stages of a window took, one after another."""
+
+    def __init__(self, bus: Bus) -> None:
+        self._bus = bus
+        self.stages: dict[str, tuple[float, int]] = {}
+        """CPU seconds of the process, and bytes that it read or wrote."""
+        self.begin()
+
+    def begin(self) -> None:
+        """From here on."""
+        self._at_s, self._bytes = time.process_time(), self._traffic()
+
+    def end(self, stage: str) -> None:
+        """Up to here it was this stage."""
+        before_s, before = self._at_s, self._bytes
+        self.begin()
+        cost_s, count = self.stages.get(stage, (0.0, 0))
+        self.stages[stage] = cost_s + self._at_s - before_s, count + self._bytes - before
+
+    def _traffic(self) -> int:
+        stats: Any = self._bus._client.stats  # noqa: SLF001 - nats-py counts bytes there, and the bus hides it
+        return int(stats["in_bytes"] + stats["out_bytes"])
+
+    async def tell(self) -> None:
+        """The window is closed."""
+        told = msgspec.json.encode({"stages": self.stages, "rss_mb": rss_mb(os.getpid())})
+        self.stages = {}
+        await self._bus._client.publish(CLOSED, told)  # noqa: SLF001 - as above
+        await self._bus._client.flush()  # noqa: SLF001
+        self.begin()
+
+
+class All:
+    """Waits for all nodes, however long the fleet that is played takes to speak: on the bench's machine it has less time than on a machine a node."""
+
+    def __init__(self, expected: int, bus: Bus, meter: Meter) -> None:
+        self._expected, self._bus, self._meter = expected, bus, meter
+        self._count = 0
+        self._telling: set[asyncio.Future[None]] = set()
+        self._all = asyncio.Event()
+
+    def heard(self, node: str) -> None:  # noqa: ARG002 - each speaks once
+        """A node has spoken."""
+        self._count += 1
+        if self._count % TELL_EVERY == 0 or self._count == self._expected:
+            telling = self._bus._client.publish(TAKEN, b"%d" % self._count)  # noqa: SLF001 - the bench's own subject
+            self._telling.add(asyncio.ensure_future(telling))
+        if self._count == self._expected:
+            self._all.set()
+
+    async def gather(self) -> None:
+        """Until all have."""
+        await self._all.wait()
+        self._all.clear()
+        self._count = 0
+        self._telling.clear()
+        self._meter.end("stamps: read")
+
+
+class MeasuredGatherer(Gatherer):
+    """A shard whose windows end when all of its nodes have spoken."""
+
+    async def _window_end(self) -> None:
+        """It is over when all have spoken."""
+
+
+async def serve_shard(job: Job, bus: Bus) -> None:
+    """Until it is ended."""
+    throng, crowd = job.throng(), Crowd(job.nodes)
+    roster, shard = Roster(), job.shards.shard()
+    for number in throng.partners(job.first, job.last):
+        roster.learn(crowd.name(number), crowd.node(number))
+    gatherer = MeasuredGatherer(
+        bus, BusClock(), SyncSettings(), shard=shard, roster=roster, following=Following(bus), holder="bench"
+    )
+    meter = Meter(bus)
+    gatherer._muster = All(job.last - job.first, bus, meter)  # type: ignore[assignment]  # noqa: SLF001
+    fit, close = gatherer._fitter.fit, gatherer._close  # noqa: SLF001
+
+    def measured_fit(*arguments: Any) -> Any:
+        meter.begin()
+        fits = fit(*arguments)
+        meter.end("pairs: fitted")
+        return fits
+
+    async def measured_close() -> None:
+        await close()
+        await bus._client.flush()  # noqa: SLF001
+        meter.end("fits: told")
+        await meter.tell()
+
+    gatherer._fitter.fit, gatherer._close = measured_fit, measured_close  # type: ignore[method-assign,assignment]  # noqa: SLF001
+    for number in range(job.first, job.last):
+        await gatherer.on_node(crowd.name(number), crowd.node(number))
+    await work(gatherer, gatherer._held, bus)  # noqa: SLF001
+
+
+async def serve_leader(job: Job, bus: Bus) -> None:
+    """Until it is ended."""
+    crowd, census = Crowd(job.nodes), Census({})
+    for number in range(job.nodes):
+        census.learn(crowd.name(number), crowd.node(number))
+    roles = [shard.role("sync") for shard in job.shards.all()]
+    leader = Leader(
+        bus, BusClock(), SyncSettings(), shards=roles, census=census, following=Following(bus), holder="bench"
+    )
+    meter = Meter(bus)
+    solve, put_all, told = leader._solve, bus.put_all, asyncio.Event()  # noqa: SLF001
+
+    async def measured_solve(term: int) -> None:
+        synchroniser = leader._synchroniser  # noqa: SLF001
+        weigh = type(synchroniser).weigh
+
+        def measured_weigh(*arguments: Any) -> Any:
+            meter.end("fits: read")
+            states = weigh(synchroniser, *arguments)
+            meter.end("mesh: solved")
+            return states
+
+        synchroniser.weigh = measured_weigh  # type: ignore[method-assign,assignment]
+        await solve(term)
+        await bus._client.flush()  # noqa: SLF001
+        meter.end("states: told")
+        told.set()
+
+    async def measured_put_all(*arguments: Any) -> None:
+        await told.wait()
+        told.clear()
+        meter.begin()
+        await put_all(*arguments)
+        meter.end("states: kept")
+        await meter.tell()
+
+    leader._solve, bus.put_all = measured_solve, measured_put_all  # type: ignore[method-assign,assignment]  # noqa: SLF001
+    await work(leader, leader._held, bus)  # noqa: SLF001
+
+
+async def work(part: Gatherer | Leader, held: asyncio.Event, bus: Bus) -> None:
+    """Runs it, and says when it has begun."""
+    keep_what_is_loaded()
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(part.run())
+        await held.wait()
+        await asyncio.sleep(1.0)  # it subscribes
+        await bus._client.publish(READY, b"")  # noqa: SLF001
+
+
+async def main() -> None:
+    """Serves what its argument says."""
+    job = msgspec.json.decode(sys.argv[1], type=Job)
+    bus = await Bus.connect(BusSettings(url=job.url), "sync")
+    await (serve_shard if job.last else serve_leader)(job, bus)
+
+
+if __name__ == "__main__":
+    set_up_logs("warning")
+    asyncio.run(main())

@@ -1,0 +1,57 @@
+"""The quick generator of a large fleet's stamps: its truth is what sync finds, whoever asks for which part of it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from foliot_lab.crowd import Crowd
+from foliot_lab.synthetic.throng import WINDOW_NS, Throng
+from foliot_schemas import StampBatch, decode
+from foliot_sync.synchroniser import Synchroniser
+
+NODES = 60
+
+
+@pytest.fixture
+def throng():
+    """Of sixty nodes."""
+    return Throng(Crowd(NODES), neighbours=6)
+
+
+def test_sync_finds_the_truth(throng):
+    """Every clock against every other, to less than what the two are said to be good for."""
+    sync = Synchroniser()
+    for window in range(6):
+        for _, data in throng.batches(0, NODES):
+            assert sync.add(decode(data, StampBatch), window * WINDOW_NS)
+        states = sync.solve(window * WINDOW_NS + WINDOW_NS // 2)
+        local_ns = throng.local_ns(np.arange(NODES), np.full(NODES, WINDOW_NS * 1.3)).tolist()
+        throng.next()
+    by_name = sorted(states, key=lambda state: state.clock)
+    assert [state.status for state in by_name] == ["synchronised"] * NODES
+    said = [state.reference_ns(at_ns) for state, at_ns in zip(by_name, local_ns, strict=True)]
+    apart = np.array([each - said[0] for each in said])
+    assert np.abs(apart).max() < 200
+    assert {state.neighbours for state in by_name} == {6}
+
+
+def test_parts_of_it_are_of_one_fleet(throng):
+    """A shard's stamps are of the same clocks as the others', however many of them somebody has asked for before."""
+    other = Throng(Crowd(NODES), neighbours=6)
+    list(throng.batches(0, NODES))
+    for each in (throng, other):
+        each.next()
+    assert (
+        throng.local_ns(np.arange(NODES), np.zeros(NODES)) == other.local_ns(np.arange(NODES), np.zeros(NODES))
+    ).all()
+    names = [name for first in (0, 20, 40) for name, _ in throng.batches(first, first + 20)]
+    assert names == [Crowd(NODES).name(number) for number in range(NODES)]
+
+
+def test_partners_are_the_other_ends(throng):
+    """Of the pairs that the nodes initiate, which are those whose stamps they publish."""
+    (_, data), *_ = throng.batches(7, 8)
+    batch = decode(data, StampBatch)
+    named = {stream.responder for stream in batch.streams} | {batch.node}
+    assert named == {Crowd(NODES).name(number) for number in throng.partners(7, 8)}

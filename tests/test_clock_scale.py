@@ -1,0 +1,46 @@
+"""The bench of sync in a large fleet, with a small one: through real shards and a real leader on a real bus, the clocks come out right."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+
+import pytest
+
+pytestmark = pytest.mark.nats
+
+STAGES = {
+    "stamps: read", "pairs: fitted", "fits: told", "nats: stamps", "fits: read", "mesh: solved", "states: told", "states: kept", "nats: fits and states",
+}  # fmt: skip
+
+
+@pytest.fixture
+def free_port():
+    """Where a server may listen."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def test_a_fleet_of_three_shards_is_solved_and_every_stage_is_counted(tmp_path, free_port):
+    """Each clock to less than its bound, and what stages read and write is what the others wrote and read."""
+    done = subprocess.run(
+        [
+            sys.executable, "-m", "bench.clock_scale", "--nics", "90", "--shard-nics", "30", "--settle", "2", "--windows", "2",
+            "--port", str(free_port), "--json", str(tmp_path / "rows.json"),
+        ],
+        check=False, capture_output=True, text=True, timeout=240,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    document = json.loads((tmp_path / "rows.json").read_text())
+    rows = {row["stage"]: row for row in document["rows"]}
+    assert set(rows) == STAGES
+    assert {(row["nics"], row["pairs"], row["shards"]) for row in rows.values()} == {(90, 450, 3)}
+    assert all(row["cpu_s_per_window"] > 0 for stage, row in rows.items() if not stage.startswith("nats"))
+    told, read = rows["fits: told"]["bytes_per_window"], rows["fits: read"]["bytes_per_window"]
+    assert 0 < told == pytest.approx(read, rel=0.2)
+    end = document["ends"]["90"]
+    assert end["clocks"] == end["synchronised"] == 90
+    assert end["p99_ns"] < end["median_bound_ns"]
