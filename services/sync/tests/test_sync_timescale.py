@@ -261,45 +261,6 @@ def test_what_most_agree_on(values, errors, agreed):
     assert (None if found is None else found.value) == agreed
 
 
-# -- restarts ---------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("settings", [{}, {"timescale": "nodes", "references": ("node2",)}, {"timescale": "utc"}])
-def test_a_restart_of_sync_goes_on_without_a_jump(start, settings):
-    """A new synchroniser that is told the last states publishes the same time at the same rate, though another clock is the reference and hosts' own time has moved."""
-    settings = SyncSettings(**settings)
-    run = start(settings, seed=6, load=0.0, wander_ppb=0.5, nodes=5)
-    run.fleet.utc = {1: (0.0, 20_000), 3: (0.0, 20_000)}
-    run.to(40)
-    told = run.states
-    again = start(
-        SyncSettings(reference="node3", timescale=settings.timescale, references=settings.references), seed=6, nodes=5
-    )
-    again.fleet, again.window = run.fleet, run.window
-    again.fleet.epoch_ns += 5_000
-    again.sync.resume(told.values())
-    again.next()
-    assert again.sync.reference == "node3"
-    for name, state in told.items():
-        now = again.states[name]
-        assert abs(now.reference_ns(local(again, name)) - state.reference_ns(local(again, name))) < 300
-        assert abs(now.drift_ppb - state.drift_ppb) < 100
-    again.to(60)
-    assert all(abs(again.states[name].drift_ppb - state.drift_ppb) < 50 for name, state in told.items())
-
-
-def test_after_a_boot_of_all_hosts_time_begins_anew(start):
-    """What was said of clocks that have been set to 0 since is not believed."""
-    run = start(seed=7, load=0.0, nodes=4)
-    run.to(20)
-    told = run.states
-    again = start(seed=8, load=0.0, nodes=4)
-    again.fleet.epoch_ns += 3_600 * SECOND
-    again.sync.resume(told.values())
-    again.to(10)
-    assert all(abs(again.fleet.off_utc_ns(state, again.now_s)) < 100_000_000 for state in again.states.values())
-
-
 def test_a_scale_turns_without_a_jump():
     """And goes on as it was when it is told by another clock."""
     scale = Scale(0, 5_000, 30_000.0)

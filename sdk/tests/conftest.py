@@ -1,0 +1,33 @@
+"""Fixtures of the sdk's tests."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from foliot.clock import Reader
+from foliot.clock_writer import PageWriter
+
+sys.path.insert(0, str(Path(__file__).parent))  # for `paged`
+
+
+@pytest.fixture
+def place(tmp_path):
+    """Where the page is."""
+    return str(tmp_path / "clock")
+
+
+@pytest.fixture
+def writer(place):
+    """The probe's side."""
+    opened = PageWriter(place, "node3")
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def reader(place):
+    """Any process's side."""
+    return Reader(place)
