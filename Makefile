@@ -2,6 +2,7 @@
 # make test     all tests
 # make bench    NAME=road: Foliot measured, beside its peers where there are any
 # make compose-test  the fleet of compose.yaml, for real: needs Docker
+# make plots    the pictures of docs/clock.md, from bench/results
 # make fuzz     ARGS="messages --seconds 300": what reads bytes from outside, fuzzed; all families, 30 s each
 # make lint     ruff, mypy, import rules; tsc and Biome for the page
 # make page     the gateway's page, if its sources have changed
@@ -33,7 +34,7 @@ node_members := schemas sdk services/probe services/agent
 central_pins := gateway sync detector remediator keys
 central_members := schemas sdk services/gateway services/sync services/detector services/remediator
 
-.PHONY: demo test compose-test bench fuzz lint page node central pins asyncapi clean
+.PHONY: demo test compose-test bench plots fuzz lint page node central pins asyncapi clean
 
 demo: $(VENV)/.run
 	@$(MAKE) -s page || echo "The page was not built: see above. The demo goes on without it."
@@ -50,6 +51,9 @@ compose-test: $(VENV)/.dev
 
 bench: $(VENV)/.run
 	@$(BIN)/python -m bench.$(subst -,_,$(NAME)) $(ARGS)
+
+plots: $(VENV)/.dev
+	@$(BIN)/python -m bench.plots
 
 fuzz: $(VENV)/.dev
 	@$(BIN)/python tests/fuzz/run.py $(ARGS)

@@ -1,0 +1,124 @@
+"""The pictures of docs/clock.md, from the newest files of bench/results.
+
+make plots
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import matplotlib as mpl
+from matplotlib import pyplot as plt
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from matplotlib.axes import Axes
+
+RESULTS, PICTURES = Path("bench/results"), Path("docs/pictures")
+_COLOURS = {
+    "foliot": "#1b6ca8",
+    "chrony tuned": "#c8553d",
+    "ptp4l raw": "#c9c9c9",
+    "ptp4l, median of 2 s": "#8a8a8a",
+}
+_STAGES = {
+    "stamps: read": "#8ab6d6",
+    "pairs: fitted": "#1b6ca8",
+    "mesh: solved": "#c8553d",
+    "states: told": "#8a8a8a",
+    "states: kept": "#c9c9c9",
+}
+_BOUND = "#b8860b"
+
+
+def clock_sim(rows: list[dict[str, Any]], document: dict[str, Any]) -> None:
+    """Error and bound of a pair of NICs by the load of all links."""
+    _, axes = plt.subplots(figsize=(6.4, 3.6))
+    pairs = [row for row in rows if row["of"] == "pair" and row["ways"] == "both"]
+    for key, label, colour in (
+        ("median_bound_ns", "statistical bound, median", _BOUND),
+        ("p99_ns", "p99 of the error", "#1b6ca8"),
+        ("mean_ns", "mean of the error", "#8ab6d6"),
+    ):
+        points = [(row["load"] * 100, row[key]) for row in pairs]
+        axes.plot(*zip(*points, strict=True), "o", color=colour, markersize=4)
+        axes.plot(*zip(*_means(points), strict=True), color=colour, label=label)
+    huygens = document["huygens"]
+    for key, style in (("p99_ns", "--"), ("mean_ns", ":")):
+        word = key.removesuffix("_ns")
+        axes.axhline(huygens[key], color="#555555", linestyle=style, linewidth=1, label=f"Huygens' truth test, {word}")
+    _finish(axes, "load of every link, %", "ns")
+
+
+def clock_peers(rows: list[dict[str, Any]], document: dict[str, Any]) -> None:  # noqa: ARG001 - as the others
+    """The p99 of each tool by load, a panel for each topology and way."""
+    steady = [row for row in rows if row["p99_ns"] is not None and not row["drift_ppb"]]
+    panels = list(_grouped(steady, lambda row: (row["topology"], row["ways"])))
+    _, grid = plt.subplots(1, len(panels), figsize=(3.4 * len(panels), 3.6), sharey=True, squeeze=False)
+    for axes, ((topology, ways), some) in zip(grid[0], panels, strict=True):
+        for tool, colour in _COLOURS.items():
+            points = sorted((row["load"] * 100, row["p99_ns"]) for row in some if row["tool"] == tool)
+            if points:
+                axes.plot(*zip(*points, strict=True), "o-", color=colour, markersize=4, label=tool)
+        bound = sorted((row["load"] * 100, row["median_bound_ns"]) for row in some if row["tool"] == "foliot")
+        axes.plot(*zip(*bound, strict=True), "--", color=_BOUND, linewidth=1, label="foliot's bound, median")
+        axes.set_title(f"{topology}, load {'both ways' if ways == 'both' else 'one way'}", fontsize=9)
+        _finish(axes, "load of the bottleneck, %", "p99 of the error, ns" if axes is grid[0][0] else "")
+        if axes is not grid[0][-1] and (legend := axes.get_legend()) is not None:
+            legend.remove()
+
+
+def clock_scale(rows: list[dict[str, Any]], document: dict[str, Any]) -> None:  # noqa: ARG001 - as the others
+    """CPU seconds of each stage by the number of clocks."""
+    _, axes = plt.subplots(figsize=(6.4, 3.6))
+    for stage, colour in _STAGES.items():
+        points = sorted((row["nics"], row["cpu_s_per_window"]) for row in rows if row["stage"] == stage)
+        axes.plot(*zip(*points, strict=True), "o-", color=colour, markersize=4, label=stage)
+    axes.set_xscale("log")
+    _finish(axes, "clocks, ten neighbours each", "CPU s per window of 2 s")
+
+
+def _means(points: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
+    found = []
+    for x, some in groupby(sorted(points), key=lambda point: point[0]):
+        values = [y for _, y in some]
+        found.append((x, sum(values) / len(values)))
+    return found
+
+
+def _grouped(rows: Iterable[dict[str, Any]], key: Callable[[dict[str, Any]], Any]) -> Iterable[tuple[Any, list[Any]]]:
+    return ((name, list(some)) for name, some in groupby(sorted(rows, key=key, reverse=True), key))
+
+
+def _finish(axes: Axes, x: str, y: str) -> None:
+    axes.set_yscale("log")
+    axes.set_xlabel(x)
+    axes.set_ylabel(y)
+    axes.grid(visible=True, which="major", color="#e5e5e5")
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(fontsize=8, frameon=False)
+
+
+def main() -> int:
+    """Draws what there are figures of."""
+    mpl.use("Agg")
+    for name, draw in (("clock-sim", clock_sim), ("clock-peers", clock_peers), ("clock-scale", clock_scale)):
+        files = sorted(RESULTS.glob(f"{name}-[0-9]*.json"))
+        if not files:
+            continue
+        document = json.loads(files[-1].read_text())
+        draw(document["rows"], document)
+        # Without the version of what drew it, so that the same figures give the same file.
+        plt.savefig(PICTURES / f"{name}.png", dpi=150, bbox_inches="tight", metadata={"Software": None})
+        plt.close()
+        print(f"{PICTURES / name}.png from {files[-1]}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
