@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 import numpy as np
 
-from foliot_schemas.bounds import FAR_NS, MOST_PATHS, Bound, Count, Name, Span, Time
+from foliot_schemas.bounds import FAR_NS, MOST_PATHS, Bound, Count, Name, Time
 from foliot_schemas.columns import pack, unpack
 from foliot_schemas.observation import Columns  # noqa: TC001 - msgspec reads it
 
@@ -35,10 +35,12 @@ FitRow = np.dtype(
 `slope_ppb` is how much faster the responder runs, with `slope_variance` (ppb²); `noise_ns` that of the stamps. `torn` is 1 where no straight line
 has the clouds on its two sides, because a clock was stepped; nothing else in the row is worth anything then."""
 
-_VALUES = ("offset_ns", "variance", "slope_ppb", "slope_variance", "noise_ns")
-_VARIANCES = [1, 3]
-_MOST_NS = 1e30
-"""Far beyond any time; squares of it are finite still."""
+LONGEST_NS = 3_600_000_000_000
+"""That a batch may have waited in a shard."""
+_LIMITS = {
+    "offset_ns": (-FAR_NS, FAR_NS), "variance": (1e-9, 1e37), "slope_ppb": (-1e9, 1e9), "slope_variance": (1e-12, 1e18), "noise_ns": (0, 1e9)
+}  # fmt: skip
+"""Far beyond what clocks can do, and so that no arithmetic with them leaves what floats can hold."""
 
 
 class HeardNode(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -48,8 +50,8 @@ class HeardNode(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The node."""
     until_ns: Time
     """Its local time at the end of the window."""
-    since_ns: Span
-    """How long ago that arrived."""
+    since_ns: Annotated[int, msgspec.Meta(ge=0, le=LONGEST_NS)]
+    """How long ago that arrived, at most an hour."""
     epoch_ns: Time
     """Its CLOCK_REALTIME minus local time."""
     utc_error_ns: Bound = -1
@@ -106,9 +108,9 @@ class FitBatch(msgspec.Struct, frozen=True, kw_only=True, dict=True, tag="fits.v
 
 def sound(rows: NDArray[Any]) -> NDArray[np.bool_]:
     """Which of these rows, of dtype `FitRow`, hold what a fit can be."""
-    values = np.array([rows[name] for name in _VALUES])
-    sizes, variances = np.abs(values) < _MOST_NS, values[_VARIANCES] > 0
-    fits = sizes.all(axis=0) & variances.all(axis=0) & (rows["noise_ns"] >= 0) & (rows["lower_ns"] <= rows["upper_ns"])
+    fits = rows["lower_ns"] <= rows["upper_ns"]
+    for name, (least, most) in _LIMITS.items():
+        fits &= (rows[name] >= least) & (rows[name] <= most)
     near = [np.abs(rows[name].astype(np.float64)) < FAR_NS for name in ("at_ns", "base_ns")]
     named = (rows["initiator"] != rows["responder"]) & near[0] & near[1]
     return np.asarray(named & (fits | (rows["torn"] != 0)))

@@ -15,6 +15,9 @@ from foliot_schemas import (
     DelayRow,
     Event,
     EventKind,
+    FitBatch,
+    FitRow,
+    HeardNode,
     Nic,
     Node,
     NodePaths,
@@ -28,6 +31,7 @@ from foliot_schemas import (
     Verb,
 )
 from foliot_schemas.bounds import FAR_NS
+from foliot_schemas.fit import LONGEST_NS, sound
 from foliot_schemas.observation import StampKind, Stream
 
 NOW_NS = 1_790_000_000_000_000_000
@@ -155,6 +159,25 @@ clock_states = st.builds(
     ClockState, clock=nodes, reference=words, offset_ns=times, drift_ppb=st.sampled_from([0.0, 1e7, -1e7, 5e-324]),
     hard_bound_ns=bounds, bound_ns=bounds, growth_ppb=floats, as_of_ns=times, void_after_ns=times,
     status=st.sampled_from(get_args(ClockStatus)), window=counts, neighbours=counts, surplus_ns=floats,
+    wander_ppb=floats, epoch_ns=st.one_of(st.sampled_from([0, NOW_NS, NOW_NS]), times),
+)  # fmt: skip
+fit_values = st.one_of(st.floats(-1e6, 1e6), floats)
+# Nobody but sync may tell fits, and its own keep times together that are no more than an hour apart; the rest may be anything.
+soon, since_1970 = st.integers(0, 3_000 * SECOND_NS), st.integers(NOW_NS, NOW_NS + 3_000 * SECOND_NS)
+fit_rows = _rows(
+    FitRow, initiator=st.integers(0, 2), responder=st.integers(0, 2), at_ns=soon, base_ns=since_1970, offset_ns=fit_values,
+    variance=st.one_of(st.floats(1, 1e6), floats), slope_ppb=fit_values, slope_variance=st.one_of(st.floats(1, 1e6), floats),
+    lower_ns=fit_values, upper_ns=fit_values, noise_ns=st.one_of(st.just(20.0), floats), torn=st.sampled_from([0, 0, 0, 1, 255]),
+)  # fmt: skip
+heard_nodes = st.builds(
+    HeardNode, node=st.sampled_from([*NODES, *NODES, "node9"]), until_ns=soon, since_ns=st.sampled_from([0, 5, LONGEST_NS]),
+    epoch_ns=st.one_of(st.just(NOW_NS), since_1970), utc_error_ns=bounds,
+)  # fmt: skip
+fit_batches = st.builds(
+    lambda rows, heard: FitBatch.of(
+        rows[sound(rows)], shard="sync", term=1, window=1, part=0, parts=1, clocks=NODES, heard=tuple(heard)
+    ),
+    fit_rows, st.lists(heard_nodes, max_size=4),
 )  # fmt: skip
 
 

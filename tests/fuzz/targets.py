@@ -39,6 +39,7 @@ from foliot_schemas import (
     ClockState,
     DelayBatch,
     Event,
+    FitBatch,
     Node,
     NodePaths,
     Outcome,
@@ -53,6 +54,7 @@ from foliot_schemas.notice import Notice
 from foliot_schemas.subjects import BUCKETS, CHANNELS
 from foliot_sync.settings import SyncSettings
 from foliot_sync.synchroniser import Synchroniser
+from foliot_sync.wire import fits
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -104,6 +106,8 @@ def _answers(message: msgspec.Struct) -> list[msgspec.Struct]:
         synchroniser = Synchroniser(SyncSettings())
         synchroniser.add(message, 1)
         said += synchroniser.solve(2)
+    if isinstance(message, FitBatch):
+        said += Synchroniser(SyncSettings()).weigh([fits(message, 5)], 2)
     if isinstance(message, Event):
         Present(GatewaySettings()).event(message)
     return said

@@ -23,6 +23,7 @@ from foliot_remediator.settings import RemediatorSettings
 from foliot_schemas import WireError, decode, encode
 from foliot_sync.settings import SyncSettings
 from foliot_sync.synchroniser import Synchroniser
+from foliot_sync.wire import fits
 
 # Derandomised: the same examples in every run. The coverage-guided targets look for new ones.
 SOME = settings(
@@ -97,6 +98,21 @@ def test_a_synchroniser_survives_any_stamps(timescale, before, windows):
         for batch in batches:
             core.add(batch, now_ns)
         for state in core.solve(now_ns):
+            on_the_wire(state)
+
+
+@SOME
+@given(
+    st.lists(hostile.clock_states.map(on_the_wire), max_size=3),
+    st.lists(st.lists(hostile.fit_batches.map(on_the_wire), max_size=3), max_size=5),
+)
+def test_a_leader_survives_any_fits(before, windows):
+    """What shards may say, after whatever an earlier leader has said: every state that comes of it can be read."""
+    core, now_ns = Synchroniser(SyncSettings()), 0
+    core.resume(before)
+    for batches in windows:
+        now_ns += 2 * hostile.SECOND_NS
+        for state in core.weigh([fits(batch, 5) for batch in batches], now_ns):
             on_the_wire(state)
 
 

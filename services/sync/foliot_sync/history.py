@@ -116,7 +116,9 @@ def predict(tracks: Tracks, local_ns: Ints) -> Tracks:
 def update(tracks: Tracks, measured: Measurement) -> Tracks:
     """Known tracks after a measurement at the time they are predicted to."""
     s00, s11 = tracks.p00 + measured.offset_variance, tracks.p11 + measured.drift_variance
-    determinant = s00 * s11 - tracks.p01**2
+    # No less than this, as P has none below 0, but for rounding; and where all is certain, there is nothing to learn.
+    least = measured.offset_variance * s11 + tracks.p00 * measured.drift_variance
+    determinant = np.maximum(np.maximum(s00 * s11 - tracks.p01**2, least), np.finfo(np.float64).tiny)
     # The gain is P S^-1, with S = P + R; R is diagonal, and the new covariance is the gain times R.
     k00 = (tracks.p00 * s11 - tracks.p01**2) / determinant
     k01 = tracks.p01 * measured.offset_variance / determinant
@@ -141,7 +143,7 @@ def _learned(tracks: Tracks, measured: Measurement) -> Floats:
     A step up the logarithmic likelihood of the innovation, in the logarithm of the density, as far as the innovation's variance is the prediction's. One
     window says little; a surprise counts as three deviations at most.
     """
-    variance = tracks.p00 + measured.offset_variance
+    variance = np.maximum(tracks.p00 + measured.offset_variance, np.finfo(np.float64).tiny)
     surprise = np.minimum(measured.offset**2 / variance, 9.0) - _EXPECTED
     step = _LEARNING * tracks.p00 / variance * surprise
     return np.asarray(np.clip(tracks.density * np.exp(step), *_DENSITIES))

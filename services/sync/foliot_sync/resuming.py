@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from foliot_schemas.bounds import FAR_NS
 from foliot_sync.history import Tracks
 from foliot_sync.reference import same_boot
 from foliot_sync.standing import Standings
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from foliot_sync.settings import SyncSettings
 
 BELIEVED = frozenset({"synchronised", "holdover"})
+_MOST = 1e9
+"""A second, and as much in a second: whoever is said to be worse was not in step, whatever the status."""
 
 
 class Former(NamedTuple):
@@ -45,7 +48,7 @@ def former(said: Mapping[str, ClockState], heard: Sequence[Heard], settings: Syn
         settings: of sync.
     """
     spoken = {node.node: node for node in heard}
-    believed = {name: state for name, state in said.items() if state.status in BELIEVED and state.epoch_ns != 0}
+    believed = {name: state for name, state in said.items() if _is_sound(state)}
     booted = {
         name for name in believed if name in spoken and not same_boot(spoken[name].epoch_ns, believed[name].epoch_ns)
     }
@@ -72,6 +75,13 @@ def former(said: Mapping[str, ClockState], heard: Sequence[Heard], settings: Syn
         now_ns=now_ns,
         unheard={state.clock: state.epoch_ns for state in lasting if state.clock not in spoken},
     )
+
+
+def _is_sound(state: ClockState) -> bool:
+    """Whether it is a word to go on with."""
+    sizes = (state.bound_ns, state.hard_bound_ns, state.growth_ppb, state.wander_ppb)
+    near = abs(state.reference_ns(state.as_of_ns)) < FAR_NS and abs(state.reference_ns(state.void_after_ns)) < FAR_NS
+    return state.status in BELIEVED and state.epoch_ns != 0 and near and all(0 <= size < _MOST for size in sizes)
 
 
 def newest(words: Iterable[Mapping[str, ClockState]]) -> dict[str, ClockState]:
@@ -111,13 +121,14 @@ def _tracks(states: Sequence[ClockState], settings: SyncSettings) -> Tracks:
         as_of_ns=as_of,
         offset_ns=offset,
         drift_ppb=drift,
-        p00=(bound / settings.sigmas) ** 2,
+        # Nothing is known better than whole nanoseconds say.
+        p00=np.maximum(bound / settings.sigmas, 1.0) ** 2,
         p01=np.zeros(len(states)),
-        p11=(growth / settings.sigmas) ** 2,
+        p11=np.maximum(growth / settings.sigmas, 1.0) ** 2,
         hard_ns=hard,
         measured_ns=void - settings.void_after_windows * settings.window_ns,
         windows=np.full(len(states), settings.settle_windows),
-        density=3 * (wander / settings.sigmas) ** 2,
+        density=np.maximum(3 * (wander / settings.sigmas) ** 2, 2 * settings.least_wander_ppb**2),
     )
 
 

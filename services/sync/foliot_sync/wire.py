@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from foliot_schemas import FitBatch, FitRow, HeardNode
-from foliot_schemas.fit import sound
+from foliot_schemas.fit import LONGEST_NS, sound
 from foliot_sync.fitting import Fits, Heard
 from foliot_sync.pairs import Pairs
 
@@ -34,7 +34,10 @@ def batches(fits: Fits, shard: str, term: int, window: int) -> list[FitBatch]:
             window=window,
             part=part,
             parts=parts,
-            heard=tuple(HeardNode(**node._asdict()) for node in fits.heard[part * _HEARD : (part + 1) * _HEARD]),
+            heard=tuple(
+                HeardNode(**node._replace(since_ns=min(node.since_ns, LONGEST_NS))._asdict())
+                for node in fits.heard[part * _HEARD : (part + 1) * _HEARD]
+            ),
         )
         for part in range(parts)
     ]
