@@ -145,9 +145,8 @@ def probes(data: bytes) -> None:
     for each in (0, 1):
         sessions.open(each, 5 + each)
     for start_ns in (1_000_000_000, 2_000_000_000):
-        sessions.compose(
-            np.array([0, 1]), np.zeros(2, bool), np.full(2, 40_000), np.ones(2, bool), np.ones(2, int), mesh_ms=np.full(2, 40)
-        )  # fmt: skip
+        sessions.announce(np.full(4, 40_000), np.ones(4, bool), np.ones(4, int), np.full(4, 40))
+        sessions.compose(np.array([0, 1]), np.zeros(2, bool))
         sessions.hear(row, heard[sane], np.arange(len(row)) + start_ns)
         watch.hear(row, np.full(len(row), start_ns), heard[sane]["interval_us"], heard[sane]["in_use"].astype(bool))
         watch.judge(start_ns)

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import collections
 import secrets
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import structlog
 
-from foliot_probe.packet import KERNEL, USER, is_probe
+from foliot_probe.packet import is_probe
 from foliot_probe.rates import Demand
 from foliot_probe.schedule import Schedule
-from foliot_probe.selfcheck import StampCheck, worse
+from foliot_probe.selfcheck import StampChecks
 from foliot_probe.session import Completed, Sessions
 from foliot_probe.silence import SilenceWatch
 from foliot_probe.socketio import Inbox, Outbox, describe_errno, open_socket
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from foliot.clock import HostClock
     from foliot_probe.settings import ProbeSettings
-    from foliot_probe.socketio import Arrivals
+    from foliot_probe.socketio import Arrivals, Batch
     from foliot_probe.streams import StreamKey
     from foliot_schemas import Node
 
@@ -37,10 +37,12 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
-_SLOTS = 256
+_SLOTS = 512
+"""What a node with eight NICs and ten peers finds in a tick, of both kinds: each further batch costs as much again as the first."""
 _MOST_FAILURES = 3
 """Sends that may fail on a socket within a tick, before the rest of its batch is given up."""
 _MILLISECOND_NS = 1_000_000
+_NOBODY = np.zeros(0, np.intp)
 
 
 class SilenceChanges(NamedTuple):
@@ -77,9 +79,7 @@ class Engine:
         """Local time when a stream was heard last."""
         self._sockets: list[socket.socket | None] = [None] * len(self.table.places)
         self._opened = np.zeros(len(self.table.places), np.bool_)
-        self._checks = [(StampCheck(), StampCheck()) for _ in self.table.places]
-        self._kind = np.full(len(self.table.places), USER)
-        self._all_stamped = False
+        self._stamps = StampChecks([place.address for place in self.table.places])
         self._dropped = np.zeros(len(self.table.places), np.int64)
         self._inbox = Inbox(_SLOTS)
         self._outbox = Outbox(2 * rows)
@@ -158,122 +158,109 @@ class Engine:
         for row, every, coded_every, in_use in self.demand.changes(tick, self.sessions.mesh_ms):
             self._schedule.change(row, every, tick - 1, in_use=in_use, coded_every=coded_every)
         self._send(tick)
-        for left in self._inbox.departures(self._sockets):
-            self._checked(0, left.place)
-            self.sessions.left(left.probes, self._clock.realtime_to_local(left.stamp_ns))
         return changes
 
     def listen(self, now_ns: int) -> SilenceChanges:
         """Read the sockets dry, then judge who is silent."""
-        again = [self._hear(arrived, now_ns) for arrived in self._inbox.arrivals(self._sockets)]
+        again = [self._take(batch, now_ns) for batch in self._inbox.read(self._sockets)]
         if now_ns - self._read_ns > self._tick_ns + self._settings.stall_ms * _MILLISECOND_NS:
             self._watch.excuse(now_ns)
         self._read_ns = now_ns
         fell = self._watch.judge(now_ns)
-        return SilenceChanges(fell, np.concatenate(again) if again else np.zeros(0, np.intp))
+        return SilenceChanges(fell, np.concatenate([_NOBODY, *again]))
 
     def next_silence_ns(self) -> int | None:
         """When to listen again at the latest, so as to say at once that a path has fallen silent."""
         return self._watch.next_ns()
 
-    def _hear(self, arrived: Arrivals, now_ns: int) -> Rows:
+    def _take(self, batch: Batch, now_ns: int) -> Rows:
+        """What the kernel handed back and what came; returns the rows that speak again."""
+        local_ns = self._clock.realtime_to_local(batch.stamp_ns)
+        left = batch.departures
+        if left is not None:
+            self._stamps.left(left.place)
+            self.sessions.left(left.probes, local_ns[left.slot])
+        if batch.arrivals is None:
+            return _NOBODY
+        return self._hear(batch.arrivals, batch.stamp_ns[batch.first :] != 0, local_ns[batch.first :], now_ns)
+
+    def _hear(self, arrived: Arrivals, stamped: NDArray[np.bool_], stamp_ns: NDArray[np.int64], now_ns: int) -> Rows:
         place, probes = arrived.place, arrived.probes
         row = self.table.find(place, arrived.address)
-        self._checked(1, place[arrived.stamp_ns != 0], place)
+        self._stamps.came(place, stamped)
         local_now_ns = self._clock.local_ns()
-        stamp_ns = self._clock.realtime_to_local(arrived.stamp_ns)
-        unstamped = arrived.stamp_ns == 0
-        if unstamped.any():
-            by_hand = np.array([check.kind == USER for _, check in self._checks])[place]
-            stamp_ns[unstamped] = np.where(by_hand, local_now_ns, 0)[unstamped]
-        if arrived.dropped.any():
-            self._excuse_dropped(arrived, now_ns)
+        if not stamped.all():
+            by_hand = self._stamps.received_by_hand()[place]
+            stamp_ns = np.where(stamped, stamp_ns, np.where(by_hand, local_now_ns, 0))
+        if arrived.dropped is not None:
+            self._excuse_dropped(place, arrived.dropped, now_ns)
         genuine = (row >= 0) & is_probe(probes, arrived.lengths)
         if not genuine.all():
             self.counts["foreign"] += int(np.count_nonzero(~genuine))
             row, probes, stamp_ns = row[genuine], probes[genuine], stamp_ns[genuine]
         self.sessions.hear(row, probes, stamp_ns)
-        # A packet came after the last reading, whatever a stepped clock makes of its stamp.
-        age_ns = np.minimum(np.maximum(local_now_ns - stamp_ns, 0), now_ns - self._read_ns)
-        age_ns[stamp_ns == 0] = 0
+        # A packet came after the last reading, whatever a stepped clock makes of its stamp; one without a stamp, now.
+        age_ns = np.minimum(np.maximum(local_now_ns - stamp_ns, 0), now_ns - self._read_ns) * (stamp_ns != 0)
         self.heard_last_ns[row] = local_now_ns - age_ns
         return self._watch.hear(row, now_ns - age_ns, probes["interval_us"], probes["in_use"] != 0)
 
-    def _excuse_dropped(self, arrived: Arrivals, now_ns: int) -> None:
-        for place in np.unique(arrived.place):
-            dropped = int(arrived.dropped[arrived.place == place].max())
+    def _excuse_dropped(self, places: Rows, counts: NDArray[np.uint32], now_ns: int) -> None:
+        for place in np.unique(places):
+            dropped = int(counts[places == place].max())
             if dropped > self._dropped[place]:
                 self.counts["dropped"] += dropped - int(self._dropped[place])
                 self._dropped[place] = dropped
                 self._watch.excuse(now_ns, np.flatnonzero(self.table.place == place))
 
     def _send(self, tick: int) -> None:
-        row, coded = self._schedule.due(tick)
-        # Shuffled, so that every stream is first in its batch at times and not always behind the same others.
-        row = self._random.permutation(np.concatenate([row, coded + len(self.table)]))
-        second = row >= len(self.table)
-        row = np.where(second, row - len(self.table), row)
-        # First all single probes and firsts of pairs: what lies between is the pairs' gap.
-        order = np.lexsort((second, self.table.place[row]))
-        order = order[self._opened[self.table.place[row[order]]]]
-        if not len(order):
+        due, coded = self._schedule.due(tick)
+        if not len(due):
             return
-        row, second = row[order], second[order]
+        row = np.concatenate([due, coded])
+        second = np.arange(len(row)) >= len(due)
         place = self.table.place[row]
-        interval_us = self._schedule.announced[row] * (self._tick_ns // 1_000)
-        probes = self.sessions.compose(
-            row, second, interval_us, self._schedule.in_use[row], self._kind[place], mesh_ms=self.demand.wish_ms[row]
+        # First all single probes and firsts of pairs: what lies between is the pairs' gap. Among those by chance, so
+        # that every stream is first in its batch at times and not always behind the same others.
+        order = np.argsort(2 * place + second + self._random.random(len(row)))
+        if not self._opened.all():
+            order = order[self._opened[place[order]]]
+        row, second, place = row[order], second[order], place[order]
+        self.sessions.announce(
+            self._schedule.announced * (self._tick_ns // 1_000),
+            self._schedule.in_use,
+            self._stamps.kind[self.table.place],
+            self.demand.wish_ms,
         )
+        probes = self.sessions.compose(row, second)
         self._outbox.fill(probes, self.table.address[row])
-        stops = [*np.flatnonzero(np.diff(place)) + 1, len(place)]
-        first = 0
-        for stop in stops:
-            self._send_at(int(place[first]), first, int(stop), row, probes)
-            first = int(stop)
+        went = np.ones(len(row), np.bool_)
+        stop = 0
+        for number, count in enumerate(np.bincount(place).tolist()):
+            if count:
+                first, stop = stop, stop + count
+                local_ns = self._clock.local_ns()
+                self._send_at(number, first, stop, went)
+                if self._stamps.sent_by_hand(number, went[first:stop]):
+                    left = probes[first:stop][went[first:stop]]
+                    self.sessions.left(left, np.full(len(left), local_ns))
+        row = row[went]
+        np.add.at(self._sent, row, 1)
+        self.sent_last_ns[row] = self._clock.local_ns()
 
-    def _send_at(self, place: int, first: int, stop: int, row: Rows, probes: NDArray[Any]) -> None:
-        """Send the slots of one socket; one that fails is skipped, after a few of them the rest."""
+    def _send_at(self, place: int, first: int, stop: int, went: NDArray[np.bool_]) -> None:
+        """Send the slots of one socket; one that fails is skipped, after a few of them the rest: what did not leave is taken out of `went`."""
         opened = self._sockets[place]
         assert opened is not None
-        local_ns = self._clock.local_ns()
         failures = 0
         while first < stop:
             sent_to, number = self._outbox.send(opened, first, stop)
-            went = slice(first, sent_to)
-            np.add.at(self._sent, row[went], 1)
-            self.sent_last_ns[row[went]] = local_ns
-            self._left_unstamped(place, probes[went], local_ns)
             if sent_to == stop:
                 return
             failures += 1
             first = sent_to + 1 if failures < _MOST_FAILURES else stop
+            went[sent_to:first] = False
             self.counts["unsent"] += first - sent_to
             log.debug("send_failed", address=self.table.places[place].address, reason=describe_errno(number))
-
-    def _left_unstamped(self, place: int, probes: NDArray[Any], local_ns: int) -> None:
-        """The start-up self-check of what was sent, and the stamps from user space where it failed."""
-        check = self._checks[place][0]
-        if check.kind == KERNEL:
-            return
-        check.note(len(probes), 0)
-        self._kind[place] = worse(*self._checks[place])
-        if check.kind == USER:
-            self.sessions.left(probes, np.full(len(probes), local_ns))
-
-    def _checked(self, direction: int, stamped: Rows, packets: Rows | None = None) -> None:
-        """The self-check of stamps that came (or, of `packets` heard, did not), per place."""
-        if self._all_stamped:
-            return
-        for place, checks in enumerate(self._checks):
-            if checks[direction].kind != KERNEL:
-                heard = 0 if packets is None else int(np.count_nonzero(packets == place))
-                before = checks[direction].kind
-                checks[direction].note(heard, int(np.count_nonzero(stamped == place)))
-                self._kind[place] = worse(*checks)
-                if checks[direction].kind == USER and before != USER:
-                    address = self.table.places[place].address
-                    log.warning("stamps_missing", address=address, direction=("transmit", "receive")[direction])
-        self._all_stamped = bool((self._kind == KERNEL).all())
 
     # -- what it came to ----------------------------------------------------------------------------------------------
 
@@ -288,5 +275,5 @@ class Engine:
 
     def kinds(self) -> NDArray[np.int64]:
         """The worse kind of stamp of each row's two ends."""
-        kinds: NDArray[np.int64] = np.maximum(self._kind[self.table.place], self.sessions.peer_kind)
+        kinds: NDArray[np.int64] = np.maximum(self._stamps.kind[self.table.place], self.sessions.peer_kind)
         return kinds

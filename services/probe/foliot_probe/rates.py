@@ -71,18 +71,19 @@ class Demand:
         self._in_use: frozenset[StreamKey] = frozenset()
         self._fast = np.zeros(len(table), np.bool_)
         self._live = np.zeros(len(table), np.bool_)
+        self._peers_ms = np.zeros(len(table), np.int64)
         self._met_ms = np.zeros(len(table), np.int64)
         self._pairs: frozenset[Pair] = frozenset()
         self.rows: dict[Pair, list[int]] = {}
         """The streams of each pair of clocks that this end measures."""
         self.sweep = self._ticks(1 / settings.sweep_hz)
         """Ticks between two probes of a stream that nobody needs."""
-        self._stale = self._changed = True
+        self._stale = self._changed = self._wished = True
         self._looked = -self._ticks(_AGAIN_S)
 
     def grow(self, rows: int) -> None:
         """Make room for this many rows."""
-        for name in ("wish_ms", "_fast", "_live", "_met_ms"):
+        for name in ("wish_ms", "_fast", "_live", "_peers_ms", "_met_ms"):
             column = getattr(self, name)
             setattr(self, name, np.concatenate([column, np.zeros(rows - len(column), column.dtype)]))
 
@@ -118,12 +119,15 @@ class Demand:
             self._changed = True
         if self._changed:
             self._choose()
+        if not self._changed and not self._wished and (peers_ms == self._peers_ms).all():
+            return
         # What either end wants, both do: neither direction is of use without the other.
         met_ms = np.where(
             (self.wish_ms > 0) & (peers_ms > 0), np.minimum(self.wish_ms, peers_ms), self.wish_ms + peers_ms
         )
         row = np.flatnonzero(self._live & (self._changed | (met_ms != self._met_ms)))
-        self._changed, self._met_ms = False, met_ms
+        self._changed = self._wished = False
+        self._peers_ms, self._met_ms = peers_ms.copy(), met_ms
         if len(row):
             columns = (column.tolist() for column in (row, *self._rates(met_ms[row], self._fast[row]), self._fast[row]))
             yield from map(Rate, *columns)
@@ -153,6 +157,7 @@ class Demand:
         self._wish()
 
     def _wish(self) -> None:
+        self._wished = True
         self.wish_ms[:] = 0
         for pair, rows in self.rows.items():
             self.wish_ms[rows] = self.paces.interval_ms(pair)

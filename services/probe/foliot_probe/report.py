@@ -114,17 +114,15 @@ class Reporter:
         )
         at_ns, bound_ns = self._clock.now_ns(), self._clock.bound_ns()
         interval_ns, self._reported_ns = now_ns - self._reported_ns, now_ns
-        every = np.fromiter(engine.table.rows.values(), np.intp, len(engine.table.rows))
-        for start in range(0, len(every), _STREAMS_PER_BATCH):
-            rows = every[start : start + _STREAMS_PER_BATCH]
-            ends = [self._ends(row) for row in rows.tolist()]
+        for first in range(0, len(engine.table.live), _STREAMS_PER_BATCH):
+            stop = first + _STREAMS_PER_BATCH
             yield DelayBatch.of(
-                interval_rows(rows, counts, delays),
+                interval_rows(engine.table.live[first:stop], counts, delays),
                 node=self._node,
                 at_ns=at_ns,
                 interval_ns=interval_ns,
                 bound_ns=bound_ns,
-                paths=tuple(path for each in ends for path in (each.outgoing, each.incoming)),
+                paths=engine.table.paths[2 * first : 2 * stop],
             )
 
     def stamps(self) -> Iterator[StampBatch]:

@@ -31,7 +31,7 @@ class Schedule:
         self.in_use = np.zeros(rows, np.bool_)
         self._every = np.ones(rows, np.int64)
         self._next = np.full(rows, _NEVER, np.int64)
-        self._coded_every = np.zeros(rows, np.int64)
+        self._coded_every = np.full(rows, _NEVER, np.int64)
         self._round = np.zeros(rows, np.int64)
         self._farewell = np.zeros(rows, np.int64)
 
@@ -47,7 +47,7 @@ class Schedule:
         """Start a stream; rows are spread over the ticks of their interval."""
         self.announced[row] = self._every[row] = every
         self.in_use[row] = False
-        self._coded_every[row] = 0
+        self._coded_every[row] = _NEVER
         self._next[row] = tick + 1 + row % every
         self._round[row] = row
         self._farewell[row] = 0
@@ -62,7 +62,7 @@ class Schedule:
         Every so many rounds it sends a coded pair (0: never).
         """
         self.in_use[row] = in_use
-        self._coded_every[row] = coded_every
+        self._coded_every[row] = coded_every or _NEVER
         if every == self.announced[row]:
             return
         self.announced[row] = every
@@ -76,16 +76,16 @@ class Schedule:
     def due(self, tick: int) -> tuple[Rows, Rows]:
         """The rows that send in this tick, and those of them that send a second probe right after."""
         row = np.flatnonzero(self._next <= tick)
-        every = self._every[row]
+        next_, every, turn = self._next[row], self._every[row], self._round[row] + 1
         # After a stall the missed rounds are not made up for: a burst would measure itself.
-        missed = (tick - self._next[row]) // every
-        self._next[row] += (missed + 1) * every
-        self._round[row] += 1
+        self._next[row] = next_ + ((tick - next_) // every + 1) * every
+        self._round[row] = turn
+        if self._farewell.any():
+            self._say_farewell(row)
+        return row, row[turn % self._coded_every[row] == 0]
+
+    def _say_farewell(self, row: Rows) -> None:
         leaving = row[self._farewell[row] > 0]
-        if len(leaving):
-            self._farewell[leaving] -= 1
-            left = leaving[self._farewell[leaving] == 0]
-            self._every[left] = self.announced[left]
-        coded_every = self._coded_every[row]
-        coded = row[(coded_every > 0) & (self._round[row] % np.maximum(coded_every, 1) == 0)]
-        return row, coded
+        self._farewell[leaving] -= 1
+        left = leaving[self._farewell[leaving] == 0]
+        self._every[left] = self.announced[left]

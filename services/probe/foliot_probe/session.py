@@ -115,6 +115,14 @@ class Ring:
         return Completed(cells // DEPTH, self.sequence[cells], self.transmit_ns[cells], self.receive_ns[cells])
 
 
+def _heads(rows: int) -> NDArray[Any]:
+    """Of each row a probe in which all is set that no probe changes."""
+    head = np.zeros(rows, Probe)
+    head["magic"] = MAGIC
+    head["row"] = np.arange(rows)
+    return head
+
+
 class Sessions:
     """All streams of a node."""
 
@@ -124,13 +132,10 @@ class Sessions:
         self.session = np.zeros(rows, np.uint64)
         """Ours, per row; 0: the row is free."""
         self._peer_session = np.zeros(rows, np.uint64)
+        self._head = _heads(rows)
         self._next = np.zeros(rows, np.int64)
         self._highest = np.full(rows, -1, np.int64)
         self._counted = np.full(rows, -1, np.int64)
-        self.interval_us = np.zeros(rows, np.int64)
-        """What the peer promised last; 0 before it was heard."""
-        self.in_use = np.zeros(rows, np.bool_)
-        """Whether the peer called the path in use, or a backup."""
         self.mesh_ms = np.zeros(rows, np.int64)
         """How often the peer wants coded pairs; 0: it does not count the stream to the mesh."""
         self.peer_kind = np.full(rows, USER, np.uint8)
@@ -160,36 +165,33 @@ class Sessions:
         """End the stream of a row."""
         self.open(row, 0)
 
-    def compose(
+    def announce(
         self,
-        row: Rows,
-        second: NDArray[np.bool_],
         interval_us: NDArray[np.int64],
         in_use: NDArray[np.bool_],
         kind: NDArray[np.int64],
-        *,
         mesh_ms: NDArray[np.int64],
-    ) -> NDArray[Any]:
+    ) -> None:
+        """What the next probes of each row say of it."""
+        self._head["interval_us"] = interval_us
+        self._head["in_use"] = in_use
+        self._head["kind"] = kind
+        self._head["mesh_ms"] = mesh_ms
+
+    def compose(self, row: Rows, second: NDArray[np.bool_]) -> NDArray[Any]:
         """The next probes of these rows; a row stands twice for a coded pair, the later of them marked `second`."""
-        probes = np.zeros(len(row), Probe)
+        probes = self._head.take(row)
         sequence = self._next[row] + second
-        probes["magic"] = MAGIC
-        probes["kind"] = kind
-        probes["in_use"] = in_use
-        probes["mesh_ms"] = mesh_ms
-        probes["row"] = row
-        probes["interval_us"] = interval_us
+        heard = self._highest[row]
         probes["session"] = self.session[row]
         probes["sequence"] = sequence
-        before = sequence[:, None] - _BEFORE
-        probes["transmit_ns"] = self.outgoing.recall(self.outgoing.transmit_ns, row[:, None], before)
-        heard = self._highest[row]
+        probes["transmit_ns"] = self.outgoing.recall(
+            self.outgoing.transmit_ns, row[:, None], sequence[:, None] - _BEFORE
+        )
         probes["peer_session"] = self._peer_session[row]
         probes["heard"] = heard
-        echoed = heard[:, None] - _ECHO
-        probes["receive_ns"] = self.incoming.recall(self.incoming.receive_ns, row[:, None], echoed)
-        self._next[row] += 1
-        self._next[row[second]] += 1
+        probes["receive_ns"] = self.incoming.recall(self.incoming.receive_ns, row[:, None], heard[:, None] - _ECHO)
+        self._next[row] = sequence + 1  # of a pair the later one stays
         self.outgoing.place(row, sequence)
         return probes
 
@@ -216,8 +218,6 @@ class Sessions:
         echoed = probes["heard"][:, None] - _ECHO
         self.outgoing.received(row[:, None], echoed, probes["receive_ns"] * ours[:, None])
         np.maximum.at(self._highest, row, sequence)
-        self.interval_us[row] = probes["interval_us"]
-        self.in_use[row] = probes["in_use"] != 0
         self.mesh_ms[row] = probes["mesh_ms"]
         self.peer_kind[row] = probes["kind"]
 
@@ -237,8 +237,6 @@ class Sessions:
         self.incoming.forget(row)
         self._peer_session[row] = 0
         self._highest[row] = self._counted[row] = -1
-        self.interval_us[row] = 0
-        self.in_use[row] = False
         self.mesh_ms[row] = 0
         self.peer_kind[row] = USER
 

@@ -76,8 +76,9 @@ class SilenceWatch:
     def judge(self, now_ns: int) -> Rows:
         """The rows that have just fallen silent; call it only after everything that waits has been heard."""
         fell = np.flatnonzero(self._deadline_ns <= now_ns)
-        self.silent[fell] = True
-        self._deadline_ns[fell] = _NEVER
+        if len(fell):
+            self.silent[fell] = True
+            self._deadline_ns[fell] = _NEVER
         return fell
 
     def next_ns(self) -> int | None:

@@ -100,22 +100,32 @@ class Arrivals(NamedTuple):
     address: NDArray[np.uint32]
     probes: NDArray[Any]
     lengths: NDArray[np.uint32]
-    stamp_ns: NDArray[np.int64]
-    """CLOCK_REALTIME; 0: without a stamp."""
-    dropped: NDArray[np.uint32]
-    """Packets that the socket's full queue has cost so far; 0 also where the kernel does not say."""
+    dropped: NDArray[np.uint32] | None
+    """Packets that the socket's full queue has cost so far, 0 also where the kernel does not say; None: it said so nowhere."""
 
 
 class Departures(NamedTuple):
     """Own probes that the kernel handed back."""
 
+    slot: NDArray[np.intp]
+    """Where in the batch each stood."""
     place: NDArray[np.intp]
     probes: NDArray[Any]
+
+
+class Batch(NamedTuple):
+    """What was read: own probes that the kernel handed back, and behind them what came."""
+
     stamp_ns: NDArray[np.int64]
+    """CLOCK_REALTIME, of all of them, so that they are turned into local time at once; 0: without a stamp."""
+    first: int
+    """That arrived."""
+    departures: Departures | None
+    arrivals: Arrivals | None
 
 
 class Inbox:
-    """Slots to receive into, used again for every batch: what `arrivals` gives is overwritten by the next batch."""
+    """Slots to receive into, used again for every batch: what `arrivals` of a batch holds is overwritten by the next one."""
 
     def __init__(self, slots: int) -> None:
         self._slots = slots
@@ -135,75 +145,79 @@ class Inbox:
         self._base = self._headers.ctypes.data
         self._reset(slots)
 
-    def arrivals(self, sockets: Sequence[socket.socket | None]) -> Iterator[Arrivals]:
-        """All datagrams that wait at these sockets, in batches."""
-        for count in self._batches(sockets, _DONT_WAIT):
-            held = slice(0, count)
+    def read(self, sockets: Sequence[socket.socket | None]) -> Iterator[Batch]:
+        """Everything that waits at these sockets and at their error queues, in batches."""
+        for first, count in self._batches(sockets):
+            controls, told = self._controls[:count], self._headers["control_length"][:count]
+            stamp_ns = controls["seconds"] * _SECOND_NS + controls["nanoseconds"]
+            stamp_ns *= (told >= _STAMP_BYTES) & (controls["stamp_type"] == SO_TIMESTAMPING)
+            yield Batch(
+                stamp_ns,
+                first,
+                self._departures(controls[:first], told[:first]) if first else None,
+                self._arrivals(slice(first, count), told[first:]) if first < count else None,
+            )
+
+    def _arrivals(self, held: slice, told: NDArray[np.uint64]) -> Arrivals:
+        more, dropped = told > _STAMP_BYTES, None
+        if more.any():
             controls = self._controls[held]
-            told = self._headers["control_length"][held] > _STAMP_BYTES
-            yield Arrivals(
-                place=self._place[held],
-                address=self._names["address"][held].astype(np.uint32),
-                probes=self._probes[held],
-                lengths=self._headers["length"][held],
-                stamp_ns=self._stamps(count),
-                dropped=controls["dropped"] * (told & (controls["next_type"] == SO_RXQ_OVFL)),
-            )
-
-    def departures(self, sockets: Sequence[socket.socket | None]) -> Iterator[Departures]:
-        """All own probes that wait at these sockets' error queues, in batches."""
-        for count in self._batches(sockets, _ERROR_QUEUE):
-            controls = self._controls[:count]
-            lengths = self._headers["length"][:count].astype(np.intp)
-            genuine = (
-                (self._headers["control_length"][:count] > _STAMP_BYTES)
-                & (controls["next_type"] == _IP_RECVERR)
-                & (controls["origin"] == _ORIGIN_TIMESTAMPING)
-                & (controls["info"] == 0)  # SCM_TSTAMP_SND
-                & (lengths >= Probe.itemsize)
-                & (lengths <= _PAYLOAD_BYTES)
-            )
-            slot = np.flatnonzero(genuine)
-            yield Departures(self._place[slot], self._tails(slot, lengths[slot]), self._stamps(count)[slot])
-
-    def _tails(self, slot: NDArray[np.intp], lengths: NDArray[np.intp]) -> NDArray[Any]:
-        """The probes at the ends of packets; one copy per length, of which a fabric has one or two."""
-        probes = np.empty(len(slot), Probe)
-        for length in set(lengths.tolist()):
-            same = lengths == length
-            tails = np.ascontiguousarray(self._payloads[slot[same], length - Probe.itemsize : length])
-            probes[same] = tails.view(Probe)[:, 0]
-        return probes
-
-    def _stamps(self, count: int) -> NDArray[np.int64]:
-        controls = self._controls[:count]
-        stamped = (self._headers["control_length"][:count] >= _STAMP_BYTES) & (
-            controls["stamp_type"] == SO_TIMESTAMPING
+            dropped = controls["dropped"] * (more & (controls["next_type"] == SO_RXQ_OVFL))
+        return Arrivals(
+            place=self._place[held],
+            address=self._names["address"][held].astype(np.uint32),
+            probes=self._probes[held],
+            lengths=self._headers["length"][held],
+            dropped=dropped,
         )
-        stamp_ns: NDArray[np.int64] = (controls["seconds"] * _SECOND_NS + controls["nanoseconds"]) * stamped
-        return stamp_ns
 
-    def _batches(self, sockets: Sequence[socket.socket | None], flags: int) -> Iterator[int]:
-        """Reads the sockets, each until it is dry or has given enough; yields how many slots are filled, whenever all are, and at the end."""
-        count = 0
-        for place, opened in enumerate(sockets):
-            if opened is None:
-                continue
-            left = _AT_ONCE
-            while left > 0:
-                room = self._slots - count
-                got = max(0, _recvmmsg(opened.fileno(), self._base + count * _Header.itemsize, room, flags, None))
-                left -= got
-                if got:
-                    self._place[count : count + got] = place
-                    count += got
-                if got < room:
-                    break
-                yield count
-                self._reset(count)
-                count = 0
+    def _departures(self, controls: NDArray[Any], told: NDArray[np.uint64]) -> Departures | None:
+        """The probes at the ends of packets."""
+        lengths = self._headers["length"][: len(controls)].astype(np.intp)
+        genuine = (
+            (told > _STAMP_BYTES)
+            & (controls["next_type"] == _IP_RECVERR)
+            & (controls["origin"] == _ORIGIN_TIMESTAMPING)
+            & (controls["info"] == 0)  # SCM_TSTAMP_SND
+            & (lengths >= Probe.itemsize)
+            & (lengths <= _PAYLOAD_BYTES)
+        )
+        slots, tails = [], []
+        for length in set(lengths[genuine].tolist()):  # a fabric has one or two
+            slot = np.flatnonzero(genuine & (lengths == length))
+            slots.append(slot)
+            tails.append(self._payloads[slot, length - Probe.itemsize : length])
+        if not slots:
+            return None
+        slot = np.concatenate(slots)
+        return Departures(slot, self._place[slot], np.concatenate(tails).view(Probe)[:, 0])
+
+    def _batches(self, sockets: Sequence[socket.socket | None]) -> Iterator[tuple[int, int]]:
+        """Reads all error queues and then all sockets, each until it is dry or has given enough.
+
+        Whenever all slots are filled, and at the end, it yields how many are from error queues, and how many there are.
+        """
+        first = count = 0
+        for flags in (_ERROR_QUEUE, _DONT_WAIT):
+            for place, opened in enumerate(sockets):
+                if opened is None:
+                    continue
+                left = _AT_ONCE
+                while left > 0:
+                    room = self._slots - count
+                    got = max(0, _recvmmsg(opened.fileno(), self._base + count * _Header.itemsize, room, flags, None))
+                    left -= got
+                    if got:
+                        self._place[count : count + got] = place
+                        count += got
+                        first += got if flags == _ERROR_QUEUE else 0
+                    if got < room:
+                        break
+                    yield first, count
+                    self._reset(count)
+                    first = count = 0
         if count:
-            yield count
+            yield first, count
             self._reset(count)
 
     def _reset(self, count: int) -> None:
@@ -238,7 +252,6 @@ class Outbox:
     def send(self, opened: socket.socket, first: int, stop: int) -> tuple[int, int]:
         """Sends the slots from `first` up to `stop`; returns up to where it came, and the errno that ended it (0: none)."""
         while first < stop:
-            ctypes.set_errno(0)
             sent = _sendmmsg(opened.fileno(), self._base + first * _Header.itemsize, stop - first, _DONT_WAIT)
             if sent <= 0:
                 return first, ctypes.get_errno()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from foliot_probe.session import Completed
-from foliot_probe.summary import one_way_ns
+from foliot_probe.summary import one_way_ns, runs
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -81,8 +81,7 @@ _NOTHING = Completed(*(np.zeros(0, np.int64) for _ in Completed._fields))
 
 def _gap_ns(row: NDArray[np.intp], delay_ns: NDArray[np.int64], rows: int, every: int) -> Floats:
     """The mean gap between the least of every so many delays of each row; ordered by row, then delay."""
-    start = np.flatnonzero(np.diff(row, prepend=-1))
-    count = np.diff(start, append=len(row))
+    start, count = runs(row)
     first, last = _LEFT_OUT * every, (_LEFT_OUT + _GAPS) * every
     start = start[count > last]
     gap_ns = np.full(rows, np.inf)

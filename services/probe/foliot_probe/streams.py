@@ -67,8 +67,12 @@ class StreamTable:
         self.rows: dict[StreamKey, int] = {}
         self.place = np.zeros(_FIRST_ROWS, np.intp)
         self.address = np.zeros(_FIRST_ROWS, Address)
+        self.live = np.zeros(0, np.intp)
+        """The rows that are taken."""
+        self.paths: tuple[str, ...] = ()
+        """Of each of those the outgoing path and the incoming one."""
+        self._row_of: dict[int, int] = {}
         self._peers: dict[str, Node] = {}
-        self._index()
 
     def __len__(self) -> int:
         """Rows, taken or free."""
@@ -109,11 +113,7 @@ class StreamTable:
 
     def find(self, place: NDArray[np.intp], address: NDArray[np.uint32]) -> NDArray[np.intp]:
         """The rows of datagrams that came to these places from these addresses; -1: from nobody that we know."""
-        wanted = _key(place, address)
-        at = np.searchsorted(self._keys, wanted)
-        at[at == len(self._keys)] = 0
-        found: NDArray[np.intp] = np.where(self._keys[at] == wanted, self._key_rows[at], -1)
-        return found
+        return np.array([self._row_of.get(key, -1) for key in _key(place, address).tolist()], np.intp)
 
     def _ends_with(self, peer: Node) -> list[tuple[StreamEnds, NDArray[Any]]]:
         rails = {nic.rail: nic for nic in peer.nics}
@@ -149,12 +149,13 @@ class StreamTable:
         return row
 
     def _index(self) -> None:
-        rows = np.fromiter(self.rows.values(), np.intp, len(self.rows))
-        keys = _key(self.place[rows], self.address["address"][rows].astype(np.uint32))
-        order = np.argsort(keys)
-        # One key that nobody has stands for an empty table.
-        self._keys = keys[order] if len(rows) else np.array([-1], np.int64)
-        self._key_rows = rows[order] if len(rows) else np.array([-1], np.intp)
+        live = list(self.rows.values())
+        self.live = np.array(live, np.intp)
+        self.paths = tuple(
+            path for ends in map(self.ends.__getitem__, live) if ends for path in (ends.outgoing, ends.incoming)
+        )
+        keys = _key(self.place[self.live], self.address["address"][self.live].astype(np.uint32))
+        self._row_of = dict(zip(keys.tolist(), live, strict=True))
 
 
 def _key(place: NDArray[np.intp], address: NDArray[np.uint32]) -> NDArray[np.int64]:

@@ -90,6 +90,12 @@ def one_way_ns(heard: Completed, own: References, peers: References) -> tuple[Ro
     return heard.row[known], delay_ns[known]
 
 
+def runs(row: Rows) -> tuple[Rows, Rows]:
+    """Where each value of a sorted column with anything in it begins, and how often it is there."""
+    bounds = np.concatenate([[0], np.flatnonzero(row[1:] != row[:-1]) + 1, [len(row)]])
+    return bounds[:-1], bounds[1:] - bounds[:-1]
+
+
 class Digest(NamedTuple):
     """Per row, of the delays of an interval (ns); 0 where there was none."""
 
@@ -105,8 +111,7 @@ def digest(row: Rows, delay_ns: Times, rows: int) -> Digest:
         return result
     order = np.lexsort((delay_ns, row))
     row, delay_ns = row[order], delay_ns[order]
-    start = np.flatnonzero(np.diff(row, prepend=-1))
-    count = np.diff(start, append=len(row))
+    start, count = runs(row)
     each = row[start]
     result.least_ns[each] = delay_ns[start]
     result.median_ns[each] = delay_ns[start + (count - 1) // 2]

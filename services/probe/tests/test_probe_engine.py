@@ -196,5 +196,5 @@ def test_a_flood_waits_for_what_else_is_due(monkeypatch):
     with receiver, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
         for _ in range(19):
             sender.sendto(b"x", receiver.getsockname())
-        taken = [sum(len(each.lengths) for each in inbox.arrivals([receiver])) for _ in range(4)]
+        taken = [sum(len(each.arrivals.lengths) for each in inbox.read([receiver])) for _ in range(4)]
     assert taken == [8, 8, 3, 0]

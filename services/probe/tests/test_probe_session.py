@@ -24,11 +24,8 @@ def ends():
 
 def compose(end, row=ROW, second=None):
     """The next probes of an end."""
-    some = np.zeros(len(row), np.bool_) if second is None else second
-    interval_us = np.full(len(row), 50_000)
-    return end.compose(
-        row, some, interval_us, np.ones(len(row), np.bool_), np.full(len(row), KERNEL), mesh_ms=np.full(len(row), 40)
-    )
+    end.announce(np.int64(50_000), np.True_, np.int64(KERNEL), np.int64(40))
+    return end.compose(row, np.zeros(len(row), np.bool_) if second is None else second)
 
 
 def stamp(probes, base_ns):
