@@ -49,10 +49,13 @@ class WindowPart(NamedTuple):
 
 
 class _Sifted(NamedTuple):
-    rows: NDArray[Any]
+    """What is left of one direction, ordered by row."""
+
+    row: Rows
+    points: NDArray[Any]
     """Of dtype `StampRow`."""
-    pure: int
-    """Of how many pure pairs; 0: there was none, and these are all probes."""
+    pure: NDArray[np.intp]
+    """Per row of the table, of how many pure pairs; 0: there was none, and these are all probes."""
 
 
 class Window:
@@ -91,32 +94,30 @@ class Window:
         least_ns = _LEAST_NS[kinds]
         directions = [self._sift(direction, initiated, least_ns, tilt) for direction in (_FORTH, _BACK)]
         self._parts = ([], [])
+        row = np.concatenate([each.row for each in directions])
+        order = np.argsort(row, kind="stable")
+        points = np.concatenate([each.points for each in directions])[order]
+        present, sizes = np.unique(row, return_counts=True)
         streams: list[Stream] = []
-        pieces: list[NDArray[Any]] = []
-        held = 0
-        for row in sorted(directions[_FORTH].keys() | directions[_BACK].keys()):
-            mine = [direction[row] for direction in directions if row in direction]
-            size = sum(len(part.rows) for part in mine)
-            if held and held + size > MOST_ROWS:
-                yield WindowPart(tuple(streams), np.concatenate(pieces))
-                streams, pieces, held = [], [], 0
-            for part in mine:
-                part.rows["stream"] = len(streams)
-            pure = [direction[row].pure if row in direction else 0 for direction in directions]
-            streams.append(_stream(ends[row], int(kinds[row]), pure, (float(tilt.least[row]), float(tilt.most[row]))))
-            pieces += [part.rows for part in mine]
-            held += size
-        if pieces:
-            yield WindowPart(tuple(streams), np.concatenate(pieces))
+        first = stop = 0
+        for each, size in zip(present.tolist(), sizes.tolist(), strict=True):
+            if stop > first and stop + size - first > MOST_ROWS:
+                yield WindowPart(tuple(streams), points[first:stop])
+                streams, first = [], stop
+            points["stream"][stop : stop + size] = len(streams)
+            stop += size
+            pure = [int(direction.pure[each]) for direction in directions]
+            slopes = float(tilt.least[each]), float(tilt.most[each])
+            streams.append(_stream(ends[each], int(kinds[each]), pure, slopes))
+        if streams:
+            yield WindowPart(tuple(streams), points[first:stop])
 
-    def _sift(
-        self, direction: int, initiated: NDArray[np.bool_], least_ns: NDArray[np.float64], tilt: Tilt
-    ) -> dict[int, _Sifted]:
-        """Per row, what is left of a direction: pure pairs where there are any, else everything."""
+    def _sift(self, direction: int, initiated: NDArray[np.bool_], least_ns: NDArray[np.float64], tilt: Tilt) -> _Sifted:
+        """Pure pairs where there are any, else everything."""
         parts = self._parts[direction]
         if not parts:
-            return {}
-        columns = [np.concatenate([part[index] for part in parts]) for index in range(len(Completed._fields))]
+            return _Sifted(np.zeros(0, np.intp), np.zeros(0, StampRow), np.zeros(len(initiated), np.intp))
+        columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
         mine = initiated[columns[0]]
         done = Completed(*(column[mine] for column in columns))
         pure = self._coded.sift(*done, least_ns[done.row])
@@ -125,25 +126,20 @@ class Window:
         purely[purely < np.maximum(_LEAST_PURE, _LEAST_SHARE * every)] = 0
         chosen = np.flatnonzero(np.where(purely[done.row] > 0, pure, True))
         order = chosen[np.argsort(done.row[chosen], kind="stable")]
-        if not len(order):
-            return {}
         row, transmit_ns, receive_ns = done.row[order], done.transmit_ns[order], done.receive_ns[order]
-        present, starts, counts = np.unique(row, return_index=True, return_counts=True)
-        cloud = np.repeat(np.arange(len(present)), counts)
-        keep = self._prune(direction, cloud, transmit_ns, receive_ns, tilt.of(present))
-        rows = np.zeros(len(row), StampRow)
-        rows["direction"] = direction
-        rows["transmit_ns"], rows["receive_ns"] = transmit_ns, receive_ns
-        return {
-            int(each): _Sifted(rows[start : start + count][keep[start : start + count]], int(purely[each]))
-            for each, start, count in zip(present, starts, counts, strict=True)
-        }
+        if len(row):
+            keep = self._prune(direction, row, transmit_ns, receive_ns, tilt)
+            row, transmit_ns, receive_ns = row[keep], transmit_ns[keep], receive_ns[keep]
+        points = np.zeros(len(row), StampRow)
+        points["direction"] = direction
+        points["transmit_ns"], points["receive_ns"] = transmit_ns, receive_ns
+        return _Sifted(row, points, purely)
 
     def _prune(
-        self, direction: int, cloud: Rows, transmit_ns: NDArray[np.int64], receive_ns: NDArray[np.int64], tilt: Tilt
+        self, direction: int, row: Rows, transmit_ns: NDArray[np.int64], receive_ns: NDArray[np.int64], tilt: Tilt
     ) -> NDArray[np.bool_]:
         """Which points can decide; their x is the initiator's clock in either direction, and a lower cloud is an upper one reflected."""
-        first = np.searchsorted(cloud, np.arange(len(tilt.least)))
+        present, first, cloud = np.unique(row, return_index=True, return_inverse=True)
         x_ns, y_ns = transmit_ns if direction == _FORTH else -receive_ns, receive_ns - transmit_ns
         # Relative to their cloud's first point, so that floats hold them.
         x_ns, y_ns = x_ns - x_ns[first][cloud], y_ns - y_ns[first][cloud]
@@ -153,7 +149,7 @@ class Window:
         x[cloud, place], y[cloud, place] = x_ns, y_ns
         x -= (x.max(axis=1) + x.min(axis=1))[:, None] / 2
         # One layer whatever the slope: what bounds the offset for certain rests on nothing that was said before.
-        keep = lower_layers(x, y, Tilt.unknown(len(first)), 1) | lower_layers(x, y, tilt, self._tolerated)
+        keep = lower_layers(x, y, Tilt.unknown(len(first)), 1) | lower_layers(x, y, tilt.of(present), self._tolerated)
         kept: NDArray[np.bool_] = keep[cloud, place]
         return kept
 
