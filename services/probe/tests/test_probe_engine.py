@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import select
 import socket
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 from foliot.clock import HostClock
 from foliot_probe import socketio
 from foliot_probe.engine import Engine
-from foliot_probe.packet import KERNEL, USER
+from foliot_probe.packet import KERNEL, USER, Probe
 from foliot_probe.selfcheck import PATIENCE
 from foliot_probe.settings import ProbeSettings
 
@@ -198,3 +199,31 @@ def test_a_flood_waits_for_what_else_is_due(monkeypatch):
             sender.sendto(b"x", receiver.getsockname())
         taken = [sum(len(each.arrivals.lengths) for each in inbox.read([receiver])) for _ in range(4)]
     assert taken == [8, 8, 3, 0]
+
+
+def test_each_packet_handed_back_has_its_own_stamp(tunnel):
+    """Also where packets of one batch left behind headers of different lengths."""
+    with tunnel.inside(tunnel.namespaces[0]):
+        sender = socketio.open_socket("0.0.0.0", PORT)
+    addresses = np.concatenate([socketio.sockaddr(f"10.{net}.0.2", PORT) for net in (99, 98)])
+    inbox, outbox = socketio.Inbox(64), socketio.Outbox(8)
+
+    def exchange(first):
+        probes = np.zeros(8, Probe)
+        probes["sequence"] = np.arange(first, first + 8)
+        outbox.fill(probes, np.resize(addresses, 8))
+        assert outbox.send(sender, 0, 8) == (8, 0)
+        found = {}
+        while len(found) < 8:
+            assert select.select([sender], [], [], 10.0)[0]
+            for batch in inbox.read([sender]):
+                left = batch.departures
+                found |= dict(zip(left.probes["sequence"].tolist(), batch.stamp_ns[left.slot].tolist(), strict=True))
+        return [found[number] for number in range(first, first + 8)]
+
+    with sender:
+        exchange(0)  # neighbours are found
+        stamps_ns = exchange(8)
+    assert stamps_ns[0] > 0
+    assert sorted(stamps_ns) == stamps_ns
+    assert len(set(stamps_ns)) == 8

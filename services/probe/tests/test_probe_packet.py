@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from foliot_probe.packet import KERNEL, KINDS, MAGIC, USER, Probe, is_probe
-from foliot_probe.selfcheck import PATIENCE, StampCheck, worse
+from foliot_probe.selfcheck import PATIENCE, StampCheck, StampChecks, worse
 
 LENGTH = np.array([Probe.itemsize], np.uint32)
 
@@ -71,6 +71,20 @@ def test_without_any_stamp_it_falls_back_and_comes_back():
     assert check.kind == USER
     check.note(0, 1)
     assert check.kind == KERNEL
+
+
+def test_what_has_just_left_is_not_missed_yet():
+    """Its stamp comes with the next tick; what never left is not waited for, and the first stamp convinces."""
+    checks = StampChecks(["10.0.0.1"])
+    for _ in range(PATIENCE):
+        assert not checks.sent_by_hand(0, np.array([False]))
+    assert not checks.sent_by_hand(0, np.ones(PATIENCE, np.bool_))
+    assert checks.sent_by_hand(0, np.array([True]))
+    checks.left(np.array([0]))
+    assert not checks.sent_by_hand(0, np.array([True]))
+    assert checks.kind.tolist() == [USER]  # of what it receives nothing is known
+    checks.came(np.array([0, 0]), np.array([False, True]))
+    assert checks.kind.tolist() == [KERNEL]
 
 
 def test_the_worse_direction_counts():
