@@ -1,6 +1,6 @@
-"""One tick of a probe: read what came, judge silence, send what is due, fetch the stamps of what left.
+"""One tick of a probe: read what came and the stamps of what the last tick sent, judge silence, send what is due.
 
-The kernel stamps every packet when it comes, so the sockets need no reading in between: a tick reads them all in batches,
+The kernel stamps every packet when it comes or leaves, so the sockets need no reading in between: a tick reads them all in batches,
 and a wake-up per arriving packet, which would cost more than everything else together, does not happen.
 """
 
