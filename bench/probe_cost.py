@@ -139,6 +139,7 @@ async def _once(nics: int, pace: Pace, arguments: argparse.Namespace, folder: Pa
     held = {"mesh_least_hz": settings.mesh_least_hz, "mesh_most_hz": settings.mesh_most_hz}
     document: dict[str, dict[str, Any]] = {
         "bus": {"url": f"nats://127.0.0.1:{_PORT}"}, "telemetry": {"endpoint": ""}, "probe": held, "node": msgspec.to_builtins(own),
+        "clock": {"page": str(folder / "clock")},
     }  # fmt: skip
     file.write_text(toml(document))
     supervisor, wires = Supervisor(), Wires(nics, node, peers.nodes)

@@ -103,6 +103,7 @@ class Foliot:
             own = {
                 "node": msgspec.to_builtins(settings[host]),
                 "probe": {"tick_ms": rate.tick_ms, "in_use_hz": rate.rate_hz},
+                "clock": {"page": str(self._folder / f"{host}.clock")},
             }
             skewed = self._folder / f"{host}.skew.json"
             skewed.write_bytes(msgspec.json.encode(specs[host]))
