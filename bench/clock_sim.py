@@ -12,10 +12,12 @@ Two figures a row. `pair`: by how much two NICs disagree about the same moment, 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
+from unittest import mock
 
 import msgspec
 import numpy as np
@@ -24,11 +26,17 @@ from bench.document import write
 from foliot_lab.synthetic.fabric import Fabric, Queues
 from foliot_lab.synthetic.judged import errors
 from foliot_lab.synthetic.oscillators import Crystal, Oscillators
-from foliot_lab.synthetic.streams import Fleet, Probing, Stamping, expected_tilt
+from foliot_lab.synthetic.streams import Fleet, Probing, Stamping, Traffic
 from foliot_sync.synchroniser import Synchroniser
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
     from foliot_lab.synthetic.judged import Errors
+    from foliot_lab.synthetic.streams import Sent
+    from foliot_sync.settings import SyncSettings
 
 _LATE_NS = 10_000_000
 _SOLVED_NS = 50_000_000
@@ -47,6 +55,8 @@ class Row(msgspec.Struct, kw_only=True):
     drift_ppb: float
     windows: int
     """That were judged: in one, all clocks are in error together, so that only windows are independent."""
+    settled: int
+    """Windows before them."""
     of: str
     """`pair`: of two NICs; `reference`: of a NIC and the reference."""
     mean_ns: float
@@ -61,8 +71,57 @@ class Row(msgspec.Struct, kw_only=True):
     seed: int
 
 
-def simulate(arguments: argparse.Namespace, nics: int, load: float, ways: str, seed: int) -> list[Row]:
-    """The rows of one run."""
+class Tool(NamedTuple):
+    """What makes time of the stamps: Foliot, or Foliot with parts of it replaced."""
+
+    name: str = "foliot"
+    settings: SyncSettings | None = None
+    replaced: Mapping[str, object] = {}
+    """By dotted name, what is there instead."""
+
+    @contextlib.contextmanager
+    def in_force(self) -> Iterator[None]:
+        """While it lasts, this is what runs."""
+        with contextlib.ExitStack() as stack:
+            for place, instead in self.replaced.items():
+                stack.enter_context(mock.patch(place, instead))
+            yield
+
+
+class Judged(NamedTuple):
+    """What came of one run."""
+
+    row: Row
+    wrong_ns: NDArray[np.float64]
+    """Absolute errors, a row each window."""
+
+
+class _Chain:
+    """A tool at work, from the probes' stamps to what is published."""
+
+    def __init__(self, tool: Tool, traffic: Traffic) -> None:
+        self.tool = tool
+        self.found: list[Errors] = []
+        self._traffic, self._fleet, self._sync = traffic, Fleet(traffic), Synchroniser(tool.settings)
+
+    def window(self, sent: Sent, *, counts: bool) -> None:
+        """Makes what it can of a window, and has it judged if it counts."""
+        window_ns = self._traffic.window_ns
+        # The last of the nodes' windows ends a tenth of one after the first.
+        said_ns = (sent.number + 1) * window_ns + window_ns // 10 + _SOLVED_NS
+        with self.tool.in_force():
+            for batch, at_ns in self._fleet.window(sent):
+                self._sync.add(batch, at_ns + _LATE_NS)
+            states = self._sync.solve(said_ns)
+            self._fleet.told(states)
+        if counts:
+            self.found.append(errors(states, self._traffic.clocks, said_ns, window_ns))
+
+
+def simulate(
+    arguments: argparse.Namespace, nics: int, load: float, ways: str, seed: int, *, tools: Sequence[Tool] = (Tool(),)
+) -> list[Judged]:
+    """One run, in which all tools are given the same stamps."""
     random = np.random.default_rng(seed)
     crystal = Crystal(drift_ppb=arguments.drift_ppb, wander_ppb=arguments.wander_ppb, swing_ppb=arguments.swing_ppb)
     fabric = Fabric(
@@ -75,61 +134,60 @@ def simulate(arguments: argparse.Namespace, nics: int, load: float, ways: str, s
     probing = Probing(neighbours=arguments.neighbours, entropies=arguments.entropies, rate_hz=arguments.rate_hz)
     stamping = Stamping(noise_ns=arguments.noise_ns, outlier_share=arguments.outlier_share)
     clocks, queues = Oscillators(nics, crystal, random), Queues(fabric, nics, random)
-    fleet, sync = Fleet(clocks, queues, probing, stamping, random), Synchroniser()
-    found: list[Errors] = []
+    traffic = Traffic(clocks, queues, probing, stamping, random)
+    chains = [_Chain(tool, traffic) for tool in tools]
     for number in range(arguments.settle + arguments.windows):
-        for batch, at_ns in fleet.window(number):
-            sync.add(batch, at_ns + _LATE_NS)
-        # The last of the nodes' windows ends a tenth of one after the first.
-        said_ns = (number + 1) * fleet.window_ns + fleet.window_ns // 10 + _SOLVED_NS
-        states = sync.solve(said_ns)
-        fleet.tilt = expected_tilt(fleet.mesh, states)
-        if number >= arguments.settle:
-            found.append(errors(states, clocks, said_ns, fleet.window_ns))
-    pairs_per_s = probing.rate_hz * len(fleet.mesh.initiator) / nics * 2
+        sent = traffic.window(number)
+        for chain in chains:
+            chain.window(sent, counts=number >= arguments.settle)
+    pairs_per_s = probing.rate_hz * len(traffic.mesh.initiator) / nics * 2
     packets = pairs_per_s * (1 + 1 / probing.coded_every)
+    order = random.permutation(nics)
     return [
-        _row(
+        _judged(
             of,
-            found,
-            random,
+            chain.found,
+            order,
+            tool=chain.tool.name,
             topology=f"leaf-spine, {nics} NICs",
             load=load,
             ways=ways,
             packets_per_s=packets,
             drift_ppb=crystal.drift_ppb,
+            settled=arguments.settle,
             seed=seed,
         )
+        for chain in chains
         for of in ("pair", "reference")
     ]
 
 
-def _row(of: str, found: list[Errors], random: np.random.Generator, **header: Any) -> Row:
-    said = np.concatenate([each.said for each in found])
-    bound, hard = (np.concatenate([each[index] for each in found]) for index in (1, 2))
+def _judged(of: str, found: list[Errors], order: NDArray[np.int64], **header: Any) -> Judged:
+    said, bound, hard = (np.concatenate(each) for each in zip(*found, strict=True))
     if of == "pair":
-        order = random.permutation(said.shape[1])
         other = np.empty_like(order)
         other[order] = np.roll(order, 1)  # each another one, and none itself
         said, bound, hard = said - said[:, other], bound + bound[:, other], hard + hard[:, other]
     wrong = np.abs(said)
     middle, high, most = np.percentile(wrong, (50, 99, 100))
-    return Row(
+    row = Row(
         of=of, windows=len(found), mean_ns=round(float(wrong.mean()), 1), p50_ns=float(middle), p99_ns=round(float(high), 1),
         max_ns=float(most), within_bound=float((wrong <= bound).mean()), within_hard_bound=float((wrong <= hard).mean()),
         median_bound_ns=float(np.median(bound)), **header,
     )  # fmt: skip
+    return Judged(row, wrong.reshape(len(found), -1))
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="bench.clock_sim", description=__doc__.split("\n", 1)[0] if __doc__ else None)
-    parser.add_argument("--json", type=Path, help="write the rows to this file")
-    parser.add_argument("--nics", nargs="+", type=int, default=[100])
-    parser.add_argument("--loads", nargs="+", type=float, default=[0.0, 0.4, 0.6, 0.8, 0.9], help="of every link")
-    parser.add_argument("--ways", nargs="+", choices=("both", "one"), default=["both"])
-    parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3])
-    parser.add_argument("--windows", type=int, default=30, help="judged, of each run (default: %(default)s)")
-    parser.add_argument("--settle", type=int, default=30, help="before them (default: %(default)s)")
+def parser() -> argparse.ArgumentParser:
+    """Of what can be set about the simulation."""
+    made = argparse.ArgumentParser(prog="bench.clock_sim", description=__doc__.split("\n", 1)[0] if __doc__ else None)
+    made.add_argument("--json", type=Path, help="write the rows to this file")
+    made.add_argument("--nics", nargs="+", type=int, default=[100])
+    made.add_argument("--loads", nargs="+", type=float, default=[0.0, 0.4, 0.6, 0.8, 0.9], help="of every link")
+    made.add_argument("--ways", nargs="+", choices=("both", "one"), default=["both"])
+    made.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3])
+    made.add_argument("--windows", type=int, default=30, help="judged, of each run (default: %(default)s)")
+    made.add_argument("--settle", type=int, default=30, help="before them (default: %(default)s)")
     probing, stamping, crystal, fabric = Probing(), Stamping(), Crystal(), Fabric()
     for name, default, what in (
         ("neighbours", probing.neighbours, "of each NIC"), ("entropies", probing.entropies, "paths between two neighbours"),
@@ -141,13 +199,13 @@ def _parser() -> argparse.ArgumentParser:
         ("uneven_m", fabric.uneven_m, "standard deviation of cables' lengths"),
     ):  # fmt: skip
         flag = f"--{name.replace('_', '-')}"
-        parser.add_argument(flag, type=type(default), default=default, help=f"{what} (default: %(default)s)")
-    return parser
+        made.add_argument(flag, type=type(default), default=default, help=f"{what} (default: %(default)s)")
+    return made
 
 
 def main() -> int:
     """Parses the command line, runs, prints a table."""
-    arguments = _parser().parse_args()
+    arguments = parser().parse_args()
     rows: list[Row] = []
     print(
         f"{'NICs':>5} {'load':>5} {'ways':<5} {'seed':>4} {'of':<10} {'mean':>7} {'p50':>6} {'p99':>8} {'max':>8} {'bound':>8} within {'cpu s/window':>13}"
@@ -157,7 +215,7 @@ def main() -> int:
             for load in arguments.loads:
                 for seed in arguments.seeds:
                     began_s = time.process_time()
-                    more = simulate(arguments, nics, load, ways, seed)
+                    more = [each.row for each in simulate(arguments, nics, load, ways, seed)]
                     cost_s = (time.process_time() - began_s) / (arguments.windows + arguments.settle)
                     rows += more
                     for row in more:

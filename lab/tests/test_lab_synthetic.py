@@ -8,7 +8,7 @@ import pytest
 from foliot_lab.synthetic.fabric import Fabric, Queues
 from foliot_lab.synthetic.judged import errors
 from foliot_lab.synthetic.oscillators import SECOND_NS, Crystal, Oscillators
-from foliot_lab.synthetic.streams import Fleet, Probing, Stamping, expected_tilt, regular
+from foliot_lab.synthetic.streams import Fleet, Probing, Stamping, Traffic, regular
 from foliot_sync.synchroniser import Synchroniser
 
 BURST_NS = 64 * 8_000 / 100
@@ -90,16 +90,16 @@ def test_all_of_the_chain_keeps_its_promises_there(load):
     """From coded pairs to published states: two NICs agree to a fraction of a microsecond, and each is as good as it says."""
     random = np.random.default_rng(5)
     clocks, queues = Oscillators(24, Crystal(), random), Queues(Fabric(load=load), 24, random)
-    fleet = Fleet(clocks, queues, Probing(neighbours=6, entropies=2), Stamping(), random)
-    sync, found = Synchroniser(), []
+    traffic = Traffic(clocks, queues, Probing(neighbours=6, entropies=2), Stamping(), random)
+    fleet, sync, found = Fleet(traffic), Synchroniser(), []
     for number in range(16):
-        for batch, at_ns in fleet.window(number):
+        for batch, at_ns in fleet.window(traffic.window(number)):
             assert sync.add(batch, at_ns)
-        said_ns = (number + 2) * fleet.window_ns
+        said_ns = (number + 2) * traffic.window_ns
         states = sync.solve(said_ns)
-        fleet.tilt = expected_tilt(fleet.mesh, states)
+        fleet.told(states)
         if number >= 8:
-            found.append(errors(states, clocks, said_ns, fleet.window_ns))
+            found.append(errors(states, clocks, said_ns, traffic.window_ns))
     said, bound, hard = (np.concatenate(each) for each in zip(*found, strict=True))
     assert np.percentile(np.abs(said), 99) < 150
     assert (np.abs(said) <= hard).all()

@@ -88,55 +88,37 @@ def regular(nodes: int, neighbours: int, entropies: int, random: np.random.Gener
     return Mesh(np.repeat(starts, entropies), np.repeat(ends, entropies), np.tile(np.arange(entropies), len(starts)))
 
 
-class Fleet:
-    """A fleet of NICs, each with a clock of its own, window by window."""
+class Sent(NamedTuple):
+    """What was sent in a window, with its stamps, in one direction and the other."""
+
+    number: int
+    forth: Completed
+    back: Completed
+
+
+class Traffic:
+    """The probes of a fleet of NICs, each with a clock of its own, window by window: what happens, whoever reads the stamps."""
 
     def __init__(
         self, clocks: Oscillators, queues: Queues, probing: Probing, stamping: Stamping, random: np.random.Generator
     ) -> None:
-        self.clocks, self.probing, self.nodes = clocks, probing, len(clocks)
+        self.clocks, self.probing, self.stamping, self.nodes = clocks, probing, stamping, len(clocks)
         self.mesh = mesh = regular(self.nodes, probing.neighbours, probing.entropies, random)
-        self._queues, self._stamping, self._random = queues, stamping, random
+        self._queues, self._random = queues, random
         self.window_ns = round(probing.window_s * SECOND_NS)
-        self._phase_ns = random.integers(0, self.window_ns // 10, self.nodes)
-        rows = len(mesh.initiator)
-        self.tilt = Tilt.unknown(rows)
-        """What the probes know of their clocks' rates."""
-        self._first = np.searchsorted(mesh.initiator, np.arange(self.nodes + 1))
-        self._windows = [Window(probing.tolerated) for _ in range(self.nodes)]
-        self._ends = [self._stream(row) for row in range(rows)]
+        self.phase_ns = random.integers(0, self.window_ns // 10, self.nodes)
+        """Each node's windows begin at a time of its own, within a tenth of one."""
         self._floor_ns = [
             queues.floor_ns(*ends, mesh.entropy)
             for ends in ((mesh.initiator, mesh.responder), (mesh.responder, mesh.initiator))
         ]
 
-    def window(self, number: int) -> Iterator[tuple[StampBatch, int]]:
-        """What is published of a window, and when in true time: each node's windows begin at a time of its own, within a tenth of one."""
+    def window(self, number: int) -> Sent:
+        """All probes of a window; windows come in their order, each once."""
         since_ns = number * self.window_ns
         self.clocks.run_to(since_ns + 2 * self.window_ns + 3 * SECOND_NS // 10)
         self._queues.run(since_ns, since_ns + 2 * self.window_ns)
-        forth, back = (self._direction(number, direction) for direction in (0, 1))
-        edges = [np.searchsorted(each.row, self._first) for each in (forth, back)]
-        kind = np.full(len(self._ends), KINDS.index(self._stamping.kind))
-        for node in range(self.nodes):
-            own = slice(self._first[node], self._first[node + 1])
-            if own.start == own.stop:
-                continue
-            window = self._windows[node]
-            window.add(
-                *(
-                    _of(each, edge[node], edge[node + 1], own.start)
-                    for each, edge in zip((forth, back), edges, strict=True)
-                )
-            )
-            begun_ns = since_ns + int(self._phase_ns[node])
-            local = self.clocks.local_ns(np.array([node, node]), np.array([begun_ns, begun_ns + self.window_ns]))
-            for part in window.close(self._ends[own], kind[own], self.tilt.of(own)):
-                batch = StampBatch.of(
-                    part.rows, node=name(node), since_ns=int(local[0]), until_ns=int(local[1]), streams=part.streams,
-                    epoch_ns=_EPOCH_NS - int(self.clocks.boot_ns[node]), tolerated=self.probing.tolerated,
-                )  # fmt: skip
-                yield batch, begun_ns + self.window_ns
+        return Sent(number, self._direction(number, 0), self._direction(number, 1))
 
     def _direction(self, number: int, direction: int) -> Completed:
         """All probes of a window in one direction, by row and time."""
@@ -147,7 +129,7 @@ class Fleet:
         turn = np.tile(np.arange(count), len(source))
         # Each stream at its own moment of the interval, so that probes do not meet one another.
         at = (turn + np.repeat(random.random(len(source)), count)) / count
-        sent_ns = number * self.window_ns + self._phase_ns[self.mesh.initiator[row]]
+        sent_ns = number * self.window_ns + self.phase_ns[self.mesh.initiator[row]]
         sent_ns = sent_ns + (at * self.window_ns * 0.999).astype(np.int64)
         gap_ns = np.full(len(row), probing.pair_gap_us * 1e3)
         waits = self._queues.wait_ns(source[row], sink[row], self.mesh.entropy[row], sent_ns, gap_ns)
@@ -165,10 +147,54 @@ class Fleet:
         )  # fmt: skip
 
     def _stamped(self, clock: NDArray[np.intp], true_ns: NDArray[np.int64], *, transmit: bool) -> NDArray[np.int64]:
-        return self._stamping.read(self.clocks.local_ns(clock, true_ns), self._random, transmit=transmit)
+        return self.stamping.read(self.clocks.local_ns(clock, true_ns), self._random, transmit=transmit)
+
+
+class Fleet:
+    """What the nodes make of it: batches, sieved and pruned by what they have been told of their clocks."""
+
+    def __init__(self, traffic: Traffic) -> None:
+        self._traffic = traffic
+        self._mesh = mesh = traffic.mesh
+        rows = len(mesh.initiator)
+        self._tilt = Tilt.unknown(rows)
+        """What the probes know of their clocks' rates."""
+        self._first = np.searchsorted(mesh.initiator, np.arange(traffic.nodes + 1))
+        self._windows = [Window(traffic.probing.tolerated) for _ in range(traffic.nodes)]
+        self._ends = [self._stream(row) for row in range(rows)]
+
+    def window(self, sent: Sent) -> Iterator[tuple[StampBatch, int]]:
+        """What is published of a window, and when in true time."""
+        traffic = self._traffic
+        edges = [np.searchsorted(each.row, self._first) for each in (sent.forth, sent.back)]
+        kind = np.full(len(self._ends), KINDS.index(traffic.stamping.kind))
+        for node in range(traffic.nodes):
+            own = slice(self._first[node], self._first[node + 1])
+            if own.start == own.stop:
+                continue
+            window = self._windows[node]
+            window.add(
+                *(
+                    _of(each, edge[node], edge[node + 1], own.start)
+                    for each, edge in zip((sent.forth, sent.back), edges, strict=True)
+                )
+            )
+            begun_ns = sent.number * traffic.window_ns + int(traffic.phase_ns[node])
+            ends_ns = np.array([begun_ns, begun_ns + traffic.window_ns])
+            local = traffic.clocks.local_ns(np.array([node, node]), ends_ns)
+            for part in window.close(self._ends[own], kind[own], self._tilt.of(own)):
+                batch = StampBatch.of(
+                    part.rows, node=name(node), since_ns=int(local[0]), until_ns=int(local[1]), streams=part.streams,
+                    epoch_ns=_EPOCH_NS - int(traffic.clocks.boot_ns[node]), tolerated=traffic.probing.tolerated,
+                )  # fmt: skip
+                yield batch, begun_ns + traffic.window_ns
+
+    def told(self, states: Sequence[ClockState]) -> None:
+        """What sync has said of the clocks."""
+        self._tilt = _expected_tilt(self._mesh, states)
 
     def _stream(self, row: int) -> StreamEnds:
-        a, b, entropy = (int(column[row]) for column in self.mesh)
+        a, b, entropy = (int(column[row]) for column in self._mesh)
         return StreamEnds(
             key=StreamKey(name(b), "rail0", entropy),
             outgoing=f"{name(a)}.rail0>{name(b)}.rail0#{entropy}",
@@ -187,7 +213,7 @@ def _of(all_rows: Completed, start: int, stop: int, first: int) -> Completed:
     return Completed(all_rows.row[start:stop] - first, *(column[start:stop] for column in all_rows[1:]))
 
 
-def expected_tilt(mesh: Mesh, states: Sequence[ClockState]) -> Tilt:
+def _expected_tilt(mesh: Mesh, states: Sequence[ClockState]) -> Tilt:
     """What the probes of a mesh make of what sync has said."""
     said = {state.clock: state for state in states}
     own, peers = References(len(mesh.initiator)), References(len(mesh.initiator))

@@ -1,0 +1,252 @@
+"""What each part of the clock's chain is worth: the simulation of `bench.clock_sim`, whole and with one part taken away at a time.
+
+All variants are given the same stamps of the same probes, and what each of them says of the clocks goes back to its own probes. By how much two NICs disagree, of the
+value used now, is in the table. A variant is told from the whole where the mean of the differences, window by window, is not 0 at a level of 99 %: of the table's hundred
+figures one by chance.
+
+    make bench NAME=clock-ablation ARGS="--json FILE"
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+import numpy as np
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import dijkstra
+from scipy.special import stdtrit
+
+from bench import clock_sim
+from bench.clock_sim import Tool
+from bench.document import write
+from foliot_sync import history
+from foliot_sync.excess import Share, share
+from foliot_sync.lowest import Lowest
+from foliot_sync.network import Edges, Solution, solve
+from foliot_sync.settings import SyncSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from bench.clock_sim import Judged
+    from foliot_sync.clouds import Clouds
+    from foliot_sync.floors import Floors, Known
+
+    Floats = NDArray[np.float64]
+
+_TOGETHER = 4
+"""Windows whose differences count as one: what a filter over windows remembers makes neighbours alike."""
+_LEVEL = 0.99
+
+
+def _none_pure(_coded: object, row: NDArray[np.intp], *_: object) -> NDArray[np.bool_]:
+    """No pair is taken to be pure, so that the probe lets all probes count, as it does in long queues."""
+    return np.zeros(len(row), np.bool_)
+
+
+def _least(residuals: Floats, _noise_ns: Floats) -> Lowest:
+    """The quickest probe, and nothing of any other."""
+    return Lowest(residuals.min(axis=1), np.full(len(residuals), np.inf))
+
+
+def _not_turned(_clouds: Clouds, slope: Floats, _excess_ns: Floats, limit_ppb: float) -> tuple[Floats, Floats]:
+    """The rates that were known; the window says nothing of them."""
+    return slope.copy(), np.full(len(slope), limit_ppb**2)
+
+
+def _evenly(total: Floats, first: Floats, _second: Floats) -> Share:
+    """Nobody can tell which of two was late."""
+    return share(total, first, first)
+
+
+def _even(late: Floats, half: Floats, _floors: Known, noise_ns: Floats) -> tuple[Floats, Floats]:
+    """Neither direction was late; an offset is as uncertain as the two quickest probes make it by what lies next to them."""
+    return np.zeros(len(half)), (late[0::2] ** 2 + late[1::2] ** 2) / 4 + noise_ns**2
+
+
+def _learns_nothing(_floors: Floors, *_: object) -> None:
+    """No window's widths are there in the next one."""
+
+
+def _tree(edges: Edges, nodes: int, ground: int) -> Solution:
+    """Each clock by the pairs of one way to the ground, the one with the least variance, and by no others."""
+    ends = np.stack((np.minimum(edges.start, edges.end), np.maximum(edges.start, edges.end)))
+    best_first = np.argsort(edges.variance, kind="stable")
+    # Of parallel ones the best: a matrix would hold their sum.
+    _, first = np.unique((ends[0] * nodes + ends[1])[best_first], return_index=True)
+    best = best_first[first]
+    low, high = ends[:, best]
+    graph = coo_array((edges.variance[best], (low, high)), shape=(nodes, nodes)).tocsr()
+    _, before = dijkstra(graph, directed=False, indices=ground, return_predecessors=True)
+    chosen = best[(before[low] == high) | (before[high] == low)]
+    accepted = np.isin(np.arange(len(edges.start)), chosen)
+    return solve(Edges(*(column[chosen] for column in edges)), nodes, ground)._replace(accepted=accepted)
+
+
+def _forgetful(tracks: history.Tracks, measured: history.Measurement) -> history.Tracks:
+    """What the newest window says, and nothing of the others."""
+    return history.restart(tracks, measured)._replace(windows=tracks.windows + 1)
+
+
+def _as_it_is(_tracks: history.Tracks, measured: history.Measurement, _sigmas: float) -> history.Measurement:
+    """No surprise is distrusted, as there is no history to be surprised by."""
+    return measured
+
+
+def _fixed(tracks: history.Tracks, _measured: history.Measurement) -> Floats:
+    """The wander that any clock may have at first."""
+    return tracks.density
+
+
+WHOLE = Tool()
+TOOLS = (
+    WHOLE,
+    Tool("foliot, minimum filter", None, {"foliot_sync.lines.lowest": _least, "foliot_sync.lines._turned": _not_turned}),
+    Tool("foliot, hard margin", SyncSettings(tolerated_share=0.0), {"foliot_sync.lowest._MOST_LEFT_OUT": 0}),
+    Tool("foliot, no coded pairs", None, {"foliot_probe.coded.Coded.sift": _none_pure}),
+    Tool("foliot, no network effect", None, {"foliot_sync.weighing.solve": _tree}),
+    Tool("foliot, no window filter", None, {"foliot_sync.history.update": _forgetful, "foliot_sync.history.tamed": _as_it_is}),
+    Tool("foliot, no direction", None, {"foliot_sync.pairs.share": _evenly}),
+    Tool("foliot, no lateness", None, {"foliot_sync.pairs._lateness": _even}),
+    Tool("foliot, no remembered floor", None, {"foliot_sync.floors.Floors.learn": _learns_nothing}),
+    Tool("foliot, no learnt wander", None, {"foliot_sync.history._learned": _fixed}),
+)  # fmt: skip
+
+
+class Case(NamedTuple):
+    """A row of the table."""
+
+    name: str
+    load: float
+    ways: str = "both"
+    settle: int | None = None
+    """Windows before those that are judged, and those, where they are not as many as elsewhere."""
+    windows: int | None = None
+    times: int = 1
+    """As many seeds: short runs are cheap."""
+
+
+CASES = (
+    Case("0 %", 0.0),
+    Case("40 %", 0.4),
+    Case("60 %", 0.6),
+    Case("80 %", 0.8),
+    Case("60 %, one way", 0.6, "one"),
+    Case("60 %, the first 10 s", 0.6, "both", 0, 5, 2),
+    Case("80 %, the first 10 s", 0.8, "both", 0, 5, 2),
+)
+
+
+class Cell(msgspec.Struct, kw_only=True):
+    """All runs of a variant in a case, beside the whole's. Errors of a pair of NICs, absolute."""
+
+    case: str
+    tool: str
+    mean_ns: float
+    p99_ns: float
+    mean_more_ns: float
+    """Than the whole's."""
+    mean_more_doubt_ns: float | None
+    """Half the width of the interval that has it with 99 %, by Student's t; None: too few windows to tell."""
+    p99_more_ns: float
+    """In the mean of windows, of which each has a p99 of its own."""
+    p99_more_doubt_ns: float | None
+
+    @property
+    def signs(self) -> tuple[str, str]:
+        """Whether mean and p99 are more or less than the whole's, where they can be told from them."""
+        both = ((self.mean_more_ns, self.mean_more_doubt_ns), (self.p99_more_ns, self.p99_more_doubt_ns))
+        mean, high = (" " if doubt is None or abs(more) <= doubt else "+" if more > 0 else "-" for more, doubt in both)
+        return mean, high
+
+
+def compare(case: str, tool: str, runs: Sequence[Floats], whole: Sequence[Floats]) -> Cell:
+    """The cell of a variant, by its errors and those of the whole: one array a run, one row a window."""
+    every = np.concatenate([each.ravel() for each in runs])
+    mean, mean_doubt = _more([each.mean(axis=1) for each in runs], [each.mean(axis=1) for each in whole])
+    high, high_doubt = _more(*([np.percentile(each, 99, axis=1) for each in one] for one in (runs, whole)))
+    return Cell(
+        case=case, tool=tool, mean_ns=round(float(every.mean()), 2), p99_ns=round(float(np.percentile(every, 99)), 1),
+        mean_more_ns=mean, mean_more_doubt_ns=mean_doubt, p99_more_ns=high, p99_more_doubt_ns=high_doubt,
+    )  # fmt: skip
+
+
+def _more(windows: Sequence[Floats], others: Sequence[Floats]) -> tuple[float, float | None]:
+    """By how much figures of windows are above others, in the mean, and how uncertain that is."""
+    together = []
+    for mine, theirs in zip(windows, others, strict=True):
+        parts = max(1, len(mine) // _TOGETHER)
+        together += [part.mean() for part in np.array_split(mine - theirs, parts)]
+    count, mean = len(together), round(float(np.mean(together)), 3)
+    if count < 2:
+        return mean, None
+    steep = float(stdtrit(count - 1, (1 + _LEVEL) / 2))
+    return mean, round(steep * float(np.std(together, ddof=1)) / count**0.5, 3)
+
+
+def run(arguments: argparse.Namespace, case: Case, tools: Sequence[Tool]) -> list[list[Judged]]:
+    """Per variant what came of each seed, of pairs of NICs."""
+    settle, windows = (
+        more if less is None else less
+        for less, more in ((case.settle, arguments.settle), (case.windows, arguments.windows))
+    )
+    mine = argparse.Namespace(**{**vars(arguments), "settle": settle, "windows": windows})
+    found: list[list[Judged]] = [[] for _ in tools]
+    for seed in [seed + 1_000 * turn for turn in range(case.times) for seed in arguments.seeds]:
+        judged = clock_sim.simulate(mine, arguments.nics[0], case.load, case.ways, seed, tools=tools)
+        for runs, one in zip(found, (each for each in judged if each.row.of == "pair"), strict=True):
+            one.row.bench = "clock-ablation"
+            runs.append(one)
+    return found
+
+
+def _line(cells: Sequence[Cell]) -> str:
+    """Of the table: mean and p99, with a sign where they can be told from the whole's."""
+    said = []
+    for cell in cells:
+        mean, high = cell.signs
+        said.append(f"{cell.mean_ns:>9.1f}{mean} /{cell.p99_ns:>6.0f}{high}")
+    return f"{cells[0].case:<21}" + "".join(f"{each:>21}" for each in said)
+
+
+def main() -> int:
+    """Parses the command line, runs, prints a table."""
+    parser = clock_sim.parser()
+    parser.prog, parser.description = "bench.clock_ablation", __doc__.split("\n", 1)[0] if __doc__ else None
+    parser.set_defaults(nics=[40], seeds=[1, 2, 3], settle=16, windows=12, loads=None, ways=None)
+    names = [tool.name.removeprefix("foliot, ") for tool in TOOLS[1:]]
+    parser.add_argument("--variants", nargs="+", choices=names, default=names, help="beside the whole (default: all)")
+    arguments = parser.parse_args()
+    if arguments.loads or arguments.ways or len(arguments.nics) > 1:
+        parser.error("the table has loads of its own, and one number of NICs: leave --loads and --ways out")
+    tools = [WHOLE, *(tool for tool, name in zip(TOOLS[1:], names, strict=True) if name in arguments.variants)]
+    print("pair of NICs, mean / p99 in ns; +, -: more or less than the whole's, not by chance")
+    print(f"{'load':<21}" + "".join(f"{tool.name.removeprefix('foliot, '):>21}" for tool in tools))
+    rows, cells = [], []
+    for case in CASES:
+        began_s = time.process_time()
+        found = run(arguments, case, tools)
+        whole = [each.wrong_ns for each in found[0]]
+        line = [
+            compare(case.name, tool.name, [each.wrong_ns for each in runs], whole)
+            for tool, runs in zip(tools, found, strict=True)
+        ]
+        rows += [each.row for runs in found for each in runs]
+        cells += line
+        print(f"{_line(line)}  {time.process_time() - began_s:>5.0f} s of CPU", flush=True)
+    if arguments.json:
+        model = {
+            key: value for key, value in vars(arguments).items() if key not in {"json", "loads", "ways", "variants"}
+        }
+        write(arguments.json, "clock-ablation", rows, model=model, cells=[msgspec.to_builtins(cell) for cell in cells])
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
