@@ -38,7 +38,7 @@ has the clouds on its two sides, because a clock was stepped; nothing else in th
 LONGEST_NS = 3_600_000_000_000
 """That a batch may have waited in a shard."""
 _LIMITS = {
-    "offset_ns": (-FAR_NS, FAR_NS), "variance": (1e-9, 1e37), "slope_ppb": (-1e9, 1e9), "slope_variance": (1e-12, 1e18), "noise_ns": (0, 1e9)
+    "offset_ns": (-FAR_NS, FAR_NS), "variance": (1e-9, 1e37), "slope_ppb": (-1e7, 1e7), "slope_variance": (1e-12, 1e18), "noise_ns": (0, 1e9)
 }  # fmt: skip
 """Far beyond what clocks can do, and so that no arithmetic with them leaves what floats can hold."""
 
@@ -109,6 +109,8 @@ class FitBatch(msgspec.Struct, frozen=True, kw_only=True, dict=True, tag="fits.v
 def sound(rows: NDArray[Any]) -> NDArray[np.bool_]:
     """Which of these rows, of dtype `FitRow`, hold what a fit can be."""
     fits = rows["lower_ns"] <= rows["upper_ns"]
+    for name in ("lower_ns", "upper_ns"):
+        fits &= (np.abs(rows[name]) <= FAR_NS) | np.isinf(rows[name])
     for name, (least, most) in _LIMITS.items():
         fits &= (rows[name] >= least) & (rows[name] <= most)
     near = [np.abs(rows[name].astype(np.float64)) < FAR_NS for name in ("at_ns", "base_ns")]

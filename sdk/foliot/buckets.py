@@ -8,6 +8,7 @@ import itertools
 import secrets
 from typing import TYPE_CHECKING, Any
 
+import nats.errors
 import structlog
 from nats.js import api
 from nats.js.errors import BucketNotFoundError
@@ -102,6 +103,9 @@ class Buckets:
         await self.store(bucket)
         *most, last = messages
         for count, key in enumerate(most):
+            # What a connection that is away would send when it is back is old by then.
+            if not self._client.is_connected:
+                raise nats.errors.ConnectionReconnectingError
             written = f"{self._writer}/{next(self._numbers)}"
             await self._client.publish(bucket.subject(key), encode(messages[key]), headers={_WRITTEN: written})
             if not count % _AT_ONCE:

@@ -101,11 +101,29 @@ class Lease:
                 self._change(self._last)
             self._until_s = asked_s + LEASES.keep_s - _SAFETY_S
         except KeyWrongLastSequenceError:
-            self._change(0)  # somebody else holds it
+            if not await self._adopt():
+                self._change(0)  # somebody else holds it
         except (TimeoutError, nats.errors.Error, OSError) as error:
             log.warning("lease_not_renewed", reason=type(error).__name__)
             if not self.revision:
                 self._change(0)
+
+    async def _adopt(self) -> bool:
+        """Goes on if the key is this holder's after all: a renewal was stored, and its answer was lost."""
+        if not self.revision:
+            return False
+        try:
+            store = await self._bus.store(LEASES)
+            held = await store.get(self._key)
+            if held.value != self._record:
+                return False
+            # When that was is not known: it counts from now on.
+            asked_s = time.monotonic()
+            self._last = await store.update(self._key, self._record, last=held.revision)
+        except (TimeoutError, nats.errors.Error, OSError):
+            return False
+        self._until_s = asked_s + LEASES.keep_s - _SAFETY_S
+        return True
 
     async def _take(self, store: Any) -> int:
         try:

@@ -45,6 +45,8 @@ class Shard(msgspec.Struct, frozen=True):
 
 
 WHOLE = Shard()
+_LONGEST = 128
+"""Escaped: a shard's role is a name itself, and escaped again in subjects."""
 
 
 class ShardSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -66,6 +68,8 @@ class ShardSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
                 check_name(start)
             except ValueError as error:
                 raise ValueError(f"field `starts`: {error}") from error
+            if len(escape(start)) > _LONGEST:
+                raise ValueError(f"field `starts`: {start[:64]!r} is too long for the name of a shard")
         if any(later <= earlier for earlier, later in itertools.pairwise(self.starts)):
             raise ValueError(
                 f"field `starts` must be in order, each once, as text is ordered: {', '.join(self.starts)}"

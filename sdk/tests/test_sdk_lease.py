@@ -68,3 +68,23 @@ async def test_a_lasting_lease_is_held_while_the_bus_says_nothing(buses):
             await asyncio.sleep(0.01)
         for task in holding:
             task.cancel()
+
+
+async def test_a_renewal_whose_answer_was_lost_is_its_own(buses):
+    """The key has moved on by the holder's own hand: it goes on under the same fence. By somebody else's hand, it is lost."""
+    changes, one = [], buses[0]
+    lease = Lease(one, "role", "one", changes.append)
+    holding = asyncio.create_task(lease.run())
+    async with asyncio.timeout(30):
+        while not lease.revision:  # noqa: ASYNC110 - a lease is polled by design
+            await asyncio.sleep(0.01)
+        store = await one.store(LEASES)
+        for _ in range(3):
+            moved = await store.put("role", lease._record)
+            while lease._last <= moved:  # noqa: ASYNC110 - as above
+                await asyncio.sleep(0.01)
+        assert changes == [lease.revision]
+        await store.put("role", b"somebody else")
+        while lease.revision:  # noqa: ASYNC110 - as above
+            await asyncio.sleep(0.01)
+    holding.cancel()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
 from foliot_sync.wire import fits
@@ -11,6 +12,9 @@ if TYPE_CHECKING:
 
     from foliot_schemas import FitBatch
     from foliot_sync.fitting import Fits
+
+
+_STUBBORN = 3
 
 
 class _Window(NamedTuple):
@@ -41,18 +45,25 @@ class Collection:
         """Those that spoke for the last window; at first, all."""
         self._waiting: dict[str, _Window] = {}
         self._taken: dict[str, tuple[int, int]] = {}
-        self.rejected = 0
-        """Batches of shards that there are not, of holders that hold no more, and of windows that are past."""
+        self._refused: Counter[str] = Counter()
+        """Windows of a shard in a row whose holder seemed to hold no more."""
+        self.rejected: Counter[str] = Counter()
+        """By shard, batches of shards that there are not, of holders that hold no more, and of windows that are past."""
 
     def add(self, batch: FitBatch, arrived_ns: int) -> None:
         """Takes in a batch; of two windows of a shard the later one counts, and of two holders the one whose lease is newer."""
         number = batch.term, batch.window
         known = self._waiting.get(batch.shard)
         latest = self._taken.get(batch.shard, (0, -1)) if known is None else known.number
+        if number[0] < latest[0] and self._refused[batch.shard] >= _STUBBORN:
+            # Nobody else has spoken for it meanwhile: leases are counted anew since the bus has lost its memory.
+            known, latest = None, (0, -1)
         is_late = number < latest or (known is None and number == latest)
         if batch.shard not in self._shards or is_late:
-            self.rejected += 1
+            self.rejected[batch.shard] += 1
+            self._refused[batch.shard] += batch.shard in self._shards and batch.part == 0 and number[0] < latest[0]
             return
+        self._refused[batch.shard] = 0
         if known is None or number > known.number or batch.parts != known.of:
             known = self._waiting[batch.shard] = _Window(number, {}, batch.parts)
         known.parts[batch.part] = batch, arrived_ns

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,6 +13,7 @@ import structlog
 from foliot.lease import Lease
 from foliot_schemas.subjects import FITS, STAMPS
 from foliot_sync.fitting import Fitter
+from foliot_sync.following import MOST
 from foliot_sync.muster import Muster
 from foliot_sync.settings import NANOSECONDS
 from foliot_sync.wire import batches
@@ -93,6 +95,8 @@ class Gatherer:
         if node is None or not node.nics:
             self._nodes.discard(name)
             self._following.leave(name)
+            for other in itertools.islice(self._nodes, MOST):
+                await self._following.meet(other)
             return
         self._nodes.add(name)
         await self._following.meet(name)
@@ -115,6 +119,7 @@ class Gatherer:
         while True:
             if not self._held.is_set():
                 await self._held.wait()
+                self._fitter.take()  # what came when nobody wanted it
                 await self._in_step()
             await self._window_end()
             await self._muster.gather()

@@ -11,6 +11,7 @@ import numpy as np
 import structlog
 
 from foliot.lease import Lease
+from foliot.retry import heed_cancellation
 from foliot_schemas.subjects import CLOCK, CLOCKS, FITS
 from foliot_sync.announcing import Announcer
 from foliot_sync.collecting import Collection
@@ -30,7 +31,8 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
-ROLE = "sync-leader"
+ROLE = "leader-sync"
+"""No shard has a role that begins so."""
 
 _ERRORS = (nats.errors.Error, OSError, TimeoutError)
 _PATIENCE = 0.5
@@ -39,6 +41,10 @@ _APART = 0.5
 """Of a window: a shard that speaks right after one was closed is in the next one, and makes none of its own."""
 _SILENCE = 1.5
 """Windows without a word from any shard, after which clocks go on by what is known of them."""
+_READ_S, _AGAIN_S = 8.0, 0.5
+_MOST_GIVEN_UP = 3
+"""Windows in a row that came to nothing, after which what is known is taken up anew from what was published last."""
+_TELL_S = 60.0
 _AT_ONCE = 256
 """States that are published before others get their turn."""
 
@@ -76,9 +82,12 @@ class Leader:
         self._held = asyncio.Event()
         self._collection = Collection(shards)
         self._closed_s = 0.0
+        self._given_up = 0
         self._arrived = asyncio.Event()
         self._synchroniser = Synchroniser(settings)
         self._announcer = Announcer(settings)
+        self._left_out: dict[str, int] = {}
+        self._tell_from_s = 0.0
         self._said: dict[str, ClockState] = {}
         self._to_keep: dict[str, ClockState] = {}
         self._kept = asyncio.Event()
@@ -111,23 +120,34 @@ class Leader:
             await self._held.wait()
             term = self._lease.revision
             await self._begin()
-            while term and self._lease.revision == term:
+            while term and self._lease.revision == term and self._given_up < _MOST_GIVEN_UP:
                 await self._collected()
                 await self._solve(term)
 
     async def _begin(self) -> None:
         """Takes up the clocks and the common time where whoever led before left them."""
-        kept: dict[str, ClockState] = {}
-        try:
-            kept = await self._bus.present(CLOCKS)
-        except _ERRORS as error:
-            log.warning("clocks_not_read", reason=str(error) or type(error).__name__)
+        kept = await self._kept_states()
+        self._given_up = 0
         self._collection = Collection(self._shards)
         self._synchroniser = Synchroniser(self._settings)
         # The bucket is in the memory of the bus: after a restart of that, what was heard is all that is left.
         states = newest((kept, self._following.states, self._said))
         self._synchroniser.resume(state for state in states.values() if self._census.has_clock(state.clock))
         log.info("leads", shards=len(self._shards), clocks_known=len(states))
+
+    async def _kept_states(self) -> dict[str, ClockState]:
+        """What the bucket has; nothing if it does not answer for long, as after the loss of its leader it may not for some seconds."""
+        until_s = asyncio.get_running_loop().time() + _READ_S
+        while self._held.is_set():
+            try:
+                return await self._bus.present(CLOCKS)
+            except _ERRORS as error:
+                log.warning("clocks_not_read", reason=str(error) or type(error).__name__)
+                heed_cancellation()
+            if asyncio.get_running_loop().time() > until_s:
+                break
+            await asyncio.sleep(_AGAIN_S)
+        return {}
 
     async def _collected(self) -> None:
         """Until all shards have told of a window that are expected to, or patience is at an end."""
@@ -153,7 +173,9 @@ class Leader:
         except (ArithmeticError, ValueError, RuntimeError, np.linalg.LinAlgError):
             # Fits that make no mesh: the next window has others.
             log.exception("window_given_up", window=synchroniser.window)
+            self._given_up += 1
             return
+        self._given_up = 0
         states = [state for state in states if self._census.has_clock(state.clock)]
         for count, state in enumerate(states):
             if not count % _AT_ONCE:
@@ -162,10 +184,19 @@ class Leader:
                     return
             await self._bus.publish(CLOCK, state, state.clock)
         self._report(states)
-        self._to_keep.update({state.clock: state for state in states})
+        # Who has left meanwhile is not written again.
+        self._to_keep.update({state.clock: state for state in states if self._census.has_clock(state.clock)})
         self._kept.set()
         self._announcer.window(synchroniser.timescale)
         self._census.tell_of_nobody()
+        self._tell_left_out()
+
+    def _tell_left_out(self) -> None:
+        """Fits of a shard that there is not, or of one that nobody should hold: processes with different settings, perhaps."""
+        now_s = asyncio.get_running_loop().time()
+        if now_s >= self._tell_from_s and self._left_out != (left_out := dict(self._collection.rejected)):
+            self._left_out, self._tell_from_s = left_out, now_s + _TELL_S
+            log.warning("fits_left_out", batches=left_out)
 
     async def _keep(self) -> None:
         """Writes the latest states into the bucket; a bucket that does not answer never delays a window."""
@@ -173,12 +204,13 @@ class Leader:
             await self._kept.wait()
             self._kept.clear()
             states, self._to_keep = self._to_keep, {}
-            if not states:
+            if not states or not self._held.is_set():
                 continue
             try:
                 await self._bus.put_all(CLOCKS, states)
             except _ERRORS as error:
                 log.warning("clocks_not_kept", count=len(states), reason=str(error) or type(error).__name__)
+                heed_cancellation()
 
     def _report(self, states: list[ClockState]) -> None:
         for state in states:

@@ -41,7 +41,7 @@ def lowest(residuals: Floats, noise_ns: Floats) -> Lowest:
     wanted = _MOST_LEFT_OUT + _NEXT + 1
     if residuals.shape[1] > wanted:
         residuals = np.partition(residuals, wanted - 1, axis=1)[:, :wanted]
-    residuals.sort(axis=1)
+    residuals = np.sort(residuals, axis=1)
     missing = wanted - residuals.shape[1]
     if missing > 0:
         residuals = np.concatenate((residuals, np.full((len(residuals), missing), np.inf)), axis=1)

@@ -53,14 +53,19 @@ def first_by_name(which: NDArray[np.bool_], names: Sequence[str]) -> int | None:
     return min(np.flatnonzero(which).tolist(), key=names.__getitem__, default=None)
 
 
-def hand_over(tracks: Tracks, heir: int, reference_ns: int) -> Tracks:
+def hand_over(tracks: Tracks, heir: int, reference_ns: int, worst_ppb: float) -> Tracks:
     """The tracks with another clock as the reference from a reference time on.
 
     No clock's reference time jumps then; all go on at the pace of the heir instead.
+
+    Parameters:
+        worst_ppb: by how much hard bounds grow with age.
     """
     known = tracks.known
-    now = predict(tracks.take(known), local_at(tracks, reference_ns)[known])
-    tracks = tracks.put(known, now)
+    before = tracks.take(known)
+    now = predict(before, local_at(tracks, reference_ns)[known])
+    age_s = np.abs(now.as_of_ns - before.as_of_ns) / NANOSECONDS
+    tracks = tracks.put(known, now._replace(hard_ns=before.hard_ns + worst_ppb * age_s))
     pace = 1 + tracks.drift_ppb[heir] / NANOSECONDS
     drift = ((1 + tracks.drift_ppb / NANOSECONDS) / pace - 1) * NANOSECONDS
     # The heir's own uncertainty is now everyone else's; correlations are not tracked, so it is added in full.

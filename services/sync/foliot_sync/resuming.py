@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from foliot_sync.settings import SyncSettings
 
 BELIEVED = frozenset({"synchronised", "holdover"})
+_FRESH = 1.25
+"""What was measured in the last window is one and a half to little more than two windows old when the next is closed, and nothing was missed."""
 _MOST = 1e9
 """A second, and as much in a second: whoever is said to be worse was not in step, whatever the status."""
 
@@ -69,7 +71,7 @@ def former(said: Mapping[str, ClockState], heard: Sequence[Heard], settings: Syn
         return None
     return Former(
         names=names,
-        tracks=_tracks(lasting, settings),
+        tracks=_tracks(lasting, now_ns, settings),
         standings=_standings(lasting, now_ns, settings),
         heir=names.index(_heir(able, settings.reference)),
         now_ns=now_ns,
@@ -104,40 +106,40 @@ def _heir(able: Sequence[ClockState], wanted: str) -> str:
     return min(names)
 
 
-def _tracks(states: Sequence[ClockState], settings: SyncSettings) -> Tracks:
-    """What is known of clocks by what was said of them: no more than was promised."""
-    as_of, offset, void = (
-        np.array(column, np.int64)
-        for column in zip(*((each.as_of_ns, each.offset_ns, each.void_after_ns) for each in states), strict=True)
-    )
-    drift, bound, growth, hard, wander = (
-        np.array(column, np.float64)
-        for column in zip(
-            *((each.drift_ppb, each.bound_ns, each.growth_ppb, each.hard_bound_ns, each.wander_ppb) for each in states),
-            strict=True,
-        )
-    )
+def _tracks(states: Sequence[ClockState], now_ns: int, settings: SyncSettings) -> Tracks:
+    """What is known of clocks now by what was said of them: no more than was promised."""
+    local_ns = [_local_ns(state, now_ns) for state in states]
+    pairs = list(zip(states, local_ns, strict=True))
+    bound = np.array([each.bound_at_ns(at_ns) for each, at_ns in pairs], np.float64) / settings.sigmas
+    growth = np.array([each.growth_ppb for each in states]) / settings.sigmas
+    wander = np.array([each.wander_ppb for each in states]) / settings.sigmas
+    void = np.array([each.void_after_ns for each in states], np.int64)
     return Tracks(
-        as_of_ns=as_of,
-        offset_ns=offset,
-        drift_ppb=drift,
+        as_of_ns=np.array(local_ns, np.int64),
+        offset_ns=np.array([each.reference_ns(at_ns) - at_ns for each, at_ns in pairs], np.int64),
+        drift_ppb=np.array([each.drift_ppb for each in states], np.float64),
         # Nothing is known better than whole nanoseconds say.
-        p00=np.maximum(bound / settings.sigmas, 1.0) ** 2,
+        p00=np.maximum(bound, 1.0) ** 2,
         p01=np.zeros(len(states)),
-        p11=np.maximum(growth / settings.sigmas, 1.0) ** 2,
-        hard_ns=hard,
+        p11=np.maximum(growth, 1.0) ** 2,
+        hard_ns=np.array([each.hard_bound_at_ns(at_ns) for each, at_ns in pairs], np.float64),
         measured_ns=void - settings.void_after_windows * settings.window_ns,
         windows=np.full(len(states), settings.settle_windows),
-        density=np.maximum(3 * (wander / settings.sigmas) ** 2, 2 * settings.least_wander_ppb**2),
+        density=np.maximum(3 * wander**2, 2 * settings.least_wander_ppb**2),
     )
+
+
+def _local_ns(state: ClockState, now_ns: int) -> int:
+    """The local time of a clock at a common time."""
+    since_ns = now_ns - state.reference_ns(state.as_of_ns)
+    return state.as_of_ns + round(since_ns / (1 + state.drift_ppb * 1e-9))
 
 
 def _standings(states: Sequence[ClockState], now_ns: int, settings: SyncSettings) -> Standings:
     lasts_ns = settings.void_after_windows * settings.window_ns
     ages = [(now_ns - state.reference_ns(state.void_after_ns) + lasts_ns) / settings.window_ns for state in states]
     return Standings(
-        # What was measured in the last window is one to two windows old now, and nothing was missed.
-        missed=np.maximum(np.floor(np.array(ages)).astype(np.int64) - 1, 0),
+        missed=np.maximum(np.floor(np.array(ages) - _FRESH).astype(np.int64), 0),
         status=np.array([STATUSES.index(state.status) for state in states], np.int8),
         neighbours=np.array([state.neighbours for state in states], np.int64),
         surplus_ns=np.array([state.surplus_ns for state in states], np.float64),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import secrets
 import socket
 from typing import TYPE_CHECKING
 
@@ -44,7 +45,7 @@ class Sync:
         self._shard = shards.shard()
         self._roster = Roster()
         self._census = Census(settings.asymmetry_ns)
-        following, holder = Following(bus), f"{socket.gethostname()}/{os.getpid()}"
+        following, holder = Following(bus), f"{socket.gethostname()}/{os.getpid()}/{secrets.token_hex(4)}"
         self._gatherer = Gatherer(
             bus, clock, settings, shard=self._shard, roster=self._roster, following=following, holder=holder
         )

@@ -83,7 +83,7 @@ class Synchroniser:
         return self.weigh([self._fitter.close(now_ns)], now_ns)
 
     def weigh(self, parts: Sequence[Fits], now_ns: int) -> list[ClockState]:
-        """The state of every clock heard of so far, after what the parts of the fleet have said of a window."""
+        """The state of every clock heard of so far, after what the parts of the fleet have said of a window; none before there is a clock to measure against."""
         self.window += 1
         heard = [node for part in parts for node in part.heard]
         self._meet([clock for part in parts for clock in part.clocks], heard)
@@ -95,10 +95,11 @@ class Synchroniser:
         nothing = np.zeros(len(self._names), dtype=bool)
         verdict = self._weigh(pairs) if pairs is not None and self.reference else Verdict(nothing, nothing)
         self._stand(verdict, np.isin(np.arange(len(self._names)), [self._numbers[node.node] for node in heard]))
+        if not self.reference:
+            return []
         promised = promise(self._tracks, self.settings)
-        if self.reference:
-            seen = Seen.of(self._names, self._tracks, promised, self._standings, self._numbers[self.reference])
-            self.timescale.follow(seen, self._reference_ns, span_s)
+        seen = Seen.of(self._names, self._tracks, promised, self._standings, self._numbers[self.reference])
+        self.timescale.follow(seen, self._reference_ns, span_s)
         said = Publisher(self.reference, self.window, self._tracks, promised, self.settings, self.timescale)
         return said.states(self._names, self._standings)
 
@@ -125,10 +126,10 @@ class Synchroniser:
             self._tracks = self._tracks.joined(history.Tracks.unknown(new, self.settings.wander_ppb))
             self._standings = self._standings.joined(Standings.unknown(new, self.settings))
 
-    def _take_up(self, heard: Sequence[Heard], wanted: str) -> bool:
-        """Goes on with the clocks of an earlier run, if its word still holds and the wanted one is there; says whether it does."""
+    def _take_up(self, heard: Sequence[Heard]) -> bool:
+        """Goes on with the clocks of an earlier run, if its word still holds; says whether it does."""
         found = former(self._former, heard, self.settings)
-        if found is None or wanted not in {"", found.names[found.heir]}:
+        if found is None:
             return False
         places = np.array([self._numbers[name] for name in found.names])
         self._make_room()
@@ -137,7 +138,7 @@ class Synchroniser:
         self._standings = self._standings.put(places, found.standings)
         heir = int(places[found.heir])
         self.timescale.hand_over(float(self._tracks.drift_ppb[heir]), found.now_ns)
-        self._tracks = hand_over(self._tracks, heir, found.now_ns)
+        self._tracks = hand_over(self._tracks, heir, found.now_ns, self.settings.worst_ppb)
         self.reference = self._names[heir]
         return True
 
@@ -157,8 +158,11 @@ class Synchroniser:
         if self.reference or not heard:
             return
         wanted, patient = self.settings.reference, self.window <= self.settings.takeover_windows
-        if self._take_up(heard, wanted if patient else ""):
+        if self._take_up(heard):
             self._former = {}
+            return
+        # Of another shard's nodes nothing may be known here; those that are known speak in the next window.
+        if patient and self._former and not any(node.node in self._former for node in heard):
             return
         formerly = {name: state.epoch_ns for name, state in self._former.items() if name == state.reference}
         chosen = elect(self._epochs, wanted, formerly, patient=patient)
@@ -257,7 +261,7 @@ class Synchroniser:
         if heir is None:
             return False
         self.timescale.hand_over(float(self._tracks.drift_ppb[heir]), self._reference_ns)
-        self._tracks = hand_over(self._tracks, heir, self._reference_ns)
+        self._tracks = hand_over(self._tracks, heir, self._reference_ns, self.settings.worst_ppb)
         self.reference = self._names[heir]
         return True
 

@@ -40,7 +40,7 @@ def test_hand_over_leaves_every_reading_where_it_was():
     before = Tracks(ints, offsets, drift, ones, ones * 0, ones, ones, ints, np.full(3, 5), ones)
     at_ns = 1_700_000_003 * SECOND
     local = local_at(before, at_ns)
-    after = hand_over(before, 1, at_ns)
+    after = hand_over(before, 1, at_ns, 1_000.0)
 
     def read(tracks, local_ns):
         return local_ns + tracks.offset_ns + np.rint(tracks.drift_ppb * (local_ns - tracks.as_of_ns) / SECOND)

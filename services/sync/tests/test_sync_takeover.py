@@ -119,16 +119,49 @@ def test_what_is_void_is_not_taken_up_but_for_the_common_time(start):
         assert abs(away[name]) < before[name].bound_at_ns(local_ns) + after[name].bound_at_ns(local_ns)
 
 
-def test_a_wanted_reference_is_waited_for(start):
-    """For as long as at any start."""
+@pytest.mark.parametrize("silent_s", [0.0, 3.0, 9.0])
+def test_a_wanted_reference_that_is_not_there_puts_nobody_out_of_step(start, silent_s):
+    """Others are measured against another one, as whoever led before did; the common time does not depend on which."""
     settings = SyncSettings(reference="node3")
-    run = start(settings, seed=9, nodes=6, streams=4)
+    run = start(settings, seed=9, nodes=6, streams=4, load=0.2)
     run.to(CALM)
-    run.fleet.silent[3] = (run.now_s, run.now_s + 3)
-    taken_over(run, settings).next()
-    assert run.sync.reference == ""
-    run.next()
-    assert run.next()["node1"].reference == "node3"
+    run.fleet.silent[3] = (run.now_s, run.now_s + silent_s)
+    before = run.states
+    after = taken_over(run, settings).next()
+    assert after["node1"].reference == ("node0" if silent_s else "node3")
+    assert {state.status for state in after.values()} == {"synchronised"}
+    assert max(map(abs, apart_ns(run, before, after).values())) < 1_000
+
+
+def test_nothing_is_said_before_anybody_is_heard_who_was_known(start):
+    """In the first window other shards' nodes may have spoken alone, of which nothing is known when the bucket is lost: the time would begin anew."""
+    run = start(seed=12, nodes=6, streams=4)
+    before = run.to(CALM)
+    run.sync = Synchroniser()
+    run.sync.resume([before["node0"], before["node1"]])
+    for node in (0, 1):
+        run.fleet.silent[node] = (run.now_s, run.now_s + 1)
+    assert run.next() == {}
+    after = run.next()
+    assert after["node0"].status == after["node1"].status == "synchronised"
+    apart = apart_ns(run, before, after)
+    assert max(abs(apart["node0"]), abs(apart["node1"])) < 1_000
+
+
+def test_bounds_are_no_less_than_before(start):
+    """Of a clock that has been silent for a while, as of any: what was promised of it grows on."""
+    run = start(seed=13, nodes=6, streams=4)
+    run.to(CALM)
+    run.fleet.silent[2] = (run.now_s, run.now_s + 40)
+    before = run.to(run.now_s + 14)
+    assert before["node2"].status == "holdover"
+    after = taken_over(run).next()
+    for name, state in after.items():
+        local_ns = run.fleet.local_at(run.fleet.names.index(name), run.now_s)
+        if name == "node2":
+            assert state.hard_bound_at_ns(local_ns) >= before[name].hard_bound_at_ns(local_ns) - 1
+            assert state.bound_at_ns(local_ns) >= before[name].bound_at_ns(local_ns) - 1
+        assert state.reference != name or state.hard_bound_ns == 0
 
 
 def test_of_two_words_the_later_counts(start):

@@ -113,7 +113,7 @@ def test_a_window_counts_when_all_its_parts_are_there(collection):
     assert heard(collection.take(0)) == ["a/1/1/0", "a/1/1/1"]
     collection.add(batch("a", part=0, parts=2), 0)
     assert not collection.begun
-    assert collection.rejected == 1
+    assert collection.rejected.total() == 1
 
 
 def test_of_two_windows_the_later_counts(collection):
@@ -121,7 +121,7 @@ def test_of_two_windows_the_later_counts(collection):
     for window in (4, 5, 4):
         collection.add(batch("a", window=window), 0)
     assert heard(collection.take(0)) == ["a/1/5/0"]
-    assert collection.rejected == 1
+    assert collection.rejected.total() == 1
 
 
 def test_of_two_holders_the_later_one_counts(collection):
@@ -133,11 +133,20 @@ def test_of_two_holders_the_later_one_counts(collection):
     assert not collection.begun
 
 
+def test_a_holder_that_alone_goes_on_speaking_is_heard_again(collection):
+    """Leases that are counted anew begin at 1; whoever holds one is not refused for ever."""
+    collection.add(batch("a", term=7), 0)
+    assert heard(collection.take(0)) == ["a/7/1/0"]
+    for window in range(1, 6):
+        collection.add(batch("a", term=2, window=window), 0)
+    assert heard(collection.take(0)) == ["a/2/5/0"]
+
+
 def test_a_shard_that_there_is_not_is_left_out(collection):
     """Its nodes are another's now, since the fleet was cut anew."""
     collection.add(batch("c"), 0)
     assert not collection.begun
-    assert collection.rejected == 1
+    assert collection.rejected.total() == 1
 
 
 def test_the_time_on_the_way_is_added(collection):
