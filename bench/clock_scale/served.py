@@ -109,6 +109,14 @@ class All:
 class MeasuredGatherer(Gatherer):
     """A shard whose windows end when all of its nodes have spoken."""
 
+    def __init__(self, *arguments: Any, **more: Any) -> None:
+        super().__init__(*arguments, **more)
+        self.listening = asyncio.Event()
+
+    async def _in_step(self) -> None:
+        """It has subscribed to its nodes, and does not wait for the time."""
+        self.listening.set()
+
     async def _window_end(self) -> None:
         """It is over when all have spoken."""
 
@@ -141,7 +149,7 @@ async def serve_shard(job: Job, bus: Bus) -> None:
     gatherer._fitter.fit, gatherer._close = measured_fit, measured_close  # type: ignore[method-assign,assignment]  # noqa: SLF001
     for number in range(job.first, job.last):
         await gatherer.on_node(crowd.name(number), crowd.node(number))
-    await work(gatherer, gatherer._held, bus)  # noqa: SLF001
+    await work(gatherer, gatherer.listening, bus)
 
 
 async def serve_leader(job: Job, bus: Bus) -> None:
@@ -184,13 +192,12 @@ async def serve_leader(job: Job, bus: Bus) -> None:
     await work(leader, leader._held, bus)  # noqa: SLF001
 
 
-async def work(part: Gatherer | Leader, held: asyncio.Event, bus: Bus) -> None:
+async def work(part: Gatherer | Leader, begun: asyncio.Event, bus: Bus) -> None:
     """Runs it, and says when it has begun."""
     keep_what_is_loaded()
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(part.run())
-        await held.wait()
-        await asyncio.sleep(1.0)  # it subscribes
+        await begun.wait()
         await bus._client.publish(READY, b"")  # noqa: SLF001
 
 
