@@ -15,7 +15,7 @@ import matplotlib as mpl
 from matplotlib import pyplot as plt
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
 
     from matplotlib.axes import Axes
 
@@ -58,19 +58,20 @@ def clock_sim(rows: list[dict[str, Any]], document: dict[str, Any]) -> None:
 def clock_peers(rows: list[dict[str, Any]], document: dict[str, Any]) -> None:  # noqa: ARG001 - as the others
     """The p99 of each tool by load, a panel for each topology and way."""
     steady = [row for row in rows if row["p99_ns"] is not None and not row["drift_ppb"]]
-    panels = list(_grouped(steady, lambda row: (row["topology"], row["ways"])))
-    _, grid = plt.subplots(1, len(panels), figsize=(3.4 * len(panels), 3.6), sharey=True, squeeze=False)
-    for axes, ((topology, ways), some) in zip(grid[0], panels, strict=True):
+    panels = [(place, ways) for place in ("path", "mesh") for ways in ("one", "both")]
+    _, grid = plt.subplots(1, len(panels), figsize=(11, 3.4), sharey=True)
+    for axes, (place, ways) in zip(grid, panels, strict=True):
+        # Without load there are no ways.
+        some = [row for row in steady if row["topology"].startswith(place) and row["ways"] in {ways, "none"}]
         for tool, colour in _COLOURS.items():
             points = sorted((row["load"] * 100, row["p99_ns"]) for row in some if row["tool"] == tool)
-            if points:
-                axes.plot(*zip(*points, strict=True), "o-", color=colour, markersize=4, label=tool)
+            axes.plot(*zip(*points, strict=True), "o-", color=colour, markersize=4, label=tool)
         bound = sorted((row["load"] * 100, row["median_bound_ns"]) for row in some if row["tool"] == "foliot")
         axes.plot(*zip(*bound, strict=True), "--", color=_BOUND, linewidth=1, label="foliot's bound, median")
-        axes.set_title(f"{topology}, load {'both ways' if ways == 'both' else 'one way'}", fontsize=9)
-        _finish(axes, "load of the bottleneck, %", "p99 of the error, ns" if axes is grid[0][0] else "")
-        if axes is not grid[0][-1] and (legend := axes.get_legend()) is not None:
-            legend.remove()
+        axes.set_title(f"{place}, load {'both ways' if ways == 'both' else 'one way'}", fontsize=9)
+        _finish(axes, "load of the bottleneck, %", "p99 of the error, ns" if axes is grid[0] else "")
+        axes.get_legend().remove()
+    grid[-1].legend(fontsize=7, frameon=False, loc=(0.36, 0.36))
 
 
 def clock_scale(rows: list[dict[str, Any]], document: dict[str, Any]) -> None:  # noqa: ARG001 - as the others
@@ -89,10 +90,6 @@ def _means(points: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
         values = [y for _, y in some]
         found.append((x, sum(values) / len(values)))
     return found
-
-
-def _grouped(rows: Iterable[dict[str, Any]], key: Callable[[dict[str, Any]], Any]) -> Iterable[tuple[Any, list[Any]]]:
-    return ((name, list(some)) for name, some in groupby(sorted(rows, key=key, reverse=True), key))
 
 
 def _finish(axes: Axes, x: str, y: str) -> None:

@@ -126,9 +126,8 @@ class Leader:
 
     async def _begin(self) -> None:
         """Takes up the clocks and the common time where whoever led before left them."""
+        self._collection, self._given_up = Collection(self._shards), 0
         kept = await self._kept_states()
-        self._given_up = 0
-        self._collection = Collection(self._shards)
         self._synchroniser = Synchroniser(self._settings)
         # The bucket is in the memory of the bus: after a restart of that, what was heard is all that is left.
         states = newest((kept, self._following.states, self._said))
