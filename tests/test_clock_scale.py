@@ -40,7 +40,8 @@ def test_a_fleet_of_three_shards_is_solved_and_every_stage_is_counted(tmp_path, 
     assert {(row["nics"], row["pairs"], row["shards"]) for row in rows.values()} == {(90, 450, 3)}
     assert all(row["cpu_s_per_window"] > 0 for stage, row in rows.items() if not stage.startswith("nats"))
     told, read = rows["fits: told"]["bytes_per_window"], rows["fits: read"]["bytes_per_window"]
-    assert 0 < told == pytest.approx(read, rel=0.2)
+    # Renewals of leases come on top, which a small fleet's fits are not much more than.
+    assert 0 < 0.8 * told < read < 2 * told
     end = document["ends"]["90"]
     assert end["clocks"] == end["synchronised"] == 90
     assert end["p99_ns"] < end["median_bound_ns"]

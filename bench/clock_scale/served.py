@@ -6,7 +6,7 @@ import asyncio
 import os
 import sys
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -24,6 +24,9 @@ from foliot_sync.gatherer import Gatherer
 from foliot_sync.leader import Leader
 from foliot_sync.roster import Roster
 from foliot_sync.settings import SyncSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable
 
 READY, TAKEN, CLOSED = "bench.ready", "bench.taken", "bench.closed"
 TELL_EVERY = 100
@@ -149,7 +152,7 @@ async def serve_shard(job: Job, bus: Bus) -> None:
     gatherer._fitter.fit, gatherer._close = measured_fit, measured_close  # type: ignore[method-assign,assignment]  # noqa: SLF001
     for number in range(job.first, job.last):
         await gatherer.on_node(crowd.name(number), crowd.node(number))
-    await work(gatherer, gatherer.listening, bus)
+    await work(gatherer, gatherer.listening.wait(), bus)
 
 
 async def serve_leader(job: Job, bus: Bus) -> None:
@@ -189,15 +192,15 @@ async def serve_leader(job: Job, bus: Bus) -> None:
         await meter.tell()
 
     leader._solve, bus.put_all = measured_solve, measured_put_all  # type: ignore[method-assign,assignment]  # noqa: SLF001
-    await work(leader, leader._held, bus)  # noqa: SLF001
+    await work(leader, leader._lease.taken(), bus)  # noqa: SLF001
 
 
-async def work(part: Gatherer | Leader, begun: asyncio.Event, bus: Bus) -> None:
+async def work(part: Gatherer | Leader, begun: Awaitable[object], bus: Bus) -> None:
     """Runs it, and says when it has begun."""
     keep_what_is_loaded()
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(part.run())
-        await begun.wait()
+        await begun
         await bus._client.publish(READY, b"")  # noqa: SLF001
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from numpy.typing import NDArray
 
@@ -16,6 +16,15 @@ def pack(rows: NDArray[Any]) -> dict[str, bytes]:
     """The columns of a structured array, one contiguous bytes value each."""
     assert rows.dtype.names is not None
     return {name: np.ascontiguousarray(rows[name]).tobytes() for name in rows.dtype.names}
+
+
+def rows_once(batch: Any, make: Callable[[], NDArray[Any]]) -> NDArray[Any]:
+    """The rows of a batch, made and checked once and then kept with it: decoding checks them, and somebody reads them."""
+    rows: NDArray[Any] | None = batch.__dict__.get("unpacked")
+    if rows is None:
+        rows = batch.__dict__["unpacked"] = make()
+        rows.flags.writeable = False
+    return rows
 
 
 def unpack(columns: Mapping[str, bytes], dtype: np.dtype[Any]) -> NDArray[Any]:

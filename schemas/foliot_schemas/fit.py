@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 
 from foliot_schemas.bounds import FAR_NS, MOST_PATHS, Bound, Count, Name, Time
-from foliot_schemas.columns import pack, unpack
+from foliot_schemas.columns import pack, rows_once, unpack
 from foliot_schemas.observation import Columns  # noqa: TC001 - msgspec reads it
 
 if TYPE_CHECKING:
@@ -89,11 +89,7 @@ class FitBatch(msgspec.Struct, frozen=True, kw_only=True, dict=True, tag="fits.v
         Raises:
             ValueError: the columns do not fit together, or hold what no fit can be.
         """
-        rows: NDArray[Any] | None = self.__dict__.get("unpacked")
-        if rows is None:
-            rows = self.__dict__["unpacked"] = _checked(self.columns, len(self.clocks))
-            rows.flags.writeable = False
-        return rows
+        return rows_once(self, lambda: _checked(self.columns, len(self.clocks)))
 
     def check(self) -> None:
         """Refuses a batch that contradicts itself.

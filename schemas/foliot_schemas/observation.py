@@ -22,11 +22,11 @@ from foliot_schemas.bounds import (
     Time,
     Word,
 )
-from foliot_schemas.columns import pack, unpack
+from foliot_schemas.columns import pack, rows_once, unpack
 from foliot_schemas.names import ends_at, node_of, starts_at
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from numpy.typing import NDArray
 
@@ -124,7 +124,7 @@ class StampBatch(msgspec.Struct, frozen=True, kw_only=True, dict=True, tag="stam
         Raises:
             ValueError: the columns do not fit together, or a stream is another node's to speak of.
         """
-        return _rows_once(self, self._unpack)
+        return rows_once(self, self._unpack)
 
     def _unpack(self) -> NDArray[Any]:
         # Many streams leave the same NIC.
@@ -174,7 +174,7 @@ class DelayBatch(msgspec.Struct, frozen=True, kw_only=True, dict=True, tag="dela
         Raises:
             ValueError: the columns do not fit together, or a row is another node's to speak of.
         """
-        return _rows_once(self, self._unpack)
+        return rows_once(self, self._unpack)
 
     def _unpack(self) -> NDArray[Any]:
         times = ("least_ns", "median_ns", "p99_ns", "last_ns")
@@ -254,15 +254,6 @@ class PortState(msgspec.Struct, frozen=True, kw_only=True, tag="port.v1"):
         """
         if node_of(self.nic) != self.node:
             raise ValueError(f"{self.nic} is not a NIC of {self.node}")
-
-
-def _rows_once(batch: StampBatch | DelayBatch, make: Callable[[], NDArray[Any]]) -> NDArray[Any]:
-    """The rows of a batch, made and checked once and then kept with it: decoding checks them, and somebody reads them."""
-    rows: NDArray[Any] | None = batch.__dict__.get("unpacked")
-    if rows is None:
-        rows = batch.__dict__["unpacked"] = make()
-        rows.flags.writeable = False
-    return rows
 
 
 def _checked(

@@ -18,8 +18,6 @@ from foliot_schemas.names import escape
 from foliot_schemas.subjects import LEASES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from foliot.bus import Bus
 
 log = structlog.get_logger()
@@ -52,7 +50,6 @@ class Lease:
     """Holds a role as long as the bus says so; not a moment longer.
 
     Parameters:
-        on_change: called with the new revision each time the lease is taken (> 0) or lost (0).
         lasting: it is held until the bus says that it is not; while the bus says nothing, two may hold it. For what is better done twice than not at all.
     """
 
@@ -61,15 +58,14 @@ class Lease:
         bus: Bus,
         role: str,
         holder: str,
-        on_change: Callable[[int], None] | None = None,
         *,
         lasting: bool = False,
     ) -> None:
         self._bus = bus
         self._key = escape(role)
         self._record = encode(LeaseRecord(holder=holder))
-        self._on_change = on_change
         self._lasting = lasting
+        self._taken = asyncio.Event()
         self._fence = 0
         self._last = 0
         self._until_s = 0.0
@@ -78,6 +74,13 @@ class Lease:
     def revision(self) -> int:
         """The number that fences this holder's commands, constant while it holds; 0 while it does not."""
         return self._fence if self._lasting or time.monotonic() < self._until_s else 0
+
+    async def taken(self) -> int:
+        """Waits until it is held; its revision."""
+        while not self.revision:
+            self._taken.clear()
+            await self._taken.wait()
+        return self.revision
 
     async def run(self) -> None:
         """Takes the lease when it is free, and renews it, until cancelled."""
@@ -136,11 +139,11 @@ class Lease:
         if fence == self._fence:
             return
         self._fence = fence
-        if not fence:
+        if fence:
+            self._taken.set()
+        else:
             self._until_s = 0.0
         log.info("lease_taken" if fence else "lease_lost", revision=fence)
-        if self._on_change is not None:
-            self._on_change(fence)
 
     async def _give_back(self) -> None:
         if self.revision:

@@ -52,9 +52,9 @@ from foliot_schemas import (
 from foliot_schemas.names import escape, parse_path, unescape
 from foliot_schemas.notice import Notice
 from foliot_schemas.subjects import BUCKETS, CHANNELS
+from foliot_sync import wire
 from foliot_sync.settings import SyncSettings
 from foliot_sync.synchroniser import Synchroniser
-from foliot_sync.wire import fits
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -107,7 +107,7 @@ def _answers(message: msgspec.Struct) -> list[msgspec.Struct]:
         synchroniser.add(message, 1)
         said += synchroniser.solve(2)
     if isinstance(message, FitBatch):
-        said += Synchroniser(SyncSettings()).weigh([fits(message, 5)], 2)
+        said += Synchroniser(SyncSettings()).weigh([wire.read(message, 5)], 2)
     if isinstance(message, Event):
         Present(GatewaySettings()).event(message)
     return said

@@ -23,7 +23,7 @@ from foliot_remediator.settings import RemediatorSettings
 from foliot_schemas import WireError, decode, encode
 from foliot_sync.settings import SyncSettings
 from foliot_sync.synchroniser import Synchroniser
-from foliot_sync.wire import fits
+from foliot_sync.wire import read
 
 # Derandomised: the same examples in every run. The coverage-guided targets look for new ones.
 SOME = settings(
@@ -112,7 +112,7 @@ def test_a_leader_survives_any_fits(before, windows):
     core.resume(before)
     for batches in windows:
         now_ns += 2 * hostile.SECOND_NS
-        for state in core.weigh([fits(batch, 5) for batch in batches], now_ns):
+        for state in core.weigh([read(batch, 5) for batch in batches], now_ns):
             on_the_wire(state)
 
 

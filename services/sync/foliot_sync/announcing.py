@@ -1,12 +1,15 @@
-"""What sync's log says of the common time: once when it changes, not every window."""
+"""What sync's log says of the common time, and of what was left out: once when it changes, not every window."""
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 import structlog
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from foliot_sync.settings import SyncSettings
     from foliot_sync.timescale import Timescale
 
@@ -14,6 +17,25 @@ log = structlog.get_logger()
 
 _FAR_NS = 1_000_000.0
 """From UTC: what people expect of hosts that have it. Worth a word, and taken back at half."""
+
+
+_EVERY_S = 60.0
+
+
+class Tally:
+    """Counts that are worth a word when they have changed, once a minute at most."""
+
+    def __init__(self, event: str) -> None:
+        self._event = event
+        self._told: dict[str, int] = {}
+        self._from_s = 0.0
+
+    def tell(self, counts: Mapping[str, int]) -> None:
+        """They are these now."""
+        now_s = asyncio.get_running_loop().time()
+        if now_s >= self._from_s and self._told != counts:
+            self._told, self._from_s = dict(counts), now_s + _EVERY_S
+            log.warning(self._event, counts=self._told)
 
 
 class Announcer:

@@ -36,7 +36,7 @@ class Census:
         """Takes a node's record; None: it has left. Returns the clocks that nobody has any more."""
         before, _ = self._names.pop(name, (frozenset(), ()))
         if node is not None:
-            self._names[name] = frozenset(clocks(node)), tuple(nic.name for nic in node.nics)
+            self._names[name] = frozenset(_clocks(node)), tuple(nic.name for nic in node.nics)
             self._clocks.update(self._names[name][0])
         self._clocks.subtract(before)
         gone = {clock for clock in before if not self._clocks[clock]}
@@ -59,6 +59,6 @@ class Census:
                 log.warning("asymmetry_of_nobody", names=not_there)
 
 
-def clocks(node: Node) -> set[str]:
+def _clocks(node: Node) -> set[str]:
     """The clocks that a record names: that of the node, and those of its NICs."""
     return {node.name, *(nic.clock for nic in node.nics)}

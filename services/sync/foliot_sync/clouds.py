@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from foliot_schemas.observation import StampRow
+from foliot_sync.columns import take
 from foliot_sync.margin import Sides
 from foliot_sync.settings import NANOSECONDS
 
@@ -77,8 +78,7 @@ class _Points(NamedTuple):
 
     def take(self, chosen: NDArray[np.bool_]) -> _Points:
         """Some of them."""
-        columns: Any = (column[chosen] for column in self)
-        return _Points(*columns)
+        return take(self, chosen)
 
 
 class _Streams(NamedTuple):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
-from foliot_sync.wire import fits
+from foliot_sync.wire import read
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 
 _STUBBORN = 3
+"""Windows."""
 
 
 class _Window(NamedTuple):
@@ -86,5 +87,5 @@ class Collection:
             del self._waiting[shard]
             self._taken[shard] = window.number
         return [
-            fits(batch, now_ns - arrived_ns) for window in ready.values() for batch, arrived_ns in window.parts.values()
+            read(batch, now_ns - arrived_ns) for window in ready.values() for batch, arrived_ns in window.parts.values()
         ]

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from foliot_sync import columns
 from foliot_sync.asymmetry import Asymmetries
 from foliot_sync.clouds import gather
 from foliot_sync.floors import Floors
@@ -22,6 +23,10 @@ if TYPE_CHECKING:
     from foliot_sync.intake import Arrival
     from foliot_sync.pairs import Widths
     from foliot_sync.settings import SyncSettings
+
+
+NO_MATHEMATICS = (ArithmeticError, ValueError, RuntimeError, np.linalg.LinAlgError)
+"""What comes of numbers that fit into none."""
 
 
 class Heard(NamedTuple):
@@ -56,10 +61,9 @@ def joined(parts: Iterable[Fits], numbers: Numbers) -> Pairs | None:
             clock = np.fromiter(map(numbers.__getitem__, part.clocks), np.int64, len(part.clocks))
             ends = clock[part.pairs.initiator], clock[part.pairs.responder]
             found.append(part.pairs._replace(initiator=ends[0], responder=ends[1]))
-    if len(found) < 2:
-        return found[0] if found else None
-    columns: Any = (np.concatenate(column) for column in zip(*found, strict=True))
-    return Pairs(*columns)
+    if not found:
+        return None
+    return columns.joined(found)
 
 
 class Fitter:

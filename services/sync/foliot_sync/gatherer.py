@@ -7,12 +7,12 @@ import contextlib
 import itertools
 from typing import TYPE_CHECKING
 
-import numpy as np
 import structlog
 
 from foliot.lease import Lease
 from foliot_schemas.subjects import FITS, STAMPS
-from foliot_sync.fitting import Fitter
+from foliot_sync.announcing import Tally
+from foliot_sync.fitting import NO_MATHEMATICS, Fitter
 from foliot_sync.following import MOST
 from foliot_sync.muster import Muster
 from foliot_sync.settings import NANOSECONDS
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
-_TELL_S = 60.0
 _STRANGE = 2
 """Windows after which none of the nodes that are followed will speak either."""
 
@@ -67,20 +66,21 @@ class Gatherer:
         self._roster = roster
         self._following = following
         self._role = shard.role("sync")
-        self._lease = Lease(bus, self._role, holder, self._on_lease, lasting=True)
-        self._held = asyncio.Event()
+        self._lease = Lease(bus, self._role, holder, lasting=True)
         self._told_time = asyncio.Event()
         self._nodes: set[str] = set()
         """Of the shard, in the inventory."""
-        self._heard: set[str] | None = None
-        """Those whose stamps are subscribed to; None: nobody's, or everybody's at once."""
+        self._one_by_one = False
+        """Whether stamps are subscribed to by node."""
+        self._heard: set[str] = set()
+        """Those of whom they are."""
         self._fitter = Fitter(settings)
         self._muster = Muster(settings.window_s)
         self._window = 0
         self._ended = 0
         """The number of the window that ended last, in the common time."""
-        self._left_out: dict[str, int] = {}
-        self._tell_from_s = 0.0
+        self._left_out = Tally("stamps_left_out")
+        """A node whose stamps are not those that its inventory record promises never gets into step."""
 
     async def run(self) -> None:
         """Closes a window after the other, forever."""
@@ -100,25 +100,19 @@ class Gatherer:
             return
         self._nodes.add(name)
         await self._following.meet(name)
-        if self._heard is not None:
-            await self._listen_to(name, self._heard)
-
-    def _on_lease(self, revision: int) -> None:
-        if revision:
-            self._held.set()
-        else:
-            self._held.clear()
+        if self._one_by_one:
+            await self._listen_to(name)
 
     def _is_wanted(self, node: str) -> bool:
-        return self._held.is_set() and self._shard.owns(node)
+        return bool(self._lease.revision) and self._shard.owns(node)
 
     async def _gather(self) -> None:
-        await self._held.wait()
+        await self._lease.taken()
         await self._listen()
         await self._in_step()
         while True:
-            if not self._held.is_set():
-                await self._held.wait()
+            if not self._lease.revision:
+                await self._lease.taken()
                 self._fitter.take()  # what came when nobody wanted it
                 await self._in_step()
             await self._window_end()
@@ -130,10 +124,9 @@ class Gatherer:
             await self._bus.subscribe(STAMPS, self._on_stamps, about=self._is_wanted, late_s=self._late_s)
             return
         # Other shards' stamps do not even come here: in a large fleet they are more than a process can read.
-        heard: set[str] = set()
-        self._heard = heard
+        self._one_by_one = True
         for name in sorted(self._nodes):
-            await self._listen_to(name, heard)
+            await self._listen_to(name)
 
     async def _in_step(self) -> None:
         """Whoever begins while others are at work waits for a node to tell the time, so that its windows end when theirs do."""
@@ -142,9 +135,9 @@ class Gatherer:
             async with asyncio.timeout(_STRANGE * self._window_ns / NANOSECONDS if self._following.states else 0):
                 await self._told_time.wait()
 
-    async def _listen_to(self, name: str, heard: set[str]) -> None:
-        if name not in heard:
-            heard.add(name)
+    async def _listen_to(self, name: str) -> None:
+        if name not in self._heard:
+            self._heard.add(name)
             await self._bus.subscribe(STAMPS, self._on_stamps, name, about=self._is_wanted, late_s=self._late_s)
 
     async def _on_stamps(self, batch: StampBatch, subject: str) -> None:  # noqa: ARG002 - the bus hands handlers both
@@ -174,7 +167,7 @@ class Gatherer:
         try:
             # Beside the loop, so that the lease is renewed and stamps are read meanwhile.
             fits = await asyncio.to_thread(self._fitter.fit, arrivals, now_ns)
-        except (ArithmeticError, ValueError, RuntimeError, np.linalg.LinAlgError):
+        except NO_MATHEMATICS:
             # Stamps that fit into no mathematics: the next window has others.
             log.exception("window_given_up", window=self._window)
             return
@@ -182,11 +175,4 @@ class Gatherer:
         if term:
             for batch in batches(fits, self._role, term, self._window):
                 await self._bus.publish(FITS, batch, self._role)
-        self._tell_left_out()
-
-    def _tell_left_out(self) -> None:
-        """A node whose stamps are not those that its inventory record promises never gets into step: that is worth a word."""
-        now_s = asyncio.get_running_loop().time()
-        if now_s >= self._tell_from_s and self._left_out != (left_out := dict(self._roster.foreign)):
-            self._left_out, self._tell_from_s = left_out, now_s + _TELL_S
-            log.warning("stamps_left_out", streams=left_out)
+        self._left_out.tell(self._roster.foreign)

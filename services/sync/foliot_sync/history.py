@@ -7,14 +7,17 @@ reference minus local time in ns, drifts in ns per second of local time, which i
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from foliot_sync import columns
 from foliot_sync.settings import NANOSECONDS
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    from foliot_sync.columns import Chosen
 
     Floats = NDArray[np.float64]
     Ints = NDArray[np.int64]
@@ -58,22 +61,15 @@ class Tracks(NamedTuple):
 
     def joined(self, others: Tracks) -> Tracks:
         """These clocks, then the others."""
-        columns: Any = (np.concatenate(both) for both in zip(self, others, strict=True))
-        return Tracks(*columns)
+        return columns.joined((self, others))
 
     def take(self, chosen: Mask) -> Tracks:
         """Some of them."""
-        columns: Any = (column[chosen] for column in self)
-        return Tracks(*columns)
+        return columns.take(self, chosen)
 
-    def put(self, chosen: Mask | Ints | list[int], others: Tracks) -> Tracks:
+    def put(self, chosen: Chosen, others: Tracks) -> Tracks:
         """These, with the others in the chosen places."""
-        columns: Any = []
-        for old, new in zip(self, others, strict=True):
-            column = old.copy()
-            column[chosen] = new
-            columns.append(column)
-        return Tracks(*columns)
+        return columns.put(self, chosen, others)
 
     @property
     def known(self) -> Mask:
@@ -91,7 +87,7 @@ class Measurement(NamedTuple):
 
     def take(self, chosen: Mask) -> Measurement:
         """Some of them."""
-        return Measurement(*(column[chosen] for column in self))
+        return columns.take(self, chosen)
 
 
 def local_at(tracks: Tracks, reference_ns: int) -> Ints:

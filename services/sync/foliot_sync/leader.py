@@ -7,14 +7,14 @@ import contextlib
 from typing import TYPE_CHECKING
 
 import nats.errors
-import numpy as np
 import structlog
 
 from foliot.lease import Lease
 from foliot.retry import heed_cancellation
 from foliot_schemas.subjects import CLOCK, CLOCKS, FITS
-from foliot_sync.announcing import Announcer
+from foliot_sync.announcing import Announcer, Tally
 from foliot_sync.collecting import Collection
+from foliot_sync.fitting import NO_MATHEMATICS
 from foliot_sync.resuming import newest
 from foliot_sync.synchroniser import Synchroniser
 
@@ -44,7 +44,6 @@ _SILENCE = 1.5
 _READ_S, _AGAIN_S = 8.0, 0.5
 _MOST_GIVEN_UP = 3
 """Windows in a row that came to nothing, after which what is known is taken up anew from what was published last."""
-_TELL_S = 60.0
 _AT_ONCE = 256
 """States that are published before others get their turn."""
 
@@ -78,23 +77,22 @@ class Leader:
         self._shards = shards
         self._census = census
         self._following = following
-        self._lease = Lease(bus, ROLE, holder, self._on_lease, lasting=True)
-        self._held = asyncio.Event()
+        self._lease = Lease(bus, ROLE, holder, lasting=True)
         self._collection = Collection(shards)
         self._closed_s = 0.0
         self._given_up = 0
         self._arrived = asyncio.Event()
         self._synchroniser = Synchroniser(settings)
         self._announcer = Announcer(settings)
-        self._left_out: dict[str, int] = {}
-        self._tell_from_s = 0.0
+        self._left_out = Tally("fits_left_out")
+        """Of a shard that there is not, or of one that nobody should hold: processes with different settings, perhaps."""
         self._said: dict[str, ClockState] = {}
         self._to_keep: dict[str, ClockState] = {}
         self._kept = asyncio.Event()
 
     async def run(self) -> None:
         """Leads whenever the lease is held, forever."""
-        await self._bus.subscribe(FITS, self._on_fits, about=lambda _: self._held.is_set())
+        await self._bus.subscribe(FITS, self._on_fits, about=lambda _: bool(self._lease.revision))
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._lease.run())
             tasks.create_task(self._keep())
@@ -105,22 +103,15 @@ class Leader:
         for clock in clocks & self._to_keep.keys():
             del self._to_keep[clock]
 
-    def _on_lease(self, revision: int) -> None:
-        if revision:
-            self._held.set()
-        else:
-            self._held.clear()
-
     async def _on_fits(self, batch: FitBatch, subject: str) -> None:  # noqa: ARG002 - the bus hands handlers both
         self._collection.add(batch, self._clock.local_ns())
         self._arrived.set()
 
     async def _lead(self) -> None:
         while True:
-            await self._held.wait()
-            term = self._lease.revision
+            term = await self._lease.taken()
             await self._begin()
-            while term and self._lease.revision == term and self._given_up < _MOST_GIVEN_UP:
+            while self._lease.revision == term and self._given_up < _MOST_GIVEN_UP:
                 await self._collected()
                 await self._solve(term)
 
@@ -137,7 +128,7 @@ class Leader:
     async def _kept_states(self) -> dict[str, ClockState]:
         """What the bucket has; nothing if it does not answer for long, as after the loss of its leader it may not for some seconds."""
         until_s = asyncio.get_running_loop().time() + _READ_S
-        while self._held.is_set():
+        while self._lease.revision:
             try:
                 return await self._bus.present(CLOCKS)
             except _ERRORS as error:
@@ -169,7 +160,7 @@ class Leader:
         try:
             # Beside the loop, so that the lease is renewed meanwhile.
             states = await asyncio.to_thread(synchroniser.weigh, parts, now_ns)
-        except (ArithmeticError, ValueError, RuntimeError, np.linalg.LinAlgError):
+        except NO_MATHEMATICS:
             # Fits that make no mesh: the next window has others.
             log.exception("window_given_up", window=synchroniser.window)
             self._given_up += 1
@@ -188,14 +179,7 @@ class Leader:
         self._kept.set()
         self._announcer.window(synchroniser.timescale)
         self._census.tell_of_nobody()
-        self._tell_left_out()
-
-    def _tell_left_out(self) -> None:
-        """Fits of a shard that there is not, or of one that nobody should hold: processes with different settings, perhaps."""
-        now_s = asyncio.get_running_loop().time()
-        if now_s >= self._tell_from_s and self._left_out != (left_out := dict(self._collection.rejected)):
-            self._left_out, self._tell_from_s = left_out, now_s + _TELL_S
-            log.warning("fits_left_out", batches=left_out)
+        self._left_out.tell(self._collection.rejected)
 
     async def _keep(self) -> None:
         """Writes the latest states into the bucket; a bucket that does not answer never delays a window."""
@@ -203,7 +187,7 @@ class Leader:
             await self._kept.wait()
             self._kept.clear()
             states, self._to_keep = self._to_keep, {}
-            if not states or not self._held.is_set():
+            if not states or not self._lease.revision:
                 continue
             try:
                 await self._bus.put_all(CLOCKS, states)

@@ -16,9 +16,11 @@ Moon, Skelly and Towsley (INFOCOM 1999) for the linear programme.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+
+from foliot_sync.columns import take
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -129,8 +131,7 @@ def _of_groups(sides: Sides, group: NDArray[np.int64], groups: NDArray[np.int64]
     place = np.full(int(group.max(initial=-1)) + 1, -1)
     place[groups] = np.arange(len(groups))
     chosen = place[group] >= 0
-    columns: Any = (column[chosen] for column in sides)
-    return Sides(*columns), place[group[chosen]]
+    return take(sides, chosen), place[group[chosen]]
 
 
 def slope_uncertainty(

@@ -6,10 +6,11 @@ to them all; each then has its own intercepts, because each path has its own one
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from foliot_sync import columns
 from foliot_sync.excess import share
 from foliot_sync.lines import CAUTION, find_lines, torn
 
@@ -51,8 +52,7 @@ class Pairs(NamedTuple):
 
     def take(self, chosen: NDArray[np.bool_]) -> Pairs:
         """Some of them."""
-        columns: Any = (column[chosen] for column in self)
-        return Pairs(*columns)
+        return columns.take(self, chosen)
 
 
 class Widths(NamedTuple):
@@ -65,7 +65,7 @@ class Widths(NamedTuple):
 
     def take(self, chosen: NDArray[np.bool_]) -> Widths:
         """Some of them."""
-        return Widths(self.half[chosen], self.doubt[chosen])
+        return columns.take(self, chosen)
 
 
 def measure(

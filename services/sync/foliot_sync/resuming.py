@@ -10,7 +10,7 @@ from foliot_schemas.bounds import FAR_NS
 from foliot_sync.history import Tracks
 from foliot_sync.reference import same_boot
 from foliot_sync.standing import Standings
-from foliot_sync.states import STATUSES
+from foliot_sync.states import BELIEVED, STATUSES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from foliot_sync.fitting import Heard
     from foliot_sync.settings import SyncSettings
 
-BELIEVED = frozenset({"synchronised", "holdover"})
 _FRESH = 1.25
 """What was measured in the last window is one and a half to little more than two windows old when the next is closed, and nothing was missed."""
 _MOST = 1e9

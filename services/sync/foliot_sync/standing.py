@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from foliot_sync import columns
 from foliot_sync.states import SYNCHRONISED, UNSYNCHRONISED, Evidence, after
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from foliot_sync.columns import Chosen
+    from foliot_sync.network import Solution
     from foliot_sync.settings import SyncSettings
 
 
@@ -40,26 +43,17 @@ class Standings(NamedTuple):
 
     def joined(self, others: Standings) -> Standings:
         """These clocks, then the others."""
-        both: Any = zip(self, others, strict=True)
-        columns: Any = (np.concatenate(each) for each in both)
-        return Standings(*columns)
+        return columns.joined((self, others))
 
-    def put(self, chosen: NDArray[np.int64] | list[int], others: Standings) -> Standings:
+    def put(self, chosen: Chosen, others: Standings) -> Standings:
         """These, with the others in the chosen places."""
-        columns: Any = (column.copy() for column in self)
-        standings = Standings(*columns)
-        both: Any = zip(standings, others, strict=True)
-        for column, new in both:
-            column[chosen] = new
-        return standings
+        return columns.put(self, chosen, others)
 
-    def measured(
-        self, reached: NDArray[np.bool_], neighbours: NDArray[np.int64], surplus_ns: float, away_ns: NDArray[np.float64]
-    ) -> Standings:
+    def measured(self, reached: NDArray[np.bool_], by: Solution, away_ns: NDArray[np.float64]) -> Standings:
         """After a window, of the clocks that it reached: by how many, how well the mesh closed, and how far suspects were off."""
         return self._replace(
-            neighbours=np.where(reached, neighbours, self.neighbours),
-            surplus_ns=np.where(reached, surplus_ns, self.surplus_ns),
+            neighbours=np.where(reached, by.neighbours, self.neighbours),
+            surplus_ns=np.where(reached, by.surplus, self.surplus_ns),
             suspected_ns=np.where(reached, away_ns, self.suspected_ns),
         )
 

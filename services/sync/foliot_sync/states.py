@@ -74,6 +74,7 @@ TRANSITIONS: Final[Mapping[ClockStatus, Mapping[Evidence, ClockStatus]]] = {
 
 STATUSES: Final[tuple[ClockStatus, ...]] = tuple(TRANSITIONS)
 """What arrays of statuses count."""
+BELIEVED: Final[frozenset[ClockStatus]] = frozenset({"synchronised", "holdover"})
 UNSYNCHRONISED, SYNCHRONISED = STATUSES.index("unsynchronised"), STATUSES.index("synchronised")
 
 _AFTER = np.array([[STATUSES.index(row[said]) for said in Evidence] for row in TRANSITIONS.values()], np.int8)

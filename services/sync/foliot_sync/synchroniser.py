@@ -147,10 +147,8 @@ class Synchroniser:
         for node in heard:
             epoch_ns = self._unheard.pop(node.node, None)
             if epoch_ns is not None and not same_boot(node.epoch_ns, epoch_ns):
-                number = [self._numbers[node.node]]
-                unknown = history.Tracks.unknown(1, self.settings.wander_ppb)
-                offset_ns = np.array([node.epoch_ns])
-                self._tracks = self._tracks.put(number, unknown._replace(offset_ns=offset_ns))
+                number, unknown = [self._numbers[node.node]], history.Tracks.unknown(1, self.settings.wander_ppb)
+                self._tracks = self._tracks.put(number, unknown._replace(offset_ns=np.array([node.epoch_ns])))
                 self._standings = self._standings.put(number, Standings.unknown(1, self.settings))
 
     def _begin(self, heard: Sequence[Heard]) -> None:
@@ -240,8 +238,7 @@ class Synchroniser:
         room[reference] = 0.0
         self._tracks = tracks._replace(hard_ns=np.where(reached, room, tracks.hard_ns))
         away = np.where(suspected, np.abs(weighing.measured.offset), 0.0)
-        offsets = weighing.offsets
-        self._standings = self._standings.measured(reached, offsets.neighbours, offsets.surplus, away)
+        self._standings = self._standings.measured(reached, weighing.offsets, away)
 
     def _grown_ns(self, weighing: Weighing) -> float:
         chosen = np.arange(len(self._names)) == weighing.ground

@@ -18,6 +18,7 @@ from foliot_sync.phase import Phase
 from foliot_sync.reference import same_boot
 from foliot_sync.scale import Scale, Told
 from foliot_sync.settings import NANOSECONDS
+from foliot_sync.states import BELIEVED
 from foliot_sync.walls import Walls
 
 if TYPE_CHECKING:
@@ -37,7 +38,6 @@ _LEAST_SPREAD_PPB = 10.0
 """Nobody is left out for less: a quartz wanders by as much."""
 _MOST_ASKED = 1_000
 """For UTC: more do not know it any better, and asking takes time."""
-_BELIEVED = frozenset({"synchronised", "holdover"})
 
 
 class Timescale:
@@ -62,7 +62,7 @@ class Timescale:
 
     def resume(self, states: Iterable[ClockState]) -> None:
         """Takes up the common time where an earlier run of sync left it, as soon as its clocks are heard."""
-        self._former = {state.clock: state for state in states if state.status in _BELIEVED}
+        self._former = {state.clock: state for state in states if state.status in BELIEVED}
 
     def hand_over(self, drift_ppb: float, at_ns: int) -> None:
         """From a measured time on, clocks are measured against one by which the reference was faster by so much."""

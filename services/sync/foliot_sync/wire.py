@@ -18,6 +18,8 @@ _ROWS = 2_048
 """In a message, which may have a megabyte: 0.2 MB of columns, and the names of twice as many clocks at most."""
 _HEARD = 2_048
 _WHOLE = ("initiator", "responder", "at_ns", "base_ns")
+_LONG = np.dtype([(name, "<i8" if name in _WHOLE else FitRow[name]) for name in FitRow.names or ()])
+"""As `FitRow`, with room to count the clocks of all messages."""
 
 
 def batches(fits: Fits, shard: str, term: int, window: int) -> list[FitBatch]:
@@ -43,7 +45,7 @@ def batches(fits: Fits, shard: str, term: int, window: int) -> list[FitBatch]:
     ]
 
 
-def fits(batch: FitBatch, waited_ns: int) -> Fits:
+def read(batch: FitBatch, waited_ns: int) -> Fits:
     """A message, when it has waited for so long."""
     rows = batch.rows()
     columns: dict[str, Any] = {
@@ -58,16 +60,13 @@ def fits(batch: FitBatch, waited_ns: int) -> Fits:
 
 
 def _rows(fits: Fits) -> NDArray[Any]:
-    """The pairs that are worth telling, their clocks counted as in `fits`: more than a message's columns can count."""
+    """The pairs that are worth telling, their clocks counted as in `fits`."""
     if fits.pairs is None:
         return np.empty(0, _LONG)
     rows = np.empty(len(fits.pairs.initiator), _LONG)
     for name, column in fits.pairs._asdict().items():
         rows[name] = column
     return rows[sound(rows)]
-
-
-_LONG = np.dtype([(name, "<i8" if name in _WHOLE else FitRow[name]) for name in FitRow.names or ()])
 
 
 def _batch(rows: NDArray[Any], clocks: NDArray[Any], **header: Any) -> FitBatch:

@@ -35,7 +35,7 @@ def named(pairs, names):
 
 def told(fits):
     """As the leader reads what a shard has said of them."""
-    return [wire.fits(decode(encode(batch), FitBatch), 7) for batch in wire.batches(fits, "sync", 3, 5)]
+    return [wire.read(decode(encode(batch), FitBatch), 7) for batch in wire.batches(fits, "sync", 3, 5)]
 
 
 @pytest.mark.parametrize("rows", [4, 2_048])

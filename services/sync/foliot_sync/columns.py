@@ -1,0 +1,34 @@
+"""Named tuples whose fields are arrays of one length: rows of them chosen, replaced and put behind one another."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    Chosen = NDArray[np.bool_] | NDArray[np.int64] | list[int]
+
+Columns = TypeVar("Columns", bound=tuple[Any, ...])
+
+
+def take(rows: Columns, chosen: Chosen) -> Columns:
+    """Some of them."""
+    return type(rows)(*(column[chosen] for column in rows))
+
+
+def put(rows: Columns, chosen: Chosen, others: Columns) -> Columns:
+    """All of them, with the others in the chosen places."""
+    columns = [column.copy() for column in rows]
+    for column, new in zip(columns, others, strict=True):
+        column[chosen] = new
+    return type(rows)(*columns)
+
+
+def joined(several: Sequence[Columns]) -> Columns:
+    """Those of the first, then those of the next."""
+    return type(several[0])(*(np.concatenate(each) for each in zip(*several, strict=True)))
