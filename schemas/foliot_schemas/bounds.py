@@ -31,8 +31,10 @@ Port: TypeAlias = Annotated[int, Meta(ge=0, le=(1 << 16) - 1)]
 Entropy: TypeAlias = Annotated[int, Meta(ge=0, le=(1 << 16) - 1)]
 Finite: TypeAlias = Annotated[float, Meta(ge=-sys.float_info.max, le=sys.float_info.max)]
 """Neither infinite nor NaN."""
-Rate: TypeAlias = Annotated[float, Meta(ge=-1e7, le=1e7)]
-"""Of one clock against another, in ppb: at most 1 %, where the worst crystals keep to 0.02 %."""
+MOST_PPB = 1e7
+"""1 %, where the worst crystals keep to 0.02 %: what is further from another clock's rate is no clock."""
+Rate: TypeAlias = Annotated[float, Meta(ge=-MOST_PPB, le=MOST_PPB)]
+"""Of one clock against another, in ppb."""
 
 Name: TypeAlias = Annotated[str, Meta(min_length=1, max_length=255)]
 """Of a node, rail, clock or service: at most as long as a host's name (RFC 1035)."""

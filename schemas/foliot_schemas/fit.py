@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 import numpy as np
 
-from foliot_schemas.bounds import FAR_NS, MOST_PATHS, Bound, Count, Name, Time
+from foliot_schemas.bounds import FAR_NS, MOST_PATHS, MOST_PPB, Bound, Count, Name, Time
 from foliot_schemas.columns import pack, rows_once, unpack
 from foliot_schemas.observation import Columns  # noqa: TC001 - msgspec reads it
 
@@ -38,7 +38,7 @@ has the clouds on its two sides, because a clock was stepped; nothing else in th
 LONGEST_NS = 3_600_000_000_000
 """That a batch may have waited in a shard."""
 _LIMITS = {
-    "offset_ns": (-FAR_NS, FAR_NS), "variance": (1e-9, 1e37), "slope_ppb": (-1e7, 1e7), "slope_variance": (1e-12, 1e18), "noise_ns": (0, 1e9)
+    "offset_ns": (-FAR_NS, FAR_NS), "variance": (1e-9, 1e37), "slope_ppb": (-MOST_PPB, MOST_PPB), "slope_variance": (1e-12, 1e18), "noise_ns": (0, 1e9)
 }  # fmt: skip
 """Far beyond what clocks can do, and so that no arithmetic with them leaves what floats can hold."""
 

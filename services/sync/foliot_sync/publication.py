@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from foliot_schemas.bounds import FAR_NS
+from foliot_schemas.bounds import FAR_NS, MOST_PPB
 from foliot_schemas.clock import ClockState
 from foliot_sync.settings import NANOSECONDS
 from foliot_sync.states import STATUSES
@@ -84,7 +84,7 @@ class Publisher(NamedTuple):
             names,
             self.tracks.as_of_ns.tolist(),
             self.tracks.offset_ns.tolist(),
-            self.timescale.scale.drift_ppb(self.tracks.drift_ppb).tolist(),
+            np.clip(self.timescale.scale.drift_ppb(self.tracks.drift_ppb), -MOST_PPB, MOST_PPB).tolist(),
             hard_ns.tolist(),
             bound_ns.tolist(),
             (growth + steered).tolist(),

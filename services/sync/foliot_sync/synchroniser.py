@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from foliot_schemas.bounds import MOST_PPB
 from foliot_sync import history
 from foliot_sync.fitting import Fitter, joined
 from foliot_sync.numbers import Numbers
@@ -136,11 +137,8 @@ class Synchroniser:
         self._unheard = found.unheard
         self._tracks = self._tracks.put(places, found.tracks)
         self._standings = self._standings.put(places, found.standings)
-        heir = int(places[found.heir])
-        self.timescale.hand_over(float(self._tracks.drift_ppb[heir]), found.now_ns)
-        self._tracks = hand_over(self._tracks, heir, found.now_ns, self.settings.worst_ppb)
-        self.reference = self._names[heir]
-        return True
+        self._reference_ns = found.now_ns
+        return self._hand_over(int(places[found.heir]))
 
     def _notice_boots(self, heard: Sequence[Heard]) -> None:
         """Forgets what an earlier run knew of clocks whose hosts turn out to have been started anew since."""
@@ -278,16 +276,17 @@ class Synchroniser:
         # A state is some two windows old by the time that the next one takes its place.
         promised_ns = promise(self._tracks, settings).at(2 * settings.window_s)
         alone = not verdict.measured.any()
+        impossible = np.abs(self.timescale.scale.drift_ppb(self._tracks.drift_ppb)) > MOST_PPB
         self._standings = self._standings.after(
             verdict.measured | (is_reference & heard & alone),
-            verdict.contradicted & ~is_reference,
+            (verdict.contradicted | impossible) & ~is_reference,
             np.where(is_reference, settings.settle_windows, self._tracks.windows),
             np.where(is_reference, 0.0, promised_ns),
             settings,
         )
         if reference < 0:
             return
-        self._forget(self._standings.missed >= settings.void_after_windows)
+        self._forget(impossible | (self._standings.missed >= settings.void_after_windows))
         if self._standings.missed[reference] >= settings.takeover_windows:
             able = (self._standings.missed == 0) & self._standings.synchronised & self._tracks.known
             self._hand_over(first_by_name(able, self._names))

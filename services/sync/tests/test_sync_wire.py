@@ -7,12 +7,14 @@ import numpy as np
 import pytest
 
 from foliot_schemas import decode, encode
-from foliot_schemas.fit import FitBatch
+from foliot_schemas.clock import ClockState
+from foliot_schemas.fit import FitBatch, FitRow, HeardNode
 from foliot_sync import wire
 from foliot_sync.collecting import Collection
 from foliot_sync.fitting import Fits, Fitter, Heard, joined
 from foliot_sync.numbers import Numbers
 from foliot_sync.settings import SyncSettings
+from foliot_sync.synchroniser import Synchroniser
 
 SECOND = 1_000_000_000
 
@@ -65,6 +67,26 @@ def test_a_pair_that_makes_no_sense_is_left_out_and_the_others_are_told(fits):
     variance[3] = np.nan
     (part,) = told(fits._replace(pairs=fits.pairs._replace(variance=variance)))
     assert len(part.pairs.at_ns) == len(fits.pairs.at_ns) - 1
+
+
+@pytest.mark.parametrize("slope_ppb", [9_000_000.0, -9_000_000.0])
+def test_what_no_clock_can_do_is_never_believed(slope_ppb):
+    """Each of two pairs may run at almost 1 %, and the far end of both then at almost 2: no message could say so, and it is no clock."""
+    sync = Synchroniser(SyncSettings())
+    for window in range(1, 8):
+        rows = np.zeros(2, FitRow)
+        rows["initiator"], rows["responder"], rows["variance"], rows["slope_variance"] = [0, 1], [1, 2], 100.0, 1.0
+        rows["at_ns"] = window * 2 * SECOND
+        rows["slope_ppb"], rows["offset_ns"] = slope_ppb, slope_ppb * window * 2
+        rows["lower_ns"], rows["upper_ns"] = rows["offset_ns"] - 1_000, rows["offset_ns"] + 1_000
+        chain = ("node0", "node1", "node2")
+        ends = tuple(HeardNode(node=name, until_ns=window * 2 * SECOND, since_ns=0, epoch_ns=1) for name in chain)
+        told = FitBatch.of(rows, shard="sync", term=1, window=window, part=0, parts=1, clocks=chain, heard=ends)
+        states = {state.clock: state for state in sync.weigh([wire.read(told, 0)], window * 2 * SECOND)}
+        for state in states.values():
+            decode(encode(state), ClockState)
+        assert states["node2"].status == "unsynchronised"
+    assert states["node1"].drift_ppb == pytest.approx(-slope_ppb, rel=0.1)
 
 
 # -- put together ---------------------------------------------------------------------------------------------------------
