@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from foliot_schemas.bounds import FAR_NS
 from foliot_sync import columns
 from foliot_sync.settings import NANOSECONDS
 
@@ -92,8 +93,9 @@ class Measurement(NamedTuple):
 
 def local_at(tracks: Tracks, reference_ns: int) -> Ints:
     """The local time of each clock at a reference time."""
-    since_s = (reference_ns - tracks.as_of_ns - tracks.offset_ns) / NANOSECONDS
-    return tracks.as_of_ns + np.rint(since_s / (1 + tracks.drift_ppb / NANOSECONDS) * NANOSECONDS).astype(np.int64)
+    since_ns = (reference_ns - tracks.as_of_ns - tracks.offset_ns) / (1 + tracks.drift_ppb / NANOSECONDS)
+    # However far away it is, it can be said.
+    return tracks.as_of_ns + np.rint(np.clip(since_ns, -float(FAR_NS), float(FAR_NS))).astype(np.int64)
 
 
 def predict(tracks: Tracks, local_ns: Ints) -> Tracks:

@@ -36,6 +36,10 @@ _FEW = 100
 _PRECISE = 0.01
 """In deviations of a value: rounding to whole nanoseconds costs more."""
 
+_GRIP = 1e-13
+"""By which every node holds on to 0, in its edges' weights together: far below what any real mesh shows, and enough that floats never make a part of it hang in the air
+whose edges to the rest are worth nothing beside those within."""
+
 _MOST_STEPS = 500
 
 _PASSES = 6
@@ -159,7 +163,7 @@ class _System:
         """The matrix, its rows and columns scaled."""
         edges = self._edges
         between = np.where(self._inner, -weights * scale[edges.start] * scale[edges.end], 0.0)
-        held = np.where(self.unknown, self._held(weights) * scale**2, 1.0)
+        held = np.where(self.unknown, self._held(weights) * scale**2 * (1 + _GRIP), 1.0)
         values = np.concatenate((between, between, held))[self._order]
         nodes = len(self.unknown)
         return csr_array((values, self._columns, self._starts), shape=(nodes, nodes))

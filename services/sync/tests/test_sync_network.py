@@ -119,3 +119,18 @@ def test_a_node_that_hangs_on_one_edge_of_a_large_mesh_is_as_doubtful_as_that(mo
     found = solve(edges(start, end, np.zeros(len(start)), 100.0), 62, 0)
     assert found.variance[60] == pytest.approx(found.variance[7] + 100, rel=0.05)
     assert found.variance[61] == pytest.approx(found.variance[7] + 200, rel=0.05)
+
+
+@pytest.mark.parametrize("nodes", [4, 40])
+def test_a_part_that_hangs_on_next_to_nothing_is_as_doubtful_as_floats_can_say(nodes):
+    """Its own pairs are so much better than the one to the rest that there is no difference between holding on to that and to nothing."""
+    start, end = complete(nodes - 1)
+    hanging = Edges(
+        np.append(start + 1, 0),
+        np.append(end + 1, 1),
+        np.append(np.zeros(len(start)), 50.0),
+        np.append(np.full(len(start), 1e-9), 1e37),
+    )
+    found = solve(hanging, nodes, 0)
+    assert np.isfinite(found.value).all()
+    assert (found.variance[1:] > 100.0**2 * np.median(hanging.variance)).all()
