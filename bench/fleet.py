@@ -24,9 +24,10 @@ import structlog
 
 from bench.document import heading
 from bench.fleet_agents import Arrivals
-from bench.fleet_figures import Road, Usage, road, rss_mb
+from bench.fleet_figures import Road, Usage, road
 from bench.fleet_load import Told, Work
 from bench.fleet_shards import Plan, Process
+from bench.processes import rss_mb
 from foliot.bus import Bus
 from foliot.settings import BusSettings
 from foliot.supervisor import LAST, Supervisor, nats_server, service

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
+
+from bench.processes import cpu_s, rss_mb
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from bench.fleet_agents import Arrivals
     from bench.fleet_load import Told
 
-_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _BEGINNINGS = frozenset({"down", "silent"})
 
 
@@ -55,15 +54,13 @@ class Usage:
     def __init__(self, pids: Mapping[str, int], now_s: float) -> None:
         self._pids = dict(pids)
         self._began_s = now_s
-        self._before = {name: _ticks(pid) for name, pid in self._pids.items()}
+        self._before = {name: cpu_s(pid) for name, pid in self._pids.items()}
 
     def costs(self, now_s: float) -> dict[str, Cost]:
         """By process."""
         span_s = now_s - self._began_s
         return {
-            name: Cost(
-                cpu=round((_ticks(pid) - self._before[name]) / _TICKS_PER_S / span_s, 3), rss_mb=round(rss_mb(pid), 1)
-            )
+            name: Cost(cpu=round((cpu_s(pid) - self._before[name]) / span_s, 3), rss_mb=round(rss_mb(pid), 1))
             for name, pid in self._pids.items()
         }
 
@@ -121,17 +118,3 @@ def road(arrivals: Arrivals, told: Told) -> Road:
         unanswered=len(came.keys() - first.keys()),
         unseen=len(told.observed.keys() - last.keys()),
     )
-
-
-def rss_mb(pid: int) -> float:
-    """The resident memory of a process."""
-    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-        if line.startswith("VmRSS:"):
-            return int(line.split()[1]) / 1024
-    return 0.0
-
-
-def _ticks(pid: int) -> int:
-    """Its CPU time in clock ticks: user and system, see proc_pid_stat(5)."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return int(fields[11]) + int(fields[12])

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import os
 import statistics
 import sys
 import tempfile
@@ -24,6 +23,7 @@ import structlog
 
 from bench.document import write
 from bench.probe_fabric import Peers, Wires, node_settings
+from bench.processes import cpu_s
 from foliot.bus import Bus
 from foliot.node import describe
 from foliot.settings import BusSettings
@@ -45,7 +45,6 @@ Pace = Literal["quiet", "most", "own"]
 
 _NODE = "node0"
 _PORT = 4222
-_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _SPEAK_S = 2.0
 _PROMISED_NS = 20_000_000_000
 _BOUND_NS = 1_000
@@ -167,10 +166,10 @@ async def _measured(bus: Bus, pid: int, seconds: float) -> Taken:
     heard = Heard()
     await bus.subscribe(DELAY, heard.delays)
     await bus.subscribe(STAMPS, heard.stamps)
-    began_s, before = time.monotonic(), _ticks(pid)
+    began_s, before = time.monotonic(), cpu_s(pid)
     await asyncio.sleep(seconds)
     span_s = time.monotonic() - began_s
-    core = (_ticks(pid) - before) / _TICKS_PER_S / span_s
+    core = (cpu_s(pid) - before) / span_s
     taken = Taken(
         core=core,
         sent_per_s=heard.sent / span_s,
@@ -179,12 +178,6 @@ async def _measured(bus: Bus, pid: int, seconds: float) -> Taken:
     )
     await bus.close()
     return taken
-
-
-def _ticks(pid: int) -> int:
-    """User and system time of a process, in clock ticks (proc_pid_stat(5), fields 14 and 15)."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return int(fields[11]) + int(fields[12])
 
 
 def _row(nics: int, pace: Pace, peers: int, taken: list[Taken]) -> Row:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from bench.fleet_figures import rss_mb
+from bench.processes import rss_mb
 from foliot.bus import Bus
 from foliot.clock import BusClock
 from foliot.service import keep_what_is_loaded, set_up_logs

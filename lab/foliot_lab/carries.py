@@ -11,7 +11,7 @@ import os
 import socket
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
@@ -19,6 +19,7 @@ from foliot_lab.namespaces import make_socket
 
 if TYPE_CHECKING:
     from foliot_lab.fabric import Fabric
+    from foliot_lab.namespaces import Namespace
     from foliot_lab.scenario import Scenario
 
 ENOUGH_SOLO = 0.8
@@ -48,13 +49,15 @@ class Carrying(msgspec.Struct, frozen=True, kw_only=True):
 async def measure(fabric: Fabric) -> Carrying:
     """Measure it; takes about a second and a half, and needs an otherwise idle fabric."""
     processors = len(os.sched_getaffinity(0))
-    before = _busy_s()
+    before = busy_s()
     await asyncio.sleep(_WATCH_S)
-    idle_busy = (_busy_s() - before) / _WATCH_S
-    mbps, busy = await _solo(fabric)
+    idle_busy = (busy_s() - before) / _WATCH_S
+    rail, source, sink = fabric.plan.rails[0], fabric.plan.hosts[0], fabric.plan.hosts[-1]
+    here, there = (End(fabric.host(host), fabric.underlay(host, rail)) for host in (source, sink))
+    found = await solo(here, there)
     return Carrying(
-        idle_cpu=max(0.0, 1 - idle_busy / processors), solo_mbps=mbps, link_mbps=fabric.plan.link_mbps,
-        cpu_per_gbps=max(0.0, busy - idle_busy) / (mbps / 1000) if mbps else 0.0, processors=processors,
+        idle_cpu=max(0.0, 1 - idle_busy / processors), solo_mbps=found.mbps, link_mbps=fabric.plan.link_mbps,
+        cpu_per_gbps=max(0.0, found.busy - idle_busy) / (found.mbps / 1000) if found.mbps else 0.0, processors=processors,
     )  # fmt: skip
 
 
@@ -82,15 +85,30 @@ def refusal(carrying: Carrying, scenario: Scenario) -> str:
     return ""
 
 
-async def _solo(fabric: Fabric) -> tuple[float, float]:
-    """Mb/s of one connection over the longest way, and processors busy meanwhile."""
+class End(NamedTuple):
+    """Of a connection."""
+
+    namespace: Namespace
+    address: str
+
+
+class Solo(NamedTuple):
+    """What one connection alone came to."""
+
+    mbps: float
+    busy: float
+    """Processors, by whatever they did."""
+
+
+async def solo(source: End, sink: End, run_s: float = _RUN_S) -> Solo:
+    """One connection, sending as much as it can."""
     loop = asyncio.get_running_loop()
-    rail, source, sink = fabric.plan.rails[0], fabric.plan.hosts[0], fabric.plan.hosts[-1]
     with (
-        make_socket(fabric.host(sink), socket.AF_INET, socket.SOCK_STREAM) as listener,
-        make_socket(fabric.host(source), socket.AF_INET, socket.SOCK_STREAM) as sender,
+        make_socket(sink.namespace, socket.AF_INET, socket.SOCK_STREAM) as listener,
+        make_socket(source.namespace, socket.AF_INET, socket.SOCK_STREAM) as sender,
     ):
-        listener.bind((fabric.underlay(sink, rail), 0))
+        listener.bind((sink.address, 0))
+        sender.bind((source.address, 0))
         listener.listen()
         for end in (listener, sender):
             end.setblocking(False)
@@ -102,16 +120,16 @@ async def _solo(fabric: Fabric) -> tuple[float, float]:
             tasks = [asyncio.create_task(_send(sender)), asyncio.create_task(_receive(receiver, received))]
             try:
                 await asyncio.sleep(_SETTLE_S)
-                start_s, start_bytes, start_busy_s = time.monotonic(), received[0], _busy_s()
-                await asyncio.sleep(_RUN_S)
+                start_s, start_bytes, start_busy_s = time.monotonic(), received[0], busy_s()
+                await asyncio.sleep(run_s)
                 took_s = time.monotonic() - start_s
                 mbps = (received[0] - start_bytes) * 8e-6 / took_s
-                busy = (_busy_s() - start_busy_s) / took_s
+                busy = (busy_s() - start_busy_s) / took_s
             finally:
                 for task in tasks:
                     task.cancel()
                 await asyncio.gather(*tasks, return_exceptions=True)
-    return mbps, busy
+    return Solo(mbps, busy)
 
 
 async def _send(sender: socket.socket) -> None:
@@ -125,7 +143,7 @@ async def _receive(receiver: socket.socket, received: list[int]) -> None:
         received[0] += taken
 
 
-def _busy_s() -> float:
+def busy_s() -> float:
     """Seconds that all processors together have been busy since boot (proc_stat(5): all but idle and iowait)."""
     ticks = [int(word) for word in Path("/proc/stat").read_text().splitlines()[0].split()[1:9]]
     return (sum(ticks) - ticks[3] - ticks[4]) / os.sysconf("SC_CLK_TCK")
