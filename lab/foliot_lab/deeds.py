@@ -106,12 +106,10 @@ def _link_deed(fault: FaultSpec, fabric: Fabric, link: Link) -> Deed:
             return _state_deed(fabric, link.far)
         case "admin-down":
             return _state_deed(fabric, link.near)
-        case "drop-one-way":
-            return _drop_deed(fabric, link.far, (True,), 1.0)
-        case "drop":
-            return _drop_deed(fabric, link.far, (True, False), 1.0)
-        case "loss":
+        case "drop" | "loss":
             return _drop_deed(fabric, link.far, (True, False), fault.share or 1.0)
+        case "drop-one-way" | "loss-one-way":
+            return _drop_deed(fabric, link.far, (True,), fault.share or 1.0)
         case "rate":
             return _rate_deed(fabric, link, fault.mbps or fabric.plan.link_mbps)
         case _:

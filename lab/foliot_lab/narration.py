@@ -29,6 +29,7 @@ _DEEDS = {
     "drop": ("{where} silently drops all packets, both ways", "{where} carries packets again"),
     "drop-one-way": ("{where} silently drops all packets, one way", "{where} carries packets again"),
     "loss": ("{where} drops {share:.0%} of its packets", "{where} drops nothing any more"),
+    "loss-one-way": ("{where} drops {share:.0%} of its packets, one way", "{where} drops nothing any more"),
     "rate": ("{where} falls to {mbps:g} Mb/s", "{where} has its rate again"),
     "cpu": ("a hog takes {share:.0%} of every processor", "the hog is gone"),
     "kill": ("killing {where}", "{where} may start again"),

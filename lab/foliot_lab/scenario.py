@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 WorkloadKind = Literal["ring", "all-to-all", "train", "none"]
 FaultKind = Literal[
-    "link-down", "admin-down", "flap", "drop", "drop-one-way", "loss", "rate", "cpu", "kill", "stop", "restart", "clock-step",
-    "bus-cut", "partition",
+    "link-down", "admin-down", "flap", "drop", "drop-one-way", "loss", "loss-one-way", "rate", "cpu", "kill", "stop", "restart",
+    "clock-step", "bus-cut", "partition",
 ]  # fmt: skip
 Setting = bool | int | float | str | list[bool | int | float | str]
 

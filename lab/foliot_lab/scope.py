@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from foliot_lab.plan import FabricPlan
     from foliot_schemas import Command, Event, EventKind
 
-OF_PATHS = frozenset({"link-down", "admin-down", "flap", "drop", "drop-one-way", "loss", "rate"})
+OF_PATHS = frozenset({"link-down", "admin-down", "flap", "drop", "drop-one-way", "loss", "loss-one-way", "rate"})
 """Kinds of fault for which traffic may be moved."""
 _OF_THE_HOST = frozenset({"clock-step"})
 

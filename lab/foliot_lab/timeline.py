@@ -23,6 +23,7 @@ TARGETS: dict[FaultKind, frozenset[TargetKind]] = {
     "drop": _LINKS,
     "drop-one-way": _LINKS,
     "loss": _LINKS,
+    "loss-one-way": _LINKS,
     "rate": _LINKS,
     "cpu": frozenset({"host"}),
     "kill": _RUNNING,
@@ -48,6 +49,7 @@ _WORDS: dict[TargetKind, str] = {
 PARAMETERS: dict[FaultKind, tuple[str, ...]] = {
     "flap": ("times", "down_s", "up_s"),
     "loss": ("share",),
+    "loss-one-way": ("share",),
     "rate": ("mbps",),
     "clock-step": ("offset_ns",),
     "cpu": ("share",),
@@ -58,7 +60,7 @@ _ALL_PARAMETERS = ("times", "down_s", "up_s", "share", "mbps", "offset_ns")
 
 _TOUCHES: dict[FaultKind, str] = {
     "link-down": "carrier", "admin-down": "carrier", "flap": "carrier",
-    "drop": "filter", "drop-one-way": "filter", "loss": "filter",
+    "drop": "filter", "drop-one-way": "filter", "loss": "filter", "loss-one-way": "filter",
     "kill": "process", "stop": "process", "restart": "process",
 }  # fmt: skip
 """What of its target a fault changes: two at a time there would undo each other. Else each its own kind."""

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _CUTS = frozenset({"link-down", "admin-down", "flap", "drop", "drop-one-way"})
 """Kinds that stop traffic for good: it must move."""
-_DEGRADES = frozenset({"loss", "rate"})
+_DEGRADES = frozenset({"loss", "loss-one-way", "rate"})
 """Kinds that let traffic through: whether it moves is a matter of settings."""
 _FLAP_MOVES = 2
 """Away and back once; the next time away must be the last until the flapping is over."""
@@ -38,6 +38,7 @@ _STARTS = {
     "drop": "{} silently dropped everything",
     "drop-one-way": "{} silently dropped everything one way",
     "loss": "{} lost a share of its packets",
+    "loss-one-way": "{} lost a share of its packets one way",
     "rate": "{} lost a part of its rate",
     "cpu": "{} was kept busy by something else",
     "kill": "{} was killed",

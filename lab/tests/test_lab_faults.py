@@ -185,6 +185,15 @@ def test_a_loss_takes_about_its_share(fabric):
 
 
 @pytest.mark.net
+def test_a_loss_one_way_takes_its_share_of_what_the_nic_sends_and_nothing_else(fabric):
+    """Likewise."""
+    with bound(fabric, "node0") as one, bound(fabric, "node3") as other:
+        forth, back = lost(one, other, deed_of(fabric, kind="loss-one-way", where="node0.rail0", share=0.2), 2000)
+    assert 280 < forth < 520
+    assert back == 0
+
+
+@pytest.mark.net
 def test_a_rate_holds_in_both_directions_and_is_given_back(fabric):
     """A link's rate changes at both its ends, at no other port, and is the planned one again after it."""
     link = fabric.plan.links["node2.rail1"]

@@ -134,6 +134,7 @@ def test_impossible_fabrics_are_refused(fabric, line, reason):
         ({"for_s": 0}, 5, "for_s = 0: expected `float` > 0.0"),
         ({"share": 0.5}, 6, "link-down has no share"),
         ({"kind": "loss"}, 3, "loss needs share"),
+        ({"kind": "loss-one-way"}, 3, "loss-one-way needs share"),
         ({"kind": "loss", "share": 1.5}, 6, "share = 1.5: expected `float` <= 1.0"),
         ({"kind": "rate", "mbps": 200}, 6, "200 is no less than the link's own 200"),
         ({"kind": "flap", "times": 2, "down_s": 1, "up_s": 1}, 5, "flap has no for_s"),
