@@ -1,0 +1,135 @@
+"""What a fault cost a job: the rows of the bench, and the arithmetic of lost time.
+
+A job that goes on over fewer links has less to go on with, and nobody can give that back: where traffic is away, each step takes longer. So of the time
+that a run took longer than its pair without a fault, what its steps under reduced capacity took longer in the median is taken off (`explained_s`); `excess_s` is what is left, and
+that is the failover's own: the stall, the steps that it spoilt, and the way back.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    Steps = NDArray[np.void]
+    """Of `foliot_lab.train.record.STEP`."""
+
+FIRST = 2
+"""Steps that are left out: in the first PyTorch sets itself up, and TCP's windows open until the second is over."""
+
+
+class Row(msgspec.Struct, kw_only=True):
+    """One run. None: there was nothing to measure."""
+
+    variant: str
+    tool: str
+    """`foliot`; `none`: nothing of Foliot runs, and the job uses the NICs' own addresses; `none, 10 s`: and Gloo gives up after so long."""
+    rep: int
+    detect_ms: float | None = None
+    """From the fault to the first event that tells of it."""
+    move_ms: float | None = None
+    """From the fault until both directions of every pair that it cut flow again, as the lab's witness sees them."""
+    gap_ms: float | None = None
+    """The longest silence of any pair."""
+    restore_s: float | None = None
+    """From the healing until all traffic is where it was."""
+    total_s: float | None
+    """From the end of the first steps to the end of the last, of the slowest rank."""
+    steps: int
+    """Done by all ranks."""
+    lost_steps: int
+    """Asked for and not done: of a job that died, all that it had yet to do."""
+    loss_equal: bool | None
+    """Every rank's loss of every step is that of the run without a fault, to the bit; None: that is this run."""
+    failed: str = ""
+    """What the first rank died of."""
+    step_ms: float | None = None
+    """Median."""
+    worst_step_ms: float | None = None
+    dip_steps: int | None = None
+    """Steps of more than one and a half times the run's median, but for those under reduced capacity."""
+    lost_s: float | None = None
+    """Longer than its pair without a fault."""
+    explained_s: float | None = None
+    excess_s: float | None = None
+    moves: int | None = None
+    """The most changes of way that any pair made, away and back."""
+    away_s: float | None = None
+    """How long traffic was on other links."""
+
+
+def total_s(steps: Mapping[str, Steps], until: int) -> float | None:
+    """How long the steps from the first counted one to another took, by the rank that took longest; None: they were not done."""
+    if any(len(rows) < until for rows in steps.values()) or until <= FIRST:
+        return None
+    return max(float(rows["ended_ns"][until - 1] - rows["began_ns"][FIRST]) * 1e-9 for rows in steps.values())
+
+
+def same_losses(mine: Mapping[str, Steps], others: Mapping[str, Steps]) -> bool:
+    """Whether every step that both runs have done had the same loss on every rank."""
+    return all(
+        bool((rows["loss"][: len(others[node])] == others[node]["loss"][: len(rows)]).all())
+        for node, rows in mine.items()
+    )
+
+
+def durations_ms(steps: Mapping[str, Steps]) -> NDArray[np.float64]:
+    """Of each step that all ranks have done, by the rank that took longest."""
+    done = min(len(rows) for rows in steps.values())
+    each = np.stack([(rows["ended_ns"] - rows["began_ns"])[:done] for rows in steps.values()])
+    longest: NDArray[np.float64] = each.max(axis=0) * 1e-6
+    return longest
+
+
+def within(steps: Mapping[str, Steps], since_ns: int, until_ns: int) -> NDArray[np.bool_]:
+    """Of each step that all ranks have done, whether it began and ended in an interval on every rank."""
+    done = min(len(rows) for rows in steps.values())
+    began = np.stack([rows["began_ns"][:done] for rows in steps.values()]).min(axis=0)
+    ended = np.stack([rows["ended_ns"][:done] for rows in steps.values()]).max(axis=0)
+    inside: NDArray[np.bool_] = (began >= since_ns) & (ended <= until_ns)
+    return inside
+
+
+def explained_s(mine: Mapping[str, Steps], others: Mapping[str, Steps], away: Sequence[tuple[int, int]]) -> float:
+    """What reduced capacity took: steps wholly in the intervals in which traffic was away, each by how much their median is above the other run's.
+
+    Each interval by itself: what is left differs from fault to fault.
+    """
+    normal = float(np.median(durations_ms(others)[FIRST:]))
+    told = 0.0
+    taken = durations_ms(mine)
+    for since_ns, until_ns in away:
+        chosen = within(mine, since_ns, until_ns)
+        chosen[:FIRST] = False
+        if chosen.any():
+            told += int(chosen.sum()) * max(0.0, float(np.median(taken[chosen])) - normal)
+    return told * 1e-3
+
+
+def dip_steps(steps: Mapping[str, Steps], away: Sequence[tuple[int, int]]) -> int:
+    """Steps that took more than one and a half times the run's median, but for those wholly under reduced capacity."""
+    taken = durations_ms(steps)
+    if len(taken) <= FIRST:
+        return 0
+    long = taken > 1.5 * float(np.median(taken[FIRST:]))
+    long[:FIRST] = False
+    for since_ns, until_ns in away:
+        long &= ~within(steps, since_ns, until_ns)
+    return int(long.sum())
+
+
+def merged(intervals: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The same times without overlaps."""
+    found: list[tuple[int, int]] = []
+    for since_ns, until_ns in sorted(intervals):
+        if found and since_ns <= found[-1][1]:
+            found[-1] = (found[-1][0], max(found[-1][1], until_ns))
+        else:
+            found.append((since_ns, until_ns))
+    return found

@@ -1,0 +1,169 @@
+"""One run of the job in a lab that is ready: faults at their moments, a witness on the wire, the services' words beside it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+import numpy as np
+
+from foliot_lab.collector import Collector
+from foliot_lab.faults import run_timeline
+from foliot_lab.lateness import LatenessSampler
+from foliot_lab.report import Evidence, build, witnessed
+from foliot_lab.scenario import RECOVERY_S
+from foliot_lab.scope import scope
+from foliot_lab.workload import Job
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from bench.failover.account import Steps
+    from foliot_lab.faults import Injection
+    from foliot_lab.lab import Lab
+    from foliot_lab.pulses import Pair, Pulses, Verdict
+    from foliot_lab.report import FaultReport
+    from foliot_lab.scenario import FaultSpec
+    from foliot_lab.train.spec import TrainSpec
+    from foliot_lab.witness import Watch, Witness
+
+_BEFORE_S = 0.5
+_LOOK_S = 0.25
+_HOME_S = 90.0
+"""After the job, until all traffic is home and every backup armed again."""
+
+
+class Ran(NamedTuple):
+    """What came of a run."""
+
+    steps: Mapping[str, Steps]
+    failed: str
+    """What the first rank died of; `stalled`, if the patience with it ended."""
+    faults: Sequence[FaultReport]
+    injections: Sequence[Injection]
+    seen: Mapping[str, Verdict]
+    gap_ms: float | None
+    idle_cpu: float
+
+
+class Runner:
+    """A lab, and the jobs that are run in it, one after another.
+
+    Parameters:
+        witness: of the lab's service addresses; None where nothing of Foliot runs.
+    """
+
+    def __init__(self, lab: Lab, witness: Witness | None) -> None:
+        self._lab, self._witness = lab, witness
+        self._collector = Collector(lab.time, lab.truth)
+        self._home = self._in_force()
+
+    async def listen(self) -> None:
+        """To what the services say, from now on."""
+        await self._collector.follow(self._lab.bus)
+
+    async def run(self, spec: TrainSpec, faults: tuple[FaultSpec, ...], patience_s: float) -> Ran:
+        """Runs a job to its end, or until a rank dies or the patience ends.
+
+        Parameters:
+            faults: in seconds since all ranks have done a step.
+        """
+        over = "nic" if self._witness is None else "service"
+        job, began_ns = Job(self._lab, spec, over=over), self._lab.time.now_ns()
+        sampler = LatenessSampler()
+        injections: dict[str, Injection] = {}
+        watches: dict[str, Watch] = {}
+        try:
+            await job.begin()
+            sampler.start()
+            loop = asyncio.get_running_loop()
+            timeline = asyncio.create_task(self._timeline(faults, loop.time(), injections))
+            watching = asyncio.create_task(self._watch(faults, loop.time(), watches))
+            try:
+                stalled = not await self._over(job, patience_s)
+            finally:
+                # What is not yet healed is healed now.
+                for task in (timeline, watching):
+                    task.cancel()
+                await asyncio.gather(timeline, watching, return_exceptions=True)
+                sampler.stop()
+            record = job.record(began_ns)
+            failed = next((f"{each.node}: {each.reason}" for each in record.ended if each.status), "")
+            if stalled and not failed:
+                failed = "stalled"
+        finally:
+            await job.end()
+        await self._go_home()
+        pulses = {name: self._witness.disarm(watch) for name, watch in watches.items() if self._witness is not None}
+        done = tuple(injections.values())
+        seen = witnessed(done, pulses, self._lab.plan)
+        evidence = Evidence(
+            fabric=self._lab.plan, injections=done, seen=seen,
+            events=[each for each in self._collector.events if each.at_ns >= began_ns],
+            commands=[each for each in self._collector.commands if each.at_ns >= began_ns],
+            flows=(), record=None, truth=self._lab.truth, lab=self._lab.time, machine=sampler.machine(), end_ns=self._lab.time.now_ns(),
+        )  # fmt: skip
+        return Ran(
+            steps=record.steps,
+            failed=failed,
+            faults=build(evidence).faults,
+            injections=done,
+            seen=seen,
+            gap_ms=_gap_ms(pulses.values()),
+            idle_cpu=evidence.machine.idle_cpu,
+        )
+
+    async def _timeline(self, faults: tuple[FaultSpec, ...], start_s: float, done: dict[str, Injection]) -> None:
+        ends_s = max((fault.at_s + (fault.lasts_s or 0.0) for fault in faults), default=0.0)
+        scenario = msgspec.structs.replace(self._lab.scenario, faults=faults, duration_s=ends_s + RECOVERY_S)
+
+        def injected(injection: Injection) -> None:
+            done[injection.fault_id] = injection
+
+        await run_timeline(
+            scenario, start_s, self._lab.fabric, self._lab.world, clock=self._lab.time.now_ns, report=injected
+        )
+
+    async def _watch(self, faults: tuple[FaultSpec, ...], start_s: float, watches: dict[str, Watch]) -> None:
+        """From shortly before the first fault; disarmed when all is over."""
+        if self._witness is None or not faults:
+            return
+        first_s = start_s + min(fault.at_s for fault in faults) - _BEFORE_S
+        await asyncio.sleep(max(0.0, first_s - asyncio.get_running_loop().time()))
+        for fault in faults:
+            watches[fault.id] = self._witness.arm(scope(fault.kind, fault.where, self._lab.plan).pairs())
+
+    async def _over(self, job: Job, patience_s: float) -> bool:
+        """Until the job is over, in whatever way; says whether it was."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(patience_s):
+                await job.finished()
+                return True
+        return False
+
+    def _in_force(self) -> dict[str, object]:
+        """The ways of every node, as the remediator has written them."""
+        return {node: (paths.away, paths.placements) for node, paths in self._lab.readiness.placed.items()}
+
+    async def _go_home(self) -> None:
+        """Until all traffic is where it was, and every backup armed: the next run is to find the state that the first one found."""
+        if self._witness is None:
+            return
+        deadline_s = asyncio.get_running_loop().time() + _HOME_S
+        while asyncio.get_running_loop().time() < deadline_s:
+            if not self._lab.readiness.missing() and self._in_force() == self._home:
+                return
+            await asyncio.sleep(_LOOK_S)
+
+
+def _gap_ms(pulses: Sequence[Mapping[Pair, Pulses]]) -> float | None:
+    """The longest silence of any pair between two pulses that came."""
+    gaps = [
+        float(np.diff(np.sort(each.arrived_ns[each.arrived_ns > 0])).max()) * 1e-6
+        for own in pulses
+        for each in own.values()
+        if (each.arrived_ns > 0).sum() > 1
+    ]
+    return max(gaps, default=None)

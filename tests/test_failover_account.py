@@ -1,0 +1,50 @@
+"""The failover bench's arithmetic of lost time."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from bench.failover import account
+
+SECOND = 1_000_000_000
+STEP = np.dtype([("step", "i8"), ("began_ns", "i8"), ("ended_ns", "i8"), ("comm_ns", "i8"), ("loss", "f8")])
+
+
+def ran(*durations_s):
+    """The records of two ranks whose steps took so long, one after another."""
+    ends = np.cumsum(np.array(durations_s) * SECOND).astype(np.int64)
+    rows = np.zeros(len(ends), STEP)
+    rows["step"], rows["ended_ns"], rows["loss"] = np.arange(len(ends)), ends, 1 / (1 + np.arange(len(ends)))
+    rows["began_ns"] = np.concatenate(([0], ends[:-1]))
+    return {"node0": rows, "node1": rows.copy()}
+
+
+def test_the_first_steps_do_not_count():
+    """In those PyTorch sets itself up."""
+    assert account.total_s(ran(5, 3, 1, 1, 1), 5) == pytest.approx(3)
+    assert account.total_s(ran(5, 3, 1, 1), 5) is None
+
+
+def test_what_fewer_links_take_longer_is_explained_and_the_stall_is_not():
+    """Ten steps at half speed, after one that stalled for two seconds more: lost are twelve seconds, of which two are the failover's own."""
+    calm = ran(*[1.0] * 32)
+    hit = ran(*[1.0] * 10, 3.0, *[2.0] * 10, *[1.0] * 11)
+    away = [(round(10.5 * SECOND), 33 * SECOND)]
+    lost_s = account.total_s(hit, 32) - account.total_s(calm, 32)
+    assert lost_s == pytest.approx(12)
+    assert account.explained_s(hit, calm, away) == pytest.approx(10)
+    assert account.dip_steps(hit, away) == 1
+
+
+def test_no_time_is_explained_twice():
+    """Two faults whose times overlap are one time of reduced capacity."""
+    assert account.merged([(5, 9), (0, 3), (8, 12), (3, 4)]) == [(0, 4), (5, 12)]
+
+
+def test_losses_are_compared_to_the_bit():
+    """Of the steps that both have done."""
+    calm, hit = ran(*[1.0] * 10), ran(*[1.0] * 6)
+    assert account.same_losses(hit, calm)
+    hit["node1"]["loss"][4] = np.nextafter(hit["node1"]["loss"][4], 1)
+    assert not account.same_losses(hit, calm)
