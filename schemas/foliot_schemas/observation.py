@@ -239,12 +239,17 @@ class PortState(msgspec.Struct, frozen=True, kw_only=True, tag="port.v1"):
     """The kernel's count since the device was made; it finds the flaps that fell between two messages."""
     carrier_up_count: KernelCount
     """As `carrier_down_count`, of the returns."""
+    index: KernelCount = 0
+    """The kernel's index of the device. Another one is another device, made anew by its driver say, whose counts began at 0; 0: not said."""
+    management: bool = False
+    """The host's default route or its way to the bus leaves by it: not a port to be judged as one of the fabric's."""
     fault: Text = ""
     """Identity of the node's present boot; with the NIC and `carrier_down_count` it names the fault in every trace."""
     change: bool = False
     """Sent because the link changed, not because a second was over."""
     counters: Annotated[dict[Word, Integer], msgspec.Meta(max_length=256)] = {}
-    """Kernel counters by the kernel's names: rx_packets, tx_bytes, rx_dropped, ..."""
+    """Kernel counters by the kernel's names: rx_packets, tx_bytes, rx_dropped, ...; of an RDMA device also link_downed, 8 bits that
+    stay at 255."""
 
     def __post_init__(self) -> None:
         """A node speaks of its own NICs.

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 import structlog
 
 from foliot import telemetry
+from foliot_probe.rdma import LinkDowned
 from foliot_schemas import PortState
 from foliot_schemas.fault import port_fault
 
@@ -38,6 +39,8 @@ def turn(before: LinkChange | None, now: LinkChange) -> Turn:
         return "" if now.carrier else "changed"
     if _view(before) == _view(now):
         return ""
+    if now.index != before.index:
+        return "changed"  # another device of the same name, whose counts began at 0
     if now.carrier_down_count > before.carrier_down_count or (before.carrier and not now.carrier):
         # The count finds a loss that was over before its message was read.
         return "lost"
@@ -45,7 +48,14 @@ def turn(before: LinkChange | None, now: LinkChange) -> Turn:
 
 
 def _view(change: LinkChange) -> tuple[object, ...]:
-    return (change.admin_up, change.carrier, change.carrier_down_count, change.carrier_up_count, change.gone)
+    return (
+        change.index,
+        change.admin_up,
+        change.carrier,
+        change.carrier_down_count,
+        change.carrier_up_count,
+        change.gone,
+    )
 
 
 def parse_counters(text: str) -> dict[str, dict[str, int]]:
@@ -66,15 +76,26 @@ class Ports:
         own: the node's record.
         boot: identity of the host's present boot.
         tell: called with each state to be published; within the fault's span where there is a fault.
+        link_downed: reads the RDMA devices' counts.
     """
 
-    def __init__(self, own: Node, clock: Clock, boot: str, tell: Callable[[PortState], None]) -> None:
+    def __init__(
+        self,
+        own: Node,
+        clock: Clock,
+        boot: str,
+        tell: Callable[[PortState], None],
+        link_downed: LinkDowned | None = None,
+    ) -> None:
         self._node = own.name
         self._nics = {nic.device: nic.name for nic in own.nics}
         self._clock = clock
         self._boot = boot
         self._tell = tell
+        self._link_downed = link_downed or LinkDowned()
         self._links: dict[str, LinkChange] = {}
+        self.management: frozenset[str] = frozenset()
+        """Devices that are the host's management, see `foliot_probe.management`."""
 
     def begin(self, links: Iterable[LinkChange]) -> None:
         """Take the links as they are found at the start; a message that came meanwhile is newer."""
@@ -111,7 +132,8 @@ class Ports:
         for device, nic in self._nics.items():
             link = self._links.get(device)
             if link is not None and not link.gone:
-                self._tell(self._state(link, nic, at_ns, change=False, counters=counters.get(device, {})))
+                counted = counters.get(device, {}) | self._link_downed.read(device, link.index)
+                self._tell(self._state(link, nic, at_ns, change=False, counters=counted))
 
     def _state(
         self, link: LinkChange, nic: str, at_ns: int, *, change: bool, counters: dict[str, int] | None = None
@@ -124,6 +146,8 @@ class Ports:
             admin_up=link.admin_up and not link.gone,
             carrier_down_count=link.carrier_down_count,
             carrier_up_count=link.carrier_up_count,
+            index=link.index,
+            management=link.name in self.management,
             fault=self._boot,
             change=change,
             counters=counters or {},

@@ -13,8 +13,9 @@ from foliot import claims, systemd
 from foliot.netlink import LinkMonitor, node_settings
 from foliot.node import describe
 from foliot.service import boot_id, node_clock, on_bus
-from foliot.settings import load
+from foliot.settings import BusSettings, load
 from foliot_probe.engine import Engine
+from foliot_probe.management import Management
 from foliot_probe.ports import Ports
 from foliot_probe.rates import in_use
 from foliot_probe.report import Reporter
@@ -83,6 +84,8 @@ class Probe:
         self._reporter = Reporter(self._engine, clock, settings, self._now_ns())
         self._sharing = Sharing(clock, settings)
         self._ports = Ports(own, clock, boot_id(), self._tell_port)
+        self._management = Management({nic.device: nic.address for nic in own.nics})
+        self._told_management: frozenset[str] = frozenset()
         self._paths: NodePaths | None = None
         self._clocks: set[str] = set()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -221,6 +224,7 @@ class Probe:
     async def _tell_counters(self) -> None:
         told = 0
         while True:
+            self._ports.management = self._management.devices()
             self._ports.tell_counters()
             if (count := self._engine.counts["foreign"] - told) > 0:
                 told += count
@@ -237,7 +241,18 @@ class Probe:
     async def _tell_troubles(self) -> None:
         told: dict[str, int] = {}
         while True:
+            await self._find_management()
             await asyncio.sleep(_TROUBLES_S)
             if self._engine.counts != told:
                 told = dict(self._engine.counts)
                 log.warning("troubles_counted", **told)
+
+    async def _find_management(self) -> None:
+        """Anew every minute: an address may change, and a name may be resolved later."""
+        before = self._told_management
+        await self._management.find_frontend(load(BusSettings, "bus").url)
+        self._told_management = self._ports.management = self._management.devices()
+        for nic in self._own.nics:
+            if nic.device in self._told_management - before:
+                hint = "its flaps are not judged, unless detector.management_nics is judge"
+                log.warning("nic_is_management", nic=nic.name, device=nic.device, hint=hint)

@@ -118,6 +118,34 @@ def test_a_device_that_vanished_is_told_as_down(ports, told):
     assert [(state.carrier, state.admin_up) for state in told] == [(False, False)]
 
 
+def test_a_driver_that_is_loaded_again_is_no_loss(ports, told):
+    """The device goes, and comes back under another index with counts of its own, however high."""
+    ports.begin([UP])
+    again = link(index=3, carrier_down_count=4, carrier_up_count=5)
+    for change in (link(gone=True, carrier=False, carrier_down_count=2), again):
+        ports.changed(change)
+    assert turn(UP, again) == "changed"
+    assert [(state.index, state.admin_up, state.carrier_down_count) for state in told] == [(2, False, 2), (3, True, 4)]
+
+
+def test_the_management_port_is_told_as_such(ports, told):
+    """On change and with the counters, as soon as it is known."""
+    ports.begin([UP])
+    ports.management = frozenset({"e0"})
+    ports.changed(link(carrier=False, carrier_down_count=2))
+    ports.tell_counters()
+    assert [state.management for state in told] == [True, True]
+
+
+def test_the_rdma_devices_count_stands_beside_the_kernels(ports, told, monkeypatch):
+    """With the regular report; a change is told at once, without reading files."""
+    monkeypatch.setattr(ports._link_downed, "read", lambda device, index: {"link_downed": 10 * index})
+    ports.begin([UP])
+    ports.changed(link(carrier=False, carrier_down_count=2))
+    ports.tell_counters()
+    assert [state.counters.get("link_downed") for state in told] == [None, 20]
+
+
 def test_counters_have_the_kernels_names():
     """The text of /proc/net/dev, device names with colons and lines of another form included."""
     text = """Inter-|   Receive                                                |  Transmit

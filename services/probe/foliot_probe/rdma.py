@@ -1,0 +1,46 @@
+"""What an RDMA device counts of its port, beside what the kernel counts of the network device on top of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+_SYS = Path("/sys")
+
+
+class LinkDowned:
+    """Reads ``link_downed``: how often the port's training failed (InfiniBand's PortCounters; RoCE devices have it too).
+
+    Parameters:
+        sys: where sysfs is. Where it is not, or a device has no RDMA device, nothing is read.
+    """
+
+    def __init__(self, sys: Path = _SYS) -> None:
+        self._net = sys / "class/net"
+        self._files: dict[tuple[str, int], Path | None] = {}
+
+    def read(self, device: str, index: int) -> dict[str, int]:
+        """The count by its name; empty: there is none.
+
+        Parameters:
+            index: the kernel's, of the network device: where a driver made another one of the same name, files are looked for anew.
+        """
+        key = device, index
+        if key not in self._files:
+            self._files = {known: file for known, file in self._files.items() if known[0] != device}
+            self._files[key] = self._find(device)
+        file = self._files[key]
+        if file is None:
+            return {}
+        try:
+            return {"link_downed": int(file.read_text())}
+        except (OSError, ValueError):  # it is being removed, or says N/A
+            return {}
+
+    def _find(self, device: str) -> Path | None:
+        """The file of the one port that the network device is on: several may share a PCI function, and are told apart by their numbers."""
+        try:
+            number = int((self._net / device / "dev_port").read_text()) + 1
+        except (OSError, ValueError):
+            number = 1
+        found = sorted((self._net / device / "device/infiniband").glob(f"*/ports/{number}/counters/link_downed"))
+        return found[0] if len(found) == 1 else None
