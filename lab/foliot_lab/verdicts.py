@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -141,15 +140,13 @@ def _restored(fault: FaultReport, spec: FaultSpec, lasts_s: float, scenario: Sce
 
 
 def _held_s(spec: FaultSpec, scenario: Scenario) -> float:
-    """How long what has flapped is rightly held back: by the probation that doubles, and a NIC by its damping (RFC 2439) before that."""
+    """How long what has flapped is rightly held back: by the probation that doubles, and a NIC by the detector's rule before that."""
     if spec.times is None:
         return 0.0
     remediator = msgspec.convert(_section(scenario, "remediator"), RemediatorSettings)
     held_s = min(remediator.probation_s * 2.0 ** min(spec.times - 1, _MOST_DOUBLINGS), remediator.longest_probation_s)
-    rule = msgspec.convert(_section(scenario, "detector"), DetectorSettings).rule()
-    penalty = min(spec.times * rule.penalty, rule.ceiling)
-    if not spec.where.startswith("rail") and penalty > rule.suppress:
-        held_s += rule.half_life_s * math.log2(penalty / rule.reuse)
+    if not spec.where.startswith("rail"):
+        held_s += msgspec.convert(_section(scenario, "detector"), DetectorSettings).rule().held_s(spec.times)
     return held_s
 
 

@@ -9,9 +9,13 @@ from __future__ import annotations
 import hashlib
 
 
-def port_fault(boot: str, nic: str, carrier_down_count: int) -> str:
-    """The name of a loss of carrier; its return belongs to the same fault."""
-    return f"{boot}/{nic}/carrier-{carrier_down_count}"
+def port_fault(boot: str, nic: str, carrier_down_count: int, index: int = 0) -> str:
+    """The name of a loss of carrier; its return belongs to the same fault.
+
+    A device that a driver made anew counts from 0 again, so its index is part of the name where it is known.
+    """
+    device = f"device-{index}/" if index else ""
+    return f"{boot}/{nic}/{device}carrier-{carrier_down_count}"
 
 
 def path_fault(path: str, since_ns: int) -> str:

@@ -50,4 +50,6 @@ def _evidence(event: Event) -> str:
     if event.kind == "flap" and event.state in {"up", "down"} and "penalty" in known:
         damped = ", damped" if known.get("suppressed") else ""
         return f" (penalty {known['penalty']:.0f}{damped})"
+    if event.kind == "flap" and event.state in {"up", "down"} and known.get("suppressed"):
+        return f" (held back: it flaps, by the rule {known.get('rule', '?')})"
     return ""

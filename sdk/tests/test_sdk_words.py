@@ -17,6 +17,10 @@ def event(kind, state, who="node3.rail0", **more):
         (event("flap", "down"), "node3.rail0 lost its carrier"),
         (event("flap", "down", evidence={"penalty": 999.6}), "node3.rail0 lost its carrier (penalty 1000)"),
         (
+            event("flap", "up", evidence={"rule": "azure", "suppressed": True}),
+            "node3.rail0 has its carrier back (held back: it flaps, by the rule azure)",
+        ),
+        (
             event("flap", "up", evidence={"penalty": 2100.0, "suppressed": True}),
             "node3.rail0 has its carrier back (penalty 2100, damped)",
         ),

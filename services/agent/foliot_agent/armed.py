@@ -86,7 +86,7 @@ class Losses:
             return Turn(rail=rail, state="back", fault=self._own.pop(rail), remade=before != change.index)
         # The kernel counts a loss before it tells of it, so the count in the message names this loss.
         nic = nic_name(self._layout.node.name, rail)
-        self._own[rail] = port_fault(self._boot, nic, change.carrier_down_count)
+        self._own[rail] = port_fault(self._boot, nic, change.carrier_down_count, change.index)
         return Turn(rail=rail, state="lost", fault=self._own[rail])
 
     def take_notice(self, notice: Notice) -> None:

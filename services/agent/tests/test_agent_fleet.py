@@ -146,7 +146,7 @@ async def test_a_live_connection_survives_a_cut_and_comes_back_by_command(fleet,
         assert (own.status, own.armed, own.expected, len(own.confirmations)) == ("done", True, 2, 2)
         assert (peers.status, peers.armed, peers.expected, len(peers.confirmations)) == ("done", True, 1, 1)
         assert own.fault == peers.fault
-        assert own.fault.startswith("boot1/node0.rail0/carrier-")
+        assert own.fault.startswith("boot1/node0.rail0/device-")
         assert own.confirmed_ns >= own.moved_ns > 0
         assert "dev fo1e1" in way(cut, other)
         assert "dev fo1e1" in way(other, cut)

@@ -78,7 +78,7 @@ def test_a_loss_and_its_return_are_one_fault(losses):
     """Each turns once, however often the kernel repeats itself; a change of another device is none."""
     assert losses.take_link(link(carrier=True)) is None
     lost = losses.take_link(link(carrier=False, count=2))
-    assert (lost.state, lost.fault) == ("lost", "boot1/node0.rail0/carrier-2")
+    assert (lost.state, lost.fault) == ("lost", "boot1/node0.rail0/device-3/carrier-2")
     assert losses.take_link(link(carrier=False, count=2)) is None
     assert losses.dead("node1", "rail0")
     back = losses.take_link(link(carrier=True, count=2))

@@ -6,10 +6,16 @@ The decay is exact, ``p * 2 ** (-dt / H)``, where routers look it up in tables o
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 import msgspec
 
-_SECOND_NS = 1_000_000_000
+from foliot_detector.ports import SECOND_NS
+
+if TYPE_CHECKING:
+    from foliot_detector.ports import Change, Evidence
+    from foliot_schemas import Event
+
 _LARGEST_DOUBLINGS = 1_000
 """Beyond it a float's exponent (1,023) would not hold the ceiling, and nothing reaches it either."""
 
@@ -20,12 +26,14 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     penalty: float = 1_000.0
     """For one flap."""
     half_life_s: float = 900.0
+    half_life_down_s: float | None = None
+    """While the carrier is away (the RFC's decay-ng), so that an outage does not pass for good behaviour; none: the same."""
     suppress: float = 2_000.0
     """Above it, what flaps is suppressed."""
     reuse: float = 750.0
     """At it, what was suppressed may be used again."""
     max_suppress_s: float = 3_600.0
-    """However often it flapped, this long after the last flap it may be used again."""
+    """However often it flapped, this long after the last flap, with a carrier, it may be used again."""
 
     def __post_init__(self) -> None:
         """Refuses a rule that could never suppress or never let go.
@@ -43,13 +51,21 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def ceiling(self) -> float:
-        """The penalty that decays to `reuse` in `max_suppress_s`; none is higher."""
+        """The penalty that decays to `reuse` in `max_suppress_s`; none is higher.
+
+        ``reuse * exp(T-hold / half-life * log(2))``: RFC 2439 section 4.5 has a bracket in the wrong place.
+        """
         doublings = self.max_suppress_s / self.half_life_s
         return self.reuse * 2.0**doublings if doublings < _LARGEST_DOUBLINGS else math.inf
 
+    def held_s(self, flaps: int) -> float:
+        """For how long so many flaps at once keep a port from being used, after the last."""
+        penalty = min(flaps * self.penalty, self.ceiling)
+        return self.half_life_s * math.log2(penalty / self.reuse) if penalty > self.suppress else 0.0
 
-PRESETS = {"cisco": Rule(suppress=2_000.0), "juniper": Rule(suppress=3_000.0)}
-"""The routers' own defaults; they differ in the threshold alone."""
+    def judge(self) -> Damping:
+        """A judge of one port."""
+        return Damping(self)
 
 
 class Damping:
@@ -60,25 +76,29 @@ class Damping:
         self._penalty = 0.0
         self._as_of_ns = 0
         self._reuse_at_ns = 0
+        self._up = True
 
-    def resume(self, at_ns: int, penalty: float, reuse_at_ns: int) -> None:
-        """Takes up what an earlier run had come to at a time."""
-        self._penalty, self._as_of_ns, self._reuse_at_ns = penalty, at_ns, reuse_at_ns
+    def resume(self, event: Event) -> None:
+        """Takes up what an earlier run had come to."""
+        self._penalty = min(max(event.number("penalty"), 0.0), self._rule.ceiling)
+        self._as_of_ns, self._reuse_at_ns = event.at_ns, int(event.number("reuse_at_ns"))
 
-    def add(self, at_ns: int, flaps: int) -> None:
-        """Takes flaps that happened at or shortly before a time. A time before the last one counts as the last one."""
-        penalty = self.penalty(at_ns)
-        suppressed = self.suppressed(at_ns)
-        self._as_of_ns = max(at_ns, self._as_of_ns)
-        self._penalty = min(penalty + flaps * self._rule.penalty, self._rule.ceiling)
-        if suppressed or self._penalty > self._rule.suppress:
+    def take(self, change: Change) -> None:
+        """Takes what happened at a port. A time before the last one counts as the last one."""
+        penalty, suppressed = self.penalty(change.at_ns), self.suppressed(change.at_ns)
+        before_s, self._up = self._half_life_s, change.carrier
+        if not change.falls and self._half_life_s == before_s:
+            return
+        self._as_of_ns = max(change.at_ns, self._as_of_ns)
+        self._penalty = min(penalty + change.falls * self._rule.penalty, self._rule.ceiling)
+        if suppressed or (change.falls and self._penalty > self._rule.suppress):
             half_lives = max(math.log2(self._penalty / self._rule.reuse), 0.0)
-            self._reuse_at_ns = self._as_of_ns + math.ceil(half_lives * self._rule.half_life_s * _SECOND_NS)
+            self._reuse_at_ns = self._as_of_ns + math.ceil(half_lives * self._half_life_s * SECOND_NS)
 
     def penalty(self, at_ns: int) -> float:
         """The penalty at a time."""
-        age_s = max(at_ns - self._as_of_ns, 0) / _SECOND_NS
-        return float(self._penalty * 2.0 ** (-age_s / self._rule.half_life_s))
+        age_s = max(at_ns - self._as_of_ns, 0) / SECOND_NS
+        return float(self._penalty * 2.0 ** (-age_s / self._half_life_s))
 
     def suppressed(self, at_ns: int) -> bool:
         """Whether it is not to be trusted at a time."""
@@ -87,3 +107,12 @@ class Damping:
     def reuse_at_ns(self, at_ns: int) -> int:
         """When it may be used again if it flaps no more; 0 if it may already."""
         return self._reuse_at_ns if self.suppressed(at_ns) else 0
+
+    def evidence(self, at_ns: int) -> Evidence:
+        """What it rests on."""
+        return {"penalty": round(self.penalty(at_ns), 3), "half_life_s": self._half_life_s}
+
+    @property
+    def _half_life_s(self) -> float:
+        slower_s = self._rule.half_life_down_s
+        return self._rule.half_life_s if self._up or slower_s is None else slower_s

@@ -50,7 +50,7 @@ class FanOut:
     Whoever is not in the inventory is not heard, so that what is remembered is as large as the fleet; nor is whoever does not concern its
     shard. Of a node beside the shard only what it exchanges with the shard is known, so nothing is said of it.
 
-    `counts` has what was dropped and why: nodes_foreign, clocks_foreign, delays_stale, delays_broken, rows_foreign.
+    `counts` has what was dropped and why: nodes_foreign, clocks_foreign, ports_management, delays_stale, delays_broken, rows_foreign.
     """
 
     def __init__(self, settings: DetectorSettings, shard: Shard = WHOLE) -> None:
@@ -64,7 +64,7 @@ class FanOut:
         self.counts = self.fleet.counts
         self._timeline = Timeline()
         self._detectors: tuple[Detector, ...] = (
-            FlapDetector(settings.rule(), self.fleet),
+            FlapDetector(settings, self.fleet),
             # Before loss, which leaves alone what is silent.
             PathDetector(settings, self.fleet),
             LossDetector(settings, self.fleet),

@@ -6,19 +6,28 @@ from typing import Literal
 
 import msgspec
 
-from foliot_detector.damping import PRESETS, Rule
+from foliot_detector.rules import PRESETS, FlapRule, RuleName
+
+_NUMBERS = ("penalty", "half_life_s", "half_life_down_s", "suppress", "reuse", "max_suppress_s", "hold_s")
 
 
 class DetectorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """``[detector]`` of the settings."""
 
-    damping: Literal["cisco", "juniper"] = "cisco"
-    """Whose RFC 2439 numbers to take; the next five, where given, replace theirs."""
+    flap_rule: RuleName = "cisco"
+    """Which ports are said to flap, so that they are held back: see `foliot_detector.rules` and docs/failover.md. The first six are
+    dampings (RFC 2439), the others count. What follows, where given, replaces the rule's own numbers."""
     penalty: float | None = None
+    """Of dampings, as the next five."""
     half_life_s: float | None = None
+    half_life_down_s: float | None = None
     suppress: float | None = None
     reuse: float | None = None
     max_suppress_s: float | None = None
+    hold_s: float | None = None
+    """Of rules that count: how long what was found to flap is held back at least, after its last flap."""
+    management_nics: Literal["leave-out", "judge"] = "leave-out"
+    """Whether a port that a node's probe found to be its way to the bus or its default route is judged as the fabric's are."""
 
     path_settle_ms: float = 15.0
     """How long a silence waits for a word of the ports at its ends: the kernel's link message takes a few milliseconds to get
@@ -76,12 +85,15 @@ class DetectorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
             raise ValueError(f"lossy_share: is a share, below 1, got {self.lossy_share}")
         self.rule()
 
-    def rule(self) -> Rule:
-        """The damping rule: the preset, with what the settings replace.
+    def rule(self) -> FlapRule:
+        """The rule: the preset, with what the settings replace.
 
         Raises:
-            ValueError: the numbers contradict each other.
+            ValueError: the numbers contradict each other, or are none of this rule's.
         """
-        preset = PRESETS[self.damping]
-        replaced = {name: value for name in preset.__struct_fields__ if (value := getattr(self, name)) is not None}
+        preset = PRESETS[self.flap_rule].rule
+        replaced = {name: value for name in _NUMBERS if (value := getattr(self, name)) is not None}
+        for name in replaced:
+            if name not in preset.__struct_fields__:
+                raise ValueError(f"{name}: is no number of flap_rule {self.flap_rule}, leave it out")
         return msgspec.structs.replace(preset, **replaced)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import pathlib
+import sys
 
 import numpy as np
 import pytest
@@ -12,6 +14,9 @@ from foliot_detector.detector import FanOut
 from foliot_detector.settings import DetectorSettings
 from foliot_schemas import DelayBatch, DelayRow, Nic, Node, PortState, Witness
 from foliot_schemas.names import Path, nic_name, node_of
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent))
+from host_kernel import Kernel
 
 START_NS = 1_700_000_000_000_000_000
 MS = 1_000_000
@@ -276,3 +281,15 @@ def make_delays():
 def make_node():
     """Makes a node's inventory record."""
     return node_record
+
+
+@pytest.fixture
+def make_kernel():
+    """Makes a host whose kernel tells of one port, under settings."""
+    return lambda **settings: Kernel(node_record, port, DetectorSettings(**settings))
+
+
+@pytest.fixture(params=["cisco", "hpe-high", "nvsentinel", "gpud"])
+def kernel(request, make_kernel):
+    """One under a rule that damps, the two most nervous ones that count, and one that counts outages."""
+    return make_kernel(flap_rule=request.param)

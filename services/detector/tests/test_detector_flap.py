@@ -47,13 +47,13 @@ def test_a_lost_carrier_is_a_flap_named_by_the_kernels_count(say):
     (event,) = say(4, 4, **LOST)
 
     assert (event.kind, event.who, event.state, event.confidence) == ("flap", NIC, "down", 1.0)
-    assert event.fault == "boot1/node3.rail0/carrier-4"
-    assert event.id == "boot1/node3.rail0/carrier-4/down"
+    assert (event.fault, event.id) == ("boot1/node3.rail0/carrier-4", "boot1/node3.rail0/carrier-4/down")
     assert event.at_ns == event.since_ns == T + SECOND_NS
     assert event.evidence == {
         "carrier_down_count": 4,
         "flaps": 1,
         "flaps_last_hour": 1,
+        "rule": "cisco",
         "penalty": 1000.0,
         "suppressed": False,
         "reuse_at_ns": 0,

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from foliot.settings import SettingsError, read
-from foliot_detector.damping import PRESETS, Rule
+from foliot_detector.damping import Rule
+from foliot_detector.rules import PRESETS
 from foliot_detector.settings import DetectorSettings
 
 
@@ -16,18 +17,18 @@ def load(**values):
 
 def test_without_a_file_routers_of_cisco_are_the_model():
     """All values have defaults."""
-    assert load().rule() == PRESETS["cisco"]
+    assert load().rule() == PRESETS["cisco"].rule
 
 
 def test_a_preset_may_be_changed_in_part():
     """The rest stays the preset's."""
-    assert load(damping="juniper", half_life_s=5.0).rule() == Rule(suppress=3000.0, half_life_s=5.0)
+    assert load(flap_rule="juniper", half_life_s=5.0).rule() == Rule(suppress=3000.0, half_life_s=5.0)
 
 
 @pytest.mark.parametrize(
     ("values", "said"),
     [
-        ({"damping": "huawei"}, "detector.damping: "),
+        ({"flap_rule": "huawei"}, "detector.flap_rule: "),
         ({"half_life_s": -1.0}, "half_life_s: must be above 0, got -1.0"),
         ({"process_silence_s": 0.0}, "process_silence_s: must be above 0, got 0.0"),
         ({"lossy_share": 1.5}, "lossy_share: is a share, below 1, got 1.5"),

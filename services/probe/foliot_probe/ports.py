@@ -117,7 +117,7 @@ class Ports:
         if what == "changed":
             self._tell(state)
         else:
-            fault = port_fault(self._boot, nic, link.carrier_down_count)
+            fault = port_fault(self._boot, nic, link.carrier_down_count, link.index)
             with telemetry.span(
                 f"link {what}", fault=fault, root=what == "lost", kind="producer", start_ns=at_ns, nic=nic,
                 carrier=link.carrier, admin_up=link.admin_up, carrier_down_count=link.carrier_down_count,

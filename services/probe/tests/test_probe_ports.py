@@ -88,7 +88,7 @@ def test_a_loss_is_told_within_the_root_span_of_its_fault(ports, told, spans):
     """And the return within a span of the same trace, so that one trace holds both."""
     seen = []
     ports._tell = lambda state: seen.append((state.carrier, telemetry.span_id()))
-    root = f"{root_span_id(port_fault('boot', 'n.r', 2)):016x}"
+    root = f"{root_span_id(port_fault('boot', 'n.r', 2, UP.index)):016x}"
     ports.begin([UP])
     ports.changed(link(carrier=False, carrier_down_count=2))
     ports.changed(link(carrier_down_count=2, carrier_up_count=3))
