@@ -208,7 +208,7 @@ def wires(request):
 def test_packets_are_counted_once_by_the_tool_that_they_belong_to(wires):
     """On their way through one router or two, and what passed the bottleneck by its bytes."""
     plan = wires.plan
-    counters = Counters(wires, {"one": (123,), "two": (319, 320)})
+    counters = Counters(wires.doors, {"one": (123,), "two": (319, 320)})
     before = wires.carried_bytes()
     taker = make_socket(wires.namespaces["host01"], socket.AF_INET, socket.SOCK_DGRAM)
     taker.bind((plan.address("host01"), 319))

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 from foliot_lab.namespaces import inside
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
-    from bench.clock_peers.network import Network
+    from foliot_lab.namespaces import Namespace
 
 _ETH_P_IP = 0x0800
 # linux/if_packet.h, asm-generic/socket.h
@@ -26,8 +26,8 @@ _LOAD_BYTE, _LOAD_HALF, _JUMP_IF_EQUAL, _RETURN = 0x30, 0x28, 0x15, 0x06
 _PROTOCOL, _SOURCE_PORT, _DESTINATION_PORT = 9, 20, 22
 
 
-def program(ports: tuple[int, ...]) -> list[tuple[int, int, int, int]]:
-    """The filter that takes UDP from or to one of these ports, without IP options, which nobody sends here."""
+def program(ports: tuple[int, ...], take_bytes: int = 1) -> list[tuple[int, int, int, int]]:
+    """The filter that takes the first bytes of UDP from or to one of these ports, without IP options, which nobody sends here."""
     questions: list[tuple[int, int, int, int]] = []
     for offset in (_SOURCE_PORT, _DESTINATION_PORT):
         questions.append((_LOAD_HALF, 0, 0, offset))
@@ -38,7 +38,17 @@ def program(ports: tuple[int, ...]) -> list[tuple[int, int, int, int]]:
         for place, (code, _, _, operand) in enumerate(questions)
     ]
     not_udp = (_JUMP_IF_EQUAL, 0, last, socket.IPPROTO_UDP)
-    return [(_LOAD_BYTE, 0, 0, _PROTOCOL), not_udp, *taken, (_RETURN, 0, 0, 0), (_RETURN, 0, 0, 1)]
+    return [(_LOAD_BYTE, 0, 0, _PROTOCOL), not_udp, *taken, (_RETURN, 0, 0, 0), (_RETURN, 0, 0, take_bytes)]
+
+
+def listening(namespace: Namespace, device: str, instructions: list[tuple[int, int, int, int]]) -> socket.socket:
+    """A packet socket that takes what comes in by a device and passes a filter."""
+    with inside(namespace):
+        # Bound to nothing yet, it takes nothing before its filter stands.
+        opened = socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC, 0)
+        _attach(opened, instructions)
+        opened.bind((device, _ETH_P_IP))
+    return opened
 
 
 def _attach(opened: socket.socket, instructions: list[tuple[int, int, int, int]]) -> None:
@@ -46,26 +56,23 @@ def _attach(opened: socket.socket, instructions: list[tuple[int, int, int, int]]
     opened.setsockopt(
         socket.SOL_SOCKET, _SO_ATTACH_FILTER, struct.pack("@HP", len(instructions), ctypes.addressof(code))
     )
-    opened.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 0)
 
 
 class Counters:
     """Of every tool, over all hosts.
 
     Parameters:
+        doors: where packets are counted as they come in: devices in routers' namespaces.
         ports: the UDP ports of each tool.
     """
 
-    def __init__(self, network: Network, ports: Mapping[str, tuple[int, ...]]) -> None:
+    def __init__(self, doors: Iterable[tuple[Namespace, str]], ports: Mapping[str, tuple[int, ...]]) -> None:
         self._sockets: dict[str, list[socket.socket]] = {tool: [] for tool in ports}
-        for host in network.plan.hosts:
-            with inside(network.namespaces[network.plan.router_of[host]]):
-                for tool, its_ports in ports.items():
-                    # Bound to nothing yet, it takes nothing before its filter stands.
-                    opened = socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC, 0)
-                    _attach(opened, program(its_ports))
-                    opened.bind((host, _ETH_P_IP))
-                    self._sockets[tool].append(opened)
+        for namespace, device in doors:
+            for tool, its_ports in ports.items():
+                opened = listening(namespace, device, program(its_ports))
+                opened.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 0)
+                self._sockets[tool].append(opened)
 
     def take(self) -> dict[str, int]:
         """Packets since the last call."""

@@ -124,6 +124,11 @@ class Network:
         """The devices of each router that are bottlenecks."""
         return (_TRUNK,) if len(self.plan.routers) > 1 else self.plan.hosts
 
+    @property
+    def doors(self) -> list[tuple[Namespace, str]]:
+        """Where hosts' packets enter the first router."""
+        return [(self.namespaces[router], host) for host, router in self.plan.router_of.items()]
+
     def carried_bytes(self) -> list[int]:
         """What has left each bottleneck so far."""
         carried = []

@@ -94,7 +94,7 @@ class Session:
             asking = ptp.Asking(sockets, self._pace.interval)
             stack.push_async_callback(asking.close)
             counters = Counters(
-                self._network, {rows.FOLIOT: ours.PORTS, rows.CHRONY: chrony.PORTS, rows.PTP: ptp.PORTS}
+                self._network.doors, {rows.FOLIOT: ours.PORTS, rows.CHRONY: chrony.PORTS, rows.PTP: ptp.PORTS}
             )
             stack.callback(counters.close)
             await self._ready(statistics, asking)
