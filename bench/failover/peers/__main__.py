@@ -1,0 +1,129 @@
+"""The peers by themselves, one after another, in a fabric of the lab's under the lab's faults.
+
+    make bench NAME=failover.peers ARGS="--reps 3 --json FILE"
+
+A repetition starts each peer in turn, does every variant of a fault once, each time to another NIC or fabric link, and stops the peer.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import signal
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+import structlog
+
+from bench.document import write
+from bench.failover.peers import rows
+from bench.failover.peers.bfd import Bfd
+from bench.failover.peers.mptcp import Mptcp
+from bench.failover.peers.nexthop import Nexthops
+from bench.failover.peers.stage import VARIANTS, Peer, Stage, in_turn
+from foliot_lab import kernel
+from foliot_lab.fabric import Fabric, FabricError
+from foliot_lab.lateness import LatenessSampler
+from foliot_lab.namespaces import enter_control
+from foliot_lab.plan import plan
+from foliot_lab.scenario import FabricSpec
+from foliot_lab.truth import LabTime
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from bench.failover.peers.rows import Row
+
+_MISSING = 77
+_SEED = 7
+MAKERS: dict[str, Callable[[Stage], Peer]] = {
+    "bfd-hosts-50": lambda stage: Bfd(stage, 50),
+    "bfd-hosts-10": lambda stage: Bfd(stage, 10),
+    "bfd-leaf-50": lambda stage: Bfd(stage, 50, "leaf"),
+    "bfd-leaf-10": lambda stage: Bfd(stage, 10, "leaf"),
+    "nexthop": Nexthops,
+    "mptcp": Mptcp,
+}
+"""The peers, as the command line has them."""
+
+
+def main() -> int:
+    """Parses the command line, runs, prints a table."""
+    arguments = _parser().parse_args()
+    if not kernel.is_privileged():
+        kernel.shed_threads()
+    if missing := kernel.missing():
+        sys.stderr.write("\n".join([*missing, ""]))
+        return _MISSING
+    structlog.configure(
+        wrapper_class=structlog.make_filtering_bound_logger(40), logger_factory=structlog.PrintLoggerFactory(sys.stderr)
+    )
+    kernel.enter()
+    found: list[Row] = []
+    print(rows.HEADING)
+    try:
+        asyncio.run(_until_signalled(arguments, found))
+    except asyncio.CancelledError:
+        sys.stderr.write("interrupted\n")
+        return 1
+    except FabricError as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    return 0
+
+
+async def _until_signalled(arguments: argparse.Namespace, found: list[Row]) -> None:
+    task = asyncio.current_task()
+    assert task is not None
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, task.cancel)
+    with tempfile.TemporaryDirectory(prefix="foliot-failover-peers-", ignore_cleanup_errors=True) as folder:
+        await _measure(arguments, Path(folder), found)
+
+
+async def _measure(arguments: argparse.Namespace, folder: Path, found: list[Row]) -> None:
+    def tell(row: Row) -> None:
+        found.append(row)
+        print(rows.line(row), flush=True)
+
+    spec = FabricSpec(hosts=arguments.hosts)
+    with contextlib.closing(Fabric.build(plan(spec, _SEED), enter_control())) as fabric:
+        stage = Stage(fabric, spec, LabTime.starting_now(), folder, arguments.peers)
+        peers = [MAKERS[tool](stage) for tool in arguments.tools]
+        sampler = LatenessSampler()
+        sampler.start()
+        for rep in range(arguments.reps):
+            await in_turn(peers, stage, arguments.variants, rep, tell)
+        sampler.stop()
+    coverages = [coverage for peer in peers if (coverage := peer.coverage()) is not None]
+    print(*map(rows.coverage_line, coverages), sep="\n")
+    print(f"machine: {sampler.machine()}")
+    if arguments.json:
+        more = {"coverage": coverages, "fabric": spec, "under": sampler.machine()}
+        write(arguments.json, "failover-peers", found, **{name: msgspec.to_builtins(each) for name, each in more.items()})  # fmt: skip
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="bench.failover.peers", description=__doc__.split("\n", 1)[0] if __doc__ else None
+    )
+    parser.add_argument("--json", type=Path, help="write the rows to this file")
+    parser.add_argument("--reps", type=int, default=3, help="(default: %(default)s)")
+    parser.add_argument("--hosts", type=int, default=4, help="(default: %(default)s)")
+    parser.add_argument("--variants", nargs="+", choices=tuple(VARIANTS), default=[*VARIANTS])
+    parser.add_argument("--tools", nargs="+", choices=tuple(MAKERS), default=[*MAKERS])
+    parser.add_argument(
+        "--peers",
+        type=Path,
+        default=Path("run/peers"),
+        help="a folder that Debian's packages were unpacked into (default: %(default)s)",
+    )
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,98 @@
+"""The kernel's MPTCP: one connection for each pair of hosts, with a subflow on each rail. It finds nothing, it sends again what was not acknowledged.
+
+Each host signals its NICs' addresses, and takes up the ones signalled to it, so that a connection begun on one rail gets a second subflow on the other: the
+rails are fabrics of their own, and what goes from one to the other would go by the host's own route anyway.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from bench.failover.peers import flowing
+from bench.failover.peers.rows import Row
+from bench.failover.peers.settings import Settings
+from bench.failover.peers.stage import PeerError, until
+from bench.failover.peers.streams import Streams
+from foliot_lab.fabric import run_batch
+from foliot_lab.iproute import IP
+
+if TYPE_CHECKING:
+    from bench.failover.peers.rows import Coverage
+    from bench.failover.peers.stage import Cut, Stage
+
+_STEADY_S = 0.5
+_WATCHED_S = 4.0
+"""A stream that flows again may stall again, until its subflow is taken for stale (net.mptcp.stale_loss_cnt)."""
+_PATIENCE_S = 4.0
+"""More, if one is still silent then."""
+_JOINED_S = 5.0
+
+
+class Mptcp:
+    """MPTCP on every host."""
+
+    name = "mptcp"
+
+    def __init__(self, stage: Stage) -> None:
+        self._stage = stage
+        self._plan = stage.fabric.plan
+        self._settings = Settings()
+
+    async def start(self) -> None:
+        """Endpoints and limits on every host.
+
+        Raises:
+            PeerError: the kernel has no MPTCP.
+        """
+        more = str(len(self._plan.rails) - 1)
+        for host in self._plan.hosts:
+            namespace = self._stage.fabric.host(host)
+            try:
+                self._settings.set(namespace, {"net/mptcp/enabled": "1"})
+            except OSError as error:
+                raise PeerError(f"this kernel has no MPTCP (CONFIG_MPTCP): {error.strerror}") from error
+            endpoints = [
+                f"mptcp endpoint add {self._plan.underlay(host, rail)} dev {rail} signal" for rail in self._plan.rails
+            ]
+            limits = f"mptcp limits set subflows {more} add_addr_accepted {more}"
+            run_batch(namespace, IP, ["mptcp endpoint flush", limits, *endpoints])
+
+    async def measure(self, cut: Cut, rep: int) -> Row:
+        """The gaps in connections made for this one fault: what a connection remembers of an earlier one shall neither help nor hinder it."""
+        streams = Streams(self._stage)
+
+        def seen() -> list[flowing.Silence]:
+            return flowing.concerned(streams.silences(injected_ns), cut, self._plan)
+
+        try:
+            await streams.connect()
+            if not await until(streams.joined, _JOINED_S):
+                raise PeerError(f"not every connection has a subflow on each rail after {_JOINED_S:g} s")
+            await asyncio.sleep(_STEADY_S)
+            injected_ns = self._stage.time.now_ns()
+            cut.deed.inject()
+            try:
+                await asyncio.sleep(_WATCHED_S)
+                await until(lambda: flowing.over(seen()), _PATIENCE_S)
+                silences = seen()
+            finally:
+                cut.deed.heal()
+        finally:
+            streams.close()
+        bare = Row(variant=cut.variant, where=cut.where, tool=self.name, rep=rep)
+        return flowing.row(bare, silences, injected_ns, cut, self._plan)
+
+    async def stop(self) -> None:
+        """Takes the endpoints away."""
+        for host in self._plan.hosts:
+            run_batch(
+                self._stage.fabric.host(host),
+                IP,
+                ["mptcp endpoint flush", "mptcp limits set subflows 2 add_addr_accepted 0"],
+            )
+        self._settings.put_back()
+
+    def coverage(self) -> Coverage | None:
+        """No sessions."""
+        return None

@@ -1,0 +1,120 @@
+"""Linux nexthop groups: every host's routes share a group of its two rails, and the kernel takes a rail out of it that has lost its carrier.
+
+Hosts have service addresses that both rails' fabrics know the way to. Nobody announces anything: when a kernel takes a rail out of its host's group, the
+host's peers go on as before. Nor does the kernel ever put a rail back: here that is done when the fault has been healed, and is not measured.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from bench.failover.peers import flowing, routed
+from bench.failover.peers.carriers import Carriers
+from bench.failover.peers.rows import Row, ms
+from bench.failover.peers.settings import Settings
+from bench.failover.peers.stage import until
+from foliot_lab.fabric import FabricError, run_batch
+from foliot_lab.iproute import IP
+from foliot_lab.pulses import End
+from foliot_lab.sysctls import ROUTER
+from foliot_lab.witness import Witness
+
+if TYPE_CHECKING:
+    from bench.failover.peers.rows import Coverage
+    from bench.failover.peers.stage import Cut, Stage
+
+_RATE_HZ = 400.0
+_PORT = 7953
+_BEFORE_S = 0.2
+_SEEN_S = 0.15
+"""By then every silence that the fault makes has begun (`foliot_lab.pulses.REACH_NS`), and been read."""
+_PATIENCE_S = 2.0
+_REST_S = 0.2
+_HASH = {name: value for name, value in ROUTER.items() if "fib_multipath" in name}
+
+
+class Nexthops:
+    """A nexthop group on every host."""
+
+    name = "nexthop group"
+
+    def __init__(self, stage: Stage) -> None:
+        self._stage = stage
+        self._plan = stage.fabric.plan
+        self._settings = Settings()
+        self._witness: Witness | None = None
+        self._carriers: Carriers | None = None
+
+    async def start(self) -> None:
+        """Addresses, groups and routes everywhere; then pulses may flow."""
+        hosts = {host: self._stage.fabric.host(host) for host in self._plan.hosts}
+        for number, namespace in enumerate(hosts.values()):
+            # As routers hash, each with a seed of its own, so that in every run the same flows are on the same rail.
+            self._settings.set(namespace, {**_HASH, "net/ipv4/fib_multipath_hash_seed": str(1 + number)})
+        self._put()
+        ends = {
+            End(host, rail): routed.service_address(self._plan, host, rail) for host in hosts for rail in self._plan.rails
+        }  # fmt: skip
+        self._witness = Witness(ends, hosts, self._stage.time, rate_hz=_RATE_HZ, port=_PORT)
+        self._carriers = Carriers(hosts.values(), self._stage.time)
+
+    async def measure(self, cut: Cut, rep: int) -> Row:
+        """When the traffic that a fault stops flows again."""
+        assert self._witness is not None
+        assert self._carriers is not None
+        witness, watch = self._witness, self._witness.arm(flowing.pairs(cut, self._plan))
+        await asyncio.sleep(_BEFORE_S)
+        self._carriers.forget()
+        injected_ns = self._stage.time.now_ns()
+        cut.deed.inject()
+        try:
+            await asyncio.sleep(_SEEN_S)
+            await until(lambda: flowing.over(flowing.of_pulses(witness.look(watch), injected_ns)), _PATIENCE_S)
+            silences = flowing.of_pulses(witness.look(watch), injected_ns)
+        finally:
+            cut.deed.heal()
+            witness.disarm(watch)
+        bare = Row(
+            variant=cut.variant, where=cut.where, tool=self.name, rep=rep,
+            detect_ms=ms(injected_ns, self._carriers.lost()),
+        )  # fmt: skip
+        await self._put_back()
+        return flowing.row(bare, silences, injected_ns, cut, self._plan)
+
+    async def stop(self) -> None:
+        """Takes all away."""
+        if self._witness is not None:
+            self._witness.close()
+        if self._carriers is not None:
+            self._carriers.close()
+        self._witness = self._carriers = None
+        for name in routed.lines(self._plan):
+            run_batch(self._stage.fabric.namespace(name), IP, routed.UNDO)
+        self._settings.put_back()
+
+    def coverage(self) -> Coverage | None:
+        """No sessions."""
+        return None
+
+    def _put(self) -> None:
+        for name, lines in routed.lines(self._plan).items():
+            run_batch(self._stage.fabric.namespace(name), IP, lines)
+
+    async def _put_back(self) -> None:
+        """What the kernel took away, as soon as it takes it back.
+
+        Raises:
+            FabricError: it does not.
+        """
+
+        def put() -> bool:
+            try:
+                self._put()
+            except FabricError:
+                return False
+            return True
+
+        if not await until(put, _PATIENCE_S):
+            self._put()
+        await asyncio.sleep(_REST_S)

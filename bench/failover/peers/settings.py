@@ -1,0 +1,38 @@
+"""Kernel settings of namespaces, set and put back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from foliot_lab.namespaces import inside
+from foliot_lab.sysctls import set_sysctls
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from foliot_lab.namespaces import Namespace
+
+
+class Settings:
+    """Remembers what was before."""
+
+    def __init__(self) -> None:
+        self._before: list[tuple[Namespace, dict[str, str]]] = []
+
+    def set(self, namespace: Namespace, values: Mapping[str, str]) -> None:
+        """Sets these in a namespace.
+
+        Raises:
+            OSError: this kernel lacks one or does not permit it.
+        """
+        with inside(namespace):
+            self._before.append((namespace, {name: Path("/proc/sys", name).read_text().strip() for name in values}))
+            set_sysctls(values)
+
+    def put_back(self) -> None:
+        """As they were before the first `set`."""
+        while self._before:
+            namespace, values = self._before.pop()
+            with inside(namespace):
+                set_sysctls(values)
