@@ -4,6 +4,7 @@
 # make compose-test  the fleet of compose.yaml, for real: needs Docker
 # make plots    the pictures of docs/clock.md, from bench/results
 # make fuzz     ARGS="messages --seconds 300": what reads bytes from outside, fuzzed; all families, 30 s each
+# make train    PyTorch, for scenarios whose workload is a training job
 # make lint     ruff, mypy, import rules; tsc and Biome for the page
 # make page     the gateway's page, if its sources have changed
 # make node     probe, agent and the command foliot, installed for this host into PREFIX=/opt/foliot
@@ -34,7 +35,7 @@ node_members := schemas sdk services/probe services/agent
 central_pins := gateway sync detector remediator keys
 central_members := schemas sdk services/gateway services/sync services/detector services/remediator
 
-.PHONY: demo test compose-test bench plots fuzz lint page node central pins asyncapi clean
+.PHONY: demo test compose-test bench train plots fuzz lint page node central pins asyncapi clean
 
 demo: $(VENV)/.run
 	@$(MAKE) -s page || echo "The page was not built: see above. The demo goes on without it."
@@ -51,6 +52,8 @@ compose-test: $(VENV)/.dev
 
 bench: $(VENV)/.run
 	@$(BIN)/python -m bench.$(subst -,_,$(NAME)) $(ARGS)
+
+train: $(VENV)/.train
 
 plots: $(VENV)/.dev
 	@$(BIN)/python -m bench.plots
@@ -81,7 +84,7 @@ node central: $(VENV)/.run
 # A role's are what its own pyproject asks for, in the versions of run.txt: what its image installs. So are those of `foliot keys`, by the sdk's.
 COMPILE := $(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-emit-index-url
 pins: $(VENV)/bin/uv
-	for set in setup run dev web build node; do \
+	for set in setup run dev web build node train; do \
 	  $(COMPILE) -o requirements/$$set.txt requirements/$$set.in || exit 1; \
 	done
 	for role in $(ROLES); do \
@@ -111,6 +114,12 @@ $(VENV)/.run: requirements/run.txt $(MANIFESTS) $(VENV)/bin/uv
 
 $(VENV)/.dev: requirements/dev.txt $(VENV)/.run
 	$(call fetch,$(BIN)/uv pip install -q --require-hashes -r requirements/dev.txt)
+	@touch $@
+
+# By pip, and without a hash: see requirements/torch.txt.
+$(VENV)/.train: requirements/train.txt requirements/torch.txt $(VENV)/.run
+	$(call fetch,$(BIN)/uv pip install -q --require-hashes -r requirements/train.txt)
+	$(call fetch,$(BIN)/pip install -q --disable-pip-version-check -r requirements/torch.txt)
 	@touch $@
 
 $(PAGE): $(shell find $(WEB)/src -type f) $(addprefix $(WEB)/,index.html vite.config.ts package-lock.json) | $(WEB)/node_modules/.run

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.metadata
+import importlib.util
 import re
 import tomllib
 from pathlib import Path
@@ -72,3 +74,26 @@ def test_the_units_of_central_services_have_an_installation():
     """Every role is either a node's or central."""
     installed = {Path(member).name for kind in ("node", "central") for member in made(f"{kind}_members")}
     assert set(ROLES) <= installed
+
+
+def test_pytorch_comes_with_the_versions_that_are_tested_with():
+    """`make train` changes nothing of what is installed already."""
+    ours, tested = dict(pins("train")), dict(pins("dev"))
+    assert {name: ours[name] for name in ours.keys() & tested.keys()} == {
+        name: tested[name] for name in ours.keys() & tested.keys()
+    }
+
+
+@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="PyTorch is not installed (make train)")
+def test_what_every_build_of_pytorch_asks_for_is_hashed():
+    """In train.txt, so that pip fetches PyTorch alone, and what a build for GPUs adds."""
+    version = importlib.metadata.version("torch")
+    asked = {
+        re.match(r"[\w-]+", each)[0].lower() for each in importlib.metadata.requires("torch") if "extra" not in each
+    }
+    named = set(re.findall(r"^([\w-]+)$", (ROOT / "requirements/train.in").read_text(), re.MULTILINE))
+
+    assert version.partition("+")[0] == dict(pins("torch"))["torch"]
+    assert named <= asked & {name for name, _ in pins("train")}
+    if version.endswith("+cpu"):
+        assert named == asked

@@ -1,0 +1,38 @@
+"""What the job learns: brackets of four kinds, nested, each pair's kind mostly that which follows the kind around it.
+
+A made language, so that nothing has to be fetched, of which a model can learn much and never all: whether the next bracket opens
+or closes is a coin's choice wherever both are allowed, which kind closes follows from what is open.
+"""
+
+from __future__ import annotations
+
+import random
+
+KINDS = 4
+VOCABULARY = 2 * KINDS
+"""Opening brackets, then closing ones."""
+_DEEPEST = 6
+_USUAL = 0.9
+"""How often an opening bracket is of the usual kind."""
+
+
+class Speaker:
+    """Sentences of the language, the same ones for the same seed."""
+
+    def __init__(self, seed: str) -> None:
+        self._random = random.Random(seed)
+
+    def sentence(self, length: int) -> list[int]:
+        """That many brackets, from the start of a text; what is still open then stays so."""
+        draw = self._random
+        open_kinds: list[int] = []
+        said = []
+        for _ in range(length):
+            if open_kinds and (len(open_kinds) == _DEEPEST or draw.random() < 0.5):
+                said.append(KINDS + open_kinds.pop())
+                continue
+            usual = (open_kinds[-1] + 1) % KINDS if open_kinds else 0
+            kind = usual if draw.random() < _USUAL else draw.randrange(KINDS)
+            open_kinds.append(kind)
+            said.append(kind)
+        return said

@@ -1,0 +1,113 @@
+"""Real PyTorch on two hosts and two wires, without Foliot: the job and the bandwidth test."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import signal
+
+import pytest
+
+from foliot_lab.namespaces import inside
+from foliot_lab.train.ranks import Place, Ranks, missing
+from foliot_lab.truth import LabTime
+
+pytestmark = [pytest.mark.net, pytest.mark.skipif(bool(missing()), reason=missing())]
+
+DEADLINE_S = 120.0
+SMALL = ("--gradient-bytes", "2000000", "--batch", "2")
+
+
+class Hosts:
+    """The wires' two hosts, with a device of Gloo's on each wire."""
+
+    def __init__(self, wires, folder):
+        self.places = [
+            Place(name, namespace, (f"10.0.0.{number}", f"10.1.0.{number}"))
+            for number, (name, namespace) in enumerate(wires.namespaces.items(), start=1)
+        ]
+        self.folder = folder
+
+    async def start(self, what, *more, program="job"):
+        """The ranks of a program, started; a folder of its own for what they write."""
+        ranks = Ranks(self.folder / what, LabTime.starting_now())
+        own = "--record" if program == "job" else "--json"
+        await ranks.start(
+            f"foliot_lab.train.{program}",
+            self.places,
+            "10.0.0.1",
+            lambda node: [own, str(ranks.folder / f"{node}.jsonl"), *more],
+        )
+        return ranks
+
+    async def through(self, what, *more, program="job"):
+        """The folder of a program that has ended, well."""
+        ranks = await self.start(what, *more, program=program)
+        try:
+            await ranks.finished()
+        finally:
+            await ranks.stop()
+        assert [ended.reason for ended in ranks.ended if ended.status] == []
+        return ranks.folder
+
+    def sent(self, place):
+        """Bytes out of each of a host's wires, see proc_net(5)."""
+        with inside(place.namespace), open("/proc/thread-self/net/dev") as file:  # noqa: PTH123 - a calling thread's own
+            lines = [line.replace(":", " ").split() for line in file if line.lstrip().startswith("fo")]
+        return {words[0]: int(words[9]) for words in lines}
+
+
+@pytest.fixture
+def hosts(wires, tmp_path):
+    """Two hosts that are good to each other."""
+    return Hosts(wires, tmp_path)
+
+
+def losses(folder):
+    """Each rank's, step by step."""
+    return {
+        file.stem: [json.loads(line)["loss"] for line in file.read_text().splitlines()]
+        for file in folder.glob("*.jsonl")
+    }
+
+
+async def test_two_runs_of_a_seed_give_the_same_losses_to_the_bit(hosts):
+    """And another seed others; the model learns, and every rank has data of its own."""
+    first = losses(await hosts.through("first", *SMALL, "--steps", "40"))
+    again = losses(await hosts.through("again", *SMALL, "--steps", "40"))
+    other = losses(await hosts.through("other", *SMALL, "--steps", "5", "--seed", "8"))
+    assert first == again
+    assert [len(values) for values in first.values()] == [40, 40]
+    assert first["node0"] != first["node1"]
+    assert first["node0"][:5] != other["node0"]
+    for values in first.values():
+        assert sum(values[-5:]) / 5 < values[0] - 0.5
+
+
+async def test_gradients_go_over_both_wires(hosts):
+    """Half of them each: with two ranks, a ring sends every byte once."""
+    before = hosts.sent(hosts.places[0])
+    await hosts.through("job", *SMALL, "--steps", "10")
+    after = hosts.sent(hosts.places[0])
+    for wire in ("fo0e0", "fo1e0"):
+        assert 0.4 * 20_000_000 < after[wire] - before[wire] < 0.8 * 20_000_000, (before, after)
+
+
+async def test_a_record_has_every_step_as_it_ends(hosts, until):
+    """So that a job which is killed has told all it did; its other ranks die of the closed connection, and say so."""
+    ranks = await hosts.start("job", *SMALL)
+    try:
+        file = ranks.folder / "node1.jsonl"
+        await until(lambda: file.exists() and file.read_text().count("\n") > 3, DEADLINE_S)
+        ranks.signal("node1", signal.SIGKILL)
+        await ranks.finished()
+        steps = [json.loads(line) for line in file.read_text().splitlines()]
+    finally:
+        await ranks.stop()
+    assert [step["step"] for step in steps] == list(range(len(steps)))
+    for one, following in itertools.pairwise(steps):
+        assert one["began_ns"] < one["ended_ns"] == following["began_ns"]
+        assert 0 < following["comm_ns"] < following["ended_ns"] - following["began_ns"]
+    reasons = {ended.node: ended.reason for ended in ranks.ended}
+    assert reasons["node1"] == "killed by SIGKILL"
+    assert "Connection closed by peer" in reasons["node0"] or "Connection reset by peer" in reasons["node0"], reasons
