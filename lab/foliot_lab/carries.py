@@ -73,7 +73,7 @@ def refusal(carrying: Carrying, scenario: Scenario) -> str:
             f"One connection alone gets {carrying.solo_mbps:.0f} Mb/s over links of {carrying.link_mbps:.0f}:"
             f" this machine cannot make links that fast; lower link_mbps."
         )
-    fabric, load = scenario.fabric, 0.0 if scenario.workload.kind == "none" else scenario.workload.load
+    fabric, load = scenario.fabric, _load(scenario)
     traffic_gbps = fabric.hosts * fabric.rails * fabric.link_mbps * load / 1000
     needed = traffic_gbps * carrying.cpu_per_gbps
     if needed > MOST_BUSY * carrying.processors:
@@ -83,6 +83,11 @@ def refusal(carrying: Carrying, scenario: Scenario) -> str:
             f" lower load, link_mbps, hosts or rails."
         )
     return ""
+
+
+def _load(scenario: Scenario) -> float:
+    """A job's links are full as long as its ranks reduce gradients."""
+    return {"none": 0.0, "train": 1.0}.get(scenario.workload.kind, scenario.workload.load)
 
 
 class End(NamedTuple):

@@ -22,6 +22,7 @@ from foliot_lab.loopback import Loopback
 from foliot_lab.readiness import NotReadyError
 from foliot_lab.run import CannotCarryError, Options, run
 from foliot_lab.scenario import Scenario, ScenarioError, load_scenario, parse_scenario
+from foliot_lab.train import ranks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -89,6 +90,9 @@ def _go(scenario: Scenario, arguments: argparse.Namespace, *, stay: bool) -> int
         sys.stderr.write("\n".join(["This machine cannot carry the lab:", *missing, ""]))
         sys.stderr.flush()
         return _go_without_links(arguments, stay=stay) if arguments.func is _demo else EX_IMPOSSIBLE
+    if scenario.workload.kind == "train" and (no_torch := ranks.missing()):
+        sys.stderr.write(f"{no_torch}\n")
+        return EX_IMPOSSIBLE
     kernel.enter()
     with _own_folder(arguments.folder) as folder, _listener(arguments.port) as listener:
         address = f"http://127.0.0.1:{listener.getsockname()[1]}"

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from foliot_lab.report import Conclusion, Judged
+from foliot_lab.train.words import summary
 from foliot_lab.verdicts import excuse, verdicts
 
 if TYPE_CHECKING:
@@ -29,9 +30,11 @@ def conclude(report: Report, scenario: Scenario, seen: Mapping[str, Verdict]) ->
 
 
 def lines(report: Report, conclusion: Conclusion) -> Iterator[str]:
-    """The last lines of a run: every outcome, then how true the clocks were and what the machine was like."""
+    """The last lines of a run: every outcome, then what became of the job, how true the clocks were and what the machine was like."""
     for each in conclusion.outcomes:
         yield f"{'right' if each.right else 'WRONG'}  {each.fault:<4} {each.sentence}"
+    if report.train is not None:
+        yield summary(report.train)
     clocks = report.clocks
     if clocks.true_error_ns.p50 is not None:
         yield (

@@ -53,6 +53,11 @@ class Narrator:
         self._held: list[tuple[int, str]] = []
         """A heap of lines with the lab times of what they tell of."""
 
+    @property
+    def zero_ns(self) -> int:
+        """Second 0, lab time."""
+        return self._zero_ns
+
     def start(self, faults: tuple[FaultSpec, ...]) -> None:
         """Second 0 is now."""
         self._zero_ns = self._time.now_ns()

@@ -7,14 +7,16 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from foliot_lab.explained import RECOVERY_NS, explain, spans
+from foliot_lab.flow_report import FlowReport, flow_reports
 from foliot_lab.lateness import Machine  # noqa: TC001 - msgspec reads annotations at run time
 from foliot_lab.pulses import judge
 from foliot_lab.scope import OF_PATHS, scope
+from foliot_lab.train.record import TrainFault, TrainReport  # noqa: TC001 - msgspec reads annotations at run time
 from foliot_lab.truth import ClockSummary  # noqa: TC001 - msgspec reads annotations at run time
 from foliot_schemas.fault import trace_id
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from foliot_lab.collector import Heard
     from foliot_lab.explained import Explained, Span
@@ -23,33 +25,14 @@ if TYPE_CHECKING:
     from foliot_lab.flow_record import FlowRecord
     from foliot_lab.plan import FabricPlan
     from foliot_lab.pulses import Pair, Pulses, Verdict
+    from foliot_lab.train.record import JobRecord
     from foliot_lab.truth import LabTime, Truth
     from foliot_schemas import Command, Event
 
-BESIDE_NS = 5_000_000_000
-"""How much of a flow before and after a fault is taken for its rate: long against TCP's saw-tooth at these rates, short
-against the pauses between a scenario's faults."""
 _RELIEF = frozenset({"up", "admin-up", "speaking", "alive", "synchronised"})
 """States that end a trouble; no fault is detected by them."""
 _HONEST_NS = 1_000_000_000
 """A time inside a message that lies further from its arrival comes from before the clocks were in step; arrival stands in."""
-
-
-class Rates(msgspec.Struct, frozen=True, kw_only=True):
-    """Mb/s of goodput; null where nothing was recorded."""
-
-    before: float | None
-    during: float | None
-    after: float | None
-
-
-class FlowReport(msgspec.Struct, frozen=True, kw_only=True):
-    """A flow that a fault may touch."""
-
-    id: str
-    errors: int
-    longest_gap_ms: float
-    mbps: Rates
 
 
 class FaultReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,6 +55,8 @@ class FaultReport(msgspec.Struct, frozen=True, kw_only=True):
     events: list[str]
     trace_id: str | None
     flows: list[FlowReport]
+    train: TrainFault | None = None
+    """None without a training job."""
 
 
 class Unexplained(msgspec.Struct, frozen=True, kw_only=True):
@@ -105,6 +90,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     clocks: ClockSummary
     unexplained: Unexplained
     machine: Machine
+    train: TrainReport | None = None
+    """None without a training job."""
     verdict: Conclusion | None = None
     """None before it was judged."""
 
@@ -124,7 +111,9 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     commands: Sequence[Heard[Command]]
     flows: tuple[FlowPlan, ...]
     record: FlowRecord | None
-    """Of `flows`, in their order; None without a workload."""
+    """Of `flows`, in their order; None without any."""
+    job: JobRecord | None = None
+    """None without a training job."""
     truth: Truth
     lab: LabTime
     machine: Machine
@@ -188,6 +177,7 @@ def build(evidence: Evidence) -> Report:
         clocks=evidence.truth.summary(),
         unexplained=Unexplained(events=len(found.stray_events), commands=len(found.stray_commands)),
         machine=evidence.machine,
+        train=None if evidence.job is None else evidence.job.summary(),
     )
 
 
@@ -207,8 +197,18 @@ def _fault(evidence: Evidence, injection: Injection, span: Span, found: Explaine
         moves=0 if verdict is None else verdict.moves,
         events=[event.message.id for event in events],
         trace_id=next((f"{trace_id(event.message.fault):032x}" for event in events if event.message.fault), None),
-        flows=_flows(evidence, injection, span, restored_ns),
+        flows=flow_reports(evidence, injection, span, restored_ns),
+        train=_train(evidence, injection, span),
     )
+
+
+def _train(evidence: Evidence, injection: Injection, span: Span) -> TrainFault | None:
+    """Up to the next fault, wherever that is: a job is on all hosts and links."""
+    if evidence.job is None:
+        return None
+    over_ns = injection.healed_ns if injection.healed_ns is not None else span.until_ns
+    later = [other.injected_ns for other in evidence.injections if other.injected_ns > over_ns]
+    return evidence.job.beside(injection.injected_ns, min([span.until_ns, evidence.end_ns, *later]))
 
 
 def _detected_ns(evidence: Evidence, events: Sequence[Heard[Event]]) -> int | None:
@@ -243,42 +243,3 @@ def _lab_ns(evidence: Evidence, reference_ns: int, arrival_ns: int) -> int:
         return arrival_ns
     lab_ns = evidence.lab.of_raw(raw_ns)
     return lab_ns if abs(arrival_ns - lab_ns) <= _HONEST_NS else arrival_ns
-
-
-def _flows(evidence: Evidence, injection: Injection, span: Span, restored_ns: int | None) -> list[FlowReport]:
-    record = evidence.record
-    if record is None:
-        return []
-    since_ns, until_ns = injection.injected_ns, min(span.until_ns, evidence.end_ns)
-    healed_ns = injection.healed_ns if injection.healed_ns is not None else until_ns
-    ends = {
-        flow.id: min([until_ns, *_next_faults(evidence, flow, healed_ns)])
-        for flow in evidence.flows if span.scope.has_flow(flow)
-    }  # fmt: skip
-    after_ns = max(healed_ns, restored_ns or 0)
-    return [
-        FlowReport(
-            id=flow.id,
-            errors=record.errors(number, since_ns, ends[flow.id]),
-            longest_gap_ms=round(record.longest_gap_ms(number, since_ns, ends[flow.id]), 3),
-            mbps=Rates(
-                before=_rate(record, number, since_ns - BESIDE_NS, since_ns),
-                during=_rate(record, number, since_ns, healed_ns),
-                after=_rate(record, number, after_ns, min(after_ns + BESIDE_NS, evidence.end_ns)),
-            ),
-        )
-        for number, flow in enumerate(evidence.flows)
-        if flow.id in ends
-    ]
-
-
-def _next_faults(evidence: Evidence, flow: FlowPlan, after_ns: int) -> Iterator[int]:
-    """When later faults began that may touch a flow: what it suffers from then on is theirs."""
-    for other in evidence.injections:
-        if other.injected_ns > after_ns and scope(other.kind, other.where, evidence.fabric).has_flow(flow):
-            yield other.injected_ns
-
-
-def _rate(record: FlowRecord, flow: int, since_ns: int, until_ns: int) -> float | None:
-    mbps = record.mbps(flow, since_ns, until_ns)
-    return None if mbps is None else round(mbps, 3)

@@ -15,8 +15,6 @@ from foliot_lab.collector import Collector, Heard
 from foliot_lab.conclusion import conclude, lines
 from foliot_lab.explained import RECOVERY_NS
 from foliot_lab.faults import run_timeline
-from foliot_lab.flows import Flows
-from foliot_lab.flows import plan as plan_flows
 from foliot_lab.lab import Lab
 from foliot_lab.lateness import LatenessSampler
 from foliot_lab.narration import Narrator
@@ -24,6 +22,7 @@ from foliot_lab.report import Evidence, build, witnessed
 from foliot_lab.scope import scope
 from foliot_lab.truth import SAMPLE_S
 from foliot_lab.witness import Witness
+from foliot_lab.workload import carried
 from foliot_schemas import Command, Event, Outcome
 
 if TYPE_CHECKING:
@@ -38,7 +37,6 @@ if TYPE_CHECKING:
     from foliot_lab.witness import Watch
 
 _PATIENCE_S, _TRY_AGAIN_S = 60.0, 2.0
-_FLOWS_OPEN_S = 10.0
 _WATCH_BEFORE_S = 0.5
 """The way of before has to be known before the fault."""
 _LOOK_S = 0.5
@@ -151,8 +149,8 @@ class _Run:
 
     async def through(self, options: Options) -> bool:
         """Workload, faults, report; whether every outcome was right."""
-        await self._collector.follow(self._lab.bus)
-        async with self._workload() as flows, self._clock_samples():
+        async with carried(self._lab, self._out) as load, self._clock_samples():
+            await self._collector.follow(self._lab.bus)
             sampler = LatenessSampler()
             with Witness.over(self._lab.nodes, self._namespaces(), self._lab.time) as witness:
                 sampler.start()
@@ -164,8 +162,9 @@ class _Run:
                 seen=witnessed(tuple(self._injections.values()), self._pulses, self._lab.plan),
                 events=self._collector.events,
                 commands=self._collector.commands,
-                flows=flows.plans if flows is not None else (),
-                record=flows.record if flows is not None else None,
+                flows=load.plans,
+                record=load.record,
+                job=None if load.job is None else load.job.record(self._narrator.zero_ns),
                 truth=self._lab.truth,
                 lab=self._lab.time,
                 machine=sampler.machine(),
@@ -234,24 +233,6 @@ class _Run:
                 return
             if not told_moved and self._lab.time.now_ns() > injection.healed_ns + RECOVERY_NS:
                 return
-
-    @contextlib.asynccontextmanager
-    async def _workload(self) -> AsyncIterator[Flows | None]:
-        spec = self._scenario.workload
-        plans = plan_flows(spec.kind, self._lab.nodes, link_mbps=self._scenario.fabric.link_mbps, load=spec.load)
-        if not plans:
-            yield None
-            return
-        flows = Flows.start(plans, self._namespaces(), self._lab.time)
-        try:
-            async with asyncio.timeout(_FLOWS_OPEN_S):
-                while not flows.open:  # noqa: ASYNC110 - another process opens them
-                    await asyncio.sleep(0.05)
-            rate_mbps = spec.load * self._scenario.fabric.link_mbps
-            self._out.write(f"workload: {spec.kind}, {len(plans)} TCP flows, {rate_mbps:.0f} Mb/s out of every NIC\n")
-            yield flows
-        finally:
-            flows.stop()
 
     @contextlib.asynccontextmanager
     async def _clock_samples(self) -> AsyncIterator[None]:

@@ -15,6 +15,7 @@ import msgspec
 from foliot_lab.plan import HOSTS_PER_LEAF, leaf_sizes
 from foliot_lab.timeline import problems_of
 from foliot_lab.tomllines import Place, line_of, lines_of
+from foliot_lab.train.spec import TrainSpec
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -69,7 +70,7 @@ class WorkloadSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     kind: WorkloadKind = "ring"
     load: _Share = 0.6
-    """Of link_mbps."""
+    """Of link_mbps; a training job takes what it gets, and has none."""
 
 
 class FaultSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -114,6 +115,8 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     services: dict[str, Setting] = {}
     """By dotted name, as in the configuration file: `remediator.armed`."""
     workload: WorkloadSpec = WorkloadSpec()
+    train: TrainSpec = TrainSpec()
+    """Of a workload of that kind."""
     faults: tuple[FaultSpec, ...] = ()
     duration_s: float = RECOVERY_S
     """Unless given: from the start to the end of the last fault, and `RECOVERY_S` more."""
@@ -177,7 +180,7 @@ class _Reader:
         self._lines = lines
 
     def scenario(self, tables: dict[str, Any]) -> Scenario:
-        known = ("fabric", "clock", "services", "workload", "fault", "run")
+        known = ("fabric", "clock", "services", "workload", "train", "fault", "run")
         for key in tables.keys() - set(known):
             self._refuse((key,), f"unknown: {key}; expected one of {', '.join(known)}")
         fabric = self._table(tables, FabricSpec, "fabric")
@@ -186,8 +189,7 @@ class _Reader:
             self._judge(fabric, faults)
         run = self._table(tables, RunSpec, "run") or RunSpec()
         workload = self._table(tables, WorkloadSpec, "workload") or WorkloadSpec()
-        if workload.kind == "train":
-            self._refuse(("workload", "kind"), "train is not there yet; there are ring, all-to-all and none")
+        self._judge_load(workload, tables)
         present = [fault for fault in faults if fault is not None]
         last_s = max((fault.at_s + (fault.lasts_s or 0.0) for fault in present), default=0.0)
         return Scenario(
@@ -195,6 +197,7 @@ class _Reader:
             clock=self._table(tables, ClockSpec, "clock") or ClockSpec(),
             services=self._services(tables.get("services", {})),
             workload=workload,
+            train=self._table(tables, TrainSpec, "train") or TrainSpec(),
             faults=tuple(present),
             duration_s=run.duration_s if run.duration_s is not None else last_s + RECOVERY_S,
         )
@@ -207,6 +210,16 @@ class _Reader:
         elif max(leaf_sizes(fabric.hosts, fabric.leaves)) > HOSTS_PER_LEAF:
             what = f"{fabric.hosts} hosts on {fabric.leaves} leaves"
             self._refuse(("fabric", "hosts"), f"{what}: a leaf has addresses for {HOSTS_PER_LEAF}")
+
+    def _judge_load(self, workload: WorkloadSpec, tables: dict[str, Any]) -> None:
+        given = tables.get("workload")
+        if workload.kind != "train" and "train" in tables:
+            self._refuse(
+                ("train",), f'the workload is {workload.kind}; a [train] goes with kind = "train" in [workload]'
+            )
+        elif workload.kind == "train" and isinstance(given, dict) and "load" in given:
+            reason = "train has no load: a job takes what the links give while it reduces its gradients; see gradient_mb in [train]"
+            self._refuse(("workload", "load"), reason)
 
     def _faults(self, tables: dict[str, Any]) -> list[FaultSpec | None]:
         given = tables.get("fault", [])

@@ -8,6 +8,7 @@ import msgspec
 
 from foliot_detector.settings import DetectorSettings
 from foliot_lab.scenario import RECOVERY_S
+from foliot_lab.train import words as of_job
 from foliot_remediator.settings import RemediatorSettings
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ def verdicts(report: Report, scenario: Scenario, seen: Mapping[str, Verdict]) ->
 
     Right is: traffic that was cut off moved to where it flows, if there is another way; nothing moved for troubles
     that are no path's; it went back once its way was healed; ten flaps cost two moves before they are damped; no flow
-    broke; nothing happened that nobody can explain.
+    broke; no rank of a job died, but for that of a host that was killed, and those that missed it; nothing happened that nobody can explain.
     """
     specs = {fault.id: fault for fault in scenario.faults}
     judged = []
@@ -70,6 +71,11 @@ def verdicts(report: Report, scenario: Scenario, seen: Mapping[str, Verdict]) ->
         findings = list(_findings(fault, specs[fault.id], scenario, seen.get(fault.id)))
         words = "; ".join([_STARTS[fault.kind].format(fault.where), *(words for _, words in findings)])
         judged.append(Judgement(fault.id, all(right for right, _ in findings), f"{words}."))
+    if report.train is not None and report.train.deaths:
+        right = any(of_job.ends_the_job(fault) for fault in report.faults)
+        judged.append(Judgement("", right, f"The job ended before its time: {of_job.dead(report.train.deaths)}."))
+    elif report.train is not None:
+        judged.append(Judgement("", right=True, sentence="No rank of the job died."))
     strays = report.unexplained
     if strays.events or strays.commands:
         words = f"{_count(strays.events, 'event')} and {_count(strays.commands, 'command')} that no fault explains."
@@ -107,6 +113,7 @@ def _findings(
         yield (False, f"traffic was moved ({_count(fault.moves, 'move')}) though no path was at fault") if fault.moves else (
             True, "no traffic was moved, rightly"
         )  # fmt: skip
+    yield from of_job.finding(fault)
     broken = [flow for flow in fault.flows if flow.errors]
     if broken:
         yield False, f"{_count(len(broken), 'flow')} broke: {', '.join(flow.id for flow in broken)}"

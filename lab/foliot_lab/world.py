@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from foliot.skew import write_step
 from foliot_lab.hosting import ON_A_NODE
@@ -17,8 +17,17 @@ if TYPE_CHECKING:
     from foliot_lab.partition import Partitions
 
 
+class Job(Protocol):
+    """A training job on the hosts; `foliot_lab.train.ranks.Ranks` is one."""
+
+    def signal(self, node: str, number: signal.Signals) -> None:
+        """Sends a signal to a node's rank; nothing, if it has none that runs."""
+
+
 class LabWorld:
     """What faults can reach beside the wires: processes by name, clocks by node, the bus.
+
+    What kills or stops all of a host's processes reaches its rank of a job too, which nothing starts again.
 
     Parameters:
         cut: sets the hosts' ports of the frontend's bridge down (True) or up again.
@@ -30,6 +39,7 @@ class LabWorld:
         self._cut = cut
         self._partitions = partitions
         self._steps: dict[str, int] = {}
+        self.job: Job | None = None
 
     def names(self, where: str) -> list[str]:
         """The processes at a place: a service, a bus server, ``node3/probe``, or all of a node."""
@@ -41,6 +51,7 @@ class LabWorld:
         """SIGKILL, and they stay dead until `restart`."""
         for name in self.names(where):
             self._supervisor.kill(name)
+        self._signal_rank(where, signal.SIGKILL)
 
     def restart(self, where: str) -> None:
         """Lets what was killed start again."""
@@ -50,10 +61,12 @@ class LabWorld:
     def stop(self, where: str) -> None:
         """SIGSTOP."""
         self._signal(where, signal.SIGSTOP)
+        self._signal_rank(where, signal.SIGSTOP)
 
     def resume(self, where: str) -> None:
         """SIGCONT."""
         self._signal(where, signal.SIGCONT)
+        self._signal_rank(where, signal.SIGCONT)
 
     def terminate(self, where: str) -> None:
         """SIGTERM; the supervisor starts them again."""
@@ -85,3 +98,7 @@ class LabWorld:
             pid = self._supervisor.pid(name)
             if pid:
                 os.kill(pid, number)
+
+    def _signal_rank(self, where: str, number: signal.Signals) -> None:
+        if self.job is not None:
+            self.job.signal(where, number)

@@ -107,7 +107,7 @@ def record():
     return record
 
 
-def report(run, seen=SEEN, *, events=(), commands=(), healed_s=40, kept=None, later=()):
+def report(run, seen=SEEN, *, events=(), commands=(), healed_s=40, kept=None, later=(), job=None):
     """The report of a run of a scenario."""
     truth = Truth({"node0": NoSkew()})
     truth.learn(
@@ -124,7 +124,7 @@ def report(run, seen=SEEN, *, events=(), commands=(), healed_s=40, kept=None, la
     return build(
         Evidence(
             fabric=plan(run.fabric, 7), injections=[injection, *later], seen={} if seen is None else {fault.id: seen},
-            events=events, commands=commands, flows=FLOWS if kept else (), record=kept, truth=truth,
+            events=events, commands=commands, flows=FLOWS if kept else (), record=kept, job=job, truth=truth,
             lab=LabTime(START), end_ns=lab_ns(60),
             machine=Machine(idle_cpu=0.5, scheduler_lateness_ms=Lateness(p50=0.1, p99=1.0)),
         )

@@ -39,12 +39,12 @@ def test_the_report_has_the_promised_form():
     """The report's JSON has exactly the promised keys, and null for what did not happen."""
     made = json.loads(report(scenario(), events=[event(10.001)], kept=record()).json())
     (fault,) = made["faults"]
-    assert list(made) == ["faults", "clocks", "unexplained", "machine", "verdict"]
+    assert list(made) == ["faults", "clocks", "unexplained", "machine", "train", "verdict"]
     assert list(fault) == [
         "id", "kind", "where", "injected_ns", "detected_ns", "commanded_ns", "moved_ns", "restored_ns", "moves", "events",
-        "trace_id", "flows",
+        "trace_id", "flows", "train",
     ]  # fmt: skip
-    assert fault["commanded_ns"] is None
+    assert fault["commanded_ns"] is fault["train"] is made["train"] is None
     assert list(fault["flows"][0]) == ["id", "errors", "longest_gap_ms", "mbps"]
     assert list(fault["flows"][0]["mbps"]) == ["before", "during", "after"]
     assert list(made["clocks"]) == ["windows", "true_error_ns", "within_hard_bound", "within_bound"]

@@ -1,13 +1,16 @@
 """Scenarios: what is read, what is refused, and on which line."""
 
 import re
+from pathlib import Path
 
 import pytest
 
 from foliot_lab.plan import HOSTS_PER_LEAF
 from foliot_lab.scenario import RECOVERY_S, Problem, ScenarioError, load_scenario, parse_scenario
+from foliot_lab.train.spec import TrainSpec
 from foliot_lab.where import parse_where
 
+EXAMPLES = Path(__file__).parents[2] / "docs/examples"
 WHOLE = """\
 [fabric]            # each rail is a fabric of its own
 hosts = 4
@@ -100,7 +103,7 @@ def test_everything_wrong_is_told_at_once_each_with_its_line():
         (19, "load = 2: expected `float` <= 1.0"),
         (24, "for_s = 'long': expected `float`, got `str`"),
         (36, "there is no node9; the fabric has node0 to node3"),
-        (38, "unknown: color; expected one of fabric, clock, services, workload, fault, run"),
+        (38, "unknown: color; expected one of fabric, clock, services, workload, train, fault, run"),
     ]
 
 
@@ -158,11 +161,36 @@ def test_impossible_faults_are_refused(keys, line, reason):
     assert any(at == line and text.startswith(reason) for at, text in found), found
 
 
-def test_a_workload_that_is_not_there_yet_is_refused_before_anything_is_built():
-    """Its name is kept, so it is told apart from one that will never be."""
-    assert problems('[workload]\nload = 0.5\nkind = "train"\n') == [
-        (3, "train is not there yet; there are ring, all-to-all and none")
-    ]
+def test_a_training_job_has_settings_of_its_own():
+    """A table [train], with Gloo's own timeout unless another is given."""
+    scenario = parse_scenario('[workload]\nkind = "train"\n[train]\ngradient_mb = 4\nsteps = 50\n')
+    assert (scenario.workload.kind, scenario.train) == ("train", TrainSpec(gradient_mb=4.0, steps=50))
+    assert parse_scenario('[workload]\nkind = "train"\n').train == TrainSpec(gradient_mb=8.0, timeout_s=1800.0)
+    assert load_scenario(EXAMPLES / "train.toml").workload.kind == "train"
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "reason"),
+    [
+        ('[workload]\nload = 0.5\nkind = "train"\n', 2, "train has no load: a job takes what the links give while it"),
+        ("[train]\nsteps = 5\n", 1, 'the workload is ring; a [train] goes with kind = "train" in [workload]'),
+        ("[train]\nsteps = 0\n", 2, "steps = 0: expected `int` >= 1"),
+        ("[train]\ngradient_mb = 0.5\n", 2, "gradient_mb = 0.5: expected `float` >= 1.0"),
+        ("[train]\nbatch = 1.5\n", 2, "batch = 1.5: expected `int`, got `float`"),
+        ("[train]\nseed = -1\n", 2, "seed = -1: expected `int` >= 0"),
+        ("[train]\ntimeout_s = 0\n", 2, "timeout_s = 0: expected `float` > 0.0"),
+        (
+            "[train]\nranks = 8\n",
+            2,
+            "unknown key ranks in train; expected one of gradient_mb, batch, steps, seed, timeout_s",
+        ),
+        ("train = 5\n", 1, "train is a table, not 5"),
+    ],
+)
+def test_impossible_jobs_are_refused(text, line, reason):
+    """Each with the line to blame; a load too, which a job does not have."""
+    found = problems(text)
+    assert any(at == line and said.startswith(reason) for at, said in found), found
 
 
 @pytest.mark.parametrize(

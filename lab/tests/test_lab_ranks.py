@@ -1,0 +1,114 @@
+"""The processes of a job: each on its host, reached by what befalls the host, never started again."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from foliot_lab.train.ranks import Place, Ranks, last_words
+from foliot_lab.truth import LabTime
+from foliot_lab.world import LabWorld
+
+CLOSED = "RuntimeError: Connection closed by peer [10.200.0.4]:41000"
+
+
+def test_the_last_words_of_a_log(tmp_path):
+    """Of a traceback, what was raised; not for ever."""
+    log = tmp_path / "log"
+    log.write_text("x" * 10_000 + f"\nTraceback\n  File\n{CLOSED}\n\n")
+    assert last_words(log) == CLOSED
+    log.write_text("y" * 1000)
+    assert last_words(log) == "y" * 200 + "..."
+    log.write_text("")
+    assert last_words(log) == "it said nothing"
+
+
+RANK = """
+import os, sys, time
+print(os.environ["RANK"], os.environ["WORLD_SIZE"], os.environ["MASTER_ADDR"], *sys.argv[1:], flush=True)
+if "--fail" in sys.argv:
+    raise RuntimeError("no such network")
+time.sleep(1000)
+"""
+
+
+@pytest.mark.net
+async def test_ranks_run_on_their_hosts_and_are_killed_and_halted_with_them(wires, tmp_path, monkeypatch, until):
+    """By what reaches all of a host's processes; what befalls the probe alone leaves the rank alone. Nothing starts it again."""
+    (tmp_path / "some_rank.py").write_text(RANK)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
+    ranks = Ranks(tmp_path / "train", LabTime.starting_now())
+    places = [
+        Place(name, wires.namespaces[name], (f"10.0.0.{number}", f"10.1.0.{number}"))
+        for number, name in enumerate(wires.namespaces, start=1)
+    ]
+    world = LabWorld(NoServices(), None, None, None)
+    world.job = ranks
+    try:
+        await ranks.start("some_rank", places, "10.0.0.1", lambda node: ["--of", node])
+        await until(lambda: all(ranks.log(place.node).stat().st_size for place in places))
+        assert ranks.log("node1").read_text() == "1 2 10.0.0.1 --address 10.0.0.2 --address 10.1.0.2 --of node1\n"
+        pid = ranks._processes["node1"].pid
+        assert network(pid) == os.fstat(wires.namespaces["node1"].fd).st_ino
+
+        world.stop("node1")
+        await until(lambda: state(pid) == "T")
+        world.resume("node1")
+        await until(lambda: state(pid) == "S")
+        world.kill("node1/probe")
+        world.terminate("node1")
+        world.kill("node1")
+        await until(lambda: ranks.ended)
+        world.restart("node1")
+        assert [(ended.node, ended.status, ended.reason) for ended in ranks.ended] == [
+            ("node1", -signal.SIGKILL, "killed by SIGKILL")
+        ]
+    finally:
+        await ranks.stop()
+    assert len(ranks.ended) == 1
+
+
+@pytest.mark.net
+async def test_a_rank_that_fails_says_why(wires, tmp_path, monkeypatch):
+    """By the last line of its log."""
+    (tmp_path / "some_rank.py").write_text(RANK)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
+    ranks = Ranks(tmp_path / "train", LabTime.starting_now())
+    try:
+        place = Place("node0", wires.namespaces["node0"], ("10.0.0.1",))
+        await ranks.start("some_rank", [place], "10.0.0.1", lambda _: ["--fail"])
+        await ranks.finished()
+    finally:
+        await ranks.stop()
+    assert [(ended.status, ended.reason) for ended in ranks.ended] == [(1, "RuntimeError: no such network")]
+
+
+class NoServices:
+    """A supervisor with nothing to supervise."""
+
+    def names(self):
+        """None."""
+        return []
+
+    def pid(self, name):
+        """None."""
+        return 0
+
+    def kill(self, name):
+        """Kills nothing."""
+
+    def release(self, name):
+        """Releases nothing."""
+
+
+def state(pid):
+    """Of a process, see proc_pid_stat(5)."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+def network(pid):
+    """The network namespace of a process, by its inode."""
+    return Path(f"/proc/{pid}/ns/net").stat().st_ino

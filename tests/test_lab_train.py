@@ -1,0 +1,115 @@
+"""A real training job in a real lab, with all services: it loses a link, and nothing else."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from foliot_lab import kernel
+from foliot_lab.train.ranks import missing
+from foliot_lab.workload import JOB
+
+pytestmark = [pytest.mark.e2e, pytest.mark.net, pytest.mark.skipif(bool(missing()), reason=missing())]
+
+FOLIOT = str(Path(sys.executable).with_name("foliot"))
+HOSTS, SEED, GRADIENT_MB, BATCH = 2, 11, 4, 4
+SCENARIO = f"""
+[fabric]
+hosts = {HOSTS}
+rails = 2
+leaves = 1
+spines = 2
+
+[services]
+"remediator.armed" = "always"
+"remediator.probation_s" = 1.0
+
+[workload]
+kind = "train"
+
+[train]
+gradient_mb = {GRADIENT_MB}
+batch = {BATCH}
+seed = {SEED}
+
+[[fault]]
+at_s = 3
+kind = "link-down"
+where = "node1.rail0"
+for_s = 3
+
+[run]
+duration_s = 14
+"""
+
+
+def losses(folder: Path) -> dict[str, list[float]]:
+    """Each rank's, step by step."""
+    files = sorted(folder.glob("*.jsonl"))
+    return {file.stem: [json.loads(line)["loss"] for line in file.read_text().splitlines()] for file in files}
+
+
+def undisturbed(folder: Path, steps: int) -> dict[str, list[float]]:
+    """What the same job loses where no link ever fails: on this machine's loopback addresses."""
+    folder.mkdir()
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    ranks = []
+    for rank in range(HOSTS):
+        environment = {
+            "RANK": str(rank),
+            "WORLD_SIZE": str(HOSTS),
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(port),
+        }
+        arguments = [
+            "--address", f"127.0.1.{1 + rank}", "--address", f"127.0.2.{1 + rank}", "--record", str(folder / f"node{rank}.jsonl"),
+            "--gradient-bytes", str(GRADIENT_MB * 1_000_000), "--batch", str(BATCH), "--seed", str(SEED), "--steps", str(steps),
+        ]  # fmt: skip
+        ranks.append(subprocess.Popen([sys.executable, "-m", JOB, *arguments], env=os.environ | environment))
+    assert [rank.wait(timeout=300) for rank in ranks] == [0] * HOSTS
+    return losses(folder)
+
+
+def ended_lab_ns(record: Path, known: dict[str, int]) -> int:
+    """When a rank's last step ended, in lab time, by a step of which both times are known."""
+    steps = [json.loads(line) for line in record.read_text().splitlines()]
+    base_ns = known["began_ns"] - steps[known["step"]]["began_ns"]
+    return steps[-1]["ended_ns"] + base_ns
+
+
+def test_a_job_that_loses_a_link_goes_on_and_loses_nothing_else(tmp_path):
+    """Its losses are to the bit those of a job that no fault befell, and it went on after the healing."""
+    if problems := kernel.missing():
+        pytest.skip(" ".join(problems))
+    scenario, report = tmp_path / "train.toml", tmp_path / "report.json"
+    scenario.write_text(SCENARIO)
+    done = subprocess.run(
+        [FOLIOT, "lab", "run", str(scenario), "--port", "0", "--folder", str(tmp_path / "lab"), "--report", str(report)],
+        capture_output=True, text=True, check=False, timeout=400,
+    )  # fmt: skip
+    assert report.exists(), done.stdout + done.stderr
+    told = json.loads(report.read_text())
+    (fault,) = told["faults"]
+
+    assert fault["moved_ns"] is not None, done.stdout
+    assert fault["train"]["deaths"] == told["train"]["deaths"] == []
+    assert fault["train"]["stuck"] is False
+    assert "no rank died, no step took longer than" in done.stdout
+    assert "No rank of the job died." in done.stdout
+    assert told["train"]["folder"] == str(tmp_path / "lab/train")
+    seen = losses(tmp_path / "lab/train")
+    steps = min(len(values) for values in seen.values())
+    assert told["train"]["steps"] == steps
+    assert (
+        ended_lab_ns(tmp_path / "lab/train/node1.jsonl", told["train"]["longest"])
+        > fault["injected_ns"] + 3_000_000_000
+    )
+    assert undisturbed(tmp_path / "undisturbed", steps) == {node: values[:steps] for node, values in seen.items()}
