@@ -111,3 +111,14 @@ async def test_a_record_has_every_step_as_it_ends(hosts, until):
     reasons = {ended.node: ended.reason for ended in ranks.ended}
     assert reasons["node1"] == "killed by SIGKILL"
     assert "Connection closed by peer" in reasons["node0"] or "Connection reset by peer" in reasons["node0"], reasons
+
+
+async def test_the_bandwidth_test_sums_rightly_and_says_how_fast(hosts):
+    """The sums of every size, and busbw as nccl-tests defines it: with two ranks the same as algbw."""
+    sizes = ("--least", "4000", "--most", "64000")
+    folder = await hosts.through("allreduce", *sizes, program="allreduce")
+    rows = json.loads((folder / "node0.jsonl").read_text())
+    assert [row["bytes"] for row in rows] == [4000, 16000, 64000]
+    assert [row["wrong"] for row in rows] == [0, 0, 0]
+    for row in rows:
+        assert row["busbw_mb_s"] == row["algbw_mb_s"] == pytest.approx(row["bytes"] * 1e-3 / row["time_ms"], rel=0.05)
