@@ -80,7 +80,7 @@ def refusal(carrying: Carrying, scenario: Scenario) -> str:
         return (
             f"The workload moves {traffic_gbps:.1f} Gb/s in all, which would keep {needed:.1f} of this machine's"
             f" {carrying.processors} processors busy by itself, and at most {MOST_BUSY:.0%} may be;"
-            f" lower load, link_mbps, hosts or rails."
+            f" lower {'' if scenario.workload.kind == 'train' else 'load, '}link_mbps, hosts or rails."
         )
     return ""
 

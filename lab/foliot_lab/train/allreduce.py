@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.distributed as dist
 
-from foliot_lab.train.group import join
+from foliot_lab.train.group import join, work
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -60,14 +60,23 @@ def sizes(least: int, most: int, factor: int) -> Iterator[int]:
         least *= factor
 
 
+def sweep(arguments: argparse.Namespace) -> None:
+    """All sizes; rank 0 writes the rows, as far as they are known."""
+    rows = []
+    for bytes_ in sizes(arguments.least, arguments.most, arguments.factor):
+        rows.append(measure(bytes_, len(arguments.address)))
+        if dist.get_rank() == 0:
+            arguments.json.write_text(json.dumps(rows))
+
+
 def _reduce(values: torch.Tensor, devices: int) -> None:
-    works = [dist.all_reduce(piece, async_op=True) for piece in values.chunk(devices)]
-    for work in works:
-        work.wait()
+    operations = [dist.all_reduce(piece, async_op=True) for piece in values.chunk(devices)]
+    for operation in operations:
+        operation.wait()
 
 
 def main() -> None:
-    """Parses the command line, joins, measures; rank 0 writes the rows, each as it is known."""
+    """Parses the command line, joins, measures."""
     parser = argparse.ArgumentParser(prog="foliot_lab.train.allreduce")
     parser.add_argument("--address", action="append", required=True, help="of this host; one per device")
     parser.add_argument("--json", type=Path, required=True)
@@ -77,13 +86,7 @@ def main() -> None:
     parser.add_argument("--timeout-s", type=float, default=1800.0)
     arguments = parser.parse_args()
     join(arguments.address, arguments.timeout_s)
-    rows = []
-    for bytes_ in sizes(arguments.least, arguments.most, arguments.factor):
-        rows.append(measure(bytes_, len(arguments.address)))
-        if dist.get_rank() == 0:
-            arguments.json.write_text(json.dumps(rows))
-    dist.barrier()
-    dist.destroy_process_group()
+    work(lambda: sweep(arguments))
 
 
 if __name__ == "__main__":

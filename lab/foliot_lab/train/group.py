@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import datetime as dt
-from typing import TYPE_CHECKING
+import os
+import sys
+import traceback
+from typing import TYPE_CHECKING, NoReturn
 
 import torch
 import torch.distributed as dist
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 _BACKEND = "gloo-devices"
 
@@ -34,3 +37,19 @@ def join(addresses: Sequence[str], timeout_s: float) -> None:
     torch.set_num_threads(1)
     dist.Backend.register_backend(_BACKEND, make, devices=["cpu"])
     dist.init_process_group(_BACKEND, timeout=dt.timedelta(seconds=timeout_s))
+
+
+def work(task: Callable[[], None]) -> NoReturn:
+    """Does what a rank has to do in the group, waits for the others, and ends the process: status 1 with a traceback if anything failed.
+
+    At once, in either case: the group's threads may still be letting go of what they have done, and one that does so while the
+    interpreter shuts down takes the process down with SIGABRT (3 of some hundred ranks ended so).
+    """
+    try:
+        task()
+        dist.barrier()
+    except Exception:  # noqa: BLE001 - whatever it is, it is told and ends the rank
+        traceback.print_exc()
+        os._exit(1)
+    sys.stdout.flush()
+    os._exit(0)

@@ -18,7 +18,7 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from foliot_lab.train.group import join
+from foliot_lab.train.group import join, work
 from foliot_lab.train.language import VOCABULARY, Speaker
 from foliot_lab.train.model import LENGTH, Model
 
@@ -44,8 +44,6 @@ def train(arguments: argparse.Namespace) -> None:
             line = {"step": step, "began_ns": began_ns, "ended_ns": ended_ns, "comm_ns": comm_ns, "loss": loss}
             record.write(json.dumps(line) + "\n")
             began_ns = ended_ns
-    dist.barrier()
-    dist.destroy_process_group()
 
 
 def _step(model: DistributedDataParallel, optimizer: torch.optim.Optimizer, speaker: Speaker, batch: int) -> float:
@@ -80,7 +78,7 @@ def main() -> None:
     parser.add_argument("--timeout-s", type=float, default=1800.0)
     arguments = parser.parse_args()
     join(arguments.address, arguments.timeout_s)
-    train(arguments)
+    work(lambda: train(arguments))
 
 
 if __name__ == "__main__":
