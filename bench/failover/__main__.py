@@ -32,7 +32,7 @@ from foliot_lab.train.spec import GLOO_TIMEOUT_S, TrainSpec
 from foliot_lab.witness import Witness
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from bench.failover.account import Steps
     from bench.failover.runs import Ran
@@ -139,7 +139,7 @@ def rows(taken: Sequence[Taken]) -> list[Row]:
     return [_row(each, calm[each.tool.partition(",")[0], each.rep]) for each in taken]
 
 
-def _row(taken: Taken, calm: dict[str, Steps]) -> Row:
+def _row(taken: Taken, calm: Mapping[str, Steps]) -> Row:
     ran, is_calm = taken.ran, taken.variant == _NONE
     total_s, pair_s = account.total_s(ran.steps, taken.asked), account.total_s(calm, taken.asked)
     done = min(len(each) for each in ran.steps.values())

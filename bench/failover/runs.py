@@ -18,7 +18,7 @@ from foliot_lab.scope import scope
 from foliot_lab.workload import Job
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from bench.failover.account import Steps
     from foliot_lab.faults import Injection
@@ -59,6 +59,7 @@ class Runner:
         self._lab, self._witness = lab, witness
         self._collector = Collector(lab.time, lab.truth)
         self._home = self._in_force()
+        self._jobs = 0
 
     async def listen(self) -> None:
         """To what the services say, from now on."""
@@ -70,8 +71,9 @@ class Runner:
         Parameters:
             faults: in seconds since all ranks have done a step.
         """
-        over = "nic" if self._witness is None else "service"
-        job, began_ns = Job(self._lab, spec, over=over), self._lab.time.now_ns()
+        self._jobs += 1
+        job = Job(self._lab, spec, f"train{self._jobs}", "nic" if self._witness is None else "service")
+        began_ns = self._lab.time.now_ns()
         sampler = LatenessSampler()
         injections: dict[str, Injection] = {}
         watches: dict[str, Watch] = {}
@@ -103,7 +105,7 @@ class Runner:
             fabric=self._lab.plan, injections=done, seen=seen,
             events=[each for each in self._collector.events if each.at_ns >= began_ns],
             commands=[each for each in self._collector.commands if each.at_ns >= began_ns],
-            flows=(), record=None, truth=self._lab.truth, lab=self._lab.time, machine=sampler.machine(), end_ns=self._lab.time.now_ns(),
+            flows=(), record=None, job=None, truth=self._lab.truth, lab=self._lab.time, machine=sampler.machine(), end_ns=self._lab.time.now_ns(),
         )  # fmt: skip
         return Ran(
             steps=record.steps,
@@ -139,7 +141,7 @@ class Runner:
         """Until the job is over, in whatever way; says whether it was."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(patience_s):
-                await job.finished()
+                await job.over()
                 return True
         return False
 
@@ -158,7 +160,7 @@ class Runner:
             await asyncio.sleep(_LOOK_S)
 
 
-def _gap_ms(pulses: Sequence[Mapping[Pair, Pulses]]) -> float | None:
+def _gap_ms(pulses: Iterable[Mapping[Pair, Pulses]]) -> float | None:
     """The longest silence of any pair between two pulses that came."""
     gaps = [
         float(np.diff(np.sort(each.arrived_ns[each.arrived_ns > 0])).max()) * 1e-6

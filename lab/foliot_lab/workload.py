@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from foliot_lab.flow_loop import FlowPlan
     from foliot_lab.flow_record import FlowRecord
     from foliot_lab.lab import Lab
+    from foliot_lab.train.ranks import Over
+    from foliot_lab.train.spec import TrainSpec
 
 JOB = "foliot_lab.train.job"
 _FLOWS_OPEN_S = 10.0
@@ -49,12 +51,19 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Job:
-    """A training job on all hosts of a lab. `begin` it, and `end` it whatever happens."""
+    """A training job on all hosts of a lab. `begin` it, and `end` it whatever happens.
 
-    def __init__(self, lab: Lab) -> None:
-        self.folder = lab.folder / "train"
+    Parameters:
+        spec: the scenario's, unless given.
+        name: of its folder in the lab's: one that no other job has had.
+        over: whose addresses it uses: the services', which Foliot moves, or the NICs' own.
+    """
+
+    def __init__(self, lab: Lab, spec: TrainSpec | None = None, name: str = "train", over: Over = "service") -> None:
+        self.folder = lab.folder / name
         self._lab = lab
-        self._spec = lab.scenario.train
+        self._spec = lab.scenario.train if spec is None else spec
+        self._over: Over = over
         self._ranks = Ranks(self.folder, lab.time)
 
     async def begin(self) -> None:
@@ -64,7 +73,9 @@ class Job:
             NotReadyError: one ended before, or it took too long.
         """
         self._lab.world.job = self._ranks
-        await self._ranks.start(JOB, places(self._lab), self._lab.plan.front(self._lab.plan.hosts[0]), self._arguments)
+        await self._ranks.start(
+            JOB, places(self._lab, self._over), self._lab.plan.front(self._lab.plan.hosts[0]), self._arguments
+        )
         try:
             async with asyncio.timeout(_JOB_BEGINS_S):
                 while not all(_has_begun(self.file(host)) for host in self._lab.plan.hosts):
@@ -92,6 +103,11 @@ class Job:
             zero_ns=zero_ns,
             at_ns=self._lab.time.now_ns(),
         )
+
+    async def over(self) -> None:
+        """Returns when no rank runs any more, or one has ended before its steps were done."""
+        while not any(each.status for each in self._ranks.ended) and len(self._ranks.ended) < len(self._lab.plan.hosts):  # noqa: ASYNC110 - processes end
+            await asyncio.sleep(_POLL_S)
 
     async def end(self) -> None:
         """Ends all ranks."""

@@ -9,7 +9,7 @@ import os
 import signal
 import sys
 import time
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import msgspec
 
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from foliot_lab.lab import Lab
     from foliot_lab.namespaces import Namespace
     from foliot_lab.truth import LabTime
+
+Over = Literal["service", "nic"]
+"""Whose addresses a job uses."""
 
 STORE_PORT = 29500
 """Where torchrun puts it."""
@@ -38,7 +41,7 @@ class Place(NamedTuple):
     node: str
     namespace: Namespace
     addresses: tuple[str, ...]
-    """A device of Gloo's at each: the node's service addresses, one per rail."""
+    """A device of Gloo's at each, one per rail."""
 
 
 class Ended(msgspec.Struct, frozen=True, kw_only=True):
@@ -137,10 +140,17 @@ class Ranks:
         self.ended.append(Ended(node=node, at_ns=self._time.now_ns(), status=status, reason=reason))
 
 
-def places(lab: Lab) -> list[Place]:
-    """One on each host of a lab, with all of its service addresses."""
+def places(lab: Lab, over: Over = "service") -> list[Place]:
+    """One on each host of a lab, with all of its service addresses, or all of its NICs'."""
     return [
-        Place(node.name, lab.fabric.host(node.name), tuple(nic.service_address for nic in node.nics))
+        Place(
+            node.name,
+            lab.fabric.host(node.name),
+            tuple(
+                nic.service_address if over == "service" else lab.fabric.underlay(node.name, nic.rail)
+                for nic in node.nics
+            ),
+        )
         for node in lab.nodes
     ]
 
