@@ -1,4 +1,4 @@
-"""The pictures of docs/clock.md, from the newest files of bench/results.
+"""The pictures of docs/clock.md and docs/failover.md, from the newest files of bench/results.
 
 make plots
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
-from itertools import groupby
+from itertools import groupby, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,7 @@ import matplotlib as mpl
 from matplotlib import pyplot as plt
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from matplotlib.axes import Axes
 
@@ -84,6 +84,31 @@ def clock_scale(rows: list[dict[str, Any]], document: dict[str, Any]) -> None:  
     _finish(axes, "clocks, ten neighbours each", "CPU s per window of 2 s")
 
 
+def failover(rows: list[dict[str, Any]], document: dict[str, Any]) -> None:  # noqa: ARG001 - as the others
+    """Steps a second of the job: without a fault, with a dead link and nothing of Foliot, and with Foliot."""
+    series = {(each["variant"], each["tool"]): each for each in document["series"]}
+    hit = next(variant for variant, tool in series if tool == "foliot" and variant != "no failure")
+    chosen = [("no failure", "foliot", "no failure", "#8a8a8a"), (hit, "none", f"{hit}, nothing of Foliot", "#c8553d"), (hit, "foliot", f"{hit}, Foliot", "#1b6ca8")]  # fmt: skip
+    _, axes = plt.subplots(figsize=(8.4, 3.4))
+    for since_s, until_s in series[hit, "foliot"]["faults"]:
+        axes.axvspan(since_s, until_s, color="#f0e6d2", linewidth=0, label="the link is dead")
+    for variant, tool, label, colour in chosen:
+        if (variant, tool) in series:
+            axes.plot(*_pace(series[variant, tool]["ended_s"]), color=colour, label=label, linewidth=1.3)
+    axes.set_ylim(bottom=0)
+    _finish(axes, "seconds since the job's third step", "steps a second", scale="linear")
+    axes.legend(fontsize=8, frameon=False, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=4)
+
+
+def _pace(ended_s: list[float]) -> tuple[list[float], list[float]]:
+    """Of each step, one over what it took, as a staircase over time."""
+    times, paces = [], []
+    for began, ended in pairwise([0.0, *ended_s]):
+        times += [began, ended]
+        paces += [1 / (ended - began)] * 2
+    return times, paces
+
+
 def _means(points: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
     found = []
     for x, some in groupby(sorted(points), key=lambda point: point[0]):
@@ -92,8 +117,8 @@ def _means(points: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
     return found
 
 
-def _finish(axes: Axes, x: str, y: str) -> None:
-    axes.set_yscale("log")
+def _finish(axes: Axes, x: str, y: str, scale: str = "log") -> None:
+    axes.set_yscale(scale)
     axes.set_xlabel(x)
     axes.set_ylabel(y)
     axes.grid(visible=True, which="major", color="#e5e5e5")
@@ -101,10 +126,18 @@ def _finish(axes: Axes, x: str, y: str) -> None:
     axes.legend(fontsize=8, frameon=False)
 
 
+_PICTURES: dict[str, Callable[[list[dict[str, Any]], dict[str, Any]], None]] = {
+    "clock-sim": clock_sim,
+    "clock-peers": clock_peers,
+    "clock-scale": clock_scale,
+    "failover": failover,
+}
+
+
 def main() -> int:
     """Draws what there are figures of."""
     mpl.use("Agg")
-    for name, draw in (("clock-sim", clock_sim), ("clock-peers", clock_peers), ("clock-scale", clock_scale)):
+    for name, draw in _PICTURES.items():
         files = sorted(RESULTS.glob(f"{name}-[0-9]*.json"))
         if not files:
             continue

@@ -56,14 +56,14 @@ class Runner:
     """
 
     def __init__(self, lab: Lab, witness: Witness | None) -> None:
+        self.collector = Collector(lab.time, lab.truth)
         self._lab, self._witness = lab, witness
-        self._collector = Collector(lab.time, lab.truth)
-        self._home = self._in_force()
+        self._began_with = self._in_force()
         self._jobs = 0
 
     async def listen(self) -> None:
         """To what the services say, from now on."""
-        await self._collector.follow(self._lab.bus)
+        await self.collector.follow(self._lab.bus)
 
     async def run(self, spec: TrainSpec, faults: tuple[FaultSpec, ...], patience_s: float) -> Ran:
         """Runs a job to its end, or until a rank dies or the patience ends.
@@ -97,14 +97,14 @@ class Runner:
                 failed = "stalled"
         finally:
             await job.end()
-        await self._go_home()
+        await self.home()
         pulses = {name: self._witness.disarm(watch) for name, watch in watches.items() if self._witness is not None}
         done = tuple(injections.values())
         seen = witnessed(done, pulses, self._lab.plan)
         evidence = Evidence(
             fabric=self._lab.plan, injections=done, seen=seen,
-            events=[each for each in self._collector.events if each.at_ns >= began_ns],
-            commands=[each for each in self._collector.commands if each.at_ns >= began_ns],
+            events=[each for each in self.collector.events if each.at_ns >= began_ns],
+            commands=[each for each in self.collector.commands if each.at_ns >= began_ns],
             flows=(), record=None, job=None, truth=self._lab.truth, lab=self._lab.time, machine=sampler.machine(), end_ns=self._lab.time.now_ns(),
         )  # fmt: skip
         return Ran(
@@ -149,13 +149,13 @@ class Runner:
         """The ways of every node, as the remediator has written them."""
         return {node: (paths.away, paths.placements) for node, paths in self._lab.readiness.placed.items()}
 
-    async def _go_home(self) -> None:
+    async def home(self) -> None:
         """Until all traffic is where it was, and every backup armed: the next run is to find the state that the first one found."""
         if self._witness is None:
             return
         deadline_s = asyncio.get_running_loop().time() + _HOME_S
         while asyncio.get_running_loop().time() < deadline_s:
-            if not self._lab.readiness.missing() and self._in_force() == self._home:
+            if not self._lab.readiness.missing() and self._in_force() == self._began_with:
                 return
             await asyncio.sleep(_LOOK_S)
 

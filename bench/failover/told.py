@@ -1,0 +1,120 @@
+"""What is said of the runs: a row of each, the table of them, and when each step ended, for the picture."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+import numpy as np
+
+from bench.failover import account
+from bench.failover.account import FIRST, Row
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from bench.failover.account import Steps
+    from bench.failover.runs import Ran
+
+CALM = "no failure"
+_COLUMNS = ("detect_ms", "move_ms", "gap_ms", "restore_s", "total_s", "lost_steps", "step_ms", "worst_step_ms", "lost_s", "explained_s", "excess_s")  # fmt: skip
+
+
+class Taken(NamedTuple):
+    """A run and what it was for."""
+
+    variant: str
+    tool: str
+    rep: int
+    ran: Ran
+    asked: int
+
+
+def rows(taken: Sequence[Taken]) -> list[Row]:
+    """Each run beside the run without a fault of its repetition."""
+    calm = {(each.tool.partition(",")[0], each.rep): each.ran.steps for each in taken if each.variant == CALM}
+    return [_row(each, calm[each.tool.partition(",")[0], each.rep]) for each in taken]
+
+
+def _row(taken: Taken, calm: Mapping[str, Steps]) -> Row:
+    ran, is_calm = taken.ran, taken.variant == CALM
+    total_s, pair_s = account.total_s(ran.steps, taken.asked), account.total_s(calm, taken.asked)
+    done = min(len(each) for each in ran.steps.values())
+    taken_ms = account.durations_ms(ran.steps)[FIRST:]
+    away = _away(ran)
+    lost_s = total_s - pair_s if total_s is not None and pair_s is not None and not is_calm else None
+    explained_s = account.explained_s(ran.steps, calm, away) if lost_s is not None else None
+    first = ran.faults[0] if ran.faults else None
+    ends_ns = [fault.restored_ns for fault in ran.faults]
+    healed_ns = max((each.healed_ns or 0 for each in ran.injections), default=0)
+    return Row(
+        variant=taken.variant, tool=taken.tool, rep=taken.rep,
+        detect_ms=ms(first.injected_ns, first.detected_ns) if first else None,
+        move_ms=ms(first.injected_ns, first.moved_ns) if first else None,
+        gap_ms=None if ran.gap_ms is None else round(ran.gap_ms, 1),
+        restore_s=None if not ends_ns or None in ends_ns else round((max(end or 0 for end in ends_ns) - healed_ns) * 1e-9, 2),
+        total_s=_round(total_s), steps=done, lost_steps=taken.asked - done,
+        loss_equal=None if is_calm else account.same_losses(ran.steps, calm), failed=ran.failed,
+        step_ms=round(float(np.median(taken_ms)), 1) if len(taken_ms) else None,
+        worst_step_ms=round(float(taken_ms.max()), 1) if len(taken_ms) else None,
+        dip_steps=account.dip_steps(ran.steps, away),
+        lost_s=_round(lost_s), explained_s=_round(explained_s),
+        excess_s=None if lost_s is None or explained_s is None else _round(lost_s - explained_s),
+        moves=max((each.moves for each in ran.seen.values()), default=None),
+        away_s=_round(sum(until - since for since, until in away) * 1e-9) if away else None,
+    )  # fmt: skip
+
+
+def _away(ran: Ran) -> list[tuple[int, int]]:
+    """When capacity was reduced: from each move to the way back; where nothing moved, while the fault lasted."""
+    end_ns = max(int(rows["ended_ns"][-1]) for rows in ran.steps.values() if len(rows))
+    found = []
+    for fault, injection in zip(ran.faults, ran.injections, strict=True):
+        if fault.moved_ns is None:
+            found.append((injection.injected_ns, injection.healed_ns or end_ns))
+        else:
+            found.append((fault.moved_ns, fault.restored_ns or end_ns))
+    return account.merged(found)
+
+
+def ms(since_ns: int, at_ns: int | None) -> float | None:
+    """A moment as a row has it."""
+    return None if at_ns is None else round((at_ns - since_ns) * 1e-6, 1)
+
+
+def _round(value: float | None) -> float | None:
+    return None if value is None else round(value, 3)
+
+
+def series(taken: Taken) -> dict[str, Any]:
+    """When each step ended, in seconds since the first counted one began; and the faults."""
+    rows = next(iter(taken.ran.steps.values()))
+    zero_ns = int(rows["began_ns"][FIRST]) if len(rows) > FIRST else 0
+    return {
+        "variant": taken.variant,
+        "tool": taken.tool,
+        "ended_s": [round((int(end) - zero_ns) * 1e-9, 4) for end in rows["ended_ns"][FIRST:]],
+        "loss": [float(loss) for loss in rows["loss"]],
+        "faults": [
+            [
+                round((each.injected_ns - zero_ns) * 1e-9, 3),
+                round(((each.healed_ns or each.injected_ns) - zero_ns) * 1e-9, 3),
+            ]
+            for each in taken.ran.injections
+        ],
+    }
+
+
+def table(made: Sequence[Row]) -> str:
+    """Medians of each variant and tool."""
+    lines = [f"{'variant':<32} {'tool':<11} {'n':>3}" + "".join(f" {name:>13}" for name in _COLUMNS) + "  losses equal"]
+    for variant, tool in dict.fromkeys((row.variant, row.tool) for row in made):
+        some = [msgspec.to_builtins(row) for row in made if (row.variant, row.tool) == (variant, tool)]
+        cells = []
+        for name in _COLUMNS:
+            known = [row[name] for row in some if row[name] is not None]
+            cells.append(f" {np.median(known):>13.4g}" if known else f" {'-':>13}")
+        equal = {row["loss_equal"] for row in some}
+        failed = sorted({row["failed"] for row in some} - {""})
+        lines.append(f"{variant:<32} {tool:<11} {len(some):>3}{''.join(cells)}  {equal} {'; '.join(failed)}")
+    return "\n".join(lines)
