@@ -79,6 +79,9 @@ def _demo(arguments: argparse.Namespace) -> int:
 
 
 def _go(scenario: Scenario, arguments: argparse.Namespace, *, stay: bool) -> int:
+    if scenario.workload.kind == "train" and (no_torch := ranks.missing()):
+        sys.stderr.write(f"{no_torch}\n")
+        return EX_IMPOSSIBLE
     if not kernel.is_privileged():
         kernel.shed_threads()
     # Only errors of the lab's own connection and supervisor; the services write logs of their own.
@@ -90,9 +93,6 @@ def _go(scenario: Scenario, arguments: argparse.Namespace, *, stay: bool) -> int
         sys.stderr.write("\n".join(["This machine cannot carry the lab:", *missing, ""]))
         sys.stderr.flush()
         return _go_without_links(arguments, stay=stay) if arguments.func is _demo else EX_IMPOSSIBLE
-    if scenario.workload.kind == "train" and (no_torch := ranks.missing()):
-        sys.stderr.write(f"{no_torch}\n")
-        return EX_IMPOSSIBLE
     kernel.enter()
     with _own_folder(arguments.folder) as folder, _listener(arguments.port) as listener:
         address = f"http://127.0.0.1:{listener.getsockname()[1]}"
