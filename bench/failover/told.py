@@ -9,12 +9,15 @@ import numpy as np
 
 from bench.failover import account
 from bench.failover.account import FIRST, Row
+from foliot_lab.scope import OF_PATHS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from bench.failover.account import Steps
     from bench.failover.runs import Ran
+    from foliot_lab.faults import Injection
+    from foliot_lab.report import FaultReport
 
 CALM = "no failure"
 _COLUMNS = ("detect_ms", "move_ms", "gap_ms", "restore_s", "total_s", "lost_steps", "step_ms", "worst_step_ms", "lost_s", "explained_s", "excess_s")  # fmt: skip
@@ -44,8 +47,9 @@ def _row(taken: Taken, calm: Mapping[str, Steps]) -> Row:
     away = _away(ran)
     lost_s = total_s - pair_s if total_s is not None and pair_s is not None and not is_calm else None
     explained_s = account.explained_s(ran.steps, calm, away) if lost_s is not None else None
-    first = ran.faults[0] if ran.faults else None
-    ends_ns = [fault.restored_ns for fault in ran.faults]
+    of_links = [fault for fault, _ in _of_links(ran)]
+    first = of_links[0] if of_links else None
+    ends_ns = [fault.restored_ns for fault in of_links]
     healed_ns = max((each.healed_ns or 0 for each in ran.injections), default=0)
     return Row(
         variant=taken.variant, tool=taken.tool, rep=taken.rep,
@@ -65,11 +69,16 @@ def _row(taken: Taken, calm: Mapping[str, Steps]) -> Row:
     )  # fmt: skip
 
 
+def _of_links(ran: Ran) -> list[tuple[FaultReport, Injection]]:
+    """The faults that take links from the job. That the bus is away takes nothing from it."""
+    return [(fault, done) for fault, done in zip(ran.faults, ran.injections, strict=True) if done.kind in OF_PATHS]
+
+
 def _away(ran: Ran) -> list[tuple[int, int]]:
     """When capacity was reduced: from each move to the way back; where nothing moved, while the fault lasted."""
     end_ns = max(int(rows["ended_ns"][-1]) for rows in ran.steps.values() if len(rows))
     found = []
-    for fault, injection in zip(ran.faults, ran.injections, strict=True):
+    for fault, injection in _of_links(ran):
         if fault.moved_ns is None:
             found.append((injection.injected_ns, injection.healed_ns or end_ns))
         else:

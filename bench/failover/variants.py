@@ -42,6 +42,14 @@ def _one_after_other(host: str, rail: str, other: str) -> tuple[FaultSpec, ...]:
     )
 
 
+def _bus_away(host: str, rail: str, _other: str) -> tuple[FaultSpec, ...]:
+    """Nobody can be asked when the carrier goes, nor when it is back: agents have what they were armed with. What comes of it counts up to 20 s after the healing."""
+    return (
+        FaultSpec(id="f1", at_s=_AT_S + 38.0, kind="link-down", where=f"{host}.{rail}", for_s=15.0),
+        FaultSpec(id="bus", at_s=_AT_S, kind="kill", where="nats", for_s=60.0),
+    )
+
+
 def _uplink(_host: str, rail: str, _other: str) -> tuple[FaultSpec, ...]:
     return (FaultSpec(id="f1", at_s=_AT_S, kind="drop", where=f"{rail}.leaf0-spine0", for_s=15.0),)
 
@@ -59,6 +67,7 @@ VARIANTS = (
     Variant("flap of 5 s", _link("link-down", 5.0), 100),
     Variant("ten flaps", _ten_flaps, 150),
     Variant("both rails, one after the other", _one_after_other, 180),
+    Variant("the bus away for a minute", _bus_away, 240),
     Variant("silent NIC", _link("drop", 15.0), 130),
     Variant("silent uplink", _uplink, 130),
     Variant("silent spine", _spine, 130),

@@ -161,10 +161,10 @@ class Bus:
             self.counts["published"] += 1
 
     def publish_kept(self, channel: Channel, message: Any, *names: str) -> None:
-        """An event, command or outcome: at once, and again under the same id until its stream has stored it."""
+        """An event, command or outcome: at once, and again under the same id until its stream has stored it; what is said while the bus is away, in its order."""
         headers = {"Nats-Msg-Id": message.id}
         telemetry.inject(headers)
-        self._spawn(self._keeper.keep(channel.subject(*names), encode(message), headers))
+        self._spawn(self._keeper.keep(channel.name, channel.subject(*names), encode(message), headers))
 
     # -- subscribing --------------------------------------------------------------------------------------------------
 
@@ -286,6 +286,7 @@ class Bus:
 
     async def _disconnected(self) -> None:
         log.warning("bus_away")
+        self._keeper.away()
         for told in self._on_away:
             told()
 

@@ -22,8 +22,8 @@ Result = TypeVar("Result")
 
 BUS_ERRORS = (nats.errors.Error, OSError, asyncio.TimeoutError)
 """What the bus being away looks like, as nats-py tells it."""
-_FIRST_S = 0.25
-_LONGEST_S = 5.0
+FIRST_S = 0.25
+LONGEST_S = 5.0
 _ERRNO = re.compile(r"\[Errno (\d+)\]")
 _NO_ADDRESS = "the address cannot be read: give it as nats://host:4222"
 _OF_NATS = {
@@ -77,11 +77,11 @@ def heed_cancellation() -> None:
 
 async def until_done(attempt: Callable[[], Awaitable[Result]], event: str, **context: str) -> Result:
     """The result of the first attempt that the bus grants. Each one before is logged as this event; waits double up to five seconds."""
-    delay_s = _FIRST_S
+    delay_s = FIRST_S
     while True:
         try:
             return await attempt()
         except BUS_ERRORS as error:
             log.warning(event, **context, reason=str(error) or type(error).__name__)
             await asyncio.sleep(delay_s)
-            delay_s = min(delay_s * 2, _LONGEST_S)
+            delay_s = min(delay_s * 2, LONGEST_S)

@@ -16,6 +16,7 @@ from foliot.service import boot_id, node_clock, on_bus
 from foliot.settings import BusSettings, load
 from foliot_probe.engine import Engine
 from foliot_probe.management import Management
+from foliot_probe.missed import Missed
 from foliot_probe.ports import Ports
 from foliot_probe.rates import in_use
 from foliot_probe.report import Reporter
@@ -27,6 +28,7 @@ from foliot_schemas.subjects import CLOCK, CLOCKS, DELAY, INVENTORY, PATHS, PORT
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
+    from contextvars import Context
 
     import msgspec
 
@@ -84,6 +86,7 @@ class Probe:
         self._reporter = Reporter(self._engine, clock, settings, self._now_ns())
         self._sharing = Sharing(clock, settings)
         self._ports = Ports(own, clock, boot_id(), self._tell_port)
+        self._missed = Missed()
         self._management = Management({nic.device: nic.address for nic in own.nics})
         self._told_management: frozenset[str] = frozenset()
         self._paths: NodePaths | None = None
@@ -100,7 +103,8 @@ class Probe:
         try:
             async with LinkMonitor(self._ports.changed) as links, asyncio.TaskGroup() as group:
                 self._ports.begin(await links.present())
-                self._bus.when_back(lambda: self._spawn(self._tell_ports_again()))
+                self._bus.when_away(lambda: self._missed.away(self._loop.time()))
+                self._bus.when_back(self._on_bus_back)
                 group.create_task(self._bind_sockets())
                 group.create_task(self._tell_counters())
                 group.create_task(self._tell_troubles())
@@ -204,14 +208,18 @@ class Probe:
     # -- what the bus is told -----------------------------------------------------------------------------------------
 
     def _tell_port(self, state: PortState) -> None:
+        now_s = self._loop.time()
+        self._missed.take(state, now_s)
+        for change in self._missed.before(state, now_s):
+            self._publish(PORT, change.state, change.context)
         self._publish(PORT, state)
 
-    def _publish(self, channel: Channel, message: msgspec.Struct) -> None:
-        self._spawn(self._bus.publish(channel, message, self._own.name))
+    def _publish(self, channel: Channel, message: msgspec.Struct, context: Context | None = None) -> None:
+        self._spawn(self._bus.publish(channel, message, self._own.name), context)
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        # The task runs in a copy of this context, so what it publishes carries the present span.
-        task = self._loop.create_task(work)
+    def _spawn(self, work: Coroutine[Any, Any, None], context: Context | None = None) -> None:
+        # The task runs in a copy of this context, so what it publishes carries the present span, or in that of another one.
+        task = self._loop.create_task(work, context=context)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -231,6 +239,10 @@ class Probe:
                 reason = f"{count} datagrams that are no probes, or of nobody in the inventory"
                 await self._bus.reject("udp", b"", reason)
             await asyncio.sleep(_COUNTERS_S)
+
+    def _on_bus_back(self) -> None:
+        self._missed.back(self._loop.time())
+        self._spawn(self._tell_ports_again())
 
     async def _tell_ports_again(self) -> None:
         """What changed while the bus was away, nobody has heard; and readers find the bus again in their own time."""

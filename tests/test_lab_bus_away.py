@@ -1,0 +1,179 @@
+"""The bus is killed, parted and cut, and all clocks step at once, in a lab with all services: traffic is saved, nothing else moves, and what was said meanwhile is stored once, in order."""
+
+from __future__ import annotations
+
+import collections
+import itertools
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import nats
+import pytest
+
+from foliot import connection
+from foliot.history import stored
+from foliot.settings import BusSettings
+from foliot_lab import kernel
+from foliot_schemas import decode
+from foliot_schemas.fault import trace_id
+from foliot_schemas.subjects import COMMAND, EVENT, OUTCOME
+
+pytestmark = [pytest.mark.e2e, pytest.mark.net]
+
+NIC, LATER = "node1.rail0", "node2.rail1"
+AWAY_S = 13
+SCENARIO = f"""
+[fabric]
+hosts = 4
+rails = 2
+leaves = 2
+spines = 2
+
+[services]
+"remediator.armed" = "always"
+"remediator.probation_s" = 1.0
+
+[workload]
+kind = "none"
+
+[[fault]]
+id = "bus-away"
+at_s = 1
+kind = "kill"
+where = "nats"
+for_s = {AWAY_S}
+
+[[fault]]
+id = "lost"
+at_s = 3
+kind = "link-down"
+where = "{NIC}"
+for_s = 2
+
+[[fault]]
+id = "lost-again"
+at_s = 8
+kind = "link-down"
+where = "{NIC}"
+for_s = 8
+"""
+for number, place in enumerate(("detector", "remediator", "sync")):
+    SCENARIO += f'\n[[fault]]\nid = "parted{number}"\nat_s = 21\nkind = "partition"\nwhere = "{place}|bus"\nfor_s = 3\n'
+SCENARIO += '\n[[fault]]\nid = "cut"\nat_s = 26\nkind = "bus-cut"\nwhere = "bus"\nfor_s = 2.5\n'
+for number in range(4):
+    SCENARIO += f'\n[[fault]]\nid = "stepped{number}"\nat_s = 31\nkind = "clock-step"\nwhere = "node{number}"\noffset_ns = 5_000_000_000\n'
+SCENARIO += (
+    f'\n[[fault]]\nid = "while-stepped"\nat_s = 31.5\nkind = "link-down"\nwhere = "{LATER}"\n\n[run]\nduration_s = 36\n'
+)
+
+
+@pytest.fixture(scope="module")
+def played(tmp_path_factory):
+    """The report's faults by id, the folder of the lab, and what it said."""
+    missing = kernel.missing()
+    if missing:
+        pytest.skip(" ".join(missing))
+    folder = tmp_path_factory.mktemp("bus-away")
+    (folder / "scenario.toml").write_text(SCENARIO)
+    done = subprocess.run(
+        [str(Path(sys.executable).with_name("foliot")), "lab", "run", str(folder / "scenario.toml"), "--port", "0",
+         "--report", str(folder / "report.json"), "--folder", str(folder / "lab")],
+        capture_output=True, text=True, check=False, timeout=200,
+    )  # fmt: skip
+    assert (folder / "report.json").exists(), done.stdout + done.stderr
+    report = json.loads((folder / "report.json").read_text())
+    return {fault["id"]: fault for fault in report["faults"]}, folder / "lab", done.stdout
+
+
+@pytest.fixture
+async def kept(played, make_server):
+    """What the lab's streams have, read from them: by channel, in their order, each message with the trace of its headers."""
+    folder = played[1]
+    server = make_server(folder / "store" / "nats", "--config", str(folder / "keys" / "server" / "server.conf"))
+    await server.start()
+    reader = BusSettings(url=server.settings.url, credentials=str(folder / "keys" / "tools" / "reader.creds"))
+    client = await nats.connect(**connection.options(reader, "reader"))
+    found = {}
+    for channel in (EVENT, COMMAND, OUTCOME):
+        raws = await stored(client.jetstream(), channel.stream, "")
+        found[channel.name] = [(decode(raw.data, channel.message), raw.headers["traceparent"]) for raw in raws]
+    await client.close()
+    await server.kill()
+    return found
+
+
+def of_nic(kept, name: str, nic: str = NIC):
+    """The messages about the NIC's losses, without refusals, in the stream's order."""
+    messages = [message for message, _ in kept[name]]
+    return [each for each in messages if f"/{nic}/" in each.fault and getattr(each, "kind", "flap") == "flap"]
+
+
+def test_traffic_moves_while_the_bus_is_away(played):
+    """On the wire, at the first loss; what went elsewhere stays there through the second, whatever the NIC does."""
+    faults, _, said = played
+    returned_ns = faults["bus-away"]["injected_ns"] + AWAY_S * 1_000_000_000
+    lost, again = faults["lost"], faults["lost-again"]
+    assert lost["injected_ns"] < lost["moved_ns"] < returned_ns, said
+    assert lost["moves"] == 1, said
+    assert again["moved_ns"] is None or again["moved_ns"] < returned_ns, said
+    assert again["restored_ns"] is not None, said
+
+
+async def test_everything_is_stored_once_in_its_trace(kept):
+    """Events, commands and outcomes: each id once, and in the trace that follows from the fault's name."""
+    for name, messages in kept.items():
+        count = collections.Counter(message.id for message, _ in messages)
+        assert set(count.values()) == {1}, name
+        for message, traceparent in messages:
+            assert message.fault, message.id
+            assert traceparent.split("-")[1] == f"{trace_id(message.fault):032x}", message.id
+
+
+async def test_each_loss_and_each_return_has_its_event_in_the_order_in_which_they_were(played, kept):
+    """Also of those that nobody could hear of: lost, back, lost again, back; each with the time at which it was."""
+    faults, _, _ = played
+    events = of_nic(kept, "event")
+    assert [event.state for event in events] == ["down", "up", "down", "up"]
+    first, second = (event.number("carrier_down_count") for event in events[::2])
+    assert [event.number("carrier_down_count") for event in events] == [first, first, second, second]
+    assert second == first + 1
+    assert [event.fault for event in events] == [events[0].fault] * 2 + [events[2].fault] * 2
+    between_s = [(later.at_ns - event.at_ns) / 1e9 for event, later in itertools.pairwise(events)]
+    assert between_s == pytest.approx([2, 3, 8], abs=0.5)  # by the scenario; not by when the bus was back
+    assert [event.number("flaps") for event in events[::2]] == [1, 1]
+    again_ns = faults["lost-again"]["injected_ns"] - faults["lost"]["injected_ns"]
+    assert (events[2].at_ns - events[0].at_ns) / 1e9 == pytest.approx(again_ns / 1e9, abs=0.5)
+
+
+async def test_agents_tell_what_they_did_in_the_order_in_which_they_did_it(kept):
+    """All four of the first loss, under its name; the node itself of the second, that it was away already."""
+    by_node = collections.defaultdict(list)
+    for outcome in of_nic(kept, "outcome"):
+        by_node[outcome.node].append(outcome)
+    first, second = (event.fault for event in of_nic(kept, "event")[::2])
+    assert set(by_node) == {"node0", "node1", "node2", "node3"}
+    for outcomes in by_node.values():
+        assert [each.started_ns for each in outcomes] == sorted(each.started_ns for each in outcomes)
+        assert (outcomes[0].armed, outcomes[0].status, outcomes[0].fault) == (True, "done", first)
+    assert [each.fault for each in by_node["node1"] if each.armed] == [first, second]
+
+
+async def test_commands_follow_from_what_is_stored(kept):
+    """The way home is commanded, once it is known why the traffic is away; every command is answered."""
+    commands = of_nic(kept, "command")
+    known = {message.id for name in ("event", "outcome") for message, _ in kept[name]}
+    assert {command.cause for command in commands} <= known
+    assert {command.node for command in commands if command.verb == "restore"} == {"node0", "node1", "node2", "node3"}
+    assert {command.id for command in commands} <= {outcome.command for outcome, _ in kept["outcome"]}
+
+
+async def test_where_everybody_seems_gone_nothing_moves(kept, played):
+    """Services parted from the bus, nodes cut off from it, all clocks stepped: no command and no move but for the two NICs, and no path, process or other port is blamed."""
+    faults = {message.fault for name in ("command", "outcome") for message, _ in kept[name]}
+    assert all(NIC in fault or LATER in fault for fault in faults), faults
+    blamed = [event for event, _ in kept["event"] if event.kind not in {"clock", "refusal"}]
+    assert {event.who for event in blamed if event.kind == "flap"} == {NIC, LATER}
+    assert all(NIC in event.who or LATER in event.who for event in blamed), [event.id for event in blamed]
+    assert played[0]["while-stepped"]["moved_ns"] is not None, played[2]
