@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from foliot_schemas import Verb
 
 Guard = Literal[
-    "lease", "policy", "unknown", "confidence", "stale-observation", "stale-clock", "no-alternative",
+    "lease", "policy", "unknown", "confidence", "contradicted", "stale-observation", "stale-clock", "no-alternative",
     "moves-per-minute", "nics-away", "nodes-at-once", "agent",
 ]  # fmt: skip
 Evidence: TypeAlias = dict[str, float | int | str | bool]

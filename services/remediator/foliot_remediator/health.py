@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import enum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from foliot_remediator.lately import Lately
+from foliot_remediator.ports import Ports
 from foliot_remediator.states import Input, State, Track
 from foliot_schemas import Witness
 from foliot_schemas.names import ends_at, node_of, parse_path
@@ -20,16 +22,18 @@ if TYPE_CHECKING:
     from foliot_remediator.settings import RemediatorSettings
     from foliot_remediator.states import Hold
     from foliot_remediator.troubles import Trouble
-    from foliot_schemas import DelayBatch, PortState
+    from foliot_schemas import DelayBatch
 
 _REPORTING_NS = 500_000_000
 """A node reports every 100 ms; one that was quiet for longer says nothing of what it hears."""
 _LATE_NS = 250_000_000
 """As much as a busy machine may make of the bus's delay."""
-_PORT_RECENT_NS = 3_000_000_000
-"""Ports report every second."""
+_LOSSES_NS = 60_000_000_000
+"""Lost probes are counted over one to two of these: at the slow sweep's rate, the detector judges by 40 s."""
 _TRANSIT_NS = 20_000_000
 """What was sent before a silence may still have waited in a queue."""
+_FELL_NS = 1_000_000_000
+"""The detector judges a silence in some 30 ms where all is well, and waits for a proof of its sender's life for half a second."""
 _ROOM = 1_024
 _FOREIGN = -1
 _REGULAR = 8
@@ -44,13 +48,6 @@ class Hearing(enum.Enum):
     """The receiver reports, the sender's process lives, and yet nothing was heard."""
     UNKNOWN = enum.auto()
     """The receiver says nothing, or the sender's process is dead: no judgement."""
-
-
-class _Port(NamedTuple):
-    good: bool
-    since_ns: int
-    """Since when its reports have said the same."""
-    at_ns: int
 
 
 class Health:
@@ -75,7 +72,12 @@ class Health:
         """Per node, the hash of its last regular batch's paths, which themselves take 15 kB, and their places."""
         self._reported_ns: dict[str, int] = {}
         self._bounds: dict[str, tuple[int, int]] = {}
-        self._ports: dict[str, _Port] = {}
+        self.ports = Ports()
+        self._lost: NDArray[np.int64] = np.zeros((2, _ROOM), np.int64)
+        """Per path, the probes that its receiver missed in this spell and in the one before."""
+        self._spell = 0
+        self.fell = Lately(_FELL_NS)
+        """Paths of which their receivers said so; a batch that was on its way for long may seem to say otherwise since."""
 
     # -- in -----------------------------------------------------------------------------------------------------------
 
@@ -125,8 +127,10 @@ class Health:
         # Ages are of the node's own clock, so that its error cancels.
         age_ns = np.maximum(batch.at_ns - rows["last_ns"][heard], 0)
         np.maximum.at(self._heard_ns, ids[heard], said_ns - age_ns)
+        self._take_losses(rows, ids, now_ns)
         for index in rows["path"][rows["witness"] == Witness.FELL_SILENT]:
             self.feed_path(batch.paths[index], Input.FELL_SILENT, now_ns)
+            self.fell.note(batch.paths[index], now_ns)
         self._clear_suspects((batch.paths[index] for index in rows["path"][heard]), now_ns)
 
     def _clear_suspects(self, paths: Iterable[str], now_ns: int) -> None:
@@ -137,12 +141,14 @@ class Health:
             if track is not None and track.state is State.SUSPECT and self.heard_ns(path) > track.since_ns:
                 self.feed_path(path, Input.SPEAKS_AGAIN, now_ns)
 
-    def take_port(self, port: PortState, now_ns: int) -> None:
-        """Takes what a node's kernel says of a NIC."""
-        good = port.admin_up and port.carrier
-        known = self._ports.get(port.nic)
-        since_ns = known.since_ns if known is not None and known.good == good else now_ns
-        self._ports[port.nic] = _Port(good, since_ns, now_ns)
+    def _take_losses(self, rows: NDArray[np.void], ids: NDArray[np.int32], now_ns: int) -> None:
+        losing = (rows["witness"] == Witness.DESTINATION) & (rows["sent"] > rows["received"])
+        if not losing.any():
+            return
+        if self._spell != (spell := now_ns // _LOSSES_NS):
+            self._lost[1] = self._lost[0] if spell == self._spell + 1 else 0
+            self._lost[0], self._spell = 0, spell
+        np.add.at(self._lost[0], ids[losing], rows["sent"][losing].astype(np.int64) - rows["received"][losing])
 
     # -- out: NICs and nodes ------------------------------------------------------------------------------------------
 
@@ -150,12 +156,12 @@ class Health:
         """The NIC's state; one whose port is reported to be down is not up, whatever events said."""
         track = self.nics.get(nic)
         state = State.UP if track is None else track.state
-        port = self._ports.get(nic)
+        port = self.ports.get(nic)
         return State.SUSPECT if state is State.UP and port is not None and not port.good else state
 
     def port_good_for_ns(self, nic: str, now_ns: int) -> int:
         """For how long reports have said that the NIC's port is good; -1 if the last one did not, or there is none."""
-        port = self._ports.get(nic)
+        port = self.ports.get(nic)
         return now_ns - port.since_ns if port is not None and port.good else -1
 
     def bound_ns(self, node: str, now_ns: int, within_ns: int) -> int:
@@ -175,6 +181,15 @@ class Health:
         place = self._ids.get(path)
         return 0 if place is None else int(self._heard_ns[place])
 
+    def lost(self, path: str) -> int:
+        """How many probes its receiver missed in the last minute or two."""
+        place = self._ids.get(path)
+        return 0 if place is None else int(self._lost[:, place].sum())
+
+    def is_reported(self, path: str, now_ns: int) -> bool:
+        """Whether the node that hears the path, or does not, reports."""
+        return now_ns - self._reported_ns.get(node_of(parse_path(path).destination), 0) <= _REPORTING_NS
+
     def is_heard(self, path: str, now_ns: int) -> bool:
         """Whether the path was heard a moment ago."""
         return now_ns - self.heard_ns(path) <= self._within_ns
@@ -192,8 +207,8 @@ class Health:
     def confirms(self, trouble: Trouble, now_ns: int) -> bool:
         """Whether a recent observation says the same as an event of long ago."""
         if trouble.is_nic:
-            port = self._ports.get(trouble.who)
-            return port is not None and not port.good and now_ns - port.at_ns <= _PORT_RECENT_NS
+            port = self.ports.get(trouble.who)
+            return port is not None and not port.good and port.is_recent(now_ns)
         reported_ns = self._reported_ns.get(node_of(parse_path(trouble.who).destination), 0)
         unheard = self.heard_ns(trouble.who) <= trouble.since_ns + _TRANSIT_NS
         return unheard and now_ns - reported_ns <= _REPORTING_NS
@@ -206,7 +221,7 @@ class Health:
         if len(self._ids) > len(self._heard_ns):
             grown = np.zeros(2 * len(self._ids), np.int64)
             grown[: len(self._heard_ns)] = self._heard_ns
-            self._heard_ns = grown
+            self._heard_ns, self._lost = grown, np.pad(self._lost, ((0, 0), (0, len(grown) - self._lost.shape[1])))
         if len(batch.paths) >= _REGULAR:
             self._batches[batch.node] = names, ids
         return ids
@@ -226,7 +241,7 @@ class Health:
         for memory in (self._reported_ns, self._bounds):
             memory.pop(node, None)
         self.dead.discard(node)
-        self._ports = {nic: port for nic, port in self._ports.items() if node_of(nic) != node}
+        self.ports.forget(node)
 
     def forget_batches(self) -> None:
         """The inventory has changed: what paths a batch names is looked up anew."""

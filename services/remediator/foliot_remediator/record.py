@@ -25,6 +25,14 @@ INPUTS = {
 }
 """What an event's kind and state are to the table of states."""
 
+
+def input_of(event: Event) -> Input | None:
+    """What an event is to the table; None: nothing. A NIC that is held back for flapping counts its losses by itself."""
+    given = INPUTS.get((event.kind, event.state))
+    is_damped = given is Input.CARRIER_LOST and event.evidence.get("suppressed")
+    return Input.DAMPED_LOSS if is_damped else given
+
+
 _GOOD = frozenset({Input.CARRIER_BACK, Input.ADMIN_UP, Input.SPEAKING})
 
 

@@ -16,10 +16,13 @@ if TYPE_CHECKING:
     from foliot_remediator.health import Health
     from foliot_remediator.placement import Chooser
     from foliot_remediator.settings import RemediatorSettings
+    from foliot_schemas import Event
 
 _RECHECK_NS, _LONGEST_RECHECK_NS = 100_000_000, 5_000_000_000
 """Nodes report every 100 ms. What has not been heard for long is looked at after an eighth of that time again, and this at most: where thousands
 wait for nodes that are away, looking at all of them ten times a second takes a processor."""
+_LONGEST_DAMPING_NS = 86_400_000_000_000
+"""A day: far more than any rule holds what flaps (RFC 2439: an hour), so that a wrong event cannot bar a NIC for ever."""
 
 
 class Recovery:
@@ -34,9 +37,9 @@ class Recovery:
         self._watched: set[str] = set()
         self._reuse_at_ns: dict[str, int] = {}
 
-    def damp(self, nic: str, reuse_at_ns: int) -> None:
-        """A NIC that flaps is not to be used before this time (RFC 2439; 0: it may be)."""
-        self._reuse_at_ns[nic] = reuse_at_ns
+    def damp(self, event: Event, now_ns: int) -> None:
+        """A NIC that flaps is not to be used before the time that its event names (RFC 2439; 0: it may be)."""
+        self._reuse_at_ns[event.who] = min(int(event.number("reuse_at_ns")), now_ns + _LONGEST_DAMPING_NS)
 
     def watch(self, who: str, now_ns: int) -> None:
         """A NIC or path is on probation."""

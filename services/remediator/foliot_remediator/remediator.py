@@ -11,12 +11,13 @@ from foliot_remediator.adoption import Adoption
 from foliot_remediator.answers import Answers
 from foliot_remediator.backups import Supplier, Supply
 from foliot_remediator.deciding import Decider, Decision, Matter
+from foliot_remediator.doubts import Doubts
 from foliot_remediator.fleet import Fleet
 from foliot_remediator.guards import Objection
 from foliot_remediator.health import Health
 from foliot_remediator.placement import Chooser
 from foliot_remediator.planning import Planner
-from foliot_remediator.record import INPUTS, Record
+from foliot_remediator.record import Record, input_of
 from foliot_remediator.recovery import Recovery
 from foliot_remediator.states import Hold, Input, State
 from foliot_remediator.strays import Strays
@@ -34,8 +35,6 @@ if TYPE_CHECKING:
 Seen: TypeAlias = Event | DelayBatch | Outcome | Node | NodePaths | PortState
 Action: TypeAlias = Decision | Supply
 
-_LONGEST_DAMPING_NS = 86_400_000_000_000
-"""A day: far more than any rule holds what flaps (RFC 2439: an hour), so that a wrong event cannot bar a NIC for ever."""
 _MISSED_NS = 2_000_000_000
 """Reports that a port is good for this long, while no event said so: the event was missed."""
 
@@ -62,6 +61,7 @@ class Remediator:
         self._strays = Strays(self.ways, round(settings.review_s * 1e9))
         self._answers = Answers(self._decider, self._supplier, self._troubles, self._strays)
         self._record = Record()
+        self._doubts = Doubts(self.health)
         self._adoption = Adoption(self.fleet, self.health, self.ways, self._chooser, self._record)
         self._held = 0
         self._lost_lease = False
@@ -113,6 +113,11 @@ class Remediator:
         actions: list[Action] = []
         for who in self._recovery.recovered(now_ns):
             actions += self._restore(who, now_ns)
+        for event, given, cause, against in self._doubts.look(now_ns):
+            if against:
+                actions += self._object("contradicted", event.who, cause, now_ns, against)
+            else:
+                actions += self._feed(event, given, cause, now_ns)
         if not self.lease:
             return actions
         for trouble in self._troubles.due(now_ns):
@@ -131,7 +136,7 @@ class Remediator:
             event = msgspec.structs.replace(event, at_ns=now_ns, since_ns=min(event.since_ns, now_ns))
         if event.kind == "process" and (node := event.who.partition("/")[0]) in self.fleet.nodes:
             (self.health.dead.add if event.state == "dead" else self.health.dead.discard)(node)
-        given = INPUTS.get((event.kind, event.state))
+        given = input_of(event)
         if given is None or self._record.is_old(event):
             return []
         known = event.who in self.fleet.nics if event.kind == "flap" else self.fleet.path(event.who) is not None
@@ -141,14 +146,12 @@ class Remediator:
         if event.confidence < self._settings.least_confidence:
             evidence: Evidence = {"confidence": event.confidence, "least_confidence": self._settings.least_confidence}
             return self._object("confidence", event.who, cause, now_ns, evidence)
-        if event.kind == "flap":
-            self._recovery.damp(event.who, min(int(event.number("reuse_at_ns")), now_ns + _LONGEST_DAMPING_NS))
-            if given is Input.CARRIER_LOST and event.evidence.get("suppressed"):
-                given = Input.DAMPED_LOSS
-        return self._feed(event, given, cause, now_ns)
+        return [] if self._doubts.holds(event, given, cause, now_ns) else self._feed(event, given, cause, now_ns)
 
     def _feed(self, event: Event, given: Input, cause: Cause, now_ns: int) -> list[Action]:
         is_nic = event.kind == "flap"
+        if is_nic:
+            self._recovery.damp(event, now_ns)
         # What is heard late, after a restart say, counts from when it was: else a day's losses would be those of one moment.
         fed_ns = event.at_ns if now_ns - event.at_ns > self._stale_ns else now_ns
         if fed_ns < now_ns:
@@ -194,6 +197,8 @@ class Remediator:
             self._troubles.retry(trouble, now_ns + self._retry_ns)
             evidence: Evidence = {"age_ms": age_ns / 1e6, "stale_ms": self._stale_ns / 1e6}
             return self._object("stale-observation", trouble.who, trouble.cause, now_ns, evidence)
+        # What an observation has just confirmed is to be done within a deadline's time from now, however old its event is.
+        base_ns = now_ns if age_ns > self._stale_ns else base_ns
         matter = Matter("reroute", trouble.who, trouble.cause, base_ns, now_ns)
         decision, unresolved = self._decider.decide(matter, plan)
         trouble.restate = False
@@ -258,7 +263,8 @@ class Remediator:
 
     def _take_port(self, port: PortState, now_ns: int) -> None:
         """Ports confirm events, and stand in for those that were missed."""
-        self.health.take_port(port, now_ns)
+        self.health.ports.take(port, now_ns)
+        self._doubts.hurry(port.nic, now_ns)
         if port.nic not in self.fleet.nics or self._state(port.nic) is not State.DOWN:
             return
         down_ns = now_ns - self.health.nics[port.nic].since_ns

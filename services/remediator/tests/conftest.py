@@ -166,9 +166,10 @@ class World:
         return path not in self.silent and not {ends.source, ends.destination} & (self.dead_nics | self.mute)
 
     def flap(self, nic: str, state: str, count: int = 1, *, confidence: float = 1.0, **evidence) -> list:
-        """A NIC's event, and what it does to the wire; returns the commands given."""
+        """What befalls a NIC: on the wire, in its port's own word, and in an event; returns the commands given."""
         (self.dead_nics.add if "down" in state else self.dead_nics.discard)(nic)
-        return self.see(self.flap_event(nic, state, count, confidence=confidence, **evidence))
+        before = self.port(nic, good="down" not in state) if nic in self.core.fleet.nics else []
+        return before + self.see(self.flap_event(nic, state, count, confidence=confidence, **evidence))
 
     def flap_event(self, nic: str, state: str, count: int = 1, *, confidence: float = 1.0, **evidence) -> Event:
         """The event alone."""
@@ -179,7 +180,23 @@ class World:
         )  # fmt: skip
 
     def path_event(self, path: str, state: str, *, since_ns: int | None = None) -> list:
-        """A path's event; returns the commands given."""
+        """What befalls a path: in its receiver's own word, and in an event; returns the commands given."""
+        since_ns = self.now_ns - 150_000_000 if since_ns is None else since_ns
+        if self.core.fleet.path(path) is not None and state != "speaking":
+            self.word(path, state)
+        return self.lie(path, state, since_ns)
+
+    def word(self, path: str, state: str) -> None:
+        """A receiver says that a path fell silent, or of thirty probes a third did not come."""
+        rows = np.zeros(1, DelayRow)
+        rows["witness"] = Witness.FELL_SILENT if state == "silent" else Witness.DESTINATION
+        if state == "lossy":
+            rows["sent"], rows["received"], rows["last_ns"] = 30, 20, self.now_ns - 1_000_000
+        node = node_of(parse_path(path).destination)
+        self.see(DelayBatch.of(rows, node=node, at_ns=self.now_ns, interval_ns=STEP, paths=(path,), bound_ns=1_000))
+
+    def lie(self, path: str, state: str, since_ns: int | None = None) -> list:
+        """A path's event alone; returns the commands given."""
         since_ns = self.now_ns - 150_000_000 if since_ns is None else since_ns
         fault = f"{path}/silent-{since_ns}"
         return self.see(
@@ -191,6 +208,7 @@ class World:
                 at_ns=self.now_ns,
                 since_ns=since_ns,
                 fault=fault,
+                evidence={"sent": 30, "lost": 10} if state == "lossy" else {},
             )
         )
 

@@ -119,13 +119,27 @@ def test_a_node_that_says_nothing_of_its_clock_is_not_commanded(world):
 def test_an_old_event_waits_for_an_observation_that_confirms_it(world):
     """What happened long ago may be over; when the port is reported to be down still, it is acted upon."""
     event = world.flap_event("node3.rail0", "down")
-    world.run(3.0)
+    world.deaf.add("node3")
+    world.run(3.2)
     assert world.see(event) == []
-    assert the_refusal(world, "stale-observation").evidence["age_ms"] == 3_000.0
+    assert the_refusal(world, "stale-observation").evidence["age_ms"] == 3_200.0
     assert world.run(0.6) == []
+    world.deaf.clear()
     world.dead_nics.add("node3.rail0")
+    world.run(0.2)
     world.port("node3.rail0", good=False)
     assert {command.node for command in world.run(1.0)} == set(world.names)
+
+
+def test_what_an_observation_confirms_at_once_has_a_deadline_from_now(world):
+    """The event waited for the bus to return, and so did its port's word: nodes would refuse a command that was over before it was given."""
+    event = world.flap_event("node3.rail0", "down")
+    world.run(10.0)
+    world.dead_nics.add("node3.rail0")
+    world.port("node3.rail0", good=False)
+    commands = world.see(event)
+    assert {command.node for command in commands} == set(world.names)
+    assert {command.deadline_ns - command.issued_ns for command in commands} == {2 * SECOND}
 
 
 def test_what_the_inventory_does_not_know_is_refused(world):
@@ -149,7 +163,7 @@ def test_no_more_nics_are_away_at_once_than_the_budget_allows(make_world):
     """If everything seems dead, a share of the fleet moves, and the rest is refused, once each, and stays refused."""
     world = make_world(nodes=8)
     for name in world.names:
-        world.see(world.flap_event(f"{name}.rail0", "down"))
+        world.flap(f"{name}.rail0", "down")
     world.run(1.0)
     assert len(world.core.ways.away) == 4
     refused = [refusal for refusal in world.refusals if refusal.policy == "nics-away"]

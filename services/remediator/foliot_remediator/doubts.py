@@ -1,0 +1,119 @@
+"""The second witness: losses that an event tells of, and that the nodes' own words, as they are heard here, speak against.
+
+The detector hears the same words. What it makes of them is believed unless they say the opposite: one that is wrong, or was taken over by somebody, cannot
+have healthy NICs left. A true loss costs this nothing: the word that it follows from is here before the event is.
+"""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from foliot_remediator.states import Input, State
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from foliot_remediator.guards import Evidence
+    from foliot_remediator.health import Health
+    from foliot_remediator.ways import Cause
+    from foliot_schemas import Event
+
+_OF_PORTS = frozenset({Input.CARRIER_LOST, Input.DAMPED_LOSS, Input.ADMIN_DOWN})
+_UNHEARD_NS = 300_000_000
+"""A path that was not heard for so long, by a receiver that reports: more than a report's interval and a probe's, also of the slow sweep. Where the
+receiver's word that it fell silent is lost, this takes its place."""
+_LOST_SHARE = 0.5
+"""Of the lost probes that an event tells of, how many must have been reported to this process too: it may be younger than the detector."""
+_FIRST_LOOK_NS, _LONGEST_LOOK_NS = 20_000_000, 5_000_000_000
+_GRACE_NS = 100_000_000
+"""Before it is said: in a cluster of bus servers, an event may overtake the word that it follows from."""
+
+
+def speaks_against(event: Event, given: Input, health: Health, now_ns: int) -> Evidence | None:
+    """What speaks against a loss, in numbers; None: nothing does, or nobody who could."""
+    if given in _OF_PORTS:
+        return _port(event, health, now_ns)
+    if given in {Input.SILENT, Input.LOSSY} and health.is_reported(event.who, now_ns):
+        return _silence(event, health, now_ns) if given is Input.SILENT else _loss(event, health)
+    return None
+
+
+def _port(event: Event, health: Health, now_ns: int) -> Evidence | None:
+    port = health.ports.get(event.who)
+    if port is None or not port.good or not port.is_recent(now_ns) or port.bad_said_ns >= event.at_ns:
+        return None
+    return {"port_good_ms": (now_ns - port.since_ns) / 1e6, "port_said_ms_ago": (now_ns - port.at_ns) / 1e6}
+
+
+def _silence(event: Event, health: Health, now_ns: int) -> Evidence | None:
+    heard_ns = health.heard_ns(event.who)
+    if health.fell.has(event.who, now_ns) or now_ns - heard_ns > _UNHEARD_NS:
+        return None
+    # One that is not up was said to be silent longer ago, and nobody has taken that back, or it is in trouble already.
+    if health.path_state(event.who) is not State.UP:
+        return None
+    return {"heard_ms_ago": (now_ns - heard_ns) / 1e6, "heard_ms_after": (heard_ns - event.since_ns) / 1e6}
+
+
+def _loss(event: Event, health: Health) -> Evidence | None:
+    told, lost = int(event.number("lost")), health.lost(event.who)
+    return None if lost >= max(1, _LOST_SHARE * told) else {"lost_told": told, "lost_reported": lost}
+
+
+@dataclass(slots=True)
+class Doubt:
+    """A loss that is not believed yet."""
+
+    event: Event
+    given: Input
+    cause: Cause
+    since_ns: int
+    look_ns: int = 0
+
+
+class Doubts:
+    """At most one of each NIC or path: looked at again, less and less often, until nothing speaks against it, or something newer is said."""
+
+    def __init__(self, health: Health) -> None:
+        self._health = health
+        self._open: dict[str, Doubt] = {}
+        self._queue: list[tuple[int, str]] = []
+
+    def holds(self, event: Event, given: Input, cause: Cause, now_ns: int) -> bool:
+        """Whether something speaks against an event; it is looked at again then. What was held of the same NIC or path before is over."""
+        self._open.pop(event.who, None)
+        if speaks_against(event, given, self._health, now_ns) is None:
+            return False
+        self._put_off(Doubt(event, given, cause, now_ns), now_ns)
+        return True
+
+    def hurry(self, who: str, now_ns: int) -> None:
+        """There is news of it."""
+        doubt = self._open.get(who)
+        if doubt is not None:
+            self._put_off(doubt, now_ns, 0)
+
+    def look(self, now_ns: int) -> Iterator[tuple[Event, Input, Cause, Evidence]]:
+        """Of those whose turn it is, what is to be refused and why, and, without evidence, what nothing speaks against any more."""
+        while self._queue and self._queue[0][0] <= now_ns:
+            at_ns, who = heapq.heappop(self._queue)
+            doubt = self._open.get(who)
+            if doubt is None or doubt.look_ns != at_ns:
+                continue
+            against = speaks_against(doubt.event, doubt.given, self._health, now_ns)
+            if against is None:
+                del self._open[who]
+                yield doubt.event, doubt.given, doubt.cause, {}
+                continue
+            self._put_off(doubt, now_ns)
+            if now_ns - doubt.since_ns >= _GRACE_NS:
+                yield doubt.event, doubt.given, doubt.cause, {"state": doubt.event.state, **against}
+
+    def _put_off(self, doubt: Doubt, now_ns: int, wait_ns: int | None = None) -> None:
+        if wait_ns is None:
+            wait_ns = min(max(now_ns - doubt.since_ns, _FIRST_LOOK_NS), _LONGEST_LOOK_NS)
+        doubt.look_ns = now_ns + wait_ns
+        self._open[doubt.event.who] = doubt
+        heapq.heappush(self._queue, (doubt.look_ns, doubt.event.who))

@@ -1,0 +1,204 @@
+"""A detector that is wrong: what ports and receivers say themselves speaks against it, so nothing moves, and that is said in numbers."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from foliot_remediator.ports import Ports
+from foliot_schemas import PortState
+
+SECOND = 1_000_000_000
+NODES, RAILS = 8, 2
+
+
+@pytest.fixture
+def world(make_world):
+    """Eight nodes on two rails, healthy: probes say so."""
+    return make_world(nodes=NODES, rails=RAILS)
+
+
+def some_nics(world, share: float) -> list[str]:
+    """A share of the fleet's NICs, node by node."""
+    return [f"{node}.{rail}" for node in world.names[: round(NODES * share)] for rail in world.rails]
+
+
+def paths_in_use(world, share: float) -> list[str]:
+    """The paths that carry all traffic of a share of the nodes."""
+    ways = {
+        (node, way.via, way.peer, way.entropy)
+        for node in world.names[: round(NODES * share)]
+        for way in world.paths(node).placements
+    }
+    return [f"{node}.{via}>{peer}.{via}#{entropy}" for node, via, peer, entropy in sorted(ways)]
+
+
+def is_calm(world, lies: int) -> bool:
+    """Nothing was commanded; each lie was refused once, as contradicted; every backup stands."""
+    assert world.commands == []
+    assert world.core.ways.away == {}
+    assert world.core.ways.moved == {}
+    assert world.guards() == ["contradicted"] * lies
+    assert len({refusal.cause for refusal in world.refusals}) == lies
+    return all(len(world.paths(node).backups) == (NODES - 1) * RAILS for node in world.names)
+
+
+@pytest.mark.parametrize("share", [1.0, 0.5])
+@pytest.mark.parametrize("state", ["down", "admin-down"])
+def test_a_detector_that_says_of_healthy_nics_that_they_are_down_moves_none(world, state, share):
+    """Be it all NICs at once or those of one half of the fleet, for as long as it may say so: the ports say otherwise."""
+    lies = some_nics(world, share)
+    for nic in lies:
+        world.see(world.flap_event(nic, state))
+    world.run(20.0)
+    assert is_calm(world, len(lies))
+    evidence = world.refusals[0].evidence
+    assert (evidence["verb"], evidence["state"]) == ("reroute", state)
+    assert evidence["port_good_ms"] >= 1_000
+    assert evidence["port_said_ms_ago"] <= 1_100
+
+
+@pytest.mark.parametrize("share", [1.0, 0.5])
+def test_a_detector_that_says_of_paths_that_they_are_silent_while_they_are_heard_moves_none(world, share):
+    """Be it all paths in use or those from one half of the fleet: their receivers hear them."""
+    lies = paths_in_use(world, share)
+    for path in lies:
+        world.lie(path, "silent")
+    world.run(20.0)
+    assert is_calm(world, len(lies))
+    assert world.refusals[0].evidence["heard_ms_ago"] <= 200
+    assert world.refusals[0].evidence["heard_ms_after"] > 0
+
+
+@pytest.mark.parametrize("share", [1.0, 0.5])
+def test_a_detector_that_says_of_sound_paths_that_they_lose_packets_moves_none(world, share):
+    """Their receivers miss nothing."""
+    lies = paths_in_use(world, share)
+    for path in lies:
+        world.lie(path, "lossy")
+    world.run(20.0)
+    assert is_calm(world, len(lies))
+    assert (world.refusals[0].evidence["lost_told"], world.refusals[0].evidence["lost_reported"]) == (10, 0)
+
+
+def test_a_lie_of_long_ago_or_of_the_future_is_none_the_better(world):
+    """What it is dated helps it nothing."""
+    for nic, ahead_s in (("node1.rail0", -1.9), ("node2.rail0", -60.0), ("node3.rail0", 60.0)):
+        at_ns = world.now_ns + round(ahead_s * SECOND)
+        world.see(msgspec.structs.replace(world.flap_event(nic, "down"), at_ns=at_ns, since_ns=at_ns))
+    world.run(5.0)
+    assert is_calm(world, 3)
+
+
+def test_a_true_loss_among_lies_moves_as_ever(world):
+    """Its own NIC's traffic, to the ways that were armed for it; the lie of before about the same NIC does not stand in its way."""
+    for nic in some_nics(world, 1.0):
+        world.see(world.flap_event(nic, "down"))
+    world.run(5.0)
+    armed = world.paths("node3").backups
+    commands = world.flap("node3.rail0", "down", 2)
+    assert {command.node for command in commands} == set(world.names)
+    assert list(world.core.ways.away) == [("node3", "rail0")]
+    assert world.paths("node3").backups == armed
+
+
+def test_a_lie_that_comes_true_is_acted_upon(world):
+    """The port itself says so: the event is still looked at, and the detector need not repeat itself."""
+    world.see(world.flap_event("node3.rail0", "down"))
+    world.run(2.0)
+    world.dead_nics.add("node3.rail0")
+    world.port("node3.rail0", good=False)
+    assert {command.node for command in world.run(3.0)} == set(world.names)
+
+
+def test_an_event_that_overtakes_the_word_it_follows_from_waits_for_it(world):
+    """In a cluster of bus servers: some milliseconds, and nothing is said of them."""
+    assert world.see(world.flap_event("node3.rail0", "down")) == []
+    world.dead_nics.add("node3.rail0")
+    world.now_ns += 5_000_000
+    world.port("node3.rail0", good=False)
+    world.now_ns += 20_000_000
+    assert {command.node for command in world.act(world.core.tick(world.now_ns))} == set(world.names)
+    assert world.refusals == []
+
+
+def test_a_loss_that_is_over_when_its_event_comes_counts_as_ever(world):
+    """The port said that it was down, and that it is back: the event between is no lie, and the NIC has to prove itself."""
+    down = world.flap_event("node3.rail0", "down")
+    world.port("node3.rail0", good=False)
+    world.now_ns += 1_000_000
+    world.port("node3.rail0", good=True)
+    assert {command.node for command in world.see(down)} == set(world.names)
+
+
+def test_where_the_receivers_word_is_lost_its_reports_take_its_place(world):
+    """Nobody said at once that the path fell silent; a third of a second without it says the same."""
+    path = "node0.rail0>node3.rail0#0"
+    world.silent.add(path)
+    assert world.lie(path, "silent") == []
+    (command,) = world.run(0.6)
+    assert (command.node, command.cause[: len(path)]) == ("node0", path)
+
+
+def test_a_report_that_was_on_its_way_for_long_takes_no_silence_back(world):
+    """On a busy machine a batch from before the silence comes after the word of it, and seems to have heard the path since."""
+    path = "node0.rail0>node3.rail0#0"
+    world.word(path, "silent")
+    world.now_ns += 20_000_000
+    world.see(world.batch("node3"))
+    world.silent.add(path)
+    world.now_ns += 20_000_000
+    (command,) = world.lie(path, "silent")
+    assert command.node == "node0"
+
+
+def test_where_nobody_reports_an_event_is_believed(world):
+    """A host whose probe is dead cannot speak for its NICs, and the detector may know from before."""
+    world.deaf.add("node3")
+    world.run(3.5)
+    world.see(world.flap_event("node3.rail0", "down"))
+    world.run(1.0)
+    assert ("node0", "node3", "rail0") in world.core.ways.moved
+
+
+def word(at_ns: int, downs: int, *, carrier: bool, boot: str = "boot") -> PortState:
+    """A port's report."""
+    return PortState(
+        node="n", nic="n.r", at_ns=at_ns, carrier=carrier, admin_up=True, carrier_down_count=downs, carrier_up_count=1, fault=boot
+    )  # fmt: skip
+
+
+def test_what_is_told_of_a_port_again_changes_nothing():
+    """After the bus was away, what happened meanwhile is told more than once, and always in order."""
+    ports = Ports()
+    history = [word(10, 1, carrier=False), word(20, 1, carrier=True), word(30, 2, carrier=False)]
+    for now_ns, each in enumerate(history, 100):
+        ports.take(each, now_ns)
+    since = ports.get("n.r")
+    for each in history[:2]:
+        ports.take(each, 200)
+    assert ports.get("n.r") is since
+    assert (since.good, since.bad_said_ns) == (False, 30)
+
+
+@pytest.mark.parametrize(
+    "news",
+    [word(5, 3, carrier=False), word(5, 0, carrier=False, boot="other"), word(40, 2, carrier=False)],
+    ids=["the clock was set back", "another boot", "later"],
+)
+def test_what_is_new_of_a_port_counts(news):
+    """Whatever the clock says."""
+    ports = Ports()
+    ports.take(word(30, 2, carrier=True), 100)
+    ports.take(news, 101)
+    assert not ports.get("n.r").good
+
+
+def test_a_port_that_only_says_what_is_older_is_believed_in_the_end():
+    """The word before was dated into the future."""
+    ports = Ports()
+    ports.take(word(1_000 * SECOND, 2, carrier=True), 10 * SECOND)
+    ports.take(word(11 * SECOND, 2, carrier=False), 11 * SECOND)
+    assert ports.get("n.r").good
+    ports.take(word(16 * SECOND, 2, carrier=False), 16 * SECOND)
+    assert not ports.get("n.r").good
