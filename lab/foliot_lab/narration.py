@@ -58,9 +58,9 @@ class Narrator:
         """Second 0, lab time."""
         return self._zero_ns
 
-    def start(self, faults: tuple[FaultSpec, ...]) -> None:
-        """Second 0 is now."""
-        self._zero_ns = self._time.now_ns()
+    def start(self, faults: tuple[FaultSpec, ...], in_s: float = 0.0) -> None:
+        """Second 0 is now, or in a moment."""
+        self._zero_ns = self._time.now_ns() + round(in_s * 1e9)
         self._faults = {fault.id: fault for fault in faults}
 
     def say(self, text: str, *, at_ns: int | None = None, who: str = "lab") -> None:

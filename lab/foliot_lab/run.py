@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 _PATIENCE_S, _TRY_AGAIN_S = 60.0, 2.0
 _WATCH_BEFORE_S = 0.5
 """The way of before has to be known before the fault."""
+_LEAD_S = 1.0
+"""From the beginning of the story to second 0: to watch the wire before a fault at once."""
 _LOOK_S = 0.5
 _CALM_S = 3.0
 """Back and there to stay: longer than the shortest probation."""
@@ -180,8 +182,8 @@ class _Run:
 
     async def _timeline(self, witness: Witness) -> None:
         loop = asyncio.get_running_loop()
-        start_s = loop.time() + 1.0
-        self._narrator.start(self._scenario.faults)
+        start_s = loop.time() + _LEAD_S
+        self._narrator.start(self._scenario.faults, _LEAD_S)
         watching = [asyncio.create_task(self._watch(witness, fault, start_s)) for fault in self._scenario.faults]
         try:
             await run_timeline(

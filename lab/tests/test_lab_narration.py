@@ -121,3 +121,18 @@ async def test_nodes_that_act_unasked_are_counted_in_proper_words(deeds, words, 
 
     await until(out.getvalue)
     assert out.getvalue().endswith(words)
+
+
+def test_times_are_those_of_the_scenario():
+    """What is said before second 0 has a time below it."""
+    time, out = LabTime.starting_now(), io.StringIO()
+    narrator = Narrator(time, Truth({"node0": NoSkew()}), out)
+
+    async def tell():
+        narrator.start((), 30.0)
+        narrator.say("before")
+        narrator.finish()
+
+    asyncio.run(tell())
+    seconds, *_ = out.getvalue().split()
+    assert -30.0 <= float(seconds) < -20.0

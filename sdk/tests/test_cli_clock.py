@@ -44,7 +44,7 @@ def test_a_person_sees_the_time_and_how_far_to_trust_it(write, capsys):
     assert when.startswith("  time       2026-09-21 14:13:2")
     assert when.endswith(" ± 400 ns, ± 12 µs whatever the paths' asymmetry")
     assert rest[0] == "  follows    all clocks of the fleet, and not UTC"
-    assert rest[1] == "  drift      -1.250 ppm against it"
+    assert rest[1] == "  drift      this clock runs 1.250 ppm too slow"
     assert rest[2].startswith("  said       0.")
     assert rest[3] == "  reference  node0"
 

@@ -154,7 +154,7 @@ def _words(reading: Reading, *, colour: bool) -> str:
         lines += [f"  time       {_date(at_ns)} ± {_length(bound_ns)}{hard}"]
     lines += [
         f"  follows    {_FOLLOWS[state.timescale]}",
-        f"  drift      {-state.drift_ppb / 1_000:+.3f} ppm against it",
+        f"  drift      this clock runs {abs(state.drift_ppb) / 1_000:.3f} ppm too {'slow' if state.drift_ppb > 0 else 'fast'}",
         f"  said       {age_s:.1f} s ago (window {state.window}), "
         + (f"void in {left_s:.1f} s" if left_s > 0 else f"void since {-left_s:.1f} s ago"),
         f"  reference  {state.reference or 'none'}",

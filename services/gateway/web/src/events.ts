@@ -13,11 +13,23 @@ export function withEvent(known: readonly Told[], told: Told): readonly Told[] {
   return [...known.slice(0, place), told, ...known.slice(place)].slice(-KEPT);
 }
 
-/** When the fault of an event began, as far as is known: what its story counts from, whichever of its events was opened. */
+/** When the fault of an event began, as far as is known: what its story counts from, whichever of its events was opened.
+ *
+ * A path that falls silent was heard last when its event says, which of a path that is seldom probed is long before the fault: of those that
+ * fell silent first, and together, the one that was heard last says most.
+ */
 export function beganOf(told: Told, events: readonly Told[]): number {
-  const { fault, since_ns } = told.event;
+  const { fault } = told.event;
   const same = events.filter((each) => fault && each.event.fault === fault);
-  return same.reduce((first_ns, each) => Math.min(first_ns, each.event.since_ns), since_ns);
+  const first = same[0]?.event ?? told.event;
+  const together = same.filter(
+    ({ event }) =>
+      event.kind === first.kind &&
+      event.state === first.state &&
+      event.at_ns - first.at_ns <= TOGETHER_NS &&
+      event.since_ns <= first.at_ns,
+  );
+  return together.reduce((latest_ns, each) => Math.max(latest_ns, each.event.since_ns), first.since_ns);
 }
 
 /** Events that say the same of one fault, told together. */

@@ -83,6 +83,17 @@ test("whichever event of a fault is opened, its story counts from the fault's be
   ];
   const loner = told("d", 5, { since_ns: 4e9, fault: "" });
 
-  expect(events.map((each) => beganOf(each, events))).toEqual([0.7e9, 0.7e9, 0.1e9]);
+  expect(events.map((each) => beganOf(each, events))).toEqual([0.9e9, 0.9e9, 0.1e9]);
   expect(beganOf(loner, [...events, told("e", 1, { fault: "" }), loner])).toBe(4e9);
+});
+
+test("of paths that fell silent together, the one that was heard last says when the fault began", () => {
+  const silent = [
+    told("backup", 10.15, { since_ns: 9.8e9 }),
+    told("in use", 10.16, { since_ns: 9.99e9 }),
+    told("later", 13, { since_ns: 12.9e9 }),
+    told("again", 15, { state: "speaking", since_ns: 15e9 }),
+  ];
+
+  expect(silent.map((each) => beganOf(each, silent))).toEqual([9.99e9, 9.99e9, 9.99e9, 9.99e9]);
 });
