@@ -24,7 +24,7 @@ def conclude(report: Report, scenario: Scenario, seen: Mapping[str, Verdict]) ->
     conclusion = Conclusion(
         right=all(each.right for each in judged),
         outcomes=[Judged(fault=each.fault_id, right=each.right, sentence=each.sentence) for each in judged],
-        excuse=excuse(judged, report.machine),
+        excuse=excuse(judged, report.machine, report.unexplained),
     )
     return msgspec.structs.replace(report, verdict=conclusion), conclusion
 

@@ -5,11 +5,15 @@ from __future__ import annotations
 import threading
 import time
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 import msgspec
 import numpy as np
 
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+_SECOND_NS = 1_000_000_000
 _SLEEP_NS = 1_000_000
 """Long enough to cost nothing (a thousand wakings a second), short enough to meet every stall of a millisecond or more."""
 _KEPT = 1 << 20
@@ -63,10 +67,32 @@ class CpuTimes(NamedTuple):
         return (later.idle - self.idle) / passed if passed > 0 else 1.0
 
 
-class LatenessSampler:
-    """A thread that sleeps a millisecond at a time and writes down by how much it overslept. Start it, then `stop` it."""
+class Second(NamedTuple):
+    """What the machine had to spare in one second."""
 
-    def __init__(self) -> None:
+    until_ns: int
+    """By the sampler's clock."""
+    idle_cpu: float
+    late_ms: float
+    """The most that a sleeper was late."""
+
+
+def worst(seconds: Sequence[Second], since_ns: int, until_ns: int) -> Second | None:
+    """The second that had least to spare of those in an interval; None: there is none."""
+    some = [second for second in seconds if since_ns < second.until_ns <= until_ns + _SECOND_NS]
+    return min(some, key=lambda second: (second.idle_cpu, -second.late_ms), default=None)
+
+
+class LatenessSampler:
+    """A thread that sleeps a millisecond at a time and writes down by how much it overslept. Start it, then `stop` it.
+
+    Parameters:
+        clock: that dates the seconds.
+    """
+
+    def __init__(self, clock: Callable[[], int] = time.monotonic_ns) -> None:
+        self.seconds: list[Second] = []
+        self._clock = clock
         self._overslept_ns = np.zeros(_KEPT, dtype=np.int64)
         self._count = 0
         self._stopping = threading.Event()
@@ -90,11 +116,18 @@ class LatenessSampler:
         return Machine(idle_cpu=self._at_start.idle_share(CpuTimes.read()), scheduler_lateness_ms=percentiles(kept))
 
     def _sleep_on(self) -> None:
+        before, most_ns, ends_ns = CpuTimes.read(), 0, time.monotonic_ns() + _SECOND_NS
         while not self._stopping.is_set():
             due_ns = time.monotonic_ns() + _SLEEP_NS
             time.sleep(_SLEEP_NS * 1e-9)
-            self._overslept_ns[self._count % _KEPT] = time.monotonic_ns() - due_ns
+            late_ns = time.monotonic_ns() - due_ns
+            self._overslept_ns[self._count % _KEPT] = late_ns
             self._count += 1
+            most_ns = max(most_ns, late_ns)
+            if due_ns >= ends_ns:
+                now = CpuTimes.read()
+                self.seconds.append(Second(self._clock(), before.idle_share(now), most_ns * 1e-6))
+                before, most_ns, ends_ns = now, 0, due_ns + _SECOND_NS
 
 
 def percentiles(overslept_ns: np.ndarray[tuple[int, ...], np.dtype[np.int64]]) -> Lateness:

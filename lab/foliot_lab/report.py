@@ -8,7 +8,7 @@ import msgspec
 
 from foliot_lab.explained import RECOVERY_NS, explain, spans
 from foliot_lab.flow_report import FlowReport, flow_reports
-from foliot_lab.lateness import Machine  # noqa: TC001 - msgspec reads annotations at run time
+from foliot_lab.lateness import Machine, Second, worst
 from foliot_lab.pulses import judge
 from foliot_lab.scope import OF_PATHS, scope
 from foliot_lab.train.record import TrainFault, TrainReport  # noqa: TC001 - msgspec reads annotations at run time
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from foliot_lab.truth import LabTime, Truth
     from foliot_schemas import Command, Event
 
+_BEFORE_STRAYS_NS = 1_500_000_000
+"""A silence is said within a quarter of a second, a dead process after one."""
 _RELIEF = frozenset({"up", "admin-up", "speaking", "alive", "synchronised"})
 """States that end a trouble; no fault is detected by them."""
 _HONEST_NS = 1_000_000_000
@@ -64,6 +66,8 @@ class Unexplained(msgspec.Struct, frozen=True, kw_only=True):
 
     events: int
     commands: int
+    least_idle_cpu: float | None = None
+    """Of the seconds around the first of it, the share of idle CPU in the one with least; null: there is nothing unexplained, or it was not sampled."""
 
 
 class Judged(msgspec.Struct, frozen=True, kw_only=True):
@@ -117,6 +121,8 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     truth: Truth
     lab: LabTime
     machine: Machine
+    seconds: Sequence[Second] = ()
+    """The machine, second by second of lab time."""
     end_ns: int
     """End of the run."""
     recovery_ns: int = RECOVERY_NS
@@ -175,9 +181,20 @@ def build(evidence: Evidence) -> Report:
             for injection, span in zip(evidence.injections, faults, strict=True)
         ],
         clocks=evidence.truth.summary(),
-        unexplained=Unexplained(events=len(found.stray_events), commands=len(found.stray_commands)),
+        unexplained=_unexplained(evidence, found),
         machine=evidence.machine,
         train=None if evidence.job is None else evidence.job.summary(),
+    )
+
+
+def _unexplained(evidence: Evidence, found: Explained) -> Unexplained:
+    moments = [each.at_ns for each in found.stray_events] + [each.at_ns for each in found.stray_commands]
+    first_ns = min(moments, default=None)
+    second = None if first_ns is None else worst(evidence.seconds, first_ns - _BEFORE_STRAYS_NS, first_ns)
+    return Unexplained(
+        events=len(found.stray_events),
+        commands=len(found.stray_commands),
+        least_idle_cpu=None if second is None else round(second.idle_cpu, 3),
     )
 
 

@@ -153,7 +153,7 @@ class _Run:
         """Workload, faults, report; whether every outcome was right."""
         async with carried(self._lab, self._out) as load, self._clock_samples():
             await self._collector.follow(self._lab.bus)
-            sampler = LatenessSampler()
+            sampler = LatenessSampler(self._lab.time.now_ns)
             with Witness.over(self._lab.nodes, self._namespaces(), self._lab.time) as witness:
                 sampler.start()
                 await self._timeline(witness)
@@ -170,6 +170,7 @@ class _Run:
                 truth=self._lab.truth,
                 lab=self._lab.time,
                 machine=sampler.machine(),
+                seconds=sampler.seconds,
                 end_ns=self._lab.time.now_ns(),
             )
             report, conclusion = conclude(build(evidence), self._scenario, evidence.seen)

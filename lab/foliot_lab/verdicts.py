@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from foliot_lab.lateness import Machine
     from foliot_lab.pulses import Verdict
-    from foliot_lab.report import FaultReport, Report
+    from foliot_lab.report import FaultReport, Report, Unexplained
     from foliot_lab.scenario import FaultSpec, Scenario
 
 _CUTS = frozenset({"link-down", "admin-down", "flap", "drop", "drop-one-way"})
@@ -85,13 +85,20 @@ def verdicts(report: Report, scenario: Scenario, seen: Mapping[str, Verdict]) ->
     return judged
 
 
-def excuse(judged: Sequence[Judgement], machine: Machine) -> str:
+def excuse(judged: Sequence[Judgement], machine: Machine, unexplained: Unexplained) -> str:
     """Why what was wrong may be the machine's doing; empty: nothing was wrong, or the machine kept up."""
     late_ms = machine.scheduler_lateness_ms.p99 or 0.0
     if all(judgement.right for judgement in judged):
         return ""
     if machine.idle_cpu >= _LEAST_IDLE and late_ms <= _MOST_LATE_MS:
-        return ""
+        idle = unexplained.least_idle_cpu
+        faults_right = all(judgement.right for judgement in judged if judgement.fault_id)
+        if idle is None or idle >= _LEAST_IDLE or not faults_right:
+            return ""
+        return (
+            f"In the seconds in question the machine was too busy to judge by: {idle:.0%} idle. What probes then miss looks like silence."
+            " Run it again when nothing else runs."
+        )
     return (
         f"The machine was too busy to judge by: {machine.idle_cpu:.0%} idle, and sleepers woken up to {late_ms:.0f} ms late."
         " Run it again when nothing else runs."

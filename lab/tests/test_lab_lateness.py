@@ -5,7 +5,7 @@ import time
 import numpy as np
 import pytest
 
-from foliot_lab.lateness import CpuTimes, LatenessSampler, percentiles
+from foliot_lab.lateness import CpuTimes, LatenessSampler, Second, percentiles, worst
 
 STAT = "cpu  100 20 30 700 50 0 10 5 90 0\ncpu0 50 10 15 350 25 0 5 2 45 0\nintr 1\n"
 DEADLINE_S = 30.0
@@ -49,3 +49,26 @@ def test_a_real_sampler_samples():
     machine = sampler.machine()
     assert machine.scheduler_lateness_ms.p99 >= machine.scheduler_lateness_ms.p50 > 0
     assert 0 <= machine.idle_cpu <= 1
+
+
+def test_every_second_is_kept_by_the_clock_that_is_given():
+    """So that it can be told which one was the machine's fault."""
+    started_ns = time.monotonic_ns()
+    sampler = LatenessSampler(lambda: time.monotonic_ns() - started_ns)
+    sampler.start()
+    end_s = time.monotonic() + DEADLINE_S
+    while not sampler.seconds:
+        assert time.monotonic() < end_s, "no second was kept"
+        time.sleep(0.05)
+    sampler.stop()
+    second = sampler.seconds[0]
+    assert second.until_ns >= 1_000_000_000
+    assert 0 <= second.idle_cpu <= 1
+    assert second.late_ms >= 0
+
+
+def test_the_worst_second_of_an_interval_is_the_least_idle():
+    """The one in which it ends is one of them."""
+    seconds = [Second(at * 1_000_000_000, idle, 1.0) for at, idle in ((1, 0.0), (2, 0.4), (3, 0.3), (4, 0.2), (5, 0.1))]
+    assert worst(seconds, 1_500_000_000, 3_100_000_000).idle_cpu == 0.2
+    assert worst(seconds, 9_000_000_000, 9_100_000_000) is None

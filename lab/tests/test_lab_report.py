@@ -28,7 +28,7 @@ from foliot_lab.flow_record import SLOT_NS
 from foliot_lab.lateness import Lateness, Machine
 from foliot_lab.plan import plan
 from foliot_lab.pulses import End, Pair, Pulses
-from foliot_lab.report import witnessed
+from foliot_lab.report import Unexplained, witnessed
 from foliot_lab.truth import LabTime, Truth
 from foliot_lab.verdicts import Judgement, excuse
 from foliot_schemas import ClockState
@@ -49,7 +49,7 @@ def test_the_report_has_the_promised_form():
     assert list(fault["flows"][0]["mbps"]) == ["before", "during", "after"]
     assert list(made["clocks"]) == ["windows", "true_error_ns", "within_hard_bound", "within_bound"]
     assert made["machine"] == {"idle_cpu": 0.5, "scheduler_lateness_ms": {"p50": 0.1, "p99": 1.0}}
-    assert made["unexplained"] == {"events": 0, "commands": 0}
+    assert made["unexplained"] == {"events": 0, "commands": 0, "least_idle_cpu": None}
 
 
 def test_times_inside_messages_become_lab_times():
@@ -183,7 +183,19 @@ def test_a_move_onto_the_dead_nic_and_away_again_is_told():
 def test_a_machine_that_did_not_keep_up_is_said_to_be_why(right, idle, late_ms, excused):
     """Of what was wrong alone."""
     machine = Machine(idle_cpu=idle, scheduler_lateness_ms=Lateness(p50=0.1, p99=late_ms))
-    assert bool(excuse([Judgement("f1", right, "")], machine)) is excused
+    assert bool(excuse([Judgement("f1", right, "")], machine, Unexplained(events=0, commands=0))) is excused
+
+
+@pytest.mark.parametrize(
+    ("fault_right", "least_idle", "excused"),
+    [(True, 0.02, True), (True, 0.5, False), (True, None, False), (False, 0.02, False)],
+)
+def test_what_nobody_explains_is_excused_by_the_seconds_in_which_it_came(fault_right, least_idle, excused):
+    """However idle the machine was before and after; but a fault's own outcome is not."""
+    machine = Machine(idle_cpu=0.5, scheduler_lateness_ms=Lateness(p50=0.1, p99=1.0))
+    judged = [Judgement("f1", fault_right, ""), Judgement("", right=False, sentence="3 events that no fault explains.")]
+    strays = Unexplained(events=3, commands=0, least_idle_cpu=least_idle)
+    assert bool(excuse(judged, machine, strays)) is excused
 
 
 def verdict(**fields):
