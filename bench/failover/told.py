@@ -80,7 +80,7 @@ def _away(ran: Ran) -> list[tuple[int, int]]:
     found = []
     for fault, injection in _of_links(ran):
         if fault.moved_ns is None:
-            found.append((injection.injected_ns, injection.healed_ns or end_ns))
+            found.append((injection.injected_ns, max(injection.healed_ns or end_ns, injection.injected_ns)))
         else:
             found.append((fault.moved_ns, fault.restored_ns or end_ns))
     return account.merged(found)
