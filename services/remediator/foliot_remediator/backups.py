@@ -79,9 +79,10 @@ class Supplier:
         for turns in (self._commanded, self._stirred, self._round):
             turns.leave(node)
 
-    def stored(self, paths: NodePaths) -> None:
-        """What the bucket has for a node."""
-        self._written[paths.node] = _digest(paths)
+    def stored(self, paths: NodePaths) -> bool:
+        """Takes what the bucket has for a node; says whether that is news."""
+        before, self._written[paths.node] = self._written.get(paths.node), _digest(paths)
+        return self._written[paths.node] != before
 
     def touch(self, nodes: Iterable[str]) -> None:
         """What is in force on these nodes has changed: they come before all others."""

@@ -257,8 +257,8 @@ class Remediator:
         self._highest_lease = max(self._highest_lease, paths.lease_revision)
         if self._highest_lease > self._held:
             self._lost_lease = False  # somebody else has taken over, and speaks for itself
-        if not self.lease:
-            self._supplier.stored(paths)
+        # When the bus is back, the bucket tells all that it has once more: what nodes have done by themselves meanwhile is not undone by that.
+        if not self.lease and self._supplier.stored(paths) and paths.lease_revision != self._held:
             self.ways.adopt(self.fleet.known_part(paths), Cause(f"adopted/{paths.node}", ""))
 
     def _take_port(self, port: PortState, now_ns: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import msgspec
+import pytest
 
 from foliot_schemas import NodePaths, Outcome
 
@@ -136,6 +137,30 @@ def test_an_armed_move_that_nobody_wrote_down_is_brought_home(make_world):
         started_ns=after.now_ns, away=("rail0",), fault="f",
     )  # fmt: skip
     after.see(report)
+    after.core.hold(8, after.now_ns)
+    given = after.run(7.0)
+    assert [(command.node, command.verb, command.back) for command in given] == [("node3", "restore", ("rail0",))]
+
+
+@pytest.mark.parametrize("stands_by", [False, True], ids=["held the lease", "stood by"])
+def test_a_bucket_that_is_told_again_undoes_no_armed_move(make_world, stands_by):
+    """When the bus is back, nobody has the lease for a moment, agents' reports come, and then all that the bucket had before."""
+    before = make_world()
+    before.run(1.0)
+    written = moved_by(before)
+    after = make_world(lease=0) if stands_by else before
+    if stands_by:
+        for paths in written:
+            after.see(paths)
+    else:
+        after.core.hold(0, after.now_ns)
+    report = Outcome(
+        id="armed/f/outcome/node3", command="armed/f", verb="reroute", node="node3", status="done", armed=True,
+        started_ns=after.now_ns, away=("rail0",), fault="f",
+    )  # fmt: skip
+    after.see(report)
+    for paths in written:
+        after.see(paths)
     after.core.hold(8, after.now_ns)
     given = after.run(7.0)
     assert [(command.node, command.verb, command.back) for command in given] == [("node3", "restore", ("rail0",))]
