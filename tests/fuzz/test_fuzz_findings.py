@@ -205,7 +205,7 @@ def test_a_remediator_remembers_nothing_of_strangers(remediator):
         remediator.observe(dead, NOW_NS)
     assert set(remediator.health._ids) == {PATH}
     assert not remediator.health.paths
-    assert not remediator.health._ports
+    assert not remediator.health.ports._ports
     assert not remediator.health.dead
     assert not remediator.ways.away
 
