@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 _BEFORE_STRAYS_NS = 1_500_000_000
 """A silence is said within a quarter of a second, a dead process after one."""
-_RELIEF = frozenset({"up", "admin-up", "speaking", "alive", "synchronised"})
+RELIEF = frozenset({"up", "admin-up", "speaking", "alive", "synchronised"})
 """States that end a trouble; no fault is detected by them."""
 _HONEST_NS = 1_000_000_000
 """A time inside a message that lies further from its arrival comes from before the clocks were in step; arrival stands in."""
@@ -233,7 +233,7 @@ def _detected_ns(evidence: Evidence, events: Sequence[Heard[Event]]) -> int | No
         (
             _lab_ns(evidence, event.message.at_ns, event.at_ns)
             for event in events
-            if event.message.kind != "refusal" and event.message.state not in _RELIEF
+            if event.message.kind != "refusal" and event.message.state not in RELIEF
         ),
         default=None,
     )

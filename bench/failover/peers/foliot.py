@@ -11,6 +11,7 @@ from bench.failover.peers import flowing
 from bench.failover.peers.rows import Row, ms
 from bench.failover.peers.stage import until
 from foliot_agent.plan import VXLAN_PORT
+from foliot_lab.report import RELIEF
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from foliot_lab.collector import Collector
     from foliot_lab.witness import Witness
 
-_RELIEF = frozenset({"up", "admin-up", "speaking", "alive", "synchronised"})
 _BEFORE_S = 0.2
 _SEEN_S = 0.15
 _PATIENCE_S = 4.0
@@ -68,7 +68,7 @@ class Foliot:
         finally:
             cut.deed.heal()
             witness.disarm(watch)
-        told = [each.at_ns for each in self._collector.events[heard:] if each.message.state not in _RELIEF]
+        told = [each.at_ns for each in self._collector.events[heard:] if each.message.state not in RELIEF]
         bare = Row(
             variant=cut.variant, where=cut.where, tool=self.name, rep=rep,
             detect_ms=ms(injected_ns, min(told, default=None)), packets_per_s=round(self._packets_per_s, 1),
