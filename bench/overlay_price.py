@@ -19,11 +19,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
-import structlog
 
+from bench import place
 from bench.document import write
 from bench.processes import cpu_s, rss_mb
-from foliot_lab import kernel
 from foliot_lab.carries import End, busy_s, solo
 from foliot_lab.fabric import run_batch
 from foliot_lab.iproute import IP
@@ -182,16 +181,8 @@ def main() -> int:
     parser.add_argument("--segments", nargs="+", choices=("whole", "cut"), default=["whole", "cut"])
     parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir(), "foliot-bench-overlay-price"))
     arguments = parser.parse_args()
-    if not kernel.is_privileged():
-        kernel.shed_threads()
-    missing = kernel.missing()
-    if missing:
-        sys.stderr.write("\n".join([*missing, ""]))
-        return 77
-    structlog.configure(
-        wrapper_class=structlog.make_filtering_bound_logger(40), logger_factory=structlog.PrintLoggerFactory(sys.stderr)
-    )
-    kernel.enter()
+    if not place.enter():
+        return place.CANNOT
     rows: list[Row] = []
     idle: list[Idle] = []
     for mtu in arguments.mtu:

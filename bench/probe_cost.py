@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
-import structlog
 
+from bench import place
 from bench.document import write
 from bench.probe_fabric import Peers, Wires, node_settings
 from bench.processes import cpu_s
@@ -29,7 +29,6 @@ from foliot.node import describe
 from foliot.settings import BusSettings
 from foliot.supervisor import LAST, Supervisor, nats_server, service
 from foliot.tomltext import toml
-from foliot_lab import kernel
 from foliot_lab.lateness import LatenessSampler
 from foliot_lab.namespaces import enter_control
 from foliot_probe.settings import ProbeSettings
@@ -223,16 +222,8 @@ def _parser() -> argparse.ArgumentParser:
 def main() -> int:
     """Parses the command line, runs, prints a table."""
     arguments = _parser().parse_args()
-    if not kernel.is_privileged():
-        kernel.shed_threads()
-    missing = kernel.missing()
-    if missing:
-        sys.stderr.write("\n".join([*missing, ""]))
-        return 77
-    structlog.configure(
-        wrapper_class=structlog.make_filtering_bound_logger(40), logger_factory=structlog.PrintLoggerFactory(sys.stderr)
-    )
-    kernel.enter()
+    if not place.enter():
+        return place.CANNOT
     enter_control()  # the node's wires, and the bus
     taken: dict[tuple[int, Pace], list[Taken]] = {}
     sampler = LatenessSampler()

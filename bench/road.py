@@ -18,11 +18,10 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
-import structlog
 
+from bench import place
 from bench.document import write
 from bench.fresh import FRESH
-from foliot_lab import kernel
 from foliot_lab.deeds import Deed, prepare
 from foliot_lab.lab import Lab
 from foliot_lab.lateness import LatenessSampler
@@ -232,16 +231,8 @@ def main() -> int:
     parser.add_argument("--rows", nargs="+", choices=_ROWS, default=_ROWS, help="(default: all)")
     parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir(), "foliot-bench-road"))
     arguments = parser.parse_args()
-    if not kernel.is_privileged():
-        kernel.shed_threads()
-    missing = kernel.missing()
-    if missing:
-        sys.stderr.write("\n".join([*missing, ""]))
-        return 77
-    structlog.configure(
-        wrapper_class=structlog.make_filtering_bound_logger(40), logger_factory=structlog.PrintLoggerFactory(sys.stderr)
-    )
-    kernel.enter()
+    if not place.enter():
+        return place.CANNOT
     rows: list[Row] = []
     machines = {}
     for armed in (arguments.armed,) if arguments.armed else ("off", "always"):

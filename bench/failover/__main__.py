@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
-import structlog
 
+from bench import place
 from bench.document import write
 from bench.failover import account
 from bench.failover.peers import rows as peer_rows
@@ -28,7 +28,6 @@ from bench.failover.peers.stage import Stage, in_turn
 from bench.failover.runs import Runner
 from bench.failover.told import CALM, Taken, ms, rows, series, table
 from bench.failover.variants import MAIN, VARIANTS
-from foliot_lab import kernel
 from foliot_lab.lab import Lab
 from foliot_lab.scenario import FabricSpec, Scenario, WorkloadSpec
 from foliot_lab.scope import OF_PATHS
@@ -176,16 +175,8 @@ def _parser() -> argparse.ArgumentParser:
 def main() -> int:
     """Parses the command line, runs, prints a table."""
     arguments = _parser().parse_args()
-    if not kernel.is_privileged():
-        kernel.shed_threads()
-    missing = [*kernel.missing(), *filter(None, [missing_torch()])]
-    if missing:
-        sys.stderr.write("\n".join([*missing, ""]))
-        return 77
-    structlog.configure(
-        wrapper_class=structlog.make_filtering_bound_logger(40), logger_factory=structlog.PrintLoggerFactory(sys.stderr)
-    )
-    kernel.enter()
+    if not place.enter(*filter(None, [missing_torch()])):
+        return place.CANNOT
     chosen = [variant for variant in VARIANTS if variant.name in arguments.variants]
     without = [variant for variant in VARIANTS if variant.name in arguments.variants_without]
     taken: list[Taken] = []
