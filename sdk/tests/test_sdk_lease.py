@@ -51,6 +51,9 @@ async def test_a_lasting_lease_is_held_while_the_bus_says_nothing(buses):
     one, other = buses
     leases = Lease(one, "strict", "one"), Lease(one, "lasting", "one", lasting=True)
     async with asyncio.timeout(30), asyncio.TaskGroup() as tasks:
+        store = await one.store(LEASES)
+        for _ in range(3):
+            await store.put("other", b"")  # so that the next memory's revisions are none of this one's
         holding = [tasks.create_task(lease.run()) for lease in leases]
         _, fence = [await lease.taken() for lease in leases]
         await one._stream.delete_stream(f"KV_{LEASES.name}")
