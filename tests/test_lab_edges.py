@@ -69,9 +69,10 @@ def test_a_lab_that_is_killed_leaves_no_process_behind(tmp_path):
         [FOLIOT, "lab", "run", str(scenario), "--port", "0", "--folder", str(tmp_path / "lab")],
         stdout=subprocess.PIPE, text=True,
     ) as lab:  # fmt: skip
-        for line in lab.stdout:
-            if line.startswith("workload"):
-                break
+        said = []
+        while not (said and said[-1].startswith("workload")):
+            said.append(lab.stdout.readline())
+            assert said[-1], "".join(said)
         listed = subprocess.run(
             ["ps", "-o", "pid=", "--ppid", str(lab.pid)], capture_output=True, text=True, check=True
         )

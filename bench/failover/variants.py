@@ -71,7 +71,7 @@ VARIANTS = (
     Variant("silent NIC", _link("drop", 15.0), 130),
     Variant("silent uplink", _uplink, 130),
     Variant("silent spine", _spine, 130),
-    Variant("1 % loss one way", _link("loss-one-way", 20.0, share=0.01), 130),
+    Variant("1 % loss one way", _link("loss-one-way", 30.0, share=0.01), 180),
     Variant("a tenth of the rate", _link("rate", 20.0, mbps=20.0), 130),
 )
 MAIN = VARIANTS[0]

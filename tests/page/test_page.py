@@ -322,8 +322,8 @@ async def test_a_story_has_one_zero_and_says_which(page, gateway, bus):
         await expect(story.locator(".act h3")).to_have_text(
             ["What happened within 40.0 ms", "After 887 ms within 40.0 ms"]
         )
-        axes = [await axis.locator("span").all_inner_texts() for axis in await story.locator(".axis").all()]
-        assert axes == [["160 ms", "170 ms", "180 ms", "190 ms"], ["890 ms", "900 ms", "910 ms", "920 ms"]]
+        for act, marks in enumerate((range(160, 200, 10), range(890, 930, 10))):
+            await expect(story.locator(".axis").nth(act).locator("span")).to_have_text([f"{mark} ms" for mark in marks])
         await expect(story.get_by_test_id("bar").first.get_by_role("button")).to_have_accessible_name(
             re.compile("after 155 ms, took 40.0 ms")
         )

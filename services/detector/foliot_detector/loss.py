@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from foliot_detector.paths import Delays
+from foliot_detector.seeping import Seeping
 from foliot_schemas import ClockState, Event, PortState, Witness
 from foliot_schemas.names import node_of
 
@@ -37,18 +38,19 @@ _Window = np.dtype(
         ("heard_ns", "<i8"),
         ("lossless", "<i8"),
         ("tainted", "?"),
+        ("full", "?"),
     ]
 )
 """Per path: what a window adds up. `losing`: rows with a loss; `timed`: rows with delays; `high`: those whose delays stand high, by at most `excess_ns`. Kept over windows: `least_ns`, the
 least delay (while synchronised), `heard_ns`, when the last probe of a row was heard, `lossless`, the probes since one was lost, and `tainted`: the next such
-row counts what a silence lost."""
+row counts what a silence lost, and `full`: the delays of the last row that had any stood high."""
 
 
 class LossDetector:
     """Events of kind ``path``, states `lossy` and `speaking`.
 
     Per path, windows of `lossy_sent` probes, or of as many as it takes to lose `lossy_lost` here and there, by the receiver's rows alone: their sequence numbers prove what was sent, so that a batch
-    lost on the bus is not taken for lost probes. What a silence lost is left to the silence.
+    lost on the bus is not taken for lost probes. What a silence lost is left to the silence. Smaller losses are judged by NIC (`Seeping`).
     """
 
     def __init__(self, settings: DetectorSettings, fleet: Fleet) -> None:
@@ -58,21 +60,22 @@ class LossDetector:
         self._congestion_ns = round(settings.congestion_ms * 1e6)
         self._windows = np.zeros(0, _Window)
         self._lossy: dict[int, Event] = {}
+        self._seeping = Seeping(settings, fleet)
         self._clocks: dict[str, str] = {}
         self._down: dict[str, bool] = {}
 
     def resume(self, event: Event) -> None:
         """A path that an earlier run said to be lossy is watched for being sound again."""
         path_id = int(self._fleet.paths.ids((event.who,), self._fleet.nics)[0]) if event.kind == "path" else -1
-        if path_id >= 0 and event.state == "lossy":
+        if path_id >= 0 and event.state == "lossy" and not self._seeping.resume(event, path_id):
             self._lossy[path_id] = event
 
-    def observe(self, seen: Seen, now_ns: int) -> list[Event]:  # noqa: ARG002 - windows are filled by probes, not by time
+    def observe(self, seen: Seen, now_ns: int) -> list[Event]:
         """Takes the delays that a node reports, and news of clocks."""
         if isinstance(seen, ClockState):
             self._learn_clock(seen)
         if isinstance(seen, PortState):
-            self._learn_port(seen)
+            self._learn_port(seen, now_ns)
         if not isinstance(seen, Delays) or not len(seen.rows):
             return []
         self._make_room()
@@ -82,7 +85,7 @@ class LossDetector:
         counted = self._counted(seen, witness == Witness.DESTINATION)
         if not len(counted):
             return []
-        ids = self._add(seen, counted)
+        ids = self._add(seen, counted, now_ns)
         return [event for path_id in ids[self._is_due(ids)] for event in self._judge(int(path_id), seen)]
 
     def _is_due(self, ids: NDArray[np.intp]) -> NDArray[np.bool_]:
@@ -94,9 +97,9 @@ class LossDetector:
             due |= (windows["lossless"] >= settings.lossless_sent) & np.isin(ids, list(self._lossy))
         return due
 
-    def tick(self, now_ns: int) -> list[Event]:  # noqa: ARG002 - as above
-        """Nothing."""
-        return []
+    def tick(self, now_ns: int) -> list[Event]:
+        """What NICs lost, by all their paths."""
+        return self._seeping.judge(now_ns, self._lossy)
 
     def _make_room(self) -> None:
         missing = self._fleet.paths.room - len(self._windows)
@@ -109,8 +112,9 @@ class LossDetector:
         """The receiver's rows of paths that are not silent and were not just before."""
         windows, ids = self._windows, seen.ids
         silent = self._fleet.paths.silent[ids]
-        for path_id in ids[regular & silent]:
-            self._lossy.pop(int(path_id), None)
+        for path_id in ids[regular & silent].tolist():
+            self._lossy.pop(path_id, None)
+            self._seeping.leave(path_id)
         heard = regular & (seen.rows["received"] > 0)
         before_ns = windows["heard_ns"][ids]
         after_gap = (before_ns > 0) & (seen.here_ns - before_ns > self._gap_ns)
@@ -119,20 +123,20 @@ class LossDetector:
         windows["heard_ns"][ids[heard]] = seen.here_ns[heard]
         return counted
 
-    def _add(self, seen: Delays, counted: NDArray[np.intp]) -> NDArray[np.intp]:
+    def _add(self, seen: Delays, counted: NDArray[np.intp], now_ns: int) -> NDArray[np.intp]:
         """Adds rows to their windows; returns the paths, each once."""
         ids = seen.ids[counted]
         if len(set(ids.tolist())) == len(ids):  # np.unique takes as long as all the adding
-            self._add_once(seen, ids, seen.rows[counted])
+            self._add_once(seen, ids, seen.rows[counted], now_ns)
             return ids
         every = np.unique(ids)
         while len(counted):  # the first row of each path, then the second of each that has two
             first = np.unique(seen.ids[counted], return_index=True)[1]
-            self._add_once(seen, seen.ids[counted[first]], seen.rows[counted[first]])
+            self._add_once(seen, seen.ids[counted[first]], seen.rows[counted[first]], now_ns)
             counted = np.delete(counted, first)
         return every
 
-    def _add_once(self, seen: Delays, ids: NDArray[np.intp], rows: NDArray[Any]) -> None:
+    def _add_once(self, seen: Delays, ids: NDArray[np.intp], rows: NDArray[Any], now_ns: int) -> None:
         windows = self._windows[ids]
         sent, received, p99_ns = rows["sent"], rows["received"], rows["p99_ns"]
         windows["since_ns"][windows["rows"] == 0] = seen.at_ns - seen.interval_ns
@@ -149,7 +153,11 @@ class LossDetector:
         excess_ns = np.where(timed, p99_ns - least_ns, 0)
         windows["least_ns"] = least_ns
         windows["excess_ns"] = np.maximum(windows["excess_ns"], excess_ns)
-        windows["high"] += timed & (excess_ns >= self._congestion_ns)
+        high = timed & (excess_ns >= self._congestion_ns)
+        windows["high"] += high
+        # Between two rows of short delays the queue was not full, and what is lost was lost elsewhere.
+        self._seeping.count(ids, sent, received, ~(windows["full"] | high), now_ns)
+        windows["full"] = np.where(timed, high, windows["full"])
         self._windows[ids] = windows
 
     def _judge(self, path_id: int, seen: Delays) -> list[Event]:
@@ -167,7 +175,7 @@ class LossDetector:
         evidence = _evidence(window, lost, share, congested=congested)
         if before is None:
             few = lost < self._settings.lossy_lost or window["losing"] < _SPREAD
-            if share < self._settings.lossy_share or few or congested:
+            if share < self._settings.lossy_share or few or congested or self._seeping.has(path_id):
                 return []
             since_ns = int(window["since_ns"])
             fault = f"{path}/lossy-{since_ns}"
@@ -200,7 +208,7 @@ class LossDetector:
                 for path_id in [place for nic in nics for place in self._fleet.paths.at_nic(nic.name)]:
                     self._begin(path_id, synchronised=False)
 
-    def _learn_port(self, port: PortState) -> None:
+    def _learn_port(self, port: PortState, now_ns: int) -> None:
         """What a port that is down loses has its cause already: windows begin anew when it goes down and when it is back."""
         down = self._fleet.is_down(port.nic)
         if port.nic not in self._fleet.nics or self._down.get(port.nic, False) == down:
@@ -210,6 +218,7 @@ class LossDetector:
         for path_id in self._fleet.paths.at_nic(port.nic):
             self._begin(path_id, synchronised=True)
             self._windows["tainted"][path_id] = True
+        self._seeping.begin(port.nic, now_ns)
 
     def _begin(self, path_id: int, *, synchronised: bool) -> None:
         window = self._windows[path_id]

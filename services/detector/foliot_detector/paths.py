@@ -54,6 +54,9 @@ class PathTable:
         self.source_node = np.zeros(_ROOM, np.intp)
         """Index into `nodes`."""
         self.destination_node = np.zeros(_ROOM, np.intp)
+        self.nics: list[str] = []
+        self.ends = np.zeros((_ROOM, 2), np.int32)
+        """Of source and destination, the index into `nics`."""
         self.heard_ns = np.zeros(_ROOM, np.int64)
         self.sent_ns = np.zeros((_ROOM, 2), np.int64)
         """In the sender's latest two batches, the earlier first: there is one of them from the right moment of a silence."""
@@ -68,6 +71,7 @@ class PathTable:
         """Per NIC, the paths from it and to it: 4 bytes each, of which a large fleet has some million."""
         self._ids: dict[str, int] = {}
         self._node_ids: dict[str, int] = {}
+        self._nic_ids: dict[str, int] = {}
         self._batches: dict[str, tuple[int, NDArray[np.int32]]] = {}
         """Per node, a hash of the paths of its last batch, and their places."""
 
@@ -109,6 +113,13 @@ class PathTable:
     def node_id(self, node: str) -> int:
         """A node's index in `nodes`, or -1."""
         return self._node_ids.get(node, _UNKNOWN)
+
+    def nic_id(self, nic: str) -> int:
+        """A NIC's index in `nics`, made where it is new."""
+        if nic not in self._nic_ids:
+            self._nic_ids[nic] = len(self.nics)
+            self.nics.append(nic)
+        return self._nic_ids[nic]
 
     def hear(self, ids: NDArray[np.intp], here_ns: NDArray[np.int64]) -> None:
         """Notes when paths were last heard."""
@@ -170,6 +181,7 @@ class PathTable:
         self.names.append(name)
         self.source_node[place] = self._node(node_of(path.source))
         self.destination_node[place] = self._node(node_of(path.destination))
+        self.ends[place] = self.nic_id(path.source), self.nic_id(path.destination)
         for index, nic in ((self._leaving, path.source), (self._entering, path.destination)):
             index.setdefault(nic, array("i")).append(place)
         return place

@@ -63,6 +63,8 @@ class DetectorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     """Probes that a judgement of loss rests on: eight seconds of a path in use."""
     lossy_lost: int = 10
     """Lost ones that it takes at least; where so many are lost here and there, the judgement waits for no more."""
+    lossy_nic_share: float = 0.005
+    """Of all that is sent to a NIC, or by it, while no queue is full. TCP over a path of some milliseconds suffers from that already."""
     lossless_sent: int = 75
     """A lossy path speaks again after so many without a loss: 15 s of the slow sweep. At 5 % loss that is once in 47 by chance."""
     congestion_ms: float = 5.0
@@ -81,8 +83,9 @@ class DetectorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
             value = getattr(self, name)
             if isinstance(value, (int, float)) and value <= 0:
                 raise ValueError(f"{name}: must be above 0, got {value}")
-        if self.lossy_share >= 1:
-            raise ValueError(f"lossy_share: is a share, below 1, got {self.lossy_share}")
+        for name in ("lossy_share", "lossy_nic_share"):
+            if (share := getattr(self, name)) >= 1:
+                raise ValueError(f"{name}: is a share, below 1, got {share}")
         self.rule()
 
     def rule(self) -> FlapRule:

@@ -1,0 +1,212 @@
+"""NICs that lose a little of everything: told from their peers, from full queues and from bursts."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from foliot_schemas.names import parse_path
+
+MS = 1_000_000
+NIC = "node0.rail0"
+
+
+def some(share, seed):
+    """Loses a share of a path's probes by chance; no two in a row, which would be a silence here."""
+    chance, last = random.Random(seed), -2
+
+    def loses(number):
+        nonlocal last
+        lost = number - last > 1 and chance.random() < share
+        last = number if lost else last
+        return lost
+
+    return loses
+
+
+def lose(fleet, share, *, source=None, destination=None, seed=1):
+    """What a NIC sends, or what is sent to it, is lost by chance."""
+    for number, path in enumerate(fleet.paths):
+        if source in {None, path.source} and destination in {None, path.destination}:
+            fleet.lose[path] = some(share, 1_000 * seed + number)
+
+
+def kinds(events):
+    """NIC, direction and state of events, each once."""
+    return {(event.evidence["nic"], event.evidence["direction"], event.state) for event in events}
+
+
+@pytest.fixture(params=range(5))
+def seed(request):
+    """Chances, none of which is chosen."""
+    return request.param
+
+
+def test_a_nic_that_loses_one_in_a_hundred_of_what_it_sends(make_fleet, seed):
+    """Is found within half a minute, and no peer is taken for it; a fault for all its paths, and each that is named lost something itself."""
+    fleet = make_fleet(nodes=6)
+    lose(fleet, 0.01, source=NIC, seed=seed)
+    fleet.run(30_000)
+    events = fleet.take()
+
+    assert kinds(events) == {(NIC, "out", "lossy")}
+    assert {parse_path(event.who).source for event in events} == {NIC}
+    assert len({event.who for event in events}) == len(events)
+    assert len({event.id for event in events}) == len(events)
+    assert len({event.fault for event in events}) == 1
+    for event in events:
+        assert event.evidence["lost"] >= 1
+        assert event.evidence["nic_loss_share"] >= 0.005
+        assert event.evidence["nic_lost"] >= 10
+        assert event.since_ns < event.at_ns
+    # All of them follow, as each loses something.
+    fleet.run(60_000)
+    in_use = {str(path) for path in fleet.paths if path.source == NIC and path.entropy == 0}
+    assert in_use <= {event.who for event in events + fleet.take()}
+
+
+def test_a_nic_that_loses_one_in_a_hundred_of_what_it_gets(make_fleet, seed):
+    """The other direction."""
+    fleet = make_fleet(nodes=6)
+    lose(fleet, 0.01, destination=NIC, seed=seed)
+    fleet.run(30_000)
+
+    assert kinds(fleet.take()) == {(NIC, "in", "lossy")}
+
+
+def test_when_it_loses_nothing_any_more_all_speak_again(make_fleet, seed):
+    """Under the same fault, each because of what was said of it; not before."""
+    fleet = make_fleet(nodes=6)
+    lose(fleet, 0.01, source=NIC, seed=seed)
+    fleet.run(60_000)
+    fleet.lose.clear()
+    fleet.run(1_000)
+    lossy = fleet.take()
+    assert {event.state for event in lossy} == {"lossy"}
+
+    fleet.run(40_000)
+    healed = fleet.take()
+    assert kinds(healed) == {(NIC, "out", "speaking")}
+    assert {event.cause for event in healed} == {event.id for event in lossy}
+    assert {event.fault for event in healed} == {event.fault for event in lossy}
+    assert {event.who for event in healed} == {event.who for event in lossy}
+
+
+def test_a_loss_of_one_in_a_thousand_is_left_alone(make_fleet, seed):
+    """And so is none at all."""
+    fleet = make_fleet(nodes=6)
+    lose(fleet, 0.001, source=NIC, seed=seed)
+    fleet.run(180_000)
+
+    assert fleet.take() == []
+
+
+def test_one_path_that_loses_is_not_its_nic(make_fleet):
+    """One in thirty-three, below what makes a path lossy: of all that the NIC sends it is more than half a percent, and of one peer alone."""
+    fleet = make_fleet(nodes=6)
+    for path in fleet.paths:
+        if (path.source, path.destination) == (NIC, "node1.rail0"):
+            fleet.lose[path] = lambda number: number % 33 == 0
+    fleet.run(120_000)
+
+    assert fleet.take() == []
+
+
+def test_full_queues_drop_and_no_nic_seeps(make_fleet, seed):
+    """Half of the time, in turns of 0.4 s as a training job's, delays stand 10 ms above the least, and one probe in a hundred is dropped then."""
+    fleet = make_fleet(nodes=6)
+    mine = [path for path in fleet.paths if path.source == NIC]
+    chances = {path: some(0.01, 1_000 * seed + number) for number, path in enumerate(mine)}
+    for _ in range(150):
+        for path in mine:
+            fleet.lose[path], fleet.delay_ns[path] = chances[path], 10 * MS
+        fleet.run(400)
+        for path in mine:
+            del fleet.lose[path], fleet.delay_ns[path]
+        fleet.run(400)
+
+    assert fleet.take() == []
+
+
+def test_a_nic_that_seeps_under_load_is_found_by_the_other_half(make_fleet, seed):
+    """The same load, and losses at all times."""
+    fleet = make_fleet(nodes=6)
+    lose(fleet, 0.012, source=NIC, seed=seed)
+    mine = [path for path in fleet.paths if path.source == NIC]
+    for _ in range(75):
+        fleet.delay_ns.update(dict.fromkeys(mine, 10 * MS))
+        fleet.run(400)
+        fleet.delay_ns.clear()
+        fleet.run(400)
+
+    assert kinds(fleet.take()) == {(NIC, "out", "lossy")}
+
+
+def test_bursts_on_a_rail_are_no_nics(make_fleet):
+    """Routes that change lose a probe of each path, four times in eighty seconds."""
+    fleet = make_fleet(nodes=6)
+    rail = [path for path in fleet.paths if path.source.endswith("rail0")]
+    for _ in range(4):
+        fleet.lose.update({path: lambda _: True for path in rail})
+        fleet.run(45)
+        fleet.lose.clear()
+        fleet.run(20_000)
+
+    assert fleet.take() == []
+
+
+def test_a_flapping_nic_does_not_seep(make_fleet):
+    """What it loses until its peers hear nothing has a cause."""
+    fleet = make_fleet(nodes=6)
+    for _ in range(12):
+        fleet.set_carrier(NIC, carrier=False)
+        fleet.run(300)
+        fleet.set_carrier(NIC, carrier=True)
+        fleet.run(2_000)
+
+    assert {event.kind for event in fleet.take()} == {"flap"}
+
+
+def test_two_nics_of_different_hosts_are_told_apart(make_fleet, seed):
+    """Each is found; what passes between them is one's or the other's, once."""
+    fleet = make_fleet(nodes=8)
+    lose(fleet, 0.012, source=NIC, seed=seed)
+    lose(fleet, 0.015, source="node5.rail0", seed=seed + 100)
+    fleet.run(40_000)
+
+    assert kinds(fleet.take()) == {(NIC, "out", "lossy"), ("node5.rail0", "out", "lossy")}
+
+
+def test_a_silence_takes_its_paths_out_of_it(make_fleet):
+    """A seeping NIC that goes dead: the paths speak again once, under the silence."""
+    fleet = make_fleet(nodes=6)
+    lose(fleet, 0.02, destination=NIC)
+    fleet.run(40_000)
+    fleet.take()
+    fleet.lose.clear()
+    fleet.cut = {path for path in fleet.paths if path.destination == NIC}
+    fleet.run(3_000)
+    assert {event.state for event in fleet.take()} == {"silent"}
+    fleet.cut = set()
+    fleet.run(60_000)
+    back = fleet.take()
+    assert {event.state for event in back} == {"speaking"}
+    assert len(back) == len({event.who for event in back})
+
+
+def test_a_detector_that_takes_over_ends_what_was_said(make_fleet):
+    """The NIC and its direction are in the evidence."""
+    fleet = make_fleet(nodes=6)
+    lose(fleet, 0.01, source=NIC)
+    fleet.run(40_000)
+    said = fleet.take()
+    fleet.start_detector()
+    for event in said:
+        fleet.detector.resume(event)
+    fleet.run(20_000)
+    assert {event.state for event in fleet.take()} <= {"lossy"}
+
+    fleet.lose.clear()
+    fleet.run(60_000)
+    assert {event.who for event in fleet.take() if event.state == "speaking"} >= {event.who for event in said}
