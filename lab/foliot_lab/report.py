@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 _BEFORE_STRAYS_NS = 1_500_000_000
 """A silence is said within a quarter of a second, a dead process after one."""
-RELIEF = frozenset({"up", "admin-up", "speaking", "alive", "synchronised"})
+RELIEF = frozenset({"up", "admin-up", "speaking", "sound", "alive", "synchronised"})
 """States that end a trouble; no fault is detected by them."""
 _HONEST_NS = 1_000_000_000
 """A time inside a message that lies further from its arrival comes from before the clocks were in step; arrival stands in."""

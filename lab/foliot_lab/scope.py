@@ -65,6 +65,8 @@ class Scope(msgspec.Struct, frozen=True, kw_only=True):
             return self.has_path(path.source, path.destination)
         if kind == "flap":
             return who in self.nics
+        if kind == "nic":
+            return who in self.near
         return kind == "refusal" and (who in self.near or any(node_of(nic) == who for nic in self.near))
 
     def has_event(self, event: Event) -> bool:

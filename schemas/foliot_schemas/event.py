@@ -20,7 +20,7 @@ from foliot_schemas.names import parse_path
 Evidence = Annotated[dict[Word, Finite | Integer | Text | bool], msgspec.Meta(max_length=64)]
 """Numbers by name."""
 
-EventKind = Literal["flap", "path", "process", "clock", "refusal"]
+EventKind = Literal["flap", "path", "nic", "process", "clock", "refusal"]
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True, tag="event.v1"):
@@ -30,6 +30,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, tag="event.v1"):
 
     - `flap`, a NIC: down, up, admin-down, admin-up
     - `path`, a path: silent, lossy, speaking
+    - `nic`, a NIC that loses a little of all that it sends (`direction` out) or that is sent to it (in): lossy, sound
     - `process`, a process such as node3/probe: dead, alive
     - `clock`, a clock: disrupted, synchronised
     - `refusal`, what was not moved: refused, as a doubt, a guard or a budget forbade a command

@@ -15,6 +15,8 @@ _SENTENCES = {
     ("path", "silent"): "nothing arrives any more on {who}",
     ("path", "lossy"): "{who} loses packets",
     ("path", "speaking"): "{who} is heard again",
+    ("nic", "lossy"): "{who} loses some of its packets",
+    ("nic", "sound"): "{who} loses none of its packets any more",
     ("process", "dead"): "{who} is dead or stalled; its paths are not blamed",
     ("process", "alive"): "{who} is alive again",
     ("clock", "disrupted"): "the clock {who} cannot be trusted",
@@ -43,10 +45,18 @@ def told(kind: str, state: str, who: str) -> str:
     return words.replace("{who}", who)
 
 
+def losing(event: Event) -> str:
+    """What a NIC loses, by an event that says that it does."""
+    what = {"out": "what it sends", "in": "what is sent to it"}.get(str(event.evidence.get("direction")), "its packets")
+    return f"loses {event.number('loss_share'):.1%} of {what}"
+
+
 def _evidence(event: Event) -> str:
     known = event.evidence
     if event.kind == "refusal":
         return f": {event.policy}" + (f" ({known['reason']})" if "reason" in known else "")
+    if event.kind == "nic" and event.state == "lossy":
+        return f" ({losing(event).removeprefix('loses ')})"
     if event.kind == "flap" and event.state in {"up", "down"} and "penalty" in known:
         damped = ", damped" if known.get("suppressed") else ""
         return f" (penalty {known['penalty']:.0f}{damped})"

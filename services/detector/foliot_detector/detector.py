@@ -126,7 +126,7 @@ class FanOut:
         """Whether this shard says it. Of a path, that of its receiver does; of a clock, that of each node which has it, with the same id."""
         owns = self._shard.owns
         match event.kind:
-            case "flap":
+            case "flap" | "nic":
                 return owns(node_of(event.who))
             case "path":
                 return owns(node_of(event.who.partition(">")[2].partition("#")[0]))

@@ -47,7 +47,7 @@ row counts what a silence lost, and `full`: the delays of the last row that had 
 
 
 class LossDetector:
-    """Events of kind ``path``, states `lossy` and `speaking`.
+    """Events of kind ``path``, states `lossy` and `speaking`, and those of `Seeping`.
 
     Per path, windows of `lossy_sent` probes, or of as many as it takes to lose `lossy_lost` here and there, by the receiver's rows alone: their sequence numbers prove what was sent, so that a batch
     lost on the bus is not taken for lost probes. What a silence lost is left to the silence. Smaller losses are judged by NIC (`Seeping`).
@@ -67,8 +67,9 @@ class LossDetector:
     def resume(self, event: Event) -> None:
         """A path that an earlier run said to be lossy is watched for being sound again."""
         path_id = int(self._fleet.paths.ids((event.who,), self._fleet.nics)[0]) if event.kind == "path" else -1
-        if path_id >= 0 and event.state == "lossy" and not self._seeping.resume(event, path_id):
+        if path_id >= 0 and event.state == "lossy":
             self._lossy[path_id] = event
+        self._seeping.resume(event)
 
     def observe(self, seen: Seen, now_ns: int) -> list[Event]:
         """Takes the delays that a node reports, and news of clocks."""
@@ -99,7 +100,7 @@ class LossDetector:
 
     def tick(self, now_ns: int) -> list[Event]:
         """What NICs lost, by all their paths."""
-        return self._seeping.judge(now_ns, self._lossy)
+        return self._seeping.judge(now_ns)
 
     def _make_room(self) -> None:
         missing = self._fleet.paths.room - len(self._windows)
@@ -112,9 +113,8 @@ class LossDetector:
         """The receiver's rows of paths that are not silent and were not just before."""
         windows, ids = self._windows, seen.ids
         silent = self._fleet.paths.silent[ids]
-        for path_id in ids[regular & silent].tolist():
-            self._lossy.pop(path_id, None)
-            self._seeping.leave(path_id)
+        for path_id in ids[regular & silent]:
+            self._lossy.pop(int(path_id), None)
         heard = regular & (seen.rows["received"] > 0)
         before_ns = windows["heard_ns"][ids]
         after_gap = (before_ns > 0) & (seen.here_ns - before_ns > self._gap_ns)
@@ -175,7 +175,7 @@ class LossDetector:
         evidence = _evidence(window, lost, share, congested=congested)
         if before is None:
             few = lost < self._settings.lossy_lost or window["losing"] < _SPREAD
-            if share < self._settings.lossy_share or few or congested or self._seeping.has(path_id):
+            if share < self._settings.lossy_share or few or congested:
                 return []
             since_ns = int(window["since_ns"])
             fault = f"{path}/lossy-{since_ns}"

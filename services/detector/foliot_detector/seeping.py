@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 Key: TypeAlias = tuple[int, int]
 """A NIC's place, and a direction."""
 
-_DIRECTIONS = ("out", "in")
+_DIRECTIONS, _BOTH = ("out", "in"), "both"
 _S = 1_000_000_000
 _SPREAD = 5
 """Seconds that must have lost something: one burst on a whole rail, as when a route changes, is no NIC's trouble."""
@@ -38,10 +38,9 @@ _Window = np.dtype([("since_ns", "<i8"), ("look_ns", "<i8"), ("losing_s", "<i4")
 
 
 class _Verdict(NamedTuple):
-    fault: str
-    since_ns: int
-    paths: dict[int, Event]
-    """Those that were said to be lossy for it."""
+    event: Event
+    open: set[int]
+    """Directions that are not sound again."""
 
 
 class _Sum(NamedTuple):
@@ -57,10 +56,10 @@ class _Sum(NamedTuple):
 
 
 class Seeping:
-    """Events of kind ``path``, states `lossy` and `speaking`, whose evidence names a NIC and a direction.
+    """Events of kind ``nic``, states `lossy` and `sound`.
 
     What all paths from a NIC lost is added up, and what all paths to it did. The share that makes it seep (`lossy_nic_share`) is a tenth of what makes a path lossy, and must not be of one peer
-    alone, whose own trouble it is then. Only paths that lost something themselves are said to be lossy: those of the window at once, others when they do. They are sound again together.
+    or a few, whose own trouble it is then.
     """
 
     def __init__(self, settings: DetectorSettings, fleet: Fleet) -> None:
@@ -74,28 +73,14 @@ class Seeping:
         self._losing: set[Key] = set()
         """Where something was lost since the last look."""
         self._look_ns = 0
-        self._verdicts: dict[Key, _Verdict] = {}
+        self._verdicts: dict[int, _Verdict] = {}
 
-    def has(self, path_id: int) -> bool:
-        """Whether a path is said to be lossy for a NIC's sake."""
-        return any(path_id in verdict.paths for verdict in self._verdicts.values())
-
-    def resume(self, event: Event, path_id: int) -> bool:
-        """Takes a path that an earlier run said to be lossy; False: it was so by itself."""
-        nic, direction = event.evidence.get("nic"), event.evidence.get("direction")
-        if not isinstance(nic, str) or direction not in _DIRECTIONS:
-            return False
-        key = self._table.nic_id(nic), _DIRECTIONS.index(str(direction))
-        self._verdicts.setdefault(key, _Verdict(event.fault, event.since_ns, {})).paths[path_id] = event
-        return True
-
-    def leave(self, path_id: int) -> None:
-        """The path is silent: others say what there is to be said of it, and what it lost before is said."""
-        for verdict in self._verdicts.values():
-            verdict.paths.pop(path_id, None)
-        if path_id < len(self._paths):
-            path = self._paths[path_id]
-            path["begun"] = path["sent"], path["lost"]
+    def resume(self, event: Event) -> None:
+        """A NIC that an earlier run said to be lossy is watched for being sound again."""
+        if event.kind == "nic" and event.state == "lossy":
+            said = str(event.evidence.get("direction"))
+            directions = {place for place, name in enumerate(_DIRECTIONS) if said in {name, _BOTH}}
+            self._verdicts[self._table.nic_id(event.who)] = _Verdict(event, directions or {*range(len(_DIRECTIONS))})
 
     def begin(self, nic: str, now_ns: int) -> None:
         """The NIC's port went down or came back: what that lost has its cause."""
@@ -123,81 +108,74 @@ class Seeping:
                 window["last_s"] = second
                 self._losing.add((nic, direction))
 
-    def judge(self, now_ns: int, lossy: dict[int, Event]) -> list[Event]:
-        """Looks at NICs that lost something since the last call, and once a second at those whose time has come; `lossy` are the paths that are so by themselves."""
+    def judge(self, now_ns: int) -> list[Event]:
+        """Looks at NICs that lost something since the last call, and once a second at those whose time has come."""
         keys, self._losing = self._losing, set()
         if now_ns >= self._look_ns:
             self._look_ns = now_ns + _S
             keys |= {(nic, direction) for nic, direction in np.argwhere(self._windows["look_ns"] <= now_ns).tolist()}
-        return [event for key in sorted(keys) for event in self._judge(key, now_ns, lossy)]
+        return [event for key in sorted(keys) for event in self._judge(key, now_ns)]
 
-    def _judge(self, key: Key, now_ns: int, lossy: dict[int, Event]) -> list[Event]:
-        if key[0] >= len(self._table.nics):
+    def _judge(self, key: Key, now_ns: int) -> list[Event]:
+        nic, direction = key
+        if nic >= len(self._table.nics):
             return []
-        least, total = self._settings.lossy_nic_share, self._sum(key)
+        total, verdict = self._sum(key), self._verdicts.get(nic)
         age_ns = now_ns - int(self._windows[key]["since_ns"])
-        at_ns = self._fleet.at_ns(node_of(self._table.nics[key[0]]), now_ns)
-        if key in self._verdicts:
-            sound = total.share < _HEALED_SHARE * least and age_ns >= _SHORTEST_NS
-            if sound and total.sent.sum() >= _HEALED_SENT * self._enough:
-                self._begin(key, now_ns)
-                return self._heal(key, total, at_ns)
-        elif self._is_seeping(key, total):
-            since_ns = at_ns - age_ns
-            fault = f"{self._table.nics[key[0]]}/lossy-{_DIRECTIONS[key[1]]}-{since_ns}"
-            self._verdicts[key] = _Verdict(fault, since_ns, {})
-        events = self._mark(key, total, at_ns, lossy) if key in self._verdicts else []
+        event = None
+        if verdict is None:
+            if self._is_seeping(key, total):
+                event = self._lossy(key, total, age_ns, now_ns)
+        elif direction in verdict.open and self._is_sound(total, age_ns):
+            self._begin(key, now_ns)
+            verdict.open.discard(direction)
+            if not verdict.open:
+                del self._verdicts[nic]
+                event = self._sound(verdict.event, key, total, now_ns)
         if age_ns >= _LONGEST_NS or (age_ns >= _SHORTEST_NS and total.sent.sum() >= self._enough):
             self._begin(key, now_ns)
-        return events
+        return [event] if event else []
+
+    def _is_sound(self, total: _Sum, age_ns: int) -> bool:
+        enough = age_ns >= _SHORTEST_NS and total.sent.sum() >= _HEALED_SENT * self._enough
+        return bool(enough and total.share < _HEALED_SHARE * self._settings.lossy_nic_share)
 
     def _is_seeping(self, key: Key, total: _Sum) -> bool:
-        """Whether it is enough, here and there, and enough without the peer that lost most: what one NIC loses shows, thinner, at all that it speaks with."""
+        """Whether it is enough, at different times and with most peers: what one NIC loses shows, thinner, at all that it speaks with."""
         least = self._settings.lossy_nic_share
         lost = int(total.lost.sum())
         if lost < self._settings.lossy_lost or total.share < least or self._windows[key]["losing_s"] < _SPREAD:
             return False
         _, peers = np.unique(self._table.ends[total.paths, 1 - key[1]], return_inverse=True)
         sent_each, lost_each = np.bincount(peers, total.sent), np.bincount(peers, total.lost)
+        if 2 * int((lost_each > 0).sum()) < min(len(lost_each), lost):
+            return False
         most = lost_each.argmax()
         rest_sent, rest_lost = total.sent.sum() - sent_each[most], lost - lost_each[most]
         return bool(rest_lost >= max(_REST_LOST, _REST_SHARE * least * rest_sent))
 
-    def _mark(self, key: Key, total: _Sum, at_ns: int, lossy: dict[int, Event]) -> list[Event]:
-        """Says of each path that lost something that it is lossy, if nobody has yet."""
-        verdict, numbers = self._verdicts[key], self._evidence(key, total)
-        events = []
-        for row in np.flatnonzero((total.lost > 0) & ~self._table.silent[total.paths]):
-            path_id = int(total.paths[row])
-            if path_id in lossy or self.has(path_id):
-                continue
-            name = self._table.names[path_id]
-            own = {"sent": int(total.sent[row]), "lost": int(total.lost[row])}
-            verdict.paths[path_id] = event = Event(
-                id=f"{verdict.fault}/{name}/lossy-{at_ns}", kind="path", who=name, state="lossy", at_ns=at_ns,
-                since_ns=verdict.since_ns, evidence=own | numbers, fault=verdict.fault,
-            )  # fmt: skip
-            events.append(event)
-        return events
+    def _lossy(self, key: Key, total: _Sum, age_ns: int, now_ns: int) -> Event:
+        nic, direction = key
+        other = self._sum((nic, 1 - direction))
+        both = other.share >= self._settings.lossy_nic_share and other.lost.sum() >= _REST_LOST
+        name = self._table.nics[nic]
+        at_ns = self._fleet.at_ns(node_of(name), now_ns)
+        fault = f"{name}/lossy-{at_ns - age_ns}"
+        event = Event(
+            id=f"{fault}/lossy", kind="nic", who=name, state="lossy", at_ns=at_ns, since_ns=at_ns - age_ns,
+            evidence={"direction": _BOTH if both else _DIRECTIONS[direction]} | _evidence(total), fault=fault,
+        )  # fmt: skip
+        self._verdicts[nic] = _Verdict(event, {0, 1} if both else {direction})
+        for each in self._verdicts[nic].open:
+            self._begin((nic, each), now_ns)
+        return event
 
-    def _heal(self, key: Key, total: _Sum, at_ns: int) -> list[Event]:
-        verdict = self._verdicts.pop(key)
-        return [
-            Event(
-                id=f"{before.id}/speaking", kind="path", who=before.who, state="speaking", at_ns=at_ns,
-                since_ns=verdict.since_ns, evidence=self._evidence(key, total), fault=verdict.fault, cause=before.id,
-            )
-            for before in verdict.paths.values()
-        ]  # fmt: skip
-
-    def _evidence(self, key: Key, total: _Sum) -> dict[str, Any]:
-        return {
-            "nic": self._table.nics[key[0]],
-            "direction": _DIRECTIONS[key[1]],
-            "nic_sent": int(total.sent.sum()),
-            "nic_lost": int(total.lost.sum()),
-            "nic_loss_share": round(total.share, 6),
-        }
+    def _sound(self, lossy: Event, key: Key, total: _Sum, now_ns: int) -> Event:
+        return Event(
+            id=f"{lossy.fault}/sound", kind="nic", who=lossy.who, state="sound",
+            at_ns=self._fleet.at_ns(node_of(lossy.who), now_ns), since_ns=lossy.since_ns,
+            evidence={"direction": _DIRECTIONS[key[1]]} | _evidence(total), fault=lossy.fault, cause=lossy.id,
+        )  # fmt: skip
 
     def _sum(self, key: Key) -> _Sum:
         paths = self._paths_of(key)
@@ -218,7 +196,7 @@ class Seeping:
         """Whether an end of a path seeps: then its traffic is elsewhere, and the slow sweep has to show that it is sound again."""
         if not self._verdicts:
             return False
-        return np.asarray(np.isin(self._table.ends[ids], [nic for nic, _ in self._verdicts]).any(axis=1))
+        return np.asarray(np.isin(self._table.ends[ids], [*self._verdicts]).any(axis=1))
 
     def _make_room(self, now_ns: int) -> None:
         missing = self._table.room - len(self._paths)
@@ -228,3 +206,13 @@ class Seeping:
             more = np.zeros((len(self._table.nics), 2), _Window)
             more["since_ns"], more["look_ns"] = now_ns, now_ns + _SHORTEST_NS
             self._windows = np.concatenate([self._windows, more])
+
+
+def _evidence(total: _Sum) -> dict[str, Any]:
+    return {
+        "sent": int(total.sent.sum()),
+        "lost": int(total.lost.sum()),
+        "loss_share": round(total.share, 6),
+        "paths": len(total.paths),
+        "paths_losing": int((total.lost > 0).sum()),
+    }

@@ -32,7 +32,9 @@ _TICK_S = 0.01
 _COUNTS_EVERY_S = 60.0
 _ROOTS = 4_096
 """Faults remembered to have a root span: an hour of them at the highest rate planned for."""
-_SPAN_NAMES = {"flap": "judge port change", "path": "judge silence", "process": "judge process", "clock": "judge clock"}
+_SPAN_NAMES = {
+    "flap": "judge port change", "path": "judge silence", "nic": "judge loss", "process": "judge process", "clock": "judge clock",
+}  # fmt: skip
 
 
 class Detector:
@@ -72,7 +74,7 @@ class Detector:
 
     async def _resume(self) -> None:
         """Takes up what an earlier run left open: nobody else would ever say that it is over."""
-        for kind in ("flap", "path", "process", "clock"):
+        for kind in _SPAN_NAMES:
             try:
                 events = await self._bus.newest(EVENT, kind, "")
             except (nats.errors.Error, OSError, TimeoutError) as error:

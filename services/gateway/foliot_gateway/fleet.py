@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
+from foliot import words
 from foliot_gateway.paths import PathTable, PathView
 from foliot_gateway.room import Room
 from foliot_gateway.tiles import Condition, Tile, judge
@@ -70,6 +71,8 @@ class Fleet:
         self._ways = Ways(self._room)
         self._dead: dict[str, tuple[int, bool]] = {}
         """Per node: when the detector last judged of its probe, and whether that is dead."""
+        self._losing: dict[str, tuple[int, str]] = {}
+        """Per NIC: when the detector last said what it loses, and that, in words; empty: nothing."""
         self._touched: set[str] = set()
         """NICs whose tile may have changed since somebody looked."""
         self._clocks: dict[str, ClockState] = {}
@@ -93,6 +96,7 @@ class Fleet:
         self._touched |= ports
         for nic in ports:
             del self._ports[nic]
+            self._losing.pop(nic, None)
         self._dead.pop(name, None)
         for clock in {name, *(nic.clock for nic in (() if record is None else record.nics))}:
             if not self._room.knows_clock(clock):
@@ -129,7 +133,7 @@ class Fleet:
         self._touched |= self._ways.want(node, wanted)
 
     def fold_event(self, event: Event) -> None:
-        """Takes the detector's verdict on a path or on a process.
+        """Takes the detector's verdict on a path, a NIC or a process.
 
         Raises:
             ValueError: it names something that is no path.
@@ -138,6 +142,10 @@ class Fleet:
         if event.kind == "path":
             if self._paths.judge(event.who, event.state, at_ns):
                 self._touched |= set(parse_path(event.who)[:2])
+        elif event.kind == "nic" and self._room.knows_nic(event.who):
+            if at_ns >= self._losing.get(event.who, (0, ""))[0]:
+                self._losing[event.who] = at_ns, words.losing(event) if event.state == "lossy" else ""
+                self._touched.add(event.who)
         elif event.kind == "process" and event.who.endswith("/probe"):
             self._fold_probe(event.who.partition("/")[0], at_ns, dead=event.state == "dead")
 
@@ -198,6 +206,7 @@ class Fleet:
             self._paths.of(nic),
             moved=self._ways.is_moved(node, rail_of(nic)),
             probe_dead=self._dead.get(node, (0, False))[1],
+            losing=self._losing.get(nic, (0, ""))[1],
         )
 
     def _node(self, name: str) -> NodeView:

@@ -40,8 +40,10 @@ class NicPaths:
         self.out = self.into = self.bad_out = self.bad_into = 0
 
 
-def judge(port: PortState | None, paths: NicPaths, *, moved: bool, probe_dead: bool) -> tuple[Condition, str]:
-    """The condition of a NIC, and why."""
+def judge(
+    port: PortState | None, paths: NicPaths, *, moved: bool, probe_dead: bool, losing: str = ""
+) -> tuple[Condition, str]:
+    """The condition of a NIC, and why; `losing`: the detector's word that it loses a little."""
     if port is None:
         return "unknown", "nothing was heard of it yet"
     if probe_dead:
@@ -49,7 +51,7 @@ def judge(port: PortState | None, paths: NicPaths, *, moved: bool, probe_dead: b
     if lost := _lost(port, paths):
         return "lost", lost
     bad, count = paths.bad_out + paths.bad_into, paths.out + paths.into
-    some = f"{bad} of its {count} paths are silent or lossy" if bad else ""
+    some = f"{bad} of its {count} paths are silent or lossy" if bad else losing
     return "moved" if moved else "up", some
 
 

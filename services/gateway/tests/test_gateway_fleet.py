@@ -266,6 +266,24 @@ def test_paths_that_the_detector_says_are_silent_make_a_nic_lost():
     assert looks(fleet) == ("up", False)
 
 
+def test_a_nic_that_loses_a_little_stays_up_and_says_so():
+    """Until it is sound; an older word that is read late changes nothing."""
+    fleet = Fleet()
+    fleet.fold_node("node3", node("node3"))
+    fleet.fold_port(port())
+    lossy = msgspec.structs.replace(
+        verdict("nic", "node3.rail0", "lossy", at_ns=5), evidence={"direction": "in", "loss_share": 0.0123}
+    )
+    fleet.fold_event(lossy)
+    tile = fleet.changed_tiles()["node3.rail0"]
+    assert (tile.condition, tile.why) == ("up", "loses 1.2% of what is sent to it")
+
+    fleet.fold_event(verdict("nic", "node3.rail0", "sound", at_ns=4))
+    assert fleet.changed_tiles() == {}
+    fleet.fold_event(verdict("nic", "node3.rail0", "sound", at_ns=6))
+    assert fleet.changed_tiles()["node3.rail0"].why == ""
+
+
 def test_nobody_speaks_for_the_nics_of_a_dead_probe():
     """They are unknown until it is alive; an older verdict that is read late changes nothing."""
     fleet = Fleet()

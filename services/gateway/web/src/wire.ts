@@ -23,7 +23,7 @@ export type Evidence = Record<string, number | string | boolean>;
 /** Times are nanoseconds, beyond what a double holds exactly: they are right to 256 ns, a quarter of what is shown. */
 export interface FoliotEvent {
   id: string;
-  kind: "flap" | "path" | "process" | "clock" | "refusal";
+  kind: "flap" | "path" | "nic" | "process" | "clock" | "refusal";
   who: string;
   state: string;
   at_ns: number;
