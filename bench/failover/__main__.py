@@ -132,8 +132,9 @@ async def _beside_peers(
 
 def _scenario(arguments: argparse.Namespace) -> Scenario:
     return Scenario(
-        fabric=FabricSpec(hosts=arguments.hosts, spines=2), workload=WorkloadSpec(kind="train"), services=_SERVICES
-    )
+        fabric=FabricSpec(hosts=arguments.hosts, spines=2), workload=WorkloadSpec(kind="train"),
+        services={**_SERVICES, **dict(arguments.set)},
+    )  # fmt: skip
 
 
 def _victim(lab: Lab, rep: int) -> tuple[str, str, str]:
@@ -152,6 +153,11 @@ def _tell(taken: Taken) -> None:
     )
 
 
+def _setting(text: str) -> tuple[str, float]:
+    name, _, value = text.partition("=")
+    return name, int(value) if value.isdigit() else float(value)
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="bench.failover", description=__doc__.split("\n", 1)[0] if __doc__ else None)
     parser.add_argument("--json", type=Path, help="write the rows to this file")
@@ -165,6 +171,14 @@ def _parser() -> argparse.ArgumentParser:
         help="a folder that Debian's packages were unpacked into (default: %(default)s)",
     )
     parser.add_argument("--hosts", type=int, default=4)
+    parser.add_argument(
+        "--set",
+        nargs="+",
+        type=_setting,
+        default=[],
+        metavar="NAME=NUMBER",
+        help="of the services, as probe.in_use_hz=100",
+    )
     names = [variant.name for variant in VARIANTS]
     parser.add_argument("--variants", nargs="+", choices=names, default=names)
     parser.add_argument("--variants-without", nargs="*", choices=names, default=[MAIN.name])
@@ -191,7 +205,8 @@ def main() -> int:
     print(*map(peer_rows.line, peers), sep="\n")
     if arguments.json:
         beside = [msgspec.to_builtins(row) for row in peers]
-        write(arguments.json, "failover", made, peers=beside, series=[series(each) for each in taken if each.rep == 1])
+        first = [series(each) for each in taken if each.rep == 1]
+        write(arguments.json, "failover", made, settings=dict(arguments.set), peers=beside, series=first)
     return 0
 
 

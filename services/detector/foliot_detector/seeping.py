@@ -23,7 +23,7 @@ _S = 1_000_000_000
 _SPREAD = 5
 """Seconds that must have lost something: one burst on a whole rail, as when a route changes, is no NIC's trouble."""
 _SHORTEST_NS, _LONGEST_NS = 10 * _S, 60 * _S
-"""Of a window. The remediator remembers no longer what a path lost."""
+"""Of a window: so long, or until it has probes enough."""
 _SEVERAL = 2
 """Probes of a row: with fewer, their delays say little of the queue when another was lost."""
 _REST_SHARE, _REST_LOST = 0.5, 3
@@ -77,7 +77,7 @@ class Seeping:
 
     def resume(self, event: Event) -> None:
         """A NIC that an earlier run said to be lossy is watched for being sound again."""
-        if event.kind == "nic" and event.state == "lossy":
+        if event.kind == "nic" and event.state == "lossy" and event.who in self._fleet.nics:
             said = str(event.evidence.get("direction"))
             directions = {place for place, name in enumerate(_DIRECTIONS) if said in {name, _BOTH}}
             self._verdicts[self._table.nic_id(event.who)] = _Verdict(event, directions or {*range(len(_DIRECTIONS))})
@@ -193,7 +193,7 @@ class Seeping:
         return self._table.entering(nic) if key[1] else self._table.leaving(nic)
 
     def _seeps(self, ids: NDArray[np.intp]) -> NDArray[np.bool_] | bool:
-        """Whether an end of a path seeps: then its traffic is elsewhere, and the slow sweep has to show that it is sound again."""
+        """Whether an end of a path seeps: its traffic may be elsewhere since, and the slow sweep has to show that it is sound again."""
         if not self._verdicts:
             return False
         return np.asarray(np.isin(self._table.ends[ids], [*self._verdicts]).any(axis=1))
