@@ -33,7 +33,7 @@ _HEALED_SHARE, _HEALED_SENT = 0.5, 0.25
 
 _Path = np.dtype([("sent", "<u4"), ("lost", "<u4"), ("begun", "<u4", (2, 2))])
 """Probes sent and lost until now, and the same when the windows of its source and its destination began."""
-_Window = np.dtype([("since_ns", "<i8"), ("look_ns", "<i8"), ("losing_s", "<i4"), ("last_s", "<i8")])
+_Window = np.dtype([("since_ns", "<i8"), ("losing_s", "<i4"), ("last_s", "<i8")])
 """`losing_s`: in how many seconds something was lost, the last of them in `last_s`."""
 
 
@@ -71,7 +71,7 @@ class Seeping:
         self._windows = np.zeros((0, 2), _Window)
         """Per NIC and direction."""
         self._losing: set[Key] = set()
-        """Where something was lost since the last look."""
+        """Where something was lost in another second than the last time, and in enough of them."""
         self._look_ns = 0
         self._verdicts: dict[int, _Verdict] = {}
 
@@ -104,22 +104,26 @@ class Seeping:
         for ends in self._table.ends[ids[losing]].tolist():
             for direction, nic in enumerate(ends):
                 window = self._windows[nic, direction]
-                window["losing_s"] += window["last_s"] != second
+                if window["last_s"] == second:
+                    continue
+                if now_ns - window["since_ns"] >= _LONGEST_NS:
+                    self._begin((nic, direction), now_ns)
+                window["losing_s"] += 1
                 window["last_s"] = second
-                self._losing.add((nic, direction))
+                if window["losing_s"] >= _SPREAD:
+                    self._losing.add((nic, direction))
 
     def judge(self, now_ns: int) -> list[Event]:
-        """Looks at NICs that lost something since the last call, and once a second at those whose time has come."""
+        """Looks at NICs that lost something, each once a second, and at those that may be sound again. Where nothing is lost nothing is to be done, in however large a fleet."""
         keys, self._losing = self._losing, set()
         if now_ns >= self._look_ns:
             self._look_ns = now_ns + _S
-            keys |= {(nic, direction) for nic, direction in np.argwhere(self._windows["look_ns"] <= now_ns).tolist()}
+            self._make_room(now_ns)
+            keys |= {(nic, direction) for nic, verdict in self._verdicts.items() for direction in verdict.open}
         return [event for key in sorted(keys) for event in self._judge(key, now_ns)]
 
     def _judge(self, key: Key, now_ns: int) -> list[Event]:
         nic, direction = key
-        if nic >= len(self._table.nics):
-            return []
         total, verdict = self._sum(key), self._verdicts.get(nic)
         age_ns = now_ns - int(self._windows[key]["since_ns"])
         event = None
@@ -186,7 +190,7 @@ class Seeping:
         paths = self._paths_of(key)
         rows = self._paths[paths]
         self._paths["begun"][paths, key[1]] = np.stack([rows["sent"], rows["lost"]], axis=1)
-        self._windows[key] = (now_ns, now_ns + _SHORTEST_NS, 0, 0)
+        self._windows[key] = (now_ns, 0, 0)
 
     def _paths_of(self, key: Key) -> NDArray[np.intp]:
         nic = self._table.nics[key[0]]
@@ -204,7 +208,7 @@ class Seeping:
             self._paths = np.concatenate([self._paths, np.zeros(missing, _Path)])
         if len(self._windows) < len(self._table.nics):
             more = np.zeros((len(self._table.nics), 2), _Window)
-            more["since_ns"], more["look_ns"] = now_ns, now_ns + _SHORTEST_NS
+            more["since_ns"] = now_ns
             self._windows = np.concatenate([self._windows, more])
 
 

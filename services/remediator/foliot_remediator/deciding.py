@@ -58,6 +58,11 @@ class Decider:
         self._budgets = Budgets(settings)
         self._refusals = Refusals()
 
+    def has_room(self, plan: Plan, now_ns: int) -> bool:
+        """Whether half of what may be moved in a minute is left after a plan that could wait."""
+        moves = sum(part.moves for part in plan.parts.values())
+        return 2 * (self._budgets.moved(now_ns) + moves) <= self._settings.moves_per_minute
+
     def refuse(self, matter: Matter, *objections: Objection) -> Decision | None:
         """The refusals, as far as they have not been said yet."""
         return self._decision(matter, (), objections)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from foliot_remediator.fleet import Fleet
     from foliot_remediator.health import Health
     from foliot_remediator.placement import Chooser
-    from foliot_remediator.troubles import Trouble
+    from foliot_remediator.troubles import Trouble, Troubles
     from foliot_remediator.ways import Cause, Ways
     from foliot_schemas import Placement
     from foliot_schemas.names import Path
@@ -102,6 +102,13 @@ class Planner:
                 plan.move(destination, self._chooser.detour(destination, present, armed, trouble, now_ns))
         return plan
 
+    def use(self, who: str, now_ns: int, *, paths_too: bool) -> Plan:
+        """What a NIC, or a path too, carried before it was lost."""
+        if who in self._fleet.nics:
+            return self.use_nic(who, now_ns)
+        path = self._fleet.path(who) if paths_too else None
+        return Plan() if path is None else self.use_path(path, now_ns)
+
     def use_nic(self, nic: str, now_ns: int) -> Plan:
         """What a NIC carried before it was lost, as far as its path is healthy again; the rest stays where it is."""
         owner, rail = self._fleet.nics[nic]
@@ -136,6 +143,24 @@ class Planner:
             if destination.node == node and (node, destination.rail) not in self._ways.away:
                 self._home(plans.setdefault(self._ways.moved[destination][1], Plan()), destination, now_ns)
         return {cause: plan for cause, plan in plans.items() if plan.parts}
+
+    def nearer(self, node: str, troubles: Troubles, now_ns: int) -> list[tuple[Trouble, Plan]]:
+        """What a path's trouble sent from its own rail to another, of a node, where the rail has a path that was heard since.
+
+        In the first moments it is seldom known of any but those in use, which are probed often. The other rail has traffic of its own, and half of the capacity is worth a second move.
+        """
+        plans: dict[str, tuple[Trouble, Plan]] = {}
+        for destination in self._ways.touching(node):
+            if destination.node != node or (node, destination.rail) in self._ways.away:
+                continue
+            primary, present = self._chooser.primary(destination), self._ways.placed(destination)
+            trouble = troubles.get(path_name(node, primary)) if present.via != primary.via else None
+            if trouble is None:
+                continue
+            way = self._chooser.detour(destination, primary, self._ways.backup(destination), trouble, now_ns)
+            if way is not None and way.via == primary.via:
+                plans.setdefault(trouble.who, (trouble, Plan()))[1].move(destination, way)
+        return list(plans.values())
 
     def overdue_back(self, node: str) -> Iterator[tuple[str, Cause]]:
         """NICs of a node that are away although they are up, which nobody has taken back, and what sent them away."""

@@ -15,6 +15,7 @@ from foliot_remediator.doubts import Doubts
 from foliot_remediator.fleet import Fleet
 from foliot_remediator.guards import Objection
 from foliot_remediator.health import Health
+from foliot_remediator.homing import Homing
 from foliot_remediator.placement import Chooser
 from foliot_remediator.planning import Planner
 from foliot_remediator.record import Record, input_of
@@ -29,7 +30,6 @@ from foliot_schemas.names import node_of, parse_path
 if TYPE_CHECKING:
     from foliot.shard import Shard
     from foliot_remediator.guards import Evidence, Guard
-    from foliot_remediator.planning import Plan
     from foliot_remediator.settings import RemediatorSettings
 
 Seen: TypeAlias = Event | DelayBatch | Outcome | Node | NodePaths | PortState
@@ -58,9 +58,10 @@ class Remediator:
         self._supplier = Supplier(settings, self.fleet, self.ways, self._chooser)
         self._recovery = Recovery(settings, self.fleet, self.health, self._chooser)
         self._troubles = Troubles()
-        self._strays = Strays(self.ways, round(settings.review_s * 1e9))
-        self._answers = Answers(self._decider, self._supplier, self._troubles, self._strays)
+        strays = Strays(self.ways, round(settings.review_s * 1e9))
+        self._answers = Answers(self._decider, self._supplier, self._troubles, strays)
         self._record = Record()
+        self._homing = Homing(settings, self._planner, self._decider, self._troubles, strays)
         self._doubts = Doubts(self.health)
         self._adoption = Adoption(self.fleet, self.health, self.ways, self._chooser, self._record)
         self._held = 0
@@ -112,7 +113,7 @@ class Remediator:
         """Takes the passing of time: what was refused is looked at again, what is good again comes back, backups are renewed."""
         actions: list[Action] = []
         for who in self._recovery.recovered(now_ns):
-            actions += self._restore(who, now_ns)
+            actions += self._done(self._homing.use(who, self._record.cause(who), now_ns))
         for event, given, cause, against in self._doubts.look(now_ns):
             if against:
                 actions += self._object("contradicted", event.who, cause, now_ns, against)
@@ -124,8 +125,8 @@ class Remediator:
             actions += self._leave(trouble, now_ns, now_ns)
         for sent in self._decider.desk.overdue(now_ns):
             actions += self._done(*self._answers.miss(sent, now_ns))
-        for node in self._strays.due(now_ns):
-            actions += self._take_home(node, now_ns)
+        for decision in self._homing.look(now_ns):
+            actions += self._done(decision)
         return actions + self._supplier.write(self.lease, now_ns)
 
     # -- events -------------------------------------------------------------------------------------------------------
@@ -203,36 +204,6 @@ class Remediator:
         decision, unresolved = self._decider.decide(matter, plan)
         trouble.restate = False
         self._troubles.retry(trouble, now_ns + (self._retry_ns if unresolved else self._review_ns))
-        return self._done(decision)
-
-    # -- and back -----------------------------------------------------------------------------------------------------
-
-    def _restore(self, who: str, now_ns: int) -> list[Action]:
-        """Uses again what is up again."""
-        cause = self._record.cause(who)
-        if who in self.fleet.nics:
-            plan = self._planner.use_nic(who, now_ns)
-        else:
-            path = self.fleet.path(who)
-            if path is None or not self._settings.restore_paths:
-                return []
-            plan = self._planner.use_path(path, now_ns)
-        return self._take(plan, who, cause, now_ns)
-
-    def _take_home(self, node: str, now_ns: int) -> list[Action]:
-        """Takes back what a refusal, a failure or a restart left away."""
-        actions: list[Action] = []
-        for nic, cause in self._planner.overdue_back(node):
-            actions += self._take(self._planner.use_nic(nic, now_ns), nic, cause, now_ns)
-        if self._settings.restore_paths:
-            for cause, plan in self._planner.overdue_home(node, now_ns).items():
-                actions += self._take(plan, node, cause, now_ns)
-        return actions
-
-    def _take(self, plan: Plan, who: str, cause: Cause, now_ns: int) -> list[Action]:
-        if not self.lease:
-            return []
-        decision, _ = self._decider.decide(Matter("restore", who, cause, now_ns, now_ns), plan)
         return self._done(decision)
 
     # -- what there is ------------------------------------------------------------------------------------------------

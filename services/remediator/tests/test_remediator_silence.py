@@ -37,6 +37,62 @@ def test_a_silent_path_is_not_left_for_one_that_may_share_its_fate(world):
     assert command.placements[0].via == "rail1"
 
 
+def test_what_went_to_another_rail_comes_back_to_its_own_by_a_path_that_is_heard(world):
+    """Once, a second later, and not to the path that is silent; nor does the way back or any other pair."""
+    silent = "node0.rail0>node3.rail0#0"
+    between = {f"node0.rail0>node3.rail0#{entropy}" for entropy in range(4)}
+    world.silent |= between
+    world.run(0.2)
+    (away,) = world.path_event(silent, "silent")
+    assert away.placements[0].via == "rail1"
+
+    world.silent = {silent}
+    (nearer,) = world.run(5.0)
+    assert (nearer.verb, nearer.node, nearer.fault) == ("reroute", "node0", away.fault)
+    (placement,) = nearer.placements
+    assert (placement.rail, placement.via) == ("rail0", "rail0")
+    assert placement.entropy != 0
+
+    world.silent.clear()
+    world.path_event(silent, "speaking")
+    (home,) = world.run(8.0)
+    assert (home.verb, home.placements) == ("restore", (HOME,))
+
+
+def test_what_a_silent_nic_sent_to_another_rail_stays_there(world):
+    """None of its paths is heard."""
+    world.mute.add("node0.rail0")
+    world.run(0.2)
+    world.path_event("node0.rail0>node3.rail0#0", "silent")
+    assert world.core.ways.way(("node0", "node3", "rail0")).via == "rail1"
+    assert world.run(5.0) == []
+
+
+def test_a_rail_that_loses_packets_is_not_come_back_to(world):
+    """Its paths are heard, and share what makes them lose."""
+    for peer in ("node0", "node1", "node2"):
+        world.path_event(f"{peer}.rail0>node3.rail0#0", "lossy")
+    assert world.core.ways.way(("node2", "node3", "rail0")).via == "rail1"
+    world.run(5.0)
+    assert world.core.ways.way(("node2", "node3", "rail0")).via == "rail1"
+
+
+def test_moves_that_can_wait_leave_half_of_the_budget_to_others(make_world):
+    """Two of four a minute; the third waits for the minute to be over."""
+    world = make_world(moves_per_minute=4)
+    silent = {f"node0.rail0>{peer}.rail0#0" for peer in ("node1", "node3")}
+    world.silent |= {f"{path[:-1]}{entropy}" for path in silent for entropy in range(4)}
+    world.run(0.2)
+    for path in sorted(silent):
+        world.path_event(path, "silent")
+    assert len(world.commands) == 2
+
+    world.silent = silent
+    assert world.run(55.0) == []
+    assert world.guards() == []
+    assert {command.placements[0].via for command in world.run(10.0)} == {"rail0"}
+
+
 def test_a_silent_path_that_nobody_uses_moves_nothing(world):
     """It is known to be down, and is armed for nobody any more."""
     armed = world.backup("node0", "node3", "rail0")

@@ -100,7 +100,7 @@ def test_what_strayed_is_looked_at_and_nothing_else(make_world, monkeypatch):
     """Each tick of a large fleet may look at a few nodes only: those with something away from its primary way."""
     world = make_world(nodes=4)
     looked = []
-    monkeypatch.setattr(world.core, "_take_home", lambda node, _now_ns: looked.append(node) or [])
+    monkeypatch.setattr(world.core._planner, "overdue_back", lambda node: looked.append(node) or [])
     world.run(3.0)
     assert looked == []
     world.flap("node3.rail0", "down")

@@ -1,0 +1,56 @@
+"""The way back: what is good again is used again, and what nobody has taken home is looked for."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from foliot_remediator.deciding import Decider, Decision, Matter
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from foliot_remediator.planning import Plan, Planner
+    from foliot_remediator.settings import RemediatorSettings
+    from foliot_remediator.strays import Strays
+    from foliot_remediator.troubles import Troubles
+    from foliot_remediator.ways import Cause
+
+
+class Homing:
+    """Decides for who holds the lease."""
+
+    def __init__(
+        self, settings: RemediatorSettings, planner: Planner, decider: Decider, troubles: Troubles, strays: Strays
+    ) -> None:
+        self._paths_too = settings.restore_paths
+        self._planner = planner
+        self._decider = decider
+        self._troubles = troubles
+        self._strays = strays
+
+    def use(self, who: str, cause: Cause, now_ns: int) -> Decision | None:
+        """Uses again a NIC or path that is up again."""
+        return self._restore(self._planner.use(who, now_ns, paths_too=self._paths_too), who, cause, now_ns)
+
+    def look(self, now_ns: int) -> Iterator[Decision | None]:
+        """Looks at the nodes whose turn it is, of those with anything away."""
+        for node in self._strays.due(now_ns):
+            for nic, cause in self._planner.overdue_back(node):
+                yield self._restore(self._planner.use_nic(nic, now_ns), nic, cause, now_ns)
+            if self._paths_too:
+                for cause, plan in self._planner.overdue_home(node, now_ns).items():
+                    yield self._restore(plan, node, cause, now_ns)
+            yield from self._nearer(node, now_ns)
+
+    def _nearer(self, node: str, now_ns: int) -> Iterator[Decision | None]:
+        """Takes back to its own rail what a path's trouble sent to another, where no trouble needs the moves."""
+        for trouble, plan in self._planner.nearer(node, self._troubles, now_ns):
+            if self._decider.has_room(plan, now_ns):
+                matter = Matter("reroute", trouble.who, trouble.cause, now_ns, now_ns)
+                yield self._decider.decide(matter, plan)[0]
+
+    def _restore(self, plan: Plan, who: str, cause: Cause, now_ns: int) -> Decision | None:
+        """What a refusal, a failure or a restart leaves away is looked for later."""
+        if not self._decider.lease:
+            return None
+        return self._decider.decide(Matter("restore", who, cause, now_ns, now_ns), plan)[0]
