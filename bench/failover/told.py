@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from foliot_lab.report import FaultReport
 
 CALM = "no failure"
+_TOGETHER_NS = 1_000_000_000
 _COLUMNS = ("detect_ms", "move_ms", "gap_ms", "restore_s", "total_s", "lost_steps", "step_ms", "worst_step_ms", "lost_s", "explained_s", "excess_s")  # fmt: skip
 
 
@@ -39,6 +40,12 @@ def rows(taken: Sequence[Taken]) -> list[Row]:
     return [_row(each, calm[each.tool.partition(",")[0], each.rep]) for each in taken]
 
 
+def _detected_ns(first: FaultReport, faults: Sequence[FaultReport]) -> int | None:
+    """When the first of the faults that came together was told: what is told may be put down to any of them."""
+    told = [each.detected_ns for each in faults if each.injected_ns - first.injected_ns < _TOGETHER_NS]
+    return min((each for each in told if each is not None), default=None)
+
+
 def _row(taken: Taken, calm: Mapping[str, Steps]) -> Row:
     ran, is_calm = taken.ran, taken.variant == CALM
     total_s, pair_s = account.total_s(ran.steps, taken.asked), account.total_s(calm, taken.asked)
@@ -53,7 +60,7 @@ def _row(taken: Taken, calm: Mapping[str, Steps]) -> Row:
     healed_ns = max((each.healed_ns or 0 for each in ran.injections), default=0)
     return Row(
         variant=taken.variant, tool=taken.tool, rep=taken.rep,
-        detect_ms=ms(first.injected_ns, first.detected_ns) if first else None,
+        detect_ms=ms(first.injected_ns, _detected_ns(first, of_links)) if first else None,
         move_ms=ms(first.injected_ns, first.moved_ns) if first else None,
         gap_ms=None if ran.gap_ms is None else round(ran.gap_ms, 1),
         restore_s=None if not ends_ns or None in ends_ns else round((max(end or 0 for end in ends_ns) - healed_ns) * 1e-9, 2),

@@ -41,6 +41,12 @@ class _Silence:
     """When, on the timeline, it was first heard again; 0: it was not."""
     spoke_at_ns: int = 0
     """The same by the receiver's time."""
+    fell_again_ns: int = 0
+    """When it was last heard before it fell silent once more, by the receiver's time."""
+
+    def is_heard_again(self, seen: Delays, last_ns: int) -> bool:
+        """Whether a row is of later than it last fell silent."""
+        return _is_heard_again(self.claim, seen, last_ns) and last_ns > self.fell_again_ns + self.claim.owed_ns
 
 
 class PathDetector:
@@ -110,7 +116,7 @@ class PathDetector:
                 self._waiting.remove(path_id)
                 self._fleet.paths.silent[path_id] = False
             silence = self._silences.get(path_id)
-            if silence is not None and not silence.spoke_ns and _is_heard_again(silence.claim, seen, last_ns):
+            if silence is not None and not silence.spoke_ns and silence.is_heard_again(seen, last_ns):
                 silence.spoke_ns, silence.spoke_at_ns = now_ns, last_ns
                 self._spoken.add(path_id)
 
@@ -154,8 +160,8 @@ class PathDetector:
 
     def _fall_again(self, path_id: int, last_ns: int, now_ns: int) -> None:
         silence = self._silences.get(path_id)
-        if silence is not None and silence.spoke_ns and last_ns >= silence.spoke_at_ns:
-            silence.spoke_ns = 0
+        if silence is not None and silence.spoke_ns and last_ns >= silence.spoke_at_ns - silence.claim.owed_ns:
+            silence.spoke_ns, silence.fell_again_ns = 0, last_ns
             self._spoken.discard(path_id)
             self._repeats[path_id] = (self._repeats.get(path_id, (0, 0))[0] + 1, now_ns)
 
@@ -243,5 +249,8 @@ class PathDetector:
 
 
 def _is_heard_again(claim: Claim, seen: Delays, last_ns: int) -> bool:
-    """Whether a row is newer than the claim, by the receiver's own time."""
-    return seen.at_ns > claim.said_ns and last_ns > claim.since_ns
+    """Whether a row is newer than the claim, by the receiver's own time.
+
+    The row of the interval in which the silence began names what was heard last once more, some microseconds off, as the node's clock is set all the time.
+    """
+    return seen.at_ns > claim.said_ns and last_ns > claim.since_ns + claim.owed_ns

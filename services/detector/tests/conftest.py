@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 import itertools
 import pathlib
+import random
 import sys
 
 import numpy as np
@@ -61,12 +62,14 @@ def delays(node, at_ns, rows, bound_ns=100):
 
 
 class SimulatedFleet:
-    """Nodes, and a detector that hears them over a bus. Paths of entropy 0 are in use: 25 probes/s; others get 5.
+    """Nodes, and a detector that hears them over a bus. Paths of entropy 0 are in use: a probe each `probe_ms`; others get 5 a second.
+
+    `shaky_ns` is how far two words of the same moment differ, as by a clock that is set between them.
 
     `events` has what the detector said, `inputs` what it was told, with the time that passed before.
     """
 
-    def __init__(self, nodes=3, rails=2, entropies=2, settings=None, *, ticks=True, offsets_ms=()):
+    def __init__(self, nodes=3, rails=2, entropies=2, settings=None, *, ticks=True, offsets_ms=(), probe_ms=50):
         self.now_ns = START_NS
         self.names = [f"node{number}" for number in range(nodes)]
         self.rails = [f"rail{number}" for number in range(rails)]
@@ -82,6 +85,8 @@ class SimulatedFleet:
         self.offset_ns |= {name: offset * MS for name, offset in zip(self.names, offsets_ms, strict=False)}
         self.bus_delay_ns = dict.fromkeys(self.names, MS // 5)
         self.lose = {}
+        self.probe_ns, self.shaky_ns = probe_ms * MS, 0
+        self._chance = random.Random(1)
         self.delay_ns = {}
         self._told_ns = START_NS
         self._queue, self._count = [], itertools.count()
@@ -171,7 +176,7 @@ class SimulatedFleet:
         self._at(self.now_ns + 10 * MS, self._tick)
 
     def _says(self, node, at_ns):
-        return at_ns + self.offset_ns[node] if at_ns else 0
+        return at_ns + self.offset_ns[node] + self._chance.randint(-self.shaky_ns, self.shaky_ns) if at_ns else 0
 
     def _publish(self, node, message):
         if node not in self.off_bus and node not in self.stopped:
@@ -181,7 +186,7 @@ class SimulatedFleet:
         return self.carrier[nic] and self.admin_up[nic]
 
     def _send(self, path, number):
-        interval_ns = (50 if path.entropy == 0 else 200) * MS
+        interval_ns = self.probe_ns if path.entropy == 0 else 200 * MS
         self._at(self.now_ns + interval_ns, self._send, path, number + 1)
         if node_of(path.source) in self.stopped or path in self.mute:
             return
@@ -204,7 +209,7 @@ class SimulatedFleet:
             self.silent[path] = False
             self._at_once(path, Witness.SPEAKS_AGAIN)
         if path.entropy == 0:
-            self._at(self.now_ns + SILENCE_INTERVALS * 50 * MS, self._judge, path, self.now_ns)
+            self._at(self.now_ns + SILENCE_INTERVALS * self.probe_ns, self._judge, path, self.now_ns)
 
     def _judge(self, path, heard_ns):
         if self.heard[path] == heard_ns and node_of(path.destination) not in self.stopped:

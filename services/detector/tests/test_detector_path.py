@@ -57,6 +57,32 @@ def test_a_cut_path_in_use_is_silent_and_its_reverse_speaks(make_fleet, phase_ms
     assert 150 < event.evidence["silent_ms"] < 250
 
 
+@pytest.mark.parametrize("phase_ms", PHASES_MS)
+@pytest.mark.parametrize("nodes", [2, 4])
+def test_a_path_that_is_probed_often_is_silent_soon(make_fleet, phase_ms, nodes):
+    """A report that still tells of what came before the silence takes no claim back, though two words of one moment differ by what a clock was set by."""
+    fleet = make_fleet(nodes=nodes, probe_ms=10)
+    fleet.shaky_ns = 5_000
+    fleet.run(1_000 + phase_ms)
+    fleet.cut.add(PATH)
+    fleet.run(350)
+
+    assert told(fleet.take()) == [silent(PATH)]
+
+
+def test_a_path_that_is_probed_often_and_falls_silent_again_at_once_is_still_the_same_silence(make_fleet):
+    """Whatever its clock was set by."""
+    fleet = make_fleet(probe_ms=10)
+    fleet.shaky_ns = 5_000
+    for _ in range(20):
+        fleet.cut.add(PATH)
+        fleet.run(700)
+        fleet.cut.clear()
+        fleet.run(45)
+
+    assert told(fleet.take()) == [silent(PATH)]
+
+
 def test_it_is_told_once_however_long_it_lasts(make_fleet):
     """Regular batches repeat what is known."""
     fleet = make_fleet()
