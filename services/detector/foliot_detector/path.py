@@ -126,11 +126,12 @@ class PathDetector:
         # The word at once may be lost, or be older than this detector; the regular rows go on telling.
         late = regular & (now_ns - seen.here_ns > self._late_ns)
         unheard = regular & (rows["received"] == 0)
-        if not (fell | late | unheard).any():
+        still = regular & table.silent[seen.ids]
+        if not (fell | late | unheard | still).any():
             return
         for row in np.flatnonzero(fell & table.silent[seen.ids]):
             self._fall_again(int(seen.ids[row]), int(rows["last_ns"][row]), now_ns)
-        for row in np.flatnonzero(unheard & table.silent[seen.ids]):
+        for row in np.flatnonzero(still):  # what was heard of these came before they fell silent, see `_hear`
             claim = self._waiting.claims.get(int(seen.ids[row]))
             if claim is not None and seen.at_ns > claim.confirmed_ns:
                 claim.confirmed_ns, claim.confirmed_here_ns = seen.at_ns, now_ns
