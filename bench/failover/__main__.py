@@ -27,7 +27,7 @@ from bench.failover.peers.stage import VARIANTS as PEER_VARIANTS
 from bench.failover.peers.stage import Stage, in_turn
 from bench.failover.runs import Runner
 from bench.failover.told import CALM, Taken, ms, rows, series, table
-from bench.failover.variants import MAIN, VARIANTS
+from bench.failover.variants import MAIN, VARIANTS, Victim
 from foliot_lab.lab import Lab
 from foliot_lab.scenario import FabricSpec, Scenario, WorkloadSpec
 from foliot_lab.scope import OF_PATHS
@@ -69,7 +69,7 @@ async def foliot(arguments: argparse.Namespace, variants: Sequence[Variant], pee
             await runner.listen()
             await _beside_peers(lab, witness, runner, arguments, peers)
             for rep in range(1, arguments.reps + 1):
-                host, rail, other = _victim(lab, rep)
+                victim = _victim(lab, rep)
                 steps = max(variant.steps for variant in variants)
                 patience_s = _PATIENCE_S + _PATIENCE_TIMES * steps
                 calm = await runner.run(TrainSpec(steps=steps), (), patience_s)
@@ -77,9 +77,7 @@ async def foliot(arguments: argparse.Namespace, variants: Sequence[Variant], pee
                 _tell(taken[-1])
                 patience_s = _PATIENCE_S + _PATIENCE_TIMES * (account.total_s(calm.steps, steps) or 0.0)
                 for variant in variants:
-                    ran = await runner.run(
-                        TrainSpec(steps=variant.steps), variant.faults(host, rail, other), patience_s
-                    )
+                    ran = await runner.run(TrainSpec(steps=variant.steps), variant.faults(victim), patience_s)
                     taken.append(Taken(variant.name, "foliot", rep, ran, variant.steps))
                     _tell(taken[-1])
     finally:
@@ -95,7 +93,7 @@ async def nothing(arguments: argparse.Namespace, variants: Sequence[Variant]) ->
     try:
         runner = Runner(lab, None)
         for rep in range(1, arguments.reps_without + 1):
-            host, rail, other = _victim(lab, rep)
+            victim = _victim(lab, rep)
             steps = max(variant.steps for variant in variants)
             calm = await runner.run(TrainSpec(steps=steps), (), _PATIENCE_S + _PATIENCE_TIMES * steps)
             taken.append(Taken(CALM, "none", rep, calm, steps))
@@ -105,7 +103,7 @@ async def nothing(arguments: argparse.Namespace, variants: Sequence[Variant]) ->
                 for tool, timeout_s in (("none", GLOO_TIMEOUT_S), (f"none, {_SHORT_S:g} s", _SHORT_S)):
                     spec = TrainSpec(steps=variant.steps, timeout_s=timeout_s)
                     # There is no bus here, nor anything that would miss it.
-                    faults = tuple(each for each in variant.faults(host, rail, other) if each.kind in OF_PATHS)
+                    faults = tuple(each for each in variant.faults(victim) if each.kind in OF_PATHS)
                     ran = await runner.run(spec, faults, patience_s)
                     taken.append(Taken(variant.name, tool, rep, ran, variant.steps))
                     _tell(taken[-1])
@@ -133,15 +131,22 @@ async def _beside_peers(
 def _scenario(arguments: argparse.Namespace) -> Scenario:
     return Scenario(
         fabric=FabricSpec(hosts=arguments.hosts, spines=2), workload=WorkloadSpec(kind="train"),
-        services={**_SERVICES, **dict(arguments.set)},
+        services=_services(arguments),
     )  # fmt: skip
 
 
-def _victim(lab: Lab, rep: int) -> tuple[str, str, str]:
-    """Another NIC in each repetition: host, its rail in trouble, the other one."""
-    hosts, rails = lab.plan.hosts, lab.plan.rails
-    host, rail = hosts[rep % len(hosts)], rails[rep // len(hosts) % len(rails)]
-    return host, rail, next(each for each in rails if each != rail)
+def _services(arguments: argparse.Namespace) -> dict[str, bool | int | float | str | list[bool | int | float | str]]:
+    return {**_SERVICES, **dict(arguments.set)}
+
+
+def _victim(lab: Lab, rep: int) -> Victim:
+    """Another NIC and another link of the fabric in each repetition."""
+    hosts, rails, spec = lab.plan.hosts, lab.plan.rails, lab.scenario.fabric
+    rail = rails[(rep + rep // len(hosts)) % len(rails)]
+    return Victim(
+        host=hosts[rep % len(hosts)], rail=rail, other=next(each for each in rails if each != rail),
+        leaf=rep % spec.leaves, spine=rep // spec.leaves % spec.spines, leaves=spec.leaves,
+    )  # fmt: skip
 
 
 def _tell(taken: Taken) -> None:
@@ -201,12 +206,12 @@ def main() -> int:
         taken += asyncio.run(nothing(arguments, without))
     made = rows(taken)
     print(table(made))
-    print(peer_rows.HEADING)
-    print(*map(peer_rows.line, peers), sep="\n")
+    if peers:
+        print(peer_rows.HEADING, *map(peer_rows.line, peers), sep="\n")
     if arguments.json:
         beside = [msgspec.to_builtins(row) for row in peers]
         first = [series(each) for each in taken if each.rep == 1]
-        write(arguments.json, "failover", made, settings=dict(arguments.set), peers=beside, series=first)
+        write(arguments.json, "failover", made, settings=_services(arguments), peers=beside, series=first)
     return 0
 
 

@@ -57,11 +57,14 @@ class Row(msgspec.Struct, kw_only=True):
     lost_s: float | None = None
     """Longer than its pair without a fault."""
     explained_s: float | None = None
+    """Of that, by steps that were slower while traffic was on fewer links."""
     excess_s: float | None = None
     moves: int | None = None
     """The most changes of way that any pair made, away and back."""
     away_s: float | None = None
-    """How long traffic was on other links."""
+    """How long traffic was on other links, or, where it stayed, the fault lasted."""
+    idle_cpu: float | None = None
+    """Share of the processors that nobody used."""
 
 
 def total_s(steps: Mapping[str, Steps], until: int) -> float | None:

@@ -53,8 +53,10 @@ def _row(taken: Taken, calm: Mapping[str, Steps]) -> Row:
     taken_ms = account.durations_ms(ran.steps)[FIRST:]
     away = _away(ran)
     lost_s = total_s - pair_s if total_s is not None and pair_s is not None and not is_calm else None
-    explained_s = account.explained_s(ran.steps, calm, away) if lost_s is not None else None
     of_links = [fault for fault, _ in _of_links(ran)]
+    moved = any(fault.moved_ns is not None for fault in of_links)
+    # Where nothing was moved, nothing but the fault took capacity away.
+    explained_s = (account.explained_s(ran.steps, calm, away) if moved else 0.0) if lost_s is not None else None
     first = of_links[0] if of_links else None
     ends_ns = [fault.restored_ns for fault in of_links]
     healed_ns = max((each.healed_ns or 0 for each in ran.injections), default=0)
@@ -72,6 +74,7 @@ def _row(taken: Taken, calm: Mapping[str, Steps]) -> Row:
         lost_s=_round(lost_s), explained_s=_round(explained_s),
         excess_s=None if lost_s is None or explained_s is None else _round(lost_s - explained_s),
         moves=max((each.moves for each in ran.seen.values()), default=None),
+        idle_cpu=round(ran.idle_cpu, 3),
         away_s=_round(sum(until - since for since, until in away) * 1e-9) if away else None,
     )  # fmt: skip
 

@@ -13,52 +13,67 @@ _AT_S = 8.0
 """Steps before, to compare with."""
 
 
+class Victim(NamedTuple):
+    """Whom a repetition's faults are for."""
+
+    host: str
+    rail: str
+    other: str
+    """The rail that is well."""
+    leaf: int
+    spine: int
+    leaves: int
+    """How many the rail has."""
+
+
 class Variant(NamedTuple):
     """A run's faults."""
 
     name: str
-    faults: Callable[[str, str, str], tuple[FaultSpec, ...]]
-    """Of a host, the rail in trouble and the other one."""
+    faults: Callable[[Victim], tuple[FaultSpec, ...]]
     steps: int
     """That the job does: long enough for the fault, the way back and some more at half of the capacity."""
 
 
-def _link(kind: str, for_s: float, **more: float) -> Callable[[str, str, str], tuple[FaultSpec, ...]]:
-    def faults(host: str, rail: str, _other: str) -> tuple[FaultSpec, ...]:
-        return (FaultSpec(id="f1", at_s=_AT_S, kind=kind, where=f"{host}.{rail}", for_s=for_s, **more),)  # type: ignore[arg-type]
+def _link(kind: str, for_s: float, **more: float) -> Callable[[Victim], tuple[FaultSpec, ...]]:
+    def faults(victim: Victim) -> tuple[FaultSpec, ...]:
+        return (FaultSpec(id="f1", at_s=_AT_S, kind=kind, where=f"{victim.host}.{victim.rail}", for_s=for_s, **more),)  # type: ignore[arg-type]
 
     return faults
 
 
-def _ten_flaps(host: str, rail: str, _other: str) -> tuple[FaultSpec, ...]:
-    return (FaultSpec(id="f1", at_s=_AT_S, kind="flap", where=f"{host}.{rail}", times=10, down_s=0.5, up_s=0.5),)
+def _ten_flaps(victim: Victim) -> tuple[FaultSpec, ...]:
+    where = f"{victim.host}.{victim.rail}"
+    return (FaultSpec(id="f1", at_s=_AT_S, kind="flap", where=where, times=10, down_s=0.5, up_s=0.5),)
 
 
-def _one_after_other(host: str, rail: str, other: str) -> tuple[FaultSpec, ...]:
+def _one_after_other(victim: Victim) -> tuple[FaultSpec, ...]:
     """The second goes when the first is back, and traffic is on it or on its way to it."""
     return (
-        FaultSpec(id="f1", at_s=_AT_S, kind="link-down", where=f"{host}.{rail}", for_s=10.0),
-        FaultSpec(id="f2", at_s=_AT_S + 20.0, kind="link-down", where=f"{host}.{other}", for_s=10.0),
+        FaultSpec(id="f1", at_s=_AT_S, kind="link-down", where=f"{victim.host}.{victim.rail}", for_s=10.0),
+        FaultSpec(id="f2", at_s=_AT_S + 20.0, kind="link-down", where=f"{victim.host}.{victim.other}", for_s=10.0),
     )
 
 
-def _bus_away(host: str, rail: str, _other: str) -> tuple[FaultSpec, ...]:
+def _bus_away(victim: Victim) -> tuple[FaultSpec, ...]:
     """Nobody can be asked when the carrier goes, nor when it is back: agents have what they were armed with. What comes of it counts up to 20 s after the healing."""
     return (
-        FaultSpec(id="f1", at_s=_AT_S + 38.0, kind="link-down", where=f"{host}.{rail}", for_s=15.0),
+        FaultSpec(id="f1", at_s=_AT_S + 38.0, kind="link-down", where=f"{victim.host}.{victim.rail}", for_s=15.0),
         FaultSpec(id="bus", at_s=_AT_S, kind="kill", where="nats", for_s=60.0),
     )
 
 
-def _uplink(_host: str, rail: str, _other: str) -> tuple[FaultSpec, ...]:
-    return (FaultSpec(id="f1", at_s=_AT_S, kind="drop", where=f"{rail}.leaf0-spine0", for_s=15.0),)
+def _dead_uplink(victim: Victim, leaf: int, number: int) -> FaultSpec:
+    where = f"{victim.rail}.leaf{leaf}-spine{victim.spine}"
+    return FaultSpec(id=f"f{number}", at_s=_AT_S, kind="drop", where=where, for_s=15.0)
 
 
-def _spine(_host: str, rail: str, _other: str) -> tuple[FaultSpec, ...]:
-    return tuple(
-        FaultSpec(id=f"f{leaf + 1}", at_s=_AT_S, kind="drop", where=f"{rail}.leaf{leaf}-spine0", for_s=15.0)
-        for leaf in range(2)
-    )
+def _uplink(victim: Victim) -> tuple[FaultSpec, ...]:
+    return (_dead_uplink(victim, victim.leaf, 1),)
+
+
+def _spine(victim: Victim) -> tuple[FaultSpec, ...]:
+    return tuple(_dead_uplink(victim, leaf, leaf + 1) for leaf in range(victim.leaves))
 
 
 VARIANTS = (
