@@ -176,6 +176,15 @@ def test_a_move_onto_the_dead_nic_and_away_again_is_told():
     assert "changed its way" not in judge(scenario())[0].sentence
 
 
+def test_a_stop_on_the_other_rail_belongs_to_a_link_between_switches():
+    """Its traffic has another path of its own rail a second later."""
+    link = "rail0.leaf0-spine0"
+    found, _ = judge(scenario(kind="drop", where=link), verdict(moves=3))
+    assert "changed its way" not in found.sentence
+    found, _ = judge(scenario(kind="drop", where=link), verdict(moves=4))
+    assert "changed its way 4 times, not 3" in found.sentence
+
+
 @pytest.mark.parametrize(
     ("right", "idle", "late_ms", "excused"),
     [(False, 0.05, 1.0, True), (False, 0.5, 40.0, True), (False, 0.5, 1.0, False), (True, 0.05, 40.0, False)],

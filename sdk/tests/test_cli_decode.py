@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -43,6 +44,20 @@ def test_one_message_is_decoded(end):
 
     assert (status, errors) == (0, "")
     assert out.endswith("sync could not read s: r\n")
+
+
+def test_a_reader_that_has_had_enough_is_no_error():
+    """As with `| head`: nobody wants to read of a broken pipe then, from this command or any other."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        done = subprocess.run(
+            [FOLIOT, "decode"], input=MESSAGE, stdout=writing, stderr=subprocess.PIPE, timeout=30, check=False
+        )
+    finally:
+        os.close(writing)
+
+    assert (done.returncode, done.stderr) == (0, b"")
 
 
 def test_many_messages_are_decoded_as_they_come():

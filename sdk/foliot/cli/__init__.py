@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import argparse
 import importlib.metadata
+import os
+import sys
 
 import foliot.cli.clock
 import foliot.cli.decode
@@ -28,5 +30,11 @@ def main(arguments: list[str] | None = None) -> int:
     for entry_point in importlib.metadata.entry_points(group="foliot.commands"):
         entry_point.load()(subparsers)
     parsed = parser.parse_args(arguments)
-    status: int = parsed.func(parsed)
+    try:
+        status: int = parsed.func(parsed)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Whoever read has had enough; the interpreter would complain when it flushes at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     return status

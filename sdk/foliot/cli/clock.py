@@ -80,9 +80,6 @@ def _clock(arguments: argparse.Namespace) -> int:
         return 1
     except KeyboardInterrupt:
         return 0
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
     return 0 if _is_good(reading, arguments.within) else 1
 
 

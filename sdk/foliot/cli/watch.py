@@ -84,9 +84,6 @@ def _watch(arguments: argparse.Namespace) -> int:
         return 1
     except KeyboardInterrupt:
         return 0
-    except BrokenPipeError:
-        # Whoever read has had enough; the interpreter would complain when it flushes at its end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0
 
 
