@@ -27,8 +27,8 @@ _FLAP_MOVES = 2
 """Away and back once; the next time away must be the last until the flapping is over."""
 _MOVES_OF_ONE = 2
 """Away and back. More is no wrong outcome: what was tried first may have been lost as well."""
-_MOVES_WITHIN = 3
-"""Of a link between switches: to what is known to be good at once, by another path of the own rail a second later, and back."""
+_MOVES_OF_FABRIC_LINK = 3
+"""To what is known to be good at once, by another path of the own rail a second later, and back."""
 _MOST_DOUBLINGS = 32
 _LEAST_IDLE, _MOST_LATE_MS = 0.1, 20.0
 """On a machine with less to spare, or on which a sleeper is woken later, events tell of the machine: probes and their receivers wait for a processor as
@@ -116,7 +116,7 @@ def _findings(
             yield _restored(fault, spec, spec.lasts_s, scenario)
         if fault.kind == "flap":
             yield _damped(fault, spec.lasts_s or 0.0)
-        elif fault.moves > (most := _MOVES_WITHIN if "-spine" in fault.where else _MOVES_OF_ONE):
+        elif fault.moves > (most := _MOVES_OF_FABRIC_LINK if "-spine" in fault.where else _MOVES_OF_ONE):
             yield True, f"on the way some pair's traffic changed its way {fault.moves} times, not {most}"
     elif fault.kind not in _DEGRADES and seen is not None:
         yield (False, f"traffic was moved ({_count(fault.moves, 'move')}) though no path was at fault") if fault.moves else (

@@ -1,0 +1,133 @@
+"""Verdicts: which outcomes are right, in which words, and when the machine is to blame."""
+
+import msgspec
+import pytest
+from made_runs import QUIET, SEEN, command, event, judge, lab_ns, record, scenario
+
+from foliot_lab.lateness import Lateness, Machine
+from foliot_lab.report import Unexplained
+from foliot_lab.verdicts import Judgement, excuse
+
+
+def test_a_healed_cut_is_right():
+    """A cut that moved, came back and broke nothing is right, and says so in numbers."""
+    of_fault, of_run = judge(scenario(), events=[event(10.001)], kept=record())
+    assert of_fault.right
+    assert of_fault.sentence == (
+        "node3.rail0 lost its carrier; both directions of every pair flowed again after 6.0 ms; "
+        "all of it was back 5.0 s after the healing; no flow broke, the longest gap was 200 ms."
+    )
+    assert of_run == ("", True, "Nothing happened that no fault explains.")
+
+
+def test_a_move_onto_the_dead_nic_and_away_again_is_told():
+    """Right in the end; whoever reads the verdict is to know all the same."""
+    of_fault, _ = judge(scenario(), verdict(moves=4))
+    assert of_fault.right
+    assert "some pair's traffic changed its way 4 times, not 2" in of_fault.sentence
+    assert "changed its way" not in judge(scenario())[0].sentence
+
+
+def test_a_stop_on_the_other_rail_belongs_to_a_link_between_switches():
+    """Its traffic has another path of its own rail a second later."""
+    link = "rail0.leaf0-spine0"
+    found, _ = judge(scenario(kind="drop", where=link), verdict(moves=3))
+    assert "changed its way" not in found.sentence
+    found, _ = judge(scenario(kind="drop", where=link), verdict(moves=4))
+    assert "changed its way 4 times, not 3" in found.sentence
+
+
+@pytest.mark.parametrize(
+    ("right", "idle", "late_ms", "excused"),
+    [(False, 0.05, 1.0, True), (False, 0.5, 40.0, True), (False, 0.5, 1.0, False), (True, 0.05, 40.0, False)],
+)
+def test_a_machine_that_did_not_keep_up_is_said_to_be_why(right, idle, late_ms, excused):
+    """Of what was wrong alone."""
+    machine = Machine(idle_cpu=idle, scheduler_lateness_ms=Lateness(p50=0.1, p99=late_ms))
+    assert bool(excuse([Judgement("f1", right, "")], machine, Unexplained(events=0, commands=0))) is excused
+
+
+@pytest.mark.parametrize(
+    ("fault_right", "least_idle", "excused"),
+    [(True, 0.02, True), (True, 0.5, False), (True, None, False), (False, 0.02, False)],
+)
+def test_what_nobody_explains_is_excused_by_the_seconds_in_which_it_came(fault_right, least_idle, excused):
+    """However idle the machine was before and after; but a fault's own outcome is not."""
+    machine = Machine(idle_cpu=0.5, scheduler_lateness_ms=Lateness(p50=0.1, p99=1.0))
+    judged = [Judgement("f1", fault_right, ""), Judgement("", right=False, sentence="3 events that no fault explains.")]
+    strays = Unexplained(events=3, commands=0, least_idle_cpu=least_idle)
+    assert bool(excuse(judged, machine, strays)) is excused
+
+
+def verdict(**fields):
+    """The usual verdict but for these."""
+    return msgspec.structs.replace(SEEN, **fields)
+
+
+@pytest.mark.parametrize(
+    ("run", "seen", "right"),
+    [
+        (scenario(), verdict(moved_ns=None), False),
+        (scenario(), None, False),
+        (scenario(), QUIET, False),
+        (scenario(), verdict(restored_ns=None), False),
+        (scenario(duration_s=45), verdict(restored_ns=None), True),
+        (scenario(more=""), verdict(restored_ns=None), True),
+        (scenario(rails=1), verdict(moved_ns=None, moves=0), True),
+        (scenario(services='"remediator.reroute" = "advise"'), verdict(moved_ns=None, moves=0), True),
+        (scenario(where="rail0.leaf1-spine1", kind="drop"), QUIET, True),
+        (scenario(where="rail0.leaf1-spine1", kind="drop"), verdict(moved_ns=None, moves=0), False),
+        (scenario(where="rail0.leaf1-spine0", kind="drop", rails=1, spines=1), verdict(moved_ns=None, moves=0), True),
+        (scenario(kind="loss", more="for_s = 30\nshare = 0.2"), QUIET, True),
+        (scenario(kind="loss", more="for_s = 30\nshare = 0.2"), SEEN, True),
+        (scenario(kind="stop", where="node3"), QUIET, True),
+        (scenario(kind="stop", where="node3"), SEEN, False),
+        (scenario(kind="bus-cut", where="bus"), None, True),
+    ],
+)
+def test_what_is_right(run, seen, right):
+    """Cut traffic must move where it can, and return where there is time; what is no path's fault must move nothing."""
+    assert judge(run, seen, healed_s=40 if run.faults[0].for_s else None)[0].right is right
+
+
+FLAP = "times = 10\ndown_s = 1\nup_s = 1"
+
+
+@pytest.mark.parametrize(
+    ("moves", "restored_s", "right"), [(2, 20, True), (4, 45, False), (3, 45, True), (3, 20, False)]
+)
+def test_flapping_costs_two_moves(moves, restored_s, right):
+    """Ten flaps may cost two moves before they are damped; the return when they are over is one more, and expected."""
+    seen = verdict(moves=moves, restored_ns=None if restored_s is None else lab_ns(restored_s))
+    assert judge(scenario(kind="flap", more=FLAP), seen, healed_s=29)[0].right is right
+
+
+@pytest.mark.parametrize(
+    ("where", "services", "duration_s", "right"),
+    [
+        ("node3.rail0", "", 600, True),
+        ("node3.rail0", '"detector.half_life_s" = 2.0', 600, False),
+        ("rail0.leaf0-spine0", "", 130, False),
+        ("rail0.leaf0-spine0", "", 100, True),
+    ],
+)
+def test_what_has_flapped_is_held_back_as_long_as_the_settings_say(where, services, duration_s, right):
+    """Ten flaps hold a NIC for the half-lives of its damping, minutes by default, and a link for the longest probation, a minute."""
+    run = scenario(where=where, kind="flap", more=FLAP, services=services, duration_s=duration_s)
+    assert judge(run, verdict(moves=1, restored_ns=None), healed_s=29)[0].right is right
+
+
+def test_a_broken_flow_is_wrong():
+    """A flow that breaks makes the outcome wrong, and is named."""
+    kept = record()
+    kept.error(0, lab_ns(11), 104)
+    of_fault, _ = judge(scenario(), kept=kept)
+    assert not of_fault.right
+    assert "1 flow broke: node2>node3/rail0" in of_fault.sentence
+
+
+def test_strays_are_wrong():
+    """Something that no fault explains makes the run wrong."""
+    of_fault, of_run = judge(scenario(), events=[event(5)], commands=[command(5), command(6)])
+    assert of_fault.right
+    assert of_run == ("", False, "1 event and 2 commands that no fault explains.")
