@@ -59,9 +59,8 @@ class Decider:
         self._refusals = Refusals()
 
     def has_room(self, plan: Plan, now_ns: int) -> bool:
-        """Whether half of what may be moved in a minute is left after a plan that could wait."""
-        moves = sum(part.moves for part in plan.parts.values())
-        return 2 * (self._budgets.moved(now_ns) + moves) <= self._settings.moves_per_minute
+        """Whether a plan that could wait need not."""
+        return self._budgets.has_room(sum(part.moves for part in plan.parts.values()), now_ns)
 
     def refuse(self, matter: Matter, *objections: Objection) -> Decision | None:
         """The refusals, as far as they have not been said yet."""

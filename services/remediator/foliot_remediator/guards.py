@@ -76,6 +76,10 @@ class Budgets:
             return Objection(guard="nodes-at-once", evidence=evidence)
         return None
 
+    def has_room(self, moves: int, now_ns: int) -> bool:
+        """Whether half of what may be moved in a minute is left after moves that could wait."""
+        return 2 * (self.moved(now_ns) + moves) <= self._settings.moves_per_minute
+
     def moved(self, now_ns: int) -> int:
         """Moves within the last minute."""
         while self._moves and self._moves[0][0] <= now_ns - _MINUTE_NS:

@@ -139,9 +139,8 @@ class Planner:
     def overdue_home(self, node: str, now_ns: int) -> dict[Cause, Plan]:
         """By what moved it away: traffic of a node whose primary way is healthy, which nobody has taken home."""
         plans: dict[Cause, Plan] = {}
-        for destination in self._ways.touching(node):
-            if destination.node == node and (node, destination.rail) not in self._ways.away:
-                self._home(plans.setdefault(self._ways.moved[destination][1], Plan()), destination, now_ns)
+        for destination in self._moved(node):
+            self._home(plans.setdefault(self._ways.moved[destination][1], Plan()), destination, now_ns)
         return {cause: plan for cause, plan in plans.items() if plan.parts}
 
     def nearer(self, node: str, troubles: Troubles, now_ns: int) -> list[tuple[Trouble, Plan]]:
@@ -150,9 +149,7 @@ class Planner:
         In the first moments it is seldom known of any but those in use, which are probed often. The other rail has traffic of its own, and half of the capacity is worth a second move.
         """
         plans: dict[str, tuple[Trouble, Plan]] = {}
-        for destination in self._ways.touching(node):
-            if destination.node != node or (node, destination.rail) in self._ways.away:
-                continue
+        for destination in self._moved(node):
             primary, present = self._chooser.primary(destination), self._ways.placed(destination)
             trouble = troubles.get(path_name(node, primary)) if present.via != primary.via else None
             if trouble is None:
@@ -170,6 +167,12 @@ class Planner:
                 yield nic, cause
 
     # -- inside -------------------------------------------------------------------------------------------------------
+
+    def _moved(self, node: str) -> Iterator[Destination]:
+        """What a node sends another way than the primary one, but for rails that are away as a whole."""
+        for destination in self._ways.touching(node):
+            if destination.node == node and (node, destination.rail) not in self._ways.away:
+                yield destination
 
     def _can_leave_by_rule(self, own: list[Destination], lost: str, now_ns: int) -> bool:
         """Whether the rail carries anything, and at least one of its backups is healthy: agents ask for as much."""

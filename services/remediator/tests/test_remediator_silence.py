@@ -78,7 +78,7 @@ def test_a_rail_that_loses_packets_is_not_come_back_to(world):
 
 
 def test_moves_that_can_wait_leave_half_of_the_budget_to_others(make_world):
-    """Two of four a minute; the third waits for the minute to be over."""
+    """Two of four a minute are made; the two that can wait do, until the minute is over."""
     world = make_world(moves_per_minute=4)
     silent = {f"node0.rail0>{peer}.rail0#0" for peer in ("node1", "node3")}
     world.silent |= {f"{path[:-1]}{entropy}" for path in silent for entropy in range(4)}
