@@ -23,7 +23,7 @@ _S = 1_000_000_000
 _SPREAD = 5
 """Seconds that must have lost something: one burst on a whole rail, as when a route changes, is no NIC's trouble."""
 _SHORTEST_NS, _LONGEST_NS = 10 * _S, 60 * _S
-"""Of a window: so long, or until it has probes enough."""
+"""A window has probes enough, and is no shorter than the one; if it is older than the other, it begins anew with the next loss."""
 _SEVERAL = 2
 """Probes of a row: with fewer, their delays say little of the queue when another was lost."""
 _REST_SHARE, _REST_LOST = 0.5, 3

@@ -35,7 +35,7 @@ def told(events):
     return [(event.kind, event.who, event.evidence["direction"], event.state) for event in events]
 
 
-@pytest.fixture(params=range(3))
+@pytest.fixture(params=range(5))
 def seed(request):
     """Chances, none of which is chosen."""
     return request.param
