@@ -6,6 +6,10 @@ import numpy as np
 import pytest
 
 from bench.failover import account
+from bench.failover.runs import Ran
+from bench.failover.told import CALM, Taken, rows
+from foliot_lab.faults import Injection
+from foliot_lab.report import FaultReport
 
 SECOND = 1_000_000_000
 STEP = np.dtype([("step", "i8"), ("began_ns", "i8"), ("ended_ns", "i8"), ("comm_ns", "i8"), ("loss", "f8")])
@@ -35,6 +39,39 @@ def test_what_fewer_links_take_longer_is_explained_and_the_stall_is_not():
     assert lost_s == pytest.approx(12)
     assert account.explained_s(hit, calm, away) == pytest.approx(10)
     assert account.dip_steps(hit, away) == 1
+
+
+def fault(number, *, detected_s=None, moved_s=None, at_s=10):
+    """A dead link, and what came of it."""
+    restored_ns = None if moved_s is None else 31 * SECOND
+    told, moved = (None if each is None else round(each * SECOND) for each in (detected_s, moved_s))
+    made = FaultReport(
+        id=f"f{number}", kind="drop", where="rail0.leaf0-spine0", injected_ns=at_s * SECOND, detected_ns=told,
+        commanded_ns=None, moved_ns=moved, restored_ns=restored_ns, moves=0, events=[], trace_id=None, flows=[],
+    )  # fmt: skip
+    return made, Injection(
+        fault_id=made.id, kind=made.kind, where=made.where, injected_ns=made.injected_ns, healed_ns=28 * SECOND, edges=()
+    )  # fmt: skip
+
+
+def row(*faults):
+    """Of ten slow steps, beside a calm run."""
+    calm = Ran(ran(*[1.0] * 32), "", (), (), {}, None, 0.5)
+    hit = Ran(ran(*[1.0] * 10, *[2.0] * 10, *[1.0] * 12), "", *zip(*faults, strict=True), {}, None, 0.5)
+    _, found = rows([Taken(CALM, "foliot", 1, calm, 32), Taken("dead link", "foliot", 1, hit, 32)])
+    return found
+
+
+def test_where_nothing_was_moved_nothing_is_explained():
+    """Slow steps on a bad link are what somebody could have done something about."""
+    assert row(fault(1)).excess_s == row(fault(1)).lost_s == pytest.approx(10)
+    assert row(fault(1, moved_s=10.1)).excess_s < 1
+
+
+def test_faults_that_came_together_are_told_when_the_first_of_them_is():
+    """As the links of a spine, of which the words may be put down to any."""
+    assert row(fault(1), fault(2, detected_s=10.1)).detect_ms == pytest.approx(100)
+    assert row(fault(1), fault(2, detected_s=14.1, at_s=14)).detect_ms is None
 
 
 def test_no_time_is_explained_twice():

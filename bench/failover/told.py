@@ -54,9 +54,11 @@ def _row(taken: Taken, calm: Mapping[str, Steps]) -> Row:
     away = _away(ran)
     lost_s = total_s - pair_s if total_s is not None and pair_s is not None and not is_calm else None
     of_links = [fault for fault, _ in _of_links(ran)]
-    moved = any(fault.moved_ns is not None for fault in of_links)
-    # Where nothing was moved, nothing but the fault took capacity away.
-    explained_s = (account.explained_s(ran.steps, calm, away) if moved else 0.0) if lost_s is not None else None
+    explained_s = None
+    if lost_s is not None:
+        # Where nothing was moved, nothing was done about it that could explain anything.
+        moved = any(fault.moved_ns is not None for fault in of_links)
+        explained_s = account.explained_s(ran.steps, calm, away) if moved else 0.0
     first = of_links[0] if of_links else None
     ends_ns = [fault.restored_ns for fault in of_links]
     healed_ns = max((each.healed_ns or 0 for each in ran.injections), default=0)
