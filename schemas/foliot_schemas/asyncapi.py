@@ -15,7 +15,7 @@ import msgspec
 from foliot_schemas import docstrings, subjects
 from foliot_schemas.codec import decode
 from foliot_schemas.fit import FitBatch, FitRow
-from foliot_schemas.observation import DelayBatch, DelayRow, StampBatch, StampRow
+from foliot_schemas.observation import DELAY_LATER, DelayBatch, DelayRow, StampBatch, StampRow
 from foliot_schemas.payloads import payloads
 
 if TYPE_CHECKING:
@@ -250,6 +250,7 @@ def _columns(message: type[msgspec.Struct]) -> dict[str, Any]:
         "description": docstrings.of_constant(message.__module__, name),
         "encoding": "Each column is a contiguous little-endian array, here with the name that numpy has for its type.",
         "dtypes": {column: rows[column].str for column in rows.names},
+        **({"later": sorted(DELAY_LATER)} if message is DelayBatch else {}),
     }
 
 

@@ -31,6 +31,7 @@ Port: TypeAlias = Annotated[int, Meta(ge=0, le=(1 << 16) - 1)]
 Entropy: TypeAlias = Annotated[int, Meta(ge=0, le=(1 << 16) - 1)]
 Finite: TypeAlias = Annotated[float, Meta(ge=-sys.float_info.max, le=sys.float_info.max)]
 """Neither infinite nor NaN."""
+Share: TypeAlias = Annotated[float, Meta(ge=0.0, le=1.0)]
 MOST_PPB = 1e7
 """1 %, where the worst crystals keep to 0.02 %: what is further from another clock's rate is no clock."""
 Rate: TypeAlias = Annotated[float, Meta(ge=-MOST_PPB, le=MOST_PPB)]

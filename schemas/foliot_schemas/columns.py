@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
     from numpy.typing import NDArray
 
@@ -27,8 +27,11 @@ def rows_once(batch: Any, make: Callable[[], NDArray[Any]]) -> NDArray[Any]:
     return rows
 
 
-def unpack(columns: Mapping[str, bytes], dtype: np.dtype[Any]) -> NDArray[Any]:
+def unpack(columns: Mapping[str, bytes], dtype: np.dtype[Any], later: Collection[str] = ()) -> NDArray[Any]:
     """The structured array that `pack` took apart; unknown columns are ignored, so that new ones may be added.
+
+    Parameters:
+        later: columns that older senders do not have; their values are then 0.
 
     Raises:
         ValueError: a column is missing, or columns differ in length.
@@ -37,12 +40,14 @@ def unpack(columns: Mapping[str, bytes], dtype: np.dtype[Any]) -> NDArray[Any]:
     arrays = {}
     for name in dtype.names:
         if name not in columns:
+            if name in later:
+                continue
             raise ValueError(f"the batch has no column {name!r}")
         arrays[name] = np.frombuffer(columns[name], dtype=dtype[name])
     lengths = {name: len(array) for name, array in arrays.items()}
     if len(set(lengths.values())) != 1:
         raise ValueError(f"the batch's columns differ in length: {lengths}")
-    rows = np.empty(next(iter(lengths.values())), dtype=dtype)
+    rows = np.zeros(next(iter(lengths.values())), dtype=dtype)
     for name, array in arrays.items():
         rows[name] = array
     return rows

@@ -14,7 +14,7 @@ import msgspec
 
 from foliot_schemas import notice, subjects
 from foliot_schemas.fit import FitRow
-from foliot_schemas.observation import DelayRow, StampRow
+from foliot_schemas.observation import DELAY_LATER, DelayRow, StampRow
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     Contract = Mapping[str, Any]
 
 _BETWEEN_AGENTS = (notice.Notice, notice.NoticeSeen, notice.Echo)
+_LATER = {"delay.v1": DELAY_LATER}
 _COLUMNS = {"stamps.v1": StampRow, "delay.v1": DelayRow, "fits.v1": FitRow}
 _LEFT_OUT = {
     "title",
@@ -68,6 +69,10 @@ def breaks(before: Contract, after: Contract) -> list[str]:
     for part in ("messages", "columns", "channels", "streams", "buckets"):
         for name, was in before[part].items():
             now = after[part].get(name)
+            if part == "columns" and now is not None:  # those that older senders leave out may be added
+                now = {
+                    column: kind for column, kind in now.items() if column in was or column not in _LATER.get(name, ())
+                }
             if now is None:
                 found.append(f"{part}: {name} is gone")
             elif now != was:

@@ -17,6 +17,7 @@ from foliot_schemas.bounds import (
     KernelCount,
     LongName,
     Name,
+    Share,
     Span,
     Text,
     Time,
@@ -26,7 +27,7 @@ from foliot_schemas.columns import pack, rows_once, unpack
 from foliot_schemas.names import ends_at, node_of, starts_at
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from numpy.typing import NDArray
 
@@ -52,11 +53,16 @@ DelayRow = np.dtype(
         ("median_ns", "<i8"),
         ("p99_ns", "<i8"),
         ("last_ns", "<i8"),
+        ("sequence", "<i8"),
     ]
 )
 """One path in one interval. `path` indexes the batch's paths. `witness` is who says so, see `Witness`: 0 the source, 1 the
 destination, 2 the destination as the path fell silent, 3 as it speaks again. One-way delays are of the probes received (0 where
-none was), `last_ns` is when the witness last sent on (source) or heard (destination) the path (0: never), reference time."""
+none was), `last_ns` is when the witness last sent on (source) or heard (destination) the path (0: never), reference time. `sequence` is the
+number of the probe sent last (source) or of the highest heard (destination), which rises over restarts of the sender; 0: not said."""
+
+DELAY_LATER = frozenset({"sequence"})
+"""Columns of `DelayRow` that senders before 0.2 leave out."""
 
 
 class Witness:
@@ -147,13 +153,28 @@ class StampBatch(msgspec.Struct, frozen=True, kw_only=True, dict=True, tag="stam
         self.rows()
 
 
+class HostLoad(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """How busy a node's processors were, as its kernel counts it. Evidence for whoever reads an event: no verdict rests on it."""
+
+    span_ns: Span
+    """The time that it is of; it ends with the batch."""
+    stolen: Share = 0.0
+    """Of the processors' time, what the hypervisor gave to others (``steal`` in /proc/stat)."""
+    waiting: Share = 0.0
+    """Of the time, that in which some task waited for a processor (``some`` in /proc/pressure/cpu); 0 where the kernel does not count it."""
+    squeezed: Count = 0
+    """Times that the kernel put off received packets, as others wanted the processor (``time_squeeze`` in /proc/net/softnet_stat)."""
+    dropped: Count = 0
+    """Packets that found the kernel's queue of received ones full (``dropped`` there)."""
+
+
 class DelayBatch(msgspec.Struct, frozen=True, kw_only=True, dict=True, tag="delay.v1"):
     """What one node saw of its paths in one interval."""
 
     node: Name
     """The witness."""
     at_ns: Time
-    """End of the interval, reference time as the node knows it."""
+    """End of the interval, reference time as the node knows it: when it last read its sockets dry, so that what the batch says of silence was true then."""
     interval_ns: Span
     """Its length."""
     bound_ns: Bound
@@ -162,6 +183,10 @@ class DelayBatch(msgspec.Struct, frozen=True, kw_only=True, dict=True, tag="dela
     """What the column `path` counts, from 0."""
     columns: Columns
     """One path a row: see x-columns."""
+    late_ns: Span = 0
+    """The most that a step of the node's probe came late since its last batch."""
+    host: HostLoad | None = None
+    """Once a second; null: not in this batch."""
 
     @classmethod
     def of(cls, rows: NDArray[Any], **header: Any) -> DelayBatch:
@@ -177,8 +202,8 @@ class DelayBatch(msgspec.Struct, frozen=True, kw_only=True, dict=True, tag="dela
         return rows_once(self, self._unpack)
 
     def _unpack(self) -> NDArray[Any]:
-        times = ("least_ns", "median_ns", "p99_ns", "last_ns")
-        rows = _checked(self.columns, DelayRow, times, "path", len(self.paths))
+        bounded = ("least_ns", "median_ns", "p99_ns", "last_ns", "sequence")
+        rows = _checked(self.columns, DelayRow, bounded, "path", len(self.paths), later=DELAY_LATER)
         sent_here = _ends.sent_here(self.node, self.paths)[rows["path"]]
         if np.any(sent_here != (rows["witness"] == Witness.SOURCE)):
             raise ValueError(f"{self.node} speaks for the other end of a path")
@@ -262,14 +287,20 @@ class PortState(msgspec.Struct, frozen=True, kw_only=True, tag="port.v1"):
 
 
 def _checked(
-    columns: Mapping[str, bytes], dtype: np.dtype[Any], times: tuple[str, ...], index: str, named: int
+    columns: Mapping[str, bytes],
+    dtype: np.dtype[Any],
+    bounded: tuple[str, ...],
+    index: str,
+    named: int,
+    *,
+    later: Collection[str] = (),
 ) -> NDArray[Any]:
-    rows = unpack(columns, dtype)
+    rows = unpack(columns, dtype, later)
     if len(rows):
         if int(rows[index].max()) >= named:
             raise ValueError(f"a row names a {index} that the batch does not have")
-        every = np.frombuffer(b"".join([columns[name] for name in times]), "<i8")
+        every = np.frombuffer(b"".join([columns[name] for name in bounded if name in columns]), "<i8")
         # In wrapping arithmetic the sum is above 0 for exactly those that lie within the limits.
         if int((every + FAR_NS).min()) <= 0:
-            raise ValueError("a row has a time further than 146 years from 0")
+            raise ValueError("a row has a time further than 146 years from 0, or a sequence beyond 2^62")
     return rows

@@ -54,6 +54,9 @@ def _within(info: msgspec.inspect.Type) -> Iterator[type[msgspec.Struct]]:
             yield from _within(field.type)
     elif isinstance(info, msgspec.inspect.VarTupleType):
         yield from _within(info.item_type)
+    elif isinstance(info, msgspec.inspect.UnionType):
+        for either in info.types:
+            yield from _within(either)
 
 
 def _described(name: str, field: dict[str, Any], description: str) -> dict[str, Any]:

@@ -17,7 +17,7 @@ FIT = next(sample for sample in SAMPLES if isinstance(sample, FitBatch))
 
 def test_rows_come_back_as_they_were():
     """Bytes columns lose nothing, also beyond float64's 53 bits."""
-    rows = np.array([(1, 1, 5, 4, 1, 2, (1 << 62) + 1, -7)], dtype=DelayRow)
+    rows = np.array([(1, 1, 5, 4, 1, 2, (1 << 62) + 1, -7, 9)], dtype=DelayRow)
 
     assert (rows == unpack(pack(rows), DelayRow)).all()
 
@@ -27,6 +27,24 @@ def test_a_column_of_the_future_is_ignored():
     rows = np.zeros(3, dtype=DelayRow)
 
     assert (rows == unpack({**pack(rows), "jitter_ns": b"12345678"}, DelayRow)).all()
+
+
+def test_a_column_that_was_added_may_be_missing():
+    """An older sender does not say it: it reads as 0."""
+    old = next(sample for sample in SAMPLES if isinstance(sample, DelayBatch))
+
+    assert "sequence" not in old.columns
+    assert old.rows()["sequence"].tolist() == [0, 0]
+
+
+def test_a_sequence_that_would_overflow_is_refused():
+    """Cores take differences of sequences."""
+    rows = np.zeros(1, DelayRow)
+    rows["sequence"] = (1 << 63) - 1
+    batch = DelayBatch.of(rows, node="node3", at_ns=0, interval_ns=1, bound_ns=-1, paths=("node0.rail0>node3.rail0#2",))
+
+    with pytest.raises(ValueError, match="sequence"):
+        batch.rows()
 
 
 @pytest.mark.parametrize("broken", [{"path": b""}, {"path": b"\0"}, {"path": None}])

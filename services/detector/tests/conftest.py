@@ -56,7 +56,7 @@ def delays(node, at_ns, rows, bound_ns=100):
     table = np.zeros(len(rows), DelayRow)
     for place, (_, witness, sent, received, last_ns, *delay) in enumerate(rows):
         least_ns, p99_ns = delay or (FLIGHT_NS, FLIGHT_NS)
-        table[place] = (place, witness, sent, received, least_ns, least_ns, p99_ns, last_ns)
+        table[place] = (place, witness, sent, received, least_ns, least_ns, p99_ns, last_ns, 0)
     paths = tuple(str(row[0]) for row in rows)
     return DelayBatch.of(table, node=node, at_ns=at_ns, interval_ns=100 * MS, bound_ns=bound_ns, paths=paths)
 
