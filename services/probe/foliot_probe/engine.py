@@ -73,10 +73,10 @@ class Engine:
         self.demand = Demand(self.table, settings)
         self._watch = SilenceWatch(rows, settings.silence_intervals, settings.silence_grace_ms * _MILLISECOND_NS)
         self._sent = np.zeros(rows, np.int64)
-        self.sent_last_ns = np.zeros(rows, np.int64)
-        """Local time when a stream sent last, per row; 0: never."""
         self.heard_last_ns = np.zeros(rows, np.int64)
-        """Local time when a stream was heard last."""
+        """Local time when a stream was heard last, per row; 0: never."""
+        self.listened_ns = clock.local_ns()
+        """Local time when the sockets were last read: what had come by then has been heard, and nothing is known of later."""
         self._sockets: list[socket.socket | None] = [None] * len(self.table.places)
         self._opened = np.zeros(len(self.table.places), np.bool_)
         self._stamps = StampChecks([place.address for place in self.table.places])
@@ -113,7 +113,7 @@ class Engine:
         self._end(ended)
         self._grow(len(self.table))
         for row in begun:
-            self.sessions.open(row, secrets.randbits(64) | 1)
+            self.sessions.open(row, secrets.randbits(64) | 1, self._first_sequence())
             self._schedule.begin(row, self.demand.sweep, self._tick)
         if ended or begun:
             self.demand.peers_changed()
@@ -136,14 +136,18 @@ class Engine:
             self.sessions.close(row)
             self._schedule.end(row)
             self._watch.forget(row)
-            self._sent[row] = self.sent_last_ns[row] = self.heard_last_ns[row] = 0
+            self._sent[row] = self.heard_last_ns[row] = 0
+
+    def _first_sequence(self) -> int:
+        """Microseconds since 1970: a stream sends far less than one probe in each, so that a later life begins above the last one's end."""
+        return max(1, (self._clock.epoch_ns() + self._clock.local_ns()) // 1_000)
 
     def _grow(self, rows: int) -> None:
         if rows == len(self.sessions):
             return
         for each in (self.sessions, self._schedule, self._watch, self.demand):
             each.grow(rows)
-        for name in ("_sent", "sent_last_ns", "heard_last_ns"):
+        for name in ("_sent", "heard_last_ns"):
             column = np.zeros(rows, np.int64)
             column[: len(getattr(self, name))] = getattr(self, name)
             setattr(self, name, column)
@@ -153,15 +157,20 @@ class Engine:
 
     def tick(self, tick: int, now_ns: int) -> SilenceChanges:
         """Everything that a tick does; ticks may be missed."""
-        self._tick = tick
         changes = self.listen(now_ns)
+        self.speak(tick)
+        return changes
+
+    def speak(self, tick: int) -> None:
+        """Send what is due in a tick."""
+        self._tick = tick
         for row, every, coded_every, in_use in self.demand.changes(tick, self.sessions.mesh_ms):
             self._schedule.change(row, every, tick - 1, in_use=in_use, coded_every=coded_every)
         self._send(tick)
-        return changes
 
     def listen(self, now_ns: int) -> SilenceChanges:
         """Read the sockets dry, then judge who is silent."""
+        self.listened_ns = self._clock.local_ns()
         again = [self._take(batch, now_ns) for batch in self._inbox.read(self._sockets)]
         if now_ns - self._read_ns > self._tick_ns + self._settings.stall_ms * _MILLISECOND_NS:
             self._watch.excuse(now_ns)
@@ -242,10 +251,8 @@ class Engine:
                 self._send_at(number, first, stop, went)
                 if self._stamps.sent_by_hand(number, went[first:stop]):
                     left = probes[first:stop][went[first:stop]]
-                    self.sessions.left(left, np.full(len(left), local_ns))
-        row = row[went]
-        np.add.at(self._sent, row, 1)
-        self.sent_last_ns[row] = self._clock.local_ns()
+                    self.sessions.left(left, np.full(len(left), local_ns), by_ns=self._clock.local_ns())
+        np.add.at(self._sent, row[went], 1)
 
     def _send_at(self, place: int, first: int, stop: int, went: NDArray[np.bool_]) -> None:
         """Send the slots of one socket; one that fails is skipped, after a few of them the rest: what did not leave is taken out of `went`."""

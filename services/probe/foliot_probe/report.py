@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from foliot_probe.engine import Engine, SilenceChanges
     from foliot_probe.settings import ProbeSettings
     from foliot_probe.streams import StreamEnds
-    from foliot_schemas import ClockState
+    from foliot_schemas import ClockState, HostLoad
 
 _STREAMS_PER_BATCH = 512
 """Two rows each: 1,024 rows, by the rules of the wire."""
@@ -57,6 +57,7 @@ class Reporter:
         self._interval_ns = settings.delay_interval_ms * _MILLISECOND_NS
         self._reported_ns = now_ns
         self._since_ns = clock.local_ns()
+        self._late_ns = 0
 
     def set_clock(self, state: ClockState) -> None:
         """Take what sync says of a clock."""
@@ -84,21 +85,30 @@ class Reporter:
             self._window.forget(row)
             self._spacings.forget(row)
 
+    def late(self, late_ns: int) -> None:
+        """A step of the probe came so much later than it was due, or took so long."""
+        self._late_ns = max(self._late_ns, late_ns)
+
     def silence(self, changes: SilenceChanges) -> DelayBatch:
         """Paths that have just fallen silent or speak again."""
         paths = tuple(self._ends(int(row)).incoming for row in np.concatenate(changes))
         heard_ns = self._reference(self._engine.heard_last_ns)
         return DelayBatch.of(
-            silence_rows(changes.fell, changes.again, heard_ns),
+            silence_rows(changes.fell, changes.again, heard_ns, self._engine.sessions.heard_sequence),
             node=self._node,
-            at_ns=self._clock.now_ns(),
+            at_ns=self._listened_ns(),
             interval_ns=self._interval_ns,
             bound_ns=self._clock.bound_ns(),
             paths=paths,
+            late_ns=self._late_ns,
         )
 
-    def delays(self, now_ns: int) -> Iterator[DelayBatch]:
-        """All paths since the last call."""
+    def delays(self, now_ns: int, host: HostLoad | None = None) -> Iterator[DelayBatch]:
+        """All paths since the last call.
+
+        Parameters:
+            host: the host's load, if it is to be told.
+        """
         engine = self._engine
         completed = engine.take_completed()
         self._window.add(*completed)
@@ -109,11 +119,14 @@ class Reporter:
             sent=engine.take_sent(),
             proven=proven,
             received=received,
-            sent_last_ns=self._reference(engine.sent_last_ns),
+            left_last_ns=self._reference(engine.sessions.left_ns),
             heard_last_ns=self._reference(engine.heard_last_ns),
+            left_sequence=engine.sessions.left_sequence,
+            heard_sequence=engine.sessions.heard_sequence,
         )
-        at_ns, bound_ns = self._clock.now_ns(), self._clock.bound_ns()
+        at_ns, bound_ns = self._listened_ns(), self._clock.bound_ns()
         interval_ns, self._reported_ns = now_ns - self._reported_ns, now_ns
+        late_ns, self._late_ns = self._late_ns, 0
         for first in range(0, len(engine.table.live), _STREAMS_PER_BATCH):
             stop = first + _STREAMS_PER_BATCH
             yield DelayBatch.of(
@@ -123,24 +136,27 @@ class Reporter:
                 interval_ns=interval_ns,
                 bound_ns=bound_ns,
                 paths=engine.table.paths[2 * first : 2 * stop],
+                late_ns=late_ns,
+                host=host if first == 0 else None,
             )
 
-    def stamps(self) -> Iterator[StampBatch]:
-        """The window since the last call; what completed after the last `delays` belongs to the next."""
+    def stamps(self) -> Iterator[StampBatch | None]:
+        """The window since the last call, a little with each step of the iterator; what completed after the last `delays` belongs to the next.
+
+        A step that yields None has only got further: all batches come at the end, as the reader takes the first for the sign that the node has spoken.
+        """
         since_ns, self._since_ns = self._since_ns, self._clock.local_ns()
         tilt = expected(self._own, self._peers, self._since_ns)
-        error_ns = utc_error_ns()
-        for part in self._window.close(self._pace(), self._engine.kinds(), tilt):
-            yield StampBatch.of(
-                part.rows,
-                node=self._node,
-                since_ns=since_ns,
-                until_ns=self._since_ns,
-                epoch_ns=self._clock.epoch_ns(),
-                streams=part.streams,
-                tolerated=self._tolerated,
-                utc_error_ns=error_ns,
-            )
+        header = {
+            "node": self._node,
+            "since_ns": since_ns,
+            "until_ns": self._since_ns,
+            "epoch_ns": self._clock.epoch_ns(),
+            "tolerated": self._tolerated,
+            "utc_error_ns": utc_error_ns(),
+        }
+        parts = self._window.close(self._pace(), self._engine.kinds(), tilt)
+        return (None if part is None else StampBatch.of(part.rows, streams=part.streams, **header) for part in parts)
 
     def _pace(self) -> list[StreamEnds | None]:
         """Probe the mesh as often as the window shows to be needed; returns the streams of it, by row: of others sync hears nothing."""
@@ -158,6 +174,10 @@ class Reporter:
         ends = self._engine.table.ends[row]
         assert ends is not None
         return ends
+
+    def _listened_ns(self) -> int:
+        """When the sockets were read last, reference time."""
+        return int(self._reference(np.array([self._engine.listened_ns]))[0])
 
     def _reference(self, local_ns: NDArray[np.int64]) -> NDArray[np.int64]:
         """Recent local times as reference times, as far as known; 0 stays 0."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import nats.errors
@@ -15,6 +17,7 @@ from foliot.node import describe
 from foliot.service import boot_id, node_clock, on_bus
 from foliot.settings import BusSettings, load
 from foliot_probe.engine import Engine
+from foliot_probe.host_load import HostLoadMeter
 from foliot_probe.management import Management
 from foliot_probe.missed import Missed
 from foliot_probe.ports import Ports
@@ -27,14 +30,14 @@ from foliot_probe.window import window_number
 from foliot_schemas.subjects import CLOCK, CLOCKS, DELAY, INVENTORY, PATHS, PORT, STAMPS
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
+    from collections.abc import Coroutine, Iterable, Iterator
     from contextvars import Context
 
     import msgspec
 
     from foliot.bus import Bus
     from foliot.clock import HostClock
-    from foliot_schemas import ClockState, Node, NodePaths, PortState
+    from foliot_schemas import ClockState, Node, NodePaths, PortState, StampBatch
     from foliot_schemas.subjects import Channel
 
 log = structlog.get_logger()
@@ -46,6 +49,10 @@ _COUNTERS_S = 1.0
 _AGAIN, _AGAIN_S = 5, 0.2
 """After a cut of the bus: clients try to connect four times a second."""
 _TROUBLES_S = 60.0
+_LOAD_S = 1.0
+"""How often the host's load is told."""
+_STEPS_A_TICK = 2
+"""Of closing a window: with sixty-four peers it takes some ten steps, so that it is done within a quarter of a second."""
 _SOON_S = 0.001
 """A timer may fire early by the event loop's resolution; asking again sooner would spin."""
 
@@ -87,6 +94,8 @@ class Probe:
         self._sharing = Sharing(clock, settings)
         self._ports = Ports(own, clock, boot_id(), self._tell_port)
         self._missed = Missed()
+        self._load = HostLoadMeter(Path("/proc"))
+        self._load_read_s = 0.0
         self._management = Management({nic.device: nic.address for nic in own.nics})
         self._told_management: frozenset[str] = frozenset()
         self._paths: NodePaths | None = None
@@ -97,6 +106,7 @@ class Probe:
         self._window_ns = round(settings.window_s * _SECOND_NS)
         self._interval = 0
         self._window = window_number(own.name, clock.now_ns(), self._window_ns)
+        self._closing: Iterator[StampBatch | None] = iter(())
 
     async def run(self) -> None:
         """Probes until cancelled."""
@@ -123,6 +133,7 @@ class Probe:
                 task.cancel()
             self._engine.close()
             self._sharing.close()
+            self._load.close()
 
     # -- what the bus says --------------------------------------------------------------------------------------------
 
@@ -171,25 +182,58 @@ class Probe:
         return round(self._loop.time() * _SECOND_NS)
 
     def _on_tick(self) -> None:
-        tick = int((self._loop.time() - self._start_s) / self._tick_s)
+        began_s = self._loop.time()
+        tick = int((began_s - self._start_s) / self._tick_s)
+        if (due := self._timers.get("tick")) is not None:
+            self._reporter.late(round((began_s - due.when()) * _SECOND_NS))
         self._timers["tick"] = self._loop.call_at(self._start_s + (tick + 1) * self._tick_s, self._on_tick)
-        self._tell_silence(self._engine.tick(tick, self._now_ns()))
+        self._listen()
+        self._engine.speak(tick)
         # By the number of the tick, not by the time: a tick is always a little late, and would at times miss its turn.
         interval = tick // self._ticks_per_interval
-        window = window_number(self._own.name, self._clock.now_ns(), self._window_ns)
         if interval != self._interval:
             self._interval = interval
-            for delays in self._reporter.delays(self._now_ns()):
-                self._publish(DELAY, delays)
-        if window != self._window:
-            self._window = window
-            for stamps in self._reporter.stamps():
-                self._publish(STAMPS, stamps)
+            self._tell_delays()
+        self._close_window()
         self._await_silence()
+        self._reporter.late(round((self._loop.time() - began_s) * _SECOND_NS))
 
     def _on_deadline(self) -> None:
-        self._tell_silence(self._engine.listen(self._now_ns()))
+        self._listen()
         self._await_silence()
+
+    def _listen(self) -> None:
+        """Reads the sockets, and says at once what has changed; with a path that fell silent also what was heard on all others.
+
+        Whoever judges the silence needs to know whether this node heard anything since, and the next report would say so too late.
+        """
+        changes = self._engine.listen(self._now_ns())
+        self._tell_silence(changes)
+        if len(changes.fell):
+            self._tell_delays()
+
+    def _tell_delays(self) -> None:
+        now_s, load = self._loop.time(), None
+        if now_s - self._load_read_s >= _LOAD_S:
+            self._load_read_s = now_s
+            load = self._load.read(self._now_ns())
+        for delays in self._reporter.delays(self._now_ns(), load):
+            self._publish(DELAY, delays)
+
+    def _close_window(self) -> None:
+        """Begins to close a window when it is over, and goes on with it in every tick: never for long, as the next probes are due."""
+        window = window_number(self._own.name, self._clock.now_ns(), self._window_ns)
+        if window != self._window:
+            self._window = window
+            self._publish_stamps(self._closing)  # what is left of the one before, if anything is
+            self._closing = self._reporter.stamps()
+            return
+        self._publish_stamps(itertools.islice(self._closing, _STEPS_A_TICK))
+
+    def _publish_stamps(self, steps: Iterable[StampBatch | None]) -> None:
+        for stamps in steps:
+            if stamps is not None:
+                self._publish(STAMPS, stamps)
 
     def _await_silence(self) -> None:
         """Wakes up before the next tick if a path would have fallen silent by then."""

@@ -139,6 +139,10 @@ class Sessions:
         self.mesh_ms = np.zeros(rows, np.int64)
         """How often the peer wants coded pairs; 0: it does not count the stream to the mesh."""
         self.peer_kind = np.full(rows, USER, np.uint8)
+        self.left_sequence = np.zeros(rows, np.int64)
+        """The last probe that left, per row; 0: none did."""
+        self.left_ns = np.zeros(rows, np.int64)
+        """When it had left for certain, by the clock that stamped it; 0: never."""
 
     def __len__(self) -> int:
         return len(self.session)
@@ -154,12 +158,17 @@ class Sessions:
                 getattr(grown, name)[: len(column)] = column
         vars(self).update(vars(grown))
 
-    def open(self, row: int, session: int) -> None:
-        """Begin a stream in a row, under a new session number."""
+    def open(self, row: int, session: int, first: int = 0) -> None:
+        """Begin a stream in a row, under a new session number.
+
+        Parameters:
+            first: sequence of its first probe; above that of the stream's earlier lives, so that sequences can be compared over restarts.
+        """
         self._forget_peer(row)
         self.outgoing.forget(row)
         self.session[row] = session
-        self._next[row] = 0
+        self._next[row] = first
+        self.left_sequence[row] = self.left_ns[row] = 0
 
     def close(self, row: int) -> None:
         """End the stream of a row."""
@@ -195,14 +204,20 @@ class Sessions:
         self.outgoing.place(row, sequence)
         return probes
 
-    def left(self, probes: NDArray[Any], transmit_ns: NDArray[np.int64]) -> None:
-        """Note the transmit stamps of own probes, as the kernel handed them back."""
+    def left(self, probes: NDArray[Any], transmit_ns: NDArray[np.int64], by_ns: int = 0) -> None:
+        """Note the transmit stamps of own probes, as the kernel handed them back.
+
+        Parameters:
+            by_ns: when all of them had left for certain, where the stamps are of before they did; 0: the stamps say it.
+        """
         row = probes["row"].astype(np.intp)
         known = row < len(self)
         known[known] = self.session[row[known]] == probes["session"][known]
         if not known.all():
             row, probes, transmit_ns = row[known], probes[known], transmit_ns[known]
         self.outgoing.transmitted(row, probes["sequence"], transmit_ns)
+        np.maximum.at(self.left_sequence, row, probes["sequence"])
+        np.maximum.at(self.left_ns, row, np.maximum(transmit_ns, by_ns))
 
     def hear(self, row: Rows, probes: NDArray[Any], receive_ns: NDArray[np.int64]) -> None:
         """Take in probes of these rows' peers, in the order of arrival, with their receive stamps (0: none)."""
@@ -239,6 +254,12 @@ class Sessions:
         self._highest[row] = self._counted[row] = -1
         self.mesh_ms[row] = 0
         self.peer_kind[row] = USER
+
+    @property
+    def heard_sequence(self) -> NDArray[np.int64]:
+        """The highest probe heard, per row; 0: none was."""
+        highest: NDArray[np.int64] = np.maximum(self._highest, 0)
+        return highest
 
     def count(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Per row, since the last call: probes that the sequence numbers heard prove to have been sent; probes heard."""

@@ -125,9 +125,12 @@ class Counts(NamedTuple):
     sent: NDArray[np.int64]
     proven: NDArray[np.int64]
     received: NDArray[np.int64]
-    sent_last_ns: Times
+    left_last_ns: Times
     heard_last_ns: Times
     """Both in reference time; 0: never."""
+    left_sequence: NDArray[np.int64]
+    heard_sequence: NDArray[np.int64]
+    """Of the last probe that left, and of the highest that was heard; 0: none."""
 
 
 def interval_rows(rows: Rows, counts: Counts, delays: Digest) -> NDArray[Any]:
@@ -140,21 +143,24 @@ def interval_rows(rows: Rows, counts: Counts, delays: Digest) -> NDArray[Any]:
     source, destination = table[0::2], table[1::2]
     source["witness"] = Witness.SOURCE
     source["sent"] = counts.sent[rows]
-    source["last_ns"] = counts.sent_last_ns[rows]
+    source["last_ns"] = counts.left_last_ns[rows]
+    source["sequence"] = counts.left_sequence[rows]
     destination["witness"] = Witness.DESTINATION
     destination["sent"] = counts.proven[rows]
     destination["received"] = counts.received[rows]
     destination["last_ns"] = counts.heard_last_ns[rows]
+    destination["sequence"] = counts.heard_sequence[rows]
     for name, column in zip(Digest._fields, delays, strict=True):
         destination[name] = column[rows]
     return table
 
 
-def silence_rows(fell: Rows, again: Rows, heard_last_ns: Times) -> NDArray[Any]:
+def silence_rows(fell: Rows, again: Rows, heard_last_ns: Times, heard_sequence: NDArray[np.int64]) -> NDArray[Any]:
     """The rows of incoming paths that have just fallen silent, then of those that speak again; paths in this order."""
     rows = np.concatenate([fell, again])
     table = np.zeros(len(rows), DelayRow)
     table["path"] = np.arange(len(rows))
     table["witness"] = np.repeat((Witness.FELL_SILENT, Witness.SPEAKS_AGAIN), (len(fell), len(again)))
     table["last_ns"] = heard_last_ns[rows]
+    table["sequence"] = heard_sequence[rows]
     return table

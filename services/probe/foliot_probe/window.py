@@ -32,6 +32,8 @@ _LEAST_PURE = 4
 """Pairs of a window that look pure before they are taken to be: where queues are long, now and then two probes wait equally long by chance."""
 _LEAST_SHARE = 0.05
 """And of all probes."""
+_STREAMS_A_STEP = 16
+"""Pruned at a time: 100 probes each, with ten layers, take 1 to 3 ms of a slow core."""
 _LEAST_NS = np.array([LEAST_TOLERANCE_NS[kind] for kind in KINDS])
 
 
@@ -52,10 +54,29 @@ class _Sifted(NamedTuple):
     """What is left of one direction, ordered by row."""
 
     row: Rows
-    points: NDArray[Any]
-    """Of dtype `StampRow`."""
+    transmit_ns: NDArray[np.int64]
+    receive_ns: NDArray[np.int64]
     pure: NDArray[np.intp]
     """Per row of the table, of how many pure pairs; 0: there was none, and these are all probes."""
+
+    def take(self, some: slice | NDArray[np.bool_]) -> _Sifted:
+        """Some of the points."""
+        return self._replace(row=self.row[some], transmit_ns=self.transmit_ns[some], receive_ns=self.receive_ns[some])
+
+    def points(self, direction: int) -> NDArray[Any]:
+        """As the batch has them, of dtype `StampRow`."""
+        points = np.zeros(len(self.row), StampRow)
+        points["direction"] = direction
+        points["transmit_ns"], points["receive_ns"] = self.transmit_ns, self.receive_ns
+        return points
+
+
+def _slices(row: Rows) -> Iterator[slice]:
+    """The points of some streams at a time; points of a stream are together."""
+    first = np.append(np.flatnonzero(np.diff(row, prepend=-1)), len(row))[::_STREAMS_A_STEP]
+    if not len(first) or first[-1] != len(row):
+        first = np.append(first, len(row))
+    yield from map(slice, first[:-1].tolist(), first[1:].tolist())
 
 
 class Window:
@@ -82,8 +103,10 @@ class Window:
 
     def close(
         self, ends: Sequence[StreamEnds | None], kinds: NDArray[np.integer[Any]], tilt: Tilt
-    ) -> Iterator[WindowPart]:
-        """What the window came to, and an empty window again.
+    ) -> Iterator[WindowPart | None]:
+        """What the window came to, a little with each step of the iterator, and an empty window again at once.
+
+        Pruning all streams of a node with many peers takes longer than a probe may be late. A step that yields None has only got further.
 
         Parameters:
             ends: of the streams, by row.
@@ -92,11 +115,28 @@ class Window:
         """
         initiated = np.array([each is not None and each.initiator for each in ends])
         least_ns = _LEAST_NS[kinds]
-        directions = [self._sift(direction, initiated, least_ns, tilt) for direction in (_FORTH, _BACK)]
+        sifted = [self._sift(direction, initiated, least_ns) for direction in (_FORTH, _BACK)]
         self._parts = ([], [])
-        row = np.concatenate([each.row for each in directions])
+        return self._parts_of(sifted, ends, kinds, tilt)
+
+    def _parts_of(
+        self,
+        sifted: Sequence[_Sifted],
+        ends: Sequence[StreamEnds | None],
+        kinds: NDArray[np.integer[Any]],
+        tilt: Tilt,
+    ) -> Iterator[WindowPart | None]:
+        pruned: list[tuple[Rows, NDArray[Any]]] = [(np.zeros(0, np.intp), np.zeros(0, StampRow))]
+        for direction, each in enumerate(sifted):
+            for some in _slices(each.row):
+                kept = each.take(some)
+                if len(kept.row):
+                    kept = kept.take(self._prune(direction, kept, tilt))
+                pruned.append((kept.row, kept.points(direction)))
+                yield None
+        row = np.concatenate([rows for rows, _ in pruned])
         order = np.argsort(row, kind="stable")
-        points = np.concatenate([each.points for each in directions])[order]
+        points = np.concatenate([each for _, each in pruned])[order]
         present, sizes = np.unique(row, return_counts=True)
         streams: list[Stream] = []
         first = stop = 0
@@ -106,17 +146,18 @@ class Window:
                 streams, first = [], stop
             points["stream"][stop : stop + size] = len(streams)
             stop += size
-            pure = [int(direction.pure[each]) for direction in directions]
+            pure = [int(direction.pure[each]) for direction in sifted]
             slopes = float(tilt.least[each]), float(tilt.most[each])
             streams.append(_stream(ends[each], int(kinds[each]), pure, slopes))
         if streams:
             yield WindowPart(tuple(streams), points[first:stop])
 
-    def _sift(self, direction: int, initiated: NDArray[np.bool_], least_ns: NDArray[np.float64], tilt: Tilt) -> _Sifted:
+    def _sift(self, direction: int, initiated: NDArray[np.bool_], least_ns: NDArray[np.float64]) -> _Sifted:
         """Pure pairs where there are any, else everything."""
         parts = self._parts[direction]
         if not parts:
-            return _Sifted(np.zeros(0, np.intp), np.zeros(0, StampRow), np.zeros(len(initiated), np.intp))
+            none = np.zeros(0, np.int64)
+            return _Sifted(np.zeros(0, np.intp), none, none, np.zeros(len(initiated), np.intp))
         columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
         mine = initiated[columns[0]]
         done = Completed(*(column[mine] for column in columns))
@@ -126,19 +167,11 @@ class Window:
         purely[purely < np.maximum(_LEAST_PURE, _LEAST_SHARE * every)] = 0
         chosen = np.flatnonzero(np.where(purely[done.row] > 0, pure, True))
         order = chosen[np.argsort(done.row[chosen], kind="stable")]
-        row, transmit_ns, receive_ns = done.row[order], done.transmit_ns[order], done.receive_ns[order]
-        if len(row):
-            keep = self._prune(direction, row, transmit_ns, receive_ns, tilt)
-            row, transmit_ns, receive_ns = row[keep], transmit_ns[keep], receive_ns[keep]
-        points = np.zeros(len(row), StampRow)
-        points["direction"] = direction
-        points["transmit_ns"], points["receive_ns"] = transmit_ns, receive_ns
-        return _Sifted(row, points, purely)
+        return _Sifted(done.row[order], done.transmit_ns[order], done.receive_ns[order], purely)
 
-    def _prune(
-        self, direction: int, row: Rows, transmit_ns: NDArray[np.int64], receive_ns: NDArray[np.int64], tilt: Tilt
-    ) -> NDArray[np.bool_]:
+    def _prune(self, direction: int, sifted: _Sifted, tilt: Tilt) -> NDArray[np.bool_]:
         """Which points can decide; their x is the initiator's clock in either direction, and a lower cloud is an upper one reflected."""
+        row, transmit_ns, receive_ns = sifted.row, sifted.transmit_ns, sifted.receive_ns
         present, first, cloud = np.unique(row, return_index=True, return_inverse=True)
         x_ns, y_ns = transmit_ns if direction == _FORTH else -receive_ns, receive_ns - transmit_ns
         # Relative to their cloud's first point, so that floats hold them.

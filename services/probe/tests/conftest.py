@@ -146,6 +146,7 @@ class Pair:
                 assert end.bind() == 0
             end.set_peer(peer)
             end.set_in_use(frozenset(end.table.rows))
+        self.begun = [int(end.sessions._next[0]) for end in self.ends]
 
     def tick(self, *which, by_ns=TICK_NS):
         """One tick of these ends (or both), after some time."""

@@ -147,7 +147,7 @@ async def test_ports_are_told_again_when_the_bus_is_back(monkeypatch):
     await asyncio.gather(probe, return_exceptions=True)
 
 
-async def test_two_probes_measure_each_other_and_notice_a_death(bus_settings, tmp_path):
+async def test_two_probes_measure_each_other_and_notice_a_death(bus_settings, tmp_path):  # noqa: PLR0915 - one life of two processes
     """Stamps, delays and ports arrive; with clocks known, delays have numbers; a stopped node's paths fall silent, then speak."""
     port = free_port(socket.SOCK_DGRAM)
     settings = [node_settings(index, port) for index in range(2)]
@@ -181,7 +181,14 @@ async def test_two_probes_measure_each_other_and_notice_a_death(bus_settings, tm
         assert message.bound_ns == 50
         assert message.node == "node1"
         assert 0 < row["least_ns"] <= row["median_ns"] <= row["p99_ns"]
-        assert heard.witnessed(Witness.SOURCE, forth)[-1][1]["sent"] > 0
+        sent, last = heard.witnessed(Witness.SOURCE, forth)[-1]
+        assert last["sent"] > 0
+        assert last["last_ns"] <= sent.at_ns  # both of before the tick's own probes
+        await until(
+            lambda: heard.witnessed(Witness.DESTINATION, forth)[-1][1]["sequence"] >= last["sequence"],
+            "the same probe at its end",
+        )
+        await until(lambda: any(message.host for message, _, _ in heard.delays), "the host's load")
 
         await until(lambda: heard.ports, "counters")
         assert heard.ports[-1].nic.endswith(".rail0")
@@ -189,12 +196,17 @@ async def test_two_probes_measure_each_other_and_notice_a_death(bus_settings, tm
 
         probes[1].send_signal(signal.SIGSTOP)
         await until(lambda: heard.witnessed(Witness.FELL_SILENT, back), "silence")
-        assert heard.witnessed(Witness.FELL_SILENT, back)[0][0].node == "node0"
+        said, fell = heard.witnessed(Witness.FELL_SILENT, back)[0]
+        assert said.node == "node0"
+        assert fell["sequence"] > 0
+        reports = lambda: [abs(each.at_ns - said.at_ns) for each, _ in heard.witnessed(Witness.DESTINATION, back)]  # noqa: E731
+        await until(lambda: min(reports()) < 1_000_000, "the report of the same reading as the silence")
         probes[1].send_signal(signal.SIGCONT)
         await until(lambda: heard.witnessed(Witness.SPEAKS_AGAIN, back), "speech")
     finally:
         for probe in probes:
             probe.terminate()
+            probe.send_signal(signal.SIGCONT)  # one that is still halted would never end
         codes = [await probe.wait() for probe in probes]
         await bus.close()
     assert codes == [0, 0]

@@ -33,12 +33,32 @@ def nothing():
     return Completed(*(np.zeros(0, np.int64) for _ in Completed._fields))
 
 
+def closed(window, *how):
+    """The parts of a window, whatever steps it takes."""
+    return [part for part in window.close(*how) if part is not None]
+
+
+def test_a_large_window_is_closed_in_steps_and_told_at_the_end():
+    """Sixty-four streams are more than a probe may spend between two ticks; what comes meanwhile is of the next window."""
+    window = Window(3)
+    for row in range(64):
+        window.add(probes(row, 20), probes(row, 20))
+    steps = window.close(ends(64), np.full(64, KERNEL), Tilt.unknown(64))
+    pruned = [next(steps) for _ in range(8)]
+    window.add(probes(0, 5), nothing())
+    (part, *more) = steps
+    assert pruned == [None] * 8
+    assert [each.responder for whole in (part, *more) for each in whole.streams] == [f"p{row}" for row in range(64)]
+    (later,) = closed(window, ends(64), np.full(64, KERNEL), Tilt.unknown(64))
+    assert [each.responder for each in later.streams] == ["p0"]
+
+
 def test_both_directions_of_a_stream_come_whole():
     """Direction 0 goes to the responder, 1 comes back; the worse kind of stamp names the stream."""
     window = Window(100)
     window.add(probes(1, 20), probes(1, 15, shift_ns=5))
     window.add(probes(0, 3), nothing())
-    (part,) = window.close(ends(3), np.array([KERNEL, USER, KERNEL]), Tilt.unknown(3))
+    (part,) = closed(window, ends(3), np.array([KERNEL, USER, KERNEL]), Tilt.unknown(3))
     assert [(each.path, each.initiator, each.responder, each.kind) for each in part.streams] == [
         ("n.r>p0.r#0", "n", "p0", "kernel"),
         ("n.r>p1.r#0", "n", "p1", "user"),
@@ -53,15 +73,15 @@ def test_a_window_is_empty_after_it_was_closed():
     """Every probe is published once."""
     window = Window(3)
     window.add(probes(0, 5), nothing())
-    assert len(list(window.close(ends(1), np.array([KERNEL]), Tilt.unknown(1)))) == 1
-    assert list(window.close(ends(1), np.array([KERNEL]), Tilt.unknown(1))) == []
+    assert len(list(closed(window, ends(1), np.array([KERNEL]), Tilt.unknown(1)))) == 1
+    assert list(closed(window, ends(1), np.array([KERNEL]), Tilt.unknown(1))) == []
 
 
 def test_streams_that_others_initiate_are_left_to_them():
     """So that no probe is counted twice."""
     window = Window(3)
     window.add(probes(0, 5), probes(0, 5))
-    assert list(window.close(ends(1, initiator=False), np.array([KERNEL]), Tilt.unknown(1))) == []
+    assert list(closed(window, ends(1, initiator=False), np.array([KERNEL]), Tilt.unknown(1))) == []
 
 
 def test_a_stream_that_ended_takes_its_probes_along():
@@ -69,7 +89,7 @@ def test_a_stream_that_ended_takes_its_probes_along():
     window = Window(3)
     window.add(probes(0, 5), probes(1, 5))
     window.forget(0)
-    (part,) = window.close(ends(2), np.array([KERNEL] * 2), Tilt.unknown(2))
+    (part,) = closed(window, ends(2), np.array([KERNEL] * 2), Tilt.unknown(2))
     assert [each.responder for each in part.streams] == ["p1"]
 
 
@@ -78,7 +98,7 @@ def test_the_fit_sees_what_it_would_have_seen_unpruned():
     window = Window(2)
     forth, back = probes(0, 300, seed=1), probes(0, 300, seed=2)
     window.add(forth, back)
-    (part,) = window.close(ends(1), np.array([KERNEL]), Tilt.unknown(1))
+    (part,) = closed(window, ends(1), np.array([KERNEL]), Tilt.unknown(1))
     assert len(part.rows) < 150
     for slope in np.linspace(-3e-5, 3e-5, 31):
         upper = forth.receive_ns - forth.transmit_ns - slope * forth.transmit_ns
@@ -96,7 +116,7 @@ def test_batches_hold_whole_streams_and_no_more_rows_than_allowed():
     window = Window(10_000)
     for row in range(30):
         window.add(probes(row, 60, seed=row), probes(row, 60, seed=-row % 97))
-    parts = list(window.close(ends(30), np.full(30, KERNEL), Tilt.unknown(30)))
+    parts = list(closed(window, ends(30), np.full(30, KERNEL), Tilt.unknown(30)))
     assert len(parts) == 4
     assert [each.responder for part in parts for each in part.streams] == [f"p{row}" for row in range(30)]
     for part in parts:
@@ -111,7 +131,7 @@ def test_where_the_slope_is_known_less_is_kept_and_it_is_said_what_for():
     for tilt in (known, Tilt.unknown(1)):
         window = Window(8)
         window.add(probes(0, 300, seed=1), probes(0, 300, seed=2))
-        parts += window.close(ends(1), np.array([KERNEL]), tilt)
+        parts += closed(window, ends(1), np.array([KERNEL]), tilt)
     narrow, wide = parts
     assert len(narrow.rows) < len(wide.rows) / 2
     (stream,) = narrow.streams

@@ -1,0 +1,104 @@
+"""How busy the node's processors are, as the kernel counts it."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, NamedTuple
+
+import structlog
+
+from foliot_schemas import HostLoad
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+log = structlog.get_logger()
+
+_STEAL = 7
+"""Column of /proc/stat after the name (proc(5)); the first eight are all of the processors' time."""
+_TIMES = 8
+_DROPPED, _SQUEEZED = 1, 2
+"""Columns of /proc/net/softnet_stat, in hexadecimal, a line for each processor (net/core/net-procfs.c)."""
+
+
+class _Counts(NamedTuple):
+    now_ns: int
+    total: int
+    stolen: int
+    waited_us: int
+    squeezed: int
+    dropped: int
+
+
+class HostLoadMeter:
+    """Reads the counters, and says what they came to since the last reading.
+
+    Parameters:
+        proc: where the kernel's counters are.
+    """
+
+    def __init__(self, proc: Path) -> None:
+        self._files = {name: _opened(proc / name) for name in ("stat", "pressure/cpu", "net/softnet_stat")}
+        self._last: _Counts | None = None
+
+    def close(self) -> None:
+        """Close the files."""
+        for descriptor in self._files.values():
+            if descriptor is not None:
+                os.close(descriptor)
+        self._files = dict.fromkeys(self._files)
+
+    def read(self, now_ns: int) -> HostLoad | None:
+        """The load since the last call; None at the first, or where the kernel does not say.
+
+        Parameters:
+            now_ns: a time that never steps.
+        """
+        before, self._last = self._last, self._count(now_ns)
+        now = self._last
+        if before is None or now is None or now_ns <= before.now_ns:
+            return None
+        span_ns, total = now_ns - before.now_ns, now.total - before.total
+        return HostLoad(
+            span_ns=span_ns,
+            stolen=_share(now.stolen - before.stolen, total),
+            waiting=_share((now.waited_us - before.waited_us) * 1_000, span_ns),
+            squeezed=max(now.squeezed - before.squeezed, 0),
+            dropped=max(now.dropped - before.dropped, 0),
+        )
+
+    def _count(self, now_ns: int) -> _Counts | None:
+        stat = self._read("stat").partition(b"\n")[0].split()[1:]
+        if len(stat) < _TIMES:
+            return None
+        times = [int(each) for each in stat[:_TIMES]]
+        some = self._read("pressure/cpu").partition(b"\n")[0]
+        waited_us = int(some.rpartition(b"total=")[2]) if b"total=" in some else 0
+        softnet = [line.split() for line in self._read("net/softnet_stat").splitlines()]
+        return _Counts(
+            now_ns=now_ns,
+            total=sum(times),
+            stolen=times[_STEAL],
+            waited_us=waited_us,
+            squeezed=sum(int(line[_SQUEEZED], 16) for line in softnet),
+            dropped=sum(int(line[_DROPPED], 16) for line in softnet),
+        )
+
+    def _read(self, name: str) -> bytes:
+        descriptor = self._files[name]
+        try:
+            return b"" if descriptor is None else os.pread(descriptor, 1 << 16, 0)
+        except OSError:
+            return b""  # pressure is there, but not switched on (psi=0)
+
+
+def _opened(path: Path) -> int | None:
+    try:
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError as error:
+        log.info("host_load_unknown", file=str(path), reason=error.strerror)
+        return None
+
+
+def _share(part: int, whole: int) -> float:
+    return min(max(part / whole, 0.0), 1.0) if whole > 0 else 0.0
