@@ -1,0 +1,1 @@
+"""The bench of doing no harm."""

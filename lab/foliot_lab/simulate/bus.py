@@ -1,0 +1,77 @@
+"""The bus: what is said by one process reaches the others later, in order per connection."""
+
+from __future__ import annotations
+
+import collections
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Callable
+
+    from foliot_lab.simulate.loop import Loop
+    from foliot_lab.simulate.machine import Process, Span
+
+_HOP_NS = 100_000
+"""From a process to the server or back: what TCP over the lab's frontend takes."""
+_FORWARD_NS = 30_000
+"""What a message costs the server."""
+
+
+class Delay(NamedTuple):
+    """Of all that a node says and hears, for a while."""
+
+    span: Span
+    nodes: frozenset[str]
+    least_ns: int
+    most_ns: int
+    """As far as TCP's order lets it: what comes behind a late message is late as well."""
+
+
+class Bus:
+    """One server, and a connection for each process.
+
+    Parameters:
+        server: the process that forwards.
+        chance: what delays are drawn from.
+    """
+
+    def __init__(self, loop: Loop, server: Process, chance: random.Random) -> None:
+        self._loop = loop
+        self._server = server
+        self._chance = chance
+        self._readers: dict[str, list[tuple[str, Callable[[str, Any], None]]]] = {}
+        self._delays: list[Delay] = []
+        self._said_ns: collections.defaultdict[str, int] = collections.defaultdict(int)
+        self._heard_ns: collections.defaultdict[str, int] = collections.defaultdict(int)
+        self._free_ns = 0
+
+    def subscribe(self, channel: str, who: str, take: Callable[[str, Any], None]) -> None:
+        """Hands over what is said on a channel from now on, with its channel."""
+        self._readers.setdefault(channel, []).append((who, take))
+
+    def delay(self, delay: Delay) -> None:
+        """The network of some nodes is slow for a while."""
+        self._delays.append(delay)
+
+    def publish(self, who: str, channel: str, message: Any, at_ns: int) -> None:
+        """A process writes a message into its connection then; it is called in the order of these times per process."""
+        come_ns = max(at_ns + self._hop_ns(who, at_ns), self._said_ns[who])
+        self._said_ns[who] = come_ns
+        self._loop.at(come_ns, self._forward, channel, message)
+
+    def _forward(self, channel: str, message: Any) -> None:
+        idle = self._loop.now_ns > self._free_ns
+        start_ns = self._server.wake(self._loop.now_ns) if idle else self._free_ns
+        self._free_ns = self._server.work(start_ns, _FORWARD_NS)
+        for who, take in self._readers.get(channel, ()):
+            come_ns = max(self._free_ns + self._hop_ns(who, self._free_ns), self._heard_ns[who])
+            self._heard_ns[who] = come_ns
+            self._loop.at(come_ns, take, channel, message)
+
+    def _hop_ns(self, who: str, at_ns: int) -> int:
+        hop_ns = _HOP_NS
+        for span, nodes, least_ns, most_ns in self._delays:
+            if span.since_ns <= at_ns < span.until_ns and who.partition("/")[0] in nodes:
+                hop_ns += round(self._chance.uniform(least_ns, most_ns))
+        return hop_ns

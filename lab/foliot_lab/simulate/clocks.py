@@ -1,0 +1,41 @@
+"""The nodes' clocks: what each takes the reference time for, and how far it trusts that."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Setting(NamedTuple):
+    """How a clock goes from a moment on."""
+
+    since_ns: int
+    error_ns: int
+    bound_ns: int
+    """-1: not synchronised."""
+
+
+class Clock:
+    """Of a node. Its rate is right: what wanders in the seconds that are simulated lies within the bound.
+
+    Parameters:
+        error_ns: from the beginning on.
+        bound_ns: likewise.
+    """
+
+    def __init__(self, error_ns: int, bound_ns: int) -> None:
+        self._settings = [Setting(0, error_ns, bound_ns)]
+
+    def set(self, *settings: Setting) -> None:
+        """From these moments on, in order, it goes otherwise."""
+        self._settings += settings
+
+    def now_ns(self, at_ns: int) -> int:
+        """What it takes a true time for."""
+        return at_ns + self._at(at_ns).error_ns
+
+    def bound_ns(self, at_ns: int) -> int:
+        """How far it says that this may be wrong."""
+        return self._at(at_ns).bound_ns
+
+    def _at(self, at_ns: int) -> Setting:
+        return next(setting for setting in reversed(self._settings) if setting.since_ns <= at_ns)

@@ -1,0 +1,129 @@
+"""When processes get to run: halts, stolen processors, and hogs that make every step late."""
+
+from __future__ import annotations
+
+import bisect
+import math
+from typing import TYPE_CHECKING, NamedTuple
+
+from foliot_lab.simulate.loop import MS
+
+if TYPE_CHECKING:
+    import random
+
+_TAIL = 1.6
+"""Exponent of the lateness behind a hog (a Lomax distribution): most steps wait for a slice or two, a few for very long."""
+_SCALE_NS = 1.5 * MS
+"""Its scale where half of the processors is taken. It grows as a queue does, with busy over idle: 28 ms at 95 %."""
+_MOST_LATE_NS = 400 * MS
+_PREEMPTED = 0.04
+"""How often a running process loses its processor to a hog at any given point between two system calls."""
+_SOFTIRQ = 0.02
+"""How often a packet is left to the kernel's own thread, which has to wait for a processor like any other."""
+
+
+class Span(NamedTuple):
+    """Of time."""
+
+    since_ns: int
+    until_ns: int
+
+
+class Outages:
+    """Times in which something stands still, in any order and overlapping."""
+
+    def __init__(self) -> None:
+        self._spans: list[Span] = []
+
+    def add(self, span: Span) -> None:
+        """It stands still then, too."""
+        bisect.insort(self._spans, span)
+
+    def past(self, at_ns: int) -> int:
+        """The first moment from a time on in which it does not stand still."""
+        for since_ns, until_ns in self._spans:
+            if since_ns <= at_ns < until_ns:
+                at_ns = until_ns
+        return at_ns
+
+    def done(self, at_ns: int, work_ns: int) -> int:
+        """When work that begins then is over."""
+        end_ns = at_ns + work_ns
+        for since_ns, until_ns in self._spans:
+            if until_ns > at_ns and since_ns < end_ns:
+                end_ns += until_ns - max(since_ns, at_ns)
+        return end_ns
+
+    def __bool__(self) -> bool:
+        return bool(self._spans)
+
+
+class Host:
+    """The processors of one host, or of the machine that the central services share.
+
+    Parameters:
+        chance: what all lateness is drawn from.
+    """
+
+    def __init__(self, chance: random.Random) -> None:
+        self.chance = chance
+        self.stolen = Outages()
+        """By the hypervisor: nothing runs, not even the kernel."""
+        self._hogs: list[tuple[Span, float]] = []
+
+    def hog(self, span: Span, share: float) -> None:
+        """Somebody takes a share of all processors for a while."""
+        self._hogs.append((span, share))
+
+    def late_ns(self, at_ns: int) -> int:
+        """By how much one who becomes ready then has to wait for a processor."""
+        for span, share in self._hogs:
+            if span.since_ns <= at_ns < span.until_ns:
+                scale_ns = _SCALE_NS * share / (1.0 - share)
+                return min(round(scale_ns * (math.pow(self.chance.random(), -1.0 / _TAIL) - 1.0)), _MOST_LATE_NS)
+        return 0
+
+    def is_hogged(self, at_ns: int) -> bool:
+        """Whether a hog runs."""
+        return any(span.since_ns <= at_ns < span.until_ns for span, _ in self._hogs)
+
+    def arrive(self, at_ns: int) -> int:
+        """When the kernel sees, and stamps, a packet that is at the NIC then."""
+        if self._hogs and self.is_hogged(at_ns) and self.chance.random() < _SOFTIRQ:
+            at_ns += self.late_ns(at_ns)
+        return self.stolen.past(at_ns) if self.stolen else at_ns
+
+
+class Process:
+    """One process on a host: it does one step after the other.
+
+    Parameters:
+        speed: of its processor; 1.0 is one for which the steps' costs were noted.
+    """
+
+    def __init__(self, host: Host, speed: float = 1.0) -> None:
+        self.host = host
+        self.halted = Outages()
+        self.speed = speed
+
+    def wake(self, at_ns: int) -> int:
+        """When it runs that is to be woken then."""
+        return self._past(at_ns + self.host.late_ns(at_ns))
+
+    def work(self, at_ns: int, work_ns: int) -> int:
+        """When a step is over that begins then."""
+        host = self.host
+        if host.is_hogged(at_ns) and host.chance.random() < _PREEMPTED:
+            at_ns += host.late_ns(at_ns)
+        if not self.halted and not host.stolen:
+            return at_ns + round(work_ns / self.speed)
+        at_ns = self._past(at_ns)
+        with_stolen_ns = host.stolen.done(at_ns, round(work_ns / self.speed)) - at_ns
+        return self._past(self.halted.done(at_ns, with_stolen_ns))
+
+    def _past(self, at_ns: int) -> int:
+        if not self.halted and not self.host.stolen:
+            return at_ns
+        while at_ns != (later_ns := self.halted.past(self.host.stolen.past(at_ns))):
+            at_ns = later_ns
+        return at_ns

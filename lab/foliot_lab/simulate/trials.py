@@ -1,0 +1,189 @@
+"""Trials of doing no harm: a fleet, a disturbance, and what was said and done that no fault explains; or a silence, and how soon it was found and left.
+
+A trial follows from its seed and number alone. It begins in the state of one of a few fleets that have settled, so that none has to settle by itself.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from foliot_lab.simulate.disturbances import DISTURBED_NS, disturb
+from foliot_lab.simulate.fleet import Fleet
+from foliot_lab.simulate.loop import MS, SECOND
+from foliot_schemas.names import node_of, parse_path, rail_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from foliot_schemas import Event
+
+_AFTERMATH_NS = 1_500 * MS
+"""After a disturbance: a path is said to be silent at the latest a second and some after it was last heard."""
+_LIVES = 8
+_UNSYNCHRONISED = 4
+"""Of so many trials without a fault, one is of a fleet whose clocks are not synchronised yet."""
+_FOLLOWED_NS = 3 * SECOND
+"""After this a silence was missed."""
+_REST_NS = 300 * MS
+"""For what still follows a silence that was left."""
+
+
+class Trial(msgspec.Struct, frozen=True, kw_only=True):
+    """One without a path fault."""
+
+    what: str
+    detail: str
+    seed: int
+    events_false: int
+    commands_false: int
+    moves_false: int
+    told: tuple[str, ...] = ()
+    """The first few of the false events."""
+
+
+class Silence(msgspec.Struct, frozen=True, kw_only=True):
+    """One with a path that drops everything."""
+
+    what: str
+    detail: str
+    seed: int
+    fault: str
+    detect_ms: float | None
+    """From the fault to the first event about one of its paths; None: missed."""
+    moved_ms: float | None
+    """From the fault until no traffic takes any of them that has another way; None: missed."""
+    events_false: int
+    commands_false: int
+    moves_false: int
+    told: tuple[str, ...] = ()
+
+
+class Lives:
+    """Fleets that have settled, made where they are first needed.
+
+    Parameters:
+        make: makes one, of a seed, that is synchronised or not.
+    """
+
+    def __init__(
+        self, make: Callable[[int, bool], Fleet] = lambda seed, synchronised: Fleet(seed, synchronised=synchronised)
+    ) -> None:
+        self._make = make
+        self._frozen: dict[tuple[int, bool], bytes] = {}
+
+    def take(self, seed: int, *, synchronised: bool) -> Fleet:
+        """One of them, whose further chances follow from the seed."""
+        key = seed % _LIVES, synchronised
+        if key not in self._frozen:
+            self._frozen[key] = self._make(*key).frozen()
+        return Fleet.thawed(self._frozen[key], seed)
+
+
+def quiet(lives: Lives, seed: int, what: str) -> Trial:
+    """A trial without a path fault."""
+    chance = random.Random(f"{seed}/{what}")
+    fleet = lives.take(seed, synchronised=chance.randrange(_UNSYNCHRONISED) > 0)
+    detail = disturb(what, fleet, chance)
+    fleet.run(DISTURBED_NS + _AFTERMATH_NS)
+    found = _Findings(fleet, set())
+    return Trial(what=what, detail=detail, seed=seed, **found.counts())
+
+
+def silence(lives: Lives, seed: int, what: str) -> Silence:
+    """A trial with a true silence, that begins while the disturbance is on and lasts."""
+    chance = random.Random(f"{seed}/{what}/silence")
+    fleet = lives.take(seed, synchronised=True)
+    kind, fault, dead = _draw_silence(fleet, chance)
+    detail = disturb(what, fleet, chance, spare_rail=rail_of(fault.partition(">")[0]))
+    at_ns = fleet.loop.now_ns + round(chance.uniform(0.1, 0.5) * DISTURBED_NS)
+    fleet.run(at_ns - fleet.loop.now_ns)
+    fleet.fabric.dead |= dict.fromkeys(dead, at_ns)
+    moved_ns = None
+    while fleet.loop.now_ns < at_ns + _FOLLOWED_NS:
+        fleet.run(MS)
+        if not any(_has_way(fleet, path) for path in fleet.carried() & dead):
+            moved_ns = fleet.loop.now_ns
+            fleet.run(_REST_NS)
+            break
+    found = _Findings(fleet, dead)
+    return Silence(
+        what=what, detail=detail, seed=seed, fault=f"{kind} {fault}",
+        detect_ms=_since(found.first_ns, at_ns), moved_ms=_since(moved_ns, at_ns), **found.counts(),
+    )  # fmt: skip
+
+
+def _has_way(fleet: Fleet, name: str) -> bool:
+    """Whether any path between the two nodes that a path joins is alive."""
+    nodes, fabric = [node_of(nic) for nic in parse_path(name)[:2]], fleet.fabric
+    return any(
+        str(path) not in fabric.dead and not fabric.dark.keys() & set(path[:2])
+        for path in fleet.inventory.paths()
+        if [node_of(nic) for nic in path[:2]] == nodes
+    )
+
+
+def _since(moment_ns: int | None, at_ns: int) -> float | None:
+    return None if moment_ns is None else round((moment_ns - at_ns) / MS, 1)
+
+
+def _draw_silence(fleet: Fleet, chance: random.Random) -> tuple[str, str, set[str]]:
+    """Of a path that carries traffic: itself, or all that leave its NIC, or all of its NIC both ways; their names."""
+    kind = chance.choice(("path", "nic-out", "nic"))
+    name = chance.choice(sorted(fleet.carried()))
+    if kind == "path":
+        return kind, name, {name}
+    nic = parse_path(name).source
+    dead = {
+        str(path)
+        for path in fleet.inventory.paths()
+        if path.source == nic or (kind == "nic" and path.destination == nic)
+    }
+    return kind, nic, dead
+
+
+class _Findings:
+    """What was said and done, and what of it nothing explains."""
+
+    def __init__(self, fleet: Fleet, dead: set[str]) -> None:
+        self._dead = dead
+        self._dark = set(fleet.fabric.dark)
+        troubles = [heard for heard in fleet.detector.events if _is_trouble(heard.message)]
+        true = [heard.at_ns for heard in troubles if heard.message.who in dead and heard.message.state == "silent"]
+        self.first_ns = min(true, default=None)
+        self._events = [heard.message for heard in troubles if not self._explains(heard.message.who)]
+        commands = [
+            command.id
+            for heard in fleet.remediator.decisions
+            for command in heard.message.commands
+            if not self._explains(heard.message.who) and not command.advice
+        ]
+        self._commands = set(commands)
+        self._moves = sum(
+            count for agent in fleet.agents for _, command, count in agent.moves if command in self._commands
+        )
+
+    def counts(self) -> dict[str, Any]:
+        """For a row."""
+        told = tuple(f"{event.kind} {event.who} {event.state}" for event in self._events[:4])
+        return {
+            "events_false": len(self._events), "commands_false": len(self._commands), "moves_false": self._moves,
+            "told": told,
+        }  # fmt: skip
+
+    def _explains(self, who: str) -> bool:
+        if who in self._dead or who in self._dark:
+            return True
+        return ">" in who and bool(self._dark & set(parse_path(who)[:2]))
+
+
+def _is_trouble(event: Event) -> bool:
+    """Whether it says that something is wrong; a clock's events are no matter of traffic, and true where it was stepped."""
+    return event.kind != "clock" and event.state not in {"up", "speaking", "alive"}
+
+
+def findings(fleet: Fleet, dead: set[str]) -> dict[str, Any]:
+    """What was said and done so far, and is explained neither by these dead paths nor by a NIC that is lost: as in a row."""
+    return _Findings(fleet, dead).counts()

@@ -1,0 +1,127 @@
+"""The simulated fleet: the services' cores in virtual time."""
+
+import random
+
+import pytest
+
+from foliot_lab.simulate.disturbances import KINDS, disturb
+from foliot_lab.simulate.fleet import Fleet
+from foliot_lab.simulate.loop import MS, SECOND, Loop
+from foliot_lab.simulate.machine import Host, Process, Span
+from foliot_lab.simulate.trials import Lives, findings, quiet, silence
+
+
+@pytest.fixture(scope="module")
+def lives():
+    """Fleets that have settled; each test gets copies."""
+    return Lives()
+
+
+@pytest.fixture
+def process():
+    """One on a host of its own."""
+    return Process(Host(random.Random(1)))
+
+
+def test_that_what_comes_first_is_done_first():
+    """Of two things for the same time, the one asked for first comes first, and the past is now."""
+    loop, done = Loop(), []
+    start_ns = loop.now_ns
+    for at_ns, name in ((start_ns + 2, "c"), (start_ns + 1, "a"), (start_ns + 1, "b"), (start_ns - 5, "past")):
+        loop.at(at_ns, done.append, name)
+    loop.run(start_ns + 1)
+    assert done == ["past", "a", "b"]
+    loop.run(start_ns + 9)
+    assert done == ["past", "a", "b", "c"]
+    assert loop.now_ns == start_ns + 9
+
+
+def test_that_a_halted_process_goes_on_where_it_was(process):
+    """A step that begins in a halt begins after it, and one that a halt falls into takes longer by it."""
+    process.halted.add(Span(100, 200))
+    assert process.wake(150) == 200
+    assert process.work(120, 10) == 210
+    assert process.work(90, 30) == 220
+    assert process.work(200, 30) == 230
+
+
+def test_that_stolen_processors_hold_up_packets_too(process):
+    """What a NIC receives while the kernel does not run is stamped when it runs again."""
+    process.host.stolen.add(Span(100, 200))
+    process.halted.add(Span(190, 250))
+    assert process.host.arrive(120) == 200
+    assert process.wake(120) == 250
+
+
+def test_that_a_hog_makes_steps_late(process):
+    """By milliseconds most of the time, by much more now and then, and never outside of its time."""
+    process.host.hog(Span(0, SECOND), 0.9)
+    late_ns = [process.wake(1_000) - 1_000 for _ in range(2_000)]
+    assert MS < sorted(late_ns)[1_000] < 20 * MS
+    assert max(late_ns) > 100 * MS
+    assert process.wake(SECOND) == SECOND
+
+
+def test_that_an_undisturbed_fleet_is_at_work(lives):
+    """Every path in use and every backup is probed fast by both ends, traffic has its ways, and nobody says that anything is wrong."""
+    fleet = lives.take(3, synchronised=True)
+    before = len(fleet.detector.events)
+    fleet.run(2 * SECOND)
+    assert len(fleet.carried()) == 4 * 3 * 2
+    assert before == 0
+    assert not fleet.detector.events
+    assert not fleet.remediator.decisions
+
+
+def test_that_a_trial_follows_from_its_seed(lives):
+    """The same seed and kind twice: the same row."""
+    assert silence(lives, 5, "hog-all") == silence(Lives(), 5, "hog-all")
+
+
+@pytest.mark.parametrize("what", KINDS)
+def test_that_every_disturbance_can_be_done(lives, what):
+    """Each is drawn with words of what exactly, but for the one that is nothing."""
+    fleet = lives.take(1, synchronised=True)
+    assert bool(disturb(what, fleet, random.Random(2), spare_rail="rail0")) == (what != "nothing")
+    fleet.run(50 * MS)
+
+
+def test_that_a_silence_is_found_and_left(lives):
+    """Nothing disturbs: the events are about the paths that are dead, and traffic leaves them."""
+    row = silence(lives, 1, "nothing")
+    assert row.detect_ms is not None
+    assert row.moved_ms is not None
+    assert row.detect_ms < row.moved_ms
+    assert (row.events_false, row.commands_false) == (0, 0)
+
+
+def test_that_what_nothing_explains_is_counted(lives):
+    """The same silence, if it is not known to be one, is false events, commands and moves."""
+    fleet = lives.take(1, synchronised=True)
+    path = min(fleet.carried())
+    fleet.fabric.dead[path] = fleet.loop.now_ns
+    fleet.run(SECOND)
+    found = findings(fleet, set())
+    assert found["events_false"] == 1
+    assert found["commands_false"] >= 1
+    assert found["moves_false"] >= 1
+    assert findings(fleet, {path})["events_false"] == 0
+
+
+def test_that_a_lost_carrier_explains_what_is_done_about_it(lives):
+    """A NIC that is lost is left by commands, of which none is false."""
+    row = quiet(lives, 15, "nic-lost")
+    assert (row.events_false, row.commands_false, row.moves_false) == (0, 0, 0)
+    fleet = lives.take(15, synchronised=True)
+    fleet.lose_carrier("node1.rail0", fleet.loop.now_ns + MS)
+    fleet.run(SECOND)
+    assert not [path for path in fleet.carried() if "node1.rail0" in path]
+
+
+def test_that_clocks_that_are_not_synchronised_are_simulated_too():
+    """Their batches say so, and a silence is found all the same."""
+    fleet = Fleet(2, synchronised=False)
+    path = min(fleet.carried())
+    fleet.fabric.dead[path] = fleet.loop.now_ns
+    fleet.run(2 * SECOND)
+    assert [event.message.who for event in fleet.detector.events] == [path]

@@ -1,0 +1,51 @@
+"""The bench of doing no harm: its rows, and what they come to."""
+
+import json
+import sys
+
+from bench.quiet import __main__ as command
+from bench.quiet.rows import Row, SilenceRow, silences, summary
+
+
+def _row(what, events=0, **more):
+    return Row(
+        what=what, where="cores", seed=1, idle_cpu=None, events_false=events, commands_false=0, moves_false=0, **more
+    )
+
+
+def _silence(moved_ms, what="hog-all"):
+    return SilenceRow(
+        what=what, where="cores", seed=1, idle_cpu=None, events_false=0, commands_false=0, moves_false=0,
+        fault="path", detect_ms=100.0, moved_ms=moved_ms,
+    )  # fmt: skip
+
+
+def test_that_trials_are_counted_by_kind_and_all_together():
+    """Each kind has a line, and all of a place have one."""
+    table = summary([_row("job"), _row("incast", 3), _row("job", 1)])
+    counted = {line["what"]: (line["trials"], line["events_false"]) for line in table}
+    assert counted == {"job": (2, 1), "incast": (1, 3), "all": (3, 4)}
+
+
+def test_that_missed_silences_are_not_left_out_of_percentiles():
+    """One of four was missed: it is the p95 and the p99, which then have no number."""
+    line = silences([_silence(None), _silence(10.0), _silence(20.0), _silence(30.0)])[0]
+    assert line["moved_p50_ms"] == 30.0
+    assert line["moved_p99_ms"] is None
+    assert (line["moved_missed"], line["detect_missed"]) == (1, 0)
+
+
+def test_that_the_bench_writes_what_it_found(tmp_path, monkeypatch, capsys):
+    """Rows of the kinds asked for, with their seeds, and both tables."""
+    file = tmp_path / "quiet.json"
+    words = ["quiet", "--trials", "2", "--silences", "1", "--first", "7", "--only", "nothing", "--json", str(file)]
+    monkeypatch.setattr(sys, "argv", words)
+    assert command.main() == 0
+    written = json.loads(file.read_text())
+    assert [(row["what"], row["where"], row["seed"]) for row in written["rows"]] == [
+        ("nothing", "cores", 7),
+        ("nothing", "cores", 8),
+    ]
+    assert written["silences"][0]["moved_ms"] is not None
+    assert written["summary"][-1]["trials"] == 2
+    assert "nothing" in capsys.readouterr().out
