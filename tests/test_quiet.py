@@ -3,8 +3,12 @@
 import json
 import sys
 
+import pytest
+
 from bench.quiet import __main__ as command
 from bench.quiet.rows import Row, SilenceRow, silences, summary
+from foliot_lab.simulate.fleet import Fleet
+from foliot_lab.simulate.trials import Lives, retold
 
 
 def _row(what, events=0, **more):
@@ -49,3 +53,24 @@ def test_that_the_bench_writes_what_it_found(tmp_path, monkeypatch, capsys):
     assert written["silences"][0]["moved_ms"] is not None
     assert written["summary"][-1]["trials"] == 2
     assert "nothing" in capsys.readouterr().out
+
+
+def test_that_a_false_event_can_be_retold(lives_of_a_blind_node):
+    """Of each, what the detector had been told of its path by both ends, in order."""
+    lines = list(retold(lives_of_a_blind_node, 1, "nothing"))
+    assert lines[0].endswith("}")
+    assert "path" in lines[0]
+    assert any("fell silent" in line for line in lines)
+    assert any("sent" in line for line in lines)
+
+
+@pytest.fixture
+def lives_of_a_blind_node():
+    """Fleets in which a path is dead of which no trial knows."""
+
+    def make(seed, synchronised):
+        fleet = Fleet(seed, synchronised=synchronised)
+        fleet.fabric.dead[min(fleet.carried())] = fleet.loop.now_ns
+        return fleet
+
+    return Lives(make)

@@ -19,6 +19,7 @@ from bench.document import write
 from bench.quiet import cores
 from bench.quiet.rows import Row, SilenceRow, silences, summary
 from foliot_lab.simulate.disturbances import KINDS
+from foliot_lab.simulate.trials import Lives, retold
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -29,6 +30,10 @@ _EVERY = 100
 def main() -> int:
     """Parses the command line, runs, prints what was false and two tables."""
     arguments = _parser().parse_args()
+    if arguments.retell is not None:
+        for kind in arguments.only:
+            sys.stdout.writelines(f"{line}\n" for line in retold(Lives(), arguments.retell, kind))
+        return 0
     rows = _taken("trials", cores.trials(arguments.first, arguments.trials, arguments.only))
     silent = _taken("silences", cores.silent_trials(arguments.first, arguments.silences, arguments.only))
     quiet_table, silent_table = summary(rows), silences(silent)
@@ -73,6 +78,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--trials", type=int, default=1_000, help="without a path fault (default: %(default)s)")
     parser.add_argument("--silences", type=int, default=0, help="with one (default: %(default)s)")
     parser.add_argument("--first", type=int, default=0, help="seed of the first (default: %(default)s)")
+    parser.add_argument(
+        "--retell",
+        type=int,
+        metavar="SEED",
+        help="why the trial of this seed had false events: what the detector was told",
+    )
     parser.add_argument("--only", nargs="+", choices=KINDS, default=list(KINDS), help="kinds (default: all)")
     parser.add_argument("--json", type=Path, help="write the rows to this file")
     return parser

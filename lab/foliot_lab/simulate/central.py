@@ -118,12 +118,16 @@ class Detector(Reader):
         super().__init__("detector", loop, process, bus, Costs({"delay": 900_000, "port": 200_000}, 150_000))
         self.core = FanOut(settings)
         self.events: list[Heard] = []
+        self.taken: list[Heard] | None = None
+        """If it is a list, all that comes is kept there."""
         self._measured_ns = loop.now_ns
         for node in nodes:
             self.core.observe(node)
 
     def take(self, message: Any, at_ns: int) -> int:
         """Hands it an observation."""
+        if self.taken is not None:
+            self.taken.append(Heard(at_ns, message))
         return self._publish(self.core.observe(message, self._elapsed_ns(at_ns)), at_ns)
 
     def tick(self, at_ns: int) -> int:

@@ -20,6 +20,8 @@ _PREEMPTED = 0.04
 """How often a running process loses its processor to a hog at any given point between two system calls."""
 _SOFTIRQ = 0.02
 """How often a packet is left to the kernel's own thread, which has to wait for a processor like any other."""
+_SOFTIRQ_SHARE = 0.25
+"""Of a process's lateness. That thread sleeps most of the time, and the scheduler prefers who slept."""
 
 
 class Span(NamedTuple):
@@ -90,7 +92,7 @@ class Host:
     def arrive(self, at_ns: int) -> int:
         """When the kernel sees, and stamps, a packet that is at the NIC then."""
         if self._hogs and self.is_hogged(at_ns) and self.chance.random() < _SOFTIRQ:
-            at_ns += self.late_ns(at_ns)
+            at_ns += round(_SOFTIRQ_SHARE * self.late_ns(at_ns))
         return self.stolen.past(at_ns) if self.stolen else at_ns
 
 

@@ -44,8 +44,10 @@ class Costs(msgspec.Struct, frozen=True, kw_only=True):
     """Of each socket."""
     report_ns: int = 1_200_000
     publish_ns: int = 300_000
-    window_ns: int = 25 * MS
-    """Pruning the stamps of a window of 2 s."""
+    window_ns: int = 6 * MS
+    """Of closing a window of stamps, in one tick."""
+    window_steps: int = 3
+    """In so many ticks."""
 
 
 class Packet(NamedTuple):
@@ -105,7 +107,9 @@ class Probe:
         self._inbox: list[Packet] = []
         self._sequence = np.zeros(rows, np.int64)
         self._sent = np.zeros(rows, np.int64)
-        self._sent_last_ns = np.zeros(rows, np.int64)
+        self._departures: list[tuple[int, int, int]] = []
+        self._left_ns = np.zeros(rows, np.int64)
+        self._left_sequence = np.zeros(rows, np.int64)
         self._heard_last_ns = np.zeros(rows, np.int64)
         self._highest = np.zeros(rows, np.int64)
         self._counted = np.zeros(rows, np.int64)
@@ -114,11 +118,10 @@ class Probe:
         self._most_ns = np.zeros(rows, np.int64)
         self._downs = dict.fromkeys((nic_name(self.name, rail) for rail in self._rails), 0)
         self._start_ns = loop.now_ns + chance.randrange(self._tick_ns)
-        self._read_ns = self._dry_ns = self._reported_ns = self._start_ns
-        self._busy_ns = self._start_ns
+        self._read_ns = self._busy_ns = self._start_ns
         self._late_ns = 0
         self._interval = 0
-        self._window = self._window_number()
+        self._window, self._steps_left = self._window_number(), 0
         self._next_tick_ns = self._start_ns
         for row in range(rows):
             self._schedule.begin(row, self._sweep, 0)
@@ -146,38 +149,45 @@ class Probe:
         self._loop.at(self._busy_ns, self._go_on, now_ns, is_tick)
 
     def _go_on(self, began_ns: int, is_tick: bool) -> None:
-        now_ns = self._loop.now_ns
-        fell, again = self._listen(began_ns)
-        end_ns = now_ns
+        end_ns = self._loop.now_ns
         batches: list[DelayBatch] = []
+        fell, again = self._listen(began_ns)
+        if len(fell) or len(again):
+            batches.append(self._silence(fell, again))
+        if len(fell):
+            end_ns = self._tell_delays(end_ns, batches)
         if is_tick:
             tick = (began_ns - self._start_ns) // self._tick_ns
-            end_ns = self._send(tick, now_ns)
-        if len(fell) or len(again):
-            batches.append(self._silence(fell, again, end_ns))
-        if is_tick:
-            end_ns = self._report_if_due(tick, end_ns, batches)
+            end_ns = self._send(tick, end_ns)
+            interval = tick // max(1, self._settings.delay_interval_ms // self._settings.tick_ms)
+            if interval != self._interval:
+                self._interval = interval
+                end_ns = self._tell_delays(end_ns, batches)
+            end_ns = self._close_window(end_ns)
+            self._late_ns = max(self._late_ns, end_ns - began_ns)
+            self._next_tick_ns = self._start_ns + (tick + 1) * self._tick_ns
+            self._loop.at(self._next_tick_ns, self._wake, self._next_tick_ns, True)
+        # Tasks publish, and they have their turn after the timer's callback.
         for batch in batches:
             end_ns = self.process.work(end_ns, self._costs.publish_ns)
             self._bus.publish(f"{self.name}/probe", "delay", batch, end_ns)
         self._busy_ns = end_ns
-        if is_tick:
-            self._next_tick_ns = self._start_ns + (tick + 1) * self._tick_ns
-            self._loop.at(self._next_tick_ns, self._wake, self._next_tick_ns, True)
         silence_ns = self._watch.next_ns()
         if silence_ns is not None and silence_ns < self._next_tick_ns:
             at_ns = max(silence_ns, end_ns) + _SOON_NS
             self._loop.at(at_ns, self._wake, at_ns, False)
 
-    def _report_if_due(self, tick: int, at_ns: int, batches: list[DelayBatch]) -> int:
-        interval = tick // max(1, self._settings.delay_interval_ms // self._settings.tick_ms)
-        if interval != self._interval:
-            self._interval = interval
-            at_ns = self.process.work(at_ns, self._costs.report_ns)
-            batches.append(self._report(at_ns))
+    def _tell_delays(self, at_ns: int, batches: list[DelayBatch]) -> int:
+        at_ns = self.process.work(at_ns, self._costs.report_ns)
+        batches.append(self._report())
+        return at_ns
+
+    def _close_window(self, at_ns: int) -> int:
         window = self._window_number()
         if window != self._window:
-            self._window = window
+            self._window, self._steps_left = window, self._costs.window_steps
+        elif self._steps_left:
+            self._steps_left -= 1
             at_ns = self.process.work(at_ns, self._costs.window_ns)
         return at_ns
 
@@ -195,6 +205,9 @@ class Probe:
         read_ns = self._loop.now_ns
         came = sorted(packet for packet in self._inbox if packet.came_ns <= read_ns)
         again = np.zeros(0, np.intp)
+        for left_ns, row_left, sequence in self._departures:
+            self._left_ns[row_left], self._left_sequence[row_left] = left_ns, sequence
+        self._departures.clear()
         if came:
             self._inbox = [packet for packet in self._inbox if packet.came_ns > read_ns]
             columns = np.array(came, np.int64)
@@ -208,7 +221,7 @@ class Probe:
             again = self._watch.hear(row, now_ns - age_ns, columns[:, 3], columns[:, 4] != 0)
         if now_ns - self._read_ns > self._tick_ns + self._settings.stall_ms * MS:
             self._watch.excuse(now_ns)
-        self._read_ns, self._dry_ns = now_ns, read_ns
+        self._read_ns = now_ns
         return self._watch.judge(now_ns), again
 
     def _send(self, tick: int, at_ns: int) -> int:
@@ -220,12 +233,12 @@ class Probe:
             ready = [row for row in rows if row in due]
             if not ready:
                 continue
-            left_ns = at_ns
-            at_ns = self.process.work(at_ns, self._costs.send_ns)
+            left_ns = self.process.work(at_ns, self._costs.send_ns // 2)
+            at_ns = self.process.work(left_ns, self._costs.send_ns // 2)
             for row in ready:
                 self._sequence[row] += 1
                 self._sent[row] += 1
-                self._sent_last_ns[row] = at_ns
+                self._departures.append((left_ns, row, int(self._sequence[row])))
                 stream = self._streams[row]
                 delay_ns = self._fabric.delay_ns(stream.outgoing, self._names[row][0], left_ns)
                 if delay_ns is not None:
@@ -241,30 +254,30 @@ class Probe:
 
     # -- what it says -------------------------------------------------------------------------------------------------
 
-    def _says(self, times_ns: NDArray[np.int64], at_ns: int) -> NDArray[np.int64]:
-        shift_ns = self.clock.now_ns(at_ns) - at_ns
+    def _says(self, times_ns: NDArray[np.int64]) -> NDArray[np.int64]:
+        shift_ns = self.clock.now_ns(self._loop.now_ns) - self._loop.now_ns
         return np.where(times_ns == 0, 0, times_ns + shift_ns)
 
-    def _silence(self, fell: Rows, again: Rows, at_ns: int) -> DelayBatch:
+    def _silence(self, fell: Rows, again: Rows) -> DelayBatch:
         rows = np.concatenate([fell, again])
         table = np.zeros(len(rows), DelayRow)
         table["path"] = np.arange(len(rows))
         table["witness"] = np.repeat((Witness.FELL_SILENT, Witness.SPEAKS_AGAIN), (len(fell), len(again)))
-        table["last_ns"] = self._says(self._heard_last_ns, at_ns)[rows]
+        table["last_ns"] = self._says(self._heard_last_ns)[rows]
         table["sequence"] = self._highest[rows]
-        return self._batch(table, tuple(self._names[row][1] for row in rows.tolist()))
+        return self._batch(table, tuple(self._names[row][1] for row in rows.tolist()), self._late_ns)
 
-    def _report(self, at_ns: int) -> DelayBatch:
+    def _report(self) -> DelayBatch:
         table = np.zeros(2 * len(self._streams), DelayRow)
         table["path"] = np.arange(len(table))
         source, destination = table[0::2], table[1::2]
         source["witness"], source["sent"] = Witness.SOURCE, self._sent
-        source["last_ns"], source["sequence"] = self._says(self._sent_last_ns, at_ns), self._sequence
+        source["last_ns"], source["sequence"] = self._says(self._left_ns), self._left_sequence
         known = self._counted > 0
         destination["witness"] = Witness.DESTINATION
         destination["sent"] = np.where(known, self._highest - self._counted, self._received)
         destination["received"] = self._received
-        destination["last_ns"] = self._says(self._heard_last_ns, at_ns)
+        destination["last_ns"] = self._says(self._heard_last_ns)
         destination["sequence"] = self._highest
         least_ns = np.where(self._received > 0, self._least_ns, 0)
         destination["least_ns"], destination["p99_ns"] = least_ns, self._most_ns
@@ -277,11 +290,11 @@ class Probe:
         self._least_ns[:] = _ENDLESS_NS
         return batch
 
-    def _batch(self, table: NDArray[Any], paths: tuple[str, ...], late_ns: int = 0) -> DelayBatch:
-        """Dated when the sockets had last been read dry."""
+    def _batch(self, table: NDArray[Any], paths: tuple[str, ...], late_ns: int) -> DelayBatch:
+        """Dated when the last reading of the sockets began: what came later was not heard for certain."""
         return DelayBatch.of(
-            table, node=self.name, at_ns=self.clock.now_ns(self._dry_ns), paths=paths, late_ns=late_ns,
-            interval_ns=self._settings.delay_interval_ms * MS, bound_ns=self.clock.bound_ns(self._dry_ns),
+            table, node=self.name, at_ns=self.clock.now_ns(self._read_ns), paths=paths, late_ns=late_ns,
+            interval_ns=self._settings.delay_interval_ms * MS, bound_ns=self.clock.bound_ns(self._read_ns),
         )  # fmt: skip
 
     # -- the rest of it -----------------------------------------------------------------------------------------------

@@ -13,10 +13,11 @@ import msgspec
 from foliot_lab.simulate.disturbances import DISTURBED_NS, disturb
 from foliot_lab.simulate.fleet import Fleet
 from foliot_lab.simulate.loop import MS, SECOND
+from foliot_lab.simulate.transcript import transcript
 from foliot_schemas.names import node_of, parse_path, rail_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from foliot_schemas import Event
 
@@ -92,6 +93,21 @@ def quiet(lives: Lives, seed: int, what: str) -> Trial:
     return Trial(what=what, detail=detail, seed=seed, **found.counts())
 
 
+def retold(lives: Lives, seed: int, what: str) -> Iterator[str]:
+    """The false events of the same trial, and behind each of a path what the detector had been told of it."""
+    chance = random.Random(f"{seed}/{what}")
+    fleet = lives.take(seed, synchronised=chance.randrange(_UNSYNCHRONISED) > 0)
+    fleet.detector.taken = []
+    disturb(what, fleet, chance)
+    start_ns = fleet.loop.now_ns
+    fleet.run(DISTURBED_NS + _AFTERMATH_NS)
+    for heard in _Findings(fleet, set()).false:
+        event = heard.message
+        yield f"{(heard.at_ns - start_ns) / MS:.1f} ms: {event.kind} {event.who} {event.state} {event.evidence}"
+        if event.kind == "path":
+            yield from map(str, transcript(event, heard.at_ns, fleet.detector.taken))
+
+
 def silence(lives: Lives, seed: int, what: str) -> Silence:
     """A trial with a true silence, that begins while the disturbance is on and lasts."""
     chance = random.Random(f"{seed}/{what}/silence")
@@ -153,7 +169,7 @@ class _Findings:
         troubles = [heard for heard in fleet.detector.events if _is_trouble(heard.message)]
         true = [heard.at_ns for heard in troubles if heard.message.who in dead and heard.message.state == "silent"]
         self.first_ns = min(true, default=None)
-        self._events = [heard.message for heard in troubles if not self._explains(heard.message.who)]
+        self.false = [heard for heard in troubles if not self._explains(heard.message.who)]
         commands = [
             command.id
             for heard in fleet.remediator.decisions
@@ -167,9 +183,9 @@ class _Findings:
 
     def counts(self) -> dict[str, Any]:
         """For a row."""
-        told = tuple(f"{event.kind} {event.who} {event.state}" for event in self._events[:4])
+        told = tuple(f"{event.kind} {event.who} {event.state}" for _, event in self.false[:4])
         return {
-            "events_false": len(self._events), "commands_false": len(self._commands), "moves_false": self._moves,
+            "events_false": len(self.false), "commands_false": len(self._commands), "moves_false": self._moves,
             "told": told,
         }  # fmt: skip
 

@@ -1,0 +1,63 @@
+"""What a detector was told about one path, in order, and when each word was true: to see why it came to say that the path is silent."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from foliot_lab.simulate.loop import MS
+from foliot_schemas import DelayBatch, Witness
+from foliot_schemas.names import node_of, parse_path
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import numpy as np
+
+    from foliot_lab.simulate.central import Heard
+    from foliot_schemas import Event
+
+_WORDS = {
+    Witness.SOURCE: "sent", Witness.DESTINATION: "heard", Witness.FELL_SILENT: "fell silent", Witness.SPEAKS_AGAIN: "speaks again",
+}  # fmt: skip
+_BEFORE_NS, _AFTER_NS = 700 * MS, 300 * MS
+
+
+class Line(NamedTuple):
+    """A word about the path. Times are in ms, from the event on; those of `said_ms` and `last_ms` by the speaker's clock."""
+
+    taken_ms: float
+    node: str
+    said_ms: float
+    word: str
+    probes: int
+    last_ms: float
+    sequence: int
+
+    def __str__(self) -> str:
+        """For people."""
+        return (
+            f"{self.taken_ms:9.1f}  {self.node:<8} of {self.said_ms:9.1f}  {self.word:<12} {self.probes:3}"
+            f"  last {self.last_ms:9.1f}  number {self.sequence}"
+        )
+
+
+def transcript(event: Event, said_ns: int, taken: Sequence[Heard]) -> Iterator[Line]:
+    """What was taken in about the event's path, shortly before and after it was said at `said_ns`."""
+    ends = {node_of(nic) for nic in parse_path(event.who)[:2]}
+    for at_ns, message in taken:
+        if not -_BEFORE_NS <= at_ns - said_ns <= _AFTER_NS or not isinstance(message, DelayBatch):
+            continue
+        if message.node not in ends or event.who not in message.paths:
+            continue
+        rows = message.rows()
+        for row in rows[rows["path"] == message.paths.index(event.who)]:
+            yield _line(row, message, (at_ns - said_ns) / MS, said_ns)
+
+
+def _line(row: np.void, message: DelayBatch, taken_ms: float, said_ns: int) -> Line:
+    witness = int(row["witness"])
+    count = int(row["sent"] if witness == Witness.SOURCE else row["received"])
+    return Line(
+        taken_ms, message.node, (message.at_ns - said_ns) / MS, _WORDS.get(witness, str(witness)), count,
+        (int(row["last_ns"]) - said_ns) / MS, int(row["sequence"]),
+    )  # fmt: skip
