@@ -52,11 +52,11 @@ def port(nic, at_ns, downs=0, ups=1, *, carrier=True, admin_up=True, boot="boot1
 
 
 def delays(node, at_ns, rows, bound_ns=100):
-    """A batch from tuples (path, witness, sent, received, last_ns[, least_ns, p99_ns])."""
+    """A batch from tuples (path, witness, sent, received, last_ns[, least_ns, p99_ns[, sequence]])."""
     table = np.zeros(len(rows), DelayRow)
-    for place, (_, witness, sent, received, last_ns, *delay) in enumerate(rows):
-        least_ns, p99_ns = delay or (FLIGHT_NS, FLIGHT_NS)
-        table[place] = (place, witness, sent, received, least_ns, least_ns, p99_ns, last_ns, 0)
+    for place, (_, witness, sent, received, last_ns, *more) in enumerate(rows):
+        least_ns, p99_ns, *sequence = more or (FLIGHT_NS, FLIGHT_NS)
+        table[place] = (place, witness, sent, received, least_ns, least_ns, p99_ns, last_ns, *(sequence or (0,)))
     paths = tuple(str(row[0]) for row in rows)
     return DelayBatch.of(table, node=node, at_ns=at_ns, interval_ns=100 * MS, bound_ns=bound_ns, paths=paths)
 
@@ -64,12 +64,14 @@ def delays(node, at_ns, rows, bound_ns=100):
 class SimulatedFleet:
     """Nodes, and a detector that hears them over a bus. Paths of entropy 0 are in use: a probe each `probe_ms`; others get 5 a second.
 
-    `shaky_ns` is how far two words of the same moment differ, as by a clock that is set between them.
+    Not `numbered`, they are of before reports named probes by their numbers. `shaky_ns` is how far two words of the same moment differ, as by a clock that is set between them.
 
     `events` has what the detector said, `inputs` what it was told, with the time that passed before.
     """
 
-    def __init__(self, nodes=3, rails=2, entropies=2, settings=None, *, ticks=True, offsets_ms=(), probe_ms=50):
+    def __init__(
+        self, nodes=3, rails=2, entropies=2, settings=None, *, ticks=True, offsets_ms=(), probe_ms=50, numbered=True
+    ):
         self.now_ns = START_NS
         self.names = [f"node{number}" for number in range(nodes)]
         self.rails = [f"rail{number}" for number in range(rails)]
@@ -78,7 +80,7 @@ class SimulatedFleet:
         self.ticks = ticks
         self.events, self.inputs = [], []
         self.cut, self.stopped, self.off_bus, self.mute = set(), set(), set(), set()
-        self.tells_at_once = True
+        self.tells_at_once, self.numbered = True, numbered
         self.downs, self.carrier, self.admin_up = {}, {}, {}
         self.offset_ns = dict.fromkeys(self.names, 0)
         self.bound_ns = dict.fromkeys(self.names, -1 if offsets_ms else 100)
@@ -155,7 +157,7 @@ class SimulatedFleet:
         """Receivers' memory of paths."""
         for path in self.paths:
             if node_of(path.destination) in names:
-                for memory in ("heard", "proven", "received", "silent"):
+                for memory in ("heard", "proven", "received", "silent", "sequence"):
                     self.__dict__.setdefault(memory, {})[path] = 0
 
     # -- how it works -------------------------------------------------------------------------------------------------
@@ -203,7 +205,7 @@ class SimulatedFleet:
         first = not self.heard[path]
         self.heard[path] = self.now_ns
         self.proven[path] += 1 if first else sequence - self.sequence[path]
-        self.__dict__.setdefault("sequence", {})[path] = sequence
+        self.sequence[path] = sequence
         self.received[path] += 1
         if self.silent[path]:
             self.silent[path] = False
@@ -220,8 +222,11 @@ class SimulatedFleet:
         node = node_of(path.destination)
         if not self.tells_at_once:
             return
-        row = (path, witness, 0, 0, self._says(node, self.heard[path]), 0, 0)
+        row = (path, witness, 0, 0, self._says(node, self.heard[path]), 0, 0, self._number(self.sequence, path))
         self._publish(node, delays(node, self._says(node, self.now_ns), [row], self.bound_ns[node]))
+
+    def _number(self, numbers, path):
+        return numbers[path] if self.numbered else 0
 
     def _report(self, node):
         self._at(self.now_ns + 100 * MS, self._report, node)
@@ -230,14 +235,14 @@ class SimulatedFleet:
         rows = []
         for path in self.paths:
             if node_of(path.source) == node:
-                rows.append((path, Witness.SOURCE, 2, 0, self._says(node, self.last_sent[path]), 0, 0))
+                sent_ns = self._says(node, self.last_sent[path])
+                rows.append((path, Witness.SOURCE, 2, 0, sent_ns, 0, 0, self._number(self.sent, path)))
             if node_of(path.destination) == node:
                 delay_ns = self.delay_ns.get(path, FLIGHT_NS)
                 delay = (delay_ns, delay_ns) if self.received[path] else (0, 0)
                 heard_ns = self._says(node, self.heard[path])
-                rows.append(
-                    (path, Witness.DESTINATION, self.proven[path], self.received[path], heard_ns, *delay),
-                )
+                counts, number = (self.proven[path], self.received[path]), self._number(self.sequence, path)
+                rows.append((path, Witness.DESTINATION, *counts, heard_ns, *delay, number))
                 self.proven[path] = self.received[path] = 0
         self._publish(node, delays(node, self._says(node, self.now_ns), rows, self.bound_ns[node]))
 
