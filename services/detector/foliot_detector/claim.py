@@ -23,8 +23,8 @@ _DOWN_AGAIN_NS = 100_000_000
 _FRESH_NS = 150_000_000
 """How old the receiver's last word may be: nodes speak every 100 ms. Behind an older one waits another, in a queue, which may say the opposite; unless the
 silence has lasted for as long already: what only stands still does not."""
-_SAME_TICK_NS = 10_000_000
-"""What a probe sends in one tick leaves within less, in any order."""
+_MAPPED_NS = 10_000_000
+"""By how much the promptest words of two nodes may differ in how long they took."""
 _LATELY_NS = 1_000_000_000
 """Five probes of the slow sweep: a path not heard for longer was silent before."""
 _DELAYS = 2
@@ -133,7 +133,7 @@ class Judge:
         if sign is None:
             return False
         claim.witness, claim.on_path, claim.sent_sequence = sign.witness, sign.witness == claim.sender, sign.sequence
-        claim.controlled = self._is_controlled(claim, sign.here_ns - _SAME_TICK_NS)
+        claim.controlled = self._is_controlled(claim, sign.here_ns)
         settled_ns = claim.said_here_ns + self._settle_ns
         if not claim.controlled:
             claim.look_ns = claim.said_here_ns + self._common_mode_ns
@@ -171,7 +171,8 @@ class Judge:
         Two nodes' times are compared on the timeline, less a margin, which no wrong clock can bend, and, where both clocks are
         synchronised, by reference time as well, which no delay of the bus can.
         """
-        for sign in self._fleet.own_words(claim.sender, claim.path_id):
+        # The latest first: what came through since then says more.
+        for sign in reversed(self._fleet.own_words(claim.sender, claim.path_id)):
             if self._is_later(sign, claim, after_ns) and self._is_overdue(sign, claim):
                 return sign
         alive_from_ns = max(claim.since_here_ns, after_ns, self._fleet.unbroken_ns.get(claim.sender, 0))
@@ -201,7 +202,7 @@ class Judge:
         if min(sign.bound_ns, claim.bound_ns) < 0:
             return claim.confirmed_here_ns >= heard_by_ns + self._margin_ns
         return (
-            claim.confirmed_here_ns >= heard_by_ns - _SAME_TICK_NS
+            claim.confirmed_here_ns >= heard_by_ns - _MAPPED_NS
             and claim.confirmed_ns >= sign.at_ns + claim.transit_ns + self._doubt_ns(sign, claim)
         )
 
