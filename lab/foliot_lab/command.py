@@ -19,6 +19,7 @@ from foliot_lab import kernel
 from foliot_lab.exec import execute
 from foliot_lab.hosting import GATEWAY_PORT
 from foliot_lab.loopback import Loopback
+from foliot_lab.quota import QuotaError, limited
 from foliot_lab.readiness import NotReadyError
 from foliot_lab.run import CannotCarryError, Options, run
 from foliot_lab.scenario import Scenario, ScenarioError, load_scenario, parse_scenario
@@ -27,9 +28,13 @@ from foliot_lab.train import ranks
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from foliot_lab.quota import Group
+
 EX_WRONG, EX_USAGE, EX_IMPOSSIBLE = 1, 2, 77
 """An outcome was wrong; the scenario cannot be read; this machine cannot do it (automake's "skipped")."""
 _FOLDER = Path("run/lab")
+_LEAST_SPEED = 0.05
+"""No fabric is carried with less, not even one of two hosts on a quick machine."""
 
 
 def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -55,6 +60,9 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         )
         parser.add_argument(
             "--port", type=int, default=GATEWAY_PORT, help="of the API on this machine (default: %(default)s)"
+        )
+        parser.add_argument(
+            "--speed", type=_share, default=1.0, help="share of all processors that it may use (default: 1, all of it)"
         )
 
     inside = commands.add_parser("exec", help="run a command in a namespace of a running lab")
@@ -88,6 +96,16 @@ def _go(scenario: Scenario, arguments: argparse.Namespace, *, stay: bool) -> int
     structlog.configure(
         wrapper_class=structlog.make_filtering_bound_logger(40), logger_factory=structlog.PrintLoggerFactory(sys.stderr)
     )
+    try:
+        with limited(arguments.speed) as group:
+            return _within(scenario, arguments, group, stay=stay)
+    except QuotaError as error:
+        sys.stderr.write(f"{error}\n")
+        return EX_IMPOSSIBLE
+
+
+def _within(scenario: Scenario, arguments: argparse.Namespace, group: Group | None, *, stay: bool) -> int:
+    """As `_go`, with what processors it has."""
     missing = kernel.missing()
     if missing:
         sys.stderr.write("\n".join(["This machine cannot carry the lab:", *missing, ""]))
@@ -97,7 +115,9 @@ def _go(scenario: Scenario, arguments: argparse.Namespace, *, stay: bool) -> int
     with _own_folder(arguments.folder) as folder, _listener(arguments.port) as listener:
         address = f"http://127.0.0.1:{listener.getsockname()[1]}"
         print(f"the API will be at {address}/api/v1/")
-        options = Options(folder=folder, report=arguments.report, stay=stay, address=address)
+        options = Options(
+            folder=folder, report=arguments.report, stay=stay, address=address, group=group, speed=arguments.speed
+        )
         try:
             right = asyncio.run(run(scenario, options, listener, sys.stdout))
         except (CannotCarryError, NotReadyError) as error:
@@ -128,6 +148,21 @@ async def _show(loopback: Loopback, *, stay: bool) -> None:
             await asyncio.Event().wait()
     finally:
         await loopback.close()
+
+
+def _share(text: str) -> float:
+    """Of the command line.
+
+    Raises:
+        argparse.ArgumentTypeError: it is none.
+    """
+    try:
+        share = float(text)
+    except ValueError:
+        share = 0.0
+    if not _LEAST_SPEED <= share <= 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no share of processors, {_LEAST_SPEED:g} to 1")
+    return share
 
 
 def _exec(arguments: argparse.Namespace) -> int:

@@ -42,9 +42,11 @@ def lines(report: Report, conclusion: Conclusion) -> Iterator[str]:
             f" p99 {clocks.true_error_ns.p99:.0f} ns, max {clocks.true_error_ns.max:.0f} ns; within the hard bound"
             f" {clocks.within_hard_bound:.2%}, within the statistical bound {clocks.within_bound:.2%}"
         )
-    lateness = report.machine.scheduler_lateness_ms
+    machine, lateness = report.machine, report.machine.scheduler_lateness_ms
+    quota = "" if machine.speed >= 1 else f" of the {machine.speed:.0%} that the lab may use"
     yield (
-        f"machine: {report.machine.idle_cpu:.0%} idle; a sleeper is woken {lateness.p50} ms late (median), {lateness.p99} ms (p99)"
+        f"machine: {machine.idle_cpu:.0%}{quota} idle, {machine.stolen_cpu:.0%} stolen;"
+        f" a sleeper is woken {lateness.p50} ms late (median), {lateness.p99} ms (p99)"
     )
     if conclusion.excuse:
         yield conclusion.excuse

@@ -123,6 +123,10 @@ class Lab:
         """
         return self._settings[self.plan.hosts.index(host)]
 
+    def pids(self) -> dict[str, int]:
+        """The processes of services and bus by name, and the lab's own; 0: it does not run now."""
+        return {"lab": os.getpid()} | {name: self.supervisor.pid(name) for name in self.supervisor.names()}
+
     async def close(self) -> None:
         """Ends the services and what `foliot lab exec` started, lets go of the fabric; the kernel removes the rest. May be called twice."""
         if hasattr(self, "fabric"):

@@ -18,9 +18,11 @@ from foliot_lab.faults import run_timeline
 from foliot_lab.lab import Lab
 from foliot_lab.lateness import LatenessSampler
 from foliot_lab.narration import Narrator
+from foliot_lab.quota import Group  # noqa: TC001 - msgspec reads annotations at run time
 from foliot_lab.report import Evidence, build, witnessed
 from foliot_lab.scope import scope
 from foliot_lab.truth import SAMPLE_S
+from foliot_lab.usage import OTHER
 from foliot_lab.witness import Witness
 from foliot_lab.workload import carried
 from foliot_schemas import Command, Event, Outcome
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
     from foliot_lab.pulses import Pair, Pulses
     from foliot_lab.scenario import FaultSpec, Scenario
     from foliot_lab.witness import Watch
+    from foliot_lab.workload import Load
 
 _PATIENCE_S, _TRY_AGAIN_S = 60.0, 2.0
 _WATCH_BEFORE_S = 0.5
@@ -61,6 +64,10 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """Go on running after the sequence, until interrupted."""
     address: str = ""
     """Where the gateway can be reached from outside."""
+    group: Group | None = None
+    """The CPU quota that this process and all that it starts are under; None: there is none."""
+    speed: float = 1.0
+    """What the quota allows, as a share of all processors."""
 
 
 async def run(scenario: Scenario, options: Options, listener: socket.socket | None, out: TextIO) -> bool:
@@ -127,6 +134,13 @@ async def _check_carrying(lab: Lab, out: TextIO) -> None:
         await asyncio.sleep(_TRY_AGAIN_S)
 
 
+def processes(lab: Lab, load: Load, group: Group | None) -> dict[str, int]:
+    """The lab's processes by name; under a quota all that it falls on, the nameless as ``other``."""
+    named = lab.pids() | load.pids()
+    nameless = () if group is None else set(group.pids()) - set(named.values())
+    return named | {f"{OTHER}/{pid}": pid for pid in nameless}
+
+
 def _say_where(options: Options, out: TextIO) -> None:
     out.write(
         f"\nThe lab goes on until you interrupt it (Ctrl-C). Its page is at {options.address}/, its API at\n"
@@ -153,7 +167,9 @@ class _Run:
         """Workload, faults, report; whether every outcome was right."""
         async with carried(self._lab, self._out) as load, self._clock_samples():
             await self._collector.follow(self._lab.bus)
-            sampler = LatenessSampler(self._lab.time.now_ns)
+            sampler = LatenessSampler(
+                self._lab.time.now_ns, lambda: processes(self._lab, load, options.group), options.speed
+            )
             with Witness.over(self._lab.nodes, self._namespaces(), self._lab.time) as witness:
                 sampler.start()
                 await self._timeline(witness)
