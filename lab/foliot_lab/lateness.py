@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 import msgspec
 import numpy as np
@@ -15,6 +15,8 @@ from foliot_lab.usage import Usage, left_over
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+
+    from foliot.loop_steps import Histogram
 
 _SECOND_NS = 1_000_000_000
 _SLEEP_NS = 1_000_000
@@ -39,6 +41,13 @@ class Steps(msgspec.Struct, frozen=True, kw_only=True):
     p99_ms: float
     max_ms: float
     steps_over_10ms: int
+
+    @classmethod
+    def of(cls, steps: Histogram) -> Self:
+        """Rounded up by up to an eighth, as the histogram's buckets are."""
+        return cls(
+            p50_ms=steps.within_ms(0.5), p99_ms=steps.within_ms(0.99), max_ms=steps.within_ms(1), steps_over_10ms=steps.long
+        )  # fmt: skip
 
 
 class Machine(msgspec.Struct, frozen=True, kw_only=True):

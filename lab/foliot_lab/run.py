@@ -16,7 +16,7 @@ from foliot_lab.conclusion import conclude, lines
 from foliot_lab.explained import RECOVERY_NS
 from foliot_lab.faults import run_timeline
 from foliot_lab.lab import Lab
-from foliot_lab.lateness import LatenessSampler
+from foliot_lab.lateness import LatenessSampler, Steps
 from foliot_lab.narration import Narrator
 from foliot_lab.quota import Group  # noqa: TC001 - msgspec reads annotations at run time
 from foliot_lab.report import Evidence, build, witnessed
@@ -171,9 +171,11 @@ class _Run:
                 self._lab.time.now_ns, lambda: processes(self._lab, load, options.group), options.speed
             )
             with Witness.over(self._lab.nodes, self._namespaces(), self._lab.time) as witness:
+                steps = self._lab.loop_steps()
                 sampler.start()
                 await self._timeline(witness)
                 sampler.stop()
+                loops = {name: Steps.of(now.since(steps[name])) for name, now in self._lab.loop_steps().items()}
             evidence = Evidence(
                 fabric=self._lab.plan,
                 injections=tuple(self._injections.values()),
@@ -185,7 +187,7 @@ class _Run:
                 job=None if load.job is None else load.job.record(self._narrator.zero_ns),
                 truth=self._lab.truth,
                 lab=self._lab.time,
-                machine=sampler.machine(),
+                machine=msgspec.structs.replace(sampler.machine(), loops=loops),
                 seconds=sampler.seconds,
                 end_ns=self._lab.time.now_ns(),
             )
