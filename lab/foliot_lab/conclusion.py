@@ -8,7 +8,7 @@ import msgspec
 
 from foliot_lab.report import Conclusion, Judged
 from foliot_lab.train.words import summary
-from foliot_lab.verdicts import excuse, verdicts
+from foliot_lab.verdicts import verdicts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -23,8 +23,10 @@ def conclude(report: Report, scenario: Scenario, seen: Mapping[str, Verdict]) ->
     judged = verdicts(report, scenario, seen)
     conclusion = Conclusion(
         right=all(each.right for each in judged),
-        outcomes=[Judged(fault=each.fault_id, right=each.right, sentence=each.sentence) for each in judged],
-        excuse=excuse(judged, report.machine, report.unexplained),
+        outcomes=[
+            Judged(fault=each.fault_id, right=each.right, sentence=each.sentence, held=list(each.held))
+            for each in judged
+        ],
     )
     return msgspec.structs.replace(report, verdict=conclusion), conclusion
 
@@ -48,5 +50,3 @@ def lines(report: Report, conclusion: Conclusion) -> Iterator[str]:
         f"machine: {machine.idle_cpu:.0%}{quota} idle, {machine.stolen_cpu:.0%} stolen;"
         f" a sleeper is woken {lateness.p50} ms late (median), {lateness.p99} ms (p99)"
     )
-    if conclusion.excuse:
-        yield conclusion.excuse

@@ -20,6 +20,7 @@ from foliot_lab.lateness import LatenessSampler, Steps
 from foliot_lab.narration import Narrator
 from foliot_lab.quota import Group  # noqa: TC001 - msgspec reads annotations at run time
 from foliot_lab.report import Evidence, build, witnessed
+from foliot_lab.scenario import armed
 from foliot_lab.scope import scope
 from foliot_lab.truth import SAMPLE_S
 from foliot_lab.usage import OTHER
@@ -189,7 +190,9 @@ class _Run:
                 lab=self._lab.time,
                 machine=msgspec.structs.replace(sampler.machine(), loops=loops),
                 seconds=sampler.seconds,
+                start_ns=self._narrator.zero_ns,
                 end_ns=self._lab.time.now_ns(),
+                armed=armed(self._scenario),
             )
             report, conclusion = conclude(build(evidence), self._scenario, evidence.seen)
         if options.report is not None:

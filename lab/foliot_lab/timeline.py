@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from foliot_lab.promises import wrong_key
 from foliot_lab.where import Target, parse_where
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ _TOUCHES: dict[FaultKind, str] = {
 """What of its target a fault changes: two at a time there would undo each other. Else each its own kind."""
 
 Trouble = tuple[int, str, str]
-"""Position of the fault in the file, the key to blame, the reason."""
+"""Position of the fault in the file, the key to blame (of a table in it, with a dot), the reason."""
 
 
 def problems_of(faults: Sequence[FaultSpec | None], fabric: FabricSpec) -> Iterator[Trouble]:
@@ -80,6 +81,7 @@ def problems_of(faults: Sequence[FaultSpec | None], fabric: FabricSpec) -> Itera
             yield position, "id", f"a fault {fault.id} is there already, the {_ordinal(seen[fault.id])}"
         seen.setdefault(fault.id, position)
         yield from ((position, field, reason) for field, reason in _parameter_problems(fault, fabric))
+        yield from ((position, field, reason) for field, reason in _expectation_problems(fault))
         try:
             target = parse_where(fault.where, fabric)
         except ValueError as error:
@@ -115,6 +117,12 @@ def _parameter_problems(fault: FaultSpec, fabric: FabricSpec) -> Iterator[tuple[
         yield "offset_ns", "a clock step of 0 is none"
     if fault.kind == "rate" and fault.mbps is not None and fault.mbps >= fabric.link_mbps:
         yield "mbps", f"{fault.mbps:g} is no less than the link's own {fabric.link_mbps:g}"
+
+
+def _expectation_problems(fault: FaultSpec) -> Iterator[tuple[str, str]]:
+    found = wrong_key(fault)
+    if found is not None:
+        yield f"expect.{found[0]}", found[1]
 
 
 def _collide(one: FaultSpec, target: Target, other: FaultSpec, other_target: Target) -> bool:

@@ -21,13 +21,15 @@ def test_the_report_has_the_promised_form():
     """The report's JSON has exactly the promised keys, and null for what did not happen."""
     made = json.loads(report(scenario(), events=[event(10.001)], kept=record()).json())
     (fault,) = made["faults"]
-    assert list(made) == ["faults", "clocks", "unexplained", "machine", "train", "verdict"]
+    assert list(made) == ["faults", "flows", "clocks", "unexplained", "machine", "train", "verdict"]
     assert list(fault) == [
-        "id", "kind", "where", "injected_ns", "detected_ns", "commanded_ns", "moved_ns", "restored_ns", "moves", "events",
-        "trace_id", "flows", "train",
+        "id", "kind", "where", "injected_ns", "healed_ns", "detected_ns", "commanded_ns", "moved_ns", "restored_ns", "moves", "events",
+        "trace_id", "not_counted", "flows", "train",
     ]  # fmt: skip
     assert fault["commanded_ns"] is fault["train"] is made["train"] is None
-    assert list(fault["flows"][0]) == ["id", "errors", "longest_gap_ms", "mbps"]
+    assert list(fault["not_counted"]) == ["found", "moved", "no_way_ms", "back"]
+    assert list(fault["flows"][0]) == ["id", "errors", "longest_gap_ms", "gap_with_way_ms", "mbps"]
+    assert list(made["flows"][0]) == ["id", "longest_gap_ms", "gap_with_way_ms"]
     assert list(fault["flows"][0]["mbps"]) == ["before", "during", "after"]
     assert list(made["clocks"]) == ["windows", "true_error_ns", "within_hard_bound", "within_bound"]
     assert list(made["machine"]) == [

@@ -1,11 +1,13 @@
 """Scenarios: what is read, what is refused, and on which line."""
 
+import math
 import re
 from pathlib import Path
 
 import pytest
 
 from foliot_lab.plan import HOSTS_PER_LEAF
+from foliot_lab.promises import Expectation, FaultExpectation
 from foliot_lab.scenario import RECOVERY_S, Problem, ScenarioError, load_scenario, parse_scenario
 from foliot_lab.train.spec import TrainSpec
 from foliot_lab.where import parse_where
@@ -103,7 +105,7 @@ def test_everything_wrong_is_told_at_once_each_with_its_line():
         (19, "load = 2: expected `float` <= 1.0"),
         (24, "for_s = 'long': expected `float`, got `str`"),
         (36, "there is no node9; the fabric has node0 to node3"),
-        (38, "unknown: color; expected one of fabric, clock, services, workload, train, fault, run"),
+        (38, "unknown: color; expected one of fabric, clock, services, workload, train, fault, run, expect"),
     ]
 
 
@@ -276,3 +278,38 @@ def test_a_target_is_known_by_its_form(where, kind, node):
     """Every form of `where` is told from the others."""
     target = parse_where(where, parse_scenario("").fabric)
     assert (target.kind, target.name, target.node) == (kind, where, node)
+
+
+def test_expectations_are_read_wherever_they_are_written():
+    """The run's in a table of its own; a fault's in a table after it, or in one line of it."""
+    text = "[expect]\nunexplained = 2\ngap_ms = inf\n" + fault() + "[fault.expect]\nmoved_ms = 10\n"
+    scenario = parse_scenario(text + fault(where="node2.rail0") + "expect = {found_ms = 5}\n")
+    assert scenario.expect == Expectation(unexplained=2, gap_ms=math.inf)
+    assert [fault.expect for fault in scenario.faults] == [FaultExpectation(moved_ms=10), FaultExpectation(found_ms=5)]
+    assert parse_scenario(fault()).faults[0].expect is None
+    assert len(load_scenario(EXAMPLES / "two-rails-without-bus.toml").faults) == 3
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "reason"),
+    [
+        ("[expect]\nunexplained = -1\n", 2, "unexplained = -1: expected `int` >= 0"),
+        ("[expect]\nmoved_ms = 0\n", 2, "moved_ms = 0: expected `float` > 0.0"),
+        ("[expect]\nmoved_ms = nan\n", 2, "moved_ms = nan: expected `float` > 0.0"),
+        ("[expect]\nmoved = 1\n", 2, "unknown key moved in expect; expected one of found_ms, moved_ms, gap_ms, back_s"),
+        ("expect = 5\n", 1, "expect is a table, not 5"),
+        (fault() + "[fault.expect]\nunexplained = 1\n", 7, "unknown key unexplained in expect"),
+        (fault() + fault(where="node2.rail0") + '[fault.expect]\nmoved_ms = "1"\n', 12, "moved_ms = '1': expected"),
+        (
+            fault(for_s=None) + "expect = {gap_ms = 1, back_s = 1}\n",
+            5,
+            "the fault lasts to the end of the run: give it",
+        ),
+        (fault(kind="kill", where="node1") + "[fault.expect]\ngap_ms = 1\nmoved_ms = 1\n", 8, "kill moves no traffic"),
+        (fault(kind="kill", where="node1") + "expect = {back_s = 1}\n", 6, "kill moves no traffic, so nothing comes"),
+    ],
+)
+def test_impossible_expectations_are_refused(text, line, reason):
+    """Each with the line to blame; one in a line of its own table is found there."""
+    found = problems(text)
+    assert any(at == line and said.startswith(reason) for at, said in found), found
