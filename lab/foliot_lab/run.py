@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TextIO
 
 import msgspec
 
+from foliot_lab.budget import CannotCarryError, Now
 from foliot_lab.carries import measure, refusal
 from foliot_lab.collector import Collector, Heard
 from foliot_lab.conclusion import conclude, lines
@@ -52,10 +53,6 @@ _CLOCKS_SETTLE_S = 6.0
 """Three sync windows between the first synchronised word and second 0: the filters have forgotten their beginning."""
 
 
-class CannotCarryError(RuntimeError):
-    """This machine cannot carry what the scenario asks for; the message says why."""
-
-
 class Options(msgspec.Struct, frozen=True, kw_only=True):
     """How to run."""
 
@@ -67,15 +64,22 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """Where the gateway can be reached from outside."""
     group: Group | None = None
     """The CPU quota that this process and all that it starts are under; None: there is none."""
-    speed: float = 1.0
-    """What the quota allows, as a share of all processors."""
+    now: Now | None = None
+    """The machine before; None: nobody has looked."""
+    forced: bool = False
+    """Whether the machine carries it is not asked."""
+
+    @property
+    def speed(self) -> float:
+        """What the quota allows, as a share of all processors."""
+        return 1.0 if self.now is None else self.now.speed
 
 
 async def run(scenario: Scenario, options: Options, listener: socket.socket | None, out: TextIO) -> bool:
     """Runs it; whether every outcome was right.
 
     Raises:
-        CannotCarryError: the machine is too slow or too busy for it.
+        CannotCarryError: the machine cannot carry its traffic.
         NotReadyError: the services did not find one another in time.
     """
     interrupted = asyncio.Event()
@@ -111,7 +115,8 @@ async def _sequence(lab: Lab, options: Options, out: TextIO) -> bool:
         f" at {fabric.link_mbps:g} Mb/s; seed {lab.scenario.clock.seed}\n"
     )
     lab.build()
-    await _check_carrying(lab, out)
+    if not options.forced:
+        await _check_carrying(lab, options.speed, out)
     await lab.start()
     out.write(f"{len(lab.supervisor.names())} processes started; logs in {options.folder}\n")
     await lab.ready()
@@ -122,11 +127,11 @@ async def _sequence(lab: Lab, options: Options, out: TextIO) -> bool:
     return await _Run(lab, out).through(options)
 
 
-async def _check_carrying(lab: Lab, out: TextIO) -> None:
+async def _check_carrying(lab: Lab, speed: float, out: TextIO) -> None:
     """Refuses what the machine cannot carry; what else runs on it may come and go, so it is given time."""
     deadline_s = time.monotonic() + _PATIENCE_S
     told = False
-    while problem := refusal(await measure(lab.fabric), lab.scenario):
+    while problem := refusal(await measure(lab.fabric, speed), lab.scenario):
         if time.monotonic() > deadline_s:
             raise CannotCarryError(problem)
         if not told:
@@ -188,7 +193,11 @@ class _Run:
                 job=None if load.job is None else load.job.record(self._narrator.zero_ns),
                 truth=self._lab.truth,
                 lab=self._lab.time,
-                machine=msgspec.structs.replace(sampler.machine(), loops=loops),
+                machine=msgspec.structs.replace(
+                    sampler.machine(),
+                    loops=loops,
+                    fixed_work_s=0.0 if options.now is None else options.now.fixed_work_s,
+                ),
                 seconds=sampler.seconds,
                 start_ns=self._narrator.zero_ns,
                 end_ns=self._lab.time.now_ns(),
