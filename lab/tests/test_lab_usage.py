@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from foliot_lab import usage
+from foliot_lab.run import processes
 from foliot_lab.usage import Usage, left_over, spent_by
 
 
@@ -47,3 +48,20 @@ def test_a_process_that_has_ended_has_no_cost_to_read():
 def test_what_is_left_under_a_quota_is_a_share_of_the_quota(idle, used, speed, left):
     """The lesser of what the quota and what the machine leave."""
     assert left_over(idle, used, speed) == pytest.approx(left)
+
+
+class _Has:
+    """Something with these processes."""
+
+    def __init__(self, pids):
+        self._pids = pids
+
+    def pids(self):
+        return self._pids
+
+
+def test_under_a_quota_all_that_it_falls_on_counts():
+    """What has a name by that, the rest, a hog say, as other; without a quota nobody looks for the rest."""
+    lab, load, group = _Has({"lab": 1, "sync": 2}), _Has({"flows": 3}), _Has([1, 2, 3, 40])
+    assert processes(lab, load, None) == {"lab": 1, "sync": 2, "flows": 3}
+    assert processes(lab, load, group) == {"lab": 1, "sync": 2, "flows": 3, "other/40": 40}
