@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from foliot_lab.report import FaultReport, Report
     from foliot_lab.scenario import FaultSpec, Scenario
 
-_CUTS = frozenset({"link-down", "admin-down", "flap", "drop", "drop-one-way"})
+_CUTS = frozenset({"link-down", "admin-down", "flap", "drop", "drop-one-way", "mtu", "reload"})
 """Kinds that stop traffic for good: it must move."""
 _DEGRADES = frozenset({"loss", "loss-one-way", "rate"})
 """Kinds that let traffic through: whether it moves is a matter of settings."""

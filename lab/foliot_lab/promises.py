@@ -13,7 +13,7 @@ import msgspec
 if TYPE_CHECKING:
     from foliot_lab.scenario import FaultSpec, Scenario
 
-FaultClass = Literal["carrier", "silent", "other"]
+FaultClass = Literal["carrier", "silent", "mtu", "other"]
 Key = Literal["found_ms", "moved_ms", "gap_ms", "back_s"]
 
 _Milliseconds = Annotated[float, msgspec.Meta(gt=0)]
@@ -69,6 +69,13 @@ PROMISES: dict[FaultClass, Promise] = {
         back_s=10.0,
         source="README, p99 of 200: 329 to 359 ms; three times that. Gap: TCP's fourth time, after 3.0 s, and the queues. Back: as above.",
     ),
+    "mtu": Promise(
+        found_ms=3_000.0,
+        moved_ms=3_000.0,
+        gap_ms=6_500.0,
+        back_s=10.0,
+        source="Not measured yet: full-size probes are a few of all, so three times what a silence has. Gap: TCP's fifth time, after 6.2 s, and the queues.",
+    ),
     "other": Promise(
         gap_ms=1_500.0,
         source="Nothing stops traffic, so nothing has to move; TCP may lose the same packet three times in a full queue.",
@@ -77,8 +84,9 @@ PROMISES: dict[FaultClass, Promise] = {
 """By the class of a fault, see `class_of`."""
 
 _CLASSES: dict[str, FaultClass] = {
-    "link-down": "carrier", "admin-down": "carrier", "flap": "carrier",
+    "link-down": "carrier", "admin-down": "carrier", "flap": "carrier", "reload": "carrier",
     "drop": "silent", "drop-one-way": "silent",
+    "mtu": "mtu",
 }  # fmt: skip
 _LETS_PASS = frozenset({"loss", "loss-one-way", "rate"})
 """Whether that moves, and what TCP makes of it, is a matter of settings and of the share: no promise."""

@@ -239,7 +239,7 @@ class _Run:
             return
         loop = asyncio.get_running_loop()
         await asyncio.sleep(max(0.0, start_s + fault.at_s - _WATCH_BEFORE_S - loop.time()))
-        watch = witness.arm(pairs)
+        watch = witness.arm(pairs, full_size=fault.kind == "mtu")
         try:
             await self._until_over(witness, watch, fault.id)
         finally:

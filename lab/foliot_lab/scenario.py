@@ -24,10 +24,12 @@ if TYPE_CHECKING:
 WorkloadKind = Literal["ring", "all-to-all", "train", "none"]
 FaultKind = Literal[
     "link-down", "admin-down", "flap", "drop", "drop-one-way", "loss", "loss-one-way", "rate", "cpu", "kill", "stop", "restart",
-    "clock-step", "bus-cut", "partition",
+    "clock-step", "bus-cut", "partition", "reload", "mtu",
 ]  # fmt: skip
 Setting = bool | int | float | str | list[bool | int | float | str]
 
+CARRIER_S = 1.0
+"""A device that a driver has made anew has its carrier so much later: links of 100 Gb/s and more take one to several seconds to come up."""
 RECOVERY_S = 20.0
 """After the last fault: probation and the decay of the damping penalty are over by then with the lab's settings."""
 
@@ -91,6 +93,8 @@ class FaultSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """Loss: of the packets. Cpu: of each processor that the host's processes may use."""
     mbps: Annotated[float, msgspec.Meta(ge=0.1, le=10_000)] | None = None
     """Rate: what is left of link_mbps, in both directions."""
+    bytes: Annotated[int, msgspec.Meta(ge=576)] | None = None
+    """Mtu: the largest IP packet that passes, on the wire. At least what every host must accept (RFC 791): small probes and segments go on passing."""
     offset_ns: Annotated[int, msgspec.Meta(ge=-(10**15), le=10**15)] | None = None
     """Clock step: how far forward; back if negative."""
     expect: FaultExpectation | None = None
@@ -98,9 +102,11 @@ class FaultSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
     @property
     def lasts_s(self) -> float | None:
-        """How long it lasts; None: until the end of the run."""
+        """How long it lasts; None: until the end of the run. A device that was away is of use again when it has its carrier."""
         if self.times is not None and self.down_s is not None and self.up_s is not None:
             return self.times * self.down_s + (self.times - 1) * self.up_s
+        if self.kind == "reload" and self.for_s is not None:
+            return self.for_s + CARRIER_S
         return self.for_s
 
 

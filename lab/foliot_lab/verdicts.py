@@ -27,6 +27,8 @@ _STARTS = {
     "loss": "{} lost a share of its packets",
     "loss-one-way": "{} lost a share of its packets one way",
     "rate": "{} lost a part of its rate",
+    "mtu": "{} silently dropped large packets",
+    "reload": "{} lost its device, which was made anew",
     "cpu": "{} was kept busy by something else",
     "kill": "{} was killed",
     "stop": "{} was stopped",

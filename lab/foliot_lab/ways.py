@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 TRUSTED_NS = 5_000_000_000
 """What comes back counts as a way from then on: a probation as it is by default (`remediator.probation_s`)."""
 
-_BOTH_WAYS = frozenset({"link-down", "admin-down", "flap", "drop", "loss"})
+_BOTH_WAYS = frozenset({"link-down", "admin-down", "flap", "drop", "loss", "mtu", "reload"})
 _UPWARDS = frozenset({"drop-one-way", "loss-one-way"})
 """From the near end of a link to the far one: what a NIC sends, or what a leaf sends to a spine."""
 

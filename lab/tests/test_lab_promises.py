@@ -48,13 +48,34 @@ def gap(since_s, until_s, flow=0):
 
 @pytest.mark.parametrize(
     ("kind", "moved_s", "right"),
-    [("link-down", 0.49, True), ("link-down", 0.51, False), ("drop", 0.99, True), ("drop", 1.01, False)],
+    [
+        ("link-down", 0.49, True),
+        ("link-down", 0.51, False),
+        ("reload", 0.49, True),
+        ("reload", 0.51, False),
+        ("drop", 0.99, True),
+        ("drop", 1.01, False),
+        ("mtu", 2.99, True),
+        ("mtu", 3.01, False),
+    ],
 )
 def test_traffic_has_to_move_within_what_is_promised(kind, moved_s, right):
-    """A lost carrier sooner than silence, each at the edge of its promise."""
-    of_fault, _ = judge(scenario(kind=kind), seen(moved_ns=lab_ns(10 + moved_s)))
+    """A lost carrier sooner than silence, and that sooner than a hole for large packets; each at the edge of its promise."""
+    more = "for_s = 30\nbytes = 1400" if kind == "mtu" else "for_s = 30"
+    of_fault, _ = judge(scenario(kind=kind, more=more), seen(moved_ns=lab_ns(10 + moved_s)))
     assert of_fault.right is right, of_fault.sentence
     assert held(of_fault, "moved_ms") == (promise_of(kind, "node3.rail0").moved_ms, pytest.approx(moved_s * 1e3), right)
+
+
+def test_an_mtu_hole_has_to_be_found_and_left():
+    """Small packets pass, which is no excuse: the witness saw the full-size ones fall silent."""
+    run = scenario(kind="mtu", more="for_s = 30\nbytes = 1400")
+    of_fault, _ = judge(run, seen(moved_ns=None, moves=0, changed=0), events=[])
+    assert not of_fault.right
+    assert of_fault.sentence.startswith(
+        "node3.rail0 silently dropped large packets; nobody found it in 30.0 s, promised within 3.0 s"
+    )
+    assert "6 pairs fell silent and did not all move in 30.0 s, promised within 3.0 s" in of_fault.sentence
 
 
 def test_a_miss_says_by_how_much():

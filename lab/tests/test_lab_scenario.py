@@ -155,12 +155,28 @@ def test_impossible_fabrics_are_refused(fabric, line, reason):
         ({"where": "rail0.leaf0-spine4"}, 4, "there is no spine4; the fabric has spine0 to spine3"),
         ({"where": "rail0.leaf2-spine0"}, 4, "there is no leaf2; the fabric has leaf0 to leaf1"),
         ({"where": "node1/gateway"}, 4, "'node1/gateway' names nothing; expected a NIC (node3.rail0)"),
+        ({"kind": "mtu"}, 3, "mtu needs bytes"),
+        ({"kind": "mtu", "bytes": 575}, 6, "bytes = 575: expected `int` >= 576"),
+        ({"kind": "mtu", "bytes": 1500}, 6, "1,500 is no less than the link's own 1,500"),
+        ({"kind": "drop", "bytes": 1000}, 6, "drop has no bytes"),
+        ({"kind": "reload", "where": "rail0.leaf0-spine0"}, 4, "reload cannot be done to a fabric link"),
     ],
 )
 def test_impossible_faults_are_refused(keys, line, reason):
     """A fault whose target, parameters or times make no sense is refused on the line to blame."""
     found = problems(fault(**keys))
     assert any(at == line and text.startswith(reason) for at, text in found), found
+
+
+def test_a_device_that_goes_takes_along_what_was_done_to_it():
+    """So nothing else may be done to that NIC meanwhile, until it has its carrier again, a second after its device; to others it may."""
+    away = fault(kind="reload", where="node1.rail0", for_s=2)
+    assert parse_scenario(away).faults[0].lasts_s == 3.0
+    for other in (fault(kind="drop", at_s=3.5), fault(kind="mtu", bytes=1000, at_s=3.9), fault(kind="admin-down")):
+        (said,) = [text for _, text in problems(away + other)]
+        assert said.startswith("f2 overlaps f1, ")
+    assert "and with a device goes what was done to it" in problems(away + fault(kind="drop"))[0][1]
+    assert len(parse_scenario(away + fault(kind="drop", at_s=4) + fault(kind="drop", where="node1.rail1")).faults) == 3
 
 
 def test_a_training_job_has_settings_of_its_own():
