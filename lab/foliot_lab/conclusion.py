@@ -45,8 +45,8 @@ def lines(report: Report, conclusion: Conclusion) -> Iterator[str]:
             f" {clocks.within_hard_bound:.2%}, within the statistical bound {clocks.within_bound:.2%}"
         )
     machine, lateness = report.machine, report.machine.scheduler_lateness_ms
-    quota = "" if machine.speed >= 1 else f" of the {machine.speed:.0%} that the lab may use"
+    quota = "" if machine.speed >= 1 else f" of the {machine.speed:.0%} of it that the lab may use"
     yield (
-        f"machine: {machine.idle_cpu:.0%}{quota} idle, {machine.stolen_cpu:.0%} stolen;"
+        f"machine: {machine.idle_cpu:.0%} idle{quota}, {machine.stolen_cpu:.0%} stolen;"
         f" a sleeper is woken {lateness.p50} ms late (median), {lateness.p99} ms (p99)"
     )

@@ -31,3 +31,12 @@ def test_the_report_has_the_verdict_in_the_words_of_the_terminal():
     assert "1 event and 1 command that no fault explains." in said[1]
     assert said[-1].startswith("machine: 1% idle")
     assert written["outcomes"][0]["held"][0] == {"what": "found_ms", "promised": 500.0, "was": 600.0, "right": False}
+
+
+def test_the_machine_is_told_with_its_quota():
+    """What is idle is a share of what the lab may use, and the last line says so."""
+    made = report(scenario())
+    machine = msgspec.structs.replace(made.machine, idle_cpu=0.4, stolen_cpu=0.1, speed=0.5)
+    made, conclusion = conclude(msgspec.structs.replace(made, machine=machine), scenario(), {"f1": SEEN})
+    last = list(lines(made, conclusion))[-1]
+    assert last.startswith("machine: 40% idle of the 50% of it that the lab may use, 10% stolen; a sleeper is woken")
