@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import statistics
 import sys
 import time
 from typing import TYPE_CHECKING, NamedTuple
@@ -41,7 +42,7 @@ _PER_BUS_SERVER = 0.04
 """By each beyond the first."""
 _PER_GBPS, _INTERRUPTS_PER_GBPS = 0.02, 0.1
 """By each Gb/s of the workload: in the process that sends it, and in interrupts, which no process is charged for."""
-_WATCH_S = 1.0
+_WATCH_S, _WORKS = 1.0, 3
 _PATIENCE_S, _TRY_AGAIN_S = 60.0, 2.0
 
 
@@ -63,7 +64,7 @@ class Now(msgspec.Struct, frozen=True, kw_only=True):
     idle_cpu: float
     """Share of all processors."""
     stolen_cpu: float
-    """Likewise: what the hypervisor takes."""
+    """Of the time that processors have something to do, the share that the hypervisor takes."""
     fixed_work_s: float
     """See `machine.fixed_work_s`."""
     processors: int
@@ -73,12 +74,13 @@ class Now(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def look(cls, speed: float = 1.0) -> Now:
-        """Measures it; takes a second and a half."""
+        """Measures it: watches for a second, and then works for about as long."""
         before = CpuTimes.read()
         time.sleep(_WATCH_S)
-        after = CpuTimes.read()
+        between = CpuTimes.read()
+        work_s = statistics.fmean(fixed_work_s() for _ in range(_WORKS))
         return cls(
-            idle_cpu=before.idle_share(after), stolen_cpu=before.stolen_share(after), fixed_work_s=fixed_work_s(),
+            idle_cpu=before.idle_share(between), stolen_cpu=between.stolen_from_work_share(CpuTimes.read()), fixed_work_s=work_s,
             processors=len(os.sched_getaffinity(0)), speed=speed,
         )  # fmt: skip
 
@@ -89,19 +91,19 @@ class Now(msgspec.Struct, frozen=True, kw_only=True):
     def left_by(self, scenario: Scenario) -> float:
         """Share of the processors, or of the quota, that a scenario would leave idle; below zero: it asks for more than there is."""
         processes, interrupts = (busy / self.processors for busy in self.cost(scenario))
-        return min(self.idle_cpu - processes - interrupts, self.speed - processes) / self.speed
+        taken = (processes + interrupts) / max(1 - self.stolen_cpu, 0.01)
+        return min(self.idle_cpu - taken, self.speed - processes) / self.speed
 
     def lacks(self, scenario: Scenario, demand: Demand = CARRIED) -> str:
         """Why this machine cannot carry a scenario now, in a sentence; empty if it can."""
-        others_cpu = max(0.0, 1 - self.idle_cpu - self.stolen_cpu)
-        yielding = msgspec.structs.replace(self, idle_cpu=self.idle_cpu + demand.yielded * others_cpu)
+        yielding = msgspec.structs.replace(self, idle_cpu=self.idle_cpu + demand.yielded * (1 - self.idle_cpu))
         if yielding.left_by(scenario) >= demand.left:
             return ""
         needed = sum(self.cost(scenario))
         quota = "" if self.speed >= 1 else f", of which it may use {self.speed:.0%}"
         return (
             f"{named(scenario)} would keep {needed:.2g} of this machine's {self.processors} processors busy{quota}, and {demand.left:.0%} must be left:"
-            f" {self.idle_cpu:.0%} are idle now, {self.stolen_cpu:.0%} are stolen, and a piece of work that takes {_WORK_S:.2f} s on a quick machine"
+            f" {self.idle_cpu:.0%} are idle now, {self.stolen_cpu:.0%} of busy time is stolen, and a piece of work that takes {_WORK_S:.2f} s on a quick machine"
             f" takes {self.fixed_work_s:.2f} s here. Lower hosts, rails or load, or let less else run."
         )
 

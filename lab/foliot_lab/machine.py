@@ -54,6 +54,14 @@ class CpuTimes(NamedTuple):
         passed = later.total - self.total
         return (later.idle - self.idle) / passed if passed > 0 else 1.0
 
+    def stolen_from_work_share(self, later: CpuTimes) -> float:
+        """Of the time between this reading and a later one in which cores had something to do, the share that the hypervisor took; 0 if they had nothing to do.
+
+        From a core that has nothing to do nothing is taken, so that this tells more of what a load will meet.
+        """
+        passed = (later.total - later.idle) - (self.total - self.idle)
+        return (later.stolen - self.stolen) / passed if passed > 0 else 0.0
+
     def stolen_share(self, later: CpuTimes) -> float:
         """Share of all cores' time between this reading and a later one that the hypervisor took; 0 if none has passed."""
         passed = later.total - self.total

@@ -49,7 +49,7 @@ def test_a_machine_that_the_demo_is_too_much_for_is_told_what_it_lacks():
     """With what the fabric needs, what there is, and what would help."""
     said = like(fixed_work_s=0.95, idle_cpu=0.7, stolen_cpu=0.2).lacks(demo(2), COMFORTABLE)
     assert said.startswith("A fabric of 2 hosts on 2 rails would keep 1.4 of this machine's 2 processors busy, and 40%")
-    assert "70% are idle now, 20% are stolen" in said
+    assert "70% are idle now, 20% of busy time is stolen" in said
     assert "takes 0.21 s on a quick machine takes 0.95 s here" in said
 
 

@@ -28,6 +28,8 @@ def test_shares_are_those_of_the_interval():
     assert before.stolen_share(later) == pytest.approx(0.05)
     assert before.idle_share(before) == 1.0
     assert before.stolen_share(before) == 0.0
+    assert before.stolen_from_work_share(later) == pytest.approx(5 / 70)
+    assert before.stolen_from_work_share(before) == 0.0
 
 
 def test_more_work_takes_longer(monkeypatch):
