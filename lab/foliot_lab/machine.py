@@ -1,16 +1,16 @@
-"""What the machine is like, for whoever publishes a figure: how quick it is, what it has left over, and what its hypervisor takes.
+"""What a run's machine and code were: how busy its processors, how quick, and of which commit the code.
 
-Of this process, since it imported this module: ``msgspec.to_builtins(had())``. Of an interval: two readings of `CpuTimes`.
+Figures of two runs can be compared only where these are alike.
 """
 
 from __future__ import annotations
 
 import socket
+import subprocess
 import time
 from pathlib import Path
 from typing import NamedTuple, Self
 
-import msgspec
 import numpy as np
 
 _ROUNDS = 60
@@ -26,9 +26,9 @@ class CpuTimes(NamedTuple):
 
     idle: int
     """Idle, and waiting for a disk."""
-    stolen: int
-    """Taken by the hypervisor for somebody else."""
     total: int
+    stolen: int = 0
+    """What the hypervisor gave to others while something wanted to run here; part of the total."""
 
     @classmethod
     def parse(cls, text: str) -> Self:
@@ -42,7 +42,7 @@ class CpuTimes(NamedTuple):
             raise ValueError(f"/proc/stat begins with {name!r}, not with the sum over all cores")
         # The fields after the eighth (guest times) are already counted in the first two.
         ticks = [int(field) for field in fields[:8]]
-        return cls(idle=ticks[3] + ticks[4], stolen=ticks[7], total=sum(ticks))
+        return cls(idle=ticks[3] + ticks[4], total=sum(ticks), stolen=ticks[7])
 
     @classmethod
     def read(cls) -> Self:
@@ -68,31 +68,6 @@ class CpuTimes(NamedTuple):
         return (later.stolen - self.stolen) / passed if passed > 0 else 0.0
 
 
-AT_START = CpuTimes.read()
-"""When this process imported this module."""
-
-
-class Had(msgspec.Struct, frozen=True, kw_only=True):
-    """What the machine was like while something was measured."""
-
-    idle_cpu: float
-    """Share of all cores' time in which they had nothing to do."""
-    stolen_cpu: float
-    """Share of all cores' time that the hypervisor took."""
-    fixed_work_s: float
-    """Processor time that a fixed piece of work takes now, see `fixed_work_s`."""
-
-
-def had(since: CpuTimes = AT_START) -> Had:
-    """What the machine was like from a reading until now; takes a quarter of a second of a processor."""
-    now = CpuTimes.read()
-    return Had(
-        idle_cpu=round(since.idle_share(now), 3),
-        stolen_cpu=round(since.stolen_share(now), 3),
-        fixed_work_s=round(fixed_work_s(), 3),
-    )
-
-
 def fixed_work_s() -> float:
     """Processor time that a fixed piece of work takes, in seconds: what services do, which is Python, numpy and system calls.
 
@@ -109,7 +84,7 @@ def fixed_work_s() -> float:
                 for _ in range(_MESSAGES):
                     here.send(_BYTES)
                     there.recv(len(_BYTES))
-        return time.thread_time() - began_s
+        return round(time.thread_time() - began_s, 4)
 
 
 def _add() -> int:
@@ -117,3 +92,19 @@ def _add() -> int:
     for number in range(_ADDITIONS):
         found[number & 0xFF] = found.get(number & 0xFF, 0) + number
     return len(found)
+
+
+def commit(folder: Path = Path(__file__).parent) -> str | None:
+    """The commit of the checkout that a folder is in, with ``+`` behind it if tracked files differ; None: it is in none, or there is no git."""
+    try:
+        found = _git(folder, "rev-parse", "HEAD")
+        return found + ("+" if _git(folder, "status", "--porcelain", "--untracked-files=no") else "")
+    except (OSError, subprocess.SubprocessError):
+        return None
+
+
+def _git(folder: Path, *arguments: str) -> str:
+    # As any user: git trusts no folder of another one's, and in a user namespace everybody else is another one.
+    command = ("git", "-c", "safe.directory=*", "-C", str(folder), *arguments)
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=10.0)
+    return done.stdout.strip()
