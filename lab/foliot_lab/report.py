@@ -11,6 +11,7 @@ from foliot_lab.explained import RECOVERY_NS, explain, spans
 from foliot_lab.flow_report import Accounts, FlowReport, FlowRest, flow_reports, flow_rests
 from foliot_lab.lateness import Machine, Second, worst
 from foliot_lab.pulses import judge
+from foliot_lab.scenario import Scenario  # noqa: TC001 - msgspec reads annotations at run time
 from foliot_lab.scope import OF_PATHS, scope
 from foliot_lab.train.record import TrainFault, TrainReport  # noqa: TC001 - msgspec reads annotations at run time
 from foliot_lab.truth import ClockSummary  # noqa: TC001 - msgspec reads annotations at run time
@@ -117,6 +118,10 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     """None without a training job."""
     verdict: Conclusion | None = None
     """None before it was judged."""
+    commit: str | None = None
+    """Of the code, see `machine.commit`; null: it is in no checkout."""
+    scenario: Scenario | None = None
+    """As it was run, with every default: the demo's fabric depends on the machine."""
 
     def json(self) -> bytes:
         """For a file, indented."""
