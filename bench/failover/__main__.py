@@ -194,7 +194,7 @@ def _parser() -> argparse.ArgumentParser:
 def main() -> int:
     """Parses the command line, runs, prints a table."""
     arguments = _parser().parse_args()
-    if not place.enter(*filter(None, [missing_torch()])):
+    if not place.enter(*filter(None, [missing_torch()]), carries=_scenario(arguments)):
         return place.CANNOT
     chosen = [variant for variant in VARIANTS if variant.name in arguments.variants]
     without = [variant for variant in VARIANTS if variant.name in arguments.variants_without]

@@ -2,6 +2,7 @@
 
 import json
 
+import msgspec
 import numpy as np
 import pytest
 from made_runs import FAULT, MS, SECOND, SEEN, START, NoSkew, command, event, lab_ns, record, report, scenario
@@ -21,16 +22,31 @@ def test_the_report_has_the_promised_form():
     """The report's JSON has exactly the promised keys, and null for what did not happen."""
     made = json.loads(report(scenario(), events=[event(10.001)], kept=record()).json())
     (fault,) = made["faults"]
-    assert list(made) == ["faults", "clocks", "unexplained", "machine", "train", "verdict"]
+    assert list(made) == [
+        "faults",
+        "flows",
+        "clocks",
+        "unexplained",
+        "machine",
+        "train",
+        "verdict",
+        "commit",
+        "scenario",
+    ]
     assert list(fault) == [
-        "id", "kind", "where", "injected_ns", "detected_ns", "commanded_ns", "moved_ns", "restored_ns", "moves", "events",
-        "trace_id", "flows", "train",
+        "id", "kind", "where", "injected_ns", "healed_ns", "detected_ns", "commanded_ns", "moved_ns", "restored_ns", "moves", "events",
+        "trace_id", "not_counted", "flows", "train",
     ]  # fmt: skip
     assert fault["commanded_ns"] is fault["train"] is made["train"] is None
-    assert list(fault["flows"][0]) == ["id", "errors", "longest_gap_ms", "mbps"]
+    assert list(fault["not_counted"]) == ["found", "moved", "no_way_ms", "back"]
+    assert list(fault["flows"][0]) == ["id", "errors", "longest_gap_ms", "gap_with_way_ms", "mbps"]
+    assert list(made["flows"][0]) == ["id", "longest_gap_ms", "gap_with_way_ms"]
     assert list(fault["flows"][0]["mbps"]) == ["before", "during", "after"]
     assert list(made["clocks"]) == ["windows", "true_error_ns", "within_hard_bound", "within_bound"]
-    assert made["machine"] == {"idle_cpu": 0.5, "scheduler_lateness_ms": {"p50": 0.1, "p99": 1.0}}
+    assert list(made["machine"]) == [
+        "idle_cpu", "stolen_cpu", "speed", "fixed_work_s", "scheduler_lateness_ms", "processes", "loops",
+    ]  # fmt: skip
+    assert made["machine"]["scheduler_lateness_ms"] == {"p50": 0.1, "p99": 1.0}
     assert made["unexplained"] == {"events": 0, "commands": 0, "least_idle_cpu": None}
 
 
@@ -157,3 +173,12 @@ async def test_the_collector_keeps_each_message_once():
     await collector.clock(state)
     assert truth.reference_ns("node0", 0) == 5
     assert collector.clocks[0].message == state
+
+
+def test_a_report_may_say_what_was_run():
+    """The commit and the scenario, with every default, as JSON has them."""
+    whole = msgspec.structs.replace(report(scenario()), commit="abc+", scenario=scenario())
+    written = json.loads(whole.json())
+    assert written["commit"] == "abc+"
+    assert written["scenario"]["fabric"]["hosts"] == scenario().fabric.hosts
+    assert written["scenario"]["faults"][0]["id"] == "f1"

@@ -1,0 +1,110 @@
+"""What a run's machine and code were: how busy its processors, how quick, and of which commit the code.
+
+Figures of two runs can be compared only where these are alike.
+"""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import time
+from pathlib import Path
+from typing import NamedTuple, Self
+
+import numpy as np
+
+_ROUNDS = 60
+"""Of the fixed piece of work: 0.2 s in all on a quick 2-core virtual machine, long enough for a clock of a millisecond."""
+_ADDITIONS, _NUMBERS, _MESSAGES = 25_000, 65_536, 700
+"""In a round: about a third of its time each on that machine, as a probe's or a detector's mix is."""
+_BYTES = bytes(144)
+"""A probe's datagram."""
+
+
+class CpuTimes(NamedTuple):
+    """The first line of ``/proc/stat``, in clock ticks since boot, see proc_stat(5)."""
+
+    idle: int
+    """Idle, and waiting for a disk."""
+    total: int
+    stolen: int = 0
+    """What the hypervisor gave to others while something wanted to run here; part of the total."""
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """From the file's text.
+
+        Raises:
+            ValueError: it does not begin with the sum over all cores.
+        """
+        name, *fields = text.splitlines()[0].split()
+        if name != "cpu":
+            raise ValueError(f"/proc/stat begins with {name!r}, not with the sum over all cores")
+        # The fields after the eighth (guest times) are already counted in the first two.
+        ticks = [int(field) for field in fields[:8]]
+        return cls(idle=ticks[3] + ticks[4], total=sum(ticks), stolen=ticks[7])
+
+    @classmethod
+    def read(cls) -> Self:
+        """As they are now."""
+        return cls.parse(Path("/proc/stat").read_text())
+
+    def idle_share(self, later: CpuTimes) -> float:
+        """Share of the time between this reading and a later one in which cores had nothing to do; 1 if none has passed."""
+        passed = later.total - self.total
+        return (later.idle - self.idle) / passed if passed > 0 else 1.0
+
+    def stolen_from_work_share(self, later: CpuTimes) -> float:
+        """Of the time between this reading and a later one in which cores had something to do, the share that the hypervisor took; 0 if they had nothing to do.
+
+        From a core that has nothing to do nothing is taken, so that this tells more of what a load will meet.
+        """
+        passed = (later.total - later.idle) - (self.total - self.idle)
+        return (later.stolen - self.stolen) / passed if passed > 0 else 0.0
+
+    def stolen_share(self, later: CpuTimes) -> float:
+        """Share of all cores' time between this reading and a later one that the hypervisor took; 0 if none has passed."""
+        passed = later.total - self.total
+        return (later.stolen - self.stolen) / passed if passed > 0 else 0.0
+
+
+def fixed_work_s() -> float:
+    """Processor time that a fixed piece of work takes, in seconds: what services do, which is Python, numpy and system calls.
+
+    Of the calling thread alone: what it waits for a processor, or loses to a quota, is in the idle and the stolen share, not in this.
+    """
+    here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+    numbers = np.random.default_rng(seed=7).random(_NUMBERS)
+    with here, there:
+        for rounds in (1, _ROUNDS):  # The first loads what numpy loads late, and warms caches.
+            began_s = time.thread_time()
+            for _ in range(rounds):
+                _add()
+                np.percentile(numbers, (50, 99))
+                for _ in range(_MESSAGES):
+                    here.send(_BYTES)
+                    there.recv(len(_BYTES))
+        return round(time.thread_time() - began_s, 4)
+
+
+def _add() -> int:
+    found: dict[int, int] = {}
+    for number in range(_ADDITIONS):
+        found[number & 0xFF] = found.get(number & 0xFF, 0) + number
+    return len(found)
+
+
+def commit(folder: Path = Path(__file__).parent) -> str | None:
+    """The commit of the checkout that a folder is in, with ``+`` behind it if tracked files differ; None: it is in none, or there is no git."""
+    try:
+        found = _git(folder, "rev-parse", "HEAD")
+        return found + ("+" if _git(folder, "status", "--porcelain", "--untracked-files=no") else "")
+    except (OSError, subprocess.SubprocessError):
+        return None
+
+
+def _git(folder: Path, *arguments: str) -> str:
+    # As any user: git trusts no folder of another one's, and in a user namespace everybody else is another one.
+    command = ("git", "-c", "safe.directory=*", "-C", str(folder), *arguments)
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=10.0)
+    return done.stdout.strip()
