@@ -147,16 +147,16 @@ async def test_a_lying_detector_moves_nothing_and_each_lie_is_refused(fleet, sec
         lies += [silence(path, "lossy" if count == 3 else "silent") for path in sorted(used)]
         for lie in lies:
             liar.publish_kept(EVENT, lie, lie.kind, lie.who)
-        told += lies
-        await asyncio.sleep(0.5)  # each is looked at, and said to be refused, before the next takes its place
-    await until(lambda: len(fleet.refusals) == len(told))
+        told.extend(lies)
+        # Each is looked at, and said to be refused, before the next takes its place.
+        await until(lambda: len(fleet.refusals) == len(told))
 
     assert fleet.commands == []
     assert {event.policy for event in fleet.refusals} == {"contradicted"}
     assert {event.cause for event in fleet.refusals} == {lie.id for lie in told}
     said = {event.cause: event.evidence for event in fleet.refusals}
     assert all(said[lie.id]["port_said_ms_ago"] < 3_000 for lie in told if lie.kind == "flap")
-    assert all(said[lie.id]["heard_ms_ago"] <= 300 for lie in told if lie.state == "silent")
+    assert all(said[lie.id]["heard_ms_ago"] < 2_000 for lie in told if lie.state == "silent")
     assert all(said[lie.id]["lost_reported"] == 0 for lie in told if lie.state == "lossy")
     assert fleet.is_armed
 
