@@ -142,7 +142,7 @@ class Outcome:
         held_s = self._held_back_s() if own_s is None else 0.0
         most_s = self._promise.back_s + held_s if own_s is None else own_s
         off = fault.not_counted.back if own_s is None else Allowance()
-        healed_ns = fault.injected_ns + round(lasts_s * 1e9)
+        healed_ns = fault.injected_ns + round(lasts_s * 1e9) if fault.healed_ns is None else fault.healed_ns
         if fault.restored_ns is None:
             left_s = self._scenario.duration_s - self._spec.at_s - lasts_s
             if left_s - off.ms * 1e-3 < most_s:
@@ -172,7 +172,9 @@ class Outcome:
         held = Held(what="gap_ms", promised=most_ms, was=was_ms, right=was_ms <= most_ms)
         if held.right:
             return Finding(True, said, held if most_ms < math.inf else None)
-        why = "while a way lived" if own_ms is None else "in all"
+        why = "while a way lived" if own_ms is None and was_ms == worst.longest_gap_ms else "in all"
+        if was_ms < worst.longest_gap_ms:
+            why = "beyond what the want of a way explains"
         return Finding(
             False,
             f"{said}; {worst.id} stood still for {time_of(was_ms)} {why}, {miss(was_ms, most_ms, 'too long')}",

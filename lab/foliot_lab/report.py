@@ -10,7 +10,7 @@ from foliot_lab.allowances import Allowances, Course, NotCounted
 from foliot_lab.explained import RECOVERY_NS, explain, spans
 from foliot_lab.flow_report import Accounts, FlowReport, FlowRest, flow_reports, flow_rests
 from foliot_lab.lateness import Machine, Second, worst
-from foliot_lab.pulses import judge
+from foliot_lab.pulses import FULL_SIZE_REACH_NS, REACH_NS, judge
 from foliot_lab.scenario import Scenario  # noqa: TC001 - msgspec reads annotations at run time
 from foliot_lab.scope import OF_PATHS, scope
 from foliot_lab.train.record import TrainFault, TrainReport  # noqa: TC001 - msgspec reads annotations at run time
@@ -176,7 +176,8 @@ def witnessed(
             for other in injections
             if other.where == injection.where and other.injected_ns > injection.injected_ns
         ]
-        found[injection.fault_id] = judge(own, injection.injected_ns, min(later, default=None))
+        reach_ns = FULL_SIZE_REACH_NS if injection.kind == "mtu" else REACH_NS
+        found[injection.fault_id] = judge(own, injection.injected_ns, min(later, default=None), reach_ns)
     return found
 
 

@@ -17,7 +17,7 @@ import numpy as np
 from foliot.clock import HostClock
 from foliot_agent.plan import VXLAN_OVERHEAD
 from foliot_lab.namespaces import make_socket
-from foliot_lab.pulses import End, Pair, Pulses
+from foliot_lab.pulses import FULL_SIZE_EVERY, End, Pair, Pulses
 from foliot_lab.shaping import MTU_BYTES
 
 if TYPE_CHECKING:
@@ -47,8 +47,6 @@ _PULSE = struct.Struct("=IIq")
 """Watch, pair, turn."""
 _FULL_SIZE_PADDING = bytes(MTU_BYTES - VXLAN_OVERHEAD - 28 - _PULSE.size)
 """With VXLAN's headers outside and 28 bytes of IPv4 and UDP inside, the packet on the wire is as large as it may be."""
-_FULL_SIZE_EVERY = 4
-"""Of the turns: 4 Mb/s out of a NIC in a fleet of eight, 2 % of a link of 200 Mb/s."""
 _STAMP = struct.Struct("=qq")
 _INDEX = struct.Struct("=i")
 _INTERFACE = struct.Struct("=16si20x")
@@ -168,7 +166,7 @@ class Witness:
                     raise KeyError(f"{end.node} has no watched service address on {end.rail}")
         with self._lock:
             self._made += 1
-            large = (_FULL_SIZE_PADDING, _FULL_SIZE_EVERY) if full_size else (b"", 1)
+            large = (_FULL_SIZE_PADDING, FULL_SIZE_EVERY) if full_size else (b"", 1)
             watch = self._watches[self._made] = Watch(self._made, wanted, *large)
             self._armed.set()
         return watch

@@ -133,6 +133,20 @@ def test_the_witness_looks_up_to_the_next_fault_at_the_place():
     assert (seen["f1"].moves, seen["f2"].moves) == (2, 1)
 
 
+@pytest.mark.parametrize(("kind", "interrupted"), [("drop", 0), ("mtu", 1)])
+def test_pulses_of_full_size_are_fewer_so_their_silence_may_begin_later(kind, interrupted):
+    """A hole for large packets is seen by one pulse in 20 ms, of which a busy machine may leave some out."""
+    sent_ns = lab_ns(9) + np.arange(100, dtype=np.int64) * 20 * MS
+    silent = (sent_ns > lab_ns(10.1)) & (sent_ns < lab_ns(10.5))
+    pulses = Pulses(
+        sent_ns=sent_ns, arrived_ns=np.where(silent, 0, sent_ns + 1), device=np.zeros(100, np.int16), devices=("fo0e0",)
+    )
+    fault = Injection(fault_id="f1", kind=kind, where="node3.rail0", injected_ns=lab_ns(10), edges=())
+    pair = Pair(End("node3", "rail0"), End("node0", "rail0"))
+    seen = witnessed([fault], {"f1": {pair: pulses}}, plan(scenario().fabric, 7))
+    assert seen["f1"].interrupted == interrupted
+
+
 def test_what_a_lost_nic_moves_is_not_held_against_a_killed_process():
     """Neither one that was killed before and may still be recovering, nor one that is killed meanwhile."""
     sent_ns = lab_ns(9) + np.arange(1000, dtype=np.int64) * 10 * MS
