@@ -86,7 +86,7 @@ def _rests(report: Report, scenario: Scenario) -> Judgement:
     held = (Held(what="gap_ms", promised=most_ms, was=was_ms, right=right),) if most_ms < math.inf else ()
     if right:
         return Judgement("", right=True, sentence="No flow stood still but for a fault.", held=held)
-    what = f"{worst.id} stood still for {time_of(worst.longest_gap_ms)} though no fault was on its way"
+    what = f"{worst.id} stood still for {time_of(worst.longest_gap_ms)} though no fault was on its own rail"
     return Judgement("", right=False, sentence=f"{what}, {miss(was_ms, most_ms, 'too long')}.", held=held)
 
 

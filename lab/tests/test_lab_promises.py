@@ -160,7 +160,7 @@ def test_a_flow_that_stands_still_for_no_fault_makes_the_run_wrong():
         assert of_run.right
         assert not of_rest.right
         assert (
-            "stood still for 4.0 s though no fault was on its way, promised within 1.5 s: 2.5 s too long"
+            "stood still for 4.0 s though no fault was on its own rail, promised within 1.5 s: 2.5 s too long"
             in of_rest.sentence
         )
 
