@@ -9,7 +9,7 @@ from foliot_lab.simulate.clocks import Setting
 from foliot_lab.simulate.fabric import Load
 from foliot_lab.simulate.fleet import CENTRAL
 from foliot_lab.simulate.loop import MS, SECOND
-from foliot_lab.simulate.machine import Span
+from foliot_lab.simulate.machine import Cores, Span
 from foliot_schemas.names import rail_of
 
 if TYPE_CHECKING:
@@ -23,13 +23,16 @@ _HALT_MS = (100.0, 400.0)
 _STEAL_MS = (20.0, 300.0)
 _BUS_MS = (20.0, 400.0)
 _HOG = (0.5, 0.95)
+_CORES, _WANTED = 2, 0.47
+"""Of a machine that carries all hosts; and how much of a core they want together, where it is of the speed for which costs were noted."""
+_IDLE = (0.05, 0.3)
 _PAUSE_NS = 600 * MS
 """From one halt to the next, so that each finds everybody at work again."""
 _STEPS_NS = (2 * MS, 5 * SECOND)
 _UNAWARE_NS, _LEARNING_NS = 2 * SECOND, 1 * SECOND
 """A step is found out with the next window, and the clock is not synchronised then until the one after has been fitted."""
-_MOST_LOST = 0.01
-"""Of what comes to a link that TCP flows keep full."""
+_MOST_LOST = 0.005
+"""Of what comes to a link that TCP flows keep full; a probe may meet two of them."""
 
 
 def disturb(kind: str, fleet: Fleet, chance: random.Random, *, spare_rail: str = "") -> str:
@@ -60,6 +63,14 @@ def _hog_all(fleet: Fleet, chance: random.Random, _spare: str) -> str:
     for host in fleet.hosts.values():
         host.hog(_whole(fleet), share)
     return f"{share:.2f}"
+
+
+def _slow(fleet: Fleet, chance: random.Random, _spare: str) -> str:
+    idle = chance.uniform(*_IDLE)
+    cores = Cores(_CORES, _WANTED / (_CORES * (1.0 - idle)))
+    for host in fleet.hosts.values():
+        host.cores = cores
+    return f"{idle:.2f} idle"
 
 
 def _halts(fleet: Fleet, chance: random.Random, who: str) -> str:
@@ -171,6 +182,7 @@ _KINDS: dict[str, Callable[[Fleet, random.Random, str], str]] = {
     "nothing": _nothing,
     "hog-one": _hog_one,
     "hog-all": _hog_all,
+    "slow": _slow,
     "halt-probe": _halt_probe,
     "halt-agent": _halt_agent,
     "halt-detector": _halt_detector,
