@@ -196,7 +196,11 @@ class Absence:
 
 
 class Hog:
-    """Processes that burn a share of each processor of the machine. Hosts share them, so every host feels it."""
+    """Processes that burn a share of each processor of the machine, or of some. Hosts share them, so every host feels it.
+
+    Parameters:
+        processors: of how many; None: of all.
+    """
 
     _PROGRAM = """
 import sys, time
@@ -210,8 +214,9 @@ while True:
 """
     # The period is short beside what is to be disturbed: detectors that decide within 100 ms and more.
 
-    def __init__(self, share: float) -> None:
+    def __init__(self, share: float, processors: int | None = None) -> None:
         self._share = share
+        self._number = processors
         self._processes: list[subprocess.Popen[bytes]] = []
 
     @property
@@ -221,7 +226,7 @@ while True:
 
     def start(self) -> None:
         """One on each processor."""
-        for processor in sorted(os.sched_getaffinity(0)):
+        for processor in sorted(os.sched_getaffinity(0))[: self._number]:
             process = subprocess.Popen(
                 [sys.executable, "-I", "-S", "-c", self._PROGRAM, str(self._share)],
                 preexec_fn=child_setup(),  # noqa: PLW1509 - it makes two system calls, prepared before the fork
