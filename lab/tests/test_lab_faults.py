@@ -19,7 +19,7 @@ from foliot_lab.namespaces import Namespace, inside, make_socket
 from foliot_lab.scenario import FabricSpec, FaultSpec, Scenario
 
 SPEC = FabricSpec(hosts=4, rails=2, leaves=2, spines=4)
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 SO_RCVBUFFORCE = 33  # asm-generic/socket.h
 RTMGRP_LINK, RTM_NEWLINK, IFF_LOWER_UP = 1, 16, 0x1_0000  # linux/rtnetlink.h, linux/if.h
 
