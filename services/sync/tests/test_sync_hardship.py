@@ -9,7 +9,7 @@ import pytest
 from promises import local, promises_kept, statuses
 
 SECOND = 1_000_000_000
-SEEDS = (1, 2, 3)
+SEEDS = (1, 2)
 
 
 def one_way_load(run, load):
@@ -166,7 +166,7 @@ def test_a_pause_of_three_seconds(start, seed, by_s):
     assert abs(run.errors_ns()["node3"]) < 500
 
 
-@pytest.mark.parametrize("seed", [*SEEDS, 4])
+@pytest.mark.parametrize("seed", SEEDS)
 def test_after_a_start_bounds_narrow_and_are_always_true(start, seed):
     """The median statistical bound falls window by window: some 160, 16, 4, 1.1 and 0.5 us; from the seventh on it is what it stays, 0.4."""
     run = start(seed=seed, load=0.4)
