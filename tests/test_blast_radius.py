@@ -12,12 +12,13 @@ import pytest
 from foliot_remediator import service
 from foliot_schemas import Event, Outcome, PortState
 from foliot_schemas.subjects import COMMAND, DELAY, EVENT, INVENTORY, OUTCOME, PATHS, PORT
+from patience import patience
 
 pytestmark = pytest.mark.nats
 
 _WORLD = Path(__file__).parent.parent / "services/remediator/tests/conftest.py"
 NODES = 4
-DEADLINE_S = 30
+DEADLINE_S = patience(30)
 
 
 def _world():
@@ -147,16 +148,16 @@ async def test_a_lying_detector_moves_nothing_and_each_lie_is_refused(fleet, sec
         lies += [silence(path, "lossy" if count == 3 else "silent") for path in sorted(used)]
         for lie in lies:
             liar.publish_kept(EVENT, lie, lie.kind, lie.who)
-        told.extend(lies)
+        told += lies
         # Each is looked at, and said to be refused, before the next takes its place.
-        await until(lambda: len(fleet.refusals) == len(told))
+        await until(lambda: len(fleet.refusals) == len(told))  # noqa: B023 - awaited in its turn
 
     assert fleet.commands == []
     assert {event.policy for event in fleet.refusals} == {"contradicted"}
     assert {event.cause for event in fleet.refusals} == {lie.id for lie in told}
     said = {event.cause: event.evidence for event in fleet.refusals}
     assert all(said[lie.id]["port_said_ms_ago"] < 3_000 for lie in told if lie.kind == "flap")
-    assert all(said[lie.id]["heard_ms_ago"] < 2_000 for lie in told if lie.state == "silent")
+    assert all(said[lie.id]["heard_ms_ago"] <= 300 for lie in told if lie.state == "silent")
     assert all(said[lie.id]["lost_reported"] == 0 for lie in told if lie.state == "lossy")
     assert fleet.is_armed
 
@@ -165,5 +166,7 @@ async def test_a_lying_detector_moves_nothing_and_each_lie_is_refused(fleet, sec
     true = loss(victim, 5, await fleet.tell_port(victim))
     liar.publish_kept(EVENT, true, true.kind, true.who)
     await until(lambda: fleet.paths[lied[-1]].away == ("rail0",))
-    assert {(command.verb, command.cause) for command in fleet.commands} == {("reroute", true.id)}
+    # The last lie about the NIC is looked at again and again: it may be what comes true first, if the port's word is here before the event.
+    caused = {(command.verb, command.cause) for command in fleet.commands}
+    assert caused in ({("reroute", true.id)}, {("reroute", loss(victim, 4, 0).id)})
     assert {name: paths.away for name, paths in fleet.paths.items() if paths.away} == {lied[-1]: ("rail0",)}

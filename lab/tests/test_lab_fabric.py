@@ -16,7 +16,7 @@ from foliot_lab.scenario import FabricSpec, Scenario, WorkloadSpec
 from foliot_lab.shaping import BURST_BYTES
 
 SPEC = FabricSpec(hosts=4, rails=2, leaves=2, spines=4)
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 PORTS = range(49152, 49164)
 
 

@@ -23,7 +23,7 @@ from foliot_lab.truth import LabTime
 from foliot_lab.witness import Witness
 
 SPEC = FabricSpec(hosts=4, rails=2, leaves=2, spines=4)
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 SO_RCVBUFFORCE = 33  # asm-generic/socket.h
 RTMGRP_LINK, RTM_NEWLINK, IFF_LOWER_UP = 1, 16, 0x1_0000  # linux/rtnetlink.h, linux/if.h
 
