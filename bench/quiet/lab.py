@@ -16,7 +16,7 @@ from foliot_lab.collector import Collector
 from foliot_lab.deeds import prepare
 from foliot_lab.explained import Span, explain
 from foliot_lab.lab import Lab
-from foliot_lab.lateness import CpuTimes
+from foliot_lab.machine import CpuTimes
 from foliot_lab.pulses import judge
 from foliot_lab.scenario import FabricSpec, FaultSpec, Scenario, WorkloadSpec
 from foliot_lab.scope import scope
