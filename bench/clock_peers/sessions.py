@@ -13,7 +13,7 @@ from bench.clock_peers import chrony, judged, load, ours, ptp, rows
 from bench.clock_peers.children import Children
 from bench.clock_peers.counting import Counters
 from bench.clock_peers.network import RATE_MBPS, Network, Plan
-from foliot_lab.lateness import CpuTimes
+from foliot_lab.machine import CpuTimes
 from foliot_lab.namespaces import make_socket
 
 if TYPE_CHECKING:

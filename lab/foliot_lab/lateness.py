@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import threading
 import time
-from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 import numpy as np
+
+from foliot_lab.machine import CpuTimes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -32,39 +33,9 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
 
     idle_cpu: float
     """Share of all cores' time."""
+    stolen_cpu: float = 0.0
+    """Share of it that the hypervisor gave to others."""
     scheduler_lateness_ms: Lateness
-
-
-class CpuTimes(NamedTuple):
-    """The first line of ``/proc/stat``, in clock ticks since boot, see proc_stat(5)."""
-
-    idle: int
-    """Idle, and waiting for a disk."""
-    total: int
-
-    @classmethod
-    def parse(cls, text: str) -> Self:
-        """From the file's text.
-
-        Raises:
-            ValueError: it does not begin with the sum over all cores.
-        """
-        name, *fields = text.splitlines()[0].split()
-        if name != "cpu":
-            raise ValueError(f"/proc/stat begins with {name!r}, not with the sum over all cores")
-        # The fields after the eighth (guest times) are already counted in the first two.
-        ticks = [int(field) for field in fields[:8]]
-        return cls(idle=ticks[3] + ticks[4], total=sum(ticks))
-
-    @classmethod
-    def read(cls) -> Self:
-        """As they are now."""
-        return cls.parse(Path("/proc/stat").read_text())
-
-    def idle_share(self, later: CpuTimes) -> float:
-        """Share of the time between this reading and a later one in which cores had nothing to do; 1 if none has passed."""
-        passed = later.total - self.total
-        return (later.idle - self.idle) / passed if passed > 0 else 1.0
 
 
 class Second(NamedTuple):
@@ -113,7 +84,12 @@ class LatenessSampler:
     def machine(self) -> Machine:
         """What the machine had to spare since `start`."""
         kept = self._overslept_ns[: min(self._count, _KEPT)]
-        return Machine(idle_cpu=self._at_start.idle_share(CpuTimes.read()), scheduler_lateness_ms=percentiles(kept))
+        now = CpuTimes.read()
+        return Machine(
+            idle_cpu=self._at_start.idle_share(now),
+            stolen_cpu=self._at_start.stolen_share(now),
+            scheduler_lateness_ms=percentiles(kept),
+        )
 
     def _sleep_on(self) -> None:
         before, most_ns, ends_ns = CpuTimes.read(), 0, time.monotonic_ns() + _SECOND_NS

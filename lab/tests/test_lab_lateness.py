@@ -5,28 +5,9 @@ import time
 import numpy as np
 import pytest
 
-from foliot_lab.lateness import CpuTimes, LatenessSampler, Second, percentiles, worst
+from foliot_lab.lateness import LatenessSampler, Second, percentiles, worst
 
-STAT = "cpu  100 20 30 700 50 0 10 5 90 0\ncpu0 50 10 15 350 25 0 5 2 45 0\nintr 1\n"
 DEADLINE_S = 30.0
-
-
-def test_cpu_times_count_guests_once():
-    """Idle is idle and waiting for disks; guest time is part of user time and not added again."""
-    assert CpuTimes.parse(STAT) == CpuTimes(idle=750, total=915)
-
-
-def test_a_stranger_of_a_file_is_refused():
-    """A text that does not begin with the sum over all cores is refused."""
-    with pytest.raises(ValueError, match="begins with 'cpu0'"):
-        CpuTimes.parse("cpu0 1 2 3 4 5 6 7 8\n")
-
-
-def test_idle_share_is_that_of_the_interval():
-    """The idle share is of what passed between two readings; if nothing has passed, all of it."""
-    before = CpuTimes(idle=100, total=200)
-    assert before.idle_share(CpuTimes(idle=130, total=300)) == pytest.approx(0.3)
-    assert before.idle_share(before) == 1.0
 
 
 def test_percentiles_are_in_milliseconds():
@@ -49,6 +30,7 @@ def test_a_real_sampler_samples():
     machine = sampler.machine()
     assert machine.scheduler_lateness_ms.p99 >= machine.scheduler_lateness_ms.p50 > 0
     assert 0 <= machine.idle_cpu <= 1
+    assert 0 <= machine.stolen_cpu <= 1 - machine.idle_cpu
 
 
 def test_every_second_is_kept_by_the_clock_that_is_given():

@@ -30,7 +30,7 @@ def test_the_report_has_the_promised_form():
     assert list(fault["flows"][0]) == ["id", "errors", "longest_gap_ms", "mbps"]
     assert list(fault["flows"][0]["mbps"]) == ["before", "during", "after"]
     assert list(made["clocks"]) == ["windows", "true_error_ns", "within_hard_bound", "within_bound"]
-    assert made["machine"] == {"idle_cpu": 0.5, "scheduler_lateness_ms": {"p50": 0.1, "p99": 1.0}}
+    assert made["machine"] == {"idle_cpu": 0.5, "stolen_cpu": 0.0, "scheduler_lateness_ms": {"p50": 0.1, "p99": 1.0}}
     assert made["unexplained"] == {"events": 0, "commands": 0, "least_idle_cpu": None}
 
 
