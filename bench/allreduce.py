@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 import structlog
 
-from bench.document import write
+from bench.document import Document, package
 from foliot_lab import kernel
 from foliot_lab.lab import Lab
 from foliot_lab.lateness import LatenessSampler
@@ -89,6 +89,7 @@ def main() -> int:
         wrapper_class=structlog.make_filtering_bound_logger(40), logger_factory=structlog.PrintLoggerFactory(sys.stderr)
     )
     kernel.enter()
+    document = Document("allreduce", arguments, {"torch": package("torch")})
     rows, machine = asyncio.run(measure(arguments))
     links_mb_s = arguments.rails * arguments.link_mbps / 8
     print(
@@ -103,8 +104,7 @@ def main() -> int:
         f"{arguments.hosts} ranks on {arguments.rails} rails, {links_mb_s:g} MB/s out of each host; machine: {machine}"
     )
     if arguments.json:
-        conditions = {"hosts": arguments.hosts, "rails": arguments.rails, "link_mbps": arguments.link_mbps}
-        write(arguments.json, "allreduce", rows, **conditions, under=machine)
+        document.write(arguments.json, rows, under=machine)
     return 1 if any(row.wrong for row in rows) else 0
 
 

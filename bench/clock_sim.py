@@ -22,7 +22,7 @@ from unittest import mock
 import msgspec
 import numpy as np
 
-from bench.document import write
+from bench.document import Document
 from foliot_lab.synthetic.fabric import Fabric, Queues
 from foliot_lab.synthetic.judged import errors
 from foliot_lab.synthetic.oscillators import Crystal, Oscillators
@@ -206,6 +206,7 @@ def parser() -> argparse.ArgumentParser:
 def main() -> int:
     """Parses the command line, runs, prints a table."""
     arguments = parser().parse_args()
+    document = Document("clock-sim", arguments)
     rows: list[Row] = []
     print(
         f"{'NICs':>5} {'load':>5} {'ways':<5} {'seed':>4} {'of':<10} {'mean':>7} {'p50':>6} {'p99':>8} {'max':>8} {'bound':>8} within {'cpu s/window':>13}"
@@ -225,8 +226,7 @@ def main() -> int:
                         )  # fmt: skip
     print(f"Huygens' truth test, as published: mean {_HUYGENS['mean_ns']} ns, p99 {_HUYGENS['p99_ns']} ns")
     if arguments.json:
-        model = {key: value for key, value in vars(arguments).items() if key != "json"}
-        write(arguments.json, "clock-sim", rows, model=model, huygens=_HUYGENS)
+        document.write(arguments.json, rows, huygens=_HUYGENS)
     return 0
 
 

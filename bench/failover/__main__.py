@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from bench import place
-from bench.document import write
+from bench.document import Document, package
 from bench.failover import account
+from bench.failover.peers import frr
 from bench.failover.peers import rows as peer_rows
 from bench.failover.peers.__main__ import MAKERS
 from bench.failover.peers.foliot import Foliot
@@ -196,6 +197,8 @@ def main() -> int:
     arguments = _parser().parse_args()
     if not place.enter(*filter(None, [missing_torch()])):
         return place.CANNOT
+    versions = {"torch": package("torch"), "bfdd": frr.version(arguments.peers)}
+    document = Document("failover", arguments, versions, services=_services(arguments))
     chosen = [variant for variant in VARIANTS if variant.name in arguments.variants]
     without = [variant for variant in VARIANTS if variant.name in arguments.variants_without]
     taken: list[Taken] = []
@@ -211,7 +214,7 @@ def main() -> int:
     if arguments.json:
         beside = [msgspec.to_builtins(row) for row in peers]
         first = [series(each) for each in taken if each.rep == 1]
-        write(arguments.json, "failover", made, settings=_services(arguments), peers=beside, series=first)
+        document.write(arguments.json, made, peers=beside, series=first)
     return 0
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from bench.document import write
+from bench.document import Document
 from bench.quiet import cores
 from bench.quiet.rows import Row, SilenceRow, silences, summary
 from foliot_lab.simulate.disturbances import KINDS
@@ -34,15 +34,16 @@ def main() -> int:
         for kind in arguments.only:
             sys.stdout.writelines(f"{line}\n" for line in retold(Lives(), arguments.retell, kind))
         return 0
+    document = Document("quiet", arguments)
     rows = _taken("trials", cores.trials(arguments.first, arguments.trials, arguments.only))
     silent = _taken("silences", cores.silent_trials(arguments.first, arguments.silences, arguments.only))
     quiet_table, silent_table = summary(rows), silences(silent)
     _show(quiet_table)
     _show(silent_table)
     if arguments.json:
-        write(
-            arguments.json, "quiet", rows, silences=[msgspec.to_builtins(row) for row in silent], summary=quiet_table,
-            silences_summary=silent_table, settings={"first": arguments.first, "kinds": arguments.only},
+        document.write(
+            arguments.json, rows, silences=[msgspec.to_builtins(row) for row in silent], summary=quiet_table,
+            silences_summary=silent_table,
         )  # fmt: skip
     return 0
 

@@ -12,6 +12,7 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from bench.document import program
 from bench.failover.peers.stage import PeerError
 
 if TYPE_CHECKING:
@@ -62,6 +63,15 @@ def find(unpacked: Path) -> Path:
         if (binary := place / "usr/lib/frr/bfdd").exists():
             return binary
     raise PeerError(f"There is no bfdd (frr). Without installing it: {_FETCH.format(folder=unpacked)}")
+
+
+def version(unpacked: Path) -> str | None:
+    """What bfdd says that it is; None: there is none."""
+    try:
+        binary = find(unpacked)
+    except PeerError:
+        return None
+    return program(binary, "--version", environment=_environment(binary))
 
 
 def text(log: Path, sessions: Iterable[Ends], interval_ms: int, *, multihop: bool) -> str:
