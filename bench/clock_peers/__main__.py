@@ -20,7 +20,7 @@ from pathlib import Path
 import msgspec
 import structlog
 
-from bench.clock_peers import network, ours, rows
+from bench.clock_peers import chrony, network, ours, rows
 from bench.clock_peers.children import ChildError
 from bench.clock_peers.sessions import PACES, Binaries, NotReadyError, Session
 from bench.document import Document, program
@@ -58,6 +58,9 @@ def main() -> int:
     except (ChildError, FabricError, NotReadyError) as error:
         sys.stderr.write(f"{error}\n")
         return 1
+    best = rows.best(found)
+    for each in best:
+        print(f"best of chrony: {each.tool}, p99 {each.p99_ns:,.0f} ns ({each.topology}; {each.load:.0%} {each.ways})")
     goals = rows.goals(found)
     for goal in goals:
         met = "met" if goal.met else "missed"
@@ -65,8 +68,8 @@ def main() -> int:
             f"goal {met}: {goal.what} ({goal.topology}; load: {goal.ways}): wanted {goal.wanted_ns:,.0f} ns, p99 {goal.measured_ns:,.0f} ns"
         )
     if arguments.json:
-        told = [msgspec.to_builtins(goal) for goal in goals]
-        document.write(arguments.json, found, rate_mbps=network.RATE_MBPS, pairs=_pairs(arguments), goals=told)
+        more = {name: msgspec.to_builtins(each) for name, each in (("best_of_chrony", best), ("goals", goals))}
+        document.write(arguments.json, found, rate_mbps=network.RATE_MBPS, pairs=_pairs(arguments), **more)
     return 0
 
 
@@ -140,9 +143,11 @@ def _parser() -> argparse.ArgumentParser:
         default=5.0,
         help="of a drifting clock's rate, per root of a second (default: %(default)s)",
     )
+    names = tuple(chrony.CONFIGURATIONS)
+    parser.add_argument("--chrony", nargs="+", choices=names, default=[*names], help="its configurations, side by side")
     parser.add_argument("--hosts", type=int, default=16, help="of the mesh (default: %(default)s)")
-    parser.add_argument("--warm-s", type=float, default=6.0, help="after all are in step (default: %(default)s)")
-    parser.add_argument("--settle-s", type=float, default=5.0, help="after each change of load (default: %(default)s)")
+    parser.add_argument("--warm-s", type=float, default=30.0, help="after all are in step (default: %(default)s)")
+    parser.add_argument("--settle-s", type=float, default=20.0, help="after each change of load (default: %(default)s)")
     parser.add_argument(
         "--peers",
         type=Path,
