@@ -45,6 +45,8 @@ MAKERS: dict[str, Callable[[Stage], Peer]] = {
     "bfd-hosts-10": lambda stage: Bfd(stage, 10),
     "bfd-leaf-50": lambda stage: Bfd(stage, 50, "leaf"),
     "bfd-leaf-10": lambda stage: Bfd(stage, 10, "leaf"),
+    "bfd-interface-50": lambda stage: Bfd(stage, 50, "leaf by interface"),
+    "bfd-interface-10": lambda stage: Bfd(stage, 10, "leaf by interface"),
     "nexthop": Nexthops,
     "mptcp": Mptcp,
 }
