@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from bench import clock_read
 from bench.document import HEAD, Document, joined, keep, package, program
 from foliot_lab.machine import commit
 
@@ -100,3 +101,11 @@ def test_nobody_in_the_benches_writes_a_json_file_but_the_document():
         and not ast.unparse(node.func).startswith(("document.write", "sys.std"))
     ]
     assert wrote == ["document.py"]
+
+
+def test_what_a_call_of_the_clock_costs_is_measured_of_real_calls(tmp_path):
+    """Each kind has its row; a first call, which maps the page, costs more than a later one."""
+    rows = clock_read.measure(str(tmp_path / "clock"), 3, 500)
+    assert [(row.runs, row.calls) for row in rows[:2]] == [(3, 500)] * 2
+    assert all(0 < row.least_us <= row.median_us <= row.most_us for row in rows)
+    assert rows[2].median_us > rows[0].median_us

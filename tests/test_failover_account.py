@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -54,7 +55,9 @@ def test_by_a_control_what_the_failover_makes_slower_is_its_own():
 def test_only_a_fault_of_a_nic_is_judged_by_the_control_of_its_repetition():
     """The control itself explains nothing, and a link of the fabric has its own steps."""
     calm = Ran(ran(*[1.0] * 32), "", (), (), {}, None, 0.5)
-    slow = Ran(ran(*[1.5] * 12), "", (), (), {}, None, 0.5)
+    throughout, never_healed = fault(1, moved_s=10.1)
+    never_healed = msgspec.structs.replace(never_healed, healed_ns=None)
+    slow = Ran(ran(*[1.5] * 12), "", (throughout,), (never_healed,), {}, None, 0.5)
     hit = Ran(ran(*[1.0] * 10, *[2.0] * 10, *[1.0] * 12), "", *zip(fault(1, moved_s=10.1), strict=True), {}, None, 0.5)
     taken = [
         Taken(CALM, "foliot", 1, calm, 32), Taken(CONTROL.name, "foliot", 1, slow, 12),
@@ -62,6 +65,7 @@ def test_only_a_fault_of_a_nic_is_judged_by_the_control_of_its_repetition():
     ]  # fmt: skip
     _, control, nic, uplink = rows(taken)
     assert (control.explained_s, control.explained_by, control.excess_s) == (None, "", None)
+    assert control.restore_s is None
     assert (nic.explained_by, uplink.explained_by) == ("control", "own")
     assert nic.explained_s == pytest.approx(uplink.explained_s / 2)
     assert nic.excess_s == pytest.approx(nic.lost_s - nic.explained_s)
