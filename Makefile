@@ -45,7 +45,7 @@ test: $(VENV)/.dev
 	@if $(MAKE) -s page $(WEB)/node_modules/.dev; then $(NPM) run -s test; \
 	  else echo "The page was not built, see above: its tests are left out."; fi
 	@$(MAKE) -s $(CHECK)/node_modules/.done || echo "AsyncAPI's parser could not be had, see above: its tests are left out."
-	$(BIN)/pytest --numprocesses=2 --dist=loadgroup $(ARGS)
+	$(BIN)/pytest --numprocesses=2 $(ARGS)
 
 compose-test: $(VENV)/.dev
 	FOLIOT_CONTAINERS=1 $(BIN)/pytest tests/containers $(ARGS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import os
 import shutil
 import signal
@@ -23,6 +24,7 @@ from foliot.bus import Bus
 from foliot.keys.keyring import Keyring
 from foliot.settings import BusSettings
 from foliot_schemas.permissions import NODE_ROLES
+from patience import patience, slowness
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -33,22 +35,73 @@ if TYPE_CHECKING:
 # Probes that tests start write no page where this machine's own has it.
 os.environ["FOLIOT_CLOCK__PAGE"] = ""
 
-_REAL = frozenset({"nats", "net", "e2e", "browser", "containers"})
-"""Marks of tests that wait for real parts: two at once would wait for each other."""
-_REAL_FIXTURES = frozenset({"nats_server", "bus", "bus_settings"})
-_REAL_PLACES = ("tests", "services/agent", "services/probe", "lab")
+_LAB = "lab"
+"""The group of tests that start a lab."""
+_NICE = 3
+"""Of what runs beside a lab: each of its services weighs twice as much as a test that computes meanwhile (sched(7), weights 1024 and 526), and deadlines of
+tests that wait for a server still hold."""
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Where several processes share the tests, one of them has all that wait for real parts; the rest is computed beside it meanwhile, file by file."""
-    root = Path(__file__).parent
-    for item in items:
-        place = item.path.relative_to(root).as_posix()
-        marked = any(mark.name in _REAL for mark in item.iter_markers())
-        real = (
-            marked or place.startswith(_REAL_PLACES) or not _REAL_FIXTURES.isdisjoint(getattr(item, "fixturenames", ()))
-        )
-        item.add_marker(pytest.mark.xdist_group("real" if real else place))
+@functools.cache
+def _group(path: str) -> str:
+    """Which tests go together: those of a file; and those of all files that start labs, so that no lab takes the processors from another."""
+    return _LAB if "mark.e2e" in (Path(__file__).parent / path).read_text() else path
+
+
+def pytest_sessionstart() -> None:
+    """Measures how fast the machine is, before anything waits."""
+    slowness()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
+    """Where several processes share the tests, groups are shared out, labs first.
+
+    Not by marks and ``--dist=loadgroup``: that reads a field that pytest 9.2 has no more, and then shares out tests one by one, without a word
+    (pytest-xdist 3.8, its issue 1386).
+    """
+    from xdist.scheduler import LoadScopeScheduling  # noqa: PLC0415 - only where it is used
+
+    class Groups(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return _group(nodeid.partition("::")[0])
+
+        def _assign_work_unit(self, node: object) -> None:
+            if _LAB in self.workqueue:
+                self.workqueue.move_to_end(_LAB, last=False)
+            super()._assign_work_unit(node)
+
+    return Groups(config, log)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Lets a process that runs beside that of the labs stand back, and makes sure that one process alone has labs; both are done once, by its first test."""
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        return
+    if _group(item.nodeid.partition("::")[0]) != _LAB:
+        _stand_back()
+    elif not _has_labs():
+        pytest.fail("two processes of one run start labs: they were not shared out by group")
+
+
+@functools.cache
+def _stand_back() -> None:
+    os.nice(_NICE)
+
+
+@functools.cache
+def _has_labs() -> bool:
+    """Whether this process is the only one of its run that starts labs: it has a name that another could not take."""
+    _held.append(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM))
+    try:
+        _held[0].bind(f"\0foliot-labs-{os.environ['PYTEST_XDIST_TESTRUNUID']}")
+    except OSError:
+        return False
+    return True
+
+
+_held: list[socket.socket] = []
 
 
 class Server:
@@ -218,7 +271,7 @@ def until() -> Callable[[Callable[[], object]], Awaitable[None]]:
     """Awaits until a condition holds that no event of ours tells; the deadline is only there to end a broken test."""
 
     async def wait(condition: Callable[[], object], seconds: float = 30.0) -> None:
-        async with asyncio.timeout(seconds):
+        async with asyncio.timeout(patience(seconds)):
             while not condition():  # noqa: ASYNC110 - see above
                 await asyncio.sleep(0.01)
 

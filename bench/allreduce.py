@@ -16,10 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import structlog
 
+from bench import place
 from bench.document import Document, package
-from foliot_lab import kernel
 from foliot_lab.lab import Lab
 from foliot_lab.lateness import LatenessSampler
 from foliot_lab.scenario import FabricSpec, Scenario, WorkloadSpec
@@ -46,8 +45,7 @@ async def measure(arguments: argparse.Namespace) -> tuple[list[Row], dict[str, A
     Raises:
         RuntimeError: a rank died.
     """
-    fabric = FabricSpec(hosts=arguments.hosts, rails=arguments.rails, spines=2, link_mbps=arguments.link_mbps)
-    lab = Lab(Scenario(fabric=fabric, workload=WorkloadSpec(kind="none")), arguments.folder)
+    lab = Lab(_scenario(arguments), arguments.folder)
     lab.build()
     ranks = Ranks(lab.folder / "allreduce", lab.time)
     file = ranks.folder / "rows.json"
@@ -69,6 +67,11 @@ async def measure(arguments: argparse.Namespace) -> tuple[list[Row], dict[str, A
         await lab.close()
 
 
+def _scenario(arguments: argparse.Namespace) -> Scenario:
+    fabric = FabricSpec(hosts=arguments.hosts, rails=arguments.rails, spines=2, link_mbps=arguments.link_mbps)
+    return Scenario(fabric=fabric, workload=WorkloadSpec(kind="none"))
+
+
 def main() -> int:
     """Parses the command line, runs, prints a table."""
     parser = argparse.ArgumentParser(prog="bench.allreduce", description=__doc__.split("\n", 1)[0] if __doc__ else None)
@@ -80,15 +83,8 @@ def main() -> int:
     parser.add_argument("--most", type=int, default=16_384_000, help="bytes (default: %(default)s)")
     parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir(), "foliot-bench-allreduce"))
     arguments = parser.parse_args()
-    if not kernel.is_privileged():
-        kernel.shed_threads()
-    if problems := [*kernel.missing(), *filter(None, [missing()])]:
-        sys.stderr.write("\n".join([*problems, ""]))
-        return 77
-    structlog.configure(
-        wrapper_class=structlog.make_filtering_bound_logger(40), logger_factory=structlog.PrintLoggerFactory(sys.stderr)
-    )
-    kernel.enter()
+    if not place.enter(*filter(None, [missing()]), carries=_scenario(arguments)):
+        return place.CANNOT
     document = Document("allreduce", arguments, {"torch": package("torch")})
     rows, machine = asyncio.run(measure(arguments))
     links_mb_s = arguments.rails * arguments.link_mbps / 8

@@ -70,7 +70,7 @@ class Document:
                 "python": platform.python_version(),
                 "idle_cpu": round(self._began.idle_share(now), 3),
                 "stolen_cpu": round(self._began.stolen_share(now), 3),
-                # Before and after: another process that came or went, or a machine that changed its pace, shows.
+                # Before and after: a machine that changed its pace meanwhile shows.
                 "fixed_work_s": [self._work_s, fixed_work_s()],
             },
         }

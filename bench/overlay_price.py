@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 Over = Literal["nic", "overlay"]
 Segments = Literal["whole", "cut"]
 
+_SCENARIO = Scenario(fabric=FabricSpec(hosts=2, link_mbps=10_000, spines=1), workload=WorkloadSpec(kind="none"))
 _ORDERS: tuple[tuple[Over, ...], ...] = (("nic", "overlay"), ("overlay", "nic"))
 _SETTLED_S = 4.0
 _WATCH_S = 2.0
@@ -132,8 +133,7 @@ def _devices(namespace: Namespace) -> list[str]:
 
 async def measure(mtu: int, arguments: argparse.Namespace) -> tuple[list[Row], list[Idle]]:
     """All rows of one MTU."""
-    scenario = Scenario(fabric=FabricSpec(hosts=2, link_mbps=10_000, spines=1), workload=WorkloadSpec(kind="none"))
-    lab = Lab(scenario, arguments.folder)
+    lab = Lab(_SCENARIO, arguments.folder)
     lab.build()
     try:
         # Before the agents come, who give the overlay what the NICs have.
@@ -181,7 +181,7 @@ def main() -> int:
     parser.add_argument("--segments", nargs="+", choices=("whole", "cut"), default=["whole", "cut"])
     parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir(), "foliot-bench-overlay-price"))
     arguments = parser.parse_args()
-    if not place.enter():
+    if not place.enter(carries=_SCENARIO):
         return place.CANNOT
     document = Document("overlay-price", arguments)
     rows: list[Row] = []

@@ -168,12 +168,7 @@ def _came_by(pulses: Pulses) -> set[str]:
 
 async def measure(armed: str, arguments: argparse.Namespace) -> tuple[list[Row], dict[str, Any]]:
     """All rows of one setting of `armed`."""
-    scenario = Scenario(
-        fabric=FabricSpec(hosts=arguments.hosts),
-        workload=WorkloadSpec(kind="none"),
-        services={**FRESH, "remediator.armed": armed},
-    )
-    lab = Lab(scenario, arguments.folder)
+    lab = Lab(_scenario(armed, arguments), arguments.folder)
     lab.build()
     try:
         await lab.start()
@@ -193,6 +188,14 @@ async def measure(armed: str, arguments: argparse.Namespace) -> tuple[list[Row],
         return rows, msgspec.to_builtins(sampler.machine())
     finally:
         await lab.close()
+
+
+def _scenario(armed: str, arguments: argparse.Namespace) -> Scenario:
+    return Scenario(
+        fabric=FabricSpec(hosts=arguments.hosts),
+        workload=WorkloadSpec(kind="none"),
+        services={**FRESH, "remediator.armed": armed},
+    )
 
 
 def _names(armed: str, arguments: argparse.Namespace) -> list[str]:
@@ -231,12 +234,13 @@ def main() -> int:
     parser.add_argument("--rows", nargs="+", choices=_ROWS, default=_ROWS, help="(default: all)")
     parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir(), "foliot-bench-road"))
     arguments = parser.parse_args()
-    if not place.enter():
+    settings = (arguments.armed,) if arguments.armed else ("off", "always")
+    if not place.enter(carries=_scenario(settings[0], arguments)):
         return place.CANNOT
     document = Document("road", arguments, services=FRESH)
     rows: list[Row] = []
     machines = {}
-    for armed in (arguments.armed,) if arguments.armed else ("off", "always"):
+    for armed in settings:
         more, machines[armed] = asyncio.run(measure(armed, arguments))
         rows += more
     print(f"{'fault':<8} {'armed':<7} {'bus':<4} {'n':>4} {'missed':>6} {'p50 ms':>8} {'p99 ms':>8} {'max ms':>8}")

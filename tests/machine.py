@@ -12,12 +12,14 @@ from pathlib import Path
 
 import pytest
 
+from patience import patience
+
 _SYSTEMD = Path("/lib/systemd/systemd")
 _REPOSITORY = Path(__file__).parents[1]
 _CGROUPS = (Path("/sys/fs/cgroup/unified"), Path("/sys/fs/cgroup"))
 """Where cgroup2 is mounted: beside cgroups of version 1, or alone."""
 _MEMBERS = ("schemas", "sdk", "lab", *(f"services/{path.name}" for path in (_REPOSITORY / "services").iterdir()))
-_BOOT_S = 60.0
+_BOOT_S = patience(60.0)
 _PR_SET_PDEATHSIG = 1
 _libc = ctypes.CDLL(None)
 

@@ -12,12 +12,13 @@ import pytest
 from foliot_remediator import service
 from foliot_schemas import Event, Outcome, PortState
 from foliot_schemas.subjects import COMMAND, DELAY, EVENT, INVENTORY, OUTCOME, PATHS, PORT
+from patience import patience
 
 pytestmark = pytest.mark.nats
 
 _WORLD = Path(__file__).parent.parent / "services/remediator/tests/conftest.py"
 NODES = 4
-DEADLINE_S = 30
+DEADLINE_S = patience(30)
 
 
 def _world():
@@ -148,8 +149,8 @@ async def test_a_lying_detector_moves_nothing_and_each_lie_is_refused(fleet, sec
         for lie in lies:
             liar.publish_kept(EVENT, lie, lie.kind, lie.who)
         told += lies
-        await asyncio.sleep(0.5)  # each is looked at, and said to be refused, before the next takes its place
-    await until(lambda: len(fleet.refusals) == len(told))
+        # Each is looked at, and said to be refused, before the next takes its place.
+        await until(lambda: len(fleet.refusals) == len(told))  # noqa: B023 - awaited in its turn
 
     assert fleet.commands == []
     assert {event.policy for event in fleet.refusals} == {"contradicted"}
@@ -165,5 +166,7 @@ async def test_a_lying_detector_moves_nothing_and_each_lie_is_refused(fleet, sec
     true = loss(victim, 5, await fleet.tell_port(victim))
     liar.publish_kept(EVENT, true, true.kind, true.who)
     await until(lambda: fleet.paths[lied[-1]].away == ("rail0",))
-    assert {(command.verb, command.cause) for command in fleet.commands} == {("reroute", true.id)}
+    # The last lie about the NIC is looked at again and again: it may be what comes true first, if the port's word is here before the event.
+    caused = {(command.verb, command.cause) for command in fleet.commands}
+    assert caused in ({("reroute", true.id)}, {("reroute", loss(victim, 4, 0).id)})
     assert {name: paths.away for name, paths in fleet.paths.items() if paths.away} == {lied[-1]: ("rail0",)}

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from foliot_lab import kernel
+from patience import patience
 
 pytestmark = [pytest.mark.e2e, pytest.mark.net]
 
@@ -31,7 +32,7 @@ def test_a_few_rounds_heal_with_nothing_done_twice_and_nothing_lost(tmp_path):
         capture_output=True,
         text=True,
         check=False,
-        timeout=150,
+        timeout=patience(150),
     )
     assert done.returncode == 0, done.stderr
     document = json.loads((tmp_path / "chaos.json").read_text())

@@ -10,6 +10,7 @@ import pytest
 
 from bench import clock_ablation, clock_sim
 from bench.clock_ablation import CASES, TOOLS, WHOLE, compare
+from bench.clock_sim import Tool
 from foliot_sync.network import Edges
 
 SMALL = ["--nics", "12", "--neighbours", "4", "--entropies", "2", "--settle", "3", "--windows", "2"]
@@ -36,9 +37,28 @@ def test_the_whole_is_what_it_is_without_variants(runs):
 
 @pytest.mark.parametrize("tool", [tool.name for tool in TOOLS if tool != WHOLE])
 def test_a_variant_says_something_else(runs, tool):
-    """What is replaced is in use."""
+    """Of most moments: a variant of which no part is in use would be the whole."""
     _, among, _ = runs
-    assert (among[tool].wrong_ns != among["foliot"].wrong_ns).any()
+    assert (among[tool].wrong_ns != among["foliot"].wrong_ns).mean() > 0.2
+
+
+def test_each_function_that_a_variant_replaces_is_called():
+    """Each by itself: where a variant replaces two, one of them is enough to say something else."""
+    called = set()
+
+    def watched(place, instead):
+        def stand_in(*arguments):
+            called.add(place)
+            return instead(*arguments)
+
+        return stand_in
+
+    places = {place: instead for tool in TOOLS for place, instead in tool.replaced.items() if callable(instead)}
+    tools = [Tool(place, None, {place: watched(place, instead)}) for place, instead in places.items()]
+    arguments = clock_sim.parser().parse_args(SMALL)
+    clock_sim.simulate(arguments, 12, 0.6, "both", 7, tools=tools)
+    assert called == set(places)
+    assert len(places) > 8
 
 
 def test_a_tree_believes_one_way_alone():

@@ -19,6 +19,7 @@ from foliot.skew import Skew, SkewSpec
 from foliot_lab import kernel
 from foliot_lab.namespaces import Namespace, inside, make_socket
 from foliot_schemas import ClockState
+from patience import patience
 
 SECOND_NS = 1_000_000_000
 SPAN = judged.Span(begin_s=1000.0, end_s=1010.0, begin_raw_ns=0, end_raw_ns=10 * SECOND_NS)
@@ -287,7 +288,7 @@ def test_packets_are_counted_once_by_the_tool_that_they_belong_to(wires):
     before = wires.carried_bytes()
     taker = make_socket(wires.namespaces["host01"], socket.AF_INET, socket.SOCK_DGRAM)
     taker.bind((plan.address("host01"), 319))
-    taker.settimeout(5.0)
+    taker.settimeout(patience(5.0))
     with inside(wires.namespaces["host00"]):
         sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     for port, count in ((123, 3), (320, 2), (9, 7), (319, 5)):

@@ -9,6 +9,8 @@ import sys
 
 import pytest
 
+from patience import patience
+
 pytestmark = pytest.mark.nats
 
 STAGES = {
@@ -31,7 +33,7 @@ def test_a_fleet_of_three_shards_is_solved_and_every_stage_is_counted(tmp_path, 
             sys.executable, "-m", "bench.clock_scale", "--nics", "90", "--shard-nics", "30", "--settle", "2", "--windows", "2",
             "--port", str(free_port), "--json", str(tmp_path / "rows.json"),
         ],
-        check=False, capture_output=True, text=True, timeout=240,
+        check=False, capture_output=True, text=True, timeout=patience(240),
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     document = json.loads((tmp_path / "rows.json").read_text())

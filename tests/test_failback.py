@@ -169,7 +169,7 @@ CODE = textwrap.dedent("""
             events.extend(detector.observe(state))
 
         async def until(holds):
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 while not (states and holds(states[-1])):
                     await asyncio.sleep(0.01)
 

@@ -10,10 +10,12 @@ from bench.failover import account
 from bench.failover.runs import Ran
 from bench.failover.told import CALM, Taken, rows
 from bench.failover.variants import CONTROL
+from foliot_lab.allowances import Allowance, NotCounted
 from foliot_lab.faults import Injection
 from foliot_lab.report import FaultReport
 
 SECOND = 1_000_000_000
+NOTHING = NotCounted(found=Allowance(), moved=Allowance(), no_way_ms=0.0, back=Allowance())
 STEP = np.dtype([("step", "i8"), ("began_ns", "i8"), ("ended_ns", "i8"), ("comm_ns", "i8"), ("loss", "f8")])
 
 
@@ -76,7 +78,8 @@ def fault(number, *, detected_s=None, moved_s=None, at_s=10):
     restored_ns = None if moved_s is None else 31 * SECOND
     told, moved = (None if each is None else round(each * SECOND) for each in (detected_s, moved_s))
     made = FaultReport(
-        id=f"f{number}", kind="drop", where="rail0.leaf0-spine0", injected_ns=at_s * SECOND, detected_ns=told,
+        id=f"f{number}", kind="drop", where="rail0.leaf0-spine0", injected_ns=at_s * SECOND,
+        healed_ns=28 * SECOND, detected_ns=told, not_counted=NOTHING,
         commanded_ns=None, moved_ns=moved, restored_ns=restored_ns, moves=0, events=[], trace_id=None, flows=[],
     )  # fmt: skip
     return made, Injection(

@@ -19,6 +19,7 @@ from foliot_lab import kernel
 from foliot_schemas import decode
 from foliot_schemas.fault import trace_id
 from foliot_schemas.subjects import COMMAND, EVENT, OUTCOME
+from patience import patience
 
 pytestmark = [pytest.mark.e2e, pytest.mark.net]
 
@@ -80,7 +81,7 @@ def played(tmp_path_factory):
     done = subprocess.run(
         [str(Path(sys.executable).with_name("foliot")), "lab", "run", str(folder / "scenario.toml"), "--port", "0",
          "--report", str(folder / "report.json"), "--folder", str(folder / "lab")],
-        capture_output=True, text=True, check=False, timeout=200,
+        capture_output=True, text=True, check=False, timeout=patience(200),
     )  # fmt: skip
     assert (folder / "report.json").exists(), done.stdout + done.stderr
     report = json.loads((folder / "report.json").read_text())

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from foliot_lab import kernel
+from patience import patience
 
 FOLIOT = str(Path(sys.executable).with_name("foliot"))
 
@@ -44,7 +45,7 @@ def test_where_the_kernel_permits_no_namespaces_it_says_so_and_shows_what_it_can
     demo = f"{FOLIOT} lab demo --once --port 0 --folder {tmp_path / 'lab'}"
     done = subprocess.run(
         ["unshare", "--user", "--map-root-user", "sh", "-c", f"{forbid} {demo}"],
-        capture_output=True, text=True, check=False, timeout=180,
+        capture_output=True, text=True, check=False, timeout=patience(180),
     )  # fmt: skip
     if "unshare" in done.stderr:
         pytest.skip(done.stderr)
@@ -78,7 +79,7 @@ def test_a_lab_that_is_killed_leaves_no_process_behind(tmp_path):
         )
         children = [int(pid) for pid in listed.stdout.split()]
         lab.kill()
-    deadline_s = time.monotonic() + 20
+    deadline_s = time.monotonic() + patience(20)
     while any(Path(f"/proc/{pid}").exists() for pid in children) and time.monotonic() < deadline_s:
         time.sleep(0.05)
 

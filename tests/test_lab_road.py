@@ -15,6 +15,7 @@ import pytest
 
 from foliot.clock import Reader
 from foliot_lab import kernel
+from patience import patience
 
 pytestmark = [pytest.mark.e2e, pytest.mark.net]
 
@@ -40,13 +41,13 @@ where = "node3.rail0"
 for_s = 3
 
 [[fault]]
-at_s = 16
+at_s = 13
 kind = "drop-one-way"
 where = "node1.rail1"
 for_s = 3
 
 [run]
-duration_s = 32
+duration_s = 28
 """
 EDGES = {
     # Who acts on whose word, between services. Armed agents have moved before anybody could command them; the way back is commanded.
@@ -63,8 +64,14 @@ EDGES = {
 
 def get(address: str, path: str):
     """JSON of the lab's API."""
-    with urllib.request.urlopen(f"{address}{path}", timeout=10) as answer:
+    with urllib.request.urlopen(f"{address}{path}", timeout=patience(10)) as answer:
         return json.load(answer)
+
+
+def edges(spans):
+    """From which service to which the trace goes on."""
+    by_id = {span["span_id"]: span for span in spans}
+    return {(by_id[span["parent_id"]]["service"], span["service"]) for span in spans if span.get("parent_id") in by_id}
 
 
 class Run:
@@ -80,6 +87,7 @@ class Run:
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
         )  # fmt: skip
         self.said = ""
+        self.armed = armed
         self.folder = folder / "lab"
 
     def through(self) -> None:
@@ -98,17 +106,23 @@ class Run:
         """Interrupts it; its exit status."""
         self.process.send_signal(signal.SIGINT)
         try:
-            rest, _ = self.process.communicate(timeout=30)
+            rest, _ = self.process.communicate(timeout=patience(30))
         except subprocess.TimeoutExpired:
             self.process.kill()
             raise
         self.said += rest
         return self.process.returncode
 
-    def trace(self, fault_number: int):
-        """The fault's trace, once it has settled: spans come in batches."""
-        trace_id = self.report["faults"][fault_number]["trace_id"]
-        return get(self.address, f"/api/v1/traces/{trace_id}")
+    def spans(self, fault_number: int):
+        """Of the fault's trace, once all are there that are expected: they come in batches, and not those of all services at once."""
+        address = f"/api/v1/traces/{self.report['faults'][fault_number]['trace_id']}"
+        deadline_s = time.monotonic() + patience(20)
+        while True:
+            spans = get(self.address, address)["spans"]
+            is_told = EDGES[self.armed] <= edges(spans) and any("confirm" in span["name"] for span in spans)
+            if is_told or time.monotonic() > deadline_s:
+                return spans
+            time.sleep(0.2)
 
 
 @pytest.fixture(scope="module", params=["off", "always"])
@@ -118,10 +132,8 @@ def lab_run(request, tmp_path_factory):
     if missing:
         pytest.skip(" ".join(missing))
     run = Run(tmp_path_factory.mktemp(f"armed-{request.param}"), request.param)
-    run.armed = request.param
     try:
         run.through()
-        time.sleep(1.0)  # twice the spans' export interval
         yield run
     finally:
         if run.process.poll() is None:
@@ -147,27 +159,29 @@ def test_every_outcome_was_right(lab_run):
 
 
 def test_clocks_are_right_about_the_time_and_about_themselves(lab_run):
-    """The hard bound always holds."""
-    clocks = lab_run.report["clocks"]
+    """Every clock is in step, to less than a microsecond where nothing else runs, and says so; the hard bound always holds."""
+    clocks, states = lab_run.report["clocks"], get(lab_run.address, "/api/v1/clocks")
 
     assert clocks["windows"] > 3
     assert clocks["within_hard_bound"] == 1.0
-    assert clocks["true_error_ns"]["p50"] < 1_000_000  # a millisecond: of 50 ms injected, nearly all is gone
+    assert clocks["within_bound"] > 0.9
+    assert clocks["true_error_ns"]["p50"] < 20_000  # of 50 ms injected, and also where the kernel is late to deliver
+    assert [(state["clock"], state["status"]) for state in states] == [(f"node{n}", "synchronised") for n in range(4)]
+    assert max(state["hard_bound_ns"] for state in states) < 10_000_000  # a bound that says nothing would always hold
 
 
 def test_one_trace_holds_the_fault_from_link_message_to_confirmation(lab_run):
     """Over all services, with every edge of the road."""
-    spans = lab_run.trace(0)["spans"]
-    by_id = {span["span_id"]: span for span in spans}
-    edges = {(by_id[span["parent_id"]]["service"], span["service"]) for span in spans if span.get("parent_id") in by_id}
+    spans = lab_run.spans(0)
 
-    assert EDGES[lab_run.armed] <= edges
+    assert EDGES[lab_run.armed] <= edges(spans)
     assert sum(span.get("parent_id") in {None, ""} for span in spans) == 1, "one root: the link message"
     assert any("confirm" in span["name"] for span in spans)
 
 
 def test_the_trace_can_be_asked_for_by_event(lab_run):
     """As ``foliot trace <event id>`` does, and prints."""
+    lab_run.spans(0)  # all are there
     event = lab_run.report["faults"][0]["events"][0]
     printed = subprocess.run(
         [str(Path(sys.executable).with_name("foliot")), "trace", event, "--gateway", lab_run.address],
@@ -182,7 +196,7 @@ def test_the_trace_can_be_asked_for_by_event(lab_run):
 def test_the_gateway_shows_the_fleet_as_it_is_now(lab_run):
     """Four nodes, all carriers up, nothing moved any more; and it counts what happened."""
     fleet = get(lab_run.address, "/api/v1/fleet")
-    with urllib.request.urlopen(f"{lab_run.address}/metrics", timeout=10) as answer:
+    with urllib.request.urlopen(f"{lab_run.address}/metrics", timeout=patience(10)) as answer:
         metrics = answer.read().decode()
 
     assert [node["node"] for node in fleet] == ["node0", "node1", "node2", "node3"]
@@ -205,7 +219,7 @@ def test_an_interrupted_lab_leaves_nothing_behind(lab_run):
     assert lab_run.end() == 0, lab_run.said
     assert pids
     assert [pid for pid in pids if Path(f"/proc/{pid}").exists()] == []
-    assert guest.wait(timeout=10) == -signal.SIGTERM
+    assert guest.wait(timeout=patience(10)) == -signal.SIGTERM
 
 
 def test_any_process_has_the_time_of_its_node(lab_run):

@@ -14,6 +14,7 @@ import pytest
 from foliot_lab import kernel
 from foliot_lab.train.ranks import missing
 from foliot_lab.workload import JOB
+from patience import patience
 
 pytestmark = [pytest.mark.e2e, pytest.mark.net, pytest.mark.skipif(bool(missing()), reason=missing())]
 
@@ -74,7 +75,7 @@ def undisturbed(folder: Path, steps: int) -> dict[str, list[float]]:
             "--gradient-bytes", str(GRADIENT_MB * 1_000_000), "--batch", str(BATCH), "--seed", str(SEED), "--steps", str(steps),
         ]  # fmt: skip
         ranks.append(subprocess.Popen([sys.executable, "-m", JOB, *arguments], env=os.environ | environment))
-    assert [rank.wait(timeout=300) for rank in ranks] == [0] * HOSTS
+    assert [rank.wait(timeout=patience(300)) for rank in ranks] == [0] * HOSTS
     return losses(folder)
 
 
@@ -93,7 +94,7 @@ def test_a_job_that_loses_a_link_goes_on_and_loses_nothing_else(tmp_path):
     scenario.write_text(SCENARIO)
     done = subprocess.run(
         [FOLIOT, "lab", "run", str(scenario), "--port", "0", "--folder", str(tmp_path / "lab"), "--report", str(report)],
-        capture_output=True, text=True, check=False, timeout=400,
+        capture_output=True, text=True, check=False, timeout=patience(400),
     )  # fmt: skip
     assert report.exists(), done.stdout + done.stderr
     told = json.loads(report.read_text())

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from machine import Machine, until
 
-pytestmark = [pytest.mark.e2e, pytest.mark.net, pytest.mark.nats]
+pytestmark = [pytest.mark.net, pytest.mark.nats]
 
 _BUS = "nats://127.0.0.1:4222"
 _KEYS = "/run/keys"

@@ -1,12 +1,21 @@
 """The bench of doing no harm: its rows, and what they come to."""
 
+import asyncio
 import json
+import random
 import sys
+from types import SimpleNamespace
 
 import pytest
 
 from bench.quiet import __main__ as command
+from bench.quiet import deeds
 from bench.quiet.rows import Row, SilenceRow, silences, summary
+from foliot.node import describe
+from foliot_lab import hosting
+from foliot_lab.plan import plan
+from foliot_lab.scenario import FabricSpec
+from foliot_lab.simulate.disturbances import KINDS
 from foliot_lab.simulate.fleet import Fleet
 from foliot_lab.simulate.trials import Lives, retold
 
@@ -42,7 +51,21 @@ def test_that_missed_silences_are_not_left_out_of_percentiles():
 def test_that_the_bench_writes_what_it_found(tmp_path, monkeypatch, capsys):
     """Rows of the kinds asked for, with their seeds, and both tables."""
     file = tmp_path / "quiet.json"
-    words = ["quiet", "--trials", "2", "--silences", "1", "--first", "7", "--only", "nothing", "--json", str(file)]
+    words = [
+        "quiet",
+        "--where",
+        "cores",
+        "--trials",
+        "2",
+        "--silences",
+        "1",
+        "--first",
+        "7",
+        "--only",
+        "nothing",
+        "--json",
+        str(file),
+    ]
     monkeypatch.setattr(sys, "argv", words)
     assert command.main() == 0
     written = json.loads(file.read_text())
@@ -53,6 +76,64 @@ def test_that_the_bench_writes_what_it_found(tmp_path, monkeypatch, capsys):
     assert written["silences"][0]["moved_ms"] is not None
     assert written["summary"][-1]["trials"] == 2
     assert "nothing" in capsys.readouterr().out
+
+
+class _World:
+    """Notes what is done to it."""
+
+    def __init__(self):
+        self.done = []
+
+    def __getattr__(self, name):
+        return lambda *where: self.done.append((name, *where))
+
+
+@pytest.fixture
+def made_up_lab():
+    """The names of a lab of two hosts, and a world that notes what is done to it."""
+    fabric = plan(FabricSpec(hosts=2, spines=1), 7)
+    processes = [*fabric.central, *(f"{host}/{name}" for host in fabric.hosts for name in ("probe", "agent"))]
+    nodes = [describe(hosting.node_settings(fabric, host)) for host in fabric.hosts]
+    return SimpleNamespace(
+        plan=fabric, world=_World(), supervisor=SimpleNamespace(names=lambda: processes), nodes=nodes,
+        scenario=SimpleNamespace(fabric=FabricSpec(hosts=2, spines=1)), fabric=SimpleNamespace(plan=fabric),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", deeds.KINDS)
+def test_that_the_same_seed_draws_the_same_disturbance(made_up_lab, kind):
+    """In words and times; and the lab's kinds are the simulated fleet's."""
+    one, other = (
+        [(act.at_s, act.for_s, act.words) for act in deeds.draw(kind, made_up_lab, random.Random(3))] for _ in "ab"
+    )
+    assert one == other
+    assert bool(one) == (kind != "nothing")
+    assert kind in KINDS
+
+
+def test_that_what_is_begun_is_ended(made_up_lab):
+    """A halt is over after its time, and also if the bench is interrupted in the middle of it."""
+    act = deeds.draw("halt-detector", made_up_lab, random.Random(3))[0]
+
+    async def interrupted():
+        task = asyncio.create_task(deeds.do([act._replace(at_s=0.0, for_s=3_600.0)]))
+        for _ in range(3):  # it begins, sleeps for no time, and injects
+            await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    asyncio.run(deeds.do([act._replace(at_s=0.0, for_s=0.0)]))
+    assert made_up_lab.world.done == [("stop", "detector"), ("resume", "detector")]
+    made_up_lab.world.done.clear()
+    asyncio.run(interrupted())
+    assert made_up_lab.world.done == [("stop", "detector"), ("resume", "detector")]
+
+
+def test_that_traffic_between_hosts_that_lost_the_other_rail_is_not_expected_to_move():
+    """With rail1 lost at either end, what rail0 drops has nowhere to go."""
+    assert deeds.reaches("node0.rail0", {"node2.rail0"}, "node1")
+    assert not deeds.reaches("node0.rail0", {"node1.rail1"}, "node1")
+    assert not deeds.reaches("node0.rail0", {"node0.rail1"}, "node1")
 
 
 def test_that_a_false_event_can_be_retold(lives_of_a_blind_node):

@@ -15,6 +15,7 @@ from foliot import connection
 from foliot.connection import BusClosedError
 from foliot.service import EX_UNAVAILABLE
 from foliot.settings import SettingsError
+from patience import patience
 
 pytestmark = pytest.mark.nats
 
@@ -23,7 +24,7 @@ async def attempt(settings, name="detector"):
     """One connection, closed at once."""
     client = nats.NATS()
     try:
-        await client.connect(**connection.options(settings, name), allow_reconnect=False, connect_timeout=5)
+        await client.connect(**connection.options(settings, name), allow_reconnect=False, connect_timeout=patience(5))
     except Exception:
         if client._transport is not None:
             client._transport.close()  # nats-py leaves it open when a handshake fails
@@ -64,7 +65,7 @@ async def test_a_revoked_node_is_sent_away_and_stays_out_and_the_others_stay(sec
     secured.keyring.revoke("node3")
     secured.reload()
     with pytest.raises(BusClosedError):
-        await asyncio.wait_for(node.closed(), 10)
+        await asyncio.wait_for(node.closed(), patience(10))
 
     with pytest.raises(nats.errors.Error, match=r"[Aa]uthorization"):
         await attempt(secured.settings_for("agent", "node3"), "agent")
@@ -81,12 +82,12 @@ async def test_a_service_that_is_sent_away_ends_and_says_why(secured):
         env={"FOLIOT_BUS__URL": settings.url, "FOLIOT_BUS__CREDENTIALS": settings.credentials, "FOLIOT_TELEMETRY__ENDPOINT": ""},
     )  # fmt: skip
     said = b""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(patience(30)):
         while b"detector_started" not in said:
             said += await process.stderr.readline()
     secured.keyring.revoke("detector")
     secured.reload()
-    _, rest = await asyncio.wait_for(process.communicate(), 20)
+    _, rest = await asyncio.wait_for(process.communicate(), patience(20))
 
     assert process.returncode == EX_UNAVAILABLE
     assert b"the bus closed the connection" in rest

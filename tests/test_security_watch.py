@@ -11,6 +11,7 @@ import pytest
 
 from foliot_schemas import Event, Node, NodePaths
 from foliot_schemas.subjects import EVENT, INVENTORY, PATHS
+from patience import patience
 
 pytestmark = pytest.mark.nats
 
@@ -22,7 +23,7 @@ async def watch(settings, *arguments):
     pipe = asyncio.subprocess.PIPE
     command = (Path(sys.executable).with_name("foliot"), "watch", *arguments, *given)
     process = await asyncio.create_subprocess_exec(*command, stdout=pipe, stderr=pipe)
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(patience(60)):
         out, errors = await process.communicate()
     return process.returncode, out.decode(), errors.decode()
 
@@ -33,7 +34,7 @@ async def fill(server):
     event = Event(id="e1", kind="flap", who="node3.rail0", state="down", at_ns=1, since_ns=1)
     detector.publish_kept(EVENT, event, "flap", "node3.rail0")
     await remediator.put(PATHS, "node3", NodePaths(node="node3", lease_revision=7))
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(patience(60)):
         while not detector.counts["kept"]:  # noqa: ASYNC110 - the bus sets no event of ours
             await asyncio.sleep(0.01)
 
@@ -89,7 +90,7 @@ async def test_the_example_for_tools_runs_with_credentials(secured):
         sys.executable, example, settings.url, settings.credentials, "my-tool", stdout=asyncio.subprocess.PIPE
     )
     try:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(patience(60)):
             assert await process.stdout.readline() == b"node node3 []\n"
             gateway = await secured.bus("gateway")
             for stream in ("EVENTS", "OUTCOMES"):

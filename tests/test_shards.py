@@ -140,7 +140,7 @@ def shards_at(*cuts: str) -> list[Shard]:
     return [Shard(*bound) for bound in itertools.pairwise(bounds)]
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("seed", [1, 2])
 def test_shards_say_together_what_one_says(seed):
     """The same events, and the same commands because of them; none is missing, none is said twice."""
     whole, parts = weather([WHOLE], seed), weather(shards_at(*cuts(seed)), seed)

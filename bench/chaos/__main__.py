@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import structlog
 
+from bench import place
 from bench.chaos import ledger
 from bench.chaos.draw import SERVICES, draw
 from bench.chaos.rounds import Result, Rounds
@@ -30,7 +30,6 @@ from bench.chaos.table import rows
 from bench.chaos.vitals import Vitals
 from bench.document import HEAD, Document, joined, keep
 from bench.fresh import FRESH
-from foliot_lab import kernel
 from foliot_lab.lab import Lab
 from foliot_lab.scenario import FabricSpec, Scenario, WorkloadSpec
 from foliot_lab.witness import Witness
@@ -42,13 +41,8 @@ _LAST_WORDS_S = 3.0
 
 async def play(arguments: argparse.Namespace) -> tuple[list[Result], list[ledger.Finding]]:
     """The rounds of one chunk, in one lab."""
-    scenario = Scenario(
-        fabric=FabricSpec(hosts=arguments.hosts, spines=2, bus_servers=arguments.servers),
-        workload=WorkloadSpec(kind="none"),
-        services={**FRESH, "remediator.armed": arguments.armed},
-    )
     deadline_s = time.monotonic() + arguments.within_s
-    lab = Lab(scenario, arguments.folder)
+    lab = Lab(_scenario(arguments), arguments.folder)
     lab.build()
     kernels = KernelChanges(lab)
     try:
@@ -76,6 +70,14 @@ async def play(arguments: argparse.Namespace) -> tuple[list[Result], list[ledger
         await lab.close()
 
 
+def _scenario(arguments: argparse.Namespace) -> Scenario:
+    return Scenario(
+        fabric=FabricSpec(hosts=arguments.hosts, spines=2, bus_servers=arguments.servers),
+        workload=WorkloadSpec(kind="none"),
+        services={**FRESH, "remediator.armed": arguments.armed},
+    )
+
+
 def _told(result: Result) -> str:
     what = f"{result.number}: {result.fault} on {result.nic}, {result.means} {result.process} ({result.moment})"
     state = "healed" if result.healed else f"NOT HEALED: {result.why_not}"
@@ -89,16 +91,8 @@ def main() -> int:
     if arguments.merge:
         chunks = [json.loads(path.read_text()) for path in arguments.merge]
     else:
-        if not kernel.is_privileged():
-            kernel.shed_threads()
-        if missing := kernel.missing():
-            sys.stderr.write("\n".join([*missing, ""]))
-            return 77
-        structlog.configure(
-            wrapper_class=structlog.make_filtering_bound_logger(40),
-            logger_factory=structlog.PrintLoggerFactory(sys.stderr),
-        )
-        kernel.enter()
+        if not place.enter(carries=_scenario(arguments)):
+            return place.CANNOT
         document = Document("chaos", arguments, services=FRESH)
         results, found = asyncio.run(play(arguments))
         for finding in found:

@@ -196,7 +196,7 @@ def _parser() -> argparse.ArgumentParser:
 def main() -> int:
     """Parses the command line, runs, prints a table."""
     arguments = _parser().parse_args()
-    if not place.enter(*filter(None, [missing_torch()])):
+    if not place.enter(*filter(None, [missing_torch()]), carries=_scenario(arguments)):
         return place.CANNOT
     versions = {"torch": package("torch"), "bfdd": frr.version(arguments.peers)}
     document = Document("failover", arguments, versions, services=_services(arguments))

@@ -1,30 +1,60 @@
 """Doing no harm: disturbances that no path is to blame for, and what is said and moved because of them; and true silences under the same.
 
-    make bench NAME=quiet ARGS="--trials 1000 --silences 1000 --json FILE"
-    make bench NAME=quiet ARGS="--trials 1 --first 36 --only hog-all"     # one of them once more
+    make bench NAME=quiet ARGS="--json FILE"                                                             # all of it, a quarter of an hour
+    make bench NAME=quiet ARGS="--where cores --trials 1000 --silences 1000 --json FILE"                 # in virtual time alone
+    make bench NAME=quiet ARGS="--where lab --first 50 --trials 50 --silences 0 --json two.json"         # a piece of the lab's part
+    make bench NAME=quiet ARGS="--merge one.json two.json --json all.json"                               # pieces put together
+    make bench NAME=quiet ARGS="--where cores --first 53 --trials 1 --silences 0 --only hog-all"         # one trial once more
+    make bench NAME=quiet ARGS="--retell 53 --only hog-all"                                              # its false events, and why
 
-Every trial follows from its seed and the kind of disturbance, so that any can be had again by itself.
+Every trial follows from its seed and the kind of disturbance, so that any can be had again by itself; in the lab, as far as a machine repeats itself.
 """
 
 from __future__ import annotations
 
 import argparse
+import asyncio
+import json
+import math
 import sys
+import tempfile
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from bench.document import Document
-from bench.quiet import cores
+from bench import place
+from bench.document import HEAD, Document, joined, keep
+from bench.quiet import cores, deeds, lab
 from bench.quiet.rows import Row, SilenceRow, silences, summary
+from foliot_lab.readiness import NotReadyError
 from foliot_lab.simulate.disturbances import KINDS
 from foliot_lab.simulate.trials import Lives, retold
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
 _EVERY = 100
+_COUNTS = {"cores": (1_000, 1_000), "lab": (100, 50)}
+"""Of trials and of silences, where nothing else is asked for."""
+
+
+class Taken(msgspec.Struct):
+    """What trials brought so far."""
+
+    rows: list[Row] = []
+    silent: list[SilenceRow] = []
+
+    def take(self, row: Row) -> None:
+        """Keeps a row, and says so where it is not as it should be."""
+        is_silence = isinstance(row, SilenceRow)
+        (self.silent if is_silence else self.rows).append(row)  # type: ignore[arg-type]
+        if row.events_false or row.commands_false or (isinstance(row, SilenceRow) and row.moved_ms is None):
+            sys.stderr.write(f"{_told(row)}\n")
+        count = len(self.silent if is_silence else self.rows)
+        if count % _EVERY == 0:
+            sys.stderr.write(f"{count} {'silences' if is_silence else 'trials'}\n")
 
 
 def main() -> int:
@@ -34,33 +64,86 @@ def main() -> int:
         for kind in arguments.only:
             sys.stdout.writelines(f"{line}\n" for line in retold(Lives(), arguments.retell, kind))
         return 0
-    document = Document("quiet", arguments)
-    rows = _taken("trials", cores.trials(arguments.first, arguments.trials, arguments.only))
-    silent = _taken("silences", cores.silent_trials(arguments.first, arguments.silences, arguments.only))
-    quiet_table, silent_table = summary(rows), silences(silent)
-    _show(quiet_table)
-    _show(silent_table)
-    if arguments.json:
-        document.write(
-            arguments.json, rows, silences=[msgspec.to_builtins(row) for row in silent], summary=quiet_table,
-            silences_summary=silent_table,
-        )  # fmt: skip
+    if arguments.merge:
+        documents = [json.loads(file.read_text()) for file in arguments.merge]
+        head = joined([{key: each.get(key) for key in HEAD} for each in documents])
+        _finish(_merged(documents), arguments, head, [part for each in documents for part in each["parts"]])
+        return 0
+    # The lab first: whoever waits for the cores wants to know before that it will be refused.
+    if "lab" in arguments.where and not place.enter():
+        return place.CANNOT
+    document, taken = Document("quiet", arguments), Taken()
+    try:
+        if "lab" in arguments.where:
+            asyncio.run(_in_lab(arguments, taken))
+        if "cores" in arguments.where:
+            trials, silent = _counts("cores", arguments)
+            for row in cores.trials(arguments.first, trials, arguments.only):
+                taken.take(row)
+            for row in cores.silent_trials(arguments.first, silent, arguments.only):
+                taken.take(row)
+    except (lab.CannotCarryError, NotReadyError) as error:
+        sys.stderr.write(f"{error}\n")
+        return place.CANNOT
+    _finish(taken, arguments, document.head(), [_part(arguments, taken)])
     return 0
 
 
-def _taken(what: str, trials: Iterable[Row]) -> list[Any]:
-    rows = []
-    for row in trials:
-        rows.append(row)
-        if row.events_false or row.commands_false or (isinstance(row, SilenceRow) and row.moved_ms is None):
-            sys.stderr.write(f"{what}: {_told(row)}\n")
-        if len(rows) % _EVERY == 0:
-            sys.stderr.write(f"{what}: {len(rows)}\n")
-    return rows
+async def _in_lab(arguments: argparse.Namespace, taken: Taken) -> None:
+    """Trials and silences by turns, so that what time allows is of both."""
+    trials, silent = _counts("lab", arguments)
+    deadline_s = time.monotonic() + arguments.within_s
+    kinds = [kind for kind in arguments.only if kind in deeds.KINDS]
+    async with lab.Trials.ready(arguments.hosts, arguments.folder, anyway=arguments.anyway) as bench:
+        for number in range(max(trials, silent)):
+            seed = arguments.first + number
+            if time.monotonic() > deadline_s:
+                sys.stderr.write(f"out of time: go on with --first {seed}\n")
+                break
+            if number < trials:
+                taken.take(await bench.quiet(seed, kinds))
+            if number < silent:
+                taken.take(await bench.silence(seed, kinds))
+
+
+def _counts(where: str, arguments: argparse.Namespace) -> tuple[int, int]:
+    trials, silent = _COUNTS[where]
+    return (
+        trials if arguments.trials is None else arguments.trials,
+        silent if arguments.silences is None else arguments.silences,
+    )
+
+
+def _part(arguments: argparse.Namespace, taken: Taken) -> dict[str, Any]:
+    """What a piece was of."""
+    return {
+        "where": arguments.where, "first": arguments.first, "hosts": arguments.hosts, "kinds": arguments.only, "anyway": arguments.anyway,
+        "trials": len(taken.rows), "silences": len(taken.silent),
+    }  # fmt: skip
+
+
+def _merged(documents: Sequence[dict[str, Any]]) -> Taken:
+    return Taken(
+        rows=[msgspec.convert(row, Row) for each in documents for row in each["rows"]],
+        silent=[msgspec.convert(row, SilenceRow) for each in documents for row in each["silences"]],
+    )
+
+
+def _finish(taken: Taken, arguments: argparse.Namespace, head: dict[str, Any], parts: list[dict[str, Any]]) -> None:
+    quiet_table, silent_table = summary(taken.rows), silences(taken.silent)
+    _show(quiet_table)
+    _show(silent_table)
+    if arguments.json:
+        keep(
+            arguments.json, head, msgspec.to_builtins(taken.rows), parts=parts, summary=quiet_table,
+            silences_summary=silent_table, silences=msgspec.to_builtins(taken.silent),
+        )  # fmt: skip
 
 
 def _told(row: Row) -> str:
-    words = [f"{row.what} seed {row.seed} ({row.detail}): {row.events_false} events, {row.commands_false} commands"]
+    words = [
+        f"{row.where}: {row.what} seed {row.seed} ({row.detail}): {row.events_false} events, {row.commands_false} commands"
+    ]
     if isinstance(row, SilenceRow):
         words.append(f"{row.fault} found after {row.detect_ms} ms, left after {row.moved_ms} ms")
     return "; ".join([*words, *row.told])
@@ -69,24 +152,43 @@ def _told(row: Row) -> str:
 def _show(table: Sequence[dict[str, Any]]) -> None:
     if not table:
         return
-    print("  ".join(f"{name:>{max(len(name), 9)}}" for name in table[0]))
-    for row in table:
-        print("  ".join(f"{'-' if value is None else value:>{max(len(name), 9)}}" for name, value in row.items()))
+    cells = [list(table[0]), *(["-" if value is None else str(value) for value in row.values()] for row in table)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    for row in cells:
+        print("  ".join(f"{cell:>{width}}" for cell, width in zip(row, widths, strict=True)))
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="bench.quiet", description=__doc__.split("\n", 1)[0] if __doc__ else None)
-    parser.add_argument("--trials", type=int, default=1_000, help="without a path fault (default: %(default)s)")
-    parser.add_argument("--silences", type=int, default=0, help="with one (default: %(default)s)")
+    parser.add_argument("--where", nargs="+", choices=tuple(_COUNTS), default=list(_COUNTS), help="(default: both)")
+    parser.add_argument(
+        "--trials",
+        type=int,
+        help=f"without a path fault (default: {_COUNTS['cores'][0]} on the cores, {_COUNTS['lab'][0]} in the lab)",
+    )
+    parser.add_argument(
+        "--silences", type=int, help=f"with one (default: {_COUNTS['cores'][1]} and {_COUNTS['lab'][1]})"
+    )
     parser.add_argument("--first", type=int, default=0, help="seed of the first (default: %(default)s)")
+    parser.add_argument("--only", nargs="+", choices=KINDS, default=list(KINDS), help="kinds (default: all)")
     parser.add_argument(
         "--retell",
         type=int,
         metavar="SEED",
-        help="why the trial of this seed had false events: what the detector was told",
+        help="why a trial on the cores had false events: what the detector had been told",
     )
-    parser.add_argument("--only", nargs="+", choices=KINDS, default=list(KINDS), help="kinds (default: all)")
+    parser.add_argument("--hosts", type=int, default=4, help="of the lab (default: %(default)s)")
+    parser.add_argument(
+        "--anyway",
+        action="store_true",
+        help="in the lab also where the machine is too busy for it: no harm is to be done then, either",
+    )
+    parser.add_argument(
+        "--within-s", type=float, default=math.inf, help="begin no trial in the lab later than this (default: no limit)"
+    )
+    parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir(), "foliot-bench-quiet"))
     parser.add_argument("--json", type=Path, help="write the rows to this file")
+    parser.add_argument("--merge", type=Path, nargs="+", help="run nothing: put these files together")
     return parser
 
 

@@ -1,4 +1,4 @@
-"""Whether this machine carries the fabric that a scenario asks for, found out before anything is measured on it.
+"""Whether this machine carries the traffic that a scenario asks for: found out on the fabric, before a service runs. `budget` judges the rest, before that.
 
 One TCP connection runs alone over the longest way. It must fill its link, and what it costs in processor time,
 times what the workload will move, must leave the machine room for the services.
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
+from foliot_lab.budget import traffic_gbps
 from foliot_lab.namespaces import make_socket
 
 if TYPE_CHECKING:
@@ -26,8 +27,6 @@ ENOUGH_SOLO = 0.8
 """Of link_mbps: a connection alone reached 87 to 93 % of its link, less headers and slow start."""
 MOST_BUSY = 0.7
 """Of the processors for the traffic alone: beyond, timers run late and the services are measured waiting."""
-LEAST_IDLE = 0.3
-"""Of the processors before anything runs."""
 _WATCH_S = 0.3
 _RUN_S = 0.7
 _SETTLE_S = 0.3
@@ -36,19 +35,22 @@ _CHUNK = bytes(65536)
 
 
 class Carrying(msgspec.Struct, frozen=True, kw_only=True):
-    """What was measured, as shares of the machine's processors and Mb/s."""
+    """What was measured."""
 
-    idle_cpu: float
     solo_mbps: float
     link_mbps: float
     cpu_per_gbps: float
     """Processors busy for each Gb/s that crosses the fabric."""
-    processors: int
+    processors: float
+    """That there are, or that a quota allows."""
 
 
-async def measure(fabric: Fabric) -> Carrying:
-    """Measure it; takes about a second and a half, and needs an otherwise idle fabric."""
-    processors = len(os.sched_getaffinity(0))
+async def measure(fabric: Fabric, speed: float = 1.0) -> Carrying:
+    """Measure it; takes about a second and a half, and needs an otherwise idle fabric.
+
+    Parameters:
+        speed: the share of all processors that a quota allows.
+    """
     before = busy_s()
     await asyncio.sleep(_WATCH_S)
     idle_busy = (busy_s() - before) / _WATCH_S
@@ -56,38 +58,28 @@ async def measure(fabric: Fabric) -> Carrying:
     here, there = (End(fabric.host(host), fabric.underlay(host, rail)) for host in (source, sink))
     found = await solo(here, there)
     return Carrying(
-        idle_cpu=max(0.0, 1 - idle_busy / processors), solo_mbps=found.mbps, link_mbps=fabric.plan.link_mbps,
-        cpu_per_gbps=max(0.0, found.busy - idle_busy) / (found.mbps / 1000) if found.mbps else 0.0, processors=processors,
+        solo_mbps=found.mbps, link_mbps=fabric.plan.link_mbps,
+        cpu_per_gbps=max(0.0, found.busy - idle_busy) / (found.mbps / 1000) if found.mbps else 0.0,
+        processors=speed * len(os.sched_getaffinity(0)),
     )  # fmt: skip
 
 
 def refusal(carrying: Carrying, scenario: Scenario) -> str:
     """Why this machine cannot carry the scenario, in a sentence; empty if it can."""
-    if carrying.idle_cpu < LEAST_IDLE:
-        return (
-            f"The machine is busy with other things: only {carrying.idle_cpu:.0%} of its {carrying.processors} processors"
-            f" are idle, and {LEAST_IDLE:.0%} are needed for times that mean anything."
-        )
     if carrying.solo_mbps < ENOUGH_SOLO * carrying.link_mbps:
         return (
             f"One connection alone gets {carrying.solo_mbps:.0f} Mb/s over links of {carrying.link_mbps:.0f}:"
             f" this machine cannot make links that fast; lower link_mbps."
         )
-    fabric, load = scenario.fabric, _load(scenario)
-    traffic_gbps = fabric.hosts * fabric.rails * fabric.link_mbps * load / 1000
-    needed = traffic_gbps * carrying.cpu_per_gbps
+    gbps = traffic_gbps(scenario)
+    needed = gbps * carrying.cpu_per_gbps
     if needed > MOST_BUSY * carrying.processors:
         return (
-            f"The workload moves {traffic_gbps:.1f} Gb/s in all, which would keep {needed:.1f} of this machine's"
-            f" {carrying.processors} processors busy by itself, and at most {MOST_BUSY:.0%} may be;"
+            f"The workload moves {gbps:.1f} Gb/s in all, which would keep {needed:.1f} of this machine's"
+            f" {carrying.processors:g} processors busy by itself, and at most {MOST_BUSY:.0%} may be;"
             f" lower {'' if scenario.workload.kind == 'train' else 'load, '}link_mbps, hosts or rails."
         )
     return ""
-
-
-def _load(scenario: Scenario) -> float:
-    """A job's links are full as long as its ranks reduce gradients."""
-    return {"none": 0.0, "train": 1.0}.get(scenario.workload.kind, scenario.workload.load)
 
 
 class End(NamedTuple):

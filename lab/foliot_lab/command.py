@@ -6,7 +6,6 @@ import argparse
 import asyncio
 import contextlib
 import fcntl
-import importlib.resources
 import os
 import socket
 import sys
@@ -16,20 +15,28 @@ from typing import TYPE_CHECKING
 import structlog
 
 from foliot_lab import kernel
+from foliot_lab.budget import CARRIED, COMFORTABLE, CannotCarryError, Now, affordable
+from foliot_lab.demo import SIZES, demo
 from foliot_lab.exec import execute
 from foliot_lab.hosting import GATEWAY_PORT
 from foliot_lab.loopback import Loopback
+from foliot_lab.quota import QuotaError, limited
 from foliot_lab.readiness import NotReadyError
-from foliot_lab.run import CannotCarryError, Options, run
-from foliot_lab.scenario import Scenario, ScenarioError, load_scenario, parse_scenario
+from foliot_lab.run import Options, run
+from foliot_lab.scenario import ScenarioError, load_scenario
 from foliot_lab.train import ranks
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
+
+    from foliot_lab.quota import Group
+    from foliot_lab.scenario import Scenario
 
 EX_WRONG, EX_USAGE, EX_IMPOSSIBLE = 1, 2, 77
 """An outcome was wrong; the scenario cannot be read; this machine cannot do it (automake's "skipped")."""
 _FOLDER = Path("run/lab")
+_LEAST_SPEED = 0.05
+"""No fabric is carried with less, not even one of two hosts on a quick machine."""
 
 
 def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -42,19 +49,28 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     runs.add_argument("--stay", action="store_true", help="go on running afterwards, until interrupted")
     runs.set_defaults(func=_run)
 
-    demo = commands.add_parser("demo", help="run the built-in scenario, and go on running until interrupted")
-    demo.add_argument(
+    shows = commands.add_parser("demo", help="run the built-in scenario, and go on running until interrupted")
+    shows.add_argument(
         "--once", action="store_true", help="end after the sequence; exit 0 only if every outcome was right"
     )
-    demo.set_defaults(func=_demo)
+    shows.add_argument(
+        "--hosts",
+        type=int,
+        choices=SIZES,
+        help="of the fabric, whatever the machine is like (default: as many as leave enough of it)",
+    )
+    shows.set_defaults(func=_demo)
 
-    for parser in (runs, demo):
+    for parser in (runs, shows):
         parser.add_argument("--report", type=Path, help="write what was measured to this JSON file")
         parser.add_argument(
             "--folder", type=Path, default=_FOLDER, help="settings, logs, NATS' store (default: %(default)s)"
         )
         parser.add_argument(
             "--port", type=int, default=GATEWAY_PORT, help="of the API on this machine (default: %(default)s)"
+        )
+        parser.add_argument(
+            "--speed", type=_share, default=1.0, help="share of all processors that it may use (default: 1, all of it)"
         )
 
     inside = commands.add_parser("exec", help="run a command in a namespace of a running lab")
@@ -70,16 +86,17 @@ def _run(arguments: argparse.Namespace) -> int:
     except ScenarioError as error:
         sys.stderr.write(f"{error}\n")
         return EX_USAGE
-    return _go(scenario, arguments, stay=arguments.stay)
+    return _go((scenario,), arguments, stay=arguments.stay)
 
 
 def _demo(arguments: argparse.Namespace) -> int:
-    text = importlib.resources.files("foliot_lab").joinpath("demo.toml").read_text()
-    return _go(parse_scenario(text, "demo.toml"), arguments, stay=not arguments.once)
+    sizes = SIZES if arguments.hosts is None else (arguments.hosts,)
+    return _go([demo(hosts) for hosts in sizes], arguments, stay=not arguments.once)
 
 
-def _go(scenario: Scenario, arguments: argparse.Namespace, *, stay: bool) -> int:
-    if scenario.workload.kind == "train" and (no_torch := ranks.missing()):
+def _go(scenarios: Sequence[Scenario], arguments: argparse.Namespace, *, stay: bool) -> int:
+    """Runs the first scenario of these that the machine carries."""
+    if any(scenario.workload.kind == "train" for scenario in scenarios) and (no_torch := ranks.missing()):
         sys.stderr.write(f"{no_torch}\n")
         return EX_IMPOSSIBLE
     if not kernel.is_privileged():
@@ -88,22 +105,70 @@ def _go(scenario: Scenario, arguments: argparse.Namespace, *, stay: bool) -> int
     structlog.configure(
         wrapper_class=structlog.make_filtering_bound_logger(40), logger_factory=structlog.PrintLoggerFactory(sys.stderr)
     )
+    try:
+        with limited(arguments.speed) as group:
+            return _within(scenarios, arguments, group, stay=stay)
+    except (QuotaError, CannotCarryError) as error:
+        sys.stderr.write(f"{error}\n")
+        return EX_IMPOSSIBLE
+
+
+def _within(scenarios: Sequence[Scenario], arguments: argparse.Namespace, group: Group | None, *, stay: bool) -> int:
+    """As `_go`, with what processors it has."""
     missing = kernel.missing()
     if missing:
         sys.stderr.write("\n".join(["This machine cannot carry the lab:", *missing, ""]))
         sys.stderr.flush()
         return _go_without_links(arguments, stay=stay) if arguments.func is _demo else EX_IMPOSSIBLE
+    scenario, now = _chosen(scenarios, arguments)
     kernel.enter()
     with _own_folder(arguments.folder) as folder, _listener(arguments.port) as listener:
         address = f"http://127.0.0.1:{listener.getsockname()[1]}"
         print(f"the API will be at {address}/api/v1/")
-        options = Options(folder=folder, report=arguments.report, stay=stay, address=address)
+        options = Options(
+            folder=folder,
+            report=arguments.report,
+            stay=stay,
+            address=address,
+            group=group,
+            now=now,
+            forced=_is_forced(arguments),
+        )
         try:
             right = asyncio.run(run(scenario, options, listener, sys.stdout))
-        except (CannotCarryError, NotReadyError) as error:
+        except NotReadyError as error:
             sys.stderr.write(f"{error}\n")
-            return EX_IMPOSSIBLE if isinstance(error, CannotCarryError) else EX_WRONG
+            return EX_WRONG
     return 0 if right else EX_WRONG
+
+
+def _is_forced(arguments: argparse.Namespace) -> bool:
+    """Whether the person has said how large the fabric is to be, whatever the machine is like."""
+    return arguments.func is _demo and arguments.hosts is not None
+
+
+def _chosen(scenarios: Sequence[Scenario], arguments: argparse.Namespace) -> tuple[Scenario, Now]:
+    """The first of these that the machine carries, and says so; the machine as it was seen.
+
+    Raises:
+        CannotCarryError: none of them.
+    """
+    is_demo = arguments.func is _demo
+    if _is_forced(arguments):
+        scenario, now = scenarios[0], Now.look(arguments.speed)
+        if problem := now.lacks(scenario, COMFORTABLE):
+            print(f"{problem} It goes on all the same.")
+        return scenario, now
+    # The smallest one is better than none.
+    choices = [(each, COMFORTABLE) for each in scenarios[:-1]] + [(scenarios[-1], CARRIED)]
+    scenario, now = affordable(choices, arguments.speed, sys.stdout.write)
+    if is_demo:
+        left = ", ".join(f"{each.fabric.hosts} hosts {max(0.0, now.left_by(each)):.0%}" for each in scenarios)
+        print(
+            f"the machine is {now.idle_cpu:.0%} idle; with {left} of what it may use would be left:"
+            f" it takes {scenario.fabric.hosts}, the most that leave {COMFORTABLE.left:.0%}, or else the fewest (--hosts overrules)"
+        )
+    return scenario, now
 
 
 def _go_without_links(arguments: argparse.Namespace, *, stay: bool) -> int:
@@ -128,6 +193,21 @@ async def _show(loopback: Loopback, *, stay: bool) -> None:
             await asyncio.Event().wait()
     finally:
         await loopback.close()
+
+
+def _share(text: str) -> float:
+    """Of the command line.
+
+    Raises:
+        argparse.ArgumentTypeError: it is none.
+    """
+    try:
+        share = float(text)
+    except ValueError:
+        share = 0.0
+    if not _LEAST_SPEED <= share <= 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no share of processors, {_LEAST_SPEED:g} to 1")
+    return share
 
 
 def _exec(arguments: argparse.Namespace) -> int:

@@ -8,7 +8,7 @@ import msgspec
 
 from foliot_lab.report import Conclusion, Judged
 from foliot_lab.train.words import summary
-from foliot_lab.verdicts import excuse, verdicts
+from foliot_lab.verdicts import verdicts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -23,8 +23,10 @@ def conclude(report: Report, scenario: Scenario, seen: Mapping[str, Verdict]) ->
     judged = verdicts(report, scenario, seen)
     conclusion = Conclusion(
         right=all(each.right for each in judged),
-        outcomes=[Judged(fault=each.fault_id, right=each.right, sentence=each.sentence) for each in judged],
-        excuse=excuse(judged, report.machine, report.unexplained),
+        outcomes=[
+            Judged(fault=each.fault_id, right=each.right, sentence=each.sentence, held=list(each.held))
+            for each in judged
+        ],
     )
     return msgspec.structs.replace(report, verdict=conclusion), conclusion
 
@@ -42,9 +44,9 @@ def lines(report: Report, conclusion: Conclusion) -> Iterator[str]:
             f" p99 {clocks.true_error_ns.p99:.0f} ns, max {clocks.true_error_ns.max:.0f} ns; within the hard bound"
             f" {clocks.within_hard_bound:.2%}, within the statistical bound {clocks.within_bound:.2%}"
         )
-    lateness = report.machine.scheduler_lateness_ms
+    machine, lateness = report.machine, report.machine.scheduler_lateness_ms
+    quota = "" if machine.speed >= 1 else f" of the {machine.speed:.0%} of it that the lab may use"
     yield (
-        f"machine: {report.machine.idle_cpu:.0%} idle; a sleeper is woken {lateness.p50} ms late (median), {lateness.p99} ms (p99)"
+        f"machine: {machine.idle_cpu:.0%} idle{quota}, {machine.stolen_cpu:.0%} stolen;"
+        f" a sleeper is woken {lateness.p50} ms late (median), {lateness.p99} ms (p99)"
     )
-    if conclusion.excuse:
-        yield conclusion.excuse

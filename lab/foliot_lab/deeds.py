@@ -12,8 +12,8 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from foliot_lab.namespaces import child_setup
-from foliot_lab.rtnetlink import link_state, put_route
-from foliot_lab.shaping import Shape, drop, pass_again, reshape
+from foliot_lab.rtnetlink import delete_link, link_state, put_route
+from foliot_lab.shaping import Shape, drop, drop_large, pass_again, reshape
 from foliot_lab.where import parse_where
 
 if TYPE_CHECKING:
@@ -63,6 +63,8 @@ class Deed(NamedTuple):
 
     inject: Callable[[], None]
     heal: Callable[[], None]
+    before_heal: Callable[[], None] | None = None
+    """Of a fault that ends in two steps, the first, at the end of its `for_s`; `heal` makes up for it where it was not done."""
 
 
 def prepare(fault: FaultSpec, spec: FabricSpec, fabric: Fabric, world: World) -> Deed:
@@ -106,10 +108,11 @@ def _link_deed(fault: FaultSpec, fabric: Fabric, link: Link) -> Deed:
             return _state_deed(fabric, link.far)
         case "admin-down":
             return _state_deed(fabric, link.near)
-        case "drop" | "loss":
-            return _drop_deed(fabric, link.far, (True, False), fault.share or 1.0)
-        case "drop-one-way" | "loss-one-way":
-            return _drop_deed(fabric, link.far, (True,), fault.share or 1.0)
+        case "drop" | "loss" | "drop-one-way" | "loss-one-way" | "mtu":
+            return _filter_deed(fault, fabric, link.far)
+        case "reload":
+            absence = Absence(fabric, link)
+            return Deed(absence.begin, absence.end, absence.return_device)
         case "rate":
             return _rate_deed(fabric, link, fault.mbps or fabric.plan.link_mbps)
         case _:
@@ -117,15 +120,26 @@ def _link_deed(fault: FaultSpec, fabric: Fabric, link: Link) -> Deed:
 
 
 def _state_deed(fabric: Fabric, port: Port) -> Deed:
-    routes = [put_route(route.prefix, gateway, port.index) for route in port.routes for gateway, _ in route.gateways]
-    down, up = [link_state(port.index, up=False)], [link_state(port.index, up=True), *routes]
-    return Deed(partial(_tell, fabric, port, down), partial(_tell, fabric, port, up))
+    def down() -> None:
+        _tell(fabric, port, [link_state(fabric.index(port), up=False)])
+
+    def up() -> None:
+        index = fabric.index(port)
+        routes = [put_route(route.prefix, gateway, index) for route in port.routes for gateway, _ in route.gateways]
+        _tell(fabric, port, [link_state(index, up=True), *routes])
+
+    return Deed(down, up)
 
 
-def _drop_deed(fabric: Fabric, port: Port, hooks: Iterable[bool], share: float) -> Deed:
+def _filter_deed(fault: FaultSpec, fabric: Fabric, port: Port) -> Deed:
     # Where the packets arrive, never on the host itself: a sender would be told by its own kernel what it lost.
-    on = [drop(port.index, entering=entering, share=share) for entering in hooks]
-    off = [pass_again(port.index, entering=entering) for entering in hooks]
+    hooks = (True,) if fault.kind.endswith("-one-way") else (True, False)
+    index = fabric.index(port)
+    if fault.bytes is not None:
+        on = [drop_large(index, entering=entering, most_bytes=fault.bytes) for entering in hooks]
+    else:
+        on = [drop(index, entering=entering, share=fault.share or 1.0) for entering in hooks]
+    off = [pass_again(index, entering=entering) for entering in hooks]
     return Deed(partial(_tell, fabric, port, on), partial(_tell, fabric, port, off))
 
 
@@ -133,7 +147,7 @@ def _rate_deed(fabric: Fabric, link: Link, rate_mbps: float) -> Deed:
     def reshape_both(rate_mbps: float) -> None:
         shape = Shape(rate_mbps=rate_mbps, queue_packets=fabric.plan.queue_packets)
         for port in (link.near, link.far):
-            _tell(fabric, port, [reshape(port.index, shape)])
+            _tell(fabric, port, [reshape(fabric.index(port), shape)])
 
     return Deed(partial(reshape_both, rate_mbps), partial(reshape_both, fabric.plan.link_mbps))
 
@@ -154,8 +168,39 @@ def _nothing() -> None:
     """Undoes nothing."""
 
 
+class Absence:
+    """The device of a NIC away and back, as with a driver that is reloaded, or a card that is taken out and put in again."""
+
+    def __init__(self, fabric: Fabric, link: Link) -> None:
+        self._fabric = fabric
+        self._link = link
+        self._away = False
+
+    def begin(self) -> None:
+        """The device is gone, with its addresses, routes and queues, and whatever the host had put on top of it."""
+        near = self._link.near
+        self._fabric.netlink(near).request(delete_link(self._fabric.index(near)))
+        self._away = True
+
+    def return_device(self) -> None:
+        """A new device of the same name is there, configured, without a carrier."""
+        if self._away:
+            self._fabric.make_anew(self._link)
+            self._away = False
+
+    def end(self) -> None:
+        """It has its carrier."""
+        self.return_device()
+        far = self._link.far
+        self._fabric.netlink(far).request(link_state(self._fabric.index(far), up=True))
+
+
 class Hog:
-    """Processes that burn a share of each processor of the machine. Hosts share them, so every host feels it."""
+    """Processes that burn a share of each processor of the machine, or of some. Hosts share them, so every host feels it.
+
+    Parameters:
+        processors: of how many; None: of all.
+    """
 
     _PROGRAM = """
 import sys, time
@@ -169,8 +214,9 @@ while True:
 """
     # The period is short beside what is to be disturbed: detectors that decide within 100 ms and more.
 
-    def __init__(self, share: float) -> None:
+    def __init__(self, share: float, processors: int | None = None) -> None:
         self._share = share
+        self._number = processors
         self._processes: list[subprocess.Popen[bytes]] = []
 
     @property
@@ -180,7 +226,7 @@ while True:
 
     def start(self) -> None:
         """One on each processor."""
-        for processor in sorted(os.sched_getaffinity(0)):
+        for processor in sorted(os.sched_getaffinity(0))[: self._number]:
             process = subprocess.Popen(
                 [sys.executable, "-I", "-S", "-c", self._PROGRAM, str(self._share)],
                 preexec_fn=child_setup(),  # noqa: PLW1509 - it makes two system calls, prepared before the fork

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 from foliot_lab.iproute import IP, TC
 from foliot_lab.namespaces import Namespace, inside
-from foliot_lab.plan import CONTROL, CONTROL_ADDRESS, FRONT_DEVICE, FRONT_LENGTH, FabricPlan, Port, Router
+from foliot_lab.plan import CONTROL, CONTROL_ADDRESS, FRONT_DEVICE, FRONT_LENGTH, FabricPlan, Link, Port, Router
 from foliot_lab.rtnetlink import Rtnetlink, ask_route
 from foliot_lab.shaping import Shape, shape_command
 from foliot_lab.sysctls import EVERYWHERE, HOST, ROUTER, pin_congestion_control, set_sysctls, settle_neighbours
@@ -38,6 +38,7 @@ class Fabric:
         """What the hosts' TCP uses unless a program chooses otherwise."""
         self._namespaces: dict[str, Namespace] = {CONTROL: control}
         self._netlink: dict[str, Rtnetlink] = {}
+        self._indexes = {(port.owner, port.device): port.index for ports in plan.ports.values() for port in ports}
 
     @classmethod
     def build(cls, plan: FabricPlan, control: Namespace) -> Fabric:
@@ -95,6 +96,37 @@ class Fabric:
         """
         return self._netlink[port.owner]
 
+    def index(self, port: Port) -> int:
+        """The index of a port's device as it is now: as planned, until the device is made anew.
+
+        Raises:
+            KeyError: there is no such port.
+        """
+        return self._indexes[port.owner, port.device]
+
+    def make_anew(self, link: Link) -> None:
+        """Makes a NIC's wire again after its device was deleted, as its host's configuration of the network would: with its name, address, route and rate.
+
+        The NIC's device has an index that none had before; the switch's port has its own. The NIC is up and waits for its carrier, as that port is down.
+
+        Raises:
+            FabricError: the kernel refused a step; the device is there already, for one.
+        """
+        near = (link.near.owner, link.near.device)
+        fresh = max(self._indexes.values()) + 1
+        run_batch(self.control, IP, [self._wire(link, fresh)])
+        self._indexes[near] = fresh
+        shape = Shape(rate_mbps=self.plan.link_mbps, queue_packets=self.plan.queue_packets)
+        for port, router in ((link.far, True), (link.near, False)):
+            namespace = self._namespaces[port.owner]
+            run_batch(namespace, TC, _shape_lines([port], shape, faults=router))
+            lines = [f"addr add {port.address} dev {port.device}"]
+            if not router:
+                lines += [f"link set {port.device} up", *map(_route_line, port.routes)]
+            run_batch(namespace, IP, lines)
+            with inside(namespace):
+                settle_neighbours(port.device)
+
     def spine(
         self, source: str, destination: str, rail: str, source_port: int, destination_port: int = VXLAN_PORT, *,
         protocol: Literal["udp", "tcp"] = "udp",
@@ -148,10 +180,14 @@ class Fabric:
         for host in (*self.plan.hosts, *self.plan.central):
             lines.append(f"link add {self._end(host, FRONT_DEVICE)} type veth peer {self._end(CONTROL, host)}")
             lines.append(f"link set {host} master {FRONT_DEVICE} up")
-        for link in self.plan.links.values():
-            near, far = (f"index {port.index} {self._end(port.owner, port.device)}" for port in (link.near, link.far))
-            lines.append(f"link add {near} type veth peer {far}")
-        return lines
+        return lines + [self._wire(link, link.near.index) for link in self.plan.links.values()]
+
+    def _wire(self, link: Link, near_index: int) -> str:
+        near, far = (
+            f"index {index} {self._end(port.owner, port.device)}"
+            for port, index in ((link.near, near_index), (link.far, link.far.index))
+        )
+        return f"link add {near} type veth peer {far}"
 
     def _end(self, owner: str, device: str) -> str:
         # One queue: the kernel would make as many as there are processors, and reorder among them.

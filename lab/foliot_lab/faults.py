@@ -64,7 +64,7 @@ async def run_timeline(
 def moments(fault: FaultSpec) -> list[tuple[float, float | None]]:
     """When it goes down and comes up, seconds of the scenario; None: it does not come up before the end of the run."""
     if fault.times is None or fault.down_s is None or fault.up_s is None:
-        return [(fault.at_s, None if fault.for_s is None else fault.at_s + fault.for_s)]
+        return [(fault.at_s, None if fault.lasts_s is None else fault.at_s + fault.lasts_s)]
     starts = [fault.at_s + flap * (fault.down_s + fault.up_s) for flap in range(fault.times)]
     return [(start, start + fault.down_s) for start in starts]
 
@@ -82,6 +82,9 @@ async def _run(
             deed.inject()
             edges.append(Edge(at_ns, down=True))
             report(_injection(fault, edges))
+            if deed.before_heal is not None and fault.for_s is not None:
+                await _until(start_s + down_s + fault.for_s)
+                deed.before_heal()
             await _until(start_s + (duration_s if up_s is None else up_s))
             if up_s is not None:
                 at_ns = clock()

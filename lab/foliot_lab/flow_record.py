@@ -107,18 +107,27 @@ class FlowRecord:
         return int(mine.sum())
 
     def longest_gap_ms(self, flow: int, since_ns: int, until_ns: int) -> float:
-        """The longest time without a byte that overlaps an interval, whole; 0 if all were under 10 ms.
+        """The longest time without a byte that overlaps an interval, whole; 0 if all were under 10 ms."""
+        gaps = self.gaps(flow, since_ns, until_ns)
+        return max((until - since for since, until in gaps), default=0) * 1e-6
 
-        It is too long by at most 5 ms: the first byte after a gap may be stamped as the last of those read with it. When it ended is
-        known by the slot.
+    def gaps(self, flow: int, since_ns: int, until_ns: int) -> list[tuple[int, int]]:
+        """The times without a byte that overlap an interval, each whole, as since and until; those under 10 ms are not kept.
+
+        Of several that ended in one slot, the longest. A gap is too long by at most 5 ms: the first byte after it may be stamped as the last of those
+        read with it. When it ended is known by the slot. The last may be open: it lasts to the end of the interval or of the record.
         """
         slots = np.arange(max(self.slot(since_ns), self._oldest()), self.slot(self.written_ns) + 1)
-        gaps_ns = self._gaps[slots % self._slots, flow].astype(np.int64) * _MICROSECOND_NS
-        began_ns = int(self._header[_BASE]) + (slots + 1) * SLOT_NS - gaps_ns
-        longest_ns = int(gaps_ns[began_ns < until_ns].max(initial=0))
+        lengths_ns = self._gaps[slots % self._slots, flow].astype(np.int64) * _MICROSECOND_NS
+        ended_ns = int(self._header[_BASE]) + (slots + 1) * SLOT_NS
+        began_ns = ended_ns - lengths_ns
+        some = (lengths_ns > 0) & (began_ns < until_ns)
+        found = [(int(since), int(until)) for since, until in zip(began_ns[some], ended_ns[some], strict=True)]
         last_ns = int(self.last_ns[flow])
-        open_ns = min(until_ns, self.written_ns) - last_ns if last_ns else 0
-        return max(longest_ns, open_ns if open_ns >= GAP_NS else 0) * 1e-6
+        open_until_ns = min(until_ns, self.written_ns)
+        if last_ns and open_until_ns - last_ns >= GAP_NS:
+            found.append((last_ns, open_until_ns))
+        return found
 
     def _oldest(self) -> int:
         """The oldest slot that is still in the record."""

@@ -111,6 +111,11 @@ class Flows:
         return bool(self.record.opened_ns.all())
 
     @property
+    def pid(self) -> int:
+        """Of the process; 0: it has ended."""
+        return self._process.pid if self.alive else 0
+
+    @property
     def alive(self) -> bool:
         """Whether the process runs."""
         return self._process.poll() is None

@@ -58,12 +58,17 @@ class Desk(msgspec.Struct, frozen=True, kw_only=True):
         """The page that a node's probe writes, for whoever wants its time."""
         return self.folder / f"{node}.clock"
 
+    def loop_steps(self, process: str) -> Path:
+        """How long the steps of a service's loop took, see `foliot.loop_steps`."""
+        return self.folder / f"{process.replace('/', '-')}.steps"
+
     def environment(self, process: str) -> dict[str, str]:
         """What a process needs to be told beside its settings file."""
         node = process.partition("/")[0] if "/" in process else ""
         own = {
             "FOLIOT_CONFIG": str(self.config(process)),
             "FOLIOT_BOOT_ID": self.boot,
+            "FOLIOT_TELEMETRY__LOOP_STEPS": str(self.loop_steps(process)),
             # Two dozen interpreters start at once: where bytecode is not written, each compiles all it imports.
             "PYTHONDONTWRITEBYTECODE": "",
             "PYTHONPYCACHEPREFIX": str(self.folder.with_name("pycache")),

@@ -9,6 +9,7 @@ import socket
 import time
 from typing import TYPE_CHECKING
 
+from foliot import loop_steps
 from foliot.bus import Bus
 from foliot.node import describe
 from foliot.skew import Skew
@@ -26,6 +27,7 @@ from foliot_lab.world import LabWorld
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from foliot.loop_steps import Histogram
     from foliot.settings import BusSettings, NodeSettings
     from foliot_lab.namespaces import Namespace
     from foliot_lab.scenario import Scenario
@@ -122,6 +124,15 @@ class Lab:
             ValueError: there is no such host.
         """
         return self._settings[self.plan.hosts.index(host)]
+
+    def pids(self) -> dict[str, int]:
+        """The processes of services and bus by name, and the lab's own; 0: it does not run now."""
+        return {"lab": os.getpid()} | {name: self.supervisor.pid(name) for name in self.supervisor.names()}
+
+    def loop_steps(self) -> dict[str, Histogram]:
+        """How long the steps of each service's loop took so far."""
+        services = (*CENTRAL, *(f"{host}/{name}" for host in self.plan.hosts for name in hosting.ON_A_NODE))
+        return {name: loop_steps.read(self._desk.loop_steps(name)) for name in services}
 
     async def close(self) -> None:
         """Ends the services and what `foliot lab exec` started, lets go of the fabric; the kernel removes the rest. May be called twice."""

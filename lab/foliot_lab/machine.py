@@ -5,13 +5,20 @@ Figures of two runs can be compared only where these are alike.
 
 from __future__ import annotations
 
+import socket
 import subprocess
 import time
 from pathlib import Path
 from typing import NamedTuple, Self
 
-_ADDITIONS = 1_000_000
-_TURNS = 5
+import numpy as np
+
+_ROUNDS = 60
+"""Of the fixed piece of work: 0.2 s in all on a quick 2-core virtual machine, long enough for a clock of a millisecond."""
+_ADDITIONS, _NUMBERS, _MESSAGES = 25_000, 65_536, 700
+"""In a round: about a third of its time each on that machine, as a probe's or a detector's mix is."""
+_BYTES = bytes(144)
+"""A probe's datagram."""
 
 
 class CpuTimes(NamedTuple):
@@ -47,25 +54,44 @@ class CpuTimes(NamedTuple):
         passed = later.total - self.total
         return (later.idle - self.idle) / passed if passed > 0 else 1.0
 
+    def stolen_from_work_share(self, later: CpuTimes) -> float:
+        """Of the time between this reading and a later one in which cores had something to do, the share that the hypervisor took; 0 if they had nothing to do.
+
+        From a core that has nothing to do nothing is taken, so that this tells more of what a load will meet.
+        """
+        passed = (later.total - later.idle) - (self.total - self.idle)
+        return (later.stolen - self.stolen) / passed if passed > 0 else 0.0
+
     def stolen_share(self, later: CpuTimes) -> float:
-        """Share of the time between this reading and a later one that the hypervisor took; 0 if none has passed."""
+        """Share of all cores' time between this reading and a later one that the hypervisor took; 0 if none has passed."""
         passed = later.total - self.total
         return (later.stolen - self.stolen) / passed if passed > 0 else 0.0
 
 
 def fixed_work_s() -> float:
-    """Seconds that a million additions in a loop of Python take here, the least of five turns: how quick one core is.
+    """Processor time that a fixed piece of work takes, in seconds: what services do, which is Python, numpy and system calls.
 
-    The least, as other processes only add to a turn; what they take shows in the idle share. Takes under a second on most machines.
+    Of the calling thread alone: what it waits for a processor, or loses to a quota, is in the idle and the stolen share, not in this.
     """
-    turns = []
-    for _ in range(_TURNS):
-        began_s = time.perf_counter()
-        number = 0
-        while number < _ADDITIONS:
-            number += 1
-        turns.append(time.perf_counter() - began_s)
-    return round(min(turns), 4)
+    here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+    numbers = np.random.default_rng(seed=7).random(_NUMBERS)
+    with here, there:
+        for rounds in (1, _ROUNDS):  # The first loads what numpy loads late, and warms caches.
+            began_s = time.thread_time()
+            for _ in range(rounds):
+                _add()
+                np.percentile(numbers, (50, 99))
+                for _ in range(_MESSAGES):
+                    here.send(_BYTES)
+                    there.recv(len(_BYTES))
+        return round(time.thread_time() - began_s, 4)
+
+
+def _add() -> int:
+    found: dict[int, int] = {}
+    for number in range(_ADDITIONS):
+        found[number & 0xFF] = found.get(number & 0xFF, 0) + number
+    return len(found)
 
 
 def commit(folder: Path = Path(__file__).parent) -> str | None:

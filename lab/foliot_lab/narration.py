@@ -31,6 +31,14 @@ _DEEDS = {
     "loss": ("{where} drops {share:.0%} of its packets", "{where} drops nothing any more"),
     "loss-one-way": ("{where} drops {share:.0%} of its packets, one way", "{where} drops nothing any more"),
     "rate": ("{where} falls to {mbps:g} Mb/s", "{where} has its rate again"),
+    "mtu": (
+        "{where} silently drops packets of more than {bytes} bytes, both ways",
+        "{where} carries packets of every size again",
+    ),
+    "reload": (
+        "taking the device of {where} away, as a driver does that is reloaded",
+        "{where} has a new device, and its carrier",
+    ),
     "cpu": ("a hog takes {share:.0%} of every processor", "the hog is gone"),
     "kill": ("killing {where}", "{where} may start again"),
     "stop": ("stopping {where} (SIGSTOP)", "{where} goes on (SIGCONT)"),

@@ -6,13 +6,16 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from foliot_lab.allowances import Allowances, Course, NotCounted
 from foliot_lab.explained import RECOVERY_NS, explain, spans
-from foliot_lab.flow_report import FlowReport, flow_reports
+from foliot_lab.flow_report import Accounts, FlowReport, FlowRest, flow_reports, flow_rests
 from foliot_lab.lateness import Machine, Second, worst
-from foliot_lab.pulses import judge
+from foliot_lab.pulses import FULL_SIZE_REACH_NS, REACH_NS, judge
+from foliot_lab.scenario import Scenario  # noqa: TC001 - msgspec reads annotations at run time
 from foliot_lab.scope import OF_PATHS, scope
 from foliot_lab.train.record import TrainFault, TrainReport  # noqa: TC001 - msgspec reads annotations at run time
 from foliot_lab.truth import ClockSummary  # noqa: TC001 - msgspec reads annotations at run time
+from foliot_lab.ways import Ways
 from foliot_schemas.fault import trace_id
 
 if TYPE_CHECKING:
@@ -44,6 +47,8 @@ class FaultReport(msgspec.Struct, frozen=True, kw_only=True):
     kind: str
     where: str
     injected_ns: int
+    healed_ns: int | None
+    """None: it lasted to the end of the run."""
     detected_ns: int | None
     """When the first event about it was decided."""
     commanded_ns: int | None
@@ -56,6 +61,8 @@ class FaultReport(msgspec.Struct, frozen=True, kw_only=True):
     """The most changes of way that any pair made, away and back."""
     events: list[str]
     trace_id: str | None
+    not_counted: NotCounted
+    """What is taken off its times before they are held against what is promised."""
     flows: list[FlowReport]
     train: TrainFault | None = None
     """None without a training job."""
@@ -70,12 +77,25 @@ class Unexplained(msgspec.Struct, frozen=True, kw_only=True):
     """Of the seconds around the first of it, the share of idle CPU in the one with least; null: there is nothing unexplained, or it was not sampled."""
 
 
+class Held(msgspec.Struct, frozen=True, kw_only=True):
+    """One figure, and what it was held against."""
+
+    what: str
+    """As `[expect]` names it: `found_ms`, `moved_ms`, `gap_ms`, `back_s` or `unexplained`."""
+    promised: float
+    """At most."""
+    was: float | None
+    """Without what does not count; null: it did not happen."""
+    right: bool
+
+
 class Judged(msgspec.Struct, frozen=True, kw_only=True):
     """One fault's outcome, or, without a fault, that of the run as a whole, in the words of the terminal."""
 
     fault: str
     right: bool
     sentence: str
+    held: list[Held]
 
 
 class Conclusion(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,14 +103,14 @@ class Conclusion(msgspec.Struct, frozen=True, kw_only=True):
 
     right: bool
     outcomes: list[Judged]
-    excuse: str
-    """Why what was wrong may be the machine's doing; empty: nothing was wrong, or the machine kept up."""
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
     """All of it."""
 
     faults: list[FaultReport]
+    flows: list[FlowRest]
+    """Each in the time for which no fault answers."""
     clocks: ClockSummary
     unexplained: Unexplained
     machine: Machine
@@ -98,6 +118,10 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     """None without a training job."""
     verdict: Conclusion | None = None
     """None before it was judged."""
+    commit: str | None = None
+    """Of the code, see `machine.commit`; null: it is in no checkout."""
+    scenario: Scenario | None = None
+    """As it was run, with every default: the demo's fabric depends on the machine."""
 
     def json(self) -> bytes:
         """For a file, indented."""
@@ -123,8 +147,12 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     machine: Machine
     seconds: Sequence[Second] = ()
     """The machine, second by second of lab time."""
+    start_ns: int = 0
+    """Second 0 of the scenario."""
     end_ns: int
     """End of the run."""
+    armed: str = "off"
+    """Whether agents act on their own lost carrier: `off`, `bus-away` or `always`."""
     recovery_ns: int = RECOVERY_NS
 
 
@@ -148,7 +176,8 @@ def witnessed(
             for other in injections
             if other.where == injection.where and other.injected_ns > injection.injected_ns
         ]
-        found[injection.fault_id] = judge(own, injection.injected_ns, min(later, default=None))
+        reach_ns = FULL_SIZE_REACH_NS if injection.kind == "mtu" else REACH_NS
+        found[injection.fault_id] = judge(own, injection.injected_ns, min(later, default=None), reach_ns)
     return found
 
 
@@ -175,11 +204,15 @@ def build(evidence: Evidence) -> Report:
     """The report of a run."""
     faults = spans(evidence.injections, evidence.seen, evidence.fabric, evidence.end_ns, evidence.recovery_ns)
     found = explain(evidence.events, evidence.commands, faults)
+    ways = Ways(evidence.fabric, evidence.injections, evidence.end_ns)
+    allowances = Allowances(evidence.fabric, evidence.injections, ways, evidence.armed, evidence.end_ns)
+    accounts = Accounts(evidence, faults, allowances)
     return Report(
         faults=[
-            _fault(evidence, injection, span, found)
+            _fault(evidence, injection, span, found, accounts)
             for injection, span in zip(evidence.injections, faults, strict=True)
         ],
+        flows=flow_rests(evidence, accounts),
         clocks=evidence.truth.summary(),
         unexplained=_unexplained(evidence, found),
         machine=evidence.machine,
@@ -198,23 +231,27 @@ def _unexplained(evidence: Evidence, found: Explained) -> Unexplained:
     )
 
 
-def _fault(evidence: Evidence, injection: Injection, span: Span, found: Explained) -> FaultReport:
+def _fault(evidence: Evidence, injection: Injection, span: Span, found: Explained, accounts: Accounts) -> FaultReport:
     events = found.events[injection.fault_id]
     verdict = evidence.seen.get(injection.fault_id)
+    detected_ns = _detected_ns(evidence, events)
+    moved_ns = None if verdict is None else verdict.moved_ns
     restored_ns = None if verdict is None else verdict.restored_ns
     return FaultReport(
         id=injection.fault_id,
         kind=injection.kind,
         where=injection.where,
         injected_ns=injection.injected_ns,
-        detected_ns=_detected_ns(evidence, events),
+        healed_ns=injection.healed_ns,
+        detected_ns=detected_ns,
         commanded_ns=_commanded_ns(evidence, events),
-        moved_ns=None if verdict is None else verdict.moved_ns,
+        moved_ns=moved_ns,
         restored_ns=restored_ns,
         moves=0 if verdict is None else verdict.moves,
         events=[event.message.id for event in events],
         trace_id=next((f"{trace_id(event.message.fault):032x}" for event in events if event.message.fault), None),
-        flows=flow_reports(evidence, injection, span, restored_ns),
+        not_counted=accounts.not_counted(injection, Course(detected_ns, moved_ns, restored_ns)),
+        flows=flow_reports(evidence, injection, span, restored_ns, accounts),
         train=_train(evidence, injection, span),
     )
 

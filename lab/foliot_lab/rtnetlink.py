@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 REQUEST, ACK, REPLACE, EXCLUSIVE, CREATE = 0x1, 0x4, 0x100, 0x200, 0x400
 _ERROR = 2
-_NEW_LINK, _NEW_ROUTE, _GET_ROUTE, NEW_QDISC, NEW_FILTER, DELETE_FILTER = 16, 24, 26, 36, 44, 45
+_NEW_LINK, _DELETE_LINK, _NEW_ROUTE, _GET_ROUTE, NEW_QDISC, NEW_FILTER, DELETE_FILTER = 16, 17, 24, 26, 36, 44, 45
 _IFF_UP = 0x1
 _RTA_DESTINATION, _RTA_SOURCE, _RTA_INPUT, _RTA_OUTPUT, _RTA_GATEWAY = 1, 2, 3, 4, 5
 _RTA_PROTOCOL, _RTA_SOURCE_PORT, _RTA_DESTINATION_PORT = 27, 28, 29
@@ -47,6 +47,11 @@ def message(kind: int, flags: int, *parts: bytes) -> bytes:
 def link_state(index: int, *, up: bool) -> bytes:
     """Set a device up or down."""
     return message(_NEW_LINK, ACK, struct.pack("=BxHiII", 0, 0, index, _IFF_UP if up else 0, _IFF_UP))
+
+
+def delete_link(index: int) -> bytes:
+    """Take a device away, and of a virtual wire both ends."""
+    return message(_DELETE_LINK, ACK, struct.pack("=BxHiII", 0, 0, index, 0, 0))
 
 
 def put_route(prefix: str, gateway: str, index: int) -> bytes:

@@ -10,17 +10,22 @@ from typing import TYPE_CHECKING, TextIO
 
 import msgspec
 
+from foliot_lab.budget import CannotCarryError, Now
 from foliot_lab.carries import measure, refusal
 from foliot_lab.collector import Collector, Heard
 from foliot_lab.conclusion import conclude, lines
 from foliot_lab.explained import RECOVERY_NS
 from foliot_lab.faults import run_timeline
 from foliot_lab.lab import Lab
-from foliot_lab.lateness import LatenessSampler
+from foliot_lab.lateness import LatenessSampler, Steps
+from foliot_lab.machine import commit
 from foliot_lab.narration import Narrator
+from foliot_lab.quota import Group  # noqa: TC001 - msgspec reads annotations at run time
 from foliot_lab.report import Evidence, build, witnessed
+from foliot_lab.scenario import armed
 from foliot_lab.scope import scope
 from foliot_lab.truth import SAMPLE_S
+from foliot_lab.usage import OTHER
 from foliot_lab.witness import Witness
 from foliot_lab.workload import carried
 from foliot_schemas import Command, Event, Outcome
@@ -35,6 +40,7 @@ if TYPE_CHECKING:
     from foliot_lab.pulses import Pair, Pulses
     from foliot_lab.scenario import FaultSpec, Scenario
     from foliot_lab.witness import Watch
+    from foliot_lab.workload import Load
 
 _PATIENCE_S, _TRY_AGAIN_S = 60.0, 2.0
 _WATCH_BEFORE_S = 0.5
@@ -48,10 +54,6 @@ _CLOCKS_SETTLE_S = 6.0
 """Three sync windows between the first synchronised word and second 0: the filters have forgotten their beginning."""
 
 
-class CannotCarryError(RuntimeError):
-    """This machine cannot carry what the scenario asks for; the message says why."""
-
-
 class Options(msgspec.Struct, frozen=True, kw_only=True):
     """How to run."""
 
@@ -61,13 +63,24 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """Go on running after the sequence, until interrupted."""
     address: str = ""
     """Where the gateway can be reached from outside."""
+    group: Group | None = None
+    """The CPU quota that this process and all that it starts are under; None: there is none."""
+    now: Now | None = None
+    """The machine before; None: nobody has looked."""
+    forced: bool = False
+    """Whether the machine carries it is not asked."""
+
+    @property
+    def speed(self) -> float:
+        """What the quota allows, as a share of all processors."""
+        return 1.0 if self.now is None else self.now.speed
 
 
 async def run(scenario: Scenario, options: Options, listener: socket.socket | None, out: TextIO) -> bool:
     """Runs it; whether every outcome was right.
 
     Raises:
-        CannotCarryError: the machine is too slow or too busy for it.
+        CannotCarryError: the machine cannot carry its traffic.
         NotReadyError: the services did not find one another in time.
     """
     interrupted = asyncio.Event()
@@ -103,7 +116,8 @@ async def _sequence(lab: Lab, options: Options, out: TextIO) -> bool:
         f" at {fabric.link_mbps:g} Mb/s; seed {lab.scenario.clock.seed}\n"
     )
     lab.build()
-    await _check_carrying(lab, out)
+    if not options.forced:
+        await _check_carrying(lab, options.speed, out)
     await lab.start()
     out.write(f"{len(lab.supervisor.names())} processes started; logs in {options.folder}\n")
     await lab.ready()
@@ -114,17 +128,24 @@ async def _sequence(lab: Lab, options: Options, out: TextIO) -> bool:
     return await _Run(lab, out).through(options)
 
 
-async def _check_carrying(lab: Lab, out: TextIO) -> None:
+async def _check_carrying(lab: Lab, speed: float, out: TextIO) -> None:
     """Refuses what the machine cannot carry; what else runs on it may come and go, so it is given time."""
     deadline_s = time.monotonic() + _PATIENCE_S
     told = False
-    while problem := refusal(await measure(lab.fabric), lab.scenario):
+    while problem := refusal(await measure(lab.fabric, speed), lab.scenario):
         if time.monotonic() > deadline_s:
             raise CannotCarryError(problem)
         if not told:
             out.write(f"waiting for up to {_PATIENCE_S:.0f} s for a better moment: {problem}\n")
         told = True
         await asyncio.sleep(_TRY_AGAIN_S)
+
+
+def processes(lab: Lab, load: Load, group: Group | None) -> dict[str, int]:
+    """The lab's processes by name; under a quota all that it falls on, the nameless as ``other``."""
+    named = lab.pids() | load.pids()
+    nameless = () if group is None else set(group.pids()) - set(named.values())
+    return named | {f"{OTHER}/{pid}": pid for pid in nameless}
 
 
 def _say_where(options: Options, out: TextIO) -> None:
@@ -153,11 +174,15 @@ class _Run:
         """Workload, faults, report; whether every outcome was right."""
         async with carried(self._lab, self._out) as load, self._clock_samples():
             await self._collector.follow(self._lab.bus)
-            sampler = LatenessSampler(self._lab.time.now_ns)
+            sampler = LatenessSampler(
+                self._lab.time.now_ns, lambda: processes(self._lab, load, options.group), options.speed
+            )
             with Witness.over(self._lab.nodes, self._namespaces(), self._lab.time) as witness:
+                steps = self._lab.loop_steps()
                 sampler.start()
                 await self._timeline(witness)
                 sampler.stop()
+                loops = {name: Steps.of(now.since(steps[name])) for name, now in self._lab.loop_steps().items()}
             evidence = Evidence(
                 fabric=self._lab.plan,
                 injections=tuple(self._injections.values()),
@@ -169,13 +194,20 @@ class _Run:
                 job=None if load.job is None else load.job.record(self._narrator.zero_ns),
                 truth=self._lab.truth,
                 lab=self._lab.time,
-                machine=sampler.machine(),
+                machine=msgspec.structs.replace(
+                    sampler.machine(),
+                    loops=loops,
+                    fixed_work_s=0.0 if options.now is None else options.now.fixed_work_s,
+                ),
                 seconds=sampler.seconds,
+                start_ns=self._narrator.zero_ns,
                 end_ns=self._lab.time.now_ns(),
+                armed=armed(self._scenario),
             )
             report, conclusion = conclude(build(evidence), self._scenario, evidence.seen)
         if options.report is not None:
-            options.report.write_bytes(report.json())
+            whole = msgspec.structs.replace(report, commit=commit(), scenario=self._scenario)
+            options.report.write_bytes(whole.json())
         self._narrator.finish()
         self._out.write("".join(f"{line}\n" for line in ("", *lines(report, conclusion))))
         self._out.flush()
@@ -209,7 +241,7 @@ class _Run:
             return
         loop = asyncio.get_running_loop()
         await asyncio.sleep(max(0.0, start_s + fault.at_s - _WATCH_BEFORE_S - loop.time()))
-        watch = witness.arm(pairs)
+        watch = witness.arm(pairs, full_size=fault.kind == "mtu")
         try:
             await self._until_over(witness, watch, fault.id)
         finally:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import re
 import tomllib
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_args, get_type_hints
 
 import msgspec
 
 from foliot_lab.plan import HOSTS_PER_LEAF, leaf_sizes
+from foliot_lab.promises import Expectation, FaultExpectation
 from foliot_lab.timeline import problems_of
 from foliot_lab.tomllines import Place, line_of, lines_of
 from foliot_lab.train.spec import TrainSpec
@@ -23,10 +24,12 @@ if TYPE_CHECKING:
 WorkloadKind = Literal["ring", "all-to-all", "train", "none"]
 FaultKind = Literal[
     "link-down", "admin-down", "flap", "drop", "drop-one-way", "loss", "loss-one-way", "rate", "cpu", "kill", "stop", "restart",
-    "clock-step", "bus-cut", "partition",
+    "clock-step", "bus-cut", "partition", "reload", "mtu",
 ]  # fmt: skip
 Setting = bool | int | float | str | list[bool | int | float | str]
 
+CARRIER_S = 1.0
+"""A device that a driver has made anew has its carrier so much later: links of 100 Gb/s and more take one to several seconds to come up."""
 RECOVERY_S = 20.0
 """After the last fault: probation and the decay of the damping penalty are over by then with the lab's settings."""
 
@@ -90,14 +93,20 @@ class FaultSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """Loss: of the packets. Cpu: of each processor that the host's processes may use."""
     mbps: Annotated[float, msgspec.Meta(ge=0.1, le=10_000)] | None = None
     """Rate: what is left of link_mbps, in both directions."""
+    bytes: Annotated[int, msgspec.Meta(ge=576)] | None = None
+    """Mtu: the largest IP packet that passes, on the wire. At least what every host must accept (RFC 791): small probes and segments go on passing."""
     offset_ns: Annotated[int, msgspec.Meta(ge=-(10**15), le=10**15)] | None = None
     """Clock step: how far forward; back if negative."""
+    expect: FaultExpectation | None = None
+    """None: what is promised, see `promises.py`."""
 
     @property
     def lasts_s(self) -> float | None:
-        """How long it lasts; None: until the end of the run."""
+        """How long it lasts; None: until the end of the run. A device that was away is of use again when it has its carrier."""
         if self.times is not None and self.down_s is not None and self.up_s is not None:
             return self.times * self.down_s + (self.times - 1) * self.up_s
+        if self.kind == "reload" and self.for_s is not None:
+            return self.for_s + CARRIER_S
         return self.for_s
 
 
@@ -117,9 +126,15 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     workload: WorkloadSpec = WorkloadSpec()
     train: TrainSpec = TrainSpec()
     """Of a workload of that kind."""
+    expect: Expectation = Expectation()
     faults: tuple[FaultSpec, ...] = ()
     duration_s: float = RECOVERY_S
     """Unless given: from the start to the end of the last fault, and `RECOVERY_S` more."""
+
+
+def armed(scenario: Scenario) -> str:
+    """Whether its agents act on their own lost carrier: `off`, `bus-away` or `always`; both names of the setting are the agents'."""
+    return str(scenario.services.get("remediator.armed", scenario.services.get("agent.armed", "off")))
 
 
 class Problem(msgspec.Struct, frozen=True, order=True):
@@ -180,7 +195,7 @@ class _Reader:
         self._lines = lines
 
     def scenario(self, tables: dict[str, Any]) -> Scenario:
-        known = ("fabric", "clock", "services", "workload", "train", "fault", "run")
+        known = ("fabric", "clock", "services", "workload", "train", "fault", "run", "expect")
         for key in tables.keys() - set(known):
             self._refuse((key,), f"unknown: {key}; expected one of {', '.join(known)}")
         fabric = self._table(tables, FabricSpec, "fabric")
@@ -198,13 +213,14 @@ class _Reader:
             services=self._services(tables.get("services", {})),
             workload=workload,
             train=self._table(tables, TrainSpec, "train") or TrainSpec(),
+            expect=self._table(tables, Expectation, "expect") or Expectation(),
             faults=tuple(present),
             duration_s=run.duration_s if run.duration_s is not None else last_s + RECOVERY_S,
         )
 
     def _judge(self, fabric: FabricSpec, faults: list[FaultSpec | None]) -> None:
         for position, field, reason in problems_of(faults, fabric):
-            self._refuse(("fault", position, field), reason)
+            self._refuse(("fault", position, *field.split(".")), reason)
         if fabric.leaves > fabric.hosts:
             self._refuse(("fabric", "leaves"), f"{fabric.leaves} leaves for {fabric.hosts} hosts: some would be empty")
         elif max(leaf_sizes(fabric.hosts, fabric.leaves)) > HOSTS_PER_LEAF:
@@ -237,15 +253,19 @@ class _Reader:
 
     def _spec(self, table: Any, kind: type[Spec], place: Place) -> Spec | None:
         """The table as a struct, every key judged on its own; None if any was wrong."""
+        name = next(str(part) for part in reversed(place) if isinstance(part, str))
         if not isinstance(table, dict):
-            self._refuse(place, f"{place[0]} is a table, not {table!r}")
+            self._refuse(place, f"{name} is a table, not {table!r}")
             return None
         before = len(self.problems)
         types = get_type_hints(kind, include_extras=True)
         values = {}
         for key, value in table.items():
             if key not in types:
-                self._refuse((*place, key), f"unknown key {key} in {place[0]}; expected one of {', '.join(types)}")
+                self._refuse((*place, key), f"unknown key {key} in {name}; expected one of {', '.join(types)}")
+                continue
+            if (inner := _struct(types[key])) is not None:
+                values[key] = self._spec(value, inner, (*place, key))
                 continue
             try:
                 values[key] = msgspec.convert(value, types[key])
@@ -254,7 +274,7 @@ class _Reader:
                 self._refuse((*place, key), f"{key} = {value!r}: {reason[0].lower()}{reason[1:]}")
         for field in msgspec.structs.fields(kind):
             if field.required and field.name not in table:
-                self._refuse(place, f"a {place[0]} needs {field.name}")
+                self._refuse(place, f"a {name} needs {field.name}")
         return kind(**values) if len(self.problems) == before else None
 
     def _services(self, given: Any, prefix: tuple[str, ...] = ()) -> dict[str, Setting]:
@@ -281,3 +301,11 @@ class _Reader:
 
     def _refuse(self, place: Place, reason: str) -> None:
         self.problems.append(Problem(line_of(self._lines, place), reason))
+
+
+def _struct(kind: Any) -> type[msgspec.Struct] | None:
+    """The struct that a key's type is, or may be; None: it is none."""
+    for each in (kind, *get_args(kind)):
+        if isinstance(each, type) and issubclass(each, msgspec.Struct):
+            return each
+    return None

@@ -28,7 +28,9 @@ if TYPE_CHECKING:
     from foliot_lab.plan import FabricPlan
     from foliot_schemas import Command, Event, EventKind
 
-OF_PATHS = frozenset({"link-down", "admin-down", "flap", "drop", "drop-one-way", "loss", "loss-one-way", "rate"})
+OF_PATHS = frozenset(
+    {"link-down", "admin-down", "flap", "drop", "drop-one-way", "loss", "loss-one-way", "rate", "mtu", "reload"}
+)
 """Kinds of fault for which traffic may be moved."""
 _OF_THE_HOST = frozenset({"clock-step"})
 

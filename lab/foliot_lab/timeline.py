@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from foliot_lab.promises import wrong_key
+from foliot_lab.shaping import MTU_BYTES
 from foliot_lab.where import Target, parse_where
 
 if TYPE_CHECKING:
@@ -32,6 +34,8 @@ TARGETS: dict[FaultKind, frozenset[TargetKind]] = {
     "clock-step": frozenset({"host"}),
     "bus-cut": frozenset({"bus"}),
     "partition": frozenset({"pair"}),
+    "reload": frozenset({"nic"}),
+    "mtu": _LINKS,
 }
 """What each kind of fault can be done to."""
 
@@ -53,20 +57,21 @@ PARAMETERS: dict[FaultKind, tuple[str, ...]] = {
     "rate": ("mbps",),
     "clock-step": ("offset_ns",),
     "cpu": ("share",),
+    "mtu": ("bytes",),
 }
 """What a kind needs besides at_s, kind and where, and nothing else may have."""
 
-_ALL_PARAMETERS = ("times", "down_s", "up_s", "share", "mbps", "offset_ns")
+_ALL_PARAMETERS = ("times", "down_s", "up_s", "share", "mbps", "offset_ns", "bytes")
 
 _TOUCHES: dict[FaultKind, str] = {
-    "link-down": "carrier", "admin-down": "carrier", "flap": "carrier",
-    "drop": "filter", "drop-one-way": "filter", "loss": "filter", "loss-one-way": "filter",
+    "link-down": "carrier", "admin-down": "carrier", "flap": "carrier", "reload": "carrier",
+    "drop": "filter", "drop-one-way": "filter", "loss": "filter", "loss-one-way": "filter", "mtu": "filter",
     "kill": "process", "stop": "process", "restart": "process",
 }  # fmt: skip
 """What of its target a fault changes: two at a time there would undo each other. Else each its own kind."""
 
 Trouble = tuple[int, str, str]
-"""Position of the fault in the file, the key to blame, the reason."""
+"""Position of the fault in the file, the key to blame (of a table in it, with a dot), the reason."""
 
 
 def problems_of(faults: Sequence[FaultSpec | None], fabric: FabricSpec) -> Iterator[Trouble]:
@@ -80,6 +85,7 @@ def problems_of(faults: Sequence[FaultSpec | None], fabric: FabricSpec) -> Itera
             yield position, "id", f"a fault {fault.id} is there already, the {_ordinal(seen[fault.id])}"
         seen.setdefault(fault.id, position)
         yield from ((position, field, reason) for field, reason in _parameter_problems(fault, fabric))
+        yield from ((position, field, reason) for field, reason in _expectation_problems(fault))
         try:
             target = parse_where(fault.where, fabric)
         except ValueError as error:
@@ -95,7 +101,13 @@ def problems_of(faults: Sequence[FaultSpec | None], fabric: FabricSpec) -> Itera
             continue
         for other, other_target in judged:
             if _collide(fault, target, other, other_target):
-                yield position, "where", f"{fault.id} overlaps {other.id}, which does the like to {other.where} then"
+                like = _touched(fault) == _touched(other)
+                why = (
+                    f"which does the like to {other.where} then"
+                    if like
+                    else "and with a device goes what was done to it"
+                )
+                yield position, "where", f"{fault.id} overlaps {other.id}, {why}"
         judged.append((fault, target))
 
 
@@ -113,12 +125,22 @@ def _parameter_problems(fault: FaultSpec, fabric: FabricSpec) -> Iterator[tuple[
         yield "for_s", "restart has no for_s: it is over when the process is back"
     if fault.kind == "clock-step" and fault.offset_ns == 0:
         yield "offset_ns", "a clock step of 0 is none"
+    if fault.kind == "mtu" and fault.bytes is not None and fault.bytes >= MTU_BYTES:
+        yield "bytes", f"{fault.bytes:,} is no less than the link's own {MTU_BYTES:,}"
     if fault.kind == "rate" and fault.mbps is not None and fault.mbps >= fabric.link_mbps:
         yield "mbps", f"{fault.mbps:g} is no less than the link's own {fabric.link_mbps:g}"
 
 
+def _expectation_problems(fault: FaultSpec) -> Iterator[tuple[str, str]]:
+    found = wrong_key(fault)
+    if found is not None:
+        yield f"expect.{found[0]}", found[1]
+
+
 def _collide(one: FaultSpec, target: Target, other: FaultSpec, other_target: Target) -> bool:
-    if _TOUCHES.get(one.kind, one.kind) != _TOUCHES.get(other.kind, other.kind):
+    # With a device goes whatever was done to it.
+    away = "reload" in {one.kind, other.kind} and {target.kind, other_target.kind} <= _LINKS
+    if not away and _touched(one) != _touched(other):
         return False
     if one.at_s >= _end_s(other) or other.at_s >= _end_s(one):
         return False
@@ -128,6 +150,10 @@ def _collide(one: FaultSpec, target: Target, other: FaultSpec, other_target: Tar
     # A host's processes are its probe and its agent.
     inside = target.node == other_target.node != "" and "host" in {target.kind, other_target.kind}
     return same or inside
+
+
+def _touched(fault: FaultSpec) -> str:
+    return _TOUCHES.get(fault.kind, fault.kind)
 
 
 def _meet(one: list[str], other: list[str]) -> bool:

@@ -26,7 +26,7 @@ def lines_of(text: str) -> dict[Place, int]:
         if unfinished:
             unfinished = _rest(f"{unfinished}\n{line}")
         elif header := _HEADER.fullmatch(line):
-            table = _parts(header["name"])
+            table = _within(_parts(header["name"]), tables)
             if header["open"] == "[[":
                 position = tables[table] = tables.get(table, -1) + 1
                 table = (*table, position)
@@ -34,6 +34,16 @@ def lines_of(text: str) -> dict[Place, int]:
         elif key := _KEY.fullmatch(line):
             found.setdefault((*table, *_parts(key["key"])), number)
             unfinished = _rest(f"value ={key['value']}")
+    return found
+
+
+def _within(table: Place, arrays: dict[Place, int]) -> Place:
+    """The place of a table inside the last one of an array of tables, as TOML has it: [fault.expect] after [[fault]]."""
+    found: Place = ()
+    for number, key in enumerate(table):
+        found = (*found, key)
+        if number < len(table) - 1 and found in arrays:
+            found = (*found, arrays[found])
     return found
 
 

@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING, Self, TypeVar
 import numpy as np
 
 from foliot.clock import HostClock
+from foliot_agent.plan import VXLAN_OVERHEAD
 from foliot_lab.namespaces import make_socket
-from foliot_lab.pulses import End, Pair, Pulses
+from foliot_lab.pulses import FULL_SIZE_EVERY, End, Pair, Pulses
+from foliot_lab.shaping import MTU_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -43,6 +45,8 @@ _IP_PKTINFO = 8
 _SIOCGIFNAME = 0x8910
 _PULSE = struct.Struct("=IIq")
 """Watch, pair, turn."""
+_FULL_SIZE_PADDING = bytes(MTU_BYTES - VXLAN_OVERHEAD - 28 - _PULSE.size)
+"""With VXLAN's headers outside and 28 bytes of IPv4 and UDP inside, the packet on the wire is as large as it may be."""
 _STAMP = struct.Struct("=qq")
 _INDEX = struct.Struct("=i")
 _INTERFACE = struct.Struct("=16si20x")
@@ -51,16 +55,29 @@ _CONTROL_BYTES = socket.CMSG_SPACE(16) + socket.CMSG_SPACE(12)
 
 
 class Watch:
-    """One armed spell: its pairs, and what became of their pulses so far. `Witness.arm` makes it."""
+    """One armed spell: its pairs, and what became of their pulses so far. `Witness.arm` makes it.
 
-    def __init__(self, number: int, pairs: tuple[Pair, ...]) -> None:
+    Parameters:
+        padding: follows every pulse.
+        every: a pulse is sent in each so many-th turn of the witness.
+    """
+
+    def __init__(self, number: int, pairs: tuple[Pair, ...], padding: bytes = b"", every: int = 1) -> None:
         self.number = number
         self.pairs = pairs
+        self.padding = padding
+        self._every = every
+        self._waited = 0
         self.turns = 0
         room = (len(pairs), _FIRST_TURNS)
         self.sent_ns: NDArray[np.int64] = np.zeros(room, dtype=np.int64)
         self.arrived_ns: NDArray[np.int64] = np.zeros(room, dtype=np.int64)
         self.device: NDArray[np.int16] = np.zeros(room, dtype=np.int16)
+
+    def is_due(self) -> bool:
+        """Whether to send a pulse in this turn of the witness; asked once in each."""
+        self._waited = (self._waited + 1) % self._every
+        return not self._waited
 
     def begin_turn(self) -> int:
         """The number of the next turn, with room made for it."""
@@ -134,8 +151,10 @@ class Witness:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def arm(self, pairs: Iterable[Pair]) -> Watch:
+    def arm(self, pairs: Iterable[Pair], *, full_size: bool = False) -> Watch:
         """Begins to pulse these pairs. Arm some 0.1 s before the fault, so that the way of before is known.
+
+        `full_size`: by pulses as large as a path carries, a quarter as many, for faults that small packets do not notice. Moments are then known to 20 ms.
 
         Raises:
             KeyError: a pair has an end that is not watched.
@@ -147,7 +166,8 @@ class Witness:
                     raise KeyError(f"{end.node} has no watched service address on {end.rail}")
         with self._lock:
             self._made += 1
-            watch = self._watches[self._made] = Watch(self._made, wanted)
+            large = (_FULL_SIZE_PADDING, FULL_SIZE_EVERY) if full_size else (b"", 1)
+            watch = self._watches[self._made] = Watch(self._made, wanted, *large)
             self._armed.set()
         return watch
 
@@ -180,7 +200,8 @@ class Witness:
                 continue
             with self._lock:
                 for watch in self._watches.values():
-                    self._pulse(watch)
+                    if watch.is_due():
+                        self._pulse(watch)
                 if time.monotonic_ns() >= drain_ns:
                     self._drain()
                     drain_ns = time.monotonic_ns() + _DRAIN_NS
@@ -194,7 +215,7 @@ class Witness:
         for row, pair in enumerate(watch.pairs):
             watch.sent_ns[row, turn] = time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW) + base_ns
             try:
-                pulse = _PULSE.pack(watch.number, row, turn)
+                pulse = _PULSE.pack(watch.number, row, turn) + watch.padding
                 self._sockets[pair.source].sendto(pulse, self._targets[pair.destination])
             except OSError:
                 # No route, no room: the pulse was due and did not arrive, which is all that matters.

@@ -44,6 +44,11 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
         """The flows, in the order of their record."""
         return () if self.flows is None else self.flows.plans
 
+    def pids(self) -> dict[str, int]:
+        """Its processes by name, ``flows`` or ``node3/train``; 0: it has ended."""
+        found = {} if self.flows is None else {"flows": self.flows.pid}
+        return found if self.job is None else found | self.job.pids()
+
     @property
     def record(self) -> FlowRecord | None:
         """What became of the flows."""
@@ -103,6 +108,10 @@ class Job:
             zero_ns=zero_ns,
             at_ns=self._lab.time.now_ns(),
         )
+
+    def pids(self) -> dict[str, int]:
+        """The ranks' processes, by name; 0: it has ended."""
+        return {f"{host}/train": self._ranks.pid(host) for host in self._lab.plan.hosts}
 
     async def over(self) -> None:
         """Returns when no rank runs any more, or one has ended before its steps were done."""

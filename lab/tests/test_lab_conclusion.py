@@ -5,28 +5,38 @@ from __future__ import annotations
 import json
 
 import msgspec
-import pytest
 from made_runs import SEEN, command, event, report, scenario
 
 from foliot_lab.conclusion import conclude, lines
-from foliot_lab.lateness import Lateness
 
 
-@pytest.mark.parametrize("idle", [0.5, 0.01])
-def test_the_report_has_the_verdict_in_the_words_of_the_terminal(idle):
-    """Every outcome with its reasons, and whether all were right; and what a busy machine is an excuse for."""
+def test_the_report_has_the_verdict_in_the_words_of_the_terminal():
+    """Every outcome with its reasons and what it was held against, and whether all were right; what the machine did stands beside it, and changes nothing."""
     run = scenario()
-    made = report(run, events=[event(5)], commands=[command(5)])
-    machine = msgspec.structs.replace(made.machine, idle_cpu=idle, scheduler_lateness_ms=Lateness(p50=0.1, p99=0.2))
+    made = report(run, events=[event(5), event(10.6, id="late")], commands=[command(5)])
+    machine = msgspec.structs.replace(made.machine, idle_cpu=0.01)
     made, conclusion = conclude(msgspec.structs.replace(made, machine=machine), run, {"f1": SEEN})
     said = list(lines(made, conclusion))
     written = json.loads(made.json())["verdict"]
 
+    assert list(written) == ["right", "outcomes"]
+    assert list(written["outcomes"][0]) == ["fault", "right", "sentence", "held"]
     assert written["right"] is conclusion.right is False
-    assert [(each["fault"], each["right"]) for each in written["outcomes"]] == [("f1", True), ("", False)]
+    assert [(each["fault"], each["right"]) for each in written["outcomes"]] == [("f1", False), ("", False)]
     assert [
-        f"right  f1   {written['outcomes'][0]['sentence']}",
+        f"WRONG  f1   {written['outcomes'][0]['sentence']}",
         f"WRONG       {written['outcomes'][1]['sentence']}",
     ] == (said[:2])
+    assert "found after 600.0 ms, promised within 500.0 ms: 100.0 ms too late" in said[0]
     assert "1 event and 1 command that no fault explains." in said[1]
-    assert written["excuse"] == (said[-1] if idle < 0.1 else "")
+    assert said[-1].startswith("machine: 1% idle")
+    assert written["outcomes"][0]["held"][0] == {"what": "found_ms", "promised": 500.0, "was": 600.0, "right": False}
+
+
+def test_the_machine_is_told_with_its_quota():
+    """What is idle is a share of what the lab may use, and the last line says so."""
+    made = report(scenario())
+    machine = msgspec.structs.replace(made.machine, idle_cpu=0.4, stolen_cpu=0.1, speed=0.5)
+    made, conclusion = conclude(msgspec.structs.replace(made, machine=machine), scenario(), {"f1": SEEN})
+    last = list(lines(made, conclusion))[-1]
+    assert last.startswith("machine: 40% idle of the 50% of it that the lab may use, 10% stolen; a sleeper is woken")

@@ -16,7 +16,7 @@ from foliot_lab.scenario import FabricSpec, Scenario, WorkloadSpec
 from foliot_lab.shaping import BURST_BYTES
 
 SPEC = FabricSpec(hosts=4, rails=2, leaves=2, spines=4)
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 PORTS = range(49152, 49164)
 
 
@@ -143,7 +143,6 @@ def test_what_the_kernel_refuses_is_told(fabric):
 async def test_a_machine_is_measured_before_it_is_measured_on(fabric):
     """The self-check moves real traffic and reports shares that can be judged."""
     carrying = await measure(fabric)
-    assert 0 <= carrying.idle_cpu <= 1
     assert 0 < carrying.solo_mbps < 1.1 * carrying.link_mbps
     assert carrying.processors >= 1
 
@@ -152,15 +151,14 @@ async def test_a_machine_is_measured_before_it_is_measured_on(fabric):
     ("changed", "load", "words"),
     [
         ({}, 0.6, ""),
-        ({"idle_cpu": 0.1}, 0.6, "busy with other things: only 10%"),
         ({"solo_mbps": 90.0}, 0.6, "gets 90 Mb/s over links of 200"),
         ({"cpu_per_gbps": 1.0}, 0.6, "would keep 1.9 of this machine's 2 processors busy"),
         ({"cpu_per_gbps": 1.0}, 0.2, ""),
     ],
 )
 def test_a_fabric_that_the_machine_cannot_carry_is_refused_in_words(changed, load, words):
-    """A busy machine, a link that cannot be filled, and traffic for more processors than there are, are told apart."""
-    sound = {"idle_cpu": 0.95, "solo_mbps": 185.0, "link_mbps": 200.0, "cpu_per_gbps": 0.25, "processors": 2}
+    """A link that cannot be filled, and traffic for more processors than there are, are told apart."""
+    sound = {"solo_mbps": 185.0, "link_mbps": 200.0, "cpu_per_gbps": 0.25, "processors": 2}
     told = refusal(Carrying(**(sound | changed)), Scenario(workload=WorkloadSpec(load=load)))
     assert words in told
     assert bool(words) == bool(told)

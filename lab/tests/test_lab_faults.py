@@ -1,6 +1,7 @@
 """Faults: that each does what it says, to nothing else, and heals."""
 
 import asyncio
+import contextlib
 import json
 import os
 import socket
@@ -16,10 +17,13 @@ from foliot_lab.fabric import Fabric
 from foliot_lab.faults import run_timeline
 from foliot_lab.iproute import IP, TC
 from foliot_lab.namespaces import Namespace, inside, make_socket
+from foliot_lab.pulses import End, Pair, judge
 from foliot_lab.scenario import FabricSpec, FaultSpec, Scenario
+from foliot_lab.truth import LabTime
+from foliot_lab.witness import Witness
 
 SPEC = FabricSpec(hosts=4, rails=2, leaves=2, spines=4)
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 SO_RCVBUFFORCE = 33  # asm-generic/socket.h
 RTMGRP_LINK, RTM_NEWLINK, IFF_LOWER_UP = 1, 16, 0x1_0000  # linux/rtnetlink.h, linux/if.h
 
@@ -227,11 +231,160 @@ def test_a_rate_holds_in_both_directions_and_is_given_back(fabric):
     assert rates() == before
 
 
+def of_size(wire_bytes: int) -> bytes:
+    """A UDP payload whose IPv4 packet has this size."""
+    return bytes(wire_bytes - 28)
+
+
+@pytest.mark.net
+@pytest.mark.parametrize("where", ["node0.rail0", "fabric link"])
+def test_a_link_with_an_mtu_hole_passes_small_packets_and_drops_large_ones(fabric, where):
+    """Both ways, to the byte, without a word to the sender; everything passes again after it."""
+    ports = range(50000, 50100)
+    port = next(
+        port for port in ports
+        if fabric.spine("node0", "node3", "rail0", port, port) == fabric.spine("node3", "node0", "rail0", port, port)
+    )  # fmt: skip
+    if where == "fabric link":
+        where = f"rail0.leaf0-{fabric.spine('node0', 'node3', 'rail0', port, port).partition('.')[2]}"
+    deed = deed_of(fabric, kind="mtu", where=where, bytes=1400)
+    with bound(fabric, "node0", port) as one, bound(fabric, "node3", port) as other:
+        exchange(one, other)
+        deed.inject()
+        for source, sink in ((one, other), (other, one)):
+            for size in (1401, 1500, 1400):
+                source.sendto(of_size(size), sink.getsockname())
+            assert len(sink.recv(2000)) == 1400 - 28, "the first that comes is the last that was sent"
+        deed.heal()
+        for source, sink in ((one, other), (other, one)):
+            source.sendto(of_size(1500), sink.getsockname())
+            assert len(sink.recv(2000)) == 1500 - 28
+
+
+@pytest.mark.net
+def test_the_witness_sees_an_mtu_hole_by_pulses_of_full_size_alone(fabric):
+    """Small ones go on passing; large ones fall silent both ways with the fault and flow again after it."""
+    ends = {End(node, "rail0"): fabric.underlay(node, "rail0") for node in ("node0", "node3")}
+    both = [Pair(*ends), Pair(*reversed(ends))]
+    deed, lab = deed_of(fabric, kind="mtu", where="node0.rail0", bytes=1400), LabTime.starting_now()
+    with Witness(ends, {end.node: fabric.host(end.node) for end in ends}, lab) as witness:
+        small, large = witness.arm(both), witness.arm(both, full_size=True)
+
+        def come(watch, since_ns):
+            seen = witness.look(watch).values()
+            return all(((pulses.sent_ns > since_ns) & (pulses.arrived_ns > 0)).any() for pulses in seen)
+
+        def wait_for(condition):
+            deadline_s = time.monotonic() + PATIENCE_S
+            while not condition():
+                assert time.monotonic() < deadline_s
+                time.sleep(0.01)
+
+        wait_for(lambda: come(small, 0) and come(large, 0))
+        injected_ns = lab.now_ns()
+        deed.inject()
+        wait_for(lambda: all(len(each.sent_ns) >= 20 for each in witness.look(large).values()))
+        wait_for(lambda: come(small, lab.now_ns() - 20_000_000))
+        told = judge(witness.look(large), injected_ns), judge(witness.look(small), injected_ns)
+        assert [each.interrupted for each in told] == [2, 0]
+        healed_ns = lab.now_ns()
+        deed.heal()
+        wait_for(lambda: come(large, healed_ns))
+
+
+def received(sink: socket.socket, size: int) -> int:
+    """How much of so many bytes of a stream came before it fell silent for a second."""
+    sink.settimeout(1.0)
+    count = 0
+    with contextlib.suppress(TimeoutError):
+        while count < size:
+            count += len(sink.recv(65536))
+    return count
+
+
+@pytest.mark.net
+def test_a_stream_stands_still_in_an_mtu_hole_and_a_word_passes(fabric):
+    """TCP's full-size segments are lost, also where the kernel handles many as one; a short message comes through."""
+    with inside(fabric.host("node3")):
+        listener = socket.create_server((fabric.underlay("node3", "rail0"), 0))
+    with listener, make_socket(fabric.host("node0"), socket.AF_INET, socket.SOCK_STREAM) as one:
+        one.settimeout(PATIENCE_S)
+        one.connect(listener.getsockname())
+        other, _ = listener.accept()
+        deed = deed_of(fabric, kind="mtu", where="node0.rail0", bytes=1400)
+        with other:
+            deed.inject()
+            one.sendall(b"a word")
+            assert received(other, 6) == 6
+            one.setblocking(False)
+            sent = one.send(bytes(100_000))
+            assert sent > 1500
+            assert received(other, sent) < sent
+            deed.heal()
+            other.settimeout(PATIENCE_S)
+            assert other.recv(65536)
+
+
+def settings_of(fabric: Fabric, name: str, device: str) -> tuple[object, ...]:
+    """What a device is and has, but for its index: queues, addresses, MTU and neighbours' time."""
+    (link,) = json.loads(output(fabric.namespace(name), IP, "-j", "addr", "show", "dev", device))
+    queues = json.loads(output(fabric.namespace(name), TC, "-j", "qdisc", "show", "dev", device))
+    time_ms = output(fabric.namespace(name), "cat", f"/proc/sys/net/ipv4/neigh/{device}/base_reachable_time_ms")
+    addresses = [(each["local"], each["prefixlen"]) for each in link["addr_info"]]
+    return link["mtu"], link["flags"], addresses, [(each["kind"], each.get("options")) for each in queues], time_ms
+
+
+@pytest.mark.net
+def test_a_device_goes_and_comes_as_with_a_driver_that_is_reloaded(fabric):
+    """Its host hears that it is gone, then of a new one of its name without a carrier, then of the carrier; and all is as before but for its index."""
+    before, link = routes(fabric), fabric.plan.links["node1.rail1"]
+    ports = (link.near, link.far)
+    were = [settings_of(fabric, port.owner, port.device) for port in ports]
+    deed = deed_of(fabric, kind="reload", where="node1.rail1", for_s=1.0)
+    for _ in range(2):
+        index = fabric.index(link.near)
+        with link_messages(fabric, "node1") as messages:
+            deed.inject()
+            assert "rail1" not in output(fabric.host("node1"), IP, "-br", "link")
+            assert "rail1" not in routes(fabric)["node1"]
+            deed.before_heal()
+            assert fabric.index(link.near) not in {index, link.far.index}
+            assert next_carrier(messages, fabric.index(link.near)) is False
+            deed.heal()
+            while not next_carrier(messages, fabric.index(link.near)):
+                pass
+        assert come_back(fabric, before)
+        assert [settings_of(fabric, port.owner, port.device) for port in ports] == were
+    with bound(fabric, "node1") as one, bound(fabric, "node3") as other:
+        exchange(one, other)
+
+
+@pytest.mark.net
+def test_a_new_device_can_be_done_to_what_the_old_one_could(fabric):
+    """Faults that came ready before the device went know the new one."""
+    link = fabric.plan.links["node1.rail1"]
+    admin, rate = (
+        deed_of(fabric, kind="admin-down", where="node1.rail1"),
+        deed_of(fabric, kind="rate", where="node1.rail1", mbps=12.5),
+    )
+    absence = deed_of(fabric, kind="reload", where="node1.rail1")
+    absence.inject()
+    absence.heal()
+    before = routes(fabric)
+    admin.inject()
+    assert "dev rail1" not in routes(fabric)["node1"]
+    admin.heal()
+    assert come_back(fabric, before)
+    rate.inject()
+    queues = json.loads(output(fabric.host("node1"), TC, "-j", "qdisc", "show", "dev", link.near.device))
+    assert [queue["options"]["rate"] * 8e-6 for queue in queues if queue["kind"] == "tbf"] == [12.5]
+
+
 @pytest.mark.net
 async def test_a_timeline_on_a_real_fabric_leaves_it_as_it_was(fabric):
     """Cut off in the middle of faults of every kind that touches links, everything is healed."""
     before = routes(fabric)
-    queues = {name: output(fabric.namespace(name), TC, "qdisc") for name in fabric.plan.ports}
+    queues = {name: sorted(output(fabric.namespace(name), TC, "qdisc").splitlines()) for name in fabric.plan.ports}
     scenario = Scenario(
         fabric=SPEC,
         faults=(
@@ -240,6 +393,8 @@ async def test_a_timeline_on_a_real_fabric_leaves_it_as_it_was(fabric):
             FaultSpec(id="f3", at_s=0, kind="loss", where="node1.rail0", share=0.5),
             FaultSpec(id="f4", at_s=0, kind="rate", where="node1.rail1", mbps=1.0),
             FaultSpec(id="f5", at_s=0, kind="admin-down", where="node2.rail0"),
+            FaultSpec(id="f6", at_s=0, kind="mtu", where="node2.rail1", bytes=1000),
+            FaultSpec(id="f7", at_s=0, kind="reload", where="node3.rail1", for_s=900.0),
         ),
         duration_s=1000.0,
     )
@@ -249,12 +404,13 @@ async def test_a_timeline_on_a_real_fabric_leaves_it_as_it_was(fabric):
             scenario, asyncio.get_running_loop().time(), fabric, Recorder(), clock=lambda: 0, report=injected.put_nowait
         )
     )
-    assert {(await injected.get()).fault_id for _ in scenario.faults} == {"f1", "f2", "f3", "f4", "f5"}
+    assert {(await injected.get()).fault_id for _ in scenario.faults} == {"f1", "f2", "f3", "f4", "f5", "f6", "f7"}
     assert routes(fabric) != before
     running.cancel()
     await asyncio.wait([running])
     assert come_back(fabric, before)
-    assert {name: output(fabric.namespace(name), TC, "qdisc") for name in fabric.plan.ports} == queues
+    after = {name: sorted(output(fabric.namespace(name), TC, "qdisc").splitlines()) for name in fabric.plan.ports}
+    assert after == queues
     filters = output(fabric.namespace("rail0.leaf0"), TC, "filter", "show", "dev", "node1", "ingress")
     assert filters.strip() == ""
 

@@ -13,7 +13,7 @@ from foliot_schemas import Nic, Node
 
 MS = 1_000_000
 BASE = 1_700_000_000_000_000_000
-DEADLINE_S = 30.0
+DEADLINE_S = 60.0
 
 
 def node(number, rails=2):

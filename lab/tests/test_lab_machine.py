@@ -4,20 +4,14 @@ import subprocess
 
 import pytest
 
+from foliot_lab import machine
 from foliot_lab.machine import CpuTimes, commit, fixed_work_s
 
 STAT = "cpu  100 20 30 700 50 0 10 5 90 0\ncpu0 50 10 15 350 25 0 5 2 45 0\nintr 1\n"
 
 
-def git(folder, *arguments):
-    """Runs git there, as somebody."""
-    somebody = ("-c", "user.name=somebody", "-c", "user.email=somebody@example.org")
-    done = subprocess.run(["git", *somebody, "-C", folder, *arguments], capture_output=True, text=True, check=True)
-    return done.stdout.strip()
-
-
 def test_cpu_times_count_guests_once():
-    """Idle is idle and waiting for disks; guest time is part of user time and not added again; stolen time is told."""
+    """Idle is idle and waiting for disks; guest time is part of user time and not added again."""
     assert CpuTimes.parse(STAT) == CpuTimes(idle=750, total=915, stolen=5)
 
 
@@ -28,18 +22,31 @@ def test_a_stranger_of_a_file_is_refused():
 
 
 def test_shares_are_those_of_the_interval():
-    """Shares are of what passed between two readings; if nothing has passed, all was idle and nothing stolen."""
-    before = CpuTimes(idle=100, total=200, stolen=10)
-    later = CpuTimes(idle=130, total=300, stolen=30)
+    """The idle and the stolen share are of what passed between two readings; if nothing has passed, it was idle."""
+    before = CpuTimes(idle=100, stolen=10, total=200)
+    later = CpuTimes(idle=130, stolen=15, total=300)
     assert before.idle_share(later) == pytest.approx(0.3)
-    assert before.stolen_share(later) == pytest.approx(0.2)
+    assert before.stolen_share(later) == pytest.approx(0.05)
     assert before.idle_share(before) == 1.0
     assert before.stolen_share(before) == 0.0
+    assert before.stolen_from_work_share(later) == pytest.approx(5 / 70)
+    assert before.stolen_from_work_share(before) == 0.0
 
 
-def test_fixed_work_takes_time():
-    """It is measured, in seconds."""
-    assert 0 < fixed_work_s() < 60
+def test_more_work_takes_longer(monkeypatch):
+    """Twenty times the Python of the fixed piece of work takes more than the piece itself."""
+    monkeypatch.setattr(machine, "_ROUNDS", 3)
+    quick = fixed_work_s()
+    add = machine._add
+    monkeypatch.setattr(machine, "_add", lambda: [add() for _ in range(20)])
+    assert 0 < quick < fixed_work_s()
+
+
+def git(folder, *arguments):
+    """Runs git there, as somebody."""
+    somebody = ("-c", "user.name=somebody", "-c", "user.email=somebody@example.org")
+    done = subprocess.run(["git", *somebody, "-C", folder, *arguments], capture_output=True, text=True, check=True)
+    return done.stdout.strip()
 
 
 def test_the_commit_is_that_of_the_checkout_and_says_if_the_code_differs(tmp_path):

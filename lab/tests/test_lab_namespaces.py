@@ -15,7 +15,7 @@ from foliot_lab import kernel
 from foliot_lab.namespaces import Namespace, child_setup, inside, make_socket
 
 SO_NETNS_COOKIE = 71  # asm-generic/socket.h
-DEADLINE_S = 20.0
+DEADLINE_S = 60.0
 NOBODY = "65534"
 
 ORPHAN_MAKER = """

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from foliot_lab.fabric import Fabric
 
 SPEC = FabricSpec(hosts=2, rails=1, leaves=1, spines=1, bus_servers=3)
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 
 
 @pytest.fixture

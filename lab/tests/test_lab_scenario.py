@@ -1,11 +1,13 @@
 """Scenarios: what is read, what is refused, and on which line."""
 
+import math
 import re
 from pathlib import Path
 
 import pytest
 
 from foliot_lab.plan import HOSTS_PER_LEAF
+from foliot_lab.promises import Expectation, FaultExpectation
 from foliot_lab.scenario import RECOVERY_S, Problem, ScenarioError, load_scenario, parse_scenario
 from foliot_lab.train.spec import TrainSpec
 from foliot_lab.where import parse_where
@@ -103,7 +105,7 @@ def test_everything_wrong_is_told_at_once_each_with_its_line():
         (19, "load = 2: expected `float` <= 1.0"),
         (24, "for_s = 'long': expected `float`, got `str`"),
         (36, "there is no node9; the fabric has node0 to node3"),
-        (38, "unknown: color; expected one of fabric, clock, services, workload, train, fault, run"),
+        (38, "unknown: color; expected one of fabric, clock, services, workload, train, fault, run, expect"),
     ]
 
 
@@ -153,12 +155,28 @@ def test_impossible_fabrics_are_refused(fabric, line, reason):
         ({"where": "rail0.leaf0-spine4"}, 4, "there is no spine4; the fabric has spine0 to spine3"),
         ({"where": "rail0.leaf2-spine0"}, 4, "there is no leaf2; the fabric has leaf0 to leaf1"),
         ({"where": "node1/gateway"}, 4, "'node1/gateway' names nothing; expected a NIC (node3.rail0)"),
+        ({"kind": "mtu"}, 3, "mtu needs bytes"),
+        ({"kind": "mtu", "bytes": 575}, 6, "bytes = 575: expected `int` >= 576"),
+        ({"kind": "mtu", "bytes": 1500}, 6, "1,500 is no less than the link's own 1,500"),
+        ({"kind": "drop", "bytes": 1000}, 6, "drop has no bytes"),
+        ({"kind": "reload", "where": "rail0.leaf0-spine0"}, 4, "reload cannot be done to a fabric link"),
     ],
 )
 def test_impossible_faults_are_refused(keys, line, reason):
     """A fault whose target, parameters or times make no sense is refused on the line to blame."""
     found = problems(fault(**keys))
     assert any(at == line and text.startswith(reason) for at, text in found), found
+
+
+def test_a_device_that_goes_takes_along_what_was_done_to_it():
+    """So nothing else may be done to that NIC meanwhile, until it has its carrier again, a second after its device; to others it may."""
+    away = fault(kind="reload", where="node1.rail0", for_s=2)
+    assert parse_scenario(away).faults[0].lasts_s == 3.0
+    for other in (fault(kind="drop", at_s=3.5), fault(kind="mtu", bytes=1000, at_s=3.9), fault(kind="admin-down")):
+        (said,) = [text for _, text in problems(away + other)]
+        assert said.startswith("f2 overlaps f1, ")
+    assert "and with a device goes what was done to it" in problems(away + fault(kind="drop"))[0][1]
+    assert len(parse_scenario(away + fault(kind="drop", at_s=4) + fault(kind="drop", where="node1.rail1")).faults) == 3
 
 
 def test_a_training_job_has_settings_of_its_own():
@@ -276,3 +294,38 @@ def test_a_target_is_known_by_its_form(where, kind, node):
     """Every form of `where` is told from the others."""
     target = parse_where(where, parse_scenario("").fabric)
     assert (target.kind, target.name, target.node) == (kind, where, node)
+
+
+def test_expectations_are_read_wherever_they_are_written():
+    """The run's in a table of its own; a fault's in a table after it, or in one line of it."""
+    text = "[expect]\nunexplained = 2\ngap_ms = inf\n" + fault() + "[fault.expect]\nmoved_ms = 10\n"
+    scenario = parse_scenario(text + fault(where="node2.rail0") + "expect = {found_ms = 5}\n")
+    assert scenario.expect == Expectation(unexplained=2, gap_ms=math.inf)
+    assert [fault.expect for fault in scenario.faults] == [FaultExpectation(moved_ms=10), FaultExpectation(found_ms=5)]
+    assert parse_scenario(fault()).faults[0].expect is None
+    assert len(load_scenario(EXAMPLES / "two-rails-without-bus.toml").faults) == 3
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "reason"),
+    [
+        ("[expect]\nunexplained = -1\n", 2, "unexplained = -1: expected `int` >= 0"),
+        ("[expect]\nmoved_ms = 0\n", 2, "moved_ms = 0: expected `float` > 0.0"),
+        ("[expect]\nmoved_ms = nan\n", 2, "moved_ms = nan: expected `float` > 0.0"),
+        ("[expect]\nmoved = 1\n", 2, "unknown key moved in expect; expected one of found_ms, moved_ms, gap_ms, back_s"),
+        ("expect = 5\n", 1, "expect is a table, not 5"),
+        (fault() + "[fault.expect]\nunexplained = 1\n", 7, "unknown key unexplained in expect"),
+        (fault() + fault(where="node2.rail0") + '[fault.expect]\nmoved_ms = "1"\n', 12, "moved_ms = '1': expected"),
+        (
+            fault(for_s=None) + "expect = {gap_ms = 1, back_s = 1}\n",
+            5,
+            "the fault lasts to the end of the run: give it",
+        ),
+        (fault(kind="kill", where="node1") + "[fault.expect]\ngap_ms = 1\nmoved_ms = 1\n", 8, "kill moves no traffic"),
+        (fault(kind="kill", where="node1") + "expect = {back_s = 1}\n", 6, "kill moves no traffic, so nothing comes"),
+    ],
+)
+def test_impossible_expectations_are_refused(text, line, reason):
+    """Each with the line to blame; one in a line of its own table is found there."""
+    found = problems(text)
+    assert any(at == line and said.startswith(reason) for at, said in found), found

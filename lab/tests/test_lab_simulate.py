@@ -7,7 +7,7 @@ import pytest
 from foliot_lab.simulate.disturbances import KINDS, disturb
 from foliot_lab.simulate.fleet import Fleet
 from foliot_lab.simulate.loop import MS, SECOND, Loop
-from foliot_lab.simulate.machine import Host, Process, Span
+from foliot_lab.simulate.machine import Cores, Host, Process, Span
 from foliot_lab.simulate.trials import Lives, findings, quiet, silence
 
 
@@ -51,6 +51,14 @@ def test_that_stolen_processors_hold_up_packets_too(process):
     process.halted.add(Span(190, 250))
     assert process.host.arrive(120) == 200
     assert process.wake(120) == 250
+
+
+def test_that_shared_cores_serve_one_after_the_other(process):
+    """Three steps of as much work on two cores: the third waits for the first, and all take longer on slow ones."""
+    process.host.cores = Cores(2, 0.5)
+    assert [process.work(0, 10), process.work(0, 10), process.work(5, 10)] == [20, 20, 40]
+    assert process.wake(1) == 20
+    assert process.wake(30) == 30
 
 
 def test_that_a_hog_makes_steps_late(process):

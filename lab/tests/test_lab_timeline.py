@@ -64,6 +64,21 @@ def test_a_flaps_moments_do_not_add_up_delays():
     assert faults.moments(FaultSpec(at_s=10, kind="drop", where="node0.rail0", for_s=3.0)) == [(10, 13)]
 
 
+@pytest.mark.parametrize(("for_s", "steps"), [(2.0, ["inject", "before", "heal"]), (None, ["inject", "heal"])])
+async def test_a_fault_that_ends_in_two_steps_has_both(monkeypatch, for_s, steps):
+    """First what comes before its healing, then that; one that lasts to the end is healed in one."""
+    done = []
+    deed = Deed(*(lambda step=step: done.append(step) for step in ("inject", "heal", "before")))
+    monkeypatch.setattr(faults, "prepare", lambda *_: deed)
+    scenario = Scenario(
+        faults=(FaultSpec(id="f1", at_s=1, kind="reload", where="node0.rail0", for_s=for_s),), duration_s=100.0
+    )
+    start_s = asyncio.get_running_loop().time() - 1000
+    await run_timeline(scenario, start_s, SimpleNamespace(), SimpleNamespace(), clock=lambda: 0)
+    assert done == steps
+    assert faults.moments(scenario.faults[0]) == [(1, None if for_s is None else 4.0)]
+
+
 async def test_a_fault_to_the_end_is_undone_but_never_healed(play):
     """A fault without for_s is cleaned up at the end of the run, and has no time of healing."""
     [injection], done, _ = await play(FaultSpec(id="f1", at_s=1, kind="drop", where="node0.rail0"))

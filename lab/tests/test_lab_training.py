@@ -11,10 +11,11 @@ import pytest
 from foliot_lab.namespaces import inside
 from foliot_lab.train.ranks import Place, Ranks, missing
 from foliot_lab.truth import LabTime
+from patience import patience
 
 pytestmark = [pytest.mark.net, pytest.mark.skipif(bool(missing()), reason=missing())]
 
-DEADLINE_S = 120.0
+DEADLINE_S = patience(120.0)
 SMALL = ("--gradient-bytes", "2000000", "--batch", "2")
 
 

@@ -1,12 +1,8 @@
-"""Verdicts: which outcomes are right, in which words, and when the machine is to blame."""
+"""Verdicts: which outcomes are right, and in which words."""
 
 import msgspec
 import pytest
 from made_runs import QUIET, SEEN, command, event, judge, lab_ns, record, scenario
-
-from foliot_lab.lateness import Lateness, Machine
-from foliot_lab.report import Unexplained
-from foliot_lab.verdicts import Judgement, excuse
 
 
 def test_a_healed_cut_is_right():
@@ -17,7 +13,7 @@ def test_a_healed_cut_is_right():
         "node3.rail0 lost its carrier; both directions of every pair flowed again after 6.0 ms; "
         "all of it was back 5.0 s after the healing; no flow broke, the longest gap was 200 ms."
     )
-    assert of_run == ("", True, "Nothing happened that no fault explains.")
+    assert of_run[:3] == ("", True, "Nothing happened that no fault explains.")
 
 
 def test_a_move_onto_the_dead_nic_and_away_again_is_told():
@@ -35,28 +31,6 @@ def test_a_stop_on_the_other_rail_belongs_to_a_link_between_switches():
     assert "changed its way" not in found.sentence
     found, _ = judge(scenario(kind="drop", where=link), verdict(moves=4))
     assert "changed its way 4 times, not 3" in found.sentence
-
-
-@pytest.mark.parametrize(
-    ("right", "idle", "late_ms", "excused"),
-    [(False, 0.05, 1.0, True), (False, 0.5, 40.0, True), (False, 0.5, 1.0, False), (True, 0.05, 40.0, False)],
-)
-def test_a_machine_that_did_not_keep_up_is_said_to_be_why(right, idle, late_ms, excused):
-    """Of what was wrong alone."""
-    machine = Machine(idle_cpu=idle, scheduler_lateness_ms=Lateness(p50=0.1, p99=late_ms))
-    assert bool(excuse([Judgement("f1", right, "")], machine, Unexplained(events=0, commands=0))) is excused
-
-
-@pytest.mark.parametrize(
-    ("fault_right", "least_idle", "excused"),
-    [(True, 0.02, True), (True, 0.5, False), (True, None, False), (False, 0.02, False)],
-)
-def test_what_nobody_explains_is_excused_by_the_seconds_in_which_it_came(fault_right, least_idle, excused):
-    """However idle the machine was before and after; but a fault's own outcome is not."""
-    machine = Machine(idle_cpu=0.5, scheduler_lateness_ms=Lateness(p50=0.1, p99=1.0))
-    judged = [Judgement("f1", fault_right, ""), Judgement("", right=False, sentence="3 events that no fault explains.")]
-    strays = Unexplained(events=3, commands=0, least_idle_cpu=least_idle)
-    assert bool(excuse(judged, machine, strays)) is excused
 
 
 def verdict(**fields):
@@ -87,7 +61,8 @@ def verdict(**fields):
 )
 def test_what_is_right(run, seen, right):
     """Cut traffic must move where it can, and return where there is time; what is no path's fault must move nothing."""
-    assert judge(run, seen, healed_s=40 if run.faults[0].for_s else None)[0].right is right
+    of_fault, _ = judge(run, seen, healed_s=40 if run.faults[0].for_s else None)
+    assert of_fault.right is right, of_fault.sentence
 
 
 FLAP = "times = 10\ndown_s = 1\nup_s = 1"
@@ -108,7 +83,7 @@ def test_flapping_costs_two_moves(moves, restored_s, right):
         ("node3.rail0", "", 600, True),
         ("node3.rail0", '"detector.half_life_s" = 2.0', 600, False),
         ("rail0.leaf0-spine0", "", 130, False),
-        ("rail0.leaf0-spine0", "", 100, True),
+        ("rail0.leaf0-spine0", "", 98, True),
     ],
 )
 def test_what_has_flapped_is_held_back_as_long_as_the_settings_say(where, services, duration_s, right):
@@ -128,6 +103,8 @@ def test_a_broken_flow_is_wrong():
 
 def test_strays_are_wrong():
     """Something that no fault explains makes the run wrong."""
-    of_fault, of_run = judge(scenario(), events=[event(5)], commands=[command(5), command(6)])
+    of_fault, of_run = judge(
+        scenario(), events=[event(5), event(10.001, id="found")], commands=[command(5), command(6)]
+    )
     assert of_fault.right
-    assert of_run == ("", False, "1 event and 2 commands that no fault explains.")
+    assert of_run[:3] == ("", False, "1 event and 2 commands that no fault explains.")

@@ -15,7 +15,7 @@ PERIOD = 5 * MS
 FLIGHT = 50_000
 DEVICES = ("fo0e0", "fo1e0", "fo0e1")
 HERE, THERE = End("node0", "rail0"), End("node1", "rail0")
-DEADLINE_S = 30.0
+DEADLINE_S = 60.0
 
 
 def pulses(*runs):

@@ -10,6 +10,7 @@ import pytest
 
 from foliot_schemas.asyncapi import document, golden_files
 from foliot_schemas.subjects import BUCKETS, CHANNELS
+from patience import patience
 
 COPY = Path(__file__).parents[2] / "docs" / "asyncapi.json"
 GOLDEN = Path(__file__).parent / "golden"
@@ -62,7 +63,7 @@ def run_parser(path):
     if not (CHECK / "node_modules" / ".done").exists():
         pytest.skip("AsyncAPI's parser is not installed: make schemas/asyncapi/node_modules/.done")
     command = (NPM, "--prefix", CHECK, "run", "--silent", "check", "--", path)
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=patience(120), check=False)
     return done.returncode, done.stdout + done.stderr
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from foliot import systemd, telemetry
+from foliot import loop_steps, systemd, telemetry
 from foliot.bus import Bus
 from foliot.clock import HostClock
 from foliot.connection import BusClosedError
@@ -53,8 +53,11 @@ def run(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
         SystemExit: always.
     """
     try:
-        set_up_logs(load(TelemetrySettings, "telemetry").log_level)
-        asyncio.run(_until_signalled(main))
+        settings = load(TelemetrySettings, "telemetry")
+        set_up_logs(settings.log_level)
+        steps = loop_steps.Steps.kept(settings.loop_steps)
+        with asyncio.Runner(loop_factory=steps.loop) as runner:
+            runner.run(_until_signalled(main, steps))
     except SettingsError as error:
         sys.stderr.write(f"{error}\n")
         raise SystemExit(EX_CONFIG) from None
@@ -64,8 +67,9 @@ def run(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
     raise SystemExit(0)
 
 
-async def _until_signalled(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
+async def _until_signalled(main: Callable[[], Coroutine[Any, Any, None]], steps: loop_steps.Steps) -> None:
     loop = asyncio.get_running_loop()
+    telling = loop.create_task(loop_steps.tell(steps))
     task = loop.create_task(main())
     signalled = False
 
@@ -83,6 +87,8 @@ async def _until_signalled(main: Callable[[], Coroutine[Any, Any, None]]) -> Non
     except asyncio.CancelledError:
         if not signalled:
             raise
+    finally:
+        telling.cancel()
 
 
 def keep_what_is_loaded() -> None:

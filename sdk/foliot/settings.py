@@ -81,6 +81,8 @@ class TelemetrySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     """An OTLP/HTTP receiver, without ``/v1/traces``: by default the gateway. Empty: spans are made but not sent."""
     log_level: LogLevel = "info"
     """Logs go to standard error: coloured lines on a terminal, JSON elsewhere."""
+    loop_steps: str = ""
+    """A file that counts how long the steps of the service's loop take, see `foliot.loop_steps`. Empty: none, and the log alone tells of long ones."""
 
 
 class NicSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

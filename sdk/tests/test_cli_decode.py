@@ -13,6 +13,7 @@ import msgspec
 import pytest
 
 from foliot_schemas import Lease, encode
+from patience import patience
 
 FOLIOT = Path(sys.executable).with_name("foliot")
 SUBJECT = "foliot.v1.rejected.sync"
@@ -24,7 +25,9 @@ MESSAGE = msgspec.msgpack.encode(
 
 def decode(data, *options):
     """Its exit status, output and errors."""
-    done = subprocess.run([FOLIOT, "decode", *options], input=data, capture_output=True, timeout=30, check=False)
+    done = subprocess.run(
+        [FOLIOT, "decode", *options], input=data, capture_output=True, timeout=patience(30), check=False
+    )
     return done.returncode, done.stdout.decode(), done.stderr.decode()
 
 
@@ -52,7 +55,7 @@ def test_a_reader_that_has_had_enough_is_no_error():
     os.close(reading)
     try:
         done = subprocess.run(
-            [FOLIOT, "decode"], input=MESSAGE, stdout=writing, stderr=subprocess.PIPE, timeout=30, check=False
+            [FOLIOT, "decode"], input=MESSAGE, stdout=writing, stderr=subprocess.PIPE, timeout=patience(30), check=False
         )
     finally:
         os.close(writing)

@@ -16,6 +16,7 @@ import pytest
 from foliot.bus import Bus
 from foliot_schemas import Command, Event, NodePaths, Outcome, Rejected, encode
 from foliot_schemas.subjects import CLOCK, COMMAND, EVENT, OUTCOME, PATHS, REJECTED
+from patience import patience
 
 pytestmark = pytest.mark.nats
 
@@ -48,18 +49,18 @@ class Foliot:
 
     async def line(self):
         """The next line of its output."""
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(patience(60)):
             return (await self.process.stdout.readline()).decode().rstrip("\n")
 
     async def said(self, sentence):
         """Waits until it said this on standard error."""
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(patience(60)):
             while sentence not in (line := (await self.process.stderr.readline()).decode()):
                 assert line, f"it ended and did not say {sentence!r}"
 
     async def ended(self):
         """Its exit status, and what was left of its output and errors."""
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(patience(60)):
             out, errors = await self.process.communicate()
         return self.process.returncode, out.decode(), errors.decode()
 
@@ -98,7 +99,7 @@ async def kept(bus, channel, message, *names):
     """Published, and stored."""
     before = bus.counts["kept"]
     bus.publish_kept(channel, message, *names)
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(patience(60)):
         while bus.counts["kept"] == before:  # noqa: ASYNC110 - the bus sets no event of ours
             await asyncio.sleep(0.01)
 
@@ -180,7 +181,7 @@ async def test_the_newest_of_one_subject_are_found_below_many_others(bus, watch)
         await kept(bus, EVENT, one, "path", "a.r>b.r#0")
     for number in range(3, 60):
         bus.publish_kept(EVENT, event(number), "flap", "node3.rail0")
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(patience(60)):
         while bus.counts["kept"] < 60:  # noqa: ASYNC110 - the bus sets no event of ours
             await asyncio.sleep(0.01)
 
@@ -252,7 +253,7 @@ async def test_it_leaves_quietly_when_nobody_reads_any_more(bus, watch):
     await hears(seen, bus, CLOCK)
     seen.process.stdout._transport.close()
 
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(patience(60)):
         assert await seen.process.wait() == 0
     assert await seen.process.stderr.read() == b""
 

@@ -20,6 +20,7 @@ from foliot.bus import Bus
 from foliot_schemas import ClockState, Event, Node, Outcome
 from foliot_schemas.fault import trace_id
 from foliot_schemas.subjects import CHANNELS, CLOCK, EVENT, INVENTORY, OUTCOME
+from patience import patience
 
 pytestmark = pytest.mark.nats
 
@@ -61,7 +62,7 @@ class Example:
 
     async def line(self, beginning):
         """The next line that begins so; any other is wrong."""
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(patience(60)):
             line = (await self.process.stdout.readline()).decode().strip()
         assert line.startswith(beginning)
         return line
@@ -89,7 +90,7 @@ async def example(nats_server):
 
 async def has_consumer(bus, stream, name, pending=None):
     """Once the durable consumer is there (and has acknowledged all)."""
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(patience(60)):
         while True:
             found = {info.name: info for info in await bus._stream.consumers_info(stream)}
             if name in found and (pending is None or found[name].num_ack_pending == found[name].num_pending == pending):
@@ -131,7 +132,7 @@ async def ended(*arguments):
     example = (sys.executable, EXAMPLES / "subscribe.py", *map(str, arguments))
     process = await asyncio.create_subprocess_exec(*example, stdout=pipe, stderr=pipe)
     try:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(patience(60)):
             out, errors = await process.communicate()
     finally:
         if process.returncode is None:
@@ -194,7 +195,7 @@ async def test_the_python_example_says_that_the_bus_has_no_jetstream(tmp_path, u
         Path(sys.executable).with_name("nats-server"), "--config", config, stderr=asyncio.subprocess.DEVNULL
     )
     try:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(patience(60)):
             while (told := await ended(f"nats://127.0.0.1:{unused_tcp_port}"))[2].startswith("the bus:"):
                 pass  # it does not listen yet
     finally:
@@ -241,7 +242,7 @@ async def test_the_shell_example_hears_events_catches_up_and_reads_a_key(nats_se
         )  # fmt: skip
 
     async def output(process):
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(patience(60)):
             return (await process.communicate())[0].decode()
 
     assert '"name":"rack1.node3"' in await output(await run("node", "rack1_2enode3"))
@@ -269,7 +270,7 @@ async def test_what_the_shell_example_asks_for_is_there(bus):
     )
 
     bus.publish_kept(EVENT, event(10), "flap", "node3.rail0")
-    (raw,) = await consumer.fetch(1, timeout=20)
+    (raw,) = await consumer.fetch(1, timeout=patience(20))
     await raw.ack()
     value = (await (await bus.store(INVENTORY)).get("rack1_2enode3")).value
 

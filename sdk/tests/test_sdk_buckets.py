@@ -14,6 +14,7 @@ from foliot import present
 from foliot.bus import Bus
 from foliot_schemas import NodePaths, encode
 from foliot_schemas.subjects import INVENTORY, PATHS
+from patience import patience
 
 pytestmark = pytest.mark.nats
 
@@ -30,7 +31,7 @@ async def test_a_value_that_was_heard_and_not_stored_is_not_followed_by_the_one_
         told.append(paths.away)
 
     async def until(count):
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(patience(20)):
             while len(told) < count:  # noqa: ASYNC110 - the bus sets no event of ours
                 await asyncio.sleep(0.02)
 
@@ -47,7 +48,7 @@ async def test_a_value_that_was_heard_and_not_stored_is_not_followed_by_the_one_
     await until(2)
     await nats_server.kill()
     await nats_server.start()
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(patience(20)):
         # The present values have been told again when nothing is under way any more.
         while not watcher.connected or watcher._tasks:  # noqa: ASYNC110 - as above
             await asyncio.sleep(0.02)
@@ -56,7 +57,7 @@ async def test_a_value_that_was_heard_and_not_stored_is_not_followed_by_the_one_
                 await writer.put(PATHS, "node1", other)
                 break
             await asyncio.sleep(0.1)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(patience(20)):
         while told[-1] != ("rail1",):  # noqa: ASYNC110 - as above
             await asyncio.sleep(0.02)
 
@@ -72,7 +73,7 @@ async def test_a_bucket_of_more_keys_than_the_server_lists_at_once_is_listed_who
     for number in range(_LISTED_AT_ONCE + 2):
         await bus._client.publish(INVENTORY.subject(f"n{number}"), b"")
     stream = f"KV_{INVENTORY.name}"
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(patience(60)):
         while (await bus._stream.stream_info(stream)).state.messages < _LISTED_AT_ONCE + 2:  # noqa: ASYNC110 - as above
             await asyncio.sleep(0.05)
     found = await present.subjects(bus._client, INVENTORY.name, INVENTORY.subject())
@@ -107,7 +108,7 @@ async def test_who_makes_no_consumers_is_told_the_same(nats_server):
         assert told == ({"rack2.node2": node2} if key else {"node1": node1, "rack2.node2": node2})
 
     await (await writer.store(PATHS)).delete("rack2_2enode2")
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(patience(20)):
         while any(told["rack2.node2"] for _, told in seen):  # noqa: ASYNC110 - as above
             await asyncio.sleep(0.02)
     for bus in (writer, *readers):
@@ -147,13 +148,13 @@ async def test_a_key_that_was_deleted_while_the_bus_was_away_is_told(nats_server
 async def test_a_bucket_that_is_not_there_is_made_only_by_who_makes_buckets(nats_server):
     """Who does not waits for it; a key of it cannot be read."""
     reader = Bus.later(nats_server.settings, "reader", makes=False)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(patience(20)):
         while not reader.connected:  # noqa: ASYNC110 - as above
             await asyncio.sleep(0.02)
     with pytest.raises(BucketNotFoundError):
         await reader.store(PATHS)
     writer = await Bus.connect(nats_server.settings, "writer")
-    await asyncio.wait_for(reader.opened(), 20)
+    await asyncio.wait_for(reader.opened(), patience(20))
 
     assert await reader.get(PATHS, "node1") is None
     for bus in (reader, writer):

@@ -10,6 +10,7 @@ from foliot import buckets
 from foliot.bus import Bus
 from foliot_schemas import ClockState, Event, NodePaths, Rejected
 from foliot_schemas.subjects import CLOCK, CLOCKS, EVENT, PATHS, REJECTED
+from patience import patience
 
 pytestmark = pytest.mark.nats
 
@@ -34,7 +35,7 @@ class Inbox:
 
     async def holding(self, count: int) -> list:
         """Its messages, once there are this many."""
-        async with asyncio.timeout(20), self._arrived:
+        async with asyncio.timeout(patience(20)), self._arrived:
             await self._arrived.wait_for(lambda: len(self.messages) >= count)
         return self.messages
 
@@ -80,7 +81,7 @@ async def test_an_event_published_while_the_server_is_away_is_stored_when_it_is_
     inbox = Inbox()
     await other.subscribe_kept(EVENT, inbox, durable="test")
     await nats_server.kill()
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(patience(20)):
         while one.connected:  # noqa: ASYNC110 - nats-py has no event for it
             await asyncio.sleep(0.02)
 
@@ -104,7 +105,7 @@ async def test_the_newest_message_of_each_subject_is_kept(buses):
     path = "node3.rail0>node4.rail0#0"
     one.publish_kept(EVENT, event(600, path, "path"), "path", path)
     await inbox.holding(601)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(patience(20)):
         while one.counts["kept"] < 601:  # noqa: ASYNC110 - the bus sets no event of ours
             await asyncio.sleep(0.02)
 
@@ -119,11 +120,11 @@ async def test_who_asked_is_told_that_the_bus_is_away_and_back_but_not_of_its_ow
     bus.when_away(away.set)
     bus.when_back(back.set)
     await nats_server.kill()
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(patience(20)):
         await away.wait()
     assert not bus.connected
     await nats_server.start()
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(patience(20)):
         await back.wait()
     assert bus.connected
     away.clear()
@@ -220,7 +221,7 @@ async def test_a_bucket_in_memory_is_made_again_after_a_restart_of_the_server(na
     await other.watch(CLOCKS, lambda key, message: seen(message, key))
     await nats_server.kill()
     await nats_server.start()
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(patience(20)):
         while True:
             try:
                 await one.put(CLOCKS, "node0", state)

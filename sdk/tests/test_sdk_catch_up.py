@@ -12,6 +12,7 @@ from foliot import catch_up
 from foliot.bus import Bus
 from foliot_schemas import Event
 from foliot_schemas.subjects import EVENT
+from patience import patience
 
 pytestmark = pytest.mark.nats
 
@@ -42,7 +43,7 @@ class Reader:
 
     async def caught_up(self, stored: int) -> None:
         """Waits until the stream's first so many messages are all taken and acknowledged."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(patience(20)):
             while not await self._has_taken(stored):  # noqa: ASYNC110 - the server sets no event of ours
                 await asyncio.sleep(0.02)
 
@@ -114,7 +115,7 @@ async def test_what_an_earlier_run_took_last_is_taken_once_more_if_that_is_asked
         heard.append(message.at_ns)
 
     await bus.subscribe_kept(EVENT, arrived, durable="reader", again=2)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(patience(20)):
         while len(heard) < 3:  # noqa: ASYNC110 - the bus sets no event of ours
             await asyncio.sleep(0.02)
     await bus.close()
@@ -142,11 +143,11 @@ async def test_what_was_sent_into_a_dead_connection_is_read_when_the_next_one_st
     consumer.fetch = lost  # before its first turn
     await next(each for each in bus._client._subs.values() if each.subject.startswith("foliot.")).unsubscribe()
     writer.publish_kept(EVENT, event(1), "flap", "x")
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(patience(20)):
         await swallowed.wait()
     assert heard == []
     bus._catch_ups[0].renew()
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(patience(20)):
         while not heard:  # noqa: ASYNC110 - the bus sets no event of ours
             await asyncio.sleep(0.02)
     await bus.close()

@@ -82,9 +82,18 @@ async def test_what_the_bus_forgot_is_claimed_again_and_the_rest_kept_from_other
     await check(bus, a, "host-a")
 
 
-async def test_a_host_that_cannot_be_told_from_others_is_taken_by_its_name(bus):
-    """Containers often have no machine-id."""
+async def test_a_host_that_cannot_be_told_from_others_is_taken_by_its_name(bus, bus_settings):
+    """Containers often have no machine-id: one that has none may be any host of its name, now or when the claim was made, but no other node."""
     await claim(bus, node("a", 0, "10.0.0.1"), "")
+    with pytest.raises(ClaimError, match="index 0 is taken by node 'a'"):
+        await claim(bus, node("b", 0, "10.0.0.2"), "")
+    async with Visit(bus_settings) as visit:
+        claims = await visit.present(CLAIMS)
+        assert {held.host for held in claims.values()} == {"host-a"}, "what is known of the host is kept"
+    await claim(bus, node("c", 2, "10.0.0.3"), "")
+    await check(bus, node("c", 2, "10.0.0.3"), "host-c")
+    with pytest.raises(ClaimError, match="name a is taken by another host"):
+        await check(bus, node("a", 0, "10.0.0.1"), "host-b")
 
 
 def test_the_machine_id_itself_is_not_shown(tmp_path, monkeypatch):

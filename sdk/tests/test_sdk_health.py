@@ -11,6 +11,7 @@ from foliot.clock import BusClock
 from foliot.health import beat, beating
 from foliot.service import on_bus
 from foliot.settings import SettingsError
+from patience import patience
 
 
 def test_the_file_is_touched_while_the_bus_answers(tmp_path):
@@ -40,7 +41,7 @@ async def test_it_goes_on_until_the_work_ends(tmp_path):
     file = tmp_path / "alive"
     async with beating(str(file), lambda: True):
         os.utime(file, (0, 0))
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(patience(20)):
             while file.stat().st_mtime == 0:  # noqa: ASYNC110 - it is the file that is awaited
                 await asyncio.sleep(0.02)
 

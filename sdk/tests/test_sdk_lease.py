@@ -8,6 +8,7 @@ import pytest
 
 from foliot.lease import Lease, counted
 from foliot_schemas.subjects import LEASES
+from patience import patience
 
 pytestmark = pytest.mark.nats
 
@@ -17,7 +18,7 @@ async def test_a_lease_has_one_holder_and_a_number_that_rises(buses):
     one, other = buses
     first, second = Lease(one, "role", "one"), Lease(other, "role", "other")
     holding = asyncio.create_task(first.run())
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(patience(20)):
         await first.taken()
         waiting = asyncio.create_task(second.run())
         await asyncio.sleep(1.0)
@@ -50,7 +51,7 @@ async def test_a_lasting_lease_is_held_while_the_bus_says_nothing(buses):
     """Others are let go as soon as they might be somebody else's; and the lasting one, too, as soon as the bus says that it is."""
     one, other = buses
     leases = Lease(one, "strict", "one"), Lease(one, "lasting", "one", lasting=True)
-    async with asyncio.timeout(30), asyncio.TaskGroup() as tasks:
+    async with asyncio.timeout(patience(30)), asyncio.TaskGroup() as tasks:
         store = await one.store(LEASES)
         for _ in range(3):
             await store.put("other", b"")  # so that the next memory's revisions are none of this one's
@@ -74,7 +75,7 @@ async def test_a_renewal_whose_answer_was_lost_is_its_own(buses):
     one, _ = buses
     lease = Lease(one, "role", "one")
     holding = asyncio.create_task(lease.run())
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(patience(30)):
         fence, store = await lease.taken(), await one.store(LEASES)
         for _ in range(3):
             moved = await store.put("role", lease._record)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from foliot.retry import heed_cancellation
+from patience import patience
 
 
 async def test_a_cancellation_that_comes_with_the_answer_is_heeded():
@@ -12,7 +13,7 @@ async def test_a_cancellation_that_comes_with_the_answer_is_heeded():
     answer, went_on = asyncio.get_running_loop().create_future(), asyncio.Event()
 
     async def ask():
-        await asyncio.wait_for(answer, 20)
+        await asyncio.wait_for(answer, patience(20))
         heed_cancellation()
         went_on.set()
         await asyncio.sleep(20)
@@ -22,7 +23,7 @@ async def test_a_cancellation_that_comes_with_the_answer_is_heeded():
     await asyncio.sleep(0)
     answer.set_result(None)
     asking.cancel()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(patience(10)):
         await asyncio.wait([asking])
     assert asking.cancelled()
     assert not went_on.is_set()

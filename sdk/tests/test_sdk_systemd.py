@@ -9,6 +9,7 @@ import socket
 import pytest
 
 from foliot import systemd
+from patience import patience
 
 
 @pytest.fixture
@@ -16,7 +17,7 @@ def manager(tmp_path, monkeypatch):
     """The service manager's end."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listening:
         listening.bind(str(tmp_path / "notify"))
-        listening.settimeout(10)
+        listening.settimeout(patience(10))
         monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
         yield listening
 

@@ -21,9 +21,10 @@ from foliot.settings import NicSettings, NodeSettings
 from foliot_schemas import Command, Event, PortState, StampBatch, StampRow
 from foliot_schemas.observation import Stream
 from foliot_schemas.subjects import CLOCK, COMMAND, EVENT, INVENTORY, OUTCOME, PORT, REJECTED, SERVICES, STAMPS
+from patience import patience
 
 KEY = "a key that the fleet shares"
-_PATIENCE_S = 60.0
+_PATIENCE_S = patience(60.0)
 
 
 def free_port(kind=socket.SOCK_STREAM):
@@ -151,7 +152,7 @@ class Fleet:
     async def _effects(self, name: str) -> dict[str, bool]:
         shown = b""
         with contextlib.suppress(httpx.ConnectError):  # it does not listen yet
-            async with httpx.AsyncClient(trust_env=False, timeout=30) as client:
+            async with httpx.AsyncClient(trust_env=False, timeout=patience(30)) as client:
                 shown = (await client.get(f"http://127.0.0.1:{self.http}/api/v1/fleet")).content
         return {
             "detector": self.heard["event", "flap", f"{name}.rail0", ""] > 0,

@@ -8,6 +8,7 @@ import pytest
 
 from foliot_schemas import Event, NodePaths, encode
 from foliot_schemas.subjects import CLOCKS, EVENT, PATHS, REJECTED
+from patience import patience
 
 pytestmark = pytest.mark.nats
 
@@ -26,7 +27,7 @@ class Inbox(asyncio.Queue):
 
     async def holding(self, count):
         """The next ones, once there are this many."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(patience(20)):
             return [await self.get() for _ in range(count)]
 
 

@@ -203,7 +203,7 @@ def test_a_remediator_remembers_nothing_of_strangers(remediator):
         remediator.observe(structs.replace(outcome, node="node0", away=(name,), started_ns=NOW_NS), NOW_NS)
         dead = Event(id=name, kind="process", who=f"{name}/probe", state="dead", at_ns=NOW_NS, since_ns=NOW_NS)
         remediator.observe(dead, NOW_NS)
-    assert set(remediator.health._ids) == {PATH}
+    assert set(remediator.health.reports._ids) == {PATH}
     assert not remediator.health.paths
     assert not remediator.health.ports._ports
     assert not remediator.health.dead

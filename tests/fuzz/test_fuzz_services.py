@@ -17,7 +17,7 @@ from foliot_agent.notices import Seal
 from foliot_schemas import decode, encode
 from foliot_schemas.subjects import BUCKETS, CHANNELS, SERVICES
 
-pytestmark = [pytest.mark.nats, pytest.mark.e2e]
+pytestmark = pytest.mark.nats
 
 THIRD = 4_000
 """Messages in each third of the flood."""

@@ -11,6 +11,8 @@ import pytest
 import seeds
 from targets import FAMILIES
 
+from patience import patience
+
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_sound_inputs_and_their_truncations_pass(family):
@@ -37,6 +39,6 @@ def test_a_short_fuzz_finds_nothing(family):
     """2,000 inputs, the same in every run; in a process of its own, which the fuzzer ends."""
     runner = Path(__file__).with_name("run.py")
     command = [sys.executable, str(runner), family, "--runs", "2000", "--seed", "1"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=patience(300), check=False)
     assert done.returncode == 0, done.stderr[-4_000:]
     assert "Done 2000 runs" in done.stderr

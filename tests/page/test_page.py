@@ -17,6 +17,7 @@ from foliot.bus import Bus
 from foliot_schemas import Event, Nic, Node, Outcome, PortState
 from foliot_schemas.fault import trace_id
 from foliot_schemas.subjects import EVENT, INVENTORY, OUTCOME, PORT
+from patience import patience
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -129,7 +130,7 @@ async def open_page(page, gateway, bus) -> None:
 async def listening(gateway) -> None:
     """Waits until the gateway does."""
     port = int(gateway.address.rpartition(":")[2])
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(patience(30)):
         while True:
             try:
                 _, writer = await asyncio.open_connection("127.0.0.1", port)

@@ -13,6 +13,7 @@ import pytest
 from playwright.async_api import expect
 
 from foliot_lab import kernel
+from patience import patience
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -76,12 +77,12 @@ async def address(tmp_path) -> AsyncIterator[str]:
     finally:
         if lab.returncode is None:
             lab.send_signal(signal.SIGINT)
-        await asyncio.wait_for(lab.wait(), 60)
+        await asyncio.wait_for(lab.wait(), patience(60))
 
 
 async def told(log: Path, beginning: str) -> str:
     """The origin of the address in a line of the lab's."""
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(patience(60)):
         while True:
             for line in log.read_text().splitlines():  # noqa: ASYNC240 - a few hundred bytes
                 if line.startswith(beginning):

@@ -9,7 +9,7 @@ from foliot_lab.simulate.clocks import Setting
 from foliot_lab.simulate.fabric import Load
 from foliot_lab.simulate.fleet import CENTRAL
 from foliot_lab.simulate.loop import MS, SECOND
-from foliot_lab.simulate.machine import Span
+from foliot_lab.simulate.machine import Cores, Span
 from foliot_schemas.names import rail_of
 
 if TYPE_CHECKING:
@@ -17,19 +17,25 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from foliot_lab.simulate.fleet import Fleet
+    from foliot_lab.simulate.probe import Probe
 
 DISTURBED_NS = 3 * SECOND
 _HALT_MS = (100.0, 400.0)
 _STEAL_MS = (20.0, 300.0)
 _BUS_MS = (20.0, 400.0)
 _HOG = (0.5, 0.95)
+_CORES, _WANTED = 2, 0.47
+"""Of a machine that carries all hosts; and how much of a core they want together, where it is of the speed for which costs were noted."""
+_IDLE = (0.05, 0.3)
 _PAUSE_NS = 600 * MS
-"""From one halt to the next, so that each finds everybody at work again."""
+"""From one halt to the next, at the most."""
+_STEP_NS = (0.0, 10.0 * MS)
+"""From the beginning of a tick until its reports have left, with room to spare."""
 _STEPS_NS = (2 * MS, 5 * SECOND)
 _UNAWARE_NS, _LEARNING_NS = 2 * SECOND, 1 * SECOND
 """A step is found out with the next window, and the clock is not synchronised then until the one after has been fitted."""
-_MOST_LOST = 0.01
-"""Of what comes to a link that TCP flows keep full."""
+_MOST_LOST = 0.005
+"""Of what comes to a link that TCP flows keep full; a probe may meet two of them."""
 
 
 def disturb(kind: str, fleet: Fleet, chance: random.Random, *, spare_rail: str = "") -> str:
@@ -62,19 +68,41 @@ def _hog_all(fleet: Fleet, chance: random.Random, _spare: str) -> str:
     return f"{share:.2f}"
 
 
-def _halts(fleet: Fleet, chance: random.Random, who: str) -> str:
-    process, said = fleet.processes[who], []
+def _slow(fleet: Fleet, chance: random.Random, _spare: str) -> str:
+    idle = chance.uniform(*_IDLE)
+    cores = Cores(_CORES, _WANTED / (_CORES * (1.0 - idle)))
+    for host in fleet.hosts.values():
+        host.cores = cores
+    return f"{idle:.2f} idle"
+
+
+def _spells(fleet: Fleet, chance: random.Random, lasting_ms: tuple[float, float], beside: Probe | None) -> list[Span]:
+    """Times of standing still. Half of those that concern a probe begin within its step, which takes a tenth of the time."""
+    spells = []
     at_ns, end_ns = fleet.loop.now_ns + round(chance.uniform(0, _PAUSE_NS)), fleet.loop.now_ns + DISTURBED_NS
     while at_ns < end_ns:
-        for_ns = round(chance.uniform(*_HALT_MS) * MS)
-        process.halted.add(Span(at_ns, at_ns + for_ns))
-        said.append(f"{(at_ns - fleet.loop.now_ns) / MS:.0f}+{for_ns / MS:.0f}")
-        at_ns += for_ns + round(chance.uniform(_PAUSE_NS, 2 * _PAUSE_NS))
-    return f"{who} {' '.join(said)} ms"
+        if beside is not None and chance.random() < 0.5:
+            at_ns = beside.tick_after(at_ns) + round(chance.uniform(*_STEP_NS))
+        spells.append(Span(at_ns, at_ns + round(chance.uniform(*lasting_ms) * MS)))
+        at_ns = spells[-1].until_ns + round(chance.uniform(0.1, 1.0) * _PAUSE_NS)
+    return spells
+
+
+def _told(fleet: Fleet, spells: list[Span]) -> str:
+    now_ns = fleet.loop.now_ns
+    return " ".join(f"{(since - now_ns) / MS:.1f}+{(until - since) / MS:.0f}" for since, until in spells) + " ms"
+
+
+def _halts(fleet: Fleet, chance: random.Random, who: str, beside: Probe | None = None) -> str:
+    spells = _spells(fleet, chance, _HALT_MS, beside)
+    for span in spells:
+        fleet.processes[who].halted.add(span)
+    return f"{who} {_told(fleet, spells)}"
 
 
 def _halt_probe(fleet: Fleet, chance: random.Random, _spare: str) -> str:
-    return _halts(fleet, chance, f"{chance.choice(fleet.inventory.names)}/probe")
+    probe = chance.choice(fleet.probes)
+    return _halts(fleet, chance, f"{probe.name}/probe", probe)
 
 
 def _halt_agent(fleet: Fleet, chance: random.Random, _spare: str) -> str:
@@ -93,25 +121,22 @@ def _halt_nats(fleet: Fleet, chance: random.Random, _spare: str) -> str:
     return _halts(fleet, chance, "nats")
 
 
-def _steal(fleet: Fleet, chance: random.Random, names: list[str]) -> str:
-    said = []
-    at_ns, end_ns = fleet.loop.now_ns + round(chance.uniform(0, _PAUSE_NS)), fleet.loop.now_ns + DISTURBED_NS
-    while at_ns < end_ns:
-        for_ns = round(chance.uniform(*_STEAL_MS) * MS)
+def _steal(fleet: Fleet, chance: random.Random, names: list[str], beside: Probe | None) -> str:
+    spells = _spells(fleet, chance, _STEAL_MS, beside)
+    for span in spells:
         for name in names:
-            fleet.hosts[name].stolen.add(Span(at_ns, at_ns + for_ns))
-        said.append(f"{(at_ns - fleet.loop.now_ns) / MS:.0f}+{for_ns / MS:.0f}")
-        at_ns += for_ns + round(chance.uniform(0.1, 1.0) * _PAUSE_NS)
-    return f"{' '.join(said)} ms"
+            fleet.hosts[name].stolen.add(span)
+    return _told(fleet, spells)
 
 
 def _steal_one(fleet: Fleet, chance: random.Random, _spare: str) -> str:
     name = chance.choice([*fleet.hosts])
-    return f"{name} {_steal(fleet, chance, [name])}"
+    beside = next((probe for probe in fleet.probes if probe.name == name), None)
+    return f"{name} {_steal(fleet, chance, [name], beside)}"
 
 
 def _steal_all(fleet: Fleet, chance: random.Random, _spare: str) -> str:
-    return _steal(fleet, chance, [*fleet.hosts])
+    return _steal(fleet, chance, [*fleet.hosts], chance.choice(fleet.probes))
 
 
 def _slow_bus(fleet: Fleet, chance: random.Random, nodes: frozenset[str]) -> str:
@@ -171,6 +196,7 @@ _KINDS: dict[str, Callable[[Fleet, random.Random, str], str]] = {
     "nothing": _nothing,
     "hog-one": _hog_one,
     "hog-all": _hog_all,
+    "slow": _slow,
     "halt-probe": _halt_probe,
     "halt-agent": _halt_agent,
     "halt-detector": _halt_detector,

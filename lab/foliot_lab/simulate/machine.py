@@ -60,6 +60,29 @@ class Outages:
         return bool(self._spans)
 
 
+class Cores:
+    """Processors that several hosts share, as in a lab on one machine. Whoever is ready first runs first, until its step is over.
+
+    Parameters:
+        count: how many.
+        speed: 1.0 is that of the core for which the steps' costs were noted.
+    """
+
+    def __init__(self, count: int, speed: float) -> None:
+        self._free_ns = [0] * count
+        self._speed = speed
+
+    def ready(self, at_ns: int) -> int:
+        """When one of them is free from a time on."""
+        return max(at_ns, min(self._free_ns))
+
+    def run(self, at_ns: int, work_ns: int) -> int:
+        """When a step is over that becomes ready then."""
+        core = self._free_ns.index(min(self._free_ns))
+        self._free_ns[core] = max(at_ns, self._free_ns[core]) + round(work_ns / self._speed)
+        return self._free_ns[core]
+
+
 class Host:
     """The processors of one host, or of the machine that the central services share.
 
@@ -71,6 +94,8 @@ class Host:
         self.chance = chance
         self.stolen = Outages()
         """By the hypervisor: nothing runs, not even the kernel."""
+        self.cores: Cores | None = None
+        """None: there are enough of them."""
         self._hogs: list[tuple[Span, float]] = []
 
     def hog(self, span: Span, share: float) -> None:
@@ -97,31 +122,28 @@ class Host:
 
 
 class Process:
-    """One process on a host: it does one step after the other.
+    """One process on a host: it does one step after the other."""
 
-    Parameters:
-        speed: of its processor; 1.0 is one for which the steps' costs were noted.
-    """
-
-    def __init__(self, host: Host, speed: float = 1.0) -> None:
+    def __init__(self, host: Host) -> None:
         self.host = host
         self.halted = Outages()
-        self.speed = speed
 
     def wake(self, at_ns: int) -> int:
         """When it runs that is to be woken then."""
-        return self._past(at_ns + self.host.late_ns(at_ns))
+        at_ns = self._past(at_ns + self.host.late_ns(at_ns))
+        return at_ns if self.host.cores is None else self.host.cores.ready(at_ns)
 
     def work(self, at_ns: int, work_ns: int) -> int:
         """When a step is over that begins then."""
         host = self.host
         if host.is_hogged(at_ns) and host.chance.random() < _PREEMPTED:
             at_ns += host.late_ns(at_ns)
-        if not self.halted and not host.stolen:
-            return at_ns + round(work_ns / self.speed)
         at_ns = self._past(at_ns)
-        with_stolen_ns = host.stolen.done(at_ns, round(work_ns / self.speed)) - at_ns
-        return self._past(self.halted.done(at_ns, with_stolen_ns))
+        if host.cores is not None:
+            work_ns = host.cores.run(at_ns, work_ns) - at_ns
+        if not self.halted and not host.stolen:
+            return at_ns + work_ns
+        return self._past(self.halted.done(at_ns, host.stolen.done(at_ns, work_ns) - at_ns))
 
     def _past(self, at_ns: int) -> int:
         if not self.halted and not self.host.stolen:

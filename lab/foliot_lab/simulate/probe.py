@@ -194,6 +194,10 @@ class Probe:
     def _window_number(self) -> int:
         return window_number(self.name, self.clock.now_ns(self._loop.now_ns), self._window_ns)
 
+    def tick_after(self, at_ns: int) -> int:
+        """When its first tick from a time on is due."""
+        return at_ns + (self._start_ns - at_ns) % self._tick_ns
+
     # -- the wire -----------------------------------------------------------------------------------------------------
 
     def receive(self, packet: Packet) -> None:

@@ -166,7 +166,7 @@ class _Findings:
     def __init__(self, fleet: Fleet, dead: set[str]) -> None:
         self._dead = dead
         self._dark = set(fleet.fabric.dark)
-        troubles = [heard for heard in fleet.detector.events if _is_trouble(heard.message)]
+        troubles = [heard for heard in fleet.detector.events if is_trouble(heard.message)]
         true = [heard.at_ns for heard in troubles if heard.message.who in dead and heard.message.state == "silent"]
         self.first_ns = min(true, default=None)
         self.false = [heard for heard in troubles if not self._explains(heard.message.who)]
@@ -195,9 +195,9 @@ class _Findings:
         return ">" in who and bool(self._dark & set(parse_path(who)[:2]))
 
 
-def _is_trouble(event: Event) -> bool:
-    """Whether it says that something is wrong; a clock's events are no matter of traffic, and true where it was stepped."""
-    return event.kind != "clock" and event.state not in {"up", "speaking", "alive"}
+def is_trouble(event: Event) -> bool:
+    """Whether it says that something is wrong. A clock's events are no matter of traffic, and true where it was stepped; nor does a refusal do any harm."""
+    return event.kind not in {"clock", "refusal"} and event.state not in {"up", "speaking", "alive"}
 
 
 def findings(fleet: Fleet, dead: set[str]) -> dict[str, Any]:

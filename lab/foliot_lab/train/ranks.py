@@ -96,6 +96,11 @@ class Ranks:
             with contextlib.suppress(ProcessLookupError):
                 process.send_signal(number)
 
+    def pid(self, node: str) -> int:
+        """Of a node's rank; 0: it does not run."""
+        process = self._processes.get(node)
+        return process.pid if process is not None and process.returncode is None else 0
+
     def log(self, node: str) -> Path:
         """What a node's rank has written."""
         return self.folder / f"{node}.log"

@@ -89,7 +89,7 @@ class Agent:
 
     async def quiet(self) -> None:
         """Waits until everything that it started has ended."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while self.tasks:
                 await asyncio.gather(*self.tasks)
 

@@ -89,7 +89,7 @@ class PingPong:
         self._ours.bind((self._client.service_address, 0))
         for each in (listener, self._ours):
             each.setblocking(False)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await loop.sock_connect(self._ours, (self._server.service_address, 5000))
             self._theirs, _ = await loop.sock_accept(listener)
         listener.close()
@@ -103,7 +103,7 @@ class PingPong:
     async def plays(self) -> bool:
         """A word there and back."""
         loop = asyncio.get_running_loop()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await loop.sock_sendall(self._ours, b"ping")
             await loop.sock_sendall(self._theirs, await loop.sock_recv(self._theirs, 64))
             return await loop.sock_recv(self._ours, 64) == b"ping"

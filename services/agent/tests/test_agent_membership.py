@@ -28,7 +28,7 @@ async def bus(fleet):
 
 async def eventually(read, expected):
     """Waits for what a question to the bus is answered with."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while await read() != expected:  # noqa: ASYNC110 - the bus sets no event of ours
             await asyncio.sleep(0.05)
 
@@ -91,6 +91,6 @@ async def test_a_place_that_another_took_meanwhile_is_said_and_left_to_it(fleet,
     for key in ("index-0", "address-10_2e0_2e0_2e1", "address-10_2e1_2e0_2e1"):
         await store.delete(key)
     await eventually(holder(bus, "index-0"), "node0")
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while await bus.get(INVENTORY, "node0") is None:  # noqa: ASYNC110 - the bus sets no event of ours
             await asyncio.sleep(0.05)

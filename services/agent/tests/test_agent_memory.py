@@ -41,7 +41,7 @@ async def test_a_fleet_that_is_met_at_once_is_written_once(tmp_path, settings_of
     for count in range(1, 101):
         memory.keep_peers(peers[:count])
     assert not list(tmp_path.iterdir())
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not path.exists():  # noqa: ASYNC110 - a file sets no event
             await asyncio.sleep(0.05)
     assert Memory(str(tmp_path), "node0", "boot1").recall().peers == peers
@@ -118,7 +118,7 @@ async def test_an_agent_that_starts_without_the_bus_moves_its_traffic_all_the_sa
     await armed.server.start()
     await cut.ready(times=2)
     bus = await Bus.connect(armed.server.settings, "late")
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not (told := await bus.newest(OUTCOME, "reroute", "node0")):  # noqa: ASYNC110 - the stream sets no event
             await asyncio.sleep(0.05)
     assert (told[0].armed, told[0].status) == (True, "done")

@@ -10,6 +10,8 @@ import numpy as np
 from foliot_schemas.names import node_of
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from foliot_detector.fleet import Fleet, Sign
     from foliot_detector.settings import DetectorSettings
     from foliot_schemas.names import Path
@@ -18,6 +20,17 @@ LEAST_INTERVALS = 2
 """Probe intervals in a silence time, at least."""
 _DOWN_AGAIN_NS = 100_000_000
 """How often a path that ends at a port that is down is looked at."""
+_FRESH_NS = 150_000_000
+"""How old the receiver's last word may be: nodes speak every 100 ms. Behind an older one waits another, in a queue, which may say the opposite; unless the
+silence has lasted for as long already: what only stands still does not."""
+_MAPPED_NS = 10_000_000
+"""By how much the promptest words of two nodes may differ in how long they took."""
+_LATELY_NS = 1_000_000_000
+"""Five probes of the slow sweep: a path not heard for longer was silent before."""
+_DELAYS = 2
+"""Times the longest delay that was seen lately, a proven probe is given to arrive."""
+_LONGEST_TRANSIT_NS = 600_000_000
+"""But no more than leaves the rest of a second to find a silence in and to move."""
 
 
 @dataclass(slots=True)
@@ -40,6 +53,11 @@ class Claim:
     confirmed_ns: int
     """When the receiver last said that it still had not heard the path."""
     confirmed_here_ns: int
+    """The same on the detector's timeline, however late the word came."""
+    sequence: int = 0
+    """The highest probe that the receiver had heard of the path; 0: it does not say."""
+    siblings: NDArray[np.intp] | None = None
+    """Paths between the same two nodes by other NICs; None: not looked for yet."""
     witness: str = ""
     """The node that shows that the sender sent on; empty: nobody yet."""
     rest_ns: int = 0
@@ -52,6 +70,12 @@ class Claim:
     """What the last search for a witness rested on, see `Judge`."""
     on_path: bool = False
     """The sender says that it sent on this very path."""
+    sent_sequence: int = 0
+    """Of the probe that it sent then."""
+    transit_ns: int = 0
+    """How long that probe was given to arrive."""
+    controlled: bool = False
+    """Other probes between the two hosts arrived meanwhile."""
 
     sender: str = field(init=False)
     receiver: str = field(init=False)
@@ -68,11 +92,11 @@ class Judge:
         self._fleet = fleet
         self._settle_ns = round(settings.path_settle_ms * 1e6)
         self._transit_ns = round(settings.proof_transit_ms * 1e6)
+        self._common_mode_ns = round(settings.common_mode_ms * 1e6)
         self._margin_ns = round(settings.arrival_margin_ms * 1e6)
         self._alive_ns = round(settings.alive_ms * 1e6)
         self._deaf_ns = round(settings.deaf_hold_ms * 1e6)
         self._recovery_ns = round(settings.recovery_s * 1e9)
-        self._process_silence_ns = round(settings.process_silence_s * 1e9)
 
     def is_known(self, claim: Claim) -> bool:
         """Whether both ends are in the inventory still."""
@@ -82,28 +106,39 @@ class Judge:
         """Whether the path is dead: its sender was seen to send, no port explains it, and nothing is still on its way.
 
         If not, the claim says when to look again; else news of its sender or receiver decides.
+
+        A host or hypervisor that stands still holds up what it sends and hears by all of its NICs. So where nothing else came through between the
+        two hosts since the missing probe was sent, the claim is held back for `common_mode_ms`: who only stood still takes it back by then.
         """
         fleet = self._fleet
         if fleet.is_down(claim.path.source) or fleet.is_down(claim.path.destination):
             # Once it is back it has `recovery_s` before anything is believed of it.
             claim.rest_ns = claim.look_ns = now_ns + min(_DOWN_AGAIN_NS, self._recovery_ns)
             return False
-        if now_ns - fleet.lives.on_bus_ns(claim.receiver) > self._process_silence_ns:
-            return False  # who is gone cannot take its claim back
         back_ns = max(fleet.back_ns(claim.path.source), fleet.back_ns(claim.path.destination))
         # A path that was heard since then has shown already that both its ends are back.
         if back_ns >= max(claim.since_here_ns, 1) and now_ns < back_ns + self._recovery_ns:
             claim.rest_ns = claim.look_ns = back_ns + self._recovery_ns
             return False
-        after_ns = max(claim.since_here_ns, back_ns, fleet.listening_ns.get(claim.receiver, 0))
+        lag_ns = now_ns - claim.confirmed_here_ns
+        if lag_ns > max(_FRESH_NS, claim.confirmed_ns - claim.said_ns):
+            return False  # the receiver is gone, or what it has said since waits to be read: here, in the bus, or in its own process
+        after_ns = max(back_ns, fleet.listening_ns.get(claim.receiver, 0))
         news = (fleet.news.get(claim.sender, 0), claim.confirmed_here_ns, after_ns)
         if not claim.witness and news == claim.news:
             return False  # nobody has said anything that the last search did not find
         claim.news, claim.witness = news, ""
-        if not self._prove(claim, after_ns):
+        claim.transit_ns = self._transit(claim, now_ns)
+        sign = self._prove(claim, after_ns)
+        if sign is None:
             return False
+        claim.witness, claim.on_path, claim.sent_sequence = sign.witness, sign.witness == claim.sender, sign.sequence
+        claim.controlled = self._is_controlled(claim, sign.here_ns)
         settled_ns = claim.said_here_ns + self._settle_ns
-        claim.look_ns = claim.said_here_ns + self._deaf_ns if self.is_deaf(claim) else settled_ns
+        if not claim.controlled:
+            claim.look_ns = claim.said_here_ns + self._common_mode_ns
+        else:
+            claim.look_ns = claim.said_here_ns + self._deaf_ns if self.is_deaf(claim) else settled_ns
         claim.rest_ns = settled_ns  # nor does a deaf one hear again before then
         return now_ns >= claim.look_ns
 
@@ -111,41 +146,84 @@ class Judge:
         """Whether the receiver has heard nobody at all since, on any NIC."""
         return self._fleet.hearing_ns.get(claim.receiver, 0) <= claim.since_here_ns + claim.owed_ns
 
-    def _prove(self, claim: Claim, after_ns: int) -> bool:
-        """Looks for a sign that the sender sent after the silence began, on what the receiver has not heard in good time.
+    def _transit(self, claim: Claim, now_ns: int) -> int:
+        """How long a probe of the path may be on its way: where probes of either host took long lately, this one may as well."""
+        peaks = [self._fleet.delay_ns.get(node) for node in (claim.sender, claim.receiver)]
+        longest_ns = max((peak.at(now_ns) for peak in peaks if peak is not None), default=0)
+        return max(self._transit_ns, min(_DELAYS * longest_ns, _LONGEST_TRANSIT_NS))
 
-        Two nodes' times are compared by their arrival here, less a margin, which no wrong clock can bend, and, where both clocks are
+    def _is_controlled(self, claim: Claim, from_ns: int) -> bool:
+        """Whether anything else came through between the two hosts after a time, or, where nothing else is probed, at either of them."""
+        table = self._fleet.paths
+        if claim.siblings is None:
+            claim.siblings = self._fleet.siblings(claim.path)
+        heard_ns = table.heard_ns[claim.siblings]
+        lately = claim.siblings[heard_ns > claim.since_here_ns - _LATELY_NS]
+        # By a NIC that is down nothing can come through, and that is known.
+        present = [place for place in lately.tolist() if not any(map(self._fleet.is_down, table.path(place)[:2]))]
+        if present:
+            return bool((table.heard_ns[present] >= from_ns).any())
+        return all(self._fleet.stirred_ns(node) >= from_ns for node in (claim.sender, claim.receiver))
+
+    def _prove(self, claim: Claim, after_ns: int) -> Sign | None:
+        """Looks for a sign that the sender sent what the receiver has not heard in good time: at best the very probe, by its number.
+
+        Two nodes' times are compared on the timeline, less a margin, which no wrong clock can bend, and, where both clocks are
         synchronised, by reference time as well, which no delay of the bus can.
         """
-        for sign in self._fleet.own_words(claim.sender, claim.path_id):
-            if self._shows(sign, claim, after_ns, 0):
-                claim.witness, claim.on_path = sign.witness, True
-                return True
-        alive_from_ns = max(after_ns, self._fleet.unbroken_ns.get(claim.sender, 0))
+        # The latest first: what came through since then says more.
+        for sign in reversed(self._fleet.own_words(claim.sender, claim.path_id)):
+            if self._is_later(sign, claim, after_ns) and self._is_overdue(sign, claim):
+                return sign
+        alive_from_ns = max(claim.since_here_ns, after_ns, self._fleet.unbroken_ns.get(claim.sender, 0))
         for sign in reversed(self._fleet.signs.get(claim.sender, ())):
             if sign.here_ns <= alive_from_ns + self._alive_ns:
                 break  # and the others are older still
-            if self._shows(sign, claim, alive_from_ns, self._alive_ns):
-                claim.witness, claim.on_path = sign.witness, False
-                return True
-        return False
+            if self._is_after(sign, claim, alive_from_ns, self._alive_ns) and self._is_overdue(sign, claim):
+                return sign
+        return None
 
-    def _shows(self, sign: Sign, claim: Claim, after_ns: int, by_ns: int) -> bool:
-        """Whether a sign lies late enough after the silence began, and early enough for the receiver to have heard by now."""
-        if sign.here_ns <= after_ns + by_ns + self._margin_ns:
-            return False
-        heard_by_ns = sign.here_ns + self._transit_ns
-        if min(sign.bound_ns, claim.bound_ns) < 0:
-            return claim.confirmed_here_ns >= heard_by_ns + self._margin_ns
-        doubt_ns = 0 if sign.witness == claim.receiver else sign.bound_ns + claim.bound_ns
-        return (
-            claim.confirmed_here_ns >= heard_by_ns
-            and sign.at_ns > claim.since_ns + by_ns + doubt_ns
-            and claim.confirmed_ns >= sign.at_ns + self._transit_ns + doubt_ns
+    def _is_later(self, sign: Sign, claim: Claim, after_ns: int) -> bool:
+        """Whether the probe that a sender speaks of is another than the receiver heard last, and both ends were there by then."""
+        if sign.sequence and claim.sequence:
+            return sign.sequence > claim.sequence and sign.here_ns > after_ns + (self._margin_ns if after_ns else 0)
+        return self._is_after(sign, claim, max(claim.since_here_ns, after_ns), 0)
+
+    def _is_after(self, sign: Sign, claim: Claim, after_ns: int, by_ns: int) -> bool:
+        """Whether a sign lies so much later than the silence began."""
+        is_known = min(sign.bound_ns, claim.bound_ns) >= 0
+        return sign.here_ns > after_ns + by_ns + self._margin_ns and (
+            not is_known or sign.at_ns > claim.since_ns + by_ns + self._doubt_ns(sign, claim)
         )
 
+    def _is_overdue(self, sign: Sign, claim: Claim) -> bool:
+        """Whether the receiver has not heard yet, although what the sign is of had the time to arrive."""
+        heard_by_ns = sign.here_ns + claim.transit_ns
+        if min(sign.bound_ns, claim.bound_ns) < 0:
+            return claim.confirmed_here_ns >= heard_by_ns + self._margin_ns
+        return (
+            claim.confirmed_here_ns >= heard_by_ns - _MAPPED_NS
+            and claim.confirmed_ns >= sign.at_ns + claim.transit_ns + self._doubt_ns(sign, claim)
+        )
 
-def evidence(claim: Claim, fleet: Fleet) -> dict[str, float | int | str | bool]:
+    def _doubt_ns(self, sign: Sign, claim: Claim) -> int:
+        """By how much the two clocks may be wrong; of one clock, nothing."""
+        return 0 if sign.witness == claim.receiver else sign.bound_ns + claim.bound_ns
+
+
+def _lateness(claim: Claim, fleet: Fleet, now_ns: int) -> dict[str, float | int | str | bool]:
+    """How late both ends were, and how busy their hosts: for whoever disagrees, no verdict rests on it."""
+    told: dict[str, float | int | str | bool] = {}
+    for end, node in (("sender", claim.sender), ("receiver", claim.receiver)):
+        peak, load = fleet.late_ns.get(node), fleet.load.get(node)
+        told[f"{end}_late_ms"] = 0.0 if peak is None else peak.at(now_ns) / 1e6
+        if load is not None:
+            told[f"{end}_stolen"], told[f"{end}_waiting"] = round(load.stolen, 4), round(load.waiting, 4)
+            told[f"{end}_squeezed"] = load.squeezed
+    return told
+
+
+def evidence(claim: Claim, fleet: Fleet, now_ns: int) -> dict[str, float | int | str | bool]:
     """What a person needs to disagree, and to tell a link from a NIC: which of the siblings are silent, and which spoke since.
 
     A path of the slow sweep that is neither was not due yet.
@@ -160,10 +238,18 @@ def evidence(claim: Claim, fleet: Fleet) -> dict[str, float | int | str | bool]:
         counts[f"silent_{siblings}"] = int(table.silent[places].sum())
         counts[f"speaking_{siblings}"] = table.spoke_since(places, since_ns)
         counts[f"paths_{siblings}"] = len(places)
-    return counts | {
-        "last_heard_ns": claim.since_ns,
-        "witness": claim.witness,
-        "sent_on_path": claim.on_path,
-        "reverse_speaking": back >= 0 and int(table.heard_ns[back]) > since_ns,
-        "reverse_silent": back >= 0 and bool(table.silent[back]),
-    }
+    return (
+        counts
+        | _lateness(claim, fleet, now_ns)
+        | {
+            "last_heard_ns": claim.since_ns,
+            "last_heard_sequence": claim.sequence,
+            "witness": claim.witness,
+            "sent_on_path": claim.on_path,
+            "sent_sequence": claim.sent_sequence,
+            "transit_ms": claim.transit_ns / 1e6,
+            "others_came_through": claim.controlled,
+            "reverse_speaking": back >= 0 and int(table.heard_ns[back]) > since_ns,
+            "reverse_silent": back >= 0 and bool(table.silent[back]),
+        }
+    )

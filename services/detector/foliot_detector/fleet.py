@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import collections
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import msgspec
 import numpy as np
 
 from foliot.shard import WHOLE
+from foliot_detector.arrivals import Arrivals
 from foliot_detector.lives import Lives
 from foliot_detector.paths import ELSEWHERE, Delays, PathTable
+from foliot_detector.peak import Peak
 from foliot_detector.ports import BELIEVED_NS, is_old
 from foliot_schemas import Witness
 from foliot_schemas.bounds import FAR_NS
@@ -22,11 +24,15 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from foliot.shard import Shard
-    from foliot_schemas import DelayBatch, Node, PortState
+    from foliot_schemas import DelayBatch, HostLoad, Node, PortState
+    from foliot_schemas.names import Path
 
 _APART_NS = 10_000_000
 """Signs that are kept lie at least this far apart, two by two; a claim needs one from the right moment, not all of them."""
 _SIGNS = 128
+_ENDS = 2
+_NOTABLE_NS = 10_000_000
+"""Delays below half of the time that any proven probe is given to arrive change nothing."""
 
 
 class Sign(msgspec.Struct, frozen=True, gc=False):
@@ -41,6 +47,8 @@ class Sign(msgspec.Struct, frozen=True, gc=False):
     witness: str
     """The node that says so."""
     kind: Literal["source", "receiver"]
+    sequence: int = 0
+    """Of the probe, where it was on the path in question; 0: it was on another, or nobody says."""
 
 
 class _Port(NamedTuple):
@@ -50,11 +58,6 @@ class _Port(NamedTuple):
     """When it came up, if it was down before; else 0."""
     here_ns: int
     """When it was last believed."""
-
-
-class _Anchor(NamedTuple):
-    at_ns: int
-    here_ns: int
 
 
 class Fleet:
@@ -94,8 +97,14 @@ class Fleet:
         self._break_ns = break_ns
         self._missed_ns = missed_ns
         self._ports: dict[str, _Port] = {}
-        self._anchors: dict[str, _Anchor] = {}
+        self._arrivals: dict[str, Arrivals] = {}
         self._reported_ns: dict[str, int] = {}
+        self.delay_ns: dict[str, Peak] = {}
+        """Per node, the longest one-way delays of what it sent or heard lately."""
+        self.late_ns: dict[str, Peak] = {}
+        """Per node, by how much steps of its probe came late lately."""
+        self.load: dict[str, HostLoad] = {}
+        """Per node, how busy its host was as it last said."""
 
     # -- what it is told ----------------------------------------------------------------------------------------------
 
@@ -123,7 +132,8 @@ class Fleet:
 
     def _forget(self, node: str, nics: Iterable[str]) -> None:
         times = (self.hearing_ns, self.listening_ns, self.unbroken_ns, self.bound_ns)
-        for memory in (*times, self.news, self.signs, self._back_ns, self._anchors, self._reported_ns):
+        lately = (self.delay_ns, self.late_ns, self.load, self._arrivals)
+        for memory in (*times, *lately, self.news, self.signs, self._back_ns, self._reported_ns):
             memory.pop(node, None)
         for nic in nics:
             self._ports.pop(nic, None)
@@ -148,8 +158,10 @@ class Fleet:
             ValueError: its columns do not fit together.
         """
         rows = batch.rows()
-        self._note_listening(batch, now_ns)
         self._on_bus(batch.node, batch.at_ns, now_ns)
+        at_here_ns = self.here_ns(batch.node, batch.at_ns, now_ns)
+        self._note_listening(batch, at_here_ns)
+        self._note_load(batch, now_ns)
         self.bound_ns[batch.node] = batch.bound_ns
         self.news[batch.node] += 1
         ids = self.paths.ids_said_by(batch.node, batch.paths, self.nics)[rows["path"]]
@@ -159,12 +171,14 @@ class Fleet:
         if not right.all():
             self.counts["rows_foreign"] += len(rows) - int((right | (ids == ELSEWHERE)).sum())
             rows, ids, from_source = rows[right], ids[right], from_source[right]
-        here_ns = self._here_ns(batch.node, rows["last_ns"])
+        here_ns = self._all_here_ns(batch.node, rows["last_ns"], now_ns)
         for learn, said in ((self._learn_sent, from_source), (self._learn_heard, ~from_source)):
             known = said & (here_ns > 0)
             if known.any():
-                learn(batch, ids[known], rows["last_ns"][known], here_ns[known])
-        return Delays(batch.node, batch.at_ns, batch.bound_ns, batch.interval_ns, rows, ids, here_ns)
+                learn(batch, ids[known], rows[known], here_ns[known])
+        if batch.bound_ns >= 0:
+            self._note_delays(batch.node, ids, rows, now_ns)
+        return Delays(batch.node, batch.at_ns, at_here_ns, batch.bound_ns, batch.interval_ns, rows, ids, here_ns)
 
     # -- what it can say ----------------------------------------------------------------------------------------------
 
@@ -183,20 +197,44 @@ class Fleet:
         return self.lives.last_ns(node)
 
     def own_words(self, node: str, place: int) -> list[Sign]:
-        """A node's own word of when it sent on a path, in its latest two batches, the earlier first."""
+        """A node's own word of when it sent on a path, in its latest batches, the earliest first."""
         bound_ns = self.bound_ns.get(node, -1)
-        sent_ns, sent_at_ns = self.paths.sent_ns[place], self.paths.sent_at_ns[place]
+        table = self.paths
+        said = (table.sent_ns[place].tolist(), table.sent_at_ns[place].tolist(), table.sent_sequence[place].tolist())
         return [
-            Sign(int(here_ns), int(at_ns), bound_ns, node, "source")
-            for here_ns, at_ns in zip(sent_ns, sent_at_ns, strict=True)
+            Sign(here_ns, at_ns, bound_ns, node, "source", sequence)
+            for here_ns, at_ns, sequence in zip(*said, strict=True)
+            if here_ns
         ]
 
     def at_ns(self, node: str, here_ns: int) -> int:
         """A time of the timeline by a node's own reference time."""
-        anchor = self._anchors.get(node)
-        if anchor is None:
+        arrivals = self._arrivals.get(node)
+        if arrivals is None:
             return here_ns
-        return min(max(anchor.at_ns + here_ns - anchor.here_ns, 1 - FAR_NS), FAR_NS - 1)
+        return min(max(here_ns - arrivals.apart_ns, 1 - FAR_NS), FAR_NS - 1)
+
+    def here_ns(self, node: str, at_ns: int, now_ns: int) -> int:
+        """A node's own time on the timeline, however late it came; what it dates into its future is now."""
+        return max(min(at_ns + self._arrivals[node].apart_ns, now_ns), 1)
+
+    def siblings(self, path: Path) -> NDArray[np.intp]:
+        """The paths between the same two nodes by other NICs, of those that were ever heard."""
+        table, sender, receiver = self.paths, node_of(path.source), node_of(path.destination)
+        ends = [[nic.name for nic in node.nics] for node in map(self.nodes.get, (sender, receiver)) if node is not None]
+        if len(ends) < _ENDS:
+            return np.zeros(0, np.intp)
+        leaving = [table.leaving(nic) for nic in ends[0] if nic != path.source]
+        entering = [table.entering(nic) for nic in ends[1] if nic != path.destination]
+        if not leaving or not entering:
+            return np.zeros(0, np.intp)
+        return np.intersect1d(np.concatenate(leaving), np.concatenate(entering))
+
+    def stirred_ns(self, node: str) -> int:
+        """When anything that a node sent was heard last, or anything was heard by it: when its host did not stand still."""
+        record = self.nodes.get(node)
+        nics = [] if record is None else [self.paths.nic_id(nic.name) for nic in record.nics]
+        return int(self.paths.nic_heard_ns[nics].max(initial=0))
 
     def take_touched(self) -> Iterable[str]:
         """The nodes of which anything was learnt since the last call: what they or their NICs did, or who heard them."""
@@ -209,32 +247,50 @@ class Fleet:
         self._touched[node] = None
         self._note_return(node, now_ns, self.lives.on_bus_ns(node) or None)
         self.lives.speak(node, now_ns)
-        anchor = self._anchors.get(node)
-        if anchor is None or at_ns >= anchor.at_ns or now_ns - anchor.here_ns > self._process_silence_ns:
-            self._anchors[node] = _Anchor(at_ns, now_ns)
+        arrivals = self._arrivals.get(node)
+        if arrivals is None:
+            self._arrivals[node] = Arrivals(at_ns, now_ns)
+        else:
+            arrivals.learn(at_ns, now_ns)
 
-    def _note_listening(self, batch: DelayBatch, now_ns: int) -> None:
+    def _note_listening(self, batch: DelayBatch, at_here_ns: int) -> None:
         before_ns = self._reported_ns.get(batch.node)
         self._reported_ns[batch.node] = batch.at_ns
         if before_ns is None or batch.at_ns - before_ns > self._missed_ns:
-            self.listening_ns[batch.node] = now_ns
+            self.listening_ns[batch.node] = at_here_ns
 
-    def _here_ns(self, node: str, at_ns: NDArray[np.int64]) -> NDArray[np.int64]:
-        """A node's own times on the timeline, by their age; what it dates into its future is now."""
-        anchor = self._anchors[node]
-        here_ns = anchor.here_ns - np.maximum(anchor.at_ns - at_ns, 0)
-        return np.where(at_ns > 0, np.maximum(here_ns, 1), 0)
+    def _note_load(self, batch: DelayBatch, now_ns: int) -> None:
+        if batch.late_ns:
+            _peak(self.late_ns, batch.node).note(batch.late_ns, now_ns)
+        if batch.host is not None:
+            self.load[batch.node] = batch.host
+
+    def _note_delays(self, node: str, ids: NDArray[np.intp], rows: NDArray[Any], now_ns: int) -> None:
+        """By clocks that are known: how long probes of a node take lately, either way."""
+        heard = (rows["witness"] == Witness.DESTINATION) & (rows["received"] > 0)
+        if not heard.any():
+            return
+        delays_ns, sources = rows["p99_ns"][heard], self.paths.source_node[ids[heard]]
+        _peak(self.delay_ns, node).note(int(delays_ns.max()), now_ns)
+        for source in np.unique(sources[delays_ns > _NOTABLE_NS]).tolist():
+            _peak(self.delay_ns, self.paths.nodes[source]).note(int(delays_ns[sources == source].max()), now_ns)
+
+    def _all_here_ns(self, node: str, at_ns: NDArray[np.int64], now_ns: int) -> NDArray[np.int64]:
+        """As `here_ns`, of many; 0 stays 0."""
+        age_ns = np.maximum(now_ns - self._arrivals[node].apart_ns - at_ns, 0)  # in this order no time overflows
+        return np.where(at_ns > 0, np.maximum(now_ns - age_ns, 1), 0)
 
     def _learn_sent(
-        self, batch: DelayBatch, ids: NDArray[np.intp], last_ns: NDArray[np.int64], here_ns: NDArray[np.int64]
+        self, batch: DelayBatch, ids: NDArray[np.intp], rows: NDArray[Any], here_ns: NDArray[np.int64]
     ) -> None:
-        self.paths.send(ids, here_ns, last_ns)
+        self.paths.send(ids, here_ns, rows["last_ns"], rows["sequence"])
         latest = int(here_ns.argmax())
-        self._sign(batch.node, int(here_ns[latest]), int(last_ns[latest]), batch, "source")
+        self._sign(batch.node, int(here_ns[latest]), int(rows["last_ns"][latest]), batch, "source")
 
     def _learn_heard(
-        self, batch: DelayBatch, ids: NDArray[np.intp], last_ns: NDArray[np.int64], here_ns: NDArray[np.int64]
+        self, batch: DelayBatch, ids: NDArray[np.intp], rows: NDArray[Any], here_ns: NDArray[np.int64]
     ) -> None:
+        last_ns = rows["last_ns"]
         self.paths.hear(ids, here_ns)
         self.hearing_ns[batch.node] = max(int(here_ns.max()), self.hearing_ns.get(batch.node, 0))
         sources = self.paths.source_node[ids]
@@ -270,6 +326,13 @@ class Fleet:
     def _note_return(self, node: str, here_ns: int, before_ns: int | None) -> None:
         if before_ns is not None and here_ns - before_ns > self._process_silence_ns:
             self._back_ns[node] = max(here_ns, self._back_ns.get(node, 0))
+
+
+def _peak(peaks: dict[str, Peak], node: str) -> Peak:
+    peak = peaks.get(node)
+    if peak is None:
+        peak = peaks[node] = Peak()
+    return peak
 
 
 def _clocks(node: Node | None) -> set[str]:

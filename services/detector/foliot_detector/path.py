@@ -7,7 +7,7 @@ the path is dead, and not the process or the host at its beginning. Until then t
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -23,10 +23,6 @@ if TYPE_CHECKING:
     from foliot_detector.fleet import Fleet
     from foliot_detector.settings import DetectorSettings
 
-_AWAY_NS = 150_000_000
-"""Nodes speak every 100 ms. Where more passes between two ticks, the detector itself was away, or the bus."""
-_READ_UP_NS = 50_000_000
-"""How long it then reads what has waited before it judges: what clears a claim may stand behind it in the queue."""
 _MOST_DOUBLINGS = 8
 """Of the time that a path must speak: from 200 ms to 51 s."""
 
@@ -43,10 +39,16 @@ class _Silence:
     """The same by the receiver's time."""
     fell_again_ns: int = 0
     """When it was last heard before it fell silent once more, by the receiver's time."""
+    fell_again_sequence: int = 0
+    """The highest probe heard by then; 0: not said."""
 
-    def is_heard_again(self, seen: Delays, last_ns: int) -> bool:
+    def is_heard_again(self, seen: Delays, row: np.void) -> bool:
         """Whether a row is of later than it last fell silent."""
-        return _is_heard_again(self.claim, seen, last_ns) and last_ns > self.fell_again_ns + self.claim.owed_ns
+        if not _is_heard_again(self.claim, seen, row):
+            return False
+        if self.fell_again_sequence and row["sequence"]:
+            return bool(row["sequence"] > self.fell_again_sequence)
+        return bool(row["last_ns"] > self.fell_again_ns + self.claim.owed_ns)
 
 
 class PathDetector:
@@ -68,8 +70,6 @@ class PathDetector:
         """Of `_silences`, those that were heard again."""
         self._repeats: dict[int, tuple[int, int]] = {}
         """Per path, how often it fell silent again so far, and when it last spoke again."""
-        self._ticked_ns = 0
-        self._judge_from_ns = 0
 
     def resume(self, event: Event) -> None:
         """A path that an earlier run said to be silent is waited for."""
@@ -97,9 +97,6 @@ class PathDetector:
 
     def tick(self, now_ns: int) -> list[Event]:
         """Decides what waited for a deadline or for a witness."""
-        if self._ticked_ns and now_ns - self._ticked_ns > _AWAY_NS:
-            self._judge_from_ns = now_ns + _READ_UP_NS
-        self._ticked_ns = now_ns
         return self._decide(now_ns) + self._let_speak(now_ns)
 
     # -- what is said -------------------------------------------------------------------------------------------------
@@ -110,34 +107,35 @@ class PathDetector:
             (rows["witness"] == Witness.DESTINATION) & (rows["received"] > 0)
         )
         for row in np.flatnonzero(spoken & self._fleet.paths.silent[seen.ids]):
-            path_id, last_ns = int(seen.ids[row]), int(rows["last_ns"][row])
+            path_id, said = int(seen.ids[row]), rows[row]
             claim = self._waiting.claims.get(path_id)
-            if claim is not None and _is_heard_again(claim, seen, last_ns):
+            if claim is not None and _is_heard_again(claim, seen, said):
                 self._waiting.remove(path_id)
                 self._fleet.paths.silent[path_id] = False
             silence = self._silences.get(path_id)
-            if silence is not None and not silence.spoke_ns and silence.is_heard_again(seen, last_ns):
-                silence.spoke_ns, silence.spoke_at_ns = now_ns, last_ns
+            if silence is not None and not silence.spoke_ns and silence.is_heard_again(seen, said):
+                silence.spoke_ns, silence.spoke_at_ns = now_ns, int(said["last_ns"])
                 self._spoken.add(path_id)
 
     def _claim(self, seen: Delays, now_ns: int) -> None:
         rows, table = seen.rows, self._fleet.paths
         fell, regular = rows["witness"] == Witness.FELL_SILENT, rows["witness"] == Witness.DESTINATION
         # The word at once may be lost, or be older than this detector; the regular rows go on telling.
-        late = regular & (now_ns - seen.here_ns > self._late_ns)
+        late = regular & (seen.at_ns - rows["last_ns"] > self._late_ns)
         unheard = regular & (rows["received"] == 0)
         still = regular & table.silent[seen.ids]
         if not (fell | late | unheard | still).any():
             return
         for row in np.flatnonzero(fell & table.silent[seen.ids]):
-            self._fall_again(int(seen.ids[row]), int(rows["last_ns"][row]), now_ns)
+            self._fall_again(int(seen.ids[row]), rows[row], now_ns)
         for row in np.flatnonzero(still):  # what was heard of these came before they fell silent, see `_hear`
             claim = self._waiting.claims.get(int(seen.ids[row]))
             if claim is not None and seen.at_ns > claim.confirmed_ns:
-                claim.confirmed_ns, claim.confirmed_here_ns = seen.at_ns, now_ns
+                claim.confirmed_ns, claim.confirmed_here_ns = seen.at_ns, seen.at_here_ns
         fresh = np.flatnonzero((fell | late) & (rows["last_ns"] > 0) & ~table.silent[seen.ids])
         for row in fresh:
-            self._begin(seen, int(seen.ids[row]), int(rows["last_ns"][row]), int(seen.here_ns[row]), now_ns)
+            last = _Last(int(rows["last_ns"][row]), int(seen.here_ns[row]), int(rows["sequence"][row]))
+            self._begin(seen, int(seen.ids[row]), last, now_ns)
         # A receiver that was started anew never heard what died meanwhile; that its earlier run did is known here.
         heard_ns = np.maximum(table.heard_ns[seen.ids], self._fleet.listening_ns.get(seen.node, 0))
         forgotten = (
@@ -146,23 +144,23 @@ class PathDetector:
         lost = np.flatnonzero(forgotten & ~table.silent[seen.ids])
         for row in lost:
             here_ns = int(table.heard_ns[seen.ids[row]])
-            self._begin(seen, int(seen.ids[row]), self._fleet.at_ns(seen.node, here_ns), here_ns, now_ns)
+            self._begin(seen, int(seen.ids[row]), _Last(self._fleet.at_ns(seen.node, here_ns), here_ns, 0), now_ns)
 
-    def _begin(self, seen: Delays, path_id: int, since_ns: int, since_here_ns: int, now_ns: int) -> None:
+    def _begin(self, seen: Delays, path_id: int, last: _Last, now_ns: int) -> None:
         table = self._fleet.paths
         claim = Claim(
-            path_id=path_id, path=table.path(path_id), name=table.names[path_id], since_ns=since_ns,
-            since_here_ns=since_here_ns, said_ns=seen.at_ns, said_here_ns=now_ns, bound_ns=seen.bound_ns,
-            confirmed_ns=seen.at_ns, confirmed_here_ns=now_ns,
-            owed_ns=min(seen.at_ns - since_ns, self._late_ns) // LEAST_INTERVALS,
+            path_id=path_id, path=table.path(path_id), name=table.names[path_id], since_ns=last.at_ns,
+            since_here_ns=last.here_ns, said_ns=seen.at_ns, said_here_ns=now_ns, bound_ns=seen.bound_ns,
+            confirmed_ns=seen.at_ns, confirmed_here_ns=seen.at_here_ns, sequence=last.sequence,
+            owed_ns=min(seen.at_ns - last.at_ns, self._late_ns) // LEAST_INTERVALS,
         )  # fmt: skip
         self._waiting.add(claim)
         table.silent[path_id] = True
 
-    def _fall_again(self, path_id: int, last_ns: int, now_ns: int) -> None:
-        silence = self._silences.get(path_id)
+    def _fall_again(self, path_id: int, row: np.void, now_ns: int) -> None:
+        silence, last_ns = self._silences.get(path_id), int(row["last_ns"])
         if silence is not None and silence.spoke_ns and last_ns >= silence.spoke_at_ns - silence.claim.owed_ns:
-            silence.spoke_ns, silence.fell_again_ns = 0, last_ns
+            silence.spoke_ns, silence.fell_again_ns, silence.fell_again_sequence = 0, last_ns, int(row["sequence"])
             self._spoken.discard(path_id)
             self._repeats[path_id] = (self._repeats.get(path_id, (0, 0))[0] + 1, now_ns)
 
@@ -181,8 +179,6 @@ class PathDetector:
     # -- what follows -------------------------------------------------------------------------------------------------
 
     def _decide(self, now_ns: int) -> list[Event]:
-        if now_ns < self._judge_from_ns:
-            return []
         events = []
         for claim in self._waiting.due(now_ns, self._fleet.take_touched()):
             if self._judge.is_ripe(claim, now_ns):
@@ -208,7 +204,7 @@ class PathDetector:
             since_ns=claim.since_ns,
             # A receiver that hears nobody at all may be cut off, or the trouble may be its own.
             confidence=0.5 if deaf else 1.0,
-            evidence=evidence(claim, self._fleet)
+            evidence=evidence(claim, self._fleet, now_ns)
             | {"silent_ms": (at_ns - claim.since_ns) / 1e6, "receiver_deaf": deaf},
             fault=fault,
         )
@@ -249,9 +245,22 @@ class PathDetector:
         )
 
 
-def _is_heard_again(claim: Claim, seen: Delays, last_ns: int) -> bool:
-    """Whether a row is newer than the claim, by the receiver's own time.
+class _Last(NamedTuple):
+    """What a receiver heard last of a path."""
+
+    at_ns: int
+    """By its own reference time."""
+    here_ns: int
+    """On the timeline."""
+    sequence: int
+    """Of the highest probe; 0: not said."""
+
+
+def _is_heard_again(claim: Claim, seen: Delays, row: np.void) -> bool:
+    """Whether a row is newer than the claim: by the probe's number, or else by the receiver's own time.
 
     The row of the interval in which the silence began names what was heard last once more, some microseconds off, as the node's clock is set all the time.
     """
-    return seen.at_ns > claim.said_ns and last_ns > claim.since_ns + claim.owed_ns
+    if claim.sequence and row["sequence"]:
+        return bool(row["sequence"] > claim.sequence)
+    return bool(seen.at_ns > claim.said_ns and row["last_ns"] > claim.since_ns + claim.owed_ns)

@@ -21,6 +21,8 @@ _UNKNOWN = -1
 ELSEWHERE = -2
 """A path between nodes of other shards."""
 _ROOM = 256
+WORDS = 3
+"""Of a sender that are remembered: two regular ones, and one that it gave between them, as it found another path silent."""
 _REGULAR = 8
 """Paths of a batch that is worth remembering. Shorter ones, of silences, are read as fast as looked up, and would displace it."""
 
@@ -30,6 +32,8 @@ class Delays(NamedTuple):
 
     node: str
     at_ns: int
+    at_here_ns: int
+    """The same on the detector's timeline, however late it came."""
     bound_ns: int
     interval_ns: int
     rows: NDArray[Any]
@@ -58,10 +62,14 @@ class PathTable:
         self.ends = np.zeros((_ROOM, 2), np.int32)
         """Of source and destination, the index into `nics`."""
         self.heard_ns = np.zeros(_ROOM, np.int64)
-        self.sent_ns = np.zeros((_ROOM, 2), np.int64)
-        """In the sender's latest two batches, the earlier first: there is one of them from the right moment of a silence."""
-        self.sent_at_ns = np.zeros((_ROOM, 2), np.int64)
+        self.sent_ns = np.zeros((_ROOM, WORDS), np.int64)
+        """In the sender's latest batches, the earliest first: there is one of them from the right moment of a silence."""
+        self.sent_at_ns = np.zeros((_ROOM, WORDS), np.int64)
         """As `sent_ns`, by the sender's reference time."""
+        self.sent_sequence = np.zeros((_ROOM, WORDS), np.int64)
+        """Of the probe that was sent then; 0: not said."""
+        self.nic_heard_ns = np.zeros((_ROOM, 2), np.int64)
+        """By index into `nics`: when anything that it sent was heard last, wherever, and when anything was heard on it."""
         self.silent = np.zeros(_ROOM, np.bool_)
         """Claimed or known to be silent."""
         self._sound = np.zeros(_ROOM, np.bool_)
@@ -119,11 +127,15 @@ class PathTable:
         if nic not in self._nic_ids:
             self._nic_ids[nic] = len(self.nics)
             self.nics.append(nic)
+            if len(self.nics) > len(self.nic_heard_ns):
+                self.nic_heard_ns = np.concatenate([self.nic_heard_ns, np.zeros_like(self.nic_heard_ns)])
         return self._nic_ids[nic]
 
     def hear(self, ids: NDArray[np.intp], here_ns: NDArray[np.int64]) -> None:
         """Notes when paths were last heard."""
         np.maximum.at(self.heard_ns, ids, here_ns)
+        for end in (0, 1):
+            np.maximum.at(self.nic_heard_ns[:, end], self.ends[ids, end], here_ns)
 
     def leaving(self, nic: str) -> NDArray[np.intp]:
         """The paths from a NIC that were heard at least once."""
@@ -137,13 +149,20 @@ class PathTable:
         """All paths that begin or end at a NIC."""
         return [*self._leaving.get(nic, ()), *self._entering.get(nic, ())]
 
-    def send(self, ids: NDArray[np.intp], here_ns: NDArray[np.int64], at_ns: NDArray[np.int64]) -> None:
-        """Notes when paths were last sent on, by their senders."""
-        newer = here_ns > self.sent_ns[ids, 1]
+    def send(
+        self,
+        ids: NDArray[np.intp],
+        here_ns: NDArray[np.int64],
+        at_ns: NDArray[np.int64],
+        sequence: NDArray[np.int64],
+    ) -> None:
+        """Notes when paths were last sent on, by their senders, and with which probe."""
+        newer = here_ns > self.sent_ns[ids, -1]
         ids = ids[newer]
-        for column, values in ((self.sent_ns, here_ns[newer]), (self.sent_at_ns, at_ns[newer])):
-            column[ids, 0] = column[ids, 1]
-            column[ids, 1] = values
+        said = ((self.sent_ns, here_ns), (self.sent_at_ns, at_ns), (self.sent_sequence, sequence))
+        for column, values in said:
+            column[ids, :-1] = column[ids, 1:]
+            column[ids, -1] = values[newer]
 
     def spoke_since(self, places: NDArray[np.intp], here_ns: int) -> int:
         """How many of these paths were heard after a time."""
@@ -175,7 +194,7 @@ class PathTable:
         place = len(self.names)
         if place == self.room:
             for column, values in vars(self).items():
-                if isinstance(values, np.ndarray):
+                if isinstance(values, np.ndarray) and column != "nic_heard_ns":
                     setattr(self, column, np.concatenate([values, np.zeros_like(values)]))
         self._ids[name] = place
         self.names.append(name)

@@ -32,9 +32,12 @@ class DetectorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     path_settle_ms: float = 15.0
     """How long a silence waits for a word of the ports at its ends: the kernel's link message takes a few milliseconds to get
     here, and one cause makes one event."""
-    proof_transit_ms: float = 25.0
+    proof_transit_ms: float = 40.0
     """How long a probe whose sending is proven has to be heard: the fullest queues of a path (200 packets of 1,500 bytes at
-    200 Mb/s are 12 ms, and it has two of them). A receiver reads its sockets dry before it speaks, so that nothing is added for that."""
+    200 Mb/s are 12 ms, and it has two of them), and a turn of the scheduler at each end. Twice the longest delay that either end saw lately, if that is more.
+    A receiver dates its word by when it read its sockets dry, so that nothing is added for that."""
+    common_mode_ms: float = 500.0
+    """How long a silence waits where nothing else came through between its two hosts since: they may both be stalled. A busy hypervisor halts a machine for up to 0.4 s at a time."""
     alive_ms: float = 500.0
     """A sender that was heard elsewhere for this long, without a break of half of it, has sent on every path it probes: two
     intervals of the slow sweep, and some. Its own word that it sent on the path needs no such wait."""

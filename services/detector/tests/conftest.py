@@ -52,11 +52,11 @@ def port(nic, at_ns, downs=0, ups=1, *, carrier=True, admin_up=True, boot="boot1
 
 
 def delays(node, at_ns, rows, bound_ns=100):
-    """A batch from tuples (path, witness, sent, received, last_ns[, least_ns, p99_ns])."""
+    """A batch from tuples (path, witness, sent, received, last_ns[, least_ns, p99_ns[, sequence]])."""
     table = np.zeros(len(rows), DelayRow)
-    for place, (_, witness, sent, received, last_ns, *delay) in enumerate(rows):
-        least_ns, p99_ns = delay or (FLIGHT_NS, FLIGHT_NS)
-        table[place] = (place, witness, sent, received, least_ns, least_ns, p99_ns, last_ns, 0)
+    for place, (_, witness, sent, received, last_ns, *more) in enumerate(rows):
+        least_ns, p99_ns, *sequence = more or (FLIGHT_NS, FLIGHT_NS)
+        table[place] = (place, witness, sent, received, least_ns, least_ns, p99_ns, last_ns, *(sequence or (0,)))
     paths = tuple(str(row[0]) for row in rows)
     return DelayBatch.of(table, node=node, at_ns=at_ns, interval_ns=100 * MS, bound_ns=bound_ns, paths=paths)
 
@@ -64,12 +64,14 @@ def delays(node, at_ns, rows, bound_ns=100):
 class SimulatedFleet:
     """Nodes, and a detector that hears them over a bus. Paths of entropy 0 are in use: a probe each `probe_ms`; others get 5 a second.
 
-    `shaky_ns` is how far two words of the same moment differ, as by a clock that is set between them.
+    By `stamp_late_ns` a sender dates its probes late. Not `numbered`, they are of before reports named probes by their numbers. `shaky_ns` is how far two words of the same moment differ, as by a clock that is set between them.
 
     `events` has what the detector said, `inputs` what it was told, with the time that passed before.
     """
 
-    def __init__(self, nodes=3, rails=2, entropies=2, settings=None, *, ticks=True, offsets_ms=(), probe_ms=50):
+    def __init__(
+        self, nodes=3, rails=2, entropies=2, settings=None, *, ticks=True, offsets_ms=(), probe_ms=50, numbered=True
+    ):
         self.now_ns = START_NS
         self.names = [f"node{number}" for number in range(nodes)]
         self.rails = [f"rail{number}" for number in range(rails)]
@@ -78,14 +80,16 @@ class SimulatedFleet:
         self.ticks = ticks
         self.events, self.inputs = [], []
         self.cut, self.stopped, self.off_bus, self.mute = set(), set(), set(), set()
-        self.tells_at_once = True
+        self.tells_at_once, self.numbered = True, numbered
         self.downs, self.carrier, self.admin_up = {}, {}, {}
         self.offset_ns = dict.fromkeys(self.names, 0)
         self.bound_ns = dict.fromkeys(self.names, -1 if offsets_ms else 100)
         self.offset_ns |= {name: offset * MS for name, offset in zip(self.names, offsets_ms, strict=False)}
         self.bus_delay_ns = dict.fromkeys(self.names, MS // 5)
         self.lose = {}
-        self.probe_ns, self.shaky_ns = probe_ms * MS, 0
+        self.probe_ns, self.shaky_ns, self.stamp_late_ns = probe_ms * MS, 0, 0
+        self.backlog = None
+        self.held, self._on_hold = set(), []
         self._chance = random.Random(1)
         self.delay_ns = {}
         self._told_ns = START_NS
@@ -155,13 +159,31 @@ class SimulatedFleet:
         """Receivers' memory of paths."""
         for path in self.paths:
             if node_of(path.destination) in names:
-                for memory in ("heard", "proven", "received", "silent"):
+                for memory in ("heard", "proven", "received", "silent", "sequence"):
                     self.__dict__.setdefault(memory, {})[path] = 0
+
+    def release(self):
+        """What was held up arrives."""
+        on_hold, self._on_hold = self._on_hold, []
+        self.held.clear()
+        for path, sequence in on_hold:
+            self._at(self.now_ns + FLIGHT_NS, self._arrive, path, sequence)
+
+    def halt_detector(self, ms):
+        """What it is told meanwhile waits, and is read at once when it goes on."""
+        self.backlog = []
+        self.run(ms)
+        backlog, self.backlog = self.backlog, None
+        for message in backlog:
+            self.tell(message)
 
     # -- how it works -------------------------------------------------------------------------------------------------
 
     def tell(self, message):
         """The detector gets a message now."""
+        if self.backlog is not None:
+            self.backlog.append(message)
+            return
         elapsed_ns, self._told_ns = self.now_ns - self._told_ns, self.now_ns
         self.inputs.append((elapsed_ns if self.ticks else 0, message))
         self.events += self.detector.observe(message, self.inputs[-1][0])
@@ -170,10 +192,12 @@ class SimulatedFleet:
         heapq.heappush(self._queue, (at_ns, next(self._count), work, arguments))
 
     def _tick(self):
+        self._at(self.now_ns + 10 * MS, self._tick)
+        if self.backlog is not None:
+            return
         elapsed_ns, self._told_ns = self.now_ns - self._told_ns, self.now_ns
         self.inputs.append((elapsed_ns, None))
         self.events += self.detector.tick(elapsed_ns)
-        self._at(self.now_ns + 10 * MS, self._tick)
 
     def _says(self, node, at_ns):
         return at_ns + self.offset_ns[node] + self._chance.randint(-self.shaky_ns, self.shaky_ns) if at_ns else 0
@@ -193,7 +217,9 @@ class SimulatedFleet:
         self.sent[path] += 1
         self.last_sent[path] = self.now_ns
         lost = path in self.lose and self.lose[path](number)
-        if self._works(path.source) and self._works(path.destination) and path not in self.cut and not lost:
+        if path in self.held:
+            self._on_hold.append((path, self.sent[path]))
+        elif self._works(path.source) and self._works(path.destination) and path not in self.cut and not lost:
             self._at(self.now_ns + self.delay_ns.get(path, FLIGHT_NS), self._arrive, path, self.sent[path])
 
     def _arrive(self, path, sequence):
@@ -203,7 +229,7 @@ class SimulatedFleet:
         first = not self.heard[path]
         self.heard[path] = self.now_ns
         self.proven[path] += 1 if first else sequence - self.sequence[path]
-        self.__dict__.setdefault("sequence", {})[path] = sequence
+        self.sequence[path] = sequence
         self.received[path] += 1
         if self.silent[path]:
             self.silent[path] = False
@@ -220,26 +246,32 @@ class SimulatedFleet:
         node = node_of(path.destination)
         if not self.tells_at_once:
             return
-        row = (path, witness, 0, 0, self._says(node, self.heard[path]), 0, 0)
+        row = (path, witness, 0, 0, self._says(node, self.heard[path]), 0, 0, self._number(self.sequence, path))
         self._publish(node, delays(node, self._says(node, self.now_ns), [row], self.bound_ns[node]))
+
+    def _number(self, numbers, path):
+        return numbers[path] if self.numbered else 0
 
     def _report(self, node):
         self._at(self.now_ns + 100 * MS, self._report, node)
-        if node in self.stopped:
-            return
+        if node not in self.stopped:
+            self._publish(node, self.report(node))
+
+    def report(self, node):
+        """What a node reports now; it begins to count anew."""
         rows = []
         for path in self.paths:
             if node_of(path.source) == node:
-                rows.append((path, Witness.SOURCE, 2, 0, self._says(node, self.last_sent[path]), 0, 0))
+                sent_ns = self._says(node, self.last_sent[path] and self.last_sent[path] + self.stamp_late_ns)
+                rows.append((path, Witness.SOURCE, 2, 0, sent_ns, 0, 0, self._number(self.sent, path)))
             if node_of(path.destination) == node:
                 delay_ns = self.delay_ns.get(path, FLIGHT_NS)
                 delay = (delay_ns, delay_ns) if self.received[path] else (0, 0)
                 heard_ns = self._says(node, self.heard[path])
-                rows.append(
-                    (path, Witness.DESTINATION, self.proven[path], self.received[path], heard_ns, *delay),
-                )
+                counts, number = (self.proven[path], self.received[path]), self._number(self.sequence, path)
+                rows.append((path, Witness.DESTINATION, *counts, heard_ns, *delay, number))
                 self.proven[path] = self.received[path] = 0
-        self._publish(node, delays(node, self._says(node, self.now_ns), rows, self.bound_ns[node]))
+        return delays(node, self._says(node, self.now_ns), rows, self.bound_ns[node])
 
     def _report_ports(self, node):
         self._at(self.now_ns + 1_000 * MS, self._report_ports, node)

@@ -40,7 +40,7 @@ class World:
 
     async def event(self):
         """The next event."""
-        return await asyncio.wait_for(self.events.get(), 20)
+        return await asyncio.wait_for(self.events.get(), 60)
 
 
 @pytest.fixture
@@ -53,7 +53,7 @@ async def start(bus_settings, monkeypatch, spans):
 
     async def start():
         running.append(asyncio.get_running_loop().create_task(service.main()))
-        while await asyncio.wait_for(started.get(), 20) != "detector_started":
+        while await asyncio.wait_for(started.get(), 60) != "detector_started":
             pass
 
     yield start
@@ -140,7 +140,7 @@ async def test_an_event_is_stored_once_though_two_detectors_say_it(world, start,
         await world.event()
 
     stored = await world.bus._stream.subscribe(EVENT.all, ordered_consumer=True)
-    states = [decode((await stored.next_msg(timeout=20)).data, Event).state for _ in range(2)]
+    states = [decode((await stored.next_msg(timeout=60)).data, Event).state for _ in range(2)]
     assert states == ["down", "up"]
 
 

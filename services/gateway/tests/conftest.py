@@ -11,6 +11,7 @@ import pytest
 from foliot_gateway import service
 from foliot_gateway.present import Present
 from foliot_gateway.settings import GatewaySettings
+from patience import patience
 
 
 @pytest.fixture
@@ -25,7 +26,7 @@ async def client(present):
     listener = socket.create_server(("127.0.0.1", 0))
     base_url = f"http://127.0.0.1:{listener.getsockname()[1]}"
     serving = asyncio.ensure_future(service.serve(present, [listener]))
-    async with httpx.AsyncClient(base_url=base_url, timeout=30, trust_env=False) as connected:
+    async with httpx.AsyncClient(base_url=base_url, timeout=patience(30), trust_env=False) as connected:
         yield connected
     serving.cancel()
     with pytest.raises(asyncio.CancelledError):

@@ -10,6 +10,7 @@ import pytest
 from foliot.settings import SettingsError
 from foliot_gateway import hosts, service
 from foliot_gateway.settings import GatewaySettings
+from patience import patience
 
 ANSWERED, REFUSED = 200, 421
 
@@ -21,7 +22,7 @@ async def named(present):
     names = hosts.named(GatewaySettings(hosts=("Foliot.Example.",)), "http://spans.example:8470")
     serving = asyncio.ensure_future(service.serve(present, [listener], names=names))
     base_url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-    async with httpx.AsyncClient(base_url=base_url, timeout=30, trust_env=False) as client:
+    async with httpx.AsyncClient(base_url=base_url, timeout=patience(30), trust_env=False) as client:
         yield client
     serving.cancel()
     await asyncio.gather(serving, return_exceptions=True)

@@ -15,6 +15,7 @@ from foliot_gateway.settings import GatewaySettings
 from foliot_schemas import Command, DelayBatch, DelayRow, Event, NodePaths, Outcome, Placement, PortState
 from foliot_schemas.fault import root_span_id, trace_id
 from foliot_schemas.subjects import COMMAND, DELAY, EVENT, OUTCOME, PATHS, PORT
+from patience import patience
 
 pytestmark = pytest.mark.nats
 
@@ -74,7 +75,9 @@ async def gateway(nats_server, monkeypatch):
         started.append(asyncio.ensure_future(service.main()))
         return client
 
-    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port_number}", timeout=30, trust_env=False) as client:
+    async with httpx.AsyncClient(
+        base_url=f"http://127.0.0.1:{port_number}", timeout=patience(30), trust_env=False
+    ) as client:
         yield start
         for running in started:
             running.cancel()

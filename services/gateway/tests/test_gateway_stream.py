@@ -12,6 +12,7 @@ from foliot_gateway.present import Present
 from foliot_gateway.settings import GatewaySettings
 from foliot_gateway.stream import Hub
 from foliot_schemas import Event, PortState
+from patience import patience
 
 
 def port(nic="node3.rail0", *, carrier=True):
@@ -37,7 +38,7 @@ class Reader:
     async def until(self, name, wanted=lambda _: True):
         """The data of the next frame of a name that is wanted."""
         seen = ""
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(patience(30)):
             async for line in self._lines:
                 key, _, value = line.partition(": ")
                 if key == "id":

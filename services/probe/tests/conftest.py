@@ -20,7 +20,7 @@ CLONE_NEWNET = 0x40000000
 SETTINGS = ProbeSettings()
 TICK_NS = SETTINGS.tick_ms * 1_000_000
 PORT = 7946
-PATIENCE_S = 10.0
+PATIENCE_S = 30.0
 
 
 def _libc(name, *arguments):

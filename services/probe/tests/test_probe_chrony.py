@@ -24,12 +24,13 @@ from foliot_probe.chrony import Refclock
 from foliot_probe.settings import ProbeSettings
 from foliot_probe.sharing import Sharing
 from foliot_schemas import ClockState
+from patience import patience
 
 _REPOSITORY = Path(__file__).parents[3]
 _FETCHED = _REPOSITORY / "run/peers"
 """Where `.ci/run` unpacks it: it is not installed, which could start a service that sets this machine's clock."""
 _PATH = os.pathsep.join([str(_FETCHED / "usr/sbin"), os.environ.get("PATH", os.defpath), "/usr/sbin"])
-PATIENCE_S = 30.0
+PATIENCE_S = patience(30.0)
 MILLISECOND = 1_000_000
 TICK = 40 * MILLISECOND
 _IPC_RMID = 0
@@ -100,6 +101,16 @@ def follow(daemon, tell, enough):
     return daemon.samples()
 
 
+async def settled(daemon):
+    """How many samples there are, once what was told before is read and no more come for longer than chronyd polls."""
+    async with asyncio.timeout(patience(60)):
+        while True:
+            before = len(daemon.samples())
+            await asyncio.sleep(1.5)
+            if len(daemon.samples()) == before:
+                return before
+
+
 def synchronised(clock, offset_ns=0, drift_ppb=0.0, **changes):
     """What sync would say of a clock whose reference is ahead of the system clock."""
     local_ns = clock.local_ns()
@@ -146,8 +157,7 @@ def test_a_probe_tells_chrony_while_its_time_is_to_be_trusted(start_chronyd, unt
         clock.update(synchronised(clock))
         await until(lambda: len(daemon.samples()) >= 3)
         clock.update(synchronised(clock, status="disrupted"))
-        await asyncio.sleep(0.6)  # what was told before is read
-        found.append(len(daemon.samples()))
+        found.append(await settled(daemon))
         await asyncio.sleep(1.5)
         found.append(len(daemon.samples()))
         sampling.cancel()

@@ -24,7 +24,7 @@ from foliot_schemas.subjects import CLOCK, CLOCKS, DELAY, INVENTORY, PORT, STAMP
 
 pytestmark = pytest.mark.nats
 
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 
 
 def free_port(kind=socket.SOCK_STREAM):

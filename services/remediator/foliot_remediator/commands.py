@@ -11,8 +11,6 @@ from foliot_schemas import Command
 from foliot_schemas.bounds import fitting
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
-
     from foliot_remediator.ways import Cause
     from foliot_schemas import Placement, Verb
 
@@ -41,6 +39,11 @@ class Parts:
         """Service addresses, or whole rails, that it sends another way."""
         return len(self.away) + len(self.back) + len(self.placements)
 
+    def within(self, moves: int) -> Parts:
+        """As much of it as so many moves are: rails that are left first, and those that are used again only with all that is to stay elsewhere then."""
+        away = self.away[:moves]
+        return Parts(away, self.back if self.moves <= moves else [], self.placements[: moves - len(away)])
+
 
 @dataclass(slots=True)
 class Sent:
@@ -60,7 +63,10 @@ class Desk:
         self.sent: dict[str, Sent] = {}
         self._attempts: collections.OrderedDict[tuple[str, Verb, str], int] = collections.OrderedDict()
         self._failures: collections.OrderedDict[tuple[str, Verb, str], tuple[int, int]] = collections.OrderedDict()
-        self._commanded_ns: dict[tuple[str, str, str], int] = {}
+        self._commanded_ns: dict[str, dict[tuple[str, str], int]] = {}
+        """Per node, by peer and rail."""
+        self._about: dict[str, set[str]] = {}
+        """Per peer, the nodes that have been told a way to it."""
         self._unanswered: collections.Counter[str] = collections.Counter()
         """Per node, its commands in `sent`."""
         self._deadlines: list[tuple[int, str]] = []
@@ -93,7 +99,16 @@ class Desk:
 
     def commanded_ns(self, node: str, rail: str, peer: str = "") -> int:
         """When the node was last told a way to a service address, or, without a peer, to send a rail away or back; 0: never."""
-        return self._commanded_ns.get((node, peer, rail), 0)
+        return self._commanded_ns.get(node, {}).get((peer, rail), 0)
+
+    def forget(self, node: str) -> None:
+        """A node has left the fleet for good."""
+        for peer, _ in self._commanded_ns.pop(node, {}):
+            self._about.get(peer, set()).discard(node)
+        for other in self._about.pop(node, ()):
+            told = self._commanded_ns[other]
+            for way in [way for way in told if way[0] == node]:
+                del told[way]
 
     def send(self, sent: Sent) -> None:
         """A command goes out, to be answered."""
@@ -105,8 +120,11 @@ class Desk:
         told = [("", rail) for rail in (*command.away, *command.back)] + [
             (way.peer, way.rail) for way in command.placements
         ]
+        commanded_ns = self._commanded_ns.setdefault(command.node, {})
         for peer, rail in told:
-            self._commanded_ns[command.node, peer, rail] = command.issued_ns
+            commanded_ns[peer, rail] = command.issued_ns
+            if peer:
+                self._about.setdefault(peer, set()).add(command.node)
 
     def settle(self, command: str) -> Sent | None:
         """Takes out a command that was answered."""
@@ -138,9 +156,14 @@ class Desk:
             back=tuple(parts.back), placements=tuple(parts.placements), advice=advice, fault=cause.fault,
         )  # fmt: skip
 
-    def busy(self, nodes: Collection[str]) -> int:
-        """How many nodes would have commands to answer if these got some."""
-        return len(self._unanswered) + sum(node not in self._unanswered for node in nodes)
+    @property
+    def busy(self) -> int:
+        """How many nodes have commands to answer."""
+        return len(self._unanswered)
+
+    def is_busy(self, node: str) -> bool:
+        """Whether a node has."""
+        return node in self._unanswered
 
     def overdue(self, now_ns: int) -> list[Sent]:
         """Takes out what will not be answered any more."""

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from foliot_remediator.guards import Evidence
     from foliot_remediator.health import Health
     from foliot_remediator.planning import Plan
-    from foliot_remediator.settings import RemediatorSettings
+    from foliot_remediator.settings import Policy, RemediatorSettings
     from foliot_remediator.ways import Ways
     from foliot_schemas import Outcome
 
@@ -52,15 +52,18 @@ class Decider:
         self.desk = Desk()
         self.lease = 0
         self._settings = settings
+        self._policies: dict[str, Policy] = {"reroute": settings.reroute, "restore": settings.restore}
         self._fleet = fleet
         self._health = health
         self._ways = ways
         self._budgets = Budgets(settings)
         self._refusals = Refusals()
 
-    def has_room(self, plan: Plan, now_ns: int) -> bool:
-        """Whether a plan that could wait need not."""
-        return self._budgets.has_room(sum(part.moves for part in plan.parts.values()), now_ns)
+    def has_room(self, plan: Plan, now_ns: int, *, whole: bool = True) -> bool:
+        """Whether a plan that could wait need not, or not all of it."""
+        moves = sum(part.moves for part in plan.parts.values())
+        allowed = self._budgets.allowed(moves, now_ns, can_wait=True)
+        return allowed == moves if whole else allowed > 0
 
     def refuse(self, matter: Matter, *objections: Objection) -> Decision | None:
         """The refusals, as far as they have not been said yet."""
@@ -68,7 +71,7 @@ class Decider:
 
     def decide(self, matter: Matter, plan: Plan) -> tuple[Decision | None, bool]:
         """The decision on a plan, None if there is nothing to publish; and whether something is left to be tried again."""
-        policy = self._settings.reroute if matter.verb == "reroute" else self._settings.restore
+        policy = self._policies.get(matter.verb, "off")  # what nobody has permitted is not done
         objections = []
         if plan.stranded:
             evidence: Evidence = {
@@ -82,9 +85,9 @@ class Decider:
             return self.refuse(matter, *objections, objection), False
         parts, doubts = self._certain(matter, plan, advice=policy == "advise")
         objections += doubts
-        over = self._over_budget(parts, matter.now_ns) if parts and policy == "act" else None
-        if over is not None:
-            return self.refuse(matter, *objections, over), True
+        if policy == "act":
+            parts, over = self._within_budget(matter, parts)
+            objections += over
         commands = tuple(self._command(matter, node, part, advice=policy == "advise") for node, part in parts.items())
         return self._decision(matter, commands, objections), bool(objections)
 
@@ -143,20 +146,45 @@ class Decider:
             return self.desk.advised(matter.cause, matter.verb, node)
         return self.desk.is_resting(matter.cause, matter.verb, node, matter.now_ns, self._settings.attempts)
 
-    def _over_budget(self, parts: dict[str, Parts], now_ns: int) -> Objection | None:
+    def _within_budget(self, matter: Matter, parts: dict[str, Parts]) -> tuple[dict[str, Parts], list[Objection]]:
+        """As much of a plan as the budgets allow, in its order; and why the rest has to wait."""
+        if not parts:
+            return parts, []
         away = {(node, rail) for node, part in parts.items() for rail in part.away}
-        back = {(node, rail) for node, part in parts.items() for rail in part.back}
-        present = self._ways.away
-        more = {each for each in away if each not in present}
-        fewer = {each for each in back if each in present or each in more}
-        return self._budgets.object_to(
-            moves=sum(part.moves for part in parts.values()),
-            nics_away=len(present) + len(more) - len(fewer),
-            nics=self._fleet.own_nics,
-            nodes=self.desk.busy(parts),
-            now_ns=now_ns,
-            more_away=bool(more),
-        )
+        more = away.difference(self._ways.away)
+        too_many = self._budgets.object_to_nics(len(self._ways.away) + len(more), self._fleet.own_nics)
+        if more and too_many is not None:
+            return {}, [too_many]
+        now_ns, lost = matter.now_ns, self._lost(matter)
+        moves = sum(part.moves for part in parts.values())
+        room = self._budgets.allowed(moves, now_ns, lost=lost, can_wait=matter.verb == "restore")
+        taken: dict[str, Parts] = {}
+        busy, most_busy = self.desk.busy, self._settings.nodes_at_once
+        spent = 0
+        for node, part in parts.items():
+            busier = busy + (not self.desk.is_busy(node))
+            fitting = part.within(room - spent)
+            if busier > most_busy or not fitting.moves:
+                continue
+            taken[node], busy, spent = fitting, busier, spent + fitting.moves
+        objections = []
+        if room < moves:
+            evidence: Evidence = {
+                "moves": moves,
+                "moved_last_minute": self._budgets.moved(now_ns, lost=lost),
+                "moves_per_minute": self._settings.moves_per_minute,
+                "moves_now": spent,
+            }
+            objections.append(Objection(guard="moves-per-minute", evidence=evidence))
+        wanted = self.desk.busy + sum(not self.desk.is_busy(node) for node in parts)
+        if wanted > most_busy:
+            evidence = {"nodes": wanted, "nodes_at_once": most_busy, "nodes_now": len(taken)}
+            objections.append(Objection(guard="nodes-at-once", evidence=evidence))
+        return taken, objections
+
+    def _lost(self, matter: Matter) -> str:
+        """The lost NIC that a plan is for; empty: it is for something else."""
+        return matter.who if matter.verb == "reroute" and matter.who in self._fleet.nics else ""
 
     def _command(self, matter: Matter, node: str, parts: Parts, *, advice: bool) -> Command:
         command = self.desk.write(
@@ -165,7 +193,7 @@ class Decider:
             deadline_ns=min(matter.base_ns, matter.now_ns) + round(self._settings.deadline_s * 1e9),
         )  # fmt: skip
         if not advice:
-            self._budgets.spend(parts.moves, matter.now_ns)
+            self._budgets.spend(parts.moves, matter.now_ns, lost=self._lost(matter))
             undo = self._apply(node, parts, matter.cause)
             self.desk.send(Sent(command, matter.who, matter.cause, undo))
         return command

@@ -30,6 +30,11 @@ def path_name(node: str, way: Placement) -> str:
     return f"{node}.{way.via}>{way.peer}.{way.via}#{way.entropy}"
 
 
+def nics_of(who: str) -> tuple[str, ...]:
+    """The NICs that a name has in it: of a path its two, of a NIC itself."""
+    return tuple(end.partition("#")[0] for end in who.split(">"))
+
+
 class Fleet:
     """The inventory, indexed. A path or destination exists between two peers that share its rail.
 
@@ -73,10 +78,14 @@ class Fleet:
 
     def shared(self, node: str, peer: str) -> tuple[str, ...]:
         """Rails on which both have a NIC; none if they are no peers."""
-        record, other = self.nodes.get(node), self.nodes.get(peer)
-        if record is None or other is None or not record.talks_to(other):
+        if not self.talk(node, peer):
             return ()
         return tuple(rail for rail in self.rails(node) if peer in self._rails[rail])
+
+    def talk(self, node: str, peer: str) -> bool:
+        """Whether two nodes exchange traffic."""
+        record, other = self.nodes.get(node), self.nodes.get(peer)
+        return record is not None and other is not None and record.talks_to(other)
 
     def neighbours(self, node: str) -> Iterator[str]:
         """The nodes that it exchanges traffic with."""
@@ -111,9 +120,22 @@ class Fleet:
 
         If it is unknown, whoever sees to a node of that name says so.
         """
-        nics = [end.partition("#")[0] for end in who.split(">")]
-        nodes = [nic.partition("/")[0] if "/" in nic else node_of(nic) for nic in nics]
+        nodes = [nic.partition("/")[0] if "/" in nic else node_of(nic) for nic in nics_of(who)]
         return any(map(self.owns, nodes)) or (len(nodes) == 1 and nodes[0] in self.nodes)
+
+    def paths_of(self, node: str) -> Iterator[str]:
+        """All paths between a node and those that it exchanges traffic with, both ways."""
+        for peer in self.neighbours(node):
+            for rail in self.shared(node, peer):
+                own, other = nic_name(node, rail), nic_name(peer, rail)
+                for entropy in range(self.entropies(node, peer, rail)):
+                    yield f"{own}>{other}#{entropy}"
+                    yield f"{other}>{own}#{entropy}"
+
+    def has_path(self, name: str) -> bool:
+        """Whether a path is between two nodes that exchange traffic."""
+        path = self.path(name)
+        return path is not None and self.talk(self.nics[path.source][0], self.nics[path.destination][0])
 
     def has_nic(self, nic: str, node: str) -> bool:
         """Whether a node has a NIC."""

@@ -42,60 +42,69 @@ class Budgets:
 
     def __init__(self, settings: RemediatorSettings) -> None:
         self._settings = settings
-        self._moves: collections.deque[tuple[int, int]] = collections.deque()
+        self._moves: collections.deque[tuple[int, int, str]] = collections.deque()
         self._moved = 0
+        self._for: collections.Counter[str] = collections.Counter()
+        """Per lost NIC, what was moved for it."""
+        self._for_nics = 0
 
     def nics_allowed(self, nics: int) -> int:
         """How many of so many NICs may be away at once; one always may."""
         share = int(nics * self._settings.nics_away_share)
         return min(self._settings.nics_away, max(share, 1))
 
-    def object_to(
-        self, *, moves: int, nics_away: int, nics: int, nodes: int, now_ns: int, more_away: bool
-    ) -> Objection | None:
-        """The first budget that a plan would exceed.
+    def object_to_nics(self, nics_away: int, nics: int) -> Objection | None:
+        """The objection to so many of the commanded nodes' NICs being away."""
+        allowed = self.nics_allowed(nics)
+        if nics_away <= allowed:
+            return None
+        return Objection(guard="nics-away", evidence={"nics_away": nics_away, "nics_allowed": allowed, "nics": nics})
+
+    def allowed(self, moves: int, now_ns: int, *, lost: str = "", can_wait: bool = False) -> int:
+        """How many of so many moves may be made now.
+
+        Whatever a lost NIC carries is dead, and its port has said so itself. So what else was moved takes nothing from it; and what one carries may always be moved, however much it is.
 
         Parameters:
-            moves: of the plan.
-            nics_away: after the plan.
-            nics: of the nodes that are commanded from here.
-            nodes: with commands on their way, after the plan.
-            more_away: the plan sends a NIC's traffic away that was not.
+            lost: the NIC that they are for; empty: no lost NIC.
+            can_wait: nothing is dead. Half of the budget is left to what cannot wait.
         """
-        before = self.moved(now_ns)
-        if before + moves > self._settings.moves_per_minute:
-            evidence: Evidence = {
-                "moves": moves, "moved_last_minute": before, "moves_per_minute": self._settings.moves_per_minute,
-            }  # fmt: skip
-            return Objection(guard="moves-per-minute", evidence=evidence)
-        if more_away and nics_away > self.nics_allowed(nics):
-            evidence = {"nics_away": nics_away, "nics_allowed": self.nics_allowed(nics), "nics": nics}
-            return Objection(guard="nics-away", evidence=evidence)
-        if nodes > self._settings.nodes_at_once:
-            evidence = {"nodes": nodes, "nodes_at_once": self._settings.nodes_at_once}
-            return Objection(guard="nodes-at-once", evidence=evidence)
-        return None
+        self._expire(now_ns)
+        most = self._settings.moves_per_minute
+        if lost:
+            left = moves if self._for_nics == self._for[lost] else most - self._for_nics
+        else:
+            left = ((most + 1) // 2 if can_wait else most) - self._moved
+        return min(max(left, 0), moves)
 
-    def has_room(self, moves: int, now_ns: int) -> bool:
-        """Whether half of what may be moved in a minute is left after moves that could wait."""
-        return 2 * (self.moved(now_ns) + moves) <= self._settings.moves_per_minute
+    def moved(self, now_ns: int, *, lost: str = "") -> int:
+        """Moves within the last minute; of a lost NIC, those for lost NICs."""
+        self._expire(now_ns)
+        return self._for_nics if lost else self._moved
 
-    def moved(self, now_ns: int) -> int:
-        """Moves within the last minute."""
-        while self._moves and self._moves[0][0] <= now_ns - _MINUTE_NS:
-            self._moved -= self._moves.popleft()[1]
-        return self._moved
-
-    def spend(self, moves: int, now_ns: int) -> None:
+    def spend(self, moves: int, now_ns: int, *, lost: str = "") -> None:
         """Counts moves that were commanded."""
-        self._moves.append((now_ns, moves))
+        self._moves.append((now_ns, moves, lost))
+        self._count(moves, lost)
+
+    def _expire(self, now_ns: int) -> None:
+        while self._moves and self._moves[0][0] <= now_ns - _MINUTE_NS:
+            _, moves, lost = self._moves.popleft()
+            self._count(-moves, lost)
+
+    def _count(self, moves: int, lost: str) -> None:
         self._moved += moves
+        if lost:
+            self._for_nics += moves
+            self._for[lost] += moves
+            if not self._for[lost]:
+                del self._for[lost]
 
 
 def stale_clocks(nodes: Collection[str], health: Health, settings: RemediatorSettings, now_ns: int) -> dict[str, int]:
     """Of these nodes, those whose clock is too uncertain for a deadline, with the bound they last gave (-1: unknown)."""
     within_ns, widest_ns = round(settings.clock_stale_s * 1e9), round(settings.clock_bound_s * 1e9)
-    bounds = {node: health.bound_ns(node, now_ns, within_ns) for node in nodes}
+    bounds = {node: health.reports.bound_ns(node, now_ns, within_ns) for node in nodes}
     return {node: bound_ns for node, bound_ns in bounds.items() if not 0 <= bound_ns <= widest_ns}
 
 

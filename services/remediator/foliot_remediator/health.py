@@ -5,39 +5,24 @@ from __future__ import annotations
 import enum
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from foliot_remediator.lately import Lately
+from foliot_remediator.fleet import nics_of
+from foliot_remediator.memory import Memory
 from foliot_remediator.ports import Ports
+from foliot_remediator.reports import Reports
 from foliot_remediator.states import Input, State, Track
-from foliot_schemas import Witness
-from foliot_schemas.names import ends_at, node_of, parse_path
+from foliot_schemas.names import node_of, parse_path
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from numpy.typing import NDArray
-
     from foliot_remediator.fleet import Fleet
     from foliot_remediator.settings import RemediatorSettings
     from foliot_remediator.states import Hold
     from foliot_remediator.troubles import Trouble
     from foliot_schemas import DelayBatch
 
-_REPORTING_NS = 500_000_000
-"""A node reports every 100 ms; one that was quiet for longer says nothing of what it hears."""
-_LATE_NS = 250_000_000
-"""As much as a busy machine may make of the bus's delay."""
-_LOSSES_NS = 60_000_000_000
-"""Lost probes are counted over one to two of these: at the slow sweep's rate, the detector judges by 40 s."""
+_UNHEARD_NS = 300_000_000
+"""A path that was not heard for so long, by the word of a receiver that reports: more than a probe's interval, also of the slow sweep."""
 _TRANSIT_NS = 20_000_000
 """What was sent before a silence may still have waited in a queue."""
-_FELL_NS = 1_000_000_000
-"""The detector judges a silence in some 30 ms where all is well, and waits for a proof of its sender's life for half a second."""
-_ROOM = 1_024
-_FOREIGN = -1
-_REGULAR = 8
-"""Paths of a batch that is worth remembering. Shorter ones, of silences, are read as fast as looked up, and would displace it."""
 
 
 class Hearing(enum.Enum):
@@ -58,26 +43,15 @@ class Health:
 
     def __init__(self, settings: RemediatorSettings, hold: Hold, fleet: Fleet) -> None:
         self.nics: dict[str, Track] = {}
-        self.paths: dict[str, Track] = {}
+        self.paths: Memory[Track] = Memory()
         self.troubled: dict[str, set[str]] = {}
         """Per NIC, its paths that are not up."""
         self.dead: set[str] = set()
         """Nodes whose probe is dead: silence says nothing of their paths."""
-        self._hold = hold
-        self._fleet = fleet
-        self._within_ns = round(settings.healthy_within_s * 1e9)
-        self._ids: dict[str, int] = {}
-        self._heard_ns: NDArray[np.int64] = np.zeros(_ROOM, np.int64)
-        self._batches: dict[str, tuple[int, NDArray[np.int32]]] = {}
-        """Per node, the hash of its last regular batch's paths, which themselves take 15 kB, and their places."""
-        self._reported_ns: dict[str, int] = {}
-        self._bounds: dict[str, tuple[int, int]] = {}
         self.ports = Ports()
-        self._lost: NDArray[np.int64] = np.zeros((2, _ROOM), np.int64)
-        """Per path, the probes that its receiver missed in this spell and in the one before."""
-        self._spell = 0
-        self.fell = Lately(_FELL_NS)
-        """Paths of which their receivers said so; a batch that was on its way for long may seem to say otherwise since."""
+        self.reports = Reports(fleet)
+        self._hold = hold
+        self._within_ns = round(settings.healthy_within_s * 1e9)
 
     # -- in -----------------------------------------------------------------------------------------------------------
 
@@ -87,17 +61,26 @@ class Health:
 
     def feed_path(self, path: str, given: Input, now_ns: int) -> State:
         """Takes an input to a path's state; returns the state before."""
-        track = self.paths.setdefault(path, Track())
+        track = self.paths.get(path)
+        if track is None:
+            track = self.paths[path] = Track()
         before = track.feed(given, now_ns, self._hold)
-        ends = parse_path(path)
-        for nic in (ends.source, ends.destination):
-            if track.state is State.UP:
-                self.troubled.get(nic, set()).discard(path)
-            else:
+        if track.state is State.UP:
+            self._is_well(path)
+        else:
+            for nic in nics_of(path):
                 self.troubled.setdefault(nic, set()).add(path)
         if track.state is State.UP and not track.strikes:
-            del self.paths[path]
+            self.paths.pop(path)
         return before
+
+    def _is_well(self, path: str) -> None:
+        """It is not among the paths in trouble, or no more."""
+        for nic in nics_of(path):
+            paths = self.troubled.get(nic, set())
+            paths.discard(path)
+            if not paths:
+                self.troubled.pop(nic, None)
 
     def settle(self, who: str, at_ns: int) -> None:
         """Up to this time nobody said anything of a NIC or path: a probation that was over by then had ended well."""
@@ -105,50 +88,20 @@ class Health:
         if track is not None and track.state is State.PROBATION and track.due_ns <= at_ns:
             (self.feed_nic if who in self.nics else self.feed_path)(who, Input.TIMER, track.due_ns)
 
-    def take_delays(self, batch: DelayBatch, now_ns: int) -> None:
-        """Takes what a node heard: of paths of the fleet that end at it and concern the shard, and of no others.
+    def take_delays(self, batch: DelayBatch, now_ns: int) -> list[str]:
+        """Takes what a node heard; returns the paths that fell silent by its word.
 
         Raises:
             ValueError: the batch does not fit together.
         """
-        rows = batch.rows()
-        # After a cut the bus delivers what waited: that says how it was, not how it is. By clocks that are good; others say nothing of that.
-        is_late = batch.bound_ns >= 0 and now_ns - batch.at_ns > _LATE_NS
-        said_ns = batch.at_ns if is_late else now_ns
-        self._reported_ns[batch.node] = max(said_ns, self._reported_ns.get(batch.node, 0))
-        if said_ns >= self._bounds.get(batch.node, (0, 0))[1]:
-            self._bounds[batch.node] = batch.bound_ns, said_ns
-        ids = self._ids_of(batch)[rows["path"]]
-        rows, ids = rows[ids != _FOREIGN], ids[ids != _FOREIGN]
-        heard = (rows["last_ns"] > 0) & (
-            (rows["witness"] == Witness.SPEAKS_AGAIN)
-            | ((rows["witness"] == Witness.DESTINATION) & (rows["received"] > 0))
-        )
-        # Ages are of the node's own clock, so that its error cancels.
-        age_ns = np.maximum(batch.at_ns - rows["last_ns"][heard], 0)
-        np.maximum.at(self._heard_ns, ids[heard], said_ns - age_ns)
-        self._take_losses(rows, ids, now_ns)
-        for index in rows["path"][rows["witness"] == Witness.FELL_SILENT]:
-            self.feed_path(batch.paths[index], Input.FELL_SILENT, now_ns)
-            self.fell.note(batch.paths[index], now_ns)
-        self._clear_suspects((batch.paths[index] for index in rows["path"][heard]), now_ns)
-
-    def _clear_suspects(self, paths: Iterable[str], now_ns: int) -> None:
-        if not self.paths:
-            return
-        for path in paths:
+        changes = self.reports.take(batch, now_ns)
+        for path in changes.again:
             track = self.paths.get(path)
-            if track is not None and track.state is State.SUSPECT and self.heard_ns(path) > track.since_ns:
+            if track is not None and track.state is State.SUSPECT:
                 self.feed_path(path, Input.SPEAKS_AGAIN, now_ns)
-
-    def _take_losses(self, rows: NDArray[np.void], ids: NDArray[np.int32], now_ns: int) -> None:
-        losing = (rows["witness"] == Witness.DESTINATION) & (rows["sent"] > rows["received"])
-        if not losing.any():
-            return
-        if self._spell != (spell := now_ns // _LOSSES_NS):
-            self._lost[1] = self._lost[0] if spell == self._spell + 1 else 0
-            self._lost[0], self._spell = 0, spell
-        np.add.at(self._lost[0], ids[losing], rows["sent"][losing].astype(np.int64) - rows["received"][losing])
+        for path in changes.fell:
+            self.feed_path(path, Input.FELL_SILENT, now_ns)
+        return changes.fell
 
     # -- out: NICs and nodes ------------------------------------------------------------------------------------------
 
@@ -164,11 +117,6 @@ class Health:
         port = self.ports.get(nic)
         return now_ns - port.since_ns if port is not None and port.good else -1
 
-    def bound_ns(self, node: str, now_ns: int, within_ns: int) -> int:
-        """The bound of a node's clock as it last said; -1 if unknown, or not said recently enough."""
-        bound_ns, at_ns = self._bounds.get(node, (-1, 0))
-        return bound_ns if now_ns - at_ns <= within_ns else -1
-
     # -- out: paths ---------------------------------------------------------------------------------------------------
 
     def path_state(self, path: str) -> State:
@@ -176,23 +124,17 @@ class Health:
         track = self.paths.get(path)
         return State.UP if track is None else track.state
 
-    def heard_ns(self, path: str) -> int:
-        """When the path was last heard; 0: never."""
-        place = self._ids.get(path)
-        return 0 if place is None else int(self._heard_ns[place])
-
-    def lost(self, path: str) -> int:
-        """How many probes its receiver missed in the last minute or two."""
-        place = self._ids.get(path)
-        return 0 if place is None else int(self._lost[:, place].sum())
-
     def is_reported(self, path: str, now_ns: int) -> bool:
         """Whether the node that hears the path, or does not, reports."""
-        return now_ns - self._reported_ns.get(node_of(parse_path(path).destination), 0) <= _REPORTING_NS
+        return self.reports.is_reporting(node_of(parse_path(path).destination), now_ns)
+
+    def is_unheard(self, path: str) -> bool:
+        """Whether the path's receiver itself says that it hears nothing, for longer than a healthy path is quiet, of a sender whose node reported all the while."""
+        return self.reports.unheard_ns(path) > _UNHEARD_NS
 
     def is_heard(self, path: str, now_ns: int) -> bool:
         """Whether the path was heard a moment ago."""
-        return now_ns - self.heard_ns(path) <= self._within_ns
+        return now_ns - self.reports.heard_ns(path) <= self._within_ns
 
     def hearing(self, path: str, now_ns: int) -> Hearing:
         """What the path's receiver says of it."""
@@ -200,8 +142,9 @@ class Health:
             return Hearing.HEALTHY
         ends = parse_path(path)
         sender, receiver = node_of(ends.source), node_of(ends.destination)
-        reporting = now_ns - self._reported_ns.get(receiver, 0) <= _REPORTING_NS
-        judged = reporting and not {sender, receiver} & self.dead
+        # What a node that speaks no more heard in its last moments says nothing of now.
+        told = self.reports.reported_ns(receiver) - self.reports.heard_ns(path) > _UNHEARD_NS
+        judged = told and self.reports.is_reporting(receiver, now_ns) and not {sender, receiver} & self.dead
         return Hearing.UNHEARD if judged else Hearing.UNKNOWN
 
     def confirms(self, trouble: Trouble, now_ns: int) -> bool:
@@ -209,40 +152,31 @@ class Health:
         if trouble.is_nic:
             port = self.ports.get(trouble.who)
             return port is not None and not port.good and port.is_recent(now_ns)
-        reported_ns = self._reported_ns.get(node_of(parse_path(trouble.who).destination), 0)
-        unheard = self.heard_ns(trouble.who) <= trouble.since_ns + _TRANSIT_NS
-        return unheard and now_ns - reported_ns <= _REPORTING_NS
+        path, reports = trouble.who, self.reports
+        unheard = reports.heard_ns(path) <= trouble.since_ns + _TRANSIT_NS
+        silent = unheard or reports.has_fallen(path) or self.is_unheard(path)
+        return silent and self.is_reported(path, now_ns)
 
-    def _ids_of(self, batch: DelayBatch) -> NDArray[np.int32]:
-        known, names = self._batches.get(batch.node), hash(batch.paths)
-        if known is not None and known[0] == names and len(known[1]) == len(batch.paths):
-            return known[1]
-        ids = np.array([self._id(path, batch.node) for path in batch.paths], np.int32)
-        if len(self._ids) > len(self._heard_ns):
-            grown = np.zeros(2 * len(self._ids), np.int64)
-            grown[: len(self._heard_ns)] = self._heard_ns
-            self._heard_ns, self._lost = grown, np.pad(self._lost, ((0, 0), (0, len(grown) - self._lost.shape[1])))
-        if len(batch.paths) >= _REGULAR:
-            self._batches[batch.node] = names, ids
-        return ids
+    # -- what there is ------------------------------------------------------------------------------------------------
 
-    def _id(self, path: str, node: str) -> int:
-        if not ends_at(path, node):  # half of what a node speaks of; quicker than parsing it
-            return _FOREIGN
-        known = self._fleet.path(path)
-        if known is None or not self._fleet.has_nic(known.destination, node):
-            return _FOREIGN
-        if not (self._fleet.owns(node) or self._fleet.owns(node_of(known.source))):
-            return _FOREIGN  # another shard's
-        return self._ids.setdefault(path, len(self._ids))
-
-    def forget(self, node: str) -> None:
-        """A node has left the fleet."""
-        for memory in (self._reported_ns, self._bounds):
-            memory.pop(node, None)
+    def leave(self, node: str) -> None:
+        """A node has left the fleet; it may come back, and what befell its NICs is not forgotten by that (`forget`)."""
+        self.reports.forget(node)
         self.dead.discard(node)
         self.ports.forget(node)
 
-    def forget_batches(self) -> None:
-        """The inventory has changed: what paths a batch names is looked up anew."""
-        self._batches.clear()
+    def forget(self, nic: str) -> None:
+        """A NIC has left the fleet for good."""
+        self.nics.pop(nic, None)
+        for path in self.paths.forget(nic):
+            self._is_well(path)
+
+    def forget_paths(self, paths: list[str]) -> None:
+        """These paths have left the fleet, or what a batch names may be another one now."""
+        self.reports.forget_paths(paths)
+        self.reports.forget_batches()
+        for path in paths:
+            # The word that it fell silent is gone, so nobody would take it back.
+            track = self.paths.get(path)
+            if track is not None and track.state is State.SUSPECT:
+                self.feed_path(path, Input.SPEAKS_AGAIN, track.since_ns)

@@ -33,13 +33,13 @@ class Homing:
         return self._restore(self._planner.use(who, now_ns, paths_too=self._paths_too), who, cause, now_ns)
 
     def look(self, now_ns: int) -> Iterator[Decision | None]:
-        """Looks at the nodes whose turn it is, of those with anything away."""
+        """Looks at the nodes whose turn it is, of those with anything away. What the budget leaves no room for was said when it was to be used again, and comes later."""
         for node in self._strays.due(now_ns):
             for nic, cause in self._planner.overdue_back(node):
-                yield self._restore(self._planner.use_nic(nic, now_ns), nic, cause, now_ns)
+                yield self._restore_some(self._planner.use_nic(nic, now_ns), nic, cause, now_ns)
             if self._paths_too:
                 for cause, plan in self._planner.overdue_home(node, now_ns).items():
-                    yield self._restore(plan, node, cause, now_ns)
+                    yield self._restore_some(plan, node, cause, now_ns)
             yield from self._nearer(node, now_ns)
 
     def _nearer(self, node: str, now_ns: int) -> Iterator[Decision | None]:
@@ -48,6 +48,11 @@ class Homing:
             if self._decider.has_room(plan, now_ns):
                 matter = Matter("reroute", trouble.who, trouble.cause, now_ns, now_ns)
                 yield self._decider.decide(matter, plan)[0]
+
+    def _restore_some(self, plan: Plan, who: str, cause: Cause, now_ns: int) -> Decision | None:
+        if plan.parts and not self._decider.has_room(plan, now_ns, whole=False):
+            return None
+        return self._restore(plan, who, cause, now_ns)
 
     def _restore(self, plan: Plan, who: str, cause: Cause, now_ns: int) -> Decision | None:
         """What a refusal, a failure or a restart leaves away is looked for later."""

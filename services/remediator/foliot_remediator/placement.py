@@ -80,7 +80,7 @@ class Chooser:
         found = []
         for place, way in enumerate(self._others(destination, present, armed)):
             if self.usable(destination.node, way, now_ns):
-                heard_ns = self._health.heard_ns(path_name(destination.node, way))
+                heard_ns = self._health.reports.heard_ns(path_name(destination.node, way))
                 unproven = heard_ns <= trouble.since_ns + self._margin_ns
                 siblings = self._troubled_siblings(destination.node, way, path_name(destination.node, present))
                 doubtful = trouble.lossy and siblings >= _SEVERAL

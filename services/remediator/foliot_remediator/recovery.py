@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 _RECHECK_NS, _LONGEST_RECHECK_NS = 100_000_000, 5_000_000_000
 """Nodes report every 100 ms. What has not been heard for long is looked at after an eighth of that time again, and this at most: where thousands
 wait for nodes that are away, looking at all of them ten times a second takes a processor."""
+_LONGEST_REST_NS = 60_000_000_000
+"""What is held for longer is looked at all the same: it may have left the fleet."""
 _LONGEST_DAMPING_NS = 86_400_000_000_000
 """A day: far more than any rule holds what flaps (RFC 2439: an hour), so that a wrong event cannot bar a NIC for ever."""
 
@@ -35,6 +37,7 @@ class Recovery:
         self._chooser = chooser
         self._queue: list[tuple[int, str]] = []
         self._watched: set[str] = set()
+        """Those in the queue."""
         self._reuse_at_ns: dict[str, int] = {}
 
     def damp(self, event: Event, now_ns: int) -> None:
@@ -47,24 +50,33 @@ class Recovery:
             self._watched.add(who)
             heapq.heappush(self._queue, (now_ns, who))
 
+    def forget(self, nic: str) -> None:
+        """A NIC has left the fleet for good. What of it is on probation is let go when its turn comes."""
+        self._reuse_at_ns.pop(nic, None)
+
     def recovered(self, now_ns: int) -> list[str]:
         """The NICs and paths that are up from now on."""
         found = []
         while self._queue and self._queue[0][0] <= now_ns:
             _, who = heapq.heappop(self._queue)
-            is_nic = who in self._fleet.nics
-            track = (self._health.nics if is_nic else self._health.paths).get(who)
-            if track is None or track.state is not State.PROBATION or not self._is_known(who):
+            is_nic = who in self._health.nics
+            track = self._health.nics.get(who) or self._health.paths.get(who)
+            if track is None or track.state is not State.PROBATION:
                 self._watched.discard(who)
                 continue
             ready_ns = max(track.due_ns, self._reuse_at_ns.get(who, 0))
-            if ready_ns <= now_ns and (self._is_good_nic(who, now_ns) if is_nic else self._is_good_path(who, now_ns)):
+            if (
+                ready_ns <= now_ns
+                and self._is_known(who)
+                and (self._is_good_nic(who, now_ns) if is_nic else self._is_good_path(who, now_ns))
+            ):
                 (self._health.feed_nic if is_nic else self._health.feed_path)(who, Input.TIMER, now_ns)
                 self._watched.discard(who)
                 found.append(who)
             else:
                 rest_ns = min(max((now_ns - ready_ns) // 8, _RECHECK_NS), _LONGEST_RECHECK_NS)
-                heapq.heappush(self._queue, (max(ready_ns, now_ns + rest_ns), who))
+                look_ns = min(max(ready_ns, now_ns + rest_ns), now_ns + _LONGEST_REST_NS)
+                heapq.heappush(self._queue, (look_ns, who))
         return found
 
     def _is_known(self, who: str) -> bool:

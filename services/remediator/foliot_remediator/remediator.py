@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeAlias
 
-import msgspec
-
 from foliot.shard import WHOLE
 from foliot_remediator.adoption import Adoption
 from foliot_remediator.answers import Answers
@@ -37,6 +35,8 @@ Action: TypeAlias = Decision | Supply
 
 _MISSED_NS = 2_000_000_000
 """Reports that a port is good for this long, while no event said so: the event was missed."""
+_AWAY_NS = 60_000_000_000
+"""Whoever has left the fleet for so long has left: agents that restart, and a bus that lost its store, are back in a few seconds."""
 
 
 class Remediator:
@@ -64,6 +64,8 @@ class Remediator:
         self._homing = Homing(settings, self._planner, self._decider, self._troubles, strays)
         self._doubts = Doubts(self.health)
         self._adoption = Adoption(self.fleet, self.health, self.ways, self._chooser, self._record)
+        self._gone: dict[str, tuple[int, set[str]]] = {}
+        """Nodes that left, or left NICs behind: when, and which NICs."""
         self._held = 0
         self._lost_lease = False
         """It held the lease, lost it, and knows of nobody who took it."""
@@ -98,13 +100,14 @@ class Remediator:
             case Event() if self.fleet.concerns(seen.who):
                 return self._take_event(seen, now_ns)
             case DelayBatch() if seen.node in self.fleet.nodes:
-                self.health.take_delays(seen, now_ns)
+                for path in self.health.take_delays(seen, now_ns):
+                    self._doubts.hurry(path, now_ns)
             case PortState() if self.fleet.has_nic(seen.nic, seen.node):
                 self._take_port(seen, now_ns)
             case Outcome() if seen.node in self.fleet.nodes and self.fleet.owns(seen.node):
                 return self._done(*self._answers.take(seen, now_ns))
             case Node():
-                self._take_node(self._shard.narrow(seen))
+                self._take_node(self._shard.narrow(seen), now_ns)
             case NodePaths() if seen.node in self.fleet.nodes and self.fleet.owns(seen.node):
                 self._take_paths(seen)
         return []
@@ -112,9 +115,12 @@ class Remediator:
     def tick(self, now_ns: int) -> list[Action]:
         """Takes the passing of time: what was refused is looked at again, what is good again comes back, backups are renewed."""
         actions: list[Action] = []
+        self._forget(now_ns)
         for who in self._recovery.recovered(now_ns):
             actions += self._done(self._homing.use(who, self._record.cause(who), now_ns))
         for event, given, cause, against in self._doubts.look(now_ns):
+            if not self._is_known(event):
+                continue  # it has left the fleet meanwhile
             if against:
                 actions += self._object("contradicted", event.who, cause, now_ns, against)
             else:
@@ -132,15 +138,12 @@ class Remediator:
     # -- events -------------------------------------------------------------------------------------------------------
 
     def _take_event(self, event: Event, now_ns: int) -> list[Action]:
-        if event.at_ns > now_ns:
-            # Dated into the future, it must neither outlast what comes after it nor give a command more time.
-            event = msgspec.structs.replace(event, at_ns=now_ns, since_ns=min(event.since_ns, now_ns))
         if event.kind == "process" and (node := event.who.partition("/")[0]) in self.fleet.nodes:
             (self.health.dead.add if event.state == "dead" else self.health.dead.discard)(node)
         given = input_of(event)
         if given is None or self._record.is_old(event):
             return []
-        known = event.who in self.fleet.nics if event.kind == "flap" else self.fleet.path(event.who) is not None
+        known = self._is_known(event)
         cause = self._record.take(event) if known else Cause(event.id, event.fault)
         if not known:
             return self._object("unknown", event.who, cause, now_ns, {"kind": event.kind})
@@ -149,12 +152,18 @@ class Remediator:
             return self._object("confidence", event.who, cause, now_ns, evidence)
         return [] if self._doubts.holds(event, given, cause, now_ns) else self._feed(event, given, cause, now_ns)
 
+    def _is_known(self, event: Event) -> bool:
+        return event.who in self.fleet.nics if event.kind == "flap" else self.fleet.path(event.who) is not None
+
     def _feed(self, event: Event, given: Input, cause: Cause, now_ns: int) -> list[Action]:
         is_nic = event.kind == "flap"
         if is_nic:
             self._recovery.damp(event, now_ns)
+        # Who tells of it: the NIC's own node, or the path's receiver.
+        node = node_of(event.who.rpartition(">")[2].partition("#")[0])
+        at_ns, since_ns = (self.health.reports.here_ns(node, ns, now_ns) for ns in (event.at_ns, event.since_ns))
         # What is heard late, after a restart say, counts from when it was: else a day's losses would be those of one moment.
-        fed_ns = event.at_ns if now_ns - event.at_ns > self._stale_ns else now_ns
+        fed_ns = max(at_ns, self._since_ns(event.who)) if now_ns - at_ns > self._stale_ns else now_ns
         if fed_ns < now_ns:
             self.health.settle(event.who, fed_ns)
         before = (self.health.feed_nic if is_nic else self.health.feed_path)(event.who, given, fed_ns)
@@ -167,7 +176,7 @@ class Remediator:
         if before is State.DOWN and event.who in self._troubles:
             return []
         trouble = Trouble(
-            who=event.who, is_nic=is_nic, cause=cause, at_ns=event.at_ns, since_ns=event.since_ns,
+            who=event.who, is_nic=is_nic, cause=cause, at_ns=at_ns, since_ns=since_ns,
             lossy=given is Input.LOSSY, restate=before is not State.PROBATION,
         )  # fmt: skip
         self._troubles.open(trouble)
@@ -178,11 +187,16 @@ class Remediator:
             trouble.restate = False
             self._troubles.retry(trouble, now_ns + self._grace_ns)
             return []
-        return self._leave(trouble, event.at_ns, now_ns)
+        return self._leave(trouble, at_ns, now_ns)
 
     def _state(self, who: str) -> State:
         track = self.health.nics.get(who) or self.health.paths.get(who)
         return State.UP if track is None else track.state
+
+    def _since_ns(self, who: str) -> int:
+        """When it came into its state; a clock that was set back does not make that undone."""
+        track = self.health.nics.get(who) or self.health.paths.get(who)
+        return 0 if track is None else track.since_ns
 
     # -- away ---------------------------------------------------------------------------------------------------------
 
@@ -208,20 +222,37 @@ class Remediator:
 
     # -- what there is ------------------------------------------------------------------------------------------------
 
-    def _take_node(self, node: Node) -> None:
-        known = node.name in self.fleet.nodes
+    def _take_node(self, node: Node, now_ns: int) -> None:
+        known = self.fleet.nodes.get(node.name)
         before = [*self.fleet.neighbours(node.name)]
+        paths = [*self.fleet.paths_of(node.name)] if known is not None and _reach(known) != _reach(node) else []
         if not self.fleet.learn(node):
             return
-        self.health.forget_batches()
+        self.health.forget_paths([path for path in paths if not self.fleet.has_path(path)])
         if not node.nics:
             self.ways.forget(node.name, before)
-            self.health.forget(node.name)
+            self.health.leave(node.name)
             self._supplier.leave(node.name)
-        elif not known and self.fleet.owns(node.name):
+        elif known is None and self.fleet.owns(node.name):
             self._supplier.join(node.name)
+        if known is not None and (left := {nic.name for nic in known.nics} - self.fleet.nics.keys()):
+            _, left_before = self._gone.pop(node.name, (0, set()))
+            self._gone[node.name] = now_ns, left | left_before
         if self.lease:  # who takes it over looks at all of them anyway
             self._supplier.stir((*before, *self.fleet.neighbours(node.name), node.name))
+
+    def _forget(self, now_ns: int) -> None:
+        """Forgets what befell those who left long enough ago: the bus may lose its inventory, and have it again a moment later."""
+        while self._gone:
+            node, (at_ns, nics) = next(iter(self._gone.items()))
+            if now_ns - at_ns < _AWAY_NS:
+                return
+            del self._gone[node]
+            for nic in nics.difference(self.fleet.nics):
+                for memory in (self.health, self._record, self._recovery, self._troubles, self._doubts):
+                    memory.forget(nic)
+            if node not in self.fleet.nodes:
+                self._decider.desk.forget(node)
 
     def _take_paths(self, paths: NodePaths) -> None:
         """Takes what stands in the bucket; who holds the lease has written it itself."""
@@ -268,3 +299,8 @@ class Remediator:
         made = [decision for decision in decisions if decision is not None]
         self._supplier.touch(command.node for decision in made for command in decision.commands if not command.advice)
         return [*made]
+
+
+def _reach(node: Node) -> tuple[object, ...]:
+    """What of a node's record decides which paths there are."""
+    return node.peers, *((nic.name, nic.rail, len(nic.entropies)) for nic in node.nics)

@@ -64,13 +64,14 @@ class RemediatorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     """Of the paths of a NIC on probation that can be judged, how many must be heard."""
 
     moves_per_minute: int = 600
-    """Service addresses sent another way, by a route each or a whole rail by one rule, there or back."""
+    """Service addresses sent another way, by a route each or a whole rail by one rule, there or back. What lost NICs carry is counted by itself, and one may always be left; what comes home takes
+    half of it at most."""
     nics_away: int = 64
     """NICs that may be away at once, and as a share of the fleet's (but always one). More at once is no failure of NICs, and
     moving would not help."""
     nics_away_share: float = 0.25
     nodes_at_once: int = 2_048
-    """Nodes that have been commanded and have not answered yet."""
+    """Nodes that have been commanded and have not answered yet; the rest of a plan waits for them."""
 
     armed_grace_s: float = 0.1
     """How long a node whose agent is armed has for moving by itself, and for saying so, before it is commanded."""

@@ -6,6 +6,8 @@ import heapq
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from foliot_remediator.memory import Memory
+
 if TYPE_CHECKING:
     from foliot_remediator.ways import Cause
 
@@ -18,7 +20,7 @@ class Trouble:
     is_nic: bool
     cause: Cause
     at_ns: int
-    """Of the event."""
+    """Of the event, by the time of whoever listens, as all times here."""
     since_ns: int
     lossy: bool = False
     """It is heard, but loses packets."""
@@ -33,7 +35,7 @@ class Troubles:
     """Open troubles by NIC or path, and a queue of when each is due."""
 
     def __init__(self) -> None:
-        self._open: dict[str, Trouble] = {}
+        self._open: Memory[Trouble] = Memory()
         self._queue: list[tuple[int, str]] = []
 
     def __contains__(self, who: str) -> bool:
@@ -50,7 +52,11 @@ class Troubles:
 
     def close(self, who: str) -> None:
         """It is not lost any more."""
-        self._open.pop(who, None)
+        self._open.pop(who)
+
+    def forget(self, nic: str) -> None:
+        """A NIC has left the fleet for good."""
+        self._open.forget(nic)
 
     def retry(self, trouble: Trouble, at_ns: int) -> None:
         """Looks at it again at a time."""

@@ -20,6 +20,7 @@ sys.path.insert(0, str(Path(__file__).parent))  # for `peers`
 SECOND = 1_000_000_000
 STEP = 100_000_000
 START = 1_800_000_000 * SECOND
+_WITNESS = {"silent": Witness.FELL_SILENT, "speaks again": Witness.SPEAKS_AGAIN}
 
 
 def make_node(name: str, rails: int = 2, entropies: int = 4) -> Node:
@@ -38,12 +39,20 @@ class World:
     """A remediator and the fleet around it, in virtual time.
 
     `dead_nics` have no carrier, `mute` ones have one and yet are not heard, `silent` paths neither; `deaf` nodes report nothing;
-    `unsynchronised` ones do not know their bound.
+    `unsynchronised` ones do not know their bound. Nodes report every `every` steps, and say which probe they heard last if they `count`.
     Commands are answered at once with `answer`, or not at all where it is None.
     """
 
-    def __init__(self, nodes: int = 4, rails: int = 2, *, lease: int = 7, **settings) -> None:
+    def __init__(self, nodes: int = 4, rails: int = 2, *, lease: int = 7, count: bool = True, **settings) -> None:
         self.now_ns = START
+        self.count = count
+        self.downs: dict[str, int] = {}
+        """Per NIC, how often its kernel has counted its carrier as lost."""
+        self.every = 1
+        self.ahead: dict[str, int] = {}
+        """Per node, by how much its clock is wrong, in ns."""
+        self.last: dict[str, tuple[int, int]] = {}
+        """Per path, when a probe was last heard, and its number."""
         self.names = [f"node{number}" for number in range(nodes)]
         self.rails = [f"rail{number}" for number in range(rails)]
         self.core = Remediator(RemediatorSettings(**{"primary": "first", **settings}))
@@ -116,7 +125,8 @@ class World:
         given = []
         for _ in range(round(seconds * SECOND / STEP)):
             self.now_ns += STEP
-            self.hear()
+            if (self.now_ns - START) // STEP % self.every == 0:
+                self.hear()
             if self.now_ns % SECOND == 0:
                 given += self.report_ports()
             given += self.act(self.core.tick(self.now_ns))
@@ -154,11 +164,17 @@ class World:
         for row, path in zip(rows, paths, strict=True):
             if self.is_heard(path):
                 row["sent"] = row["received"] = 2
-                row["last_ns"] = self.now_ns - 1_000_000
+                self.last[path] = self.now_ns - 1_000_000, (self.now_ns - START) // 1_000_000
+            row["last_ns"], row["sequence"] = self.last_word(path)
         return DelayBatch.of(
-            rows, node=name, at_ns=self.now_ns, interval_ns=STEP, paths=paths,
+            rows, node=name, at_ns=self.now_ns + self.ahead.get(name, 0), interval_ns=self.every * STEP, paths=paths,
             bound_ns=-1 if name in self.unsynchronised else 1_000,
         )  # fmt: skip
+
+    def last_word(self, path: str) -> tuple[int, int]:
+        """When a path's receiver says, by its clock, that it heard it last, and the number of the probe; 0: it does not say."""
+        last_ns, sequence = self.last.get(path, (0, 0))
+        return last_ns and last_ns + self.ahead.get(node_of(parse_path(path).destination), 0), sequence * self.count
 
     def is_heard(self, path: str) -> bool:
         """Whether probes come through."""
@@ -168,36 +184,48 @@ class World:
     def flap(self, nic: str, state: str, count: int = 1, *, confidence: float = 1.0, **evidence) -> list:
         """What befalls a NIC: on the wire, in its port's own word, and in an event; returns the commands given."""
         (self.dead_nics.add if "down" in state else self.dead_nics.discard)(nic)
+        self.downs[nic] = count
         before = self.port(nic, good="down" not in state) if nic in self.core.fleet.nics else []
         return before + self.see(self.flap_event(nic, state, count, confidence=confidence, **evidence))
 
     def flap_event(self, nic: str, state: str, count: int = 1, *, confidence: float = 1.0, **evidence) -> Event:
         """The event alone."""
         fault = f"boot/{nic}/carrier-{count}"
+        at_ns = self.now_ns + self.ahead.get(node_of(nic), 0)
         return Event(
-            id=f"{fault}/{state}", kind="flap", who=nic, state=state, at_ns=self.now_ns, since_ns=self.now_ns,
-            confidence=confidence, fault=fault, evidence={"suppressed": False, "reuse_at_ns": 0, **evidence},
+            id=f"{fault}/{state}", kind="flap", who=nic, state=state, at_ns=at_ns, since_ns=at_ns,
+            confidence=confidence, fault=fault, evidence={"suppressed": False, "reuse_at_ns": 0, "carrier_down_count": count, **evidence},
         )  # fmt: skip
 
     def path_event(self, path: str, state: str, *, since_ns: int | None = None) -> list:
         """What befalls a path: in its receiver's own word, and in an event; returns the commands given."""
-        since_ns = self.now_ns - 150_000_000 if since_ns is None else since_ns
         if self.core.fleet.path(path) is not None and state != "speaking":
             self.word(path, state)
-        return self.lie(path, state, since_ns)
+        return self.lie(path, state, since_ns, self.last_word(path)[1])
 
     def word(self, path: str, state: str) -> None:
-        """A receiver says that a path fell silent, or of thirty probes a third did not come."""
-        rows = np.zeros(1, DelayRow)
-        rows["witness"] = Witness.FELL_SILENT if state == "silent" else Witness.DESTINATION
-        if state == "lossy":
-            rows["sent"], rows["received"], rows["last_ns"] = 30, 20, self.now_ns - 1_000_000
-        node = node_of(parse_path(path).destination)
-        self.see(DelayBatch.of(rows, node=node, at_ns=self.now_ns, interval_ns=STEP, paths=(path,), bound_ns=1_000))
+        """A receiver says that a path fell silent, that it speaks again, or of thirty probes a third did not come."""
+        self.see(self.word_of(path, state))
 
-    def lie(self, path: str, state: str, since_ns: int | None = None) -> list:
-        """A path's event alone; returns the commands given."""
-        since_ns = self.now_ns - 150_000_000 if since_ns is None else since_ns
+    def word_of(self, path: str, state: str) -> DelayBatch:
+        """The receiver's word alone."""
+        rows = np.zeros(1, DelayRow)
+        rows["witness"] = _WITNESS.get(state, Witness.DESTINATION)
+        if state == "lossy":
+            rows["sent"], rows["received"] = 30, 20
+        if state != "silent":
+            self.last[path] = self.now_ns - 1_000_000, (self.now_ns - START) // 1_000_000
+        rows["last_ns"], rows["sequence"] = self.last_word(path)
+        node = node_of(parse_path(path).destination)
+        return DelayBatch.of(
+            rows, node=node, at_ns=self.now_ns + self.ahead.get(node, 0), interval_ns=self.every * STEP,
+            paths=(path,), bound_ns=-1 if node in self.unsynchronised else 1_000,
+        )  # fmt: skip
+
+    def lie(self, path: str, state: str, since_ns: int | None = None, told: int = 0) -> list:
+        """A path's event alone, which may say which probe the receiver had heard last (`told`); returns the commands given."""
+        ahead_ns = self.ahead.get(node_of(path.partition(">")[2].partition("#")[0]), 0)
+        since_ns = self.now_ns + ahead_ns - 150_000_000 if since_ns is None else since_ns
         fault = f"{path}/silent-{since_ns}"
         return self.see(
             Event(
@@ -205,10 +233,11 @@ class World:
                 kind="path",
                 who=path,
                 state=state,
-                at_ns=self.now_ns,
+                at_ns=self.now_ns + ahead_ns,
                 since_ns=since_ns,
                 fault=fault,
-                evidence={"sent": 30, "lost": 10} if state == "lossy" else {},
+                evidence=({"sent": 30, "lost": 10} if state == "lossy" else {})
+                | ({"last_heard_sequence": told} if told else {}),
             )
         )
 
@@ -222,10 +251,10 @@ class World:
             PortState(
                 node=node_of(nic),
                 nic=nic,
-                at_ns=self.now_ns,
+                at_ns=self.now_ns + self.ahead.get(node_of(nic), 0),
                 carrier=good,
                 admin_up=True,
-                carrier_down_count=1,
+                carrier_down_count=self.downs.get(nic, 1),
                 carrier_up_count=1,
                 fault="boot",
             )

@@ -6,16 +6,39 @@ import msgspec
 import pytest
 
 from foliot_remediator.ports import Ports
+from foliot_remediator.states import State
 from foliot_schemas import PortState
 
 SECOND = 1_000_000_000
 NODES, RAILS = 8, 2
+PATH = "node0.rail0>node3.rail0#0"
 
 
-@pytest.fixture
-def world(make_world):
-    """Eight nodes on two rails, healthy: probes say so."""
-    return make_world(nodes=NODES, rails=RAILS)
+@pytest.fixture(params=[True, False], ids=["counting", "as of before 0.2"])
+def world(make_world, request):
+    """Eight nodes on two rails, healthy: probes say so, and which probe they heard last, or not."""
+    return make_world(nodes=NODES, rails=RAILS, count=request.param)
+
+
+@pytest.fixture(params=["at once", "regularly"])
+def spoken(request):
+    """How the receiver of `PATH` says that it hears it: at once, or with its next report."""
+    return {
+        "at once": lambda world: world.word(PATH, "speaks again"),
+        "regularly": lambda world: world.see(world.batch("node3")),
+    }[request.param]
+
+
+def false_event(world) -> None:
+    """The receiver of `PATH` says that it fell silent and that it speaks again; the event of that comes too late, and is refused."""
+    since_ns, told = world.now_ns - 1_000_000, world.last_word(PATH)[1]
+    world.now_ns += 130_000_000
+    world.word(PATH, "silent")
+    world.now_ns += 70_000_000
+    assert world.run(0.2) == []
+    assert world.lie(PATH, "silent", since_ns, told) == []
+    assert world.run(1.0) == []
+    assert world.guards() == ["contradicted"]
 
 
 def some_nics(world, share: float) -> list[str]:
@@ -141,14 +164,151 @@ def test_where_the_receivers_word_is_lost_its_reports_take_its_place(world):
 
 
 def test_a_report_that_was_on_its_way_for_long_takes_no_silence_back(world):
-    """On a busy machine a batch from before the silence comes after the word of it, and seems to have heard the path since."""
-    path = "node0.rail0>node3.rail0#0"
-    world.word(path, "silent")
+    """On a busy machine a batch from before the silence comes after the word of it; by its own times it heard nothing since."""
+    waited = world.batch("node3")
+    world.silent.add(PATH)
+    world.now_ns += 150_000_000
+    world.word(PATH, "silent")
     world.now_ns += 20_000_000
-    world.see(world.batch("node3"))
-    world.silent.add(path)
-    world.now_ns += 20_000_000
-    (command,) = world.lie(path, "silent")
+    world.see(waited)
+    (command,) = world.lie(PATH, "silent")
+    assert command.node == "node0"
+
+
+def test_a_silence_is_taken_back_by_its_receivers_own_later_word(world, spoken):
+    """The detector's event comes late; the receiver has said since that it hears the path: nothing moves, and the path is chosen as ever."""
+    since_ns, told = world.now_ns - 1_000_000, world.last_word(PATH)[1]
+    world.now_ns += 130_000_000
+    world.word(PATH, "silent")
+    assert world.core._state(PATH) is State.SUSPECT
+    world.now_ns += 60_000_000
+    spoken(world)
+    assert world.core._state(PATH) is State.UP
+    assert world.lie(PATH, "silent", since_ns, told) == []
+    assert world.run(5.0) == []
+    assert world.guards() == ["contradicted"]
+    assert world.refusals[0].evidence["heard_ms_after"] >= 100
+
+
+def test_a_word_of_a_silence_that_comes_after_the_word_that_it_is_over_changes_nothing(world, spoken):
+    """Words are ordered by what they say, not by when they come."""
+    since_ns = world.now_ns - 1_000_000
+    world.now_ns += 130_000_000
+    fell = world.word_of(PATH, "silent")
+    world.now_ns += 60_000_000
+    spoken(world)
+    world.see(fell)
+    assert world.core._state(PATH) is State.UP
+    assert world.lie(PATH, "silent", since_ns) == []
+
+
+def test_what_is_silent_anew_after_a_false_event_needs_more_than_its_receivers_first_word(world):
+    """The event told of a silence that was over, and its sender may only have halted now. Where it sends on, three tenths of a second unheard are proof: nobody else will say so."""
+    false_event(world)
+    world.silent.add(PATH)
+    world.now_ns += 130_000_000
+    world.word(PATH, "silent")
+    world.act(world.core.tick(world.now_ns))
+    assert world.run(0.2) == []
+    (command,) = world.run(0.6)
+    assert command.node == "node0"
+
+
+def test_a_sender_that_halts_after_a_false_event_moves_nothing(world):
+    """Its node left reports out, so that its paths prove nothing; also as it wakes up, and a moment later than its first report is heard."""
+    false_event(world)
+    for _ in range(3):
+        halted = {
+            f"node0.{rail}>{peer}.{rail}#{entropy}"
+            for rail in world.rails
+            for peer in world.names[1:]
+            for entropy in range(4)
+        }
+        world.deaf.add("node0")
+        world.silent |= halted
+        world.now_ns += 130_000_000
+        for path in sorted(halted):
+            world.word(path, "silent")
+        assert world.run(0.5) == []
+        world.deaf.clear()
+        assert world.run(0.1) == []
+        world.silent.clear()
+        assert world.run(1.0) == []
+
+
+def test_an_event_of_a_silence_before_the_last_moves_nothing_at_once(make_world):
+    """Its receiver says that it is silent, but has heard probes since those of which the event tells."""
+    world = make_world()
+    since_ns, told = world.now_ns - 1_000_000, world.last_word(PATH)[1]
+    world.run(0.2)
+    world.silent.add(PATH)
+    world.now_ns += 130_000_000
+    world.word(PATH, "silent")
+    assert world.lie(PATH, "silent", since_ns, told) == []
+    (command,) = world.run(1.0)
+    assert command.node == "node0"
+
+
+def test_a_true_silence_waits_for_nothing(world):
+    """Neither for a tick nor for more words: the event that follows from its receiver's word is answered as it comes."""
+    world.silent.add(PATH)
+    world.now_ns += 130_000_000
+    world.word(PATH, "silent")
+    world.now_ns += 15_000_000
+    (command,) = world.lie(PATH, "silent", told=world.last_word(PATH)[1])
+    assert (command.node, command.issued_ns) == ("node0", world.now_ns)
+
+
+def test_a_path_that_falls_silent_again_is_left_at_once(world):
+    """It spoke for a moment between: the new event is of the new silence."""
+    world.silent.add(PATH)
+    world.now_ns += 130_000_000
+    world.word(PATH, "silent")
+    world.now_ns += 15_000_000
+    world.word(PATH, "speaks again")
+    world.now_ns += 130_000_000
+    world.word(PATH, "silent")
+    (command,) = world.lie(PATH, "silent", told=world.last_word(PATH)[1])
+    assert command.node == "node0"
+
+
+def test_a_sender_that_counts_anew_from_below_does_not_leave_its_paths_in_doubt(make_world):
+    """A clock that was set back, say: heard for a second, it is heard."""
+    world = make_world()
+    world.silent.add(PATH)
+    world.now_ns += 130_000_000
+    world.word(PATH, "silent")
+    world.silent.clear()
+    world.count = 1e-3
+    world.run(1.2)
+    assert world.core._state(PATH) is State.UP
+    assert world.lie(PATH, "silent") == []
+
+
+@pytest.mark.parametrize("every", [5, 10, 20])
+def test_where_nodes_report_more_seldom_the_second_witness_is_as_awake(make_world, every):
+    """Between two reports as right behind one: a detector that lies moves nothing, and a true silence waits for nothing."""
+    world = make_world(healthy_within_s=6.0)
+    world.every = every
+    world.run(10.0)
+    for step in range(2 * every):
+        assert world.lie(PATH, "silent", told=world.last_word(PATH)[1]) == [], step
+        assert world.run(0.1) == [], step
+    world.silent.add(PATH)
+    world.run(0.1)
+    (command,) = world.path_event(PATH, "silent")
+    assert command.node == "node0"
+
+
+def test_where_nodes_report_more_seldom_a_lost_word_is_made_up_for(make_world):
+    """By the first report that heard nothing in its whole interval."""
+    world = make_world(healthy_within_s=6.0)
+    world.every = 10
+    world.run(10.0)
+    world.silent.add(PATH)
+    world.run(0.5)
+    assert world.lie(PATH, "silent") == []
+    (command,) = world.run(4.0)
     assert command.node == "node0"
 
 

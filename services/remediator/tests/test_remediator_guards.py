@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from foliot_remediator.commands import Parts
+from foliot_remediator.deciding import Matter
+from foliot_remediator.planning import Plan
 from foliot_remediator.settings import RemediatorSettings
+from foliot_remediator.ways import Cause
+from foliot_schemas import Placement
 
 SECOND = 1_000_000_000
 
@@ -178,14 +183,103 @@ def test_one_nic_may_always_be_away(make_world):
 
 
 def test_no_more_moves_in_a_minute_than_the_budget_allows(make_world):
-    """A plan beyond it is refused whole; when the minute is over, it is carried out."""
+    """Of a plan beyond it as much as it allows, the lost NIC's own node first; the rest when the minute is over, and that is said once."""
     world = make_world(nodes=8, moves_per_minute=10)
     assert len(world.flap("node3.rail0", "down")) == 8
-    assert world.flap("node4.rail0", "down") == []
+    first, second = world.flap("node4.rail0", "down")
+    assert (first.node, first.away) == ("node4", ("rail0",))
     refusal = the_refusal(world, "moves-per-minute")
-    assert refusal.evidence == {"verb": "reroute", "moves": 7, "moved_last_minute": 8, "moves_per_minute": 10}
+    assert refusal.evidence == {
+        "verb": "reroute", "moves": 7, "moved_last_minute": 8, "moves_per_minute": 10, "moves_now": 2,
+    }  # fmt: skip
     assert world.run(59.0) == []
-    assert len(world.run(2.0)) == 7
+    assert {command.node for command in world.run(2.0)} == set(world.names) - {"node3", "node4", second.node}
+    assert len(world.refusals) == 1
+
+
+def test_one_lost_nic_is_moved_however_much_it_carries(make_world):
+    """Its port says that it is dead. A second one in the same minute has to wait, and each comes in the end."""
+    world = make_world(nodes=8, moves_per_minute=5)
+    assert {command.node for command in world.flap("node3.rail0", "down")} == set(world.names)
+    assert world.refusals == []
+    assert world.flap("node4.rail0", "down") == []
+    assert the_refusal(world, "moves-per-minute").evidence["moves_now"] == 0
+    assert world.run(59.0) == []
+    world.run(2.0)
+    assert sorted(world.core.ways.away) == [("node3", "rail0"), ("node4", "rail0")]
+    assert len(world.commands) == 15  # of eight and eight, that between the two is away already
+
+
+def test_what_a_lost_nic_carries_by_single_placements_is_moved_too(make_world):
+    """Where no backups are armed, its own node's part alone is larger than the budget."""
+    world = make_world(nodes=8, moves_per_minute=5)
+    world.core.ways.backups.clear()
+    (own,) = [command for command in world.flap("node3.rail0", "down") if command.node == "node3"]
+    assert len(own.placements) == 7
+    assert world.refusals == []
+
+
+def test_a_plan_is_cut_where_the_budget_ends(make_world):
+    """Also within what one node is told."""
+    world = make_world(nodes=8, moves_per_minute=10)
+    world.flap("node3.rail0", "down")
+    world.core.ways.backups.clear()
+    (own,) = world.flap("node4.rail0", "down")
+    assert (own.node, len(own.placements)) == ("node4", 2)
+
+
+def test_moves_of_paths_take_nothing_from_a_lost_nic(make_world):
+    """A storm of silences has used up the budget, and says so; a NIC that loses its carrier then is moved at once."""
+    world = make_world(nodes=8, moves_per_minute=20)
+    silent = [
+        f"node{node}.{rail}>node{peer}.{rail}#0" for node in range(3) for peer in range(3, 8) for rail in world.rails
+    ]
+    for path in silent:
+        world.silent.add(path)
+        world.path_event(path, "silent")
+    assert len(world.commands) == 20
+    assert set(world.guards()) == {"moves-per-minute"}
+    world.decisions.clear()
+    assert {command.node for command in world.flap("node7.rail1", "down")} == set(world.names)
+    assert world.refusals == []
+
+
+def test_what_comes_home_leaves_half_of_the_budget(make_world):
+    """Nothing is dead by waiting: a path that falls silent meanwhile is left at once. The rest comes home as the minutes pass, and is said to wait once."""
+    world = make_world(nodes=8, moves_per_minute=10)
+    world.flap("node3.rail0", "down")
+    world.run(61.0)
+    world.flap("node3.rail0", "up")
+    commands = world.run(6.0)
+    assert ({command.verb for command in commands}, len(commands)) == ({"restore"}, 5)
+    assert commands[0].back == ("rail0",)
+    assert [refusal.evidence["moves_now"] for refusal in world.refusals] == [5]
+    world.silent.add("node0.rail1>node1.rail1#0")
+    assert len(world.path_event("node0.rail1>node1.rail1#0", "silent")) == 1
+    world.run(120.0)
+    assert [*world.core.ways.away, *(each for each in world.core.ways.moved if each.rail == "rail0")] == []
+    assert len(world.refusals) == 1
+
+
+def test_what_is_to_stay_elsewhere_is_told_before_a_rail_is_used_again(make_world):
+    """A node takes its rail back with all exceptions, or not yet."""
+    parts = Parts(
+        back=["rail0"],
+        placements=[Placement(peer=f"node{each}", rail="rail0", via="rail1", entropy=0) for each in range(3)],
+    )
+    assert parts.within(3) == Parts(placements=parts.placements)
+    assert parts.within(4) == parts
+    assert Parts(away=["rail0", "rail1"], placements=parts.placements).within(3) == Parts(
+        away=["rail0", "rail1"], placements=parts.placements[:1]
+    )
+
+
+def test_what_nobody_has_permitted_is_not_done(world):
+    """A kind of command without a policy of its own has that of no other."""
+    plan = Plan(parts={"node0": Parts(away=["rail0"])})
+    matter = Matter("replace-rank", "node0.rail0", Cause("event", "fault"), world.now_ns, world.now_ns)
+    decision, again = world.core._decider.decide(matter, plan)
+    assert (decision.commands, [refusal.policy for refusal in decision.refusals], again) == ((), ["policy"], False)
 
 
 def test_no_more_nodes_are_commanded_at_once_than_the_budget_allows(make_world):
@@ -197,8 +291,11 @@ def test_no_more_nodes_are_commanded_at_once_than_the_budget_allows(make_world):
     world.silent.add("node0.rail1>node1.rail1#0")
     assert len(world.path_event("node0.rail1>node1.rail1#0", "silent")) == 1
     tight = make_world(nodes=8, nodes_at_once=7)
-    assert tight.flap("node3.rail0", "down") == []
-    assert the_refusal(tight, "nodes-at-once").evidence == {"verb": "reroute", "nodes": 8, "nodes_at_once": 7}
+    assert len(tight.flap("node3.rail0", "down")) == 7
+    assert the_refusal(tight, "nodes-at-once").evidence == {
+        "verb": "reroute", "nodes": 8, "nodes_at_once": 7, "nodes_now": 7,
+    }  # fmt: skip
+    assert len(tight.run(1.0)) == 1
 
 
 def test_who_stands_by_is_silent(make_world):

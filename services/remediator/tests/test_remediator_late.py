@@ -1,33 +1,107 @@
-"""Reports that waited in the bus while it was cut."""
+"""Reports that come late, and clocks that are wrong: each word counts as of when it was true."""
 
 from __future__ import annotations
 
+import pytest
+
+from foliot_remediator.dating import Dating
 from foliot_remediator.health import Hearing
 
 PATH = "node0.rail0>node1.rail0#0"
 SECOND = 1_000_000_000
+MS = 1_000_000
 
 
-def test_a_report_that_waited_in_the_bus_says_how_it_was_not_how_it_is(world):
-    """Both clocks are good, so its age is known: what it heard then does not count as heard now, nor its node as reporting."""
-    health = world.core.health
-    waited = world.batch("node1")
+@pytest.fixture(params=[True, False], ids=["synchronised", "unsynchronised"])
+def world(make_world, request):
+    """Four nodes, of which node1 is synchronised, or is not and has a clock that is three seconds ahead."""
+    world = make_world()
+    if not request.param:
+        world.unsynchronised.add("node1")
+        world.ahead["node1"] = 3 * SECOND
+        world.run(2.0)
+    return world
+
+
+@pytest.mark.parametrize("late_ns", [150 * MS, 1_900 * MS])
+def test_a_report_that_was_on_its_way_for_long_says_how_it_was_not_how_it_is(world, late_ns):
+    """Whether its clock is synchronised or not: what it heard then does not count as heard now, nor its node as reporting."""
+    reports = world.core.health.reports
+    waited, heard_ns = world.batch("node1"), world.now_ns - MS
     world.deaf.add("node1")
-    world.run(1.9)
-    before_ns = health.heard_ns(PATH)
+    world.now_ns += late_ns
     world.see(waited)
-    assert health.heard_ns(PATH) == before_ns
-    world.run(0.3)
-    assert health.hearing(PATH, world.now_ns) is Hearing.UNKNOWN
+    assert reports.heard_ns(PATH) == heard_ns
+    assert reports.reported_ns("node1") == heard_ns + MS
+    world.run(2.4 - late_ns / SECOND)
+    assert world.core.health.hearing(PATH, world.now_ns) is Hearing.UNKNOWN
 
 
-def test_a_node_whose_clock_is_unknown_is_taken_at_its_arrival(world):
-    """Nothing can be said of the age of what it says."""
-    health = world.core.health
-    world.unsynchronised.add("node1")
+def test_a_way_that_only_a_late_report_heard_is_no_way_out(world):
+    """Its rail died with the path that is left, and a report from before came after: a detour has to have been heard since."""
     waited = world.batch("node1")
-    world.deaf.add("node1")
-    world.run(1.9)
+    world.silent |= {f"node0.rail0>node1.rail0#{entropy}" for entropy in range(4)}
+    world.now_ns += 140 * MS
     world.see(waited)
-    world.run(0.3)
-    assert health.hearing(PATH, world.now_ns) is Hearing.HEALTHY
+    (command,) = world.path_event(PATH, "silent", since_ns=world.last_word(PATH)[0])
+    assert command.placements[0].via == "rail1"
+
+
+def test_what_waited_while_this_process_was_halted_is_of_then(make_world):
+    """All of it comes at once, the oldest first, and nothing newer shows how late that is but what was known before."""
+    world = make_world()
+    for name in world.names:
+        world.unsynchronised.add(name)
+    world.run(1.0)
+    waited = []
+    halted_ns = world.now_ns
+    for _ in range(80):
+        world.now_ns += 100 * MS
+        waited.append((world.now_ns, world.batch("node1")))
+    for at_ns, batch in waited:
+        world.see(batch)
+        assert world.core.health.reports.reported_ns("node1") == at_ns
+    assert world.now_ns - halted_ns == 8 * SECOND
+
+
+@pytest.mark.parametrize("step_s", [-8.0, -0.4, 0.4, 8.0])
+def test_a_clock_that_is_stepped_silences_its_node_for_some_seconds_at_most(make_world, step_s):
+    """Ahead not at all, back until its new differences are the least; and what it says is never of the future."""
+    world = make_world()
+    world.ahead["node1"] = round(step_s * SECOND)
+    silenced = []
+    for _ in range(50):
+        world.run(0.1)
+        reported_ns = world.core.health.reports.reported_ns("node1")
+        assert reported_ns <= world.now_ns
+        silenced.append(world.now_ns - reported_ns > 200 * MS)
+    assert not any(silenced[40:])
+    assert any(silenced) == (step_s < 0)
+
+
+def test_a_node_is_dated_by_the_least_difference_of_late():
+    """Late by any more, it is dated that much before its arrival."""
+    dating = Dating()
+    for number, late_ms in enumerate((5, 1, 4, 200, 1, 900)):
+        at_ns, now_ns = number * SECOND // 10, number * SECOND // 10 + (50 + late_ms) * MS
+        said_ns = dating.learn("n", at_ns, now_ns, trusted=False)
+        assert said_ns == at_ns + (50 + min((5, 1, 4, 200, 1, 900)[: number + 1])) * MS
+    assert dating.here_ns("n", 0, 10 * SECOND) == 51 * MS
+    assert dating.here_ns("n", 10 * SECOND, 10 * SECOND) == 10 * SECOND
+    assert dating.here_ns("another", 7, 10) == 7
+
+
+def test_the_first_report_of_a_synchronised_node_shows_how_late_it_is():
+    """A process that starts reads what has waited, too. Of others nothing is known by then."""
+    assert Dating().learn("n", 1 * SECOND, 3 * SECOND, trusted=True) == 1 * SECOND
+    assert Dating().learn("n", 1 * SECOND, 3 * SECOND, trusted=False) == 3 * SECOND
+
+
+def test_dating_goes_on_where_this_clock_is_set_back():
+    """The reference may be: differences are the least there are at once, and are counted anew."""
+    dating = Dating()
+    dating.learn("n", 100 * SECOND, 100 * SECOND, trusted=True)
+    assert dating.learn("n", 101 * SECOND, 41 * SECOND, trusted=True) == 41 * SECOND
+    for second in range(2, 8):
+        said_ns = dating.learn("n", (100 + second) * SECOND, (41 + second) * SECOND, trusted=True)
+    assert said_ns == 48 * SECOND

@@ -16,7 +16,7 @@ from foliot_schemas.subjects import COMMAND, DELAY, EVENT, INVENTORY, OUTCOME, P
 
 pytestmark = pytest.mark.nats
 
-_DEADLINE_S = 30
+_DEADLINE_S = 60
 
 
 class Fleet:

@@ -11,6 +11,7 @@ from foliot_schemas import Nic, Node
 from foliot_schemas.subjects import CLOCK, INVENTORY, STAMPS
 from foliot_sync.service import Sync
 from foliot_sync.settings import SyncSettings
+from patience import patience
 
 SETTINGS = SyncSettings(window_s=0.2, holdover_after_windows=20, void_after_windows=100)
 """As many seconds as by default until a clock is in holdover, and void: a lease that nobody gave back is free after 1.5."""
@@ -58,7 +59,7 @@ async def feed(bus, fleet, heard, until):
     """Publishes the stamps of a window after the other, from where it was left on, each when it is over, until sync's states are as wished."""
     states, loop = {}, asyncio.get_running_loop()
     fleet.fed = getattr(fleet, "fed", 0)
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(patience(60)):
         while "node0" not in states or not until(states):
             over_s = loop.time() + SETTINGS.window_s
             for node in range(fleet.nodes):

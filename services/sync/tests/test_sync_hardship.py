@@ -6,10 +6,10 @@ import itertools
 
 import numpy as np
 import pytest
-from promises import local, promises_kept
+from promises import local, promises_kept, statuses
 
 SECOND = 1_000_000_000
-SEEDS = (1, 2, 3)
+SEEDS = (1, 2)
 
 
 def one_way_load(run, load):
@@ -19,12 +19,12 @@ def one_way_load(run, load):
 
 
 def hard_promises_kept(run):
-    """Checks that no clock is outside its hard bound, until the next states come."""
+    """Checks that no clock is outside its hard bound, until the next states come; and that it is one, and not everything that can be."""
     reference = run.states[run.sync.reference]
     for name, state in run.states.items():
         for age_s in (0.0, 1.0, 2.0):
             error = abs(run.fleet.error_ns(state, reference, run.now_s + age_s))
-            assert error <= state.hard_bound_at_ns(local(run, name, age_s)), (name, state)
+            assert error <= state.hard_bound_at_ns(local(run, name, age_s)) < 1_000_000, (name, state)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -72,8 +72,9 @@ def test_load_of_one_direction_at_ninety_per_cent(start, seed):
         errors += [abs(error) for error in run.errors_ns(1.0).values()]
         bounds += [state.bound_at_ns(local(run, name, 1.0)) for name, state in run.states.items()]
     assert np.median(errors) < 50_000
-    # It knows that it is bad.
-    assert np.median(bounds) > 10_000
+    # It knows that it is bad, and how bad: some half of a minute later than elsewhere, every clock is in step to so much.
+    assert 10_000 < np.median(bounds) < 100_000
+    assert set(statuses(run).values()) == {"synchronised"}
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -95,9 +96,16 @@ def test_two_clocks_without_a_clean_probe_keep_what_they_promise(start, seed):
     run = start(seed=seed, load=0.3, nodes=2)
     run.fleet.queued_ns = {(0, 1): 400e3, (1, 0): 400e3}
     run.to(40)
+    believed = []
     for _ in range(10):
         run.next()
         promises_kept(run)
+        state = run.states["node1"]
+        if state.status in {"synchronised", "holdover"}:
+            believed.append(state.bound_at_ns(local(run, "node1", 1.0)))
+    # It promises something in at least half of the windows; in some it is taken for disrupted or misses a window's fit.
+    assert len(believed) >= 5
+    assert np.median(believed) < 100_000
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -158,7 +166,7 @@ def test_a_pause_of_three_seconds(start, seed, by_s):
     assert abs(run.errors_ns()["node3"]) < 500
 
 
-@pytest.mark.parametrize("seed", [*SEEDS, 4])
+@pytest.mark.parametrize("seed", SEEDS)
 def test_after_a_start_bounds_narrow_and_are_always_true(start, seed):
     """The median statistical bound falls window by window: some 160, 16, 4, 1.1 and 0.5 us; from the seventh on it is what it stays, 0.4."""
     run = start(seed=seed, load=0.4)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from foliot_sync.muster import Muster
+from patience import patience
 
 PATIENT_S = 60.0
 """A window whose patience, half a minute, no test outlasts."""
@@ -27,7 +28,7 @@ async def test_a_window_is_closed_once_all_have_spoken():
     await asyncio.sleep(0)
     assert not gathering.done()
     muster.heard("node1")
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(patience(20)):
         await gathering
 
 
@@ -37,7 +38,7 @@ async def test_who_is_silent_is_waited_for_once():
     await (await spoken(muster, ["node1", "node2"]))
     await (await spoken(muster, ["node1"]))
     muster.window_s = PATIENT_S
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(patience(20)):
         await (await spoken(muster, ["node1"]))
 
 
@@ -48,5 +49,5 @@ async def test_what_was_said_before_the_end_does_not_count():
     muster.heard("node1")
     muster.heard("node2")
     muster.window_s = PATIENT_S
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(patience(20)):
         await (await spoken(muster, ["node3"]))

@@ -9,6 +9,7 @@ import pytest
 from served import all_synchronised, all_told, connected, feed, listen, small_fleet, syncing
 
 from foliot_schemas.subjects import CLOCKS, INVENTORY, REJECTED, STAMPS
+from patience import patience
 
 pytestmark = pytest.mark.nats
 
@@ -22,7 +23,7 @@ async def test_stamps_become_clocks_on_the_bus_and_in_the_bucket(bus_settings, s
         # By name the first that was heard in the first window, which may have begun when some had spoken.
         reference = states["node0"].reference
         assert {state.reference for state in states.values()} == {reference} <= set(fleet.names)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(patience(20)):
             while (kept := await bus.get(CLOCKS, "node3")) is None or kept.window < states["node3"].window:
                 state = await heard.get()
                 states[state.clock] = state
@@ -59,7 +60,7 @@ async def test_broken_batch_is_rejected_and_stops_nothing(bus_settings, start):
         before = await feed(bus, fleet, heard, lambda states: "node0" in states)
         broken = msgspec.structs.replace(fleet.batch(1, 0), columns={"stream": b"\0\0"})
         await bus.publish(STAMPS, broken, "node1")
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(patience(20)):
             assert "no column" in (await rejected.get()).reason
         after = await feed(bus, fleet, heard, all_synchronised)
         assert after["node0"].window > before["node0"].window
@@ -72,7 +73,7 @@ async def test_restart_keeps_the_time_scale(bus_settings, start):
         fleet = small_fleet(start)
         async with syncing(bus_settings):
             before = await feed(bus, fleet, heard, all_synchronised)
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(patience(20)):
                 while await bus.get(CLOCKS, "node0") is None:
                     await heard.get()
         while not heard.empty():

@@ -1,0 +1,218 @@
+"""What is done to a lab that no path is to blame for: drawn by chance, as a list of things to begin and to end.
+
+The kinds are those of the simulated fleet, as near as one machine can have them: a hog on one processor stands for that of one host, halted processes for stolen processors
+(the kernel goes on), and a bus that is cut for some tenths of a second for a slow one: what was said meanwhile comes later.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+from foliot_lab.deeds import Deed, Hog, prepare
+from foliot_lab.flow_loop import FlowPlan
+from foliot_lab.flows import PORT, Flows
+from foliot_lab.scenario import FaultSpec
+from foliot_schemas.names import node_of, rail_of
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Callable, Iterator, Sequence
+
+    from foliot_lab.lab import Lab
+    from foliot_schemas import Node
+
+DISTURBED_S = 2.0
+_HALT_S = (0.1, 0.4)
+_STEAL_S = (0.02, 0.3)
+_PAUSE_S = (0.3, 0.8)
+_HOG = (0.5, 0.95)
+_STEPS_S = (0.002, 5.0)
+_PORTS = itertools.cycle(range(PORT, PORT + 500))
+"""Each job has its own: the last one's connections may not be over yet."""
+
+
+class Act(NamedTuple):
+    """Something that begins, and ends."""
+
+    at_s: float
+    """From the beginning of the disturbance on."""
+    for_s: float
+    deed: Deed
+    words: str
+    lost: str = ""
+    """The NIC that it takes away."""
+
+
+def draw(kind: str, lab: Lab, chance: random.Random, *, spare_rail: str = "") -> list[Act]:
+    """A disturbance of this kind.
+
+    Parameters:
+        spare_rail: a NIC that is lost is not one of this rail.
+    """
+    return _KINDS[kind](lab, chance, spare_rail)
+
+
+async def do(acts: Sequence[Act]) -> None:
+    """Does all of it, each at its time; what was begun is ended, whatever happens."""
+    async with asyncio.TaskGroup() as group:
+        for act in acts:
+            group.create_task(_do(act))
+
+
+async def _do(act: Act) -> None:
+    await asyncio.sleep(act.at_s)
+    act.deed.inject()
+    try:
+        await asyncio.sleep(act.for_s)
+    finally:
+        act.deed.heal()
+
+
+def _nothing(_lab: Lab, _chance: random.Random, _spare: str) -> list[Act]:
+    return []
+
+
+def _hog_one(_lab: Lab, chance: random.Random, _spare: str) -> list[Act]:
+    share = chance.uniform(*_HOG)
+    hog = Hog(share, processors=1)
+    return [Act(0.0, DISTURBED_S, Deed(hog.start, hog.stop), f"{share:.2f}")]
+
+
+def _hog_all(_lab: Lab, chance: random.Random, _spare: str) -> list[Act]:
+    share = chance.uniform(*_HOG)
+    hog = Hog(share)
+    return [Act(0.0, DISTURBED_S, Deed(hog.start, hog.stop), f"{share:.2f}")]
+
+
+def _spells(chance: random.Random, lasting_s: tuple[float, float]) -> Iterator[tuple[float, float]]:
+    at_s = chance.uniform(0.0, _PAUSE_S[1])
+    while at_s < DISTURBED_S:
+        for_s = chance.uniform(*lasting_s)
+        yield at_s, for_s
+        at_s += for_s + chance.uniform(*_PAUSE_S)
+
+
+def _again_and_again(chance: random.Random, lasting_s: tuple[float, float], deed: Deed, what: str) -> list[Act]:
+    return [Act(at_s, for_s, deed, f"{what} {at_s:.3f}+{for_s:.3f}") for at_s, for_s in _spells(chance, lasting_s)]
+
+
+def _halt(process: str) -> Callable[[Lab, random.Random, str], list[Act]]:
+    def drawn(lab: Lab, chance: random.Random, _spare: str) -> list[Act]:
+        where = process if process in lab.supervisor.names() else f"{chance.choice(lab.plan.hosts)}/{process}"
+        if process == "nats":
+            where = next(name for name in lab.plan.central if name.startswith("nats"))
+        return _again_and_again(chance, _HALT_S, _stopped(lab, [where]), where)
+
+    return drawn
+
+
+def _stopped(lab: Lab, places: Sequence[str]) -> Deed:
+    def all_of_them(do: Callable[[str], None]) -> None:
+        for place in places:
+            do(place)
+
+    return Deed(partial(all_of_them, lab.world.stop), partial(all_of_them, lab.world.resume))
+
+
+def _steal_one(lab: Lab, chance: random.Random, _spare: str) -> list[Act]:
+    host = chance.choice(lab.plan.hosts)
+    return _again_and_again(chance, _STEAL_S, _stopped(lab, [host]), host)
+
+
+def _steal_all(lab: Lab, chance: random.Random, _spare: str) -> list[Act]:
+    return _again_and_again(chance, _STEAL_S, _stopped(lab, lab.supervisor.names()), "all")
+
+
+def _bus_one(lab: Lab, chance: random.Random, _spare: str) -> list[Act]:
+    where = f"{chance.choice((*lab.plan.hosts, 'detector', 'remediator'))}|bus"
+    deed = Deed(partial(lab.world.part, where), partial(lab.world.join, where))
+    return _again_and_again(chance, _HALT_S, deed, where)
+
+
+def _bus_all(lab: Lab, chance: random.Random, _spare: str) -> list[Act]:
+    return _again_and_again(chance, _HALT_S, Deed(lab.world.cut_bus, lab.world.mend_bus), "all")
+
+
+def _clock_step(lab: Lab, chance: random.Random, _spare: str) -> list[Act]:
+    host, (least_s, most_s) = chance.choice(lab.plan.hosts), _STEPS_S
+    step_ns = round(1e9 * least_s * (most_s / least_s) ** chance.random()) * chance.choice((-1, 1))
+    deed = Deed(partial(lab.world.step_clock, host, step_ns), partial(lab.world.step_clock, host, -step_ns))
+    at_s = chance.uniform(0.0, 0.5)
+    return [Act(at_s, DISTURBED_S - at_s, deed, f"{host} {step_ns / 1e6:.1f} ms")]
+
+
+def _job(lab: Lab, _chance: random.Random, _spare: str) -> list[Act]:
+    nodes = lab.nodes
+    pairs = [(node, nodes[(number + 1) % len(nodes)]) for number, node in enumerate(nodes)]
+    return [_flows(lab, [(*pair, nic.rail) for pair in pairs for nic in pair[0].nics], "ring")]
+
+
+def _incast(lab: Lab, chance: random.Random, _spare: str) -> list[Act]:
+    destination = chance.choice(lab.nodes)
+    rail = chance.choice(destination.nics).rail
+    ends = [(node, destination, rail) for node in lab.nodes if node.name != destination.name]
+    return [_flows(lab, ends, f"{destination.name}.{rail}")]
+
+
+def _flows(lab: Lab, ends: Sequence[tuple[Node, Node, str]], words: str) -> Act:
+    """Flows that may each fill a link."""
+    plans = tuple(
+        FlowPlan(
+            id=f"{source.name}>{destination.name}/{rail}", source=source.name, destination=destination.name, rail=rail,
+            source_address=source.nic(rail).service_address, destination_address=destination.nic(rail).service_address,
+            bytes_per_s=round(lab.plan.link_mbps * 1e6 / 8),
+        )
+        for source, destination, rail in ends
+    )  # fmt: skip
+    running: list[Flows] = []
+
+    def begin() -> None:
+        namespaces = {host: lab.fabric.host(host) for host in lab.plan.hosts}
+        running.append(Flows.start(plans, namespaces, lab.time, keep_s=2 * DISTURBED_S, port=next(_PORTS)))
+
+    return Act(0.0, DISTURBED_S, Deed(begin, lambda: running.pop().stop()), words)
+
+
+def _nic_lost(lab: Lab, chance: random.Random, spare: str) -> list[Act]:
+    nic = chance.choice([f"{host}.{rail}" for host in lab.plan.hosts for rail in lab.plan.rails if rail != spare])
+    deed = prepare(FaultSpec(at_s=0.0, kind="link-down", where=nic), lab.scenario.fabric, lab.fabric, lab.world)
+    at_s = chance.uniform(0.0, 0.5)
+    return [Act(at_s, DISTURBED_S - at_s, deed, nic, nic)]
+
+
+def _mixed(lab: Lab, chance: random.Random, spare: str) -> list[Act]:
+    kinds = chance.sample([kind for kind in _KINDS if kind not in {"nothing", "mixed"}], 2)
+    return [
+        act._replace(words=f"{kind} {act.words}") for kind in kinds for act in _KINDS[kind](lab, chance, spare)
+    ]  # fmt: skip
+
+
+_KINDS: dict[str, Callable[[Lab, random.Random, str], list[Act]]] = {
+    "nothing": _nothing,
+    "hog-one": _hog_one,
+    "hog-all": _hog_all,
+    **{f"halt-{process}": _halt(process) for process in ("probe", "agent", "detector", "remediator", "nats")},
+    "steal-one": _steal_one,
+    "steal-all": _steal_all,
+    "bus-one": _bus_one,
+    "bus-all": _bus_all,
+    "clock-step": _clock_step,
+    "job": _job,
+    "incast": _incast,
+    "nic-lost": _nic_lost,
+    "mixed": _mixed,
+}
+KINDS = tuple(_KINDS)
+
+
+def lost(acts: Sequence[Act]) -> set[str]:
+    """The NICs that a disturbance takes away."""
+    return {act.lost for act in acts if act.lost}
+
+
+def reaches(nic: str, lost_nics: set[str], peer: str) -> bool:
+    """Whether traffic between a silent NIC's host and a peer has another rail left."""
+    return not any(node_of(each) in {node_of(nic), peer} and rail_of(each) != rail_of(nic) for each in lost_nics)

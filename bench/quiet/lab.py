@@ -1,0 +1,228 @@
+"""Trials in a lab: one that stays up serves them all, with a calm between."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import time
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from bench.fresh import FRESH
+from bench.quiet.deeds import DISTURBED_S, KINDS, do, draw, lost, reaches
+from bench.quiet.rows import Row, SilenceRow
+from foliot_lab.carries import measure, refusal
+from foliot_lab.collector import Collector
+from foliot_lab.deeds import prepare
+from foliot_lab.explained import Span, explain
+from foliot_lab.lab import Lab
+from foliot_lab.machine import CpuTimes
+from foliot_lab.pulses import judge
+from foliot_lab.scenario import FabricSpec, FaultSpec, Scenario, WorkloadSpec
+from foliot_lab.scope import scope
+from foliot_lab.simulate.trials import is_trouble
+from foliot_lab.witness import Witness
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Sequence
+    from pathlib import Path
+
+    from bench.quiet.deeds import Act
+    from foliot_lab.collector import Heard
+    from foliot_lab.scenario import FaultKind
+    from foliot_schemas import Event
+
+_PATIENCE_S, _TRY_AGAIN_S = 60.0, 2.0
+_SETTLE_S = 6.0
+_AFTERMATH_S = 1.2
+"""After a disturbance: a path is said to be silent at the latest a second and some after it was last heard."""
+_CALM_S = 20.0
+"""Until all is home and in step again, at the most: clocks that were stepped need three windows."""
+_LOOK_S = 0.03
+_FOLLOWED_S = 3.0
+"""After this a silence was missed."""
+_BEFORE_S = 0.3
+_TOLD = 4
+_SILENT: tuple[FaultKind, ...] = ("drop", "drop-one-way")
+
+
+class CannotCarryError(RuntimeError):
+    """This machine cannot carry the lab; the message says why."""
+
+
+def scenario(hosts: int) -> Scenario:
+    """The lab of the bench."""
+    return Scenario(fabric=FabricSpec(hosts=hosts, spines=2), workload=WorkloadSpec(kind="none"), services=FRESH)
+
+
+class _Course(NamedTuple):
+    """How a trial went."""
+
+    what: str
+    seed: int
+    began_ns: int
+    acts: Sequence[Act]
+    idle: float
+
+
+class Trials:
+    """Does trials in a lab that is ready."""
+
+    def __init__(self, lab: Lab, witness: Witness) -> None:
+        self._lab = lab
+        self._witness = witness
+        self._collector = Collector(lab.time, lab.truth)
+        self._home = self._in_force()
+
+    @staticmethod
+    @contextlib.asynccontextmanager
+    async def ready(hosts: int, folder: Path, *, anyway: bool = False) -> AsyncIterator[Trials]:
+        """A lab for them, for the length of the block.
+
+        Parameters:
+            anyway: also where the machine is too slow or too busy.
+
+        Raises:
+            CannotCarryError: the machine is too slow or too busy.
+            NotReadyError: the services did not find one another in time.
+        """
+        lab = Lab(scenario(hosts), folder)
+        lab.build()
+        try:
+            if not anyway:
+                await _check_carrying(lab)
+            await lab.start()
+            await lab.ready()
+            await asyncio.sleep(_SETTLE_S)
+            with Witness.over(lab.nodes, {host: lab.fabric.host(host) for host in lab.plan.hosts}, lab.time) as witness:
+                trials = Trials(lab, witness)
+                await trials._collector.follow(lab.bus)
+                await trials._rest()
+                yield trials
+        finally:
+            await lab.close()
+
+    async def quiet(self, seed: int, kinds: Sequence[str] = KINDS) -> Row:
+        """A trial without a path fault; of several kinds, that of the seed's turn."""
+        what = kinds[seed % len(kinds)]
+        chance = random.Random(f"{seed}/{what}")
+        acts = draw(what, self._lab, chance)
+        began_ns, before = self._lab.time.now_ns(), CpuTimes.read()
+        await asyncio.gather(do(acts), asyncio.sleep(DISTURBED_S))
+        idle = before.idle_share(CpuTimes.read())
+        await asyncio.sleep(_AFTERMATH_S)
+        await self._rest()
+        return Row(**self._harm(_Course(what, seed, began_ns, acts, idle)))
+
+    async def silence(self, seed: int, kinds: Sequence[str] = KINDS) -> SilenceRow:
+        """A trial with a NIC that drops everything, from a moment of the disturbance on."""
+        what = kinds[seed % len(kinds)]
+        chance = random.Random(f"{seed}/{what}/silence")
+        plan = self._lab.plan
+        kind, nic = chance.choice(_SILENT), f"{chance.choice(plan.hosts)}.{chance.choice(plan.rails)}"
+        acts = draw(what, self._lab, chance, spare_rail=nic.partition(".")[2])
+        gone = lost(acts)
+        pairs = [
+            pair
+            for pair in scope(kind, nic, plan).pairs()
+            if all(reaches(nic, gone, end.node) for end in (pair.source, pair.destination))
+        ]
+        deed = prepare(
+            FaultSpec(at_s=0.0, kind=kind, where=nic), self._lab.scenario.fabric, self._lab.fabric, self._lab.world
+        )
+        began_ns, before = self._lab.time.now_ns(), CpuTimes.read()
+        watch = self._witness.arm(pairs)
+        disturbing = asyncio.create_task(do(acts))
+        try:
+            await asyncio.sleep(_BEFORE_S + chance.uniform(0.0, 0.4) * DISTURBED_S)
+            injected_ns = self._lab.time.now_ns()
+            deed.inject()
+            try:
+                moved_ns = await self._moved(watch, injected_ns)
+            finally:
+                deed.heal()
+        finally:
+            await disturbing
+            self._witness.disarm(watch)
+        idle = before.idle_share(CpuTimes.read())
+        await asyncio.sleep(_AFTERMATH_S)
+        await self._rest()
+        own = scope(kind, nic, plan)
+        found = [
+            heard.at_ns
+            for heard in self._collector.events
+            if heard.at_ns >= injected_ns and is_trouble(heard.message) and own.has_event(heard.message)
+        ]
+        explaining = Span(fault_id="silence", since_ns=injected_ns, until_ns=self._lab.time.now_ns(), scope=own)
+        return SilenceRow(
+            **self._harm(_Course(what, seed, began_ns, acts, idle), explaining),
+            fault=f"{kind} {nic}",
+            detect_ms=_since(min(found, default=None), injected_ns),
+            moved_ms=_since(moved_ns, injected_ns),
+        )  # fmt: skip
+
+    # -- inside -------------------------------------------------------------------------------------------------------
+
+    async def _moved(self, watch: Any, injected_ns: int) -> int | None:
+        deadline_s = asyncio.get_running_loop().time() + _FOLLOWED_S
+        while asyncio.get_running_loop().time() < deadline_s:
+            await asyncio.sleep(_LOOK_S)
+            moved_ns = judge(self._witness.look(watch), injected_ns).moved_ns
+            if moved_ns is not None:
+                return moved_ns
+        return None
+
+    def _harm(self, course: _Course, *explaining: Span) -> dict[str, Any]:
+        """What of a row both kinds of trial have: all that came since it began and that no NIC it lost and no span given explains."""
+        began_ns, now_ns, plan = course.began_ns, self._lab.time.now_ns(), self._lab.plan
+        gone = [
+            Span(fault_id=nic, since_ns=began_ns, until_ns=now_ns, scope=scope("link-down", nic, plan))
+            for nic in lost(course.acts)
+        ]
+        collector = self._collector
+        events = [heard for heard in collector.events if heard.at_ns >= began_ns and is_trouble(heard.message)]
+        commands = [
+            heard for heard in collector.commands if heard.at_ns >= began_ns and not heard.message.advice
+        ]  # fmt: skip
+        found = explain(events, commands, [*gone, *explaining])
+        false = {heard.message.id for heard in found.stray_commands}
+        moves = sum(
+            len(outcome.placements) + len(outcome.away) + len(outcome.back)
+            for outcome in (heard.message for heard in collector.outcomes)
+            if outcome.command in false and outcome.status == "done"
+        )
+        return {
+            "what": course.what, "where": "lab", "seed": course.seed, "idle_cpu": round(course.idle, 3),
+            "events_false": len(found.stray_events), "commands_false": len(false), "moves_false": moves,
+            "detail": "; ".join(act.words for act in course.acts), "told": tuple(map(_told, found.stray_events[:_TOLD])),
+        }  # fmt: skip
+
+    def _in_force(self) -> dict[str, tuple[Any, ...]]:
+        """The ways of every node, as the remediator has written them."""
+        return {node: (paths.away, paths.placements) for node, paths in self._lab.readiness.placed.items()}
+
+    async def _rest(self) -> None:
+        """Until all traffic is home, every backup armed and every clock in step: the next trial is to find what the first one found."""
+        deadline_s = asyncio.get_running_loop().time() + _CALM_S
+        while asyncio.get_running_loop().time() < deadline_s:
+            if not self._lab.readiness.missing() and self._in_force() == self._home:
+                break
+            await asyncio.sleep(_LOOK_S)
+        await asyncio.sleep(_BEFORE_S)
+
+
+async def _check_carrying(lab: Lab) -> None:
+    """Refuses what the machine cannot carry; what else runs on it may come and go, so it is given time."""
+    deadline_s = time.monotonic() + _PATIENCE_S
+    while problem := refusal(await measure(lab.fabric), lab.scenario):
+        if time.monotonic() > deadline_s:
+            raise CannotCarryError(problem)
+        await asyncio.sleep(_TRY_AGAIN_S)
+
+
+def _since(moment_ns: int | None, at_ns: int) -> float | None:
+    return None if moment_ns is None else round((moment_ns - at_ns) * 1e-6, 1)
+
+
+def _told(heard: Heard[Event]) -> str:
+    return f"{heard.message.kind} {heard.message.who} {heard.message.state}"

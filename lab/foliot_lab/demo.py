@@ -1,0 +1,32 @@
+"""The built-in scenario, for as many hosts as the machine carries: one description, whose faults fall on the corresponding hosts of a smaller fabric."""
+
+from __future__ import annotations
+
+import importlib.resources
+import re
+
+import msgspec
+
+from foliot_lab.scenario import Scenario, parse_scenario
+
+SIZES = (8, 4, 2)
+"""Hosts, the most first: as described, and halves of it."""
+_HOST = re.compile(r"\bnode(\d+)")
+
+
+def demo(hosts: int = SIZES[0]) -> Scenario:
+    """The scenario for a fabric of so many hosts, at most as many as it is described for.
+
+    A fault on a host falls on the one that is as far along among fewer: of eight hosts the sixth, of four the third.
+    """
+    described = parse_scenario(importlib.resources.files("foliot_lab").joinpath("demo.toml").read_text(), "demo.toml")
+    there_are = described.fabric.hosts
+
+    def where(name: str) -> str:
+        return _HOST.sub(lambda found: f"node{int(found[1]) * hosts // there_are}", name)
+
+    return msgspec.structs.replace(
+        described,
+        fabric=msgspec.structs.replace(described.fabric, hosts=hosts),
+        faults=tuple(msgspec.structs.replace(fault, where=where(fault.where)) for fault in described.faults),
+    )

@@ -1,0 +1,39 @@
+"""Sets of time, as intervals of lab time in ns: joined, and measured within a span."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+Interval = tuple[int, int]
+"""Since and until."""
+
+
+class Intervals:
+    """Disjoint intervals in their order; those given may overlap, and an empty or a turned one is left out."""
+
+    def __init__(self, given: Iterable[Interval] = ()) -> None:
+        self._parts: list[Interval] = []
+        for since, until in sorted(given):
+            if until <= since:
+                continue
+            if self._parts and since <= self._parts[-1][1]:
+                self._parts[-1] = (self._parts[-1][0], max(self._parts[-1][1], until))
+            else:
+                self._parts.append((since, until))
+
+    def __iter__(self) -> Iterator[Interval]:
+        return iter(self._parts)
+
+    def __or__(self, other: Intervals) -> Intervals:
+        return Intervals([*self, *other])
+
+    def within(self, since_ns: int, until_ns: int) -> int:
+        """How much of a span they cover."""
+        return sum(max(0, min(until, until_ns) - max(since, since_ns)) for since, until in self._parts)
+
+    def longer(self, by_ns: int) -> Intervals:
+        """Each one's end so much later."""
+        return Intervals((since, until + by_ns) for since, until in self._parts)

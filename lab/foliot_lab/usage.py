@@ -1,0 +1,72 @@
+"""What processes cost: the processor time of each, by name, over its restarts."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import defaultdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+OTHER = "other"
+"""The sum of processes without a name of their own: those whose key begins with this and a slash."""
+_TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
+
+
+class Usage:
+    """Adds up what processes cost from its making on. `look` every second or so: what a process that ends costs after the last look is not seen.
+
+    Parameters:
+        pids: those that run now, by name; 0: it does not run.
+    """
+
+    def __init__(self, pids: Callable[[], Mapping[str, int]]) -> None:
+        self._pids = pids
+        self._last: dict[str, tuple[int, float]] = {}
+        self._spent_s: defaultdict[str, float] = defaultdict(float)
+        self._began_s = time.monotonic()
+        self.look()
+        self._spent_s.clear()
+
+    def look(self) -> float:
+        """Adds what has been spent since the last look, and returns it, in seconds."""
+        spent_s = 0.0
+        for name, pid in self._pids().items():
+            now_s = spent_by(pid) if pid else None
+            if now_s is None:
+                continue
+            before_pid, before_s = self._last.get(name, (0, 0.0))
+            self._last[name] = pid, now_s
+            more_s = now_s - (before_s if before_pid == pid else 0.0)
+            self._spent_s[OTHER if name.startswith(f"{OTHER}/") else name] += more_s
+            spent_s += more_s
+        return spent_s
+
+    def shares(self) -> dict[str, float]:
+        """Of one core each, since this was made; the most expensive first."""
+        passed_s = max(time.monotonic() - self._began_s, 1e-9)
+        dear = sorted(self._spent_s.items(), key=lambda item: -item[1])
+        return {name: round(spent_s / passed_s, 4) for name, spent_s in dear}
+
+
+def spent_by(pid: int) -> float | None:
+    """Processor time of a process with all its threads, in seconds; None: it has ended."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None
+    return (int(fields[11]) + int(fields[12])) / _TICKS_A_SECOND
+
+
+def left_over(idle_cpu: float, used_cpu: float, speed: float) -> float:
+    """Share that is left of what a quota allows.
+
+    Parameters:
+        idle_cpu: share of all processors' time in which they had nothing to do.
+        used_cpu: share of all processors' time that the processes under the quota used.
+        speed: the quota, as a share of all processors; 1: none.
+    """
+    return idle_cpu if speed >= 1 else max(0.0, min(idle_cpu, speed - used_cpu)) / speed

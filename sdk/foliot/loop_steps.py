@@ -1,0 +1,172 @@
+"""How long the steps of a service's event loop take: from when the loop is woken until it waits again, it reads no socket and fires no timer.
+
+Every step is counted, at less than a microsecond each, in a histogram whose buckets are an eighth wide. Whoever is told the file it is kept in reads it while the service
+runs, and after it was killed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import mmap
+import os
+import selectors
+from time import perf_counter_ns
+from typing import TYPE_CHECKING, Self
+
+import msgspec
+import structlog
+
+from foliot.settings import SettingsError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+log = structlog.get_logger()
+
+LONG_MS = 10.0
+"""A step that takes longer makes what waits for it late: as long as a probe's period at its quickest."""
+_UNIT_NS = 9765
+"""LONG_MS / 1024, so that it is a bucket's bound, but for 640 ns."""
+_BITS = 3
+"""Of a bucket's number, below its power of two: buckets an eighth wide."""
+_PART = 1 << _BITS
+_BUCKETS = 240
+"""The last one begins at five hours."""
+_SIZE = 8 * _BUCKETS
+_TELL_S = 60.0
+_BOUNDS_MS = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0)
+"""Of the histogram in the log."""
+
+
+class Histogram(msgspec.Struct, frozen=True):
+    """Counts of steps by their length."""
+
+    counts: tuple[int, ...] = (0,) * _BUCKETS
+
+    def since(self, earlier: Histogram) -> Histogram:
+        """The steps that came after an earlier reading."""
+        return Histogram(tuple(now - then for now, then in zip(self.counts, earlier.counts, strict=True)))
+
+    @property
+    def steps(self) -> int:
+        """How many."""
+        return sum(self.counts)
+
+    @property
+    def long(self) -> int:
+        """How many took `LONG_MS` and more."""
+        return sum(self.counts[_bucket(round(LONG_MS * 1e6)) :])
+
+    def within_ms(self, share: float) -> float:
+        """The length that this share of the steps did not exceed, in ms, rounded up by up to an eighth; 0 without a step."""
+        left = share * self.steps
+        for bucket, count in enumerate(self.counts):
+            left -= count
+            if count and left <= 0:
+                return round(_ends_ms(bucket), 3)
+        return 0.0
+
+    def by_bound(self) -> dict[str, int]:
+        """Steps by the least of `_BOUNDS_MS` that they did not exceed, without those that have none; longer ones under ``more``."""
+        found: dict[str, int] = {}
+        for bucket, count in enumerate(self.counts):
+            if count:
+                bound = next((f"{bound:g}" for bound in _BOUNDS_MS if _ends_ms(bucket) <= bound), "more")
+                found[bound] = found.get(bound, 0) + count
+        return found
+
+
+class Steps:
+    """Counts the steps of loops. Make it by `kept`.
+
+    Parameters:
+        counts: of the buckets, which the caller may share with others.
+    """
+
+    def __init__(self, counts: memoryview[int]) -> None:
+        self._counts = counts
+
+    @classmethod
+    def kept(cls, path: str = "") -> Self:
+        """Counts into a file, behind what is in it already; empty: into memory.
+
+        Raises:
+            SettingsError: the file cannot be written.
+        """
+        if not path:
+            return cls(memoryview(bytearray(_SIZE)).cast("Q"))
+        try:
+            file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            try:
+                os.ftruncate(file, _SIZE)
+                return cls(memoryview(mmap.mmap(file, _SIZE)).cast("Q"))
+            finally:
+                os.close(file)
+        except OSError as error:
+            raise SettingsError(f"telemetry.loop_steps: {path} cannot be written: {error.strerror}") from error
+
+    def add(self, took_ns: int) -> None:
+        """A step."""
+        self._counts[_bucket(took_ns)] += 1
+
+    def histogram(self) -> Histogram:
+        """Of all steps so far."""
+        return Histogram(tuple(self._counts))
+
+    def loop(self) -> asyncio.SelectorEventLoop:
+        """A new loop, whose steps are counted."""
+        return asyncio.SelectorEventLoop(_Selector(self))
+
+
+class _Selector(selectors.EpollSelector):
+    """What the loop waits in: it works for as long as it is not in here."""
+
+    def __init__(self, steps: Steps) -> None:
+        super().__init__()
+        self._add = steps.add
+        self._woke_ns = perf_counter_ns()
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        self._add(perf_counter_ns() - self._woke_ns)
+        try:
+            return super().select(timeout)
+        finally:
+            self._woke_ns = perf_counter_ns()
+
+
+def read(path: Path) -> Histogram:
+    """What a service has counted into its file so far; nothing, where there is none."""
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        content = b""
+    return Histogram(tuple(memoryview(content).cast("Q")[:])) if len(content) == _SIZE else Histogram()
+
+
+async def tell(steps: Steps) -> None:
+    """Says in the log what the steps were like, once a minute in which one was long."""
+    before = steps.histogram()
+    while True:
+        await asyncio.sleep(_TELL_S)
+        now = steps.histogram()
+        some, before = now.since(before), now
+        if some.long:
+            log.info(
+                "loop_steps", steps=some.steps, over_10ms=some.long, p99_ms=some.within_ms(0.99), max_ms=some.within_ms(1),
+                by_bound_ms=some.by_bound(),
+            )  # fmt: skip
+
+
+def _bucket(took_ns: int) -> int:
+    units = took_ns // _UNIT_NS
+    if units < _PART:
+        return max(units, 0)
+    bits = units.bit_length() - _BITS
+    return min(bits * _PART + (units >> (bits - 1)) % _PART, _BUCKETS - 1)
+
+
+def _ends_ms(bucket: int) -> float:
+    following = bucket + 1
+    bits, part = divmod(following, _PART)
+    units = following if bits == 0 else (_PART + part) << (bits - 1)
+    return units * _UNIT_NS * 1e-6

@@ -1,0 +1,139 @@
+"""How long the steps of a loop take: counted, kept, read by others, and said in the log."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+import time
+
+import pytest
+
+from foliot import loop_steps
+from foliot.loop_steps import Histogram, Steps, read
+from foliot.settings import SettingsError
+
+MS = 1_000_000
+
+
+def counted(*ms):
+    """A histogram of steps of these lengths."""
+    steps = Steps.kept()
+    for each in ms:
+        steps.add(round(each * MS))
+    return steps.histogram()
+
+
+@pytest.mark.parametrize("ms", [0.0, 0.004, 0.009, 0.08, 0.5, 1.0, 3.0, 9.99, 10.0, 11.0, 140.0, 4000.0, 1e9])
+def test_a_step_is_known_to_an_eighth(ms):
+    """Rounded up, never down, and by 10 us where an eighth is less; beyond hours all are one."""
+    told_ms = counted(ms).within_ms(1)
+    if ms < 1e6:
+        assert ms < told_ms <= max(ms * 1.126, ms + 0.0198)
+    assert counted(ms).steps == 1
+
+
+def test_ten_milliseconds_are_long_and_less_is_not():
+    """The bound is one of the buckets', so that the count is no estimate."""
+    assert [counted(ms).long for ms in (9.99, 10.0, 10.01, 500.0)] == [0, 1, 1, 1]
+
+
+def test_shares_of_the_steps_are_told_by_their_length():
+    """Of 98 short and two long ones the median is short and the 99th of a hundred long."""
+    some = counted(*[0.1] * 98, 40.0, 70.0)
+    assert some.steps == 100
+    assert some.within_ms(0.5) == pytest.approx(0.1, rel=0.13)
+    assert some.within_ms(0.99) == pytest.approx(40, rel=0.13)
+    assert some.within_ms(1) == pytest.approx(70, rel=0.13)
+    assert Histogram().within_ms(0.5) == 0.0
+    assert some.by_bound() == {"1": 98, "50": 1, "100": 1}
+
+
+def test_what_came_before_can_be_taken_off():
+    """So that a start's long steps are not a run's."""
+    steps = Steps.kept()
+    steps.add(900 * MS)
+    before = steps.histogram()
+    steps.add(1 * MS)
+    assert steps.histogram().since(before) == counted(1)
+
+
+def test_the_steps_of_a_real_loop_are_counted():
+    """One that blocks is as long as it blocks; waiting is no step."""
+    steps = Steps.kept()
+
+    async def turn():
+        time.sleep(0.03)  # noqa: ASYNC251 - that is what is to be found
+        await asyncio.sleep(0.2)
+
+    with asyncio.Runner(loop_factory=steps.loop) as runner:
+        runner.run(turn())
+        found = steps.histogram()
+        assert found.within_ms(1) >= 30
+        began = found
+        slept_s = time.perf_counter()
+        runner.run(asyncio.sleep(0.2))
+        slept_ms = (time.perf_counter() - slept_s) * 1e3
+    # Less all that is no step: the sleep. What the machine itself takes may be in it.
+    assert steps.histogram().since(began).within_ms(1) <= max(1.13 * (slept_ms - 200), 0.02) + 1
+
+
+def test_another_process_reads_them_also_after_a_kill(tmp_path):
+    """And a new process of the same name counts on."""
+    file = tmp_path / "sync.steps"
+    program = (
+        "import os, signal, sys; from foliot.loop_steps import Steps\n"
+        "Steps.kept(sys.argv[1]).add(20_000_000); os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    assert read(file).steps == 0
+    for _ in range(2):
+        assert subprocess.run([sys.executable, "-c", program, file], check=False).returncode == -9
+    assert read(file) == counted(20, 20)
+
+
+def test_a_file_that_is_no_histogram_counts_as_none(tmp_path):
+    """As what an older version left, say."""
+    (tmp_path / "x").write_bytes(b"something")
+    assert read(tmp_path / "x") == Histogram()
+
+
+def test_a_file_that_cannot_be_written_is_said_with_its_setting(tmp_path):
+    """At the start, in a line."""
+    with pytest.raises(SettingsError, match=r"telemetry.loop_steps: .*none/x cannot be written: No such file"):
+        Steps.kept(str(tmp_path / "none" / "x"))
+
+
+async def test_the_log_tells_of_minutes_with_long_steps(monkeypatch, until):
+    """And of no others: the counts, and what the longest was."""
+    said = []
+    monkeypatch.setattr(loop_steps, "_TELL_S", 0.001)
+    monkeypatch.setattr(loop_steps.log, "info", lambda event, **more: said.append((event, more)), raising=False)
+    steps = Steps.kept()
+    telling = asyncio.create_task(loop_steps.tell(steps))
+    await asyncio.sleep(0)
+    steps.add(1 * MS)
+    await asyncio.sleep(0.02)
+    assert not said
+    steps.add(20 * MS)
+    await until(lambda: said)
+    telling.cancel()
+    ((event, more),) = said
+    assert event == "loop_steps"
+    assert more["over_10ms"] == 1
+    assert more["by_bound_ms"] == {"50": 1}
+
+
+def test_a_service_counts_its_own_steps(tmp_path):
+    """Whatever it does: here one blocks for 50 ms, and the file says so."""
+    file = tmp_path / "own.steps"
+    program = (
+        "import time; from foliot.service import run\n"
+        "async def main():\n time.sleep(0.05)\n"
+        "run(main)"
+    )  # fmt: skip
+    subprocess.run(
+        [sys.executable, "-c", program], check=False, env={"FOLIOT_TELEMETRY__LOOP_STEPS": str(file), "FOLIOT_CONFIG": ""}
+    )  # fmt: skip
+    assert read(file).long >= 1
+    assert json.dumps(read(file).by_bound())

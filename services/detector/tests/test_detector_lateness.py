@@ -1,0 +1,155 @@
+"""Late is not dead: stalls of senders, receivers, hosts, the bus and the detector itself, while every path works."""
+
+from __future__ import annotations
+
+import pytest
+
+from foliot_detector.arrivals import Arrivals
+from foliot_detector.peak import Peak
+from foliot_schemas.names import Path, node_of
+
+MS = 1_000_000
+PATH = Path("node0.rail0", "node1.rail0", 0)
+OTHER_RAIL = Path("node0.rail1", "node1.rail1", 0)
+
+
+def silences(events):
+    """The paths that were said to be silent."""
+    return [event.who for event in events if event.kind == "path" and event.state == "silent"]
+
+
+@pytest.mark.parametrize("late_ms", [0, 1, 5, 15])
+@pytest.mark.parametrize("stall_ms", [150, 200, 300])
+def test_a_probe_that_was_heard_proves_nothing_of_the_next(make_fleet, late_ms, stall_ms):
+    """A sender reports, dates its last probe after it was heard, and stalls; the report leaves when it goes on."""
+    fleet = make_fleet(nodes=4, probe_ms=43)
+    fleet.stamp_late_ns = late_ms * MS
+    while fleet.now_ns - fleet.last_sent[PATH] > MS // 5:
+        fleet.run(0.1)
+    fleet.run(5)
+    report = fleet.report("node0")
+    fleet.stopped.add("node0")
+    fleet.run(stall_ms)
+    fleet.tell(report)
+    fleet.stopped.clear()
+    fleet.run(1_500)
+    assert silences(fleet.take()) == []
+
+
+@pytest.mark.parametrize("phase_ms", range(0, 100, 17))
+def test_what_waits_in_the_detectors_queue_is_read_before_it_judges(make_fleet, phase_ms):
+    """A path was silent for a moment, and its receiver has said since that it hears it: the detector, halted meanwhile, reads both at once."""
+    fleet = make_fleet()
+    fleet.run(phase_ms)
+    fleet.cut.add(PATH)
+    fleet.halt_detector(170)
+    fleet.cut.clear()
+    fleet.halt_detector(250)
+    fleet.run(1_500)
+    assert silences(fleet.take()) == []
+
+
+@pytest.mark.parametrize("phase_ms", range(0, 100, 17))
+def test_a_host_that_stood_still_is_no_dead_path(make_fleet, phase_ms):
+    """Its kernel holds up what it sent by all NICs, although its probe says in time that it sent."""
+    fleet = make_fleet()
+    fleet.run(phase_ms)
+    fleet.held = {path for path in fleet.paths if node_of(path.source) == "node0"}
+    fleet.run(400)
+    fleet.release()
+    fleet.run(1_500)
+    assert silences(fleet.take()) == []
+
+
+@pytest.mark.parametrize("phase_ms", range(0, 100, 17))
+def test_one_rail_is_found_as_soon_as_ever_and_two_within_a_second(make_fleet, phase_ms):
+    """By the other rail the two hosts hear each other; where they do not, it takes longer, and is found all the same."""
+    fleet = make_fleet()
+    fleet.run(phase_ms)
+    fleet.cut.add(PATH)
+    fleet.run(320)
+    (event,) = fleet.take()
+    assert (event.who, event.evidence["others_came_through"]) == (str(PATH), True)
+    assert 0 < event.evidence["last_heard_sequence"] < event.evidence["sent_sequence"]
+    fleet.cut.clear()
+    fleet.run(2_000)
+    fleet.take()
+
+    ends = {"node0", "node1"}
+    fleet.cut |= {path for path in fleet.paths if {node_of(path.source), node_of(path.destination)} == ends}
+    fleet.run(400)
+    assert silences(fleet.take()) == []
+    fleet.run(600)
+    events = fleet.take()
+    assert {str(PATH), str(OTHER_RAIL), str(PATH.back), str(OTHER_RAIL.back)} <= set(silences(events))
+    assert not any(event.evidence["others_came_through"] for event in events)
+
+
+def test_where_the_other_nic_is_down_it_is_not_waited_for(make_fleet):
+    """Nothing can come through there, and that is known: what else both hosts hear and send speaks for them."""
+    fleet = make_fleet(nodes=4)
+    fleet.set_carrier(OTHER_RAIL.source, carrier=False)
+    fleet.run(200)
+    fleet.take()
+    fleet.cut.add(PATH)
+    fleet.run(320)
+    assert silences(fleet.take()) == [str(PATH)]
+
+
+def test_a_probe_is_given_twice_the_time_that_others_took_lately(make_fleet):
+    """Where probes of either host are late, a missing one may be as well."""
+    fleet = make_fleet()
+    fleet.delay_ns = {path: 90 * MS for path in fleet.paths if path.destination == "node1.rail1"}
+    fleet.run(1_000)
+    fleet.cut.add(PATH)
+    fleet.run(600)
+    (event,) = fleet.take()
+    assert event.evidence["transit_ms"] == 180.0
+
+
+def test_old_words_that_come_late_are_not_new_ones(make_fleet):
+    """What a receiver heard last of a dead path stays as old as it is, however late its reports are."""
+    fleet = make_fleet()
+    fleet.cut.add(PATH)
+    fleet.run(320)
+    assert silences(fleet.take()) == [str(PATH)]
+    heard_ns = fleet.detector.fleet.paths.heard_ns[fleet.detector.fleet.paths.id_of(PATH)]
+
+    fleet.bus_delay_ns["node1"] = 180 * MS
+    fleet.run(1_000)
+    assert fleet.detector.fleet.paths.heard_ns[fleet.detector.fleet.paths.id_of(PATH)] == heard_ns
+
+
+def test_without_numbers_silence_is_found_as_before(make_fleet):
+    """Nodes of an earlier version do not say them."""
+    fleet = make_fleet(numbered=False)
+    fleet.cut.add(PATH)
+    fleet.run(600)
+    assert silences(fleet.take()) == [str(PATH)]
+
+
+def test_words_are_dated_by_the_promptest_of_the_last_seconds():
+    """A late one is as old as it says; a clock set back is believed at once, a delay that lasts after ten seconds."""
+    arrivals = Arrivals(at_ns=1_000 * MS, now_ns=5_000 * MS)
+    arrivals.learn(1_100 * MS, 5_100 * MS)
+    arrivals.learn(1_200 * MS, 5_700 * MS)
+    assert arrivals.apart_ns == 4_000 * MS
+
+    for second in range(12):
+        arrivals.learn((2_000 + 1_000 * second) * MS, (6_500 + 1_000 * second) * MS)
+    assert arrivals.apart_ns == 4_500 * MS
+
+    arrivals.learn(9_000 * MS, 18_000 * MS)
+    assert arrivals.apart_ns == 9_000 * MS
+
+
+def test_a_peak_is_forgotten_after_two_seconds():
+    """And not before one."""
+    peak = Peak()
+    peak.note(7, 10_000 * MS)
+    peak.note(3, 10_500 * MS)
+    assert peak.at(10_900 * MS) == 7
+    peak.note(2, 11_500 * MS)
+    assert peak.at(11_900 * MS) == 7
+    assert peak.at(13_200 * MS) == 2
+    assert peak.at(20_000 * MS) == 0
