@@ -57,6 +57,105 @@ def test_carrier_loss_return_and_an_administrators_down_are_told_apart():
     assert states[-1][3] is True
 
 
+STALE = textwrap.dedent("""
+    import asyncio, subprocess
+    from pyroute2 import AsyncIPRoute
+    from foliot.netlink import LinkMonitor
+
+    def ip(line):
+        subprocess.run(["ip", "-batch", "-"], input=line, text=True, check=True)
+
+    async def main():
+        ip("link add near type veth peer far\\nlink set near up\\nlink set far up\\nlink add old type bridge")
+        changes = {}
+
+        def tell(change):
+            changes[change.name] = change
+
+        read = AsyncIPRoute.get_links
+
+        async def late(self, *args, **words):
+            # The answer is on its way when things happen, of which the messages are read before or after it.
+            found = [each async for each in await read(self, *args, **words)]
+            if not happened:
+                happened.append(True)
+                ip("link set far down\\nlink del old")
+                await asyncio.sleep(pause_s)
+
+            async def again():
+                for each in found:
+                    yield each
+            return again()
+
+        AsyncIPRoute.get_links = late
+        for pause_s in (0, 0.05):
+            happened = []
+            async with LinkMonitor(tell) as monitor:
+                for change in await monitor.present():
+                    tell(change)
+                async with asyncio.timeout(20):
+                    while changes["near"].carrier or not changes["old"].gone:
+                        await asyncio.sleep(0.01)
+                await asyncio.sleep(0.1)  # nothing more is told
+                print(changes["near"].carrier, changes["old"].gone)
+            ip("link set far up\\nlink add old type bridge")
+
+    asyncio.run(main())
+""")
+
+
+def test_an_older_answer_overrules_no_newer_message():
+    """What the kernel said before something happened is read after the message of it: a lost carrier stays lost, and what is gone stays gone."""
+    told = subprocess.run(
+        ["unshare", "--net", "--map-root-user", sys.executable, "-c", STALE],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert told.returncode == 0, told.stderr
+    assert told.stdout.splitlines() == ["False True"] * 2
+
+
+LOST = textwrap.dedent("""
+    import asyncio, socket, subprocess
+    from foliot.netlink import LinkMonitor
+
+    def ip(*lines):
+        subprocess.run(["ip", "-batch", "-"], input="\\n".join(lines), text=True, check=True)
+
+    async def main():
+        ip("link add near type veth peer far", "link set near up", "link set far up", "link add old type bridge")
+        changes, addresses = [], set()
+        async with LinkMonitor(changes.append, lambda index, address: addresses.add(address)) as monitor:
+            for change in await monitor.present():
+                changes.append(change)
+            monitor._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)  # the kernel makes it a few kilobytes
+            # Nothing is read meanwhile, so that most messages are dropped, and the last ones surely.
+            ip(*["link set far down", "link set far up"] * 20, "link set far down", "link del old", "addr add 10.0.0.1/24 dev near")
+            def last(name):
+                return next(change for change in reversed(changes) if change.name == name)
+            async with asyncio.timeout(20):
+                while last("near").carrier or not last("old").gone or not addresses:
+                    await asyncio.sleep(0.01)
+            downs = last("near").carrier_down_count - next(each for each in changes if each.name == "near").carrier_down_count
+            told = sum(not change.carrier for change in changes if change.name == "near")
+            print(downs, told < 21, addresses)
+
+    asyncio.run(main())
+""")
+
+
+def test_what_was_lost_in_a_full_queue_is_made_up_for():
+    """The present state follows what was still queued: a lost carrier with all that were counted, a device that is gone, a new address."""
+    told = subprocess.run(
+        ["unshare", "--net", "--map-root-user", sys.executable, "-c", LOST], capture_output=True, text=True, check=False
+    )
+
+    assert told.returncode == 0, told.stderr
+    assert told.stdout.splitlines()[-1] == "21 True {'10.0.0.1'}"
+
+
 FIND = textwrap.dedent("""
     import asyncio, subprocess
     from foliot.netlink import node_settings

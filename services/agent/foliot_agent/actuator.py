@@ -14,6 +14,7 @@ from foliot_agent.ways import Ways, destination_of
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from foliot_agent.ways import Destination
     from foliot_schemas import Node, Placement
 
 
@@ -42,7 +43,10 @@ class Actuator(Protocol):
         """
 
     async def arm(self, backups: Iterable[Placement]) -> None:
-        """Makes these, and no others, the backups. Of a rail that is away, none is taken away while it is in use."""
+        """Makes these the backups of their destinations."""
+
+    async def disarm(self, destinations: Iterable[Destination]) -> None:
+        """Takes the backups of these destinations away, but for those of a rail that is away: they are in use."""
 
     async def away(self, rail: str) -> bool:
         """Sends a rail's traffic by its backups; False: it went there already. `back` undoes it."""
@@ -50,8 +54,8 @@ class Actuator(Protocol):
     async def back(self, rail: str) -> bool:
         """Sends a rail's traffic by its placements; False: it went there already. `away` undoes it."""
 
-    async def renew(self) -> None:
-        """Puts everything in force once more, after a device and all on it was lost and made again."""
+    async def renew(self, destinations: Iterable[Destination]) -> None:
+        """Puts what is in force for these destinations, and their backups, once more: a device was lost with all on it, and made again."""
 
 
 class EmulatedActuator:
@@ -67,6 +71,7 @@ class EmulatedActuator:
 
     async def welcome(self, peer: Node) -> None:
         """See `Actuator`."""
+        self.ways.rails[peer.name] = plan.shared_rails(self._layout, peer)
         for placement in plan.home(self._layout, peer):
             if destination_of(placement) not in self.ways.placements:
                 self.counts["routes"] += 1
@@ -90,11 +95,13 @@ class EmulatedActuator:
 
     async def arm(self, backups: Iterable[Placement]) -> None:
         """See `Actuator`."""
-        wanted = {destination_of(backup): backup for backup in backups}
-        for backup in wanted.values():
+        for backup in backups:
             self._put(self.ways.backups, backup)
-        for destination in set(self.ways.backups) - set(wanted):
-            if destination[1] not in self.ways.away:
+
+    async def disarm(self, destinations: Iterable[Destination]) -> None:
+        """See `Actuator`."""
+        for destination in destinations:
+            if destination in self.ways.backups and destination[1] not in self.ways.away:
                 self.counts["routes"] += 1
                 del self.ways.backups[destination]
 
@@ -106,7 +113,7 @@ class EmulatedActuator:
         """See `Actuator`."""
         return self._turn(rail, away=False)
 
-    async def renew(self) -> None:
+    async def renew(self, destinations: Iterable[Destination]) -> None:
         """See `Actuator`."""
 
     def _put(self, kept: dict[tuple[str, str], Placement], placement: Placement) -> None:

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from foliot_agent.settings import Armed, Policy
     from foliot_schemas.notice import Notice
 
+_COUNTS = 1 << 32
+"""The kernel's counts of a carrier have 32 bits and wrap: of two, the one that is less than half of that ahead is the later."""
+
 
 def acts_on_own(armed: Armed, policy: Policy, *, bus_connected: bool) -> bool:
     """Whether the node moves its traffic at the loss of an own NIC without being told to."""
@@ -36,8 +39,6 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
     state: Literal["lost", "back"]
     fault: str
     """The same for a loss and the return from it."""
-    remade: bool = False
-    """The device is another than before (driver reloaded, hot-plugged): what was built on it is gone."""
 
 
 class Losses:
@@ -50,7 +51,7 @@ class Losses:
     def __init__(self, layout: Layout, boot: str) -> None:
         self._layout = layout
         self._boot = boot
-        self._indexes: dict[str, int] = {}
+        self._told: dict[str, LinkChange] = {}
         self._own: dict[str, str] = {}
         self._peers: dict[tuple[str, str], int] = {}
 
@@ -72,18 +73,19 @@ class Losses:
         return self._peers.get((peer, via))
 
     def take_link(self, change: LinkChange) -> Turn | None:
-        """Takes a link message; what turned by it, if it is a backend NIC's and anything did."""
+        """Takes a link message; what turned by it, if it is a backend NIC's and anything did.
+
+        A word that is older than the last one says nothing.
+        """
         rail = self._layout.rail_of_device(change.name)
-        if rail is None:
+        if rail is None or _is_older(change, self._told.get(rail)):
             return None
+        self._told[rail] = change
         lost = change.gone or not change.carrier
-        before = self._indexes.get(rail, change.index)
-        if not change.gone:
-            self._indexes[rail] = change.index
         if lost == (rail in self._own):
             return None
         if not lost:
-            return Turn(rail=rail, state="back", fault=self._own.pop(rail), remade=before != change.index)
+            return Turn(rail=rail, state="back", fault=self._own.pop(rail))
         # The kernel counts a loss before it tells of it, so the count in the message names this loss.
         nic = nic_name(self._layout.node.name, rail)
         self._own[rail] = port_fault(self._boot, nic, change.carrier_down_count, change.index)
@@ -99,3 +101,22 @@ class Losses:
     def overrule(self, peer: str, via: str) -> None:
         """Somebody who knows more than the peer's last word uses the way again."""
         self._peers.pop((peer, via), None)
+
+
+def _is_older(change: LinkChange, last: LinkChange | None) -> bool:
+    """Whether a link message is of before the last one about the same NIC.
+
+    Of one device the kernel's counts tell, which only rise. A device that is made anew counts from 0 under another index, so nothing is
+    older than a device's end; and what ends after another device has taken its name ends nothing.
+    """
+    if last is None or last.gone:
+        return False
+    if change.index != last.index:
+        return change.gone
+    return any(
+        (new - old) % _COUNTS >= _COUNTS // 2
+        for new, old in (
+            (change.carrier_down_count, last.carrier_down_count),
+            (change.carrier_up_count, last.carrier_up_count),
+        )
+    )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from foliot_agent.commands import Situation, unknown
-from foliot_agent.desired import wanted
+from foliot_agent.desired import Wanted, wanted
 from foliot_schemas import NodePaths
 
 if TYPE_CHECKING:
@@ -84,6 +84,12 @@ class Following:
             return
         before, self._paths = self._paths, paths
         await self._follow(before, paths)
+
+    async def arm_again(self) -> None:
+        """Devices were made anew: what could not be armed without them can be now. Nothing is moved by that."""
+        if self._paths is not None:
+            backups = tuple(backup for backup in self._paths.backups if self._is_known(backup))
+            await self._mover.follow(Wanted(backups=backups), act=False)
 
     async def _follow(self, before: NodePaths | None, paths: NodePaths) -> None:
         changes = wanted(

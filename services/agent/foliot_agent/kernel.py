@@ -4,31 +4,37 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 from typing import TYPE_CHECKING, Self
 
 import structlog
 from pyroute2 import AsyncIPRoute
 from pyroute2.netlink.exceptions import NetlinkError
 
-from foliot_agent.actuator import EmulatedActuator
-from foliot_agent.overlay import Overlay, remove
+from foliot_agent import plan
+from foliot_agent.actuator import ActuatorError, EmulatedActuator
+from foliot_agent.overlay import Overlay, OverlayError, remove
 from foliot_agent.repair import RouteKeeper
 from foliot_agent.routes import OverlayActuator
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Awaitable, Callable, Mapping
 
+    from foliot.netlink import LinkChange
     from foliot_agent.actuator import Actuator
-    from foliot_agent.armed import Losses, Turn
+    from foliot_agent.armed import Losses
     from foliot_agent.memory import Memory
+    from foliot_agent.moves import Mover
     from foliot_agent.plan import Layout
     from foliot_agent.settings import ActuatorKind
-    from foliot_schemas import Node
+    from foliot_schemas import Node, Placement
 
 log = structlog.get_logger()
 
 _REMEMBER_S = 5.0
 """How old the copy of a NIC's routes may be when they are flushed: routes of a fabric change when it is configured."""
+_AGAIN_S = 1.0
+"""After the kernel refused what it has to have. A driver that is loaded, or whoever configures the NIC, may not have finished."""
 
 
 class Kernel:
@@ -46,6 +52,18 @@ class Kernel:
         self._stack = contextlib.AsyncExitStack()
         self._overlay: Overlay | None = None
         self._keeper: RouteKeeper | None = None
+        self._nics = {nic.device: nic for nic in layout.node.nics}
+        self._devices = frozenset(device.name for device in plan.devices(layout))
+        self._downs: dict[str, int] = {}
+        """By NIC: how often it has lost its carrier, as last told."""
+        self._due = asyncio.Event()
+        self._is_stale = False
+        """Whether devices of the overlay are gone, or stand on a NIC that is another now."""
+        self._made: set[str] = set()
+        """Devices that were made anew and have not all of their entries and routes."""
+        self._changing = asyncio.Lock()
+        self._looked = asyncio.Event()
+        """Set whenever `keep` has restored what can be restored, and replaced by another then."""
 
     async def __aenter__(self) -> Self:
         """Builds the overlay, or adopts what an earlier run left.
@@ -75,26 +93,98 @@ class Kernel:
 
     async def join(self, peer: Node) -> None:
         """Makes a peer reachable, and routes to it."""
-        if self._overlay is not None:
-            await self._overlay.join(peer)
-        await self.actuator.welcome(peer)
+        async with self._changing:
+            if self._overlay is not None:
+                await self._overlay.join(peer)
+            await self.actuator.welcome(peer)
 
     async def leave(self, peer: Node) -> None:
         """Forgets a peer."""
-        await self.actuator.dismiss(peer)
-        if self._overlay is not None:
-            await self._overlay.leave(peer)
+        async with self._changing:
+            await self.actuator.dismiss(peer)
+            if self._overlay is not None:
+                await self._overlay.leave(peer)
 
-    async def recover(self, turn: Turn, peers: Mapping[str, Node]) -> None:
-        """An own NIC is back: what the kernel dropped with it comes back too."""
+    def take_link(self, change: LinkChange) -> None:
+        """The kernel tells of a device: what goes with it may be gone, or can be made now."""
         if self._overlay is None or self._keeper is None:
             return
-        if turn.remade:
-            await self._overlay.build()
-            for peer in peers.values():
+        if change.name not in self._nics:
+            if change.gone and change.name in self._devices:
+                self._is_stale = True
+                self._due.set()
+            return
+        unseen = change.carrier and change.carrier_down_count > self._downs.get(change.name, change.carrier_down_count)
+        self._downs[change.name] = change.carrier_down_count
+        if change.gone or not change.admin_up or unseen:
+            self._keeper.owed.add(change.name)
+        if change.gone:
+            return
+        if not self._overlay.stands_on(change.name, change.index, change.mtu):
+            self._is_stale = True
+            self._due.set()
+        elif change.admin_up and change.name in self._keeper.owed:
+            self._due.set()
+
+    def take_address(self, address: str) -> None:
+        """A device was given an address."""
+        if self._keeper is not None and any(
+            nic.address == address and nic.device in self._keeper.owed for nic in self._nics.values()
+        ):
+            self._due.set()
+
+    async def restored(self, rail: str) -> None:
+        """Waits until what the kernel dropped with the NIC of a rail is there again."""
+        device = self._layout.node.nic(rail).device
+        while self._keeper is not None and device in self._keeper.owed:
+            await self._looked.wait()
+
+    async def keep(self, peers: Mapping[str, Node], mover: Mover, on_restored: Callable[[], Awaitable[None]]) -> None:
+        """Makes again what the kernel drops, until cancelled.
+
+        A NIC that is taken out, or whose driver is loaded again, takes along its VXLAN devices, their entries and routes, and its own routes.
+        The devices are made anew as soon as there is a NIC of that name, which may be long before it has a carrier; its routes come back
+        when it is up and whoever configures it has given it its address.
+
+        Parameters:
+            on_restored: called after devices were made anew, and their routes put.
+        """
+        while self.is_real:
+            await self._due.wait()
+            self._due.clear()
+            try:
+                async with self._changing:
+                    made = await self._restore(peers, mover)
+                if made:
+                    await on_restored()
+            except (OverlayError, ActuatorError, NetlinkError, OSError) as error:
+                log.warning("overlay_not_restored", reason=str(error))
+                self._is_stale = True
+                asyncio.get_running_loop().call_later(_AGAIN_S, self._due.set)
+            looked, self._looked = self._looked, asyncio.Event()
+            looked.set()
+
+    async def _restore(self, peers: Mapping[str, Node], mover: Mover) -> frozenset[str]:
+        """What can be restored now; the devices that were made."""
+        assert self._overlay is not None
+        assert self._keeper is not None
+        if self._is_stale:
+            self._is_stale = False
+            self._made |= await self._overlay.restore()
+        if made := frozenset(self._made):
+            for peer in tuple(peers.values()):
                 await self._overlay.join(peer)
-            await self.actuator.renew()
-        await self._keeper.put_back(self._layout.node.nic(turn.rail).device)
+            await mover.renew(functools.partial(self._goes_by, made))
+            self._made -= made
+            log.info("overlay_restored", devices=sorted(made))
+        for device in sorted(self._keeper.owed):
+            with contextlib.suppress(OSError, NetlinkError):  # it is out
+                if await self._keeper.is_ready(device, self._nics[device].address):
+                    await self._keeper.put_back(device)
+        return made
+
+    def _goes_by(self, devices: frozenset[str], placement: Placement) -> bool:
+        return plan.device_name(self._layout.numbers[placement.via], placement.entropy) in devices
 
     async def remember(self, losses: Losses) -> None:
         """Copies the routes over the NICs that are up."""

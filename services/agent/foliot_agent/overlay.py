@@ -49,6 +49,8 @@ class Overlay:
         self._layout = layout
         self._devices = devices or Devices()
         self._entries: set[plan.Forwarding | plan.Neighbour] = set()
+        self._built: dict[str, tuple[int, int]] = {}
+        """By NIC: its index and MTU when its devices were made or looked at last."""
 
     async def build(self) -> None:
         """Makes what is missing and remakes what is wrong.
@@ -56,6 +58,40 @@ class Overlay:
         Raises:
             OverlayError: a NIC is not there, or the kernel refuses.
         """
+        await self._build(missing_ok=False)
+
+    async def restore(self) -> frozenset[str]:
+        """As `build`, on those NICs that are there; the names of the devices that were made.
+
+        Raises:
+            OverlayError: the kernel refuses.
+        """
+        return await self._build(missing_ok=True)
+
+    def stands_on(self, nic: str, index: int, mtu: int) -> bool:
+        """Whether the devices on a NIC were made on this one: a NIC that is plugged in again has another index, or comes with another MTU."""
+        return self._built.get(nic) == (index, mtu)
+
+    async def join(self, peer: Node) -> None:
+        """Makes a peer reachable on every device that is there; on one whose NIC is out, `join` again when it was restored."""
+        for entry in _entries(self._layout, peer) - self._entries:
+            try:
+                await self._entry("replace", entry)
+            except (NetlinkError, OSError):
+                if self._is_there(entry.device):
+                    raise
+            else:
+                self._entries.add(entry)
+
+    async def leave(self, peer: Node) -> None:
+        """Forgets a peer that has left the fleet."""
+        for entry in _entries(self._layout, peer) & self._entries:
+            with contextlib.suppress(NetlinkError, OSError):  # gone already, perhaps with its device
+                await self._entry("del", entry)
+            self._entries.discard(entry)
+
+    async def _build(self, *, missing_ok: bool) -> frozenset[str]:
+        made = []
         try:
             links = await _links(self._netlink)
             await self._build_service_device(links)
@@ -64,24 +100,19 @@ class Overlay:
                 if _is_our_vxlan(link) and name not in {device.name for device in wanted}:
                     await self._netlink.link("del", index=link["index"])
             for device in wanted:
-                await self._build_device(device, links)
+                nic = links.get(device.underlay)
+                if nic is not None:
+                    made += [device.name] if await self._build_device(device, links.get(device.name), nic) else []
+                    self._built[device.underlay] = nic["index"], nic.get_attr("IFLA_MTU")
+                elif missing_ok:
+                    self._built.pop(device.underlay, None)
+                else:
+                    raise OverlayError(f"node.nics: there is no device {device.underlay!r} on this host")
         except NetlinkError as error:
             raise OverlayError(
                 f"the kernel refuses the overlay: {error}; the agent needs CAP_NET_ADMIN and VXLAN"
             ) from error
-
-    async def join(self, peer: Node) -> None:
-        """Makes a peer reachable on every device."""
-        for entry in _entries(self._layout, peer) - self._entries:
-            await self._entry("replace", entry)
-            self._entries.add(entry)
-
-    async def leave(self, peer: Node) -> None:
-        """Forgets a peer that has left the fleet."""
-        for entry in _entries(self._layout, peer) & self._entries:
-            with contextlib.suppress(NetlinkError, OSError):  # gone already, perhaps with its device
-                await self._entry("del", entry)
-            self._entries.discard(entry)
+        return frozenset(made)
 
     async def _build_service_device(self, links: dict[str, Any]) -> None:
         if plan.SERVICE_DEVICE not in links:
@@ -93,11 +124,8 @@ class Overlay:
             await self._netlink.link("set", index=self._devices.index(name), state="up")
         await self._addresses(plan.SERVICE_DEVICE, set(plan.service_addresses(self._layout)), 32)
 
-    async def _build_device(self, device: plan.VxlanDevice, links: dict[str, Any]) -> None:
-        nic = links.get(device.underlay)
-        if nic is None:
-            raise OverlayError(f"node.nics: there is no device {device.underlay!r} on this host")
-        present = links.get(device.name)
+    async def _build_device(self, device: plan.VxlanDevice, present: Any, nic: Any) -> bool:
+        """Makes a device, or brings the present one to the plan; whether it had to be made."""
         if present is not None and not _is_as_planned(present, device, nic["index"]):
             log.info("device_remade", device=device.name)
             await self._netlink.link("del", index=present["index"])
@@ -114,6 +142,14 @@ class Overlay:
         mtu = nic.get_attr("IFLA_MTU") - plan.VXLAN_OVERHEAD
         await self._netlink.link("set", index=self._devices.index(device.name), state="up", mtu=mtu)
         await self._addresses(device.name, {device.address}, plan.PATH_PREFIX_LENGTH)
+        return present is None
+
+    def _is_there(self, device: str) -> bool:
+        try:
+            self._devices.index(device)
+        except OSError:
+            return False
+        return True
 
     async def _addresses(self, device: str, wanted: set[str], length: int) -> None:
         index = self._devices.index(device)

@@ -188,10 +188,15 @@ def away_rule(layout: Layout, rail: str) -> Rule:
     return Rule(priority=AWAY_PRIORITY, prefix=layout.service_prefixes[rail], table=table)
 
 
+def shared_rails(layout: Layout, peer: Node) -> tuple[str, ...]:
+    """The rails on which both have a NIC, in the node's order."""
+    present = {nic.rail for nic in peer.nics}
+    return tuple(rail for rail in layout.rails if rail in present)
+
+
 def home(layout: Layout, peer: Node) -> tuple[Placement, ...]:
     """Where a peer's traffic goes before anybody says otherwise: over the service address's own rail, first entropy."""
-    shared = {nic.rail for nic in peer.nics}
-    return tuple(Placement(peer=peer.name, rail=rail, via=rail, entropy=0) for rail in layout.rails if rail in shared)
+    return tuple(Placement(peer=peer.name, rail=rail, via=rail, entropy=0) for rail in shared_rails(layout, peer))
 
 
 def route(layout: Layout, peer: Node, placement: Placement, first_table: int) -> Route:

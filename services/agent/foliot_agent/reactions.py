@@ -19,7 +19,7 @@ from foliot_schemas.names import nic_name
 from foliot_schemas.notice import Echo, Notice, NoticeSeen
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Mapping
+    from collections.abc import Awaitable, Callable, Coroutine, Mapping
     from typing import Any
 
     from foliot.clock import Clock
@@ -50,6 +50,7 @@ class Reactions:
         fence: of commands, and of what the bucket `paths` has.
         spawn: starts work that outlives the call.
         memory: of answers, over restarts.
+        restored: waits until what the kernel dropped with the NIC of a rail is there again.
     """
 
     def __init__(
@@ -68,6 +69,7 @@ class Reactions:
         fence: Fence,
         spawn: Spawn,
         memory: Memory,
+        restored: Callable[[str], Awaitable[None]],
     ) -> None:
         self.fence = fence
         self._settings = settings
@@ -83,19 +85,25 @@ class Reactions:
         self._spawn = spawn
         self._guard = Guard()
         self._memory = memory
+        self._restored = restored
         self._answers = Answers(memory.recall().answers)
         self._under_way: set[str] = set()
         self._seen: dict[tuple[str, str], NoticeSeen] = {}
+        self._evaded: dict[tuple[str, str], str] = {}
+        """The fault of the loss that was last evaded, by peer and rail."""
+        self._returning: dict[str, asyncio.Task[None]] = {}
+        """By rail: waits until what goes with the NIC stands again."""
 
     # -- an own NIC ---------------------------------------------------------------------------------------------------
 
     def on_turn(self, turn: Turn) -> None:
         """An own NIC was lost, or is back."""
-        settings = self._settings
+        if (returning := self._returning.pop(turn.rail, None)) is not None:
+            returning.cancel()
         if turn.state == "back":
-            if settings.armed != "off" and settings.policy == "act":
-                self._spawn(self._tell(turn))
-        elif acts_on_own(settings.armed, settings.policy, bus_connected=self._bus_connected()):
+            if acts_on_notice(self._settings.armed, self._settings.policy):
+                self._returning[turn.rail] = self._spawn(self._return(turn, self._clock.now_ns()))
+        elif self._acts_on_own():
             self._spawn(self._flee(turn, self._clock.now_ns()))
             return
         log.info("nic_turned", rail=turn.rail, state=turn.state, fault=turn.fault)
@@ -106,13 +114,17 @@ class Reactions:
             for turn in self._losses.lasting():
                 self._spawn(self._flee(turn, self._clock.now_ns()))
 
+    def _acts_on_own(self) -> bool:
+        return acts_on_own(self._settings.armed, self._settings.policy, bus_connected=self._bus_connected())
+
     async def _flee(self, turn: Turn, started_ns: int) -> None:
         nic = nic_name(self._layout.node.name, turn.rail)
         move = await self._mover.flee(turn.rail)
         with telemetry.span(
             "own carrier lost", fault=turn.fault, start_ns=started_ns, nic=nic, armed=self._settings.armed
         ) as span:
-            if move.status != "refused":
+            if turn.rail in self._losses.own:
+                # Also if nothing is armed here: the peers may have a way, and must not take this one.
                 self._spawn(self._tell(turn))
                 await asyncio.sleep(0)  # the notice goes out now, not after all that follows here
             log.info("nic_turned", rail=turn.rail, state=turn.state, fault=turn.fault)
@@ -121,10 +133,28 @@ class Reactions:
             outcome = await self._outcome(move, f"armed/{turn.fault}", "reroute", turn.fault, started_ns, armed=True)
             self._publish(outcome)
 
+    async def _return(self, turn: Turn, started_ns: int) -> None:
+        """An own NIC is back. What flows stays where it is; what stands still, because the rail that it fled to died meanwhile, comes back."""
+        await self._restored(turn.rail)
+        del self._returning[turn.rail]
+        self._spawn(self._tell(turn))
+        self._spawn(self._notifier.tell_again())
+        if not self._acts_on_own():
+            return
+        move = await self._mover.mend()
+        if move.status == "already":
+            return
+        nic = nic_name(self._layout.node.name, turn.rail)
+        with telemetry.span(
+            "own carrier back", fault=turn.fault, start_ns=started_ns, nic=nic, armed=self._settings.armed
+        ) as span:
+            span.set_attribute("foliot.status", move.status)
+            command = f"armed/{turn.fault}/back"
+            self._publish(await self._outcome(move, command, "reroute", turn.fault, started_ns, armed=True))
+
     async def _tell(self, turn: Turn) -> None:
         with telemetry.span("notify peers", fault=turn.fault, kind="producer", state=turn.state) as span:
-            notice = self._notifier.notice(turn.rail, turn.state, turn.fault, telemetry.span_id())
-            moved = await self._notifier.tell(notice)
+            moved = await self._notifier.tell(turn.rail, turn.state, turn.fault, telemetry.span_id())
             span.set_attribute("foliot.moved", sum(moved.values()))
 
     # -- a peer -------------------------------------------------------------------------------------------------------
@@ -153,10 +183,13 @@ class Reactions:
                 reply(seen)
         else:
             self._losses.take_notice(notice)
-            if notice.state == "lost" and acts_on_notice(self._settings.armed, self._settings.policy):
+            if acts_on_notice(self._settings.armed, self._settings.policy):
                 self._spawn(self._evade(notice, reply, self._clock.now_ns()))
             else:
                 self._answer(notice, reply, moved=False)
+            if notice.state == "back":
+                # There was perhaps no way to this peer when an own NIC was lost.
+                self._spawn(self._notifier.tell_again(notice.node))
 
     async def _evade(self, notice: Notice, reply: Reply, started_ns: int) -> None:
         of_peer = self._mover.ways.of_peer(notice.node)
@@ -164,7 +197,7 @@ class Reactions:
         moved = not any(self._losses.dead(way.peer, way.via) for way in self._mover.ways.now(of_peer))
         # Opened only now: the move comes first.
         with telemetry.span(
-            "peer lost a NIC",
+            "peer lost a NIC" if notice.state == "lost" else "peer has a NIC back",
             fault=notice.fault,
             kind="consumer",
             start_ns=started_ns,
@@ -173,12 +206,22 @@ class Reactions:
         ) as span:
             self._answer(notice, reply, moved=moved)
             span.set_attribute("foliot.status", move.status)
-            if not moved and move.status == "already":
-                move = Move(status="refused", reason=f"no backup that is alive is armed for all of {notice.node}")
+            if not moved and move.status == "already" and notice.state == "lost":
+                move = Move(status="refused", reason=f"no way to all of {notice.node} has both of its NICs")
             if move.status != "already":
-                command = f"armed/{notice.fault}"
+                command = self._name(notice)
                 outcome = await self._outcome(move, command, "reroute", notice.fault, started_ns, armed=True)
                 self._publish(outcome)
+
+    def _name(self, notice: Notice) -> str:
+        """Of the move that a notice led to. A loss may be told again, and move something again: that is another move."""
+        nic = notice.node, notice.rail
+        if notice.state == "back":
+            return f"armed/{notice.fault}/back"
+        if self._evaded.get(nic) == notice.fault:
+            return f"armed/{notice.fault}/{notice.sequence}"
+        self._evaded[nic] = notice.fault
+        return f"armed/{notice.fault}"
 
     def _answer(self, notice: Notice, reply: Reply, *, moved: bool) -> None:
         seen = NoticeSeen(node=self._layout.node.name, sequence=notice.sequence, moved=moved)

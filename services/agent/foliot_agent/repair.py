@@ -1,4 +1,4 @@
-"""Puts back the routes that the kernel flushes when an administrator sets a NIC down, and does not bring back with it."""
+"""Puts back the routes that the kernel flushes when a NIC is set down or taken out, and does not bring back with it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ _ONLINK = 4
 _FIELDS = {
     "dst": "RTA_DST",
     "gateway": "RTA_GATEWAY",
-    "oif": "RTA_OIF",
     "prefsrc": "RTA_PREFSRC",
     "priority": "RTA_PRIORITY",
     "table": "RTA_TABLE",
@@ -37,14 +36,25 @@ class RouteKeeper:
     def __init__(self, netlink: Any) -> None:
         self._netlink = netlink
         self.kept: dict[str, list[dict[str, Any]]] = {}
-        """By device."""
+        """By device; without its index, which is another one when the NIC is plugged in again."""
+        self.owed: set[str] = set()
+        """Devices whose routes are gone, or may be, and have not been put back: what is there now is not copied."""
 
     async def remember(self, device: str) -> None:
         """Copies the routes over a device, if it was up all the while: once it goes down they are gone."""
+        if device in self.owed:
+            return
         before = await self._ups(device)
         present = await self._present(device)
-        if before is not None and before == await self._ups(device):
+        if before is not None and before == await self._ups(device) and device not in self.owed:
             self.kept[device] = present
+
+    async def is_ready(self, device: str, address: str) -> bool:
+        """Whether a device is up and its address is there: before that, the kernel takes no route over it."""
+        return await self._ups(device) is not None and address in {
+            message.get_attr("IFA_LOCAL") or message.get_attr("IFA_ADDRESS")
+            async for message in await self._netlink.addr("dump", family=socket.AF_INET)
+        }
 
     async def put_back(self, device: str) -> int:
         """Adds those of the remembered routes that are missing; how many they were.
@@ -52,15 +62,17 @@ class RouteKeeper:
         A route whose gateway needs another one that is missing too, comes after it.
         """
         present = await self._present(device)
+        index = socket.if_nametoindex(device)
         missing = [route for route in self.kept.get(device, []) if route not in present]
         put = 0
         for route in sorted(missing, key=lambda route: route["scope"], reverse=True):
             try:
-                await self._netlink.route("add", **route)
+                await self._netlink.route("add", **(route | {"oif": index}))
                 put += 1
             except NetlinkError as error:
                 if error.code != errno.EEXIST:
                     log.warning("route_not_put_back", device=device, route=route, reason=str(error))
+        self.owed.discard(device)
         if put:
             log.info("routes_put_back", device=device, count=put)
         return put

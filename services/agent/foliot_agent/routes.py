@@ -9,6 +9,7 @@ import errno
 import socket
 from typing import TYPE_CHECKING, Any
 
+import structlog
 from pyroute2.netlink.exceptions import NetlinkError
 
 from foliot_agent import plan
@@ -19,7 +20,10 @@ from foliot_agent.ways import Ways, destination_of
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from foliot_agent.ways import Destination
     from foliot_schemas import Node, Placement
+
+log = structlog.get_logger()
 
 _ONLINK = 4
 """RTNH_F_ONLINK of <linux/rtnetlink.h>: the gateway is reachable through the device, whatever other routes say."""
@@ -55,10 +59,19 @@ class OverlayActuator:
     async def welcome(self, peer: Node) -> None:
         """See `Actuator`."""
         self._peers[peer.name] = peer
+        self.ways.rails[peer.name] = plan.shared_rails(self._layout, peer)
         for placement in plan.home(self._layout, peer):
             destination = destination_of(placement)
             found = self._adopted(peer, placement.rail, plan.IN_FORCE_TABLE)
-            await self._put(self.ways.placements, found or self.ways.placements.get(destination) or placement)
+            chosen = found or self.ways.placements.get(destination) or placement
+            try:
+                await self._put(self.ways.placements, chosen)
+            except ActuatorError as error:
+                if self._has_device(chosen):
+                    raise
+                # The NIC is out. When it is back, the device is made anew, and `renew` puts the route.
+                log.info("route_waits_for_device", reason=str(error))
+                self.ways.placements[destination] = chosen
             backup = self._adopted(peer, placement.rail, plan.BACKUP_TABLE) or self.ways.backups.get(destination)
             if backup is not None:
                 await self._put(self.ways.backups, backup)
@@ -69,6 +82,7 @@ class OverlayActuator:
             for destination in [each for each in kept if each[0] == peer.name]:
                 await self._remove(kept, destination)
         self._peers.pop(peer.name, None)
+        self.ways.forget(peer.name)
 
     async def set_placements(self, placements: Iterable[Placement], *, ahead: bool = False) -> tuple[Placement, ...]:
         """See `Actuator`."""
@@ -86,12 +100,14 @@ class OverlayActuator:
 
     async def arm(self, backups: Iterable[Placement]) -> None:
         """See `Actuator`."""
-        wanted = {destination_of(backup): backup for backup in backups}
-        for destination, backup in wanted.items():
-            if self.ways.backups.get(destination) != backup:
+        for backup in backups:
+            if self.ways.backups.get(destination_of(backup)) != backup:
                 await self._put(self.ways.backups, backup)
-        for destination in set(self.ways.backups) - set(wanted):
-            if destination[1] not in self.ways.away:
+
+    async def disarm(self, destinations: Iterable[Destination]) -> None:
+        """See `Actuator`."""
+        for destination in destinations:
+            if destination in self.ways.backups and destination[1] not in self.ways.away:
                 await self._remove(self.ways.backups, destination)
 
     async def away(self, rail: str) -> bool:
@@ -110,11 +126,19 @@ class OverlayActuator:
         self.ways.away.discard(rail)
         return True
 
-    async def renew(self) -> None:
+    async def renew(self, destinations: Iterable[Destination]) -> None:
         """See `Actuator`."""
-        for kept in (self.ways.placements, self.ways.backups):
-            for placement in list(kept.values()):
-                await self._put(kept, placement)
+        for destination in destinations:
+            for kept in (self.ways.placements, self.ways.backups):
+                if destination in kept and self._has_device(kept[destination]):
+                    await self._put(kept, kept[destination])
+
+    def _has_device(self, placement: Placement) -> bool:
+        try:
+            self._devices.index(plan.device_name(self._layout.numbers[placement.via], placement.entropy))
+        except OSError:
+            return False
+        return True
 
     def _adopted(self, peer: Node, rail: str, first_table: int) -> Placement | None:
         address = peer.nic(rail).service_address

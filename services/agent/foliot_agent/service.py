@@ -77,7 +77,7 @@ class Agent:
         self._exchange = Exchange(Seal(settings.secret()), node.agent_port, self._on_message)
         self._confirmer = Confirmer(self._exchange, self.layout.node, self.peers, clock)
         self._notifier = Notifier(self._exchange, self.layout.node, self.peers, self.losses, clock)
-        self._monitor = LinkMonitor(self._on_link)
+        self._monitor = LinkMonitor(self._on_link, self._on_address)
 
     @property
     def remembers(self) -> bool:
@@ -111,6 +111,7 @@ class Agent:
             fence=Fence(functools.partial(counted, self._bus), self._spawn),
             spawn=self._spawn,
             memory=self._memory,
+            restored=self._kernel.restored,
         )
         self._following = Following(
             layout=self.layout,
@@ -137,6 +138,7 @@ class Agent:
         self._bus.when_away(self.reactions.on_bus_away)
         await self._kernel.remember(self.losses)
         self._spawn(self._kernel.keep_routes(self.losses))
+        self._spawn(self._kernel.keep(self.peers, self.mover, self._following.arm_again))
         self._spawn(self._tell_rejected())
         log.info(
             "agent_adopted", node=self.layout.node.name, peers=sorted(self.peers), away=sorted(self.mover.ways.away)
@@ -192,24 +194,21 @@ class Agent:
         """Peers and backups are known: what was heard from the kernel before is acted upon now."""
         early, self._early = self._early or [], None
         for turn in early:
-            self._react(turn)
+            self.reactions.on_turn(turn)
 
     # -- what arrives -------------------------------------------------------------------------------------------------
 
     def _on_link(self, change: LinkChange) -> None:
         turn = self.losses.take_link(change)
-        if turn is None:
-            return
-        if self._early is None:
-            self._react(turn)
-        else:
+        if turn is not None and self._early is None:
+            self.reactions.on_turn(turn)
+        elif turn is not None and self._early is not None:
             # Known at once, acted upon when peers and backups are known too.
             self._early.append(turn)
+        self._kernel.take_link(change)
 
-    def _react(self, turn: Turn) -> None:
-        self.reactions.on_turn(turn)
-        if turn.state == "back":
-            self._spawn(self._kernel.recover(turn, self.peers))
+    def _on_address(self, _index: int, address: str) -> None:
+        self._kernel.take_address(address)
 
     def _on_message(self, message: Any, reply: Any) -> None:
         self.reactions.on_message(message, reply)

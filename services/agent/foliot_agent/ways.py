@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+from foliot_schemas import Placement
 
-    from foliot_schemas import Placement
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
 
     Destination = tuple[str, str]
     """Peer and rail: names one service address."""
@@ -24,12 +24,14 @@ class Ways:
     """What is in force on a node, as its actuator keeps it.
 
     `placements` stand in the tables in force, `backups` in the backup tables, and the rails in `away` go by the latter.
+    `rails` has those that the node and a peer both have, in the node's order.
     """
 
     def __init__(self) -> None:
         self.placements: dict[Destination, Placement] = {}
         self.backups: dict[Destination, Placement] = {}
         self.away: set[str] = set()
+        self.rails: dict[str, tuple[str, ...]] = {}
 
     def way(self, destination: Destination) -> Placement | None:
         """The way that packets take now: as the kernel's rules, a backup first on a rail that is away."""
@@ -55,8 +57,25 @@ class Ways:
             placement.rail == rail and not dead(placement.peer, placement.via) for placement in self.backups.values()
         )
 
+    def can_return(self, rail: str, dead: Dead) -> bool:
+        """Whether a rail that is away has backups, all of them dead, and a placement that is alive."""
+        backed = any(backup.rail == rail for backup in self.backups.values())
+        alive = any(
+            placement.rail == rail and not dead(placement.peer, placement.via) for placement in self.placements.values()
+        )
+        return backed and alive and not self.can_leave(rail, dead)
+
+    def others(self, destination: Destination) -> Iterator[Placement]:
+        """Ways of which nothing is known, by the first entropy: the destination's own rail, then the rails behind it, in a ring."""
+        peer, rail = destination
+        rails = self.rails.get(peer, ())
+        first = rails.index(rail) if rail in rails else 0
+        for via in (*rails[first:], *rails[:first]):
+            yield Placement(peer=peer, rail=rail, via=via, entropy=0)
+
     def forget(self, peer: str) -> None:
         """Drops a peer that has left the fleet."""
+        self.rails.pop(peer, None)
         for kept in (self.placements, self.backups):
             for destination in [each for each in kept if each[0] == peer]:
                 del kept[destination]
@@ -65,16 +84,17 @@ class Ways:
 def detours(ways: Ways, destinations: Iterable[Destination], dead: Dead) -> tuple[Placement, ...]:
     """New placements for those destinations whose way in force has lost a NIC and that have another way alive.
 
-    The armed backup comes first, because it was heard to be healthy; then what stands in the table in force.
-    A destination without such a way is left alone: a guess could be worse than waiting for the remediator.
+    The armed backup comes first, because it was heard to be healthy; then what stands in the table in force; then any rail of which no
+    NIC is known to be lost. Nobody has heard that one, but the present way is known to carry nothing.
     """
     found = []
     for destination in destinations:
         present = ways.way(destination)
         if present is None or not dead(present.peer, present.via):
             continue
-        for other in (ways.backups.get(destination), ways.placements.get(destination)):
-            if other is not None and other != present and not dead(other.peer, other.via):
+        armed = ways.backups.get(destination), ways.placements.get(destination)
+        for other in (*armed, *ways.others(destination)):
+            if other is not None and not dead(other.peer, other.via):
                 found.append(other)
                 break
     return tuple(found)

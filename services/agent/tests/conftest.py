@@ -208,18 +208,23 @@ class Fleet:
         for network in ("rail0", "rail1", "front"):
             ip(self.hub, f"link add {network} type bridge", f"link set {network} up")
             for host in self.hosts:
-                index, inside = host.settings.index, f"/proc/{os.getpid()}/fd/{host.namespace}"
+                index = host.settings.index
                 prefix = "192.0.2" if network == "front" else f"10.{network[-1]}.0"
-                port = f"{network}-{index}"
-                ip(
-                    self.hub,
-                    f"link add {port} type veth peer name {network} netns {inside}",
-                    f"link set {port} master {network} up",
-                )
+                self.make(host, network)
+                ip(self.hub, f"link set {network}-{index} master {network} up")
                 host.ip(f"addr add {prefix}.{index + 1}/24 dev {network}", f"link set {network} up")
         ip(self.hub, "addr add 192.0.2.254/24 dev front")
 
     until = staticmethod(until)
+
+    def make(self, host: Host, network: str) -> None:
+        """Makes a NIC, as loading its driver does: down, without carrier and address, as its far end is down and not at the switch."""
+        inside = f"/proc/{os.getpid()}/fd/{host.namespace}"
+        ip(self.hub, f"link add {network}-{host.settings.index} type veth peer name {network} netns {inside}")
+
+    def hub_ip(self, *lines: str) -> str:
+        """See `ip`; where the far ends and the switches are."""
+        return ip(self.hub, *lines)
 
     def cut(self, nic: str, state: str = "down") -> None:
         """Sets the far end of a NIC (``rail0-1``) down or up, as pulling the cable would."""

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from foliot.lease import Count
 from foliot.settings import NicSettings, NodeSettings
 from foliot_agent.actuator import EmulatedActuator
@@ -27,7 +25,20 @@ if TYPE_CHECKING:
 
 KEY = "a key that the fleet shares"
 FAULT = "boot1/node0.rail0/carrier-2"
-LOST = Turn(rail="rail0", state="lost", fault=FAULT)
+
+
+class Wires(Exchange):
+    """Loses what is sent from or to a NIC without a carrier."""
+
+    def __init__(self, agent: Agent) -> None:
+        super().__init__(Seal(KEY), agent.layout.node.agent_port, agent._heard)
+        self._agent = agent
+
+    def send(self, datagram: bytes, source: str, destination: str, port: int) -> bool:
+        """See `Exchange`."""
+        if {source, destination} & self._agent.cut:
+            return True
+        return super().send(datagram, source, destination, port)
 
 
 class Agent:
@@ -44,8 +55,12 @@ class Agent:
         self.losses = Losses(self.layout, "boot1")
         self.memory = Memory("", settings.name, "boot1")
         self.clock, self.peers, self.outcomes, self.tasks = clock, {}, [], set()
+        self.nics_stand = asyncio.Event()
+        self.nics_stand.set()
         self.bus_connected, self.leases = True, Count(since_ns=1, last=100)
-        self.exchange = Exchange(Seal(KEY), port, self._heard)
+        self.cut: set[str] = set()
+        """Addresses of NICs without a carrier; one set for all who are to be cut off from each other."""
+        self.exchange = Wires(self)
         for nic in nics:
             self.exchange.open(nic.address)
         self.arm("always")
@@ -67,6 +82,7 @@ class Agent:
             fence=Fence(self._leases_counted, self._spawn),
             spawn=self._spawn,
             memory=self.memory,
+            restored=self._restored,
         )
 
     async def meet(self, peer: Agent, *, backups: bool = True) -> None:
@@ -82,16 +98,29 @@ class Agent:
             ]
             await self.actuator.arm(armed)
 
+    async def disarm(self) -> None:
+        """Takes all its backups away."""
+        await self.actuator.disarm(list(self.actuator.ways.backups))
+
     def lose(self, rail: str = "rail0") -> None:
         """Its NIC loses the carrier."""
-        self.losses._own[rail] = FAULT
-        self.reactions.on_turn(msgspec.structs.replace(LOST, rail=rail))
+        fault = f"boot1/{self.layout.node.name}.{rail}/carrier-2"
+        self.cut.add(self.layout.node.nic(rail).address)
+        self.losses._own[rail] = fault
+        self.reactions.on_turn(Turn(rail=rail, state="lost", fault=fault))
+
+    def regain(self, rail: str = "rail0") -> None:
+        """Its NIC has a carrier again."""
+        self.cut.discard(self.layout.node.nic(rail).address)
+        self.reactions.on_turn(Turn(rail=rail, state="back", fault=self.losses._own.pop(rail)))
 
     async def quiet(self) -> None:
         """Waits until everything that it started has ended."""
         async with asyncio.timeout(60):
             while self.tasks:
-                await asyncio.gather(*self.tasks)
+                for ended in await asyncio.gather(*self.tasks, return_exceptions=True):
+                    if isinstance(ended, Exception):
+                        raise ended
 
     def via(self, peer: str, rail: str = "rail0") -> str:
         """The rail that carries what goes to a peer."""
@@ -99,6 +128,9 @@ class Agent:
 
     def _heard(self, message, reply):
         self.reactions.on_message(message, reply)
+
+    async def _restored(self, rail: str) -> None:
+        await self.nics_stand.wait()
 
     async def _leases_counted(self) -> Count | None:
         return self.leases

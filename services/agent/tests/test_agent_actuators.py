@@ -120,14 +120,15 @@ async def test_a_placement_laid_ahead_waits_for_the_rail_to_come_back(bench):
     assert bench.actuator.ways.backups["node1", "rail0"] == _BACKUPS[0]
 
 
-async def test_arming_replaces_the_backups_but_leaves_none_in_use_without(bench):
+async def test_a_backup_in_use_is_not_taken_away(bench):
     """A backup that is no longer wanted goes only when its rail does not live by it."""
+    destinations = [("node1", "rail0"), ("node2", "rail0")]
     await bench.actuator.arm(_BACKUPS)
     await bench.actuator.away("rail0")
-    await bench.actuator.arm(())
+    await bench.actuator.disarm(destinations)
     assert bench.way("node1") == _BACKUPS[0]
     await bench.actuator.back("rail0")
-    await bench.actuator.arm(())
+    await bench.actuator.disarm(destinations)
     assert bench.actuator.ways.backups == {}
     assert bench.way("node1") == placed()
 
@@ -169,7 +170,7 @@ class TestOverlay:
         actuator = bench.actuator
         async with AsyncIPRoute() as netlink:
             await bench.build(netlink)
-        await actuator.renew()
+        await actuator.renew(list(actuator.ways.placements))
         bench.actuator = actuator
         assert bench.way("node1") == placed()
         details = ip_here("link show fo0e0", options=("-d",))

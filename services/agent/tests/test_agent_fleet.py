@@ -72,6 +72,13 @@ class Remediator:
         await self._fleet.until(lambda: len(fitting()) >= count, f"{count} outcomes of {node} to {command}")
         return fitting()[-1]
 
+    def told_back(self, node: str, via: str) -> bool:
+        """Whether a node has said that it took traffic to a rail by itself."""
+        return any(
+            each.node == node and each.armed and each.status == "done" and {way.via for way in each.placements} == {via}
+            for each in self.outcomes
+        )
+
 
 class PingPong:
     """A live TCP connection between two hosts' service addresses of rail0."""
@@ -246,6 +253,91 @@ async def test_routes_that_an_administrators_down_flushed_are_put_back(fleet, re
     assert "10.9.0.0/16" not in host.ip("route")
     host.ip("link set rail0 up")
     await fleet.until(lambda: "10.9.0.0/16 via 10.0.0.1 dev rail0" in host.ip("route"), "the route is back")
+
+
+async def test_a_nic_that_is_plugged_in_again_carries_traffic_again(fleet, remediator):
+    """Its device is another, which comes down, without carrier, address and routes, one after the other. Live connections and sockets on path addresses go on."""
+    cut, other, third = fleet.hosts
+    await cut.stop()
+    cut.ip("route add 10.9.0.0/16 via 10.0.0.77 dev rail0 metric 7")
+    await cut.start()
+    await cut.ready(times=2)
+    sockets = []
+    for host in (cut, other):
+        with host.entered():
+            sockets.append(socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK))
+        sockets[-1].bind((describe(host.settings).nics[0].path_addresses[1], 5001))
+    async with PingPong(cut, other) as connection:
+        cut.ip("link del rail0")
+        assert await connection.plays()
+        assert (await remediator.outcome("node0")).status == "done"
+        assert "fo0e0" not in cut.ip("link")
+
+        fleet.make(cut, "rail0")
+        await fleet.until(lambda: "fo0e0" in cut.ip("link"), "the overlay stands on a device without carrier")
+        cut.ip("link set rail0 mtu 3000 up")
+        fleet.hub_ip("link set rail0-0 mtu 3000 master rail0 up")
+        cut.ip("addr add 10.0.0.1/24 dev rail0")
+        await fleet.until(
+            lambda: "10.9.0.0/16 via 10.0.0.77 dev rail0 metric 7" in cut.ip("route"), "its route is back"
+        )
+        await fleet.until(lambda: "mtu 2950" in cut.ip("link show fo0e1"), "the overlay has the NIC's new MTU")
+        await fleet.until(lambda: '"state": "back"' in cut.log, "node0 sees its carrier")
+        assert "dev fo1e1" in way(cut, other)
+
+        home = Placement(peer="node0", rail="rail0", via="rail0", entropy=0)
+        for number, node in enumerate(("node1", "node2"), 1):
+            assert (
+                await remediator.outcome(node, remediator.command(node, number, placements=(home,)))
+            ).status == "done"
+        restored = await remediator.outcome("node0", remediator.command("node0", 3, back=("rail0",)))
+        assert (restored.status, len(restored.confirmations)) == ("done", 2)
+        assert "dev fo0e0" in way(cut, other)
+        assert await connection.plays()
+        assert "dev fo0e1" in cut.ip("route show table 7101")
+
+        loop = asyncio.get_running_loop()
+        async with asyncio.timeout(20):
+            for mine, theirs in (sockets, sockets[::-1]):
+                mine.sendto(b"probe", theirs.getsockname())
+                assert await loop.sock_recv(theirs, 64) == b"probe"
+        for each in sockets:
+            each.close()
+    assert third.log.count("overlay_restored") == 0
+
+
+async def test_a_device_of_the_overlay_that_somebody_deleted_is_made_again(fleet, remediator):
+    """With all its entries and routes, so that a live connection goes on."""
+    host, other, _ = fleet.hosts
+    async with PingPong(host, other) as connection:
+        assert await connection.plays()
+        host.ip("link del fo0e0")
+        await fleet.until(lambda: "overlay_restored" in host.log, "it is made again")
+        assert await connection.plays()
+        assert "dev fo0e0" in way(host, other)
+
+
+async def test_the_first_nic_to_return_takes_the_traffic_though_the_bus_is_away(fleet, remediator):
+    """All went from rail0 to rail1, and that died too. No remediator is there to take it back to the first one."""
+    cut, other, _ = fleet.hosts
+    async with PingPong(cut, other) as connection:
+        await fleet.server.kill()
+        for rail in (0, 1):
+            fleet.cut(f"rail{rail}-0")
+            await fleet.until(lambda rail=rail: cut.log.count('"state": "lost"') == rail + 1, "node0 sees the loss")
+        await fleet.until(lambda: "notice_given_up" in cut.log, "nobody can be told of the second loss")
+        fleet.cut("rail0-0", "up")
+        assert await connection.plays()
+        await fleet.until(
+            lambda: "dev fo0e" in way(other, cut) and "dev fo0e" in way(cut, other), "both ends came back"
+        )
+        await fleet.until(
+            lambda: "dev fo0e" in way(other, cut, 1) and "dev fo0e" in way(cut, other, 1), "of both rails"
+        )
+
+        await fleet.server.start()
+        for node in ("node0", "node1"):
+            await fleet.until(lambda node=node: remediator.told_back(node, "rail0"), f"{node} tells of it")
 
 
 async def test_a_peer_s_new_record_cuts_no_way_unless_its_nics_are_others(fleet, remediator, tmp_path):

@@ -14,6 +14,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from foliot import telemetry
 from foliot.clock import VirtualClock
 from foliot.lease import Count
+from foliot_agent import notify
 from foliot_agent.notices import Seal
 from foliot_schemas import Placement
 from foliot_schemas.fault import root_span_id, trace_id
@@ -29,6 +30,7 @@ async def agents():
     clock = VirtualClock()
     made = [Agent(index, port, clock) for index in range(3)]
     for agent in made:
+        agent.cut = made[0].cut
         for peer in made:
             if peer is not agent:
                 await agent.meet(peer)
@@ -108,25 +110,127 @@ async def test_a_bus_that_goes_away_moves_nothing_of_a_node_that_may_not_act(age
     assert cut.outcomes == whole.outcomes == []
 
 
-async def test_a_node_without_backups_stays_and_says_why(agents):
-    """Nobody is told to move for it."""
+async def test_a_node_without_backups_takes_any_way_that_is_not_known_to_be_dead(agents):
+    """What it has is known to carry nothing; and its peers are told as well, who may have backups."""
     cut, peer, _ = agents
-    await cut.actuator.arm(())
+    await cut.disarm()
     cut.lose()
     await settle(agents)
-    assert cut.outcomes[0].status == "refused"
-    assert "rail0 cannot be left" in cut.outcomes[0].reason
-    assert peer.outcomes == []
+    assert cut.actuator.ways.away == set()
+    assert [cut.via(f"node{index}") for index in (1, 2)] == ["rail1", "rail1"]
+    assert cut.outcomes[0].status == "done"
+    assert peer.via("node0") == "rail1"
+    assert peer.outcomes[0].status == "done"
 
 
-async def test_a_peer_without_backups_says_that_it_did_not_move(agents):
-    """Its outcome is a refusal."""
+async def test_a_node_without_any_way_stays_and_says_why(agents):
+    """The second NIC is lost while the first still is."""
+    cut = agents[0]
+    cut.lose("rail0")
+    await settle(agents)
+    cut.lose("rail1")
+    await settle(agents)
+    assert cut.outcomes[1].status == "refused"
+    assert "rail1 cannot be left" in cut.outcomes[1].reason
+
+
+async def test_a_peer_without_backups_takes_any_way_that_is_not_known_to_be_dead(agents):
+    """As the node itself does."""
     cut, peer, _ = agents
-    await peer.actuator.arm(())
+    await peer.disarm()
     cut.lose()
+    await settle(agents)
+    assert peer.via("node0") == "rail1"
+    assert (peer.outcomes[0].status, peer.outcomes[0].armed) == ("done", True)
+
+
+async def test_a_peer_without_any_way_says_that_it_did_not_move(agents):
+    """The notice comes by its other NIC in the moment in which that is lost: its outcome is a refusal."""
+    cut, peer, _ = agents
+    peer.losses._own["rail1"] = "boot1/node1.rail1/carrier-2"
+    cut.lose("rail0")
     await settle(agents)
     assert peer.via("node0") == "rail0"
-    assert (peer.outcomes[0].status, peer.outcomes[0].armed) == ("refused", True)
+    assert [(said.status, said.armed, said.fault) for said in peer.outcomes] == [("refused", True, FAULT)]
+
+
+@pytest.fixture
+def hasty(monkeypatch):
+    """Nobody repeats a notice for longer than some milliseconds."""
+    monkeypatch.setattr(notify, "REPEAT_S", (0.002, 0.002))
+
+
+@pytest.mark.usefixtures("hasty")
+@pytest.mark.parametrize(("first", "moves"), [("rail0", 1), ("rail1", 0)])
+async def test_the_first_nic_to_return_carries_all_traffic_by_both_ends(agents, first, moves):
+    """Both were lost, one after the other, and no bus is there: what stood still flows again. By the second one it went last, so nothing is moved."""
+    cut, *peers = agents
+    for agent in agents:
+        agent.bus_connected = False
+    for rail in ("rail0", "rail1"):
+        cut.lose(rail)
+        await settle(agents)
+    cut.regain(first)
+    await settle(agents)
+    for rail in ("rail0", "rail1"):
+        assert [cut.via(peer.layout.node.name, rail) for peer in peers] == [first, first]
+        assert [peer.via("node0", rail) for peer in peers] == [first, first]
+        assert peers[0].via("node2", rail) == rail
+    back = [outcome for outcome in cut.outcomes if outcome.command.endswith("/back")]
+    assert [(outcome.status, outcome.armed) for outcome in back] == [("done", True)] * moves
+    for agent in agents:
+        assert len({outcome.id for outcome in agent.outcomes}) == len(agent.outcomes)
+
+
+@pytest.mark.usefixtures("hasty")
+async def test_a_pair_that_had_no_rail_in_common_flows_as_soon_as_it_has_one(agents):
+    """One lost its NIC on rail0, the other its own on rail1, and so could not tell the first of it."""
+    one, other, third = agents
+    for agent in agents:
+        agent.bus_connected = False
+    one.lose("rail0")
+    await settle(agents)
+    other.lose("rail1")
+    await settle(agents)
+    assert (one.via("node2"), other.via("node2", "rail1")) == ("rail1", "rail0")
+    one.regain("rail0")
+    await settle(agents)
+    assert {one.via("node1", rail) for rail in ("rail0", "rail1")} == {"rail0"}
+    assert {other.via("node0", rail) for rail in ("rail0", "rail1")} == {"rail0"}
+    assert third.via("node1", "rail1") == "rail0"
+    assert one.via("node2") == "rail1"
+
+
+@pytest.mark.usefixtures("hasty")
+async def test_a_nic_that_returns_moves_nothing_that_flows(agents):
+    """The way home is the remediator's to choose, when the NIC has been good for a while."""
+    cut, peer, _ = agents
+    cut.lose()
+    await settle(agents)
+    cut.regain()
+    await settle(agents)
+    assert (cut.via("node1"), peer.via("node0")) == ("rail1", "rail1")
+    assert len(cut.outcomes) == len(peer.outcomes) == 1
+
+
+@pytest.mark.usefixtures("hasty")
+async def test_a_returned_nic_is_used_only_when_the_overlay_stands_on_it(agents):
+    """Its devices may have to be made anew first; a NIC that is lost again meanwhile was never back."""
+    cut, peer, _ = agents
+    for rail in ("rail0", "rail1"):
+        cut.lose(rail)
+        await settle(agents)
+    cut.nics_stand.clear()
+    cut.regain("rail0")
+    cut.lose("rail0")
+    await settle(agents)
+    assert peer.losses.dead("node0", "rail0")
+    cut.regain("rail0")
+    await asyncio.sleep(0)
+    assert cut.via("node1") == "rail1"
+    cut.nics_stand.set()
+    await settle(agents)
+    assert (cut.via("node1"), peer.via("node0")) == ("rail0", "rail0")
 
 
 async def test_traffic_that_had_fled_onto_the_lost_rail_leaves_it_again(agents):

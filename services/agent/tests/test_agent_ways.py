@@ -28,10 +28,11 @@ def ways():
     return made
 
 
-def link(*, carrier: bool, count: int = 1, index: int = 3, gone: bool = False) -> LinkChange:
+def link(*, carrier: bool, count: int = 1, ups: int = 1, index: int = 3, **others) -> LinkChange:
     """What the kernel says of rail0's NIC."""
     return LinkChange(
-        name="rail0", index=index, admin_up=True, carrier=carrier, carrier_down_count=count, carrier_up_count=1, gone=gone
+        name="rail0", carrier=carrier, index=index, carrier_down_count=count, carrier_up_count=ups,
+        **{"admin_up": True, **others},
     )  # fmt: skip
 
 
@@ -74,6 +75,31 @@ def test_a_rail_without_a_living_backup_cannot_be_left(ways):
     assert not ways.can_leave("rail1", lambda peer, via: False)
 
 
+def test_where_nothing_is_armed_any_rail_will_do_its_own_first(ways):
+    """Of a node with three rails, from which all traffic had gone to the last one."""
+    ways.backups.clear()
+    ways.rails["node1"] = ("rail0", "rail1", "rail2")
+    ways.placements["node1", "rail0"] = placed(via="rail2")
+    ways.placements["node1", "rail1"] = placed(rail="rail1", via="rail2")
+
+    def found(*dead):
+        return detours(ways, ways.of_peer("node1"), lambda peer, via: via in dead)
+
+    assert found("rail2") == (placed(), placed(rail="rail1", via="rail1"))
+    assert found("rail2", "rail0") == (placed(via="rail1"), placed(rail="rail1", via="rail1"))
+    assert found("rail2", "rail1") == (placed(), placed(rail="rail1"))
+    assert found("rail0", "rail1") == found("rail0", "rail1", "rail2") == ()
+
+
+def test_a_rail_can_return_when_what_it_went_to_is_dead(ways):
+    """And what it would return to is not; without backups its rule takes nothing away."""
+    assert not ways.can_return("rail0", lambda peer, via: False)
+    assert ways.can_return("rail0", lambda peer, via: via == "rail1")
+    assert not ways.can_return("rail0", lambda peer, via: True)
+    ways.backups.clear()
+    assert not ways.can_return("rail0", lambda peer, via: via == "rail1")
+
+
 def test_a_loss_and_its_return_are_one_fault(losses):
     """Each turns once, however often the kernel repeats itself; a change of another device is none."""
     assert losses.take_link(link(carrier=True)) is None
@@ -81,16 +107,45 @@ def test_a_loss_and_its_return_are_one_fault(losses):
     assert (lost.state, lost.fault) == ("lost", "boot1/node0.rail0/device-3/carrier-2")
     assert losses.take_link(link(carrier=False, count=2)) is None
     assert losses.dead("node1", "rail0")
-    back = losses.take_link(link(carrier=True, count=2))
-    assert (back.state, back.fault, back.remade) == ("back", lost.fault, False)
+    back = losses.take_link(link(carrier=True, count=2, ups=2))
+    assert (back.state, back.fault) == ("back", lost.fault)
     assert not losses.own
 
 
-def test_a_device_made_anew_is_told_from_one_that_came_back(losses):
-    """What was built on the old one is gone with it."""
+def test_an_older_word_of_the_kernel_overrules_no_newer_one(losses):
+    """A snapshot that was taken before the loss, and read after it; and one of the loss, read after the return."""
     losses.take_link(link(carrier=True))
-    assert losses.take_link(link(carrier=False, gone=True)).state == "lost"
-    assert losses.take_link(link(carrier=True, index=9)).remade
+    losses.take_link(link(carrier=False, count=2))
+    assert losses.take_link(link(carrier=True)) is None
+    assert losses.own == {"rail0"}
+    assert losses.take_link(link(carrier=True, count=2, ups=2)).state == "back"
+    assert losses.take_link(link(carrier=False, count=2)) is None
+    assert losses.own == frozenset()
+
+
+def test_counts_that_wrap_are_not_older(losses):
+    """They have 32 bits."""
+    losses.take_link(link(carrier=True, count=2**32 - 1, ups=2**32 - 1))
+    assert losses.take_link(link(carrier=False, count=0, ups=2**32 - 1)).state == "lost"
+    assert losses.take_link(link(carrier=True, count=0, ups=0)).state == "back"
+
+
+def test_a_device_made_anew_counts_anew(losses):
+    """Its counts begin at 0, it comes without carrier and down, and it may even have the old one's index, as after a visit to another namespace."""
+    losses.take_link(link(carrier=True, count=7, ups=8))
+    assert losses.take_link(link(carrier=False, count=7, ups=8, gone=True)).state == "lost"
+    assert losses.take_link(link(carrier=False, count=0, ups=0, index=9, admin_up=False)) is None
+    assert losses.take_link(link(carrier=True, count=0, ups=1, index=9)).state == "back"
+    assert losses.take_link(link(carrier=False, count=0, ups=1, index=9, gone=True)).state == "lost"
+    assert losses.take_link(link(carrier=True, count=0, ups=0, index=9)).state == "back"
+
+
+def test_the_end_of_a_device_that_another_has_replaced_is_no_loss(losses):
+    """The new one was given its name."""
+    losses.take_link(link(carrier=True))
+    losses.take_link(link(carrier=True, index=9))
+    assert losses.take_link(link(carrier=False, gone=True)) is None
+    assert losses.own == frozenset()
 
 
 def test_a_peers_word_holds_until_it_takes_it_back(losses):

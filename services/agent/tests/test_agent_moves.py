@@ -1,0 +1,141 @@
+"""What is long never keeps what is urgent waiting."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from foliot.clock import VirtualClock
+from foliot.node import describe
+from foliot_agent.actuator import ActuatorError, EmulatedActuator
+from foliot_agent.armed import Losses
+from foliot_agent.desired import Wanted
+from foliot_agent.moves import Mover
+from foliot_agent.plan import Layout
+from foliot_schemas import Placement
+
+PEERS = 200
+
+
+class Slow(EmulatedActuator):
+    """Each message to the kernel takes a turn of the event loop, and is written down."""
+
+    def __init__(self, layout) -> None:
+        super().__init__(layout)
+        self.done: list[str] = []
+        self.fails: set[str] = set()
+
+    async def set_placements(self, placements, *, ahead=False):
+        """See `Actuator`."""
+        placements = tuple(placements)
+        for placement in placements:
+            await self._message(f"place {placement.peer} {placement.rail} via {placement.via}")
+        return await super().set_placements(placements, ahead=ahead)
+
+    async def arm(self, backups):
+        """See `Actuator`."""
+        backups = tuple(backups)
+        for backup in backups:
+            await self._message(f"arm {backup.peer}")
+            if backup.peer in self.fails:
+                raise ActuatorError(f"no route to {backup.peer}")
+        await super().arm(backups)
+
+    async def away(self, rail):
+        """See `Actuator`."""
+        await self._message(f"away {rail}")
+        return await super().away(rail)
+
+    async def _message(self, words: str) -> None:
+        await asyncio.sleep(0)
+        self.done.append(words)
+
+    async def until(self, count: int) -> None:
+        """Waits for that many messages."""
+        async with asyncio.timeout(20):
+            while len(self.done) < count:  # noqa: ASYNC110 - the messages are the event
+                await asyncio.sleep(0)
+
+
+def placed(peer: int, rail: str = "rail0", via: str = "rail1") -> Placement:
+    """A placement."""
+    return Placement(peer=f"node{peer}", rail=rail, via=via, entropy=0)
+
+
+BACKUPS = tuple(placed(peer) for peer in range(1, PEERS + 1))
+
+
+@pytest.fixture
+async def mover(settings_of):
+    """Of a node with many peers, of which the first ten are armed."""
+    layout = Layout.of(settings_of(0))
+    actuator = Slow(layout)
+    for index in range(1, PEERS + 1):
+        await actuator.welcome(describe(settings_of(index)))
+    await actuator.arm(BACKUPS[:10])
+    actuator.done.clear()
+    made = Mover(actuator, Losses(layout, "boot1"), VirtualClock())
+    made.actuator = actuator
+    return made
+
+
+async def test_a_loss_does_not_wait_for_backups_that_are_being_armed(mover):
+    """It waits for one of them, and the others come after it."""
+    following = asyncio.create_task(mover.follow(Wanted(backups=BACKUPS), act=True))
+    await mover.actuator.until(5)
+    mover._losses._own["rail0"] = "fault"
+    assert (await mover.flee("rail0")).status == "done"
+    assert mover.actuator.done.index("away rail0") <= 6
+    await following
+    assert set(mover.ways.backups.values()) == set(BACKUPS)
+
+
+async def test_a_loss_does_not_wait_for_a_command_and_what_it_killed_is_not_placed(mover):
+    """The command's ways by the lost NIC are not taken; those that were go on."""
+    homes = tuple(placed(peer, rail="rail1", via="rail0") for peer in range(1, PEERS + 1))
+    command = asyncio.create_task(mover.apply(placements=homes))
+    await mover.actuator.until(5)
+    mover._losses._own["rail0"] = "fault"
+    await mover.flee("rail0")
+    assert mover.actuator.done.index("away rail0") <= 6
+    move = await command
+    assert move.status == "done"
+    assert sum(words.startswith("place") for words in mover.actuator.done) <= 6
+    await mover.mend()
+    assert {mover.ways.way(("node1", rail)).via for rail in ("rail0", "rail1")} == {"rail1"}
+
+
+async def test_a_command_that_was_overtaken_by_the_loss_of_its_way_is_refused(mover):
+    """Nothing of it was done."""
+    first = asyncio.create_task(mover.apply(placements=(placed(1), placed(2))))
+    second = asyncio.create_task(mover.apply(placements=(placed(3), placed(4))))
+    await mover.actuator.until(1)
+    mover._losses._own["rail1"] = "fault"
+    assert (await first).status == "done"
+    assert ((await second).status, (await second).moved_ns) == ("refused", 0)
+
+
+async def test_a_later_set_of_backups_comes_after_an_earlier_one_whole(mover):
+    """They are not mixed: what the later one does not have is disarmed."""
+    first = asyncio.create_task(mover.follow(Wanted(backups=BACKUPS), act=True))
+    await mover.actuator.until(5)
+    await mover.follow(Wanted(backups=BACKUPS[50:60]), act=True)
+    await first
+    assert set(mover.ways.backups.values()) == set(BACKUPS[50:60])
+
+
+async def test_a_backup_that_cannot_be_armed_keeps_no_other_from_it(mover):
+    """As one by a NIC that is out: it is said, and the others stand."""
+    mover.actuator.fails = {"node20"}
+    move = await mover.follow(Wanted(backups=BACKUPS), act=True)
+    assert (move.status, move.reason) == ("failed", "no route to node20")
+    assert set(mover.ways.backups.values()) == set(BACKUPS) - {placed(20)}
+
+
+async def test_a_backup_in_use_is_not_replaced_by_one_that_has_lost_a_nic(mover):
+    """The value was written before its writer knew of the loss."""
+    mover._losses._own["rail0"] = "fault"
+    await mover.flee("rail0")
+    await mover.follow(Wanted(backups=(placed(1, via="rail0"), *BACKUPS[1:])), act=True)
+    assert mover.ways.way(("node1", "rail0")) == placed(1)
