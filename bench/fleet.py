@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 import msgspec
 import structlog
 
-from bench.document import heading
+from bench.document import Document, joined, keep
 from bench.fleet_agents import Arrivals
 from bench.fleet_figures import Road, Usage, road
 from bench.fleet_load import Told, Work
@@ -252,22 +252,18 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="foliot-bench-fleet-") as temporary:
         folder = arguments.folder or Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)
-        row = asyncio.run(Bench(arguments, folder).run())
+        document = Document("fleet", arguments, services=_SETTINGS)
+        row = asyncio.run(Bench(arguments, folder).run()) | {"head": document.head()}
     print(json.dumps(row, indent=2))
     if arguments.json:
-        _keep(arguments.json, row)
+        _add(arguments.json, row)
     return 0
 
 
-def _keep(path: Path, row: dict[str, Any]) -> None:
-    document: dict[str, Any] = {
-        **heading("fleet"),
-        "rows": [],
-    }  # fmt: skip
-    if path.exists():
-        document = json.loads(path.read_text())
-    document["rows"].append(row)
-    path.write_text(json.dumps(document, indent=2) + "\n")
+def _add(path: Path, row: dict[str, Any]) -> None:
+    """Beside the rows of earlier runs, each of which has the head of its own."""
+    rows = [*(json.loads(path.read_text())["rows"] if path.exists() else []), row]
+    keep(path, joined([each.get("head", {}) for each in rows]), rows)
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from bench import place
-from bench.document import write
+from bench.document import Document
 from bench.processes import cpu_s, rss_mb
 from foliot_lab.carries import End, busy_s, solo
 from foliot_lab.fabric import run_batch
@@ -183,6 +183,7 @@ def main() -> int:
     arguments = parser.parse_args()
     if not place.enter(carries=_SCENARIO):
         return place.CANNOT
+    document = Document("overlay-price", arguments)
     rows: list[Row] = []
     idle: list[Idle] = []
     for mtu in arguments.mtu:
@@ -199,7 +200,7 @@ def main() -> int:
     for each in idle:
         print(f"{each.process}: {each.core:.1%} of a core, {each.memory_mb:.0f} MB")
     if arguments.json:
-        write(arguments.json, "overlay-price", rows, idle=[msgspec.to_builtins(each) for each in idle])
+        document.write(arguments.json, rows, idle=[msgspec.to_builtins(each) for each in idle])
     return 0
 
 

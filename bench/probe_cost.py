@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from bench import place
-from bench.document import write
+from bench.document import Document
 from bench.probe_fabric import Peers, Wires, node_settings
 from bench.processes import cpu_s
 from foliot.bus import Bus
@@ -225,6 +225,7 @@ def main() -> int:
     if not place.enter():
         return place.CANNOT
     enter_control()  # the node's wires, and the bus
+    document = Document("probe-cost", arguments)
     taken: dict[tuple[int, Pace], list[Taken]] = {}
     sampler = LatenessSampler()
     sampler.start()
@@ -256,7 +257,7 @@ def main() -> int:
     under = msgspec.to_builtins(sampler.machine())
     print(f"machine: {under}")
     if arguments.json:
-        write(arguments.json, "probe-cost", rows, under=under, seconds=arguments.seconds, us_per_further_probe=further)
+        document.write(arguments.json, rows, under=under, us_per_further_probe=further)
     return 0
 
 

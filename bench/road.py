@@ -20,7 +20,7 @@ import msgspec
 import numpy as np
 
 from bench import place
-from bench.document import write
+from bench.document import Document
 from bench.fresh import FRESH
 from foliot_lab.deeds import Deed, prepare
 from foliot_lab.lab import Lab
@@ -237,6 +237,7 @@ def main() -> int:
     settings = (arguments.armed,) if arguments.armed else ("off", "always")
     if not place.enter(carries=_scenario(settings[0], arguments)):
         return place.CANNOT
+    document = Document("road", arguments, services=FRESH)
     rows: list[Row] = []
     machines = {}
     for armed in settings:
@@ -250,7 +251,7 @@ def main() -> int:
         )
     print(f"resolution {1e3 / _RATE_HZ:g} ms; machine: {machines}")
     if arguments.json:
-        write(arguments.json, "road", rows, hosts=arguments.hosts, resolution_ms=1e3 / _RATE_HZ, under=machines)
+        document.write(arguments.json, rows, resolution_ms=1e3 / _RATE_HZ, under=machines)
     return 0
 
 

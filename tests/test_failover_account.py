@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import msgspec
 import numpy as np
 import pytest
 
 from bench.failover import account
 from bench.failover.runs import Ran
 from bench.failover.told import CALM, Taken, rows
+from bench.failover.variants import CONTROL
+from foliot_lab.allowances import Allowance, NotCounted
 from foliot_lab.faults import Injection
 from foliot_lab.report import FaultReport
 
 SECOND = 1_000_000_000
+NOTHING = NotCounted(found=Allowance(), moved=Allowance(), no_way_ms=0.0, back=Allowance())
 STEP = np.dtype([("step", "i8"), ("began_ns", "i8"), ("ended_ns", "i8"), ("comm_ns", "i8"), ("loss", "f8")])
 
 
@@ -41,12 +45,41 @@ def test_what_fewer_links_take_longer_is_explained_and_the_stall_is_not():
     assert account.dip_steps(hit, away) == 1
 
 
+def test_by_a_control_what_the_failover_makes_slower_is_its_own():
+    """Half of the links cost one second a step; the run's steps took half a second more than that, which its own median would explain."""
+    calm, control = ran(*[1.0] * 32), ran(5.0, 3.0, *[2.0] * 8)
+    hit = ran(*[1.0] * 10, 3.0, *[2.5] * 10, *[1.0] * 11)
+    away = [(round(10.5 * SECOND), 38 * SECOND)]
+    assert account.explained_s(hit, calm, away) == pytest.approx(15)
+    assert account.explained_s(hit, calm, away, control) == pytest.approx(10)
+
+
+def test_only_a_fault_of_a_nic_is_judged_by_the_control_of_its_repetition():
+    """The control itself explains nothing, and a link of the fabric has its own steps."""
+    calm = Ran(ran(*[1.0] * 32), "", (), (), {}, None, 0.5)
+    throughout, never_healed = fault(1, moved_s=10.1)
+    never_healed = msgspec.structs.replace(never_healed, healed_ns=None)
+    slow = Ran(ran(*[1.5] * 12), "", (throughout,), (never_healed,), {}, None, 0.5)
+    hit = Ran(ran(*[1.0] * 10, *[2.0] * 10, *[1.0] * 12), "", *zip(fault(1, moved_s=10.1), strict=True), {}, None, 0.5)
+    taken = [
+        Taken(CALM, "foliot", 1, calm, 32), Taken(CONTROL.name, "foliot", 1, slow, 12),
+        Taken("NIC", "foliot", 1, hit, 32, of_a_nic=True), Taken("uplink", "foliot", 1, hit, 32),
+    ]  # fmt: skip
+    _, control, nic, uplink = rows(taken)
+    assert (control.explained_s, control.explained_by, control.excess_s) == (None, "", None)
+    assert control.restore_s is None
+    assert (nic.explained_by, uplink.explained_by) == ("control", "own")
+    assert nic.explained_s == pytest.approx(uplink.explained_s / 2)
+    assert nic.excess_s == pytest.approx(nic.lost_s - nic.explained_s)
+
+
 def fault(number, *, detected_s=None, moved_s=None, at_s=10):
     """A dead link, and what came of it."""
     restored_ns = None if moved_s is None else 31 * SECOND
     told, moved = (None if each is None else round(each * SECOND) for each in (detected_s, moved_s))
     made = FaultReport(
-        id=f"f{number}", kind="drop", where="rail0.leaf0-spine0", injected_ns=at_s * SECOND, detected_ns=told,
+        id=f"f{number}", kind="drop", where="rail0.leaf0-spine0", injected_ns=at_s * SECOND,
+        healed_ns=28 * SECOND, detected_ns=told, not_counted=NOTHING,
         commanded_ns=None, moved_ns=moved, restored_ns=restored_ns, moves=0, events=[], trace_id=None, flows=[],
     )  # fmt: skip
     return made, Injection(

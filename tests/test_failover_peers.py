@@ -62,6 +62,9 @@ def test_settings_name_every_session_and_the_way_through_the_fabric_is_allowed()
     near = frr.text(Path("/log"), sessions, 10, multihop=False)
     assert "multihop" not in near
     assert "minimum-ttl" not in near
+    assert "interface" not in near.replace("-interval", "")
+    named = frr.text(Path("/log"), sessions, 10, multihop=False, devices={"10.100.0.1": "rail0"})
+    assert named.count("local-address 10.100.0.1 interface rail0\n") == 2
     assert near.count("transmit-interval 10\n") == near.count("receive-interval 10\n") == 2
 
 

@@ -28,7 +28,7 @@ from bench.chaos.rounds import Result, Rounds
 from bench.chaos.routes import KernelChanges
 from bench.chaos.table import rows
 from bench.chaos.vitals import Vitals
-from bench.document import heading
+from bench.document import HEAD, Document, joined, keep
 from bench.fresh import FRESH
 from foliot_lab.lab import Lab
 from foliot_lab.scenario import FabricSpec, Scenario, WorkloadSpec
@@ -93,15 +93,19 @@ def main() -> int:
     else:
         if not place.enter(carries=_scenario(arguments)):
             return place.CANNOT
+        document = Document("chaos", arguments, services=FRESH)
         results, found = asyncio.run(play(arguments))
         for finding in found:
             sys.stderr.write(f"{finding.kind}: {finding.what}\n")
-        chunks = [_chunk(arguments, results, found)]
-    document = _document(chunks)
-    for row in document["rows"]:
+        chunks = [document.head() | _chunk(arguments, results, found)]
+    whole = _together(chunks)
+    made = rows(whole["rounds"])
+    for row in made:
         print("  ".join(f"{key} {value}" for key, value in row.items()))
     if arguments.json:
-        arguments.json.write_text(json.dumps(document, indent=1) + "\n")
+        # Of chunks that were written before documents said so, there is nothing to say.
+        head = joined([{key: chunk.get(key) for key in HEAD} for chunk in chunks])
+        keep(arguments.json, head, made, **whole)
     return 0
 
 
@@ -133,13 +137,8 @@ def _chunk(arguments: argparse.Namespace, results: list[Result], found: list[led
     }
 
 
-def _document(chunks: list[dict[str, Any]]) -> dict[str, Any]:
-    rounds = [each for chunk in chunks for each in chunk["rounds"]]
-    return {
-        **heading("chaos"),
-        "chunks": [each for chunk in chunks for each in chunk["chunks"]],
-        "rows": rows(rounds), "findings": [each for chunk in chunks for each in chunk["findings"]], "rounds": rounds,
-    }  # fmt: skip
+def _together(chunks: list[dict[str, Any]]) -> dict[str, Any]:
+    return {key: [each for chunk in chunks for each in chunk[key]] for key in ("chunks", "findings", "rounds")}
 
 
 if __name__ == "__main__":

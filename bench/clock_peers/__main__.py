@@ -10,22 +10,20 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import os
 import shutil
 import signal
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import structlog
 
-from bench.clock_peers import network, ours, rows
+from bench.clock_peers import chrony, network, ours, rows
 from bench.clock_peers.children import ChildError
 from bench.clock_peers.sessions import PACES, Binaries, NotReadyError, Session
-from bench.document import heading
+from bench.document import Document, program
 from foliot_lab import kernel
 from foliot_lab.fabric import FabricError
 from foliot_lab.namespaces import Namespace, enter_control
@@ -48,6 +46,8 @@ def main() -> int:
         wrapper_class=structlog.make_filtering_bound_logger(40), logger_factory=structlog.PrintLoggerFactory(sys.stderr)
     )
     kernel.enter()
+    versions = {"chronyd": program(binaries.chronyd, "--version"), "ptp4l": program(binaries.ptp4l, "-v")}
+    document = Document("clock-peers", arguments, versions)
     found: list[rows.Row] = []
     print(rows.HEADING)
     try:
@@ -58,6 +58,9 @@ def main() -> int:
     except (ChildError, FabricError, NotReadyError) as error:
         sys.stderr.write(f"{error}\n")
         return 1
+    best = rows.best(found)
+    for each in best:
+        print(f"best of chrony: {each.tool}, p99 {each.p99_ns:,.0f} ns ({each.topology}; {each.load:.0%} {each.ways})")
     goals = rows.goals(found)
     for goal in goals:
         met = "met" if goal.met else "missed"
@@ -65,7 +68,8 @@ def main() -> int:
             f"goal {met}: {goal.what} ({goal.topology}; load: {goal.ways}): wanted {goal.wanted_ns:,.0f} ns, p99 {goal.measured_ns:,.0f} ns"
         )
     if arguments.json:
-        arguments.json.write_text(json.dumps(_document(arguments, found, goals), indent=2) + "\n")
+        more = {name: msgspec.to_builtins(each) for name, each in (("best_of_chrony", best), ("goals", goals))}
+        document.write(arguments.json, found, rate_mbps=network.RATE_MBPS, pairs=_pairs(arguments), **more)
     return 0
 
 
@@ -139,9 +143,11 @@ def _parser() -> argparse.ArgumentParser:
         default=5.0,
         help="of a drifting clock's rate, per root of a second (default: %(default)s)",
     )
+    names = tuple(chrony.CONFIGURATIONS)
+    parser.add_argument("--chrony", nargs="+", choices=names, default=[*names], help="its configurations, side by side")
     parser.add_argument("--hosts", type=int, default=16, help="of the mesh (default: %(default)s)")
-    parser.add_argument("--warm-s", type=float, default=6.0, help="after all are in step (default: %(default)s)")
-    parser.add_argument("--settle-s", type=float, default=5.0, help="after each change of load (default: %(default)s)")
+    parser.add_argument("--warm-s", type=float, default=30.0, help="after all are in step (default: %(default)s)")
+    parser.add_argument("--settle-s", type=float, default=20.0, help="after each change of load (default: %(default)s)")
     parser.add_argument(
         "--peers",
         type=Path,
@@ -151,16 +157,12 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _document(arguments: argparse.Namespace, found: list[rows.Row], goals: list[rows.Goal]) -> dict[str, Any]:
-    settings = {key: value for key, value in vars(arguments).items() if key not in {"json", "peers"}}
-    pairs = {
+def _pairs(arguments: argparse.Namespace) -> dict[str, int]:
+    """Of hosts that measure each other."""
+    return {
         "foliot in the mesh": ours.pairs(network.mesh(arguments.hosts).hosts),
         "others in the mesh": arguments.hosts - 1,
     }
-    return {
-        **heading("clock-peers"), "settings": settings, "rate_mbps": network.RATE_MBPS, "pairs": pairs,
-        "rows": [msgspec.to_builtins(row) for row in found], "goals": [msgspec.to_builtins(goal) for goal in goals],
-    }  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -46,6 +46,8 @@ class Judged(NamedTuple):
     error_ns: NDArray[np.float64]
     bound_ns: NDArray[np.float64]
     hard_bound_ns: NDArray[np.float64]
+    nearest: tuple[float, ...] = ()
+    """Of each window, how near the worst value was to its bound: its error as a share of it. Empty where there is none."""
 
 
 def windows(span: Span) -> int:
@@ -74,7 +76,7 @@ def foliot(told: Sequence[Told], skews: Mapping[str, Skew], reference: str, span
         by_window.setdefault(state.window, {})[state.clock] = state
         came_ns[state.window] = max(raw_ns, came_ns.get(state.window, 0))
     rows: list[tuple[float, float, float]] = []
-    judged, silent = 0, 0
+    judged, silent, nearest = 0, 0, []
     for window, after in itertools.pairwise(sorted(by_window)):
         begin_ns, end_ns = came_ns[window], came_ns[after]
         if begin_ns < span.begin_raw_ns or end_ns > span.end_raw_ns:
@@ -83,9 +85,13 @@ def foliot(told: Sequence[Told], skews: Mapping[str, Skew], reference: str, span
         found = [_claims(by_window[window], skews, reference, raw_ns) for raw_ns in moments]
         judged += any(found)
         silent += any(len(claims) < len(skews) - 1 for claims in found)
-        rows += itertools.chain.from_iterable(found)
+        said = [*itertools.chain.from_iterable(found)]
+        rows += said
+        if said:
+            nearest.append(max(abs(error_ns) / bound_ns for error_ns, bound_ns, _ in said))
     columns = np.array(rows, dtype=np.float64).reshape(-1, 3).T
-    return Judged(judged, silent, *columns)
+    error_ns, bound_ns, hard_bound_ns = columns
+    return Judged(judged, silent, error_ns, bound_ns, hard_bound_ns, tuple(nearest))
 
 
 def _claims(

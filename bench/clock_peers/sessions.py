@@ -7,7 +7,7 @@ import contextlib
 import socket
 import sys
 import time
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from bench.clock_peers import chrony, judged, load, ours, ptp, rows
 from bench.clock_peers.children import Children
@@ -21,10 +21,11 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
     from pathlib import Path
 
+    from bench.clock_peers.chrony import Configuration
     from bench.clock_peers.rows import Row
     from foliot_lab.namespaces import Namespace
 
-_READY_S = 90.0
+_READY_S = 120.0
 _LOOK_S = 0.25
 _LAST_WORDS_S = 1.5
 """chrony dates its estimates in whole seconds."""
@@ -50,6 +51,10 @@ class Binaries(NamedTuple):
 
     chronyd: Path
     ptp4l: Path
+
+
+Statistics: TypeAlias = "dict[Configuration, dict[str, Path]]"
+"""chrony's, by configuration and host."""
 
 
 class NotReadyError(RuntimeError):
@@ -86,16 +91,23 @@ class Session:
             stack.push_async_callback(self._children.close)
             stack.push_async_callback(self._foliot.close)
             self._network.build()
-            statistics = await chrony.start(
-                binaries.chronyd, self._network, self._children, self._folder, self._pace.poll
-            )
+            statistics = {
+                each: await chrony.start(
+                    binaries.chronyd,
+                    each,
+                    self._network,
+                    self._children,
+                    folder=self._folder,
+                    poll=self._pace.poll,
+                )
+                for each in self._configurations(arguments)
+            }
             sockets = await ptp.start(binaries.ptp4l, self._network, self._children, self._folder, self._pace.interval)
             await self._foliot.start(self._pace.ours, self._drift_ppb, arguments.wander_ppb)
             asking = ptp.Asking(sockets, self._pace.interval)
             stack.push_async_callback(asking.close)
-            counters = Counters(
-                self._network.doors, {rows.FOLIOT: ours.PORTS, rows.CHRONY: chrony.PORTS, rows.PTP: ptp.PORTS}
-            )
+            ports = {rows.of_chrony(each.name): (each.port,) for each in statistics}
+            counters = Counters(self._network.doors, {rows.FOLIOT: ours.PORTS, **ports, rows.PTP: ptp.PORTS})
             stack.callback(counters.close)
             await self._ready(statistics, asking)
             await asyncio.sleep(arguments.warm_s)
@@ -106,7 +118,12 @@ class Session:
                     for row in await self._measure(run, arguments.seconds, counters, statistics, asking):
                         tell(row)
 
-    async def _ready(self, statistics: dict[str, Path], asking: ptp.Asking) -> None:
+    def _configurations(self, arguments: argparse.Namespace) -> list[Configuration]:
+        """Of chrony, those that this topology has hosts for."""
+        asked = (chrony.CONFIGURATIONS[name] for name in arguments.chrony)
+        return [each for each in asked if chrony.fits(each, self.plan.hosts)]
+
+    async def _ready(self, statistics: Statistics, asking: ptp.Asking) -> None:
         """Until every tool has said something of every host.
 
         Raises:
@@ -118,9 +135,12 @@ class Session:
             self._children.check()
             late = {
                 rows.FOLIOT: not self._foliot.in_step(),
-                rows.CHRONY: not all(
-                    path.exists() and chrony.parse(path.read_text().splitlines()) for path in statistics.values()
-                ),
+                **{
+                    rows.of_chrony(each.name): not all(
+                        path.exists() and chrony.parse(path.read_text().splitlines()) for path in logs.values()
+                    )
+                    for each, logs in statistics.items()
+                },
                 rows.PTP: not all(asking.offsets.values()),
             }
             if not any(late.values()):
@@ -158,32 +178,36 @@ class Session:
         return opened
 
     async def _measure(
-        self, run: rows.Run, seconds: float, counters: Counters, statistics: dict[str, Path], asking: ptp.Asking
+        self, run: rows.Run, seconds: float, counters: Counters, statistics: Statistics, asking: ptp.Asking
     ) -> list[Row]:
         counters.take()
         carried, cpu, began = self._network.carried_bytes(), CpuTimes.read(), _now()
         await asyncio.sleep(seconds)
         ended = _now()
-        packets, idle_cpu = counters.take(), cpu.idle_share(CpuTimes.read())
-        bits = [8 * (after - before) for before, after in zip(carried, self._network.carried_bytes(), strict=True)]
+        packets, after = counters.take(), CpuTimes.read()
+        bits = [8 * (since - before) for before, since in zip(carried, self._network.carried_bytes(), strict=True)]
         await asyncio.sleep(_LAST_WORDS_S)
         self._children.check()
         span = judged.Span(began[0], ended[0], began[1], ended[1])
         hosts = self.plan.hosts
-        said = {host: chrony.parse(path.read_text().splitlines()) for host, path in statistics.items()}
         found = {rows.FOLIOT: judged.foliot(self._foliot.told, self._foliot.skews, hosts[0], span)}
         if not self._drift_ppb:
             low = {host: ptp.low_passed(offsets) for host, offsets in asking.offsets.items()}
-            found[rows.CHRONY] = judged.offsets(said, span)
+            for each, logs in statistics.items():
+                said = {
+                    host: chrony.combined(chrony.parse(path.read_text().splitlines())) for host, path in logs.items()
+                }
+                found[rows.of_chrony(each.name)] = judged.offsets(said, span)
             found[rows.PTP], found[rows.PTP_LOW] = judged.offsets(asking.offsets, span), judged.offsets(low, span)
         took_s = ended[0] - began[0]
         pairs = {rows.FOLIOT: ours.pairs(hosts)}
         return [
             rows.row(
-                tool, run, each, packets_per_s=packets[rows.PTP if tool == rows.PTP_LOW else tool] / took_s / pairs.get(tool, len(hosts) - 1),
-                carried=[each_bits / took_s / (RATE_MBPS * 1e6) for each_bits in bits], idle_cpu=idle_cpu,
+                tool, run, what, packets_per_s=packets[rows.PTP if tool == rows.PTP_LOW else tool] / took_s / pairs.get(tool, len(hosts) - 1),
+                carried=[each_bits / took_s / (RATE_MBPS * 1e6) for each_bits in bits],
+                idle_cpu=cpu.idle_share(after), stolen_cpu=cpu.stolen_share(after),
             )
-            for tool, each in found.items()
+            for tool, what in found.items()
         ]  # fmt: skip
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
-import os
 import sys
 import tempfile
 import time
@@ -23,7 +22,7 @@ import numpy as np
 import structlog
 
 from bench.clock_scale.served import CLOSED, READY, TAKEN, TELL_EVERY, Job
-from bench.document import write
+from bench.document import Document
 from bench.fleet_figures import Usage
 from foliot.bus import Bus
 from foliot.settings import BusSettings
@@ -265,6 +264,7 @@ def main() -> int:
     structlog.configure(
         wrapper_class=structlog.make_filtering_bound_logger(40), logger_factory=structlog.PrintLoggerFactory(sys.stderr)
     )
+    document = Document("clock-scale", arguments)
     rows: list[Row] = []
     errors: dict[str, Any] = {}
     print(f"{'clocks':>8} {'pairs':>8} {'shards':>6}  {'stage':<22} {'CPU s/window':>13} {'MB/window':>10}")
@@ -281,7 +281,7 @@ def main() -> int:
             )
         print(f"{nics:>8} in the end: {errors[str(nics)]}", flush=True)
     if arguments.json:
-        write(arguments.json, "clock-scale", rows, ends=errors, load=os.getloadavg())
+        document.write(arguments.json, rows, ends=errors)
     return 0
 
 

@@ -1,7 +1,7 @@
 """A training job that loses links: without a fault, with faults and nothing of Foliot, and with Foliot; then the peers on the same faults.
 
 A real PyTorch job (DistributedDataParallel over Gloo, four hosts, two rails of 200 Mb/s, 8 MB of gradients a step) runs once without a fault in each repetition, and then once for each variant, with the same seeds.
-What it lost is told against that run (`account`). The host and the rail in trouble change from repetition to repetition.
+What it lost is told against that run, and against a control whose NIC is down from the first step on (`account`). The host and the rail in trouble change from repetition to repetition.
 
     make train && make bench NAME=failover ARGS="--json FILE"
 """
@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from bench import place
-from bench.document import write
+from bench.document import Document, package
 from bench.failover import account
+from bench.failover.peers import frr
 from bench.failover.peers import rows as peer_rows
 from bench.failover.peers.__main__ import MAKERS
 from bench.failover.peers.foliot import Foliot
@@ -27,7 +28,7 @@ from bench.failover.peers.stage import VARIANTS as PEER_VARIANTS
 from bench.failover.peers.stage import Stage, in_turn
 from bench.failover.runs import Runner
 from bench.failover.told import CALM, Taken, ms, rows, series, table
-from bench.failover.variants import MAIN, VARIANTS, Victim
+from bench.failover.variants import CONTROL, MAIN, VARIANTS, Victim
 from foliot_lab.lab import Lab
 from foliot_lab.scenario import FabricSpec, Scenario, WorkloadSpec
 from foliot_lab.scope import OF_PATHS
@@ -76,9 +77,10 @@ async def foliot(arguments: argparse.Namespace, variants: Sequence[Variant], pee
                 taken.append(Taken(CALM, "foliot", rep, calm, steps))
                 _tell(taken[-1])
                 patience_s = _PATIENCE_S + _PATIENCE_TIMES * (account.total_s(calm.steps, steps) or 0.0)
-                for variant in variants:
+                judge = [CONTROL] if any(variant.of_a_nic for variant in variants) else []
+                for variant in [*judge, *variants]:
                     ran = await runner.run(TrainSpec(steps=variant.steps), variant.faults(victim), patience_s)
-                    taken.append(Taken(variant.name, "foliot", rep, ran, variant.steps))
+                    taken.append(Taken(variant.name, "foliot", rep, ran, variant.steps, variant.of_a_nic))
                     _tell(taken[-1])
     finally:
         await lab.close()
@@ -196,6 +198,8 @@ def main() -> int:
     arguments = _parser().parse_args()
     if not place.enter(*filter(None, [missing_torch()]), carries=_scenario(arguments)):
         return place.CANNOT
+    versions = {"torch": package("torch"), "bfdd": frr.version(arguments.peers)}
+    document = Document("failover", arguments, versions, services=_services(arguments))
     chosen = [variant for variant in VARIANTS if variant.name in arguments.variants]
     without = [variant for variant in VARIANTS if variant.name in arguments.variants_without]
     taken: list[Taken] = []
@@ -211,7 +215,7 @@ def main() -> int:
     if arguments.json:
         beside = [msgspec.to_builtins(row) for row in peers]
         first = [series(each) for each in taken if each.rep == 1]
-        write(arguments.json, "failover", made, settings=_services(arguments), peers=beside, series=first)
+        document.write(arguments.json, made, peers=beside, series=first)
     return 0
 
 

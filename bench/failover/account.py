@@ -1,8 +1,9 @@
 """What a fault cost a job: the rows of the bench, and the arithmetic of lost time.
 
-A job that goes on over fewer links has less to go on with, and nobody can give that back: where traffic is away, each step takes longer. So of the time
-that a run took longer than its pair without a fault, what its steps under reduced capacity took longer in the median is taken off (`explained_s`); `excess_s` is what is left, and
-that is the failover's own: the stall, the steps that it spoilt, and the way back.
+A job that goes on over fewer links has less to go on with, and nobody can give that back: where traffic is away, each step takes longer. How much longer is measured in a
+control: the same job with the NIC down from the first step on, so that nothing fails over while its steps are counted. So of the time that a run took longer than its pair without a fault, what as many
+steps as it did under reduced capacity take longer in the control is taken off (`explained_s`); `excess_s` is what is left, and that is the failover's own: the stall, the steps that it spoilt, and the way back.
+Where a fault takes something else than a NIC there is no control, and the run's own steps stand in, which hides what the failover made slower for all of that time.
 """
 
 from __future__ import annotations
@@ -58,6 +59,8 @@ class Row(msgspec.Struct, kw_only=True):
     """Longer than its pair without a fault."""
     explained_s: float | None = None
     """Of that, by steps that were slower while traffic was on fewer links."""
+    explained_by: str = ""
+    """By whose steps: `control`, or the run's `own`; empty: nothing is explained."""
     excess_s: float | None = None
     moves: int | None = None
     """The most changes of way that any pair made, away and back."""
@@ -99,19 +102,28 @@ def within(steps: Mapping[str, Steps], since_ns: int, until_ns: int) -> NDArray[
     return inside
 
 
-def explained_s(mine: Mapping[str, Steps], others: Mapping[str, Steps], away: Sequence[tuple[int, int]]) -> float:
-    """What reduced capacity took: steps wholly in the intervals in which traffic was away, each by how much their median is above the other run's.
+def explained_s(
+    mine: Mapping[str, Steps],
+    others: Mapping[str, Steps],
+    away: Sequence[tuple[int, int]],
+    control: Mapping[str, Steps] | None = None,
+) -> float:
+    """What reduced capacity took: steps wholly in the intervals in which traffic was away, each by how much the control's median is above the other run's.
 
-    Each interval by itself: what is left differs from fault to fault.
+    Parameters:
+        others: of the run without a fault.
+        control: of the run whose NIC was down all the time; None: these steps' own median stands in, each interval's by itself, as what is left differs from fault to fault.
     """
     normal = float(np.median(durations_ms(others)[FIRST:]))
+    reduced = None if control is None else float(np.median(durations_ms(control)[FIRST:]))
     told = 0.0
     taken = durations_ms(mine)
     for since_ns, until_ns in away:
         chosen = within(mine, since_ns, until_ns)
         chosen[:FIRST] = False
         if chosen.any():
-            told += int(chosen.sum()) * max(0.0, float(np.median(taken[chosen])) - normal)
+            middle = float(np.median(taken[chosen])) if reduced is None else reduced
+            told += int(chosen.sum()) * max(0.0, middle - normal)
     return told * 1e-3
 
 

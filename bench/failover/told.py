@@ -9,6 +9,7 @@ import numpy as np
 
 from bench.failover import account
 from bench.failover.account import FIRST, Row
+from bench.failover.variants import CONTROL
 from foliot_lab.scope import OF_PATHS
 
 if TYPE_CHECKING:
@@ -32,12 +33,17 @@ class Taken(NamedTuple):
     rep: int
     ran: Ran
     asked: int
+    of_a_nic: bool = False
+    """As the variant."""
 
 
 def rows(taken: Sequence[Taken]) -> list[Row]:
     """Each run beside the run without a fault of its repetition."""
     calm = {(each.tool.partition(",")[0], each.rep): each.ran.steps for each in taken if each.variant == CALM}
-    return [_row(each, calm[each.tool.partition(",")[0], each.rep]) for each in taken]
+    control = {(each.tool, each.rep): each.ran.steps for each in taken if each.variant == CONTROL.name}
+    return [
+        _row(each, calm[each.tool.partition(",")[0], each.rep], control.get((each.tool, each.rep))) for each in taken
+    ]
 
 
 def _detected_ns(first: FaultReport, faults: Sequence[FaultReport]) -> int | None:
@@ -46,19 +52,23 @@ def _detected_ns(first: FaultReport, faults: Sequence[FaultReport]) -> int | Non
     return min((each for each in told if each is not None), default=None)
 
 
-def _row(taken: Taken, calm: Mapping[str, Steps]) -> Row:
+def _row(taken: Taken, calm: Mapping[str, Steps], control: Mapping[str, Steps] | None) -> Row:
     ran, is_calm = taken.ran, taken.variant == CALM
+    # The control is what is compared with: nothing of it is explained.
+    judges = control if taken.of_a_nic else None
     total_s, pair_s = account.total_s(ran.steps, taken.asked), account.total_s(calm, taken.asked)
     done = min(len(each) for each in ran.steps.values())
     taken_ms = account.durations_ms(ran.steps)[FIRST:]
     away = _away(ran)
     lost_s = total_s - pair_s if total_s is not None and pair_s is not None and not is_calm else None
     of_links = [fault for fault, _ in _of_links(ran)]
-    explained_s = None
-    if lost_s is not None:
+    explained_s, explained_by = None, ""
+    if lost_s is not None and taken.variant != CONTROL.name:
         # Where nothing was moved, nothing was done about it that could explain anything.
         moved = any(fault.moved_ns is not None for fault in of_links)
-        explained_s = account.explained_s(ran.steps, calm, away) if moved else 0.0
+        explained_s = account.explained_s(ran.steps, calm, away, judges) if moved else 0.0
+        if moved:
+            explained_by = "own" if judges is None else "control"
     first = of_links[0] if of_links else None
     ends_ns = [fault.restored_ns for fault in of_links]
     healed_ns = max((each.healed_ns or 0 for each in ran.injections), default=0)
@@ -67,13 +77,13 @@ def _row(taken: Taken, calm: Mapping[str, Steps]) -> Row:
         detect_ms=ms(first.injected_ns, _detected_ns(first, of_links)) if first else None,
         move_ms=ms(first.injected_ns, first.moved_ns) if first else None,
         gap_ms=None if ran.gap_ms is None else round(ran.gap_ms, 1),
-        restore_s=None if not ends_ns or None in ends_ns else round((max(end or 0 for end in ends_ns) - healed_ns) * 1e-9, 2),
+        restore_s=None if not healed_ns or not ends_ns or None in ends_ns else round((max(end or 0 for end in ends_ns) - healed_ns) * 1e-9, 2),
         total_s=_round(total_s), steps=done, lost_steps=taken.asked - done,
         loss_equal=None if is_calm else account.same_losses(ran.steps, calm), failed=ran.failed,
         step_ms=round(float(np.median(taken_ms)), 1) if len(taken_ms) else None,
         worst_step_ms=round(float(taken_ms.max()), 1) if len(taken_ms) else None,
         dip_steps=account.dip_steps(ran.steps, away),
-        lost_s=_round(lost_s), explained_s=_round(explained_s),
+        lost_s=_round(lost_s), explained_s=_round(explained_s), explained_by=explained_by,
         excess_s=None if lost_s is None or explained_s is None else _round(lost_s - explained_s),
         moves=max((each.moves for each in ran.seen.values()), default=None),
         idle_cpu=round(ran.idle_cpu, 3),

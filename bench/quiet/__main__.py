@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from bench import place
-from bench.document import heading
+from bench.document import HEAD, Document, joined, keep
 from bench.quiet import cores, deeds, lab
 from bench.quiet.rows import Row, SilenceRow, silences, summary
 from foliot_lab.readiness import NotReadyError
@@ -66,12 +66,13 @@ def main() -> int:
         return 0
     if arguments.merge:
         documents = [json.loads(file.read_text()) for file in arguments.merge]
-        _finish(_merged(documents), arguments, [part for each in documents for part in each["parts"]])
+        head = joined([{key: each.get(key) for key in HEAD} for each in documents])
+        _finish(_merged(documents), arguments, head, [part for each in documents for part in each["parts"]])
         return 0
     # The lab first: whoever waits for the cores wants to know before that it will be refused.
     if "lab" in arguments.where and not place.enter():
         return place.CANNOT
-    taken = Taken()
+    document, taken = Document("quiet", arguments), Taken()
     try:
         if "lab" in arguments.where:
             asyncio.run(_in_lab(arguments, taken))
@@ -84,7 +85,7 @@ def main() -> int:
     except (lab.CannotCarryError, NotReadyError) as error:
         sys.stderr.write(f"{error}\n")
         return place.CANNOT
-    _finish(taken, arguments, [_part(arguments, taken)])
+    _finish(taken, arguments, document.head(), [_part(arguments, taken)])
     return 0
 
 
@@ -128,16 +129,15 @@ def _merged(documents: Sequence[dict[str, Any]]) -> Taken:
     )
 
 
-def _finish(taken: Taken, arguments: argparse.Namespace, parts: list[dict[str, Any]]) -> None:
+def _finish(taken: Taken, arguments: argparse.Namespace, head: dict[str, Any], parts: list[dict[str, Any]]) -> None:
     quiet_table, silent_table = summary(taken.rows), silences(taken.silent)
     _show(quiet_table)
     _show(silent_table)
     if arguments.json:
-        document = {
-            **heading("quiet"), "parts": parts, "summary": quiet_table, "silences_summary": silent_table,
-            "rows": msgspec.to_builtins(taken.rows), "silences": msgspec.to_builtins(taken.silent),
-        }  # fmt: skip
-        arguments.json.write_text(json.dumps(document, indent=1) + "\n")
+        keep(
+            arguments.json, head, msgspec.to_builtins(taken.rows), parts=parts, summary=quiet_table,
+            silences_summary=silent_table, silences=msgspec.to_builtins(taken.silent),
+        )  # fmt: skip
 
 
 def _told(row: Row) -> str:

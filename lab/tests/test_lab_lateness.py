@@ -30,6 +30,7 @@ def test_a_real_sampler_samples():
     machine = sampler.machine()
     assert machine.scheduler_lateness_ms.p99 >= machine.scheduler_lateness_ms.p50 > 0
     assert 0 <= machine.idle_cpu <= 1
+    assert 0 <= machine.stolen_cpu <= 1 - machine.idle_cpu
 
 
 def test_every_second_is_kept_by_the_clock_that_is_given():

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING
 import msgspec
 import structlog
 
-from bench.document import write
-from bench.failover.peers import rows
+from bench.document import Document
+from bench.failover.peers import frr, rows
 from bench.failover.peers.bfd import Bfd
 from bench.failover.peers.mptcp import Mptcp
 from bench.failover.peers.nexthop import Nexthops
@@ -45,6 +45,8 @@ MAKERS: dict[str, Callable[[Stage], Peer]] = {
     "bfd-hosts-10": lambda stage: Bfd(stage, 10),
     "bfd-leaf-50": lambda stage: Bfd(stage, 50, "leaf"),
     "bfd-leaf-10": lambda stage: Bfd(stage, 10, "leaf"),
+    "bfd-interface-50": lambda stage: Bfd(stage, 50, "leaf by interface"),
+    "bfd-interface-10": lambda stage: Bfd(stage, 10, "leaf by interface"),
     "nexthop": Nexthops,
     "mptcp": Mptcp,
 }
@@ -63,10 +65,11 @@ def main() -> int:
         wrapper_class=structlog.make_filtering_bound_logger(40), logger_factory=structlog.PrintLoggerFactory(sys.stderr)
     )
     kernel.enter()
+    document = Document("failover-peers", arguments, {"bfdd": frr.version(arguments.peers)})
     found: list[Row] = []
     print(rows.HEADING)
     try:
-        asyncio.run(_until_signalled(arguments, found))
+        asyncio.run(_until_signalled(arguments, document, found))
     except asyncio.CancelledError:
         sys.stderr.write("interrupted\n")
         return 1
@@ -76,16 +79,16 @@ def main() -> int:
     return 0
 
 
-async def _until_signalled(arguments: argparse.Namespace, found: list[Row]) -> None:
+async def _until_signalled(arguments: argparse.Namespace, document: Document, found: list[Row]) -> None:
     task = asyncio.current_task()
     assert task is not None
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, task.cancel)
     with tempfile.TemporaryDirectory(prefix="foliot-failover-peers-", ignore_cleanup_errors=True) as folder:
-        await _measure(arguments, Path(folder), found)
+        await _measure(arguments, document, Path(folder), found)
 
 
-async def _measure(arguments: argparse.Namespace, folder: Path, found: list[Row]) -> None:
+async def _measure(arguments: argparse.Namespace, document: Document, folder: Path, found: list[Row]) -> None:
     def tell(row: Row) -> None:
         found.append(row)
         print(rows.line(row), flush=True)
@@ -104,7 +107,7 @@ async def _measure(arguments: argparse.Namespace, folder: Path, found: list[Row]
     print(f"machine: {sampler.machine()}")
     if arguments.json:
         more = {"coverage": coverages, "fabric": spec, "under": sampler.machine()}
-        write(arguments.json, "failover-peers", found, **{name: msgspec.to_builtins(each) for name, each in more.items()})  # fmt: skip
+        document.write(arguments.json, found, **{name: msgspec.to_builtins(each) for name, each in more.items()})  # fmt: skip
 
 
 def _parser() -> argparse.ArgumentParser:

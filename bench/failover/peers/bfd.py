@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import numpy as np
 
@@ -32,15 +32,20 @@ _PATIENCE_S = 1.0
 """Many times the longest detection time here."""
 
 
+Hops: TypeAlias = Literal["hosts", "leaf", "leaf by interface"]
+
+
 class Bfd:
     """bfdd everywhere.
 
     Parameters:
-        hops: to the "hosts", every pair of them on every rail; or to the "leaf" that each NIC is plugged into.
+        hops: to the "hosts", every pair of them on every rail; or to the "leaf" that each NIC is plugged into; or "leaf by interface", whose sessions name the NIC as
+            well. bfdd 8.4 then hears when the NIC goes away, but does not listen to its carrier.
     """
 
-    def __init__(self, stage: Stage, interval_ms: int, hops: Literal["hosts", "leaf"] = "hosts") -> None:
+    def __init__(self, stage: Stage, interval_ms: int, hops: Hops = "hosts") -> None:
         self.name = f"bfd {hops} 3x{interval_ms}"
+        self._devices = devices(stage) if hops == "leaf by interface" else None
         self._stage = stage
         self._plan = stage.fabric.plan
         self._interval_ms = interval_ms
@@ -59,7 +64,7 @@ class Bfd:
         binary = frr.find(self._stage.unpacked)
         self._folder.mkdir(parents=True, exist_ok=True)
         self._children = Children(self._folder)
-        launcher = frr.Launcher(binary, self._children, self._folder, self._interval_ms, self._multihop)
+        launcher = frr.Launcher(binary, self._children, self._folder, self._interval_ms, self._multihop, self._devices)
         fabric = self._stage.fabric
         logs = [await launcher.start(owner, fabric.namespace(owner), own) for owner, own in self._sessions.items()]
         self._logs = frr.Logs(logs)
@@ -189,3 +194,9 @@ def sessions_of_leaves(stage: Stage) -> dict[str, list[Ends]]:
         found.setdefault(link.near.owner, []).append(Ends(near, far))
         found.setdefault(link.far.owner, []).append(Ends(far, near))
     return found
+
+
+def devices(stage: Stage) -> dict[str, str]:
+    """Of NICs and of the leaves' ports that they are plugged into, by address."""
+    ports = [port for link in stage.fabric.plan.nics for port in (link.near, link.far)]
+    return {port.address.partition("/")[0]: port.device for port in ports}

@@ -1,7 +1,7 @@
 """FRR's bfdd, one for each host or leaf, each with files of its own; and what it writes down.
 
-bfdd needs neither zebra nor vtysh nor mgmtd as long as sessions name addresses and no interfaces. It does insist that the vty group it was built
-with exists, which only the installed package makes: so it is shown an ``/etc/group`` that has one, in a mount namespace of its own.
+bfdd needs neither vtysh nor mgmtd, and zebra only where sessions name an interface, of which it hears from there alone. Both insist that the vty group they were
+built with exists, which only the installed package makes: so they are shown an ``/etc/group`` that has one, in mount namespaces of their own.
 """
 
 from __future__ import annotations
@@ -12,10 +12,11 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from bench.failover.peers.stage import PeerError
+from bench.document import program
+from bench.failover.peers.stage import PeerError, until
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from bench.clock_peers.children import Children
     from foliot_lab.namespaces import Namespace
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 ONE_HOP_PORT, MULTI_HOP_PORT = 3784, 4784
 """RFC 5881, RFC 5883."""
 MULTIPLIER = 3
+_ZEBRA_S = 5.0
 _LEAST_TTL = 250
 """bfdd takes 254 unless told, which is two hosts of one leaf; through leaf, spine and leaf it is 252."""
 _FETCH = "mkdir -p {folder} && cd {folder} && apt-get download frr libyang2 libc-ares2 && for each in *.deb; do dpkg-deb -x $each .; done"
@@ -64,12 +66,28 @@ def find(unpacked: Path) -> Path:
     raise PeerError(f"There is no bfdd (frr). Without installing it: {_FETCH.format(folder=unpacked)}")
 
 
-def text(log: Path, sessions: Iterable[Ends], interval_ms: int, *, multihop: bool) -> str:
-    """The settings of one bfdd."""
+def version(unpacked: Path) -> str | None:
+    """What bfdd says that it is; None: there is none."""
+    try:
+        binary = find(unpacked)
+    except PeerError:
+        return None
+    return program(binary, "--version", environment=_environment(binary))
+
+
+def text(
+    log: Path, sessions: Iterable[Ends], interval_ms: int, *, multihop: bool, devices: Mapping[str, str] | None = None
+) -> str:
+    """The settings of one bfdd.
+
+    Parameters:
+        devices: of local addresses, for sessions that name theirs; None: they name addresses alone.
+    """
+    named = {local: f" interface {device}" for local, device in (devices or {}).items()}
     lines = [f"log file {log} debugging", "log timestamp precision 6", "debug bfd peer", "bfd"]
     for ends in sessions:
         lines += [
-            f" peer {ends.peer} {'multihop ' if multihop else ''}local-address {ends.local}",
+            f" peer {ends.peer} {'multihop ' if multihop else ''}local-address {ends.local}{named.get(ends.local, '')}",
             f"  detect-multiplier {MULTIPLIER}",
             f"  receive-interval {interval_ms}",
             f"  transmit-interval {interval_ms}",
@@ -87,6 +105,8 @@ class Launcher(NamedTuple):
     folder: Path
     interval_ms: int
     multihop: bool
+    devices: Mapping[str, str] | None = None
+    """Of local addresses: sessions name them, and zebra runs beside each bfdd."""
 
     async def start(self, owner: str, namespace: Namespace, sessions: Sequence[Ends]) -> Path:
         """Starts one in a namespace; where it writes its sessions' states."""
@@ -94,16 +114,27 @@ class Launcher(NamedTuple):
         shutil.rmtree(own, ignore_errors=True)
         own.mkdir(parents=True)
         log = own / "states.log"
-        (own / "bfdd.conf").write_text(text(log, sessions, self.interval_ms, multihop=self.multihop))
-        await self.children.start(f"{owner}/bfdd", _command(self.binary, own), namespace, _environment(self.binary))
+        (own / "bfdd.conf").write_text(
+            text(log, sessions, self.interval_ms, multihop=self.multihop, devices=self.devices)
+        )
+        environment = _environment(self.binary)
+        if self.devices is not None:
+            (own / "zebra.conf").touch()
+            # It is told of no route, so that it makes none, and takes none away when it ends.
+            zebra = _command(self.binary.with_name("zebra"), own, "--retain")
+            await self.children.start(f"{owner}/zebra", zebra, namespace, environment)
+            await until((own / "zebra.socket").exists, _ZEBRA_S)
+        bfdd = _command(self.binary, own, f"--bfdctl {own}/control")
+        await self.children.start(f"{owner}/bfdd", bfdd, namespace, environment)
         return log
 
 
-def _command(binary: Path, own: Path) -> tuple[str, ...]:
+def _command(binary: Path, own: Path, more: str) -> tuple[str, ...]:
+    name = binary.name
     groups = own / "group"
     groups.write_text("root:x:0:\nfrrvty:x:0:\n")
     own_files = (
-        f"-f {own}/bfdd.conf -i {own}/pid --vty_socket {own} -z {own}/zebra --bfdctl {own}/control -u root -g root -P 0"
+        f"-f {own}/{name}.conf -i {own}/{name}.pid --vty_socket {own} -z {own}/zebra.socket {more} -u root -g root -P 0"
     )
     shell = 'mount --bind "$1" /etc/group && shift && exec "$@"'
     return ("unshare", "--mount", "sh", "-c", shell, "sh", str(groups), str(binary), *own_files.split())
