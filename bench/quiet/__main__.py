@@ -70,7 +70,8 @@ def main() -> int:
         _finish(_merged(documents), arguments, head, [part for each in documents for part in each["parts"]])
         return 0
     # The lab first: whoever waits for the cores wants to know before that it will be refused.
-    if "lab" in arguments.where and not place.enter():
+    carries = None if arguments.anyway else lab.scenario(arguments.hosts)
+    if "lab" in arguments.where and not place.enter(carries=carries):
         return place.CANNOT
     document, taken = Document("quiet", arguments), Taken()
     try:
@@ -82,7 +83,7 @@ def main() -> int:
                 taken.take(row)
             for row in cores.silent_trials(arguments.first, silent, arguments.only):
                 taken.take(row)
-    except (lab.CannotCarryError, NotReadyError) as error:
+    except NotReadyError as error:
         sys.stderr.write(f"{error}\n")
         return place.CANNOT
     _finish(taken, arguments, document.head(), [_part(arguments, taken)])
@@ -94,7 +95,7 @@ async def _in_lab(arguments: argparse.Namespace, taken: Taken) -> None:
     trials, silent = _counts("lab", arguments)
     deadline_s = time.monotonic() + arguments.within_s
     kinds = [kind for kind in arguments.only if kind in deeds.KINDS]
-    async with lab.Trials.ready(arguments.hosts, arguments.folder, anyway=arguments.anyway) as bench:
+    async with lab.Trials.ready(arguments.hosts, arguments.folder) as bench:
         for number in range(max(trials, silent)):
             seed = arguments.first + number
             if time.monotonic() > deadline_s:
