@@ -30,7 +30,7 @@ from bench.quiet import cores, deeds, lab
 from bench.quiet.rows import Row, SilenceRow, silences, summary
 from foliot_lab.readiness import NotReadyError
 from foliot_lab.simulate.disturbances import KINDS
-from foliot_lab.simulate.trials import Lives, retold
+from foliot_lab.simulate.trials import Lives, retold, retold_silence
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -62,7 +62,8 @@ def main() -> int:
     arguments = _parser().parse_args()
     if arguments.retell is not None:
         for kind in arguments.only:
-            sys.stdout.writelines(f"{line}\n" for line in retold(Lives(), arguments.retell, kind))
+            tell = retold_silence if arguments.silent else retold
+            sys.stdout.writelines(f"{line}\n" for line in tell(Lives(), arguments.retell, kind))
         return 0
     if arguments.merge:
         documents = [json.loads(file.read_text()) for file in arguments.merge]
@@ -178,6 +179,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="SEED",
         help="why a trial on the cores had false events: what the detector had been told",
     )
+    parser.add_argument("--silent", action="store_true", help="retell the silence of this seed instead")
     parser.add_argument("--hosts", type=int, default=4, help="of the lab (default: %(default)s)")
     parser.add_argument(
         "--anyway",
