@@ -79,7 +79,7 @@ def played(tmp_path_factory):
     folder = tmp_path_factory.mktemp("bus-away")
     (folder / "scenario.toml").write_text(SCENARIO)
     done = subprocess.run(
-        [str(Path(sys.executable).with_name("foliot")), "lab", "run", str(folder / "scenario.toml"), "--port", "0",
+        [str(Path(sys.executable).with_name("foliot")), "lab", "run", "--force", str(folder / "scenario.toml"), "--port", "0",
          "--report", str(folder / "report.json"), "--folder", str(folder / "lab")],
         capture_output=True, text=True, check=False, timeout=patience(200),
     )  # fmt: skip

@@ -67,7 +67,7 @@ def test_a_lab_that_is_killed_leaves_no_process_behind(tmp_path):
     scenario = tmp_path / "calm.toml"
     scenario.write_text('[fabric]\nhosts = 2\nrails = 2\n[workload]\nkind = "ring"\nload = 0.1\n')
     with subprocess.Popen(
-        [FOLIOT, "lab", "run", str(scenario), "--port", "0", "--folder", str(tmp_path / "lab")],
+        [FOLIOT, "lab", "run", "--force", str(scenario), "--port", "0", "--folder", str(tmp_path / "lab")],
         stdout=subprocess.PIPE, text=True,
     ) as lab:  # fmt: skip
         said = []

@@ -93,7 +93,7 @@ def test_a_job_that_loses_a_link_goes_on_and_loses_nothing_else(tmp_path):
     scenario, report = tmp_path / "train.toml", tmp_path / "report.json"
     scenario.write_text(SCENARIO)
     done = subprocess.run(
-        [FOLIOT, "lab", "run", str(scenario), "--port", "0", "--folder", str(tmp_path / "lab"), "--report", str(report)],
+        [FOLIOT, "lab", "run", "--force", str(scenario), "--port", "0", "--folder", str(tmp_path / "lab"), "--report", str(report)],
         capture_output=True, text=True, check=False, timeout=patience(400),
     )  # fmt: skip
     assert report.exists(), done.stdout + done.stderr

@@ -17,7 +17,7 @@ from foliot_lab.plan import plan
 from foliot_lab.scenario import FabricSpec
 from foliot_lab.simulate.disturbances import KINDS
 from foliot_lab.simulate.fleet import Fleet
-from foliot_lab.simulate.trials import Lives, retold
+from foliot_lab.simulate.trials import Lives, retold, retold_silence
 
 
 def _row(what, events=0, **more):
@@ -155,3 +155,12 @@ def lives_of_a_blind_node():
         return fleet
 
     return Lives(make)
+
+
+def test_that_a_silence_can_be_retold():
+    """With what was said, commanded and moved because of it."""
+    lines = list(retold_silence(Lives(), 1, "nothing"))
+    assert any("fell silent" in line for line in lines)
+    assert any(line.endswith(" silent") for line in lines)
+    assert any("reroute" in line for line in lines)
+    assert any("moved" in line for line in lines)

@@ -30,7 +30,7 @@ from bench.quiet import cores, deeds, lab
 from bench.quiet.rows import Row, SilenceRow, silences, summary
 from foliot_lab.readiness import NotReadyError
 from foliot_lab.simulate.disturbances import KINDS
-from foliot_lab.simulate.trials import Lives, retold
+from foliot_lab.simulate.trials import Lives, retold, retold_silence
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -62,7 +62,8 @@ def main() -> int:
     arguments = _parser().parse_args()
     if arguments.retell is not None:
         for kind in arguments.only:
-            sys.stdout.writelines(f"{line}\n" for line in retold(Lives(), arguments.retell, kind))
+            tell = retold_silence if arguments.silent else retold
+            sys.stdout.writelines(f"{line}\n" for line in tell(Lives(), arguments.retell, kind))
         return 0
     if arguments.merge:
         documents = [json.loads(file.read_text()) for file in arguments.merge]
@@ -70,7 +71,8 @@ def main() -> int:
         _finish(_merged(documents), arguments, head, [part for each in documents for part in each["parts"]])
         return 0
     # The lab first: whoever waits for the cores wants to know before that it will be refused.
-    if "lab" in arguments.where and not place.enter():
+    carries = None if arguments.anyway else lab.scenario(arguments.hosts)
+    if "lab" in arguments.where and not place.enter(carries=carries):
         return place.CANNOT
     document, taken = Document("quiet", arguments), Taken()
     try:
@@ -82,7 +84,7 @@ def main() -> int:
                 taken.take(row)
             for row in cores.silent_trials(arguments.first, silent, arguments.only):
                 taken.take(row)
-    except (lab.CannotCarryError, NotReadyError) as error:
+    except NotReadyError as error:
         sys.stderr.write(f"{error}\n")
         return place.CANNOT
     _finish(taken, arguments, document.head(), [_part(arguments, taken)])
@@ -94,7 +96,7 @@ async def _in_lab(arguments: argparse.Namespace, taken: Taken) -> None:
     trials, silent = _counts("lab", arguments)
     deadline_s = time.monotonic() + arguments.within_s
     kinds = [kind for kind in arguments.only if kind in deeds.KINDS]
-    async with lab.Trials.ready(arguments.hosts, arguments.folder, anyway=arguments.anyway) as bench:
+    async with lab.Trials.ready(arguments.hosts, arguments.folder) as bench:
         for number in range(max(trials, silent)):
             seed = arguments.first + number
             if time.monotonic() > deadline_s:
@@ -177,6 +179,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="SEED",
         help="why a trial on the cores had false events: what the detector had been told",
     )
+    parser.add_argument("--silent", action="store_true", help="retell the silence of this seed instead")
     parser.add_argument("--hosts", type=int, default=4, help="of the lab (default: %(default)s)")
     parser.add_argument(
         "--anyway",

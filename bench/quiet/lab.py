@@ -5,13 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bench.fresh import FRESH
 from bench.quiet.deeds import DISTURBED_S, KINDS, do, draw, lost, reaches
 from bench.quiet.rows import Row, SilenceRow
-from foliot_lab.carries import measure, refusal
 from foliot_lab.collector import Collector
 from foliot_lab.deeds import prepare
 from foliot_lab.explained import Span, explain
@@ -32,7 +30,6 @@ if TYPE_CHECKING:
     from foliot_lab.scenario import FaultKind
     from foliot_schemas import Event
 
-_PATIENCE_S, _TRY_AGAIN_S = 60.0, 2.0
 _SETTLE_S = 6.0
 _AFTERMATH_S = 1.2
 """After a disturbance: a path is said to be silent at the latest a second and some after it was last heard."""
@@ -44,10 +41,6 @@ _FOLLOWED_S = 3.0
 _BEFORE_S = 0.3
 _TOLD = 4
 _SILENT: tuple[FaultKind, ...] = ("drop", "drop-one-way")
-
-
-class CannotCarryError(RuntimeError):
-    """This machine cannot carry the lab; the message says why."""
 
 
 def scenario(hosts: int) -> Scenario:
@@ -76,21 +69,15 @@ class Trials:
 
     @staticmethod
     @contextlib.asynccontextmanager
-    async def ready(hosts: int, folder: Path, *, anyway: bool = False) -> AsyncIterator[Trials]:
+    async def ready(hosts: int, folder: Path) -> AsyncIterator[Trials]:
         """A lab for them, for the length of the block.
 
-        Parameters:
-            anyway: also where the machine is too slow or too busy.
-
         Raises:
-            CannotCarryError: the machine is too slow or too busy.
             NotReadyError: the services did not find one another in time.
         """
         lab = Lab(scenario(hosts), folder)
         lab.build()
         try:
-            if not anyway:
-                await _check_carrying(lab)
             await lab.start()
             await lab.ready()
             await asyncio.sleep(_SETTLE_S)
@@ -209,15 +196,6 @@ class Trials:
                 break
             await asyncio.sleep(_LOOK_S)
         await asyncio.sleep(_BEFORE_S)
-
-
-async def _check_carrying(lab: Lab) -> None:
-    """Refuses what the machine cannot carry; what else runs on it may come and go, so it is given time."""
-    deadline_s = time.monotonic() + _PATIENCE_S
-    while problem := refusal(await measure(lab.fabric), lab.scenario):
-        if time.monotonic() > deadline_s:
-            raise CannotCarryError(problem)
-        await asyncio.sleep(_TRY_AGAIN_S)
 
 
 def _since(moment_ns: int | None, at_ns: int) -> float | None:

@@ -47,6 +47,9 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     runs = commands.add_parser("run", help="run a scenario, write a report, exit 0 if every outcome was right")
     runs.add_argument("scenario", type=Path)
     runs.add_argument("--stay", action="store_true", help="go on running afterwards, until interrupted")
+    runs.add_argument(
+        "--force", action="store_true", help="begin also where the machine is too slow or too busy for it"
+    )
     runs.set_defaults(func=_run)
 
     shows = commands.add_parser("demo", help="run the built-in scenario, and go on running until interrupted")
@@ -143,8 +146,8 @@ def _within(scenarios: Sequence[Scenario], arguments: argparse.Namespace, group:
 
 
 def _is_forced(arguments: argparse.Namespace) -> bool:
-    """Whether the person has said how large the fabric is to be, whatever the machine is like."""
-    return arguments.func is _demo and arguments.hosts is not None
+    """Whether the person has said that it is to begin, or how large the fabric is to be, whatever the machine is like."""
+    return arguments.force if arguments.func is _run else arguments.hosts is not None
 
 
 def _chosen(scenarios: Sequence[Scenario], arguments: argparse.Namespace) -> tuple[Scenario, Now]:
@@ -156,7 +159,7 @@ def _chosen(scenarios: Sequence[Scenario], arguments: argparse.Namespace) -> tup
     is_demo = arguments.func is _demo
     if _is_forced(arguments):
         scenario, now = scenarios[0], Now.look(arguments.speed)
-        if problem := now.lacks(scenario, COMFORTABLE):
+        if problem := now.lacks(scenario, COMFORTABLE if is_demo else CARRIED):
             print(f"{problem} It goes on all the same.")
         return scenario, now
     # The smallest one is better than none.

@@ -35,11 +35,11 @@ def test_faults_fall_on_corresponding_hosts():
     assert [fault.where for fault in demo(2).faults] == ["node0.rail0", "node1.rail1", "node0.rail0"]
 
 
-def _chosen(monkeypatch, hosts=None, run=False, **machine):
+def _chosen(monkeypatch, hosts=None, run=False, force=False, **machine):
     """What the command takes on such a machine."""
     sound = {"idle_cpu": 1.0, "stolen_cpu": 0.0, "fixed_work_s": 0.213, "processors": 2}
     monkeypatch.setattr(Now, "look", lambda speed: Now(**(sound | machine), speed=speed))
-    arguments = argparse.Namespace(func=command._run if run else command._demo, hosts=hosts, speed=1.0)
+    arguments = argparse.Namespace(func=command._run if run else command._demo, hosts=hosts, force=force, speed=1.0)
     sizes = SIZES if hosts is None else (hosts,)
     scenario, _ = command._chosen([demo(size) for size in sizes], arguments)
     return scenario.fabric.hosts
@@ -72,5 +72,6 @@ def test_the_person_overrules_the_machine(monkeypatch, capsys):
 def test_a_scenario_of_ones_own_is_run_or_refused(monkeypatch):
     """Nothing smaller stands in for it."""
     assert _chosen(monkeypatch, hosts=8, run=True, idle_cpu=0.6) == 8
+    assert _chosen(monkeypatch, hosts=8, run=True, force=True, fixed_work_s=3.0) == 8
     with pytest.raises(CannotCarryError, match="8 hosts on 2 rails would keep"):
         _chosen(monkeypatch, hosts=8, run=True, fixed_work_s=0.5)

@@ -1,4 +1,4 @@
-"""What a detector was told about one path, in order, and when each word was true: to see why it came to say that the path is silent."""
+"""What a detector was told about one path, in order, and when each word was true: to see why it said that the path is silent, or did not."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     import numpy as np
 
     from foliot_lab.simulate.central import Heard
-    from foliot_schemas import Event
 
 _WORDS = {
     Witness.SOURCE: "sent", Witness.DESTINATION: "heard", Witness.FELL_SILENT: "fell silent", Witness.SPEAKS_AGAIN: "speaks again",
@@ -23,7 +22,7 @@ _BEFORE_NS, _AFTER_NS = 700 * MS, 300 * MS
 
 
 class Line(NamedTuple):
-    """A word about the path. Times are in ms, from the event on; those of `said_ms` and `last_ms` by the speaker's clock."""
+    """A word about the path. Times are in ms, from the moment on; those of `said_ms` and `last_ms` by the speaker's clock."""
 
     taken_ms: float
     node: str
@@ -41,23 +40,23 @@ class Line(NamedTuple):
         )
 
 
-def transcript(event: Event, said_ns: int, taken: Sequence[Heard]) -> Iterator[Line]:
-    """What was taken in about the event's path, shortly before and after it was said at `said_ns`."""
-    ends = {node_of(nic) for nic in parse_path(event.who)[:2]}
-    for at_ns, message in taken:
-        if not -_BEFORE_NS <= at_ns - said_ns <= _AFTER_NS or not isinstance(message, DelayBatch):
+def transcript(path: str, at_ns: int, taken: Sequence[Heard], after_ns: int = _AFTER_NS) -> Iterator[Line]:
+    """What was taken in about a path, from shortly before a moment on."""
+    ends = {node_of(nic) for nic in parse_path(path)[:2]}
+    for taken_ns, message in taken:
+        if not -_BEFORE_NS <= taken_ns - at_ns <= after_ns or not isinstance(message, DelayBatch):
             continue
-        if message.node not in ends or event.who not in message.paths:
+        if message.node not in ends or path not in message.paths:
             continue
         rows = message.rows()
-        for row in rows[rows["path"] == message.paths.index(event.who)]:
-            yield _line(row, message, (at_ns - said_ns) / MS, said_ns)
+        for row in rows[rows["path"] == message.paths.index(path)]:
+            yield _line(row, message, (taken_ns - at_ns) / MS, at_ns)
 
 
-def _line(row: np.void, message: DelayBatch, taken_ms: float, said_ns: int) -> Line:
+def _line(row: np.void, message: DelayBatch, taken_ms: float, at_ns: int) -> Line:
     witness = int(row["witness"])
     count = int(row["sent"] if witness == Witness.SOURCE else row["received"])
     return Line(
-        taken_ms, message.node, (message.at_ns - said_ns) / MS, _WORDS.get(witness, str(witness)), count,
-        (int(row["last_ns"]) - said_ns) / MS, int(row["sequence"]),
+        taken_ms, message.node, (message.at_ns - at_ns) / MS, _WORDS.get(witness, str(witness)), count,
+        (int(row["last_ns"]) - at_ns) / MS, int(row["sequence"]),
     )  # fmt: skip

@@ -105,30 +105,62 @@ def retold(lives: Lives, seed: int, what: str) -> Iterator[str]:
         event = heard.message
         yield f"{(heard.at_ns - start_ns) / MS:.1f} ms: {event.kind} {event.who} {event.state} {event.evidence}"
         if event.kind == "path":
-            yield from map(str, transcript(event, heard.at_ns, fleet.detector.taken))
+            yield from map(str, transcript(event.who, heard.at_ns, fleet.detector.taken))
 
 
 def silence(lives: Lives, seed: int, what: str) -> Silence:
     """A trial with a true silence, that begins while the disturbance is on and lasts."""
-    chance = random.Random(f"{seed}/{what}/silence")
-    fleet = lives.take(seed, synchronised=True)
-    kind, fault, dead = _draw_silence(fleet, chance)
-    detail = disturb(what, fleet, chance, spare_rail=rail_of(fault.partition(">")[0]))
-    at_ns = fleet.loop.now_ns + round(chance.uniform(0.1, 0.5) * DISTURBED_NS)
-    fleet.run(at_ns - fleet.loop.now_ns)
-    fleet.fabric.dead |= dict.fromkeys(dead, at_ns)
+    course = _Course(lives, seed, what)
+    fleet, at_ns = course.fleet, course.at_ns
     moved_ns = None
     while fleet.loop.now_ns < at_ns + _FOLLOWED_NS:
         fleet.run(MS)
-        if not any(_has_way(fleet, path) for path in fleet.carried() & dead):
+        if not any(_has_way(fleet, path) for path in fleet.carried() & course.dead):
             moved_ns = fleet.loop.now_ns
             fleet.run(_REST_NS)
             break
-    found = _Findings(fleet, dead)
+    found = _Findings(fleet, course.dead)
     return Silence(
-        what=what, detail=detail, seed=seed, fault=f"{kind} {fault}",
+        what=what, detail=course.detail, seed=seed, fault=course.fault,
         detect_ms=_since(found.first_ns, at_ns), moved_ms=_since(moved_ns, at_ns), **found.counts(),
     )  # fmt: skip
+
+
+def retold_silence(lives: Lives, seed: int, what: str) -> Iterator[str]:
+    """Of the same silence, what the detector was told of each path that carried traffic, and what was said and commanded about it. Times count from the fault."""
+    course = _Course(lives, seed, what)
+    fleet, at_ns = course.fleet, course.at_ns
+    fleet.detector.taken = []
+    concerned = sorted(fleet.carried() & course.dead)
+    fleet.run(_FOLLOWED_NS)
+    yield f"{course.fault} ({course.detail}), {(at_ns - course.began_ns) / MS:.1f} ms after the disturbance began"
+    for path in concerned:
+        yield path
+        yield from map(str, transcript(path, at_ns, fleet.detector.taken, _FOLLOWED_NS))
+    for heard in fleet.detector.events:
+        yield f"{(heard.at_ns - at_ns) / MS:9.1f}  {heard.message.who} {heard.message.state}"
+    for heard in fleet.remediator.decisions:
+        nodes = ", ".join(command.node for command in heard.message.commands)
+        refused = ", ".join(refusal.policy for refusal in heard.message.refusals)
+        yield f"{(heard.at_ns - at_ns) / MS:9.1f}  {heard.message.verb} {heard.message.who}: {nodes or 'nobody'}{' refused: ' if refused else ''}{refused}"
+    for agent in fleet.agents:
+        for moved_ns, _, count in agent.moves:
+            yield f"{(moved_ns - at_ns) / MS:9.1f}  {agent.name} moved {count}"
+
+
+class _Course:
+    """A silence that has just begun."""
+
+    def __init__(self, lives: Lives, seed: int, what: str) -> None:
+        chance = random.Random(f"{seed}/{what}/silence")
+        self.fleet = fleet = lives.take(seed, synchronised=True)
+        self.began_ns = fleet.loop.now_ns
+        kind, where, self.dead = _draw_silence(fleet, chance)
+        self.fault = f"{kind} {where}"
+        self.detail = disturb(what, fleet, chance, spare_rail=rail_of(where.partition(">")[0]))
+        self.at_ns = self.began_ns + round(chance.uniform(0.1, 0.5) * DISTURBED_NS)
+        fleet.run(self.at_ns - self.began_ns)
+        fleet.fabric.dead |= dict.fromkeys(self.dead, self.at_ns)
 
 
 def _has_way(fleet: Fleet, name: str) -> bool:

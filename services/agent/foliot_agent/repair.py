@@ -88,11 +88,18 @@ class RouteKeeper:
         index = socket.if_nametoindex(device)
         return [
             _copy(message)
-            async for message in await self._netlink.route("dump", family=socket.AF_INET, oif=index)
+            async for message in await self._netlink.route(
+                "dump", family=socket.AF_INET, oif=index, dump_filter=_as_it_comes
+            )
             if message.get_attr("RTA_OIF") == index
             and message["proto"] != _KERNEL
             and message.get_attr("RTA_TABLE") != _LOCAL_TABLE
         ]
+
+
+def _as_it_comes(_message: Any) -> bool:
+    """Without a filter of the caller's, pyroute2 has the kernel tell all routes, three for each peer, and chooses among them itself."""
+    return True
 
 
 def _copy(message: Any) -> dict[str, Any]:

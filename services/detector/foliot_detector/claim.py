@@ -56,6 +56,8 @@ class Claim:
     """The same on the detector's timeline, however late the word came."""
     sequence: int = 0
     """The highest probe that the receiver had heard of the path; 0: it does not say."""
+    first: Sign | None = None
+    """The first word of the sender that it has sent since."""
     siblings: NDArray[np.intp] | None = None
     """Paths between the same two nodes by other NICs; None: not looked for yet."""
     witness: str = ""
@@ -133,7 +135,7 @@ class Judge:
         if sign is None:
             return False
         claim.witness, claim.on_path, claim.sent_sequence = sign.witness, sign.witness == claim.sender, sign.sequence
-        claim.controlled = self._is_controlled(claim, sign.here_ns)
+        claim.controlled = self._is_controlled(claim, max(sign.here_ns, claim.confirmed_here_ns - _FRESH_NS))
         settled_ns = claim.said_here_ns + self._settle_ns
         if not claim.controlled:
             claim.look_ns = claim.said_here_ns + self._common_mode_ns
@@ -171,9 +173,14 @@ class Judge:
         Two nodes' times are compared on the timeline, less a margin, which no wrong clock can bend, and, where both clocks are
         synchronised, by reference time as well, which no delay of the bus can.
         """
-        # The latest first: what came through since then says more.
-        for sign in reversed(self._fleet.own_words(claim.sender, claim.path_id)):
-            if self._is_later(sign, claim, after_ns) and self._is_overdue(sign, claim):
+        words = [
+            sign for sign in self._fleet.own_words(claim.sender, claim.path_id) if self._is_later(sign, claim, after_ns)
+        ]
+        if words and (claim.first is None or not self._is_later(claim.first, claim, after_ns)):
+            claim.first = words[0]
+        # The latest first: what came through since then says more. The first of all is kept, as a probe may be given longer than words are remembered.
+        for sign in (*reversed(words), claim.first):
+            if sign is not None and self._is_overdue(sign, claim):
                 return sign
         alive_from_ns = max(claim.since_here_ns, after_ns, self._fleet.unbroken_ns.get(claim.sender, 0))
         for sign in reversed(self._fleet.signs.get(claim.sender, ())):

@@ -175,7 +175,7 @@ class Fleet:
         for learn, said in ((self._learn_sent, from_source), (self._learn_heard, ~from_source)):
             known = said & (here_ns > 0)
             if known.any():
-                learn(batch, ids[known], rows[known], here_ns[known])
+                learn(batch, ids[known], rows, known, here_ns[known])
         if batch.bound_ns >= 0:
             self._note_delays(batch.node, ids, rows, now_ns)
         return Delays(batch.node, batch.at_ns, at_here_ns, batch.bound_ns, batch.interval_ns, rows, ids, here_ns)
@@ -232,9 +232,8 @@ class Fleet:
 
     def stirred_ns(self, node: str) -> int:
         """When anything that a node sent was heard last, or anything was heard by it: when its host did not stand still."""
-        record = self.nodes.get(node)
-        nics = [] if record is None else [self.paths.nic_id(nic.name) for nic in record.nics]
-        return int(self.paths.nic_heard_ns[nics].max(initial=0))
+        heard = (sign.here_ns for sign in reversed(self.signs.get(node, ())) if sign.kind == "receiver")
+        return max(next(heard, 0), self.hearing_ns.get(node, 0))
 
     def take_touched(self) -> Iterable[str]:
         """The nodes of which anything was learnt since the last call: what they or their NICs did, or who heard them."""
@@ -267,13 +266,15 @@ class Fleet:
 
     def _note_delays(self, node: str, ids: NDArray[np.intp], rows: NDArray[Any], now_ns: int) -> None:
         """By clocks that are known: how long probes of a node take lately, either way."""
-        heard = (rows["witness"] == Witness.DESTINATION) & (rows["received"] > 0)
-        if not heard.any():
+        delays_ns = rows["p99_ns"]
+        if not len(rows) or (longest_ns := int(delays_ns.max())) <= _NOTABLE_NS:
             return
-        delays_ns, sources = rows["p99_ns"][heard], self.paths.source_node[ids[heard]]
-        _peak(self.delay_ns, node).note(int(delays_ns.max()), now_ns)
-        for source in np.unique(sources[delays_ns > _NOTABLE_NS]).tolist():
-            _peak(self.delay_ns, self.paths.nodes[source]).note(int(delays_ns[sources == source].max()), now_ns)
+        _peak(self.delay_ns, node).note(longest_ns, now_ns)
+        notable = delays_ns > _NOTABLE_NS
+        for source, delay_ns in zip(
+            self.paths.source_node[ids[notable]].tolist(), delays_ns[notable].tolist(), strict=True
+        ):
+            _peak(self.delay_ns, self.paths.nodes[source]).note(delay_ns, now_ns)
 
     def _all_here_ns(self, node: str, at_ns: NDArray[np.int64], now_ns: int) -> NDArray[np.int64]:
         """As `here_ns`, of many; 0 stays 0."""
@@ -281,16 +282,27 @@ class Fleet:
         return np.where(at_ns > 0, np.maximum(now_ns - age_ns, 1), 0)
 
     def _learn_sent(
-        self, batch: DelayBatch, ids: NDArray[np.intp], rows: NDArray[Any], here_ns: NDArray[np.int64]
+        self,
+        batch: DelayBatch,
+        ids: NDArray[np.intp],
+        rows: NDArray[Any],
+        known: NDArray[np.bool_],
+        here_ns: NDArray[np.int64],
     ) -> None:
-        self.paths.send(ids, here_ns, rows["last_ns"], rows["sequence"])
+        last_ns = rows["last_ns"][known]
+        self.paths.send(ids, here_ns, last_ns, rows["sequence"][known])
         latest = int(here_ns.argmax())
-        self._sign(batch.node, int(here_ns[latest]), int(rows["last_ns"][latest]), batch, "source")
+        self._sign(batch.node, int(here_ns[latest]), int(last_ns[latest]), batch, "source")
 
     def _learn_heard(
-        self, batch: DelayBatch, ids: NDArray[np.intp], rows: NDArray[Any], here_ns: NDArray[np.int64]
+        self,
+        batch: DelayBatch,
+        ids: NDArray[np.intp],
+        rows: NDArray[Any],
+        known: NDArray[np.bool_],
+        here_ns: NDArray[np.int64],
     ) -> None:
-        last_ns = rows["last_ns"]
+        last_ns = rows["last_ns"][known]
         self.paths.hear(ids, here_ns)
         self.hearing_ns[batch.node] = max(int(here_ns.max()), self.hearing_ns.get(batch.node, 0))
         sources = self.paths.source_node[ids]

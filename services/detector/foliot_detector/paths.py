@@ -68,8 +68,6 @@ class PathTable:
         """As `sent_ns`, by the sender's reference time."""
         self.sent_sequence = np.zeros((_ROOM, WORDS), np.int64)
         """Of the probe that was sent then; 0: not said."""
-        self.nic_heard_ns = np.zeros((_ROOM, 2), np.int64)
-        """By index into `nics`: when anything that it sent was heard last, wherever, and when anything was heard on it."""
         self.silent = np.zeros(_ROOM, np.bool_)
         """Claimed or known to be silent."""
         self._sound = np.zeros(_ROOM, np.bool_)
@@ -127,15 +125,11 @@ class PathTable:
         if nic not in self._nic_ids:
             self._nic_ids[nic] = len(self.nics)
             self.nics.append(nic)
-            if len(self.nics) > len(self.nic_heard_ns):
-                self.nic_heard_ns = np.concatenate([self.nic_heard_ns, np.zeros_like(self.nic_heard_ns)])
         return self._nic_ids[nic]
 
     def hear(self, ids: NDArray[np.intp], here_ns: NDArray[np.int64]) -> None:
         """Notes when paths were last heard."""
         np.maximum.at(self.heard_ns, ids, here_ns)
-        for end in (0, 1):
-            np.maximum.at(self.nic_heard_ns[:, end], self.ends[ids, end], here_ns)
 
     def leaving(self, nic: str) -> NDArray[np.intp]:
         """The paths from a NIC that were heard at least once."""
@@ -194,7 +188,7 @@ class PathTable:
         place = len(self.names)
         if place == self.room:
             for column, values in vars(self).items():
-                if isinstance(values, np.ndarray) and column != "nic_heard_ns":
+                if isinstance(values, np.ndarray):
                     setattr(self, column, np.concatenate([values, np.zeros_like(values)]))
         self._ids[name] = place
         self.names.append(name)

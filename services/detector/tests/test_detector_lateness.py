@@ -107,6 +107,17 @@ def test_a_probe_is_given_twice_the_time_that_others_took_lately(make_fleet):
     assert event.evidence["transit_ms"] == 180.0
 
 
+def test_a_silence_is_found_though_probes_take_longer_than_words_are_remembered(make_fleet):
+    """Twice 280 ms: a sender's last words are all younger, and the first of them is kept."""
+    fleet = make_fleet()
+    fleet.delay_ns = {path: 280 * MS for path in fleet.paths if path.destination == "node1.rail1"}
+    fleet.run(1_000)
+    fleet.cut.add(PATH)
+    fleet.run(1_000)
+    (event,) = fleet.take()
+    assert (event.who, event.evidence["transit_ms"]) == (str(PATH), 560.0)
+
+
 def test_old_words_that_come_late_are_not_new_ones(make_fleet):
     """What a receiver heard last of a dead path stays as old as it is, however late its reports are."""
     fleet = make_fleet()
