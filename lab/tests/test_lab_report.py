@@ -31,6 +31,7 @@ def test_the_report_has_the_promised_form():
         "train",
         "verdict",
         "commit",
+        "versions",
         "scenario",
     ]
     assert list(fault) == [
