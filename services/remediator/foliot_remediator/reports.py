@@ -108,7 +108,7 @@ class Reports:
         said_ns = self._dating.learn(batch.node, batch.at_ns, now_ns, trusted=batch.bound_ns >= 0)
         if not len(rows) or witness[0] <= Witness.DESTINATION:
             self._take_report(batch, said_ns)
-        self._take_bound(batch, said_ns, now_ns)
+        self._take_bound(batch, now_ns)
         ids = self._ids_of(batch)[rows["path"]]
         received = rows["received"]
         ends_here = ids != _FOREIGN
@@ -141,11 +141,10 @@ class Reports:
             known.unbroken_ns = said_ns
         known.at_ns, known.interval_ns = max(said_ns, known.at_ns), interval_ns
 
-    def _take_bound(self, batch: DelayBatch, said_ns: int, now_ns: int) -> None:
-        # A clock that calls itself synchronised and is far off is not: commands could not tell it a deadline.
-        if now_ns - batch.at_ns > _UNSYNCHRONISED_NS:
-            said_ns = min(said_ns, batch.at_ns)
-        if said_ns >= self._bounds.get(batch.node, (0, 0))[1]:
+    def _take_bound(self, batch: DelayBatch, now_ns: int) -> None:
+        # By the node's own clock, which is what it speaks of: one that calls itself synchronised and is far behind is not.
+        said_ns = batch.at_ns if now_ns - batch.at_ns > _UNSYNCHRONISED_NS else now_ns
+        if batch.bound_ns < 0 or said_ns >= self._bounds.get(batch.node, (0, 0))[1]:
             self._bounds[batch.node] = batch.bound_ns, said_ns
 
     def _hear(self, ids: NDArray[np.int32], heard_ns: NDArray[np.int64], sequence: NDArray[np.int64]) -> None:
