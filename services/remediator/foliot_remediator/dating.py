@@ -7,6 +7,8 @@ from dataclasses import dataclass
 _SPAN_NS = 2_000_000_000
 """The least difference of one to two of these counts: twenty reports at least, of which hardly all come late, and a clock that was set back is believed after four
 seconds at most."""
+_AHEAD_NS = 250_000_000
+"""A clock that is synchronised is ahead of this one by less."""
 
 
 @dataclass(slots=True)
@@ -22,7 +24,7 @@ class _Differences:
 class Dating:
     """Per node, the least difference of late: what came with a greater one is dated that much before its arrival.
 
-    A clock that is set forward is followed at once. While one that was set back is not, what its node says is dated too early, so that it proves nothing.
+    A clock that is set forward is followed at once, and so is one that is synchronised and was ahead. While another one that was set back is not, what its node says is dated too early, so that it proves nothing.
     """
 
     def __init__(self) -> None:
@@ -37,7 +39,8 @@ class Dating:
         """
         difference_ns = now_ns - at_ns
         known = self._nodes.get(node)
-        if known is None:
+        if known is None or (trusted and min(known.least_ns, known.before_ns) < -_AHEAD_NS <= difference_ns):
+            # New, or put right: what it was ahead by before says nothing of now.
             first_ns = min(difference_ns, 0) if trusted else difference_ns
             known = self._nodes[node] = _Differences(now_ns, difference_ns, first_ns)
         elif not 0 <= now_ns - known.turned_ns < _SPAN_NS:

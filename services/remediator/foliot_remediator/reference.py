@@ -8,6 +8,7 @@ import time
 from typing import TYPE_CHECKING
 
 from foliot.clock import BusClock
+from foliot_remediator.dating import Dating
 
 if TYPE_CHECKING:
     from foliot_schemas import DelayBatch
@@ -24,12 +25,13 @@ class FleetClock:
     """The median of what the last batches say, so that one node's wrong clock changes nothing.
 
     A `BusClock`, which believes whoever is furthest ahead, would believe a clock that was stepped; and deadlines and the age of events
-    are judged by this one. It is late by the bus's delay, some hundred microseconds.
+    are judged by this one. It is late by the least delay of the bus in the last seconds, some hundred microseconds: what all are late by for a moment does not set it back.
     """
 
     def __init__(self) -> None:
         self.name = "fleet"
         self._until_known = BusClock()
+        self._dating = Dating()
         self._differences_ns: collections.deque[int] = collections.deque(maxlen=_SAMPLES)
         self._offset_ns: int | None = None
         self._late_since_ns: int | None = None
@@ -46,9 +48,15 @@ class FleetClock:
             if local_ns - self._late_since_ns < _PATIENCE_NS:
                 return
             self._differences_ns.clear()
+            self._dating = Dating()
         self._late_since_ns = None
-        self._differences_ns.append(difference_ns)
+        said_ns = self._dating.learn(batch.node, batch.at_ns, local_ns, trusted=False)
+        self._differences_ns.append(batch.at_ns - said_ns)
         self._offset_ns = statistics.median_low(self._differences_ns)
+
+    def forget(self, node: str) -> None:
+        """A node has left the fleet."""
+        self._dating.forget(node)
 
     def local_ns(self) -> int:
         """CLOCK_MONOTONIC_RAW."""

@@ -108,13 +108,15 @@ class Reports:
         said_ns = self._dating.learn(batch.node, batch.at_ns, now_ns, trusted=batch.bound_ns >= 0)
         if not len(rows) or witness[0] <= Witness.DESTINATION:
             self._take_report(batch, said_ns)
-        self._take_bound(batch, said_ns, now_ns)
+        self._take_bound(batch, now_ns)
         ids = self._ids_of(batch)[rows["path"]]
-        received = rows["received"]
-        ends_here = ids != _FOREIGN
+        received, ends_here = rows["received"], ids != _FOREIGN
         regular = ends_here & (witness == Witness.DESTINATION)
-        heard = np.flatnonzero(regular & (received > 0) | ends_here & (witness == Witness.SPEAKS_AGAIN))
-        heard = heard[last_ns[heard] > 0]
+        changes = len(rows) > 0 and int(witness.max()) > Witness.DESTINATION
+        hears = regular & (received > 0)
+        if changes:
+            hears |= ends_here & (witness == Witness.SPEAKS_AGAIN)
+        heard = np.flatnonzero(hears & (last_ns > 0))
         # Ages are of the node's own clock, so that its error cancels.
         heard_ns = said_ns - np.maximum(batch.at_ns - last_ns[heard], 0)
         sequence = rows["sequence"][heard]
@@ -123,10 +125,12 @@ class Reports:
         missed = ids[regular & (received == 0)]
         if len(missed):
             self._missed_ns[missed] = np.maximum(self._missed_ns[missed], said_ns)
-        self._take_losses(ids[regular], rows["sent"][regular], received[regular], now_ns)
+        losing = regular & (rows["sent"] > received)
+        if losing.any():
+            self._lose(ids[losing], rows["sent"][losing].astype(np.int64) - received[losing], now_ns)
         fell = [
             batch.paths[rows["path"][row]]
-            for row in np.flatnonzero(ends_here & (witness == Witness.FELL_SILENT))
+            for row in (np.flatnonzero(ends_here & (witness == Witness.FELL_SILENT)) if changes else ())
             if self._fall(int(ids[row]), batch.paths[rows["path"][row]], batch.at_ns, said_ns, rows[row])
         ]
         return Changes(fell, again)
@@ -141,11 +145,10 @@ class Reports:
             known.unbroken_ns = said_ns
         known.at_ns, known.interval_ns = max(said_ns, known.at_ns), interval_ns
 
-    def _take_bound(self, batch: DelayBatch, said_ns: int, now_ns: int) -> None:
-        # A clock that calls itself synchronised and is far off is not: commands could not tell it a deadline.
-        if now_ns - batch.at_ns > _UNSYNCHRONISED_NS:
-            said_ns = min(said_ns, batch.at_ns)
-        if said_ns >= self._bounds.get(batch.node, (0, 0))[1]:
+    def _take_bound(self, batch: DelayBatch, now_ns: int) -> None:
+        # By the node's own clock, which is what it speaks of: one that calls itself synchronised and is far behind is not.
+        said_ns = batch.at_ns if now_ns - batch.at_ns > _UNSYNCHRONISED_NS else now_ns
+        if batch.bound_ns < 0 or said_ns >= self._bounds.get(batch.node, (0, 0))[1]:
             self._bounds[batch.node] = batch.bound_ns, said_ns
 
     def _hear(self, ids: NDArray[np.int32], heard_ns: NDArray[np.int64], sequence: NDArray[np.int64]) -> None:
@@ -154,16 +157,11 @@ class Reports:
             ids, heard_ns, sequence = ids[later], heard_ns[later], sequence[later]
         self._heard_ns[ids], self._sequence[ids] = heard_ns, sequence
 
-    def _take_losses(
-        self, ids: NDArray[np.int32], sent: NDArray[np.uint32], received: NDArray[np.uint32], now_ns: int
-    ) -> None:
-        losing = sent > received
-        if not losing.any():
-            return
+    def _lose(self, ids: NDArray[np.int32], lost: NDArray[np.int64], now_ns: int) -> None:
         if self._spell != (spell := now_ns // _LOSSES_NS):
             self._lost[1] = self._lost[0] if spell == self._spell + 1 else 0
             self._lost[0], self._spell = 0, spell
-        np.add.at(self._lost[0], ids[losing], sent[losing].astype(np.int64) - received[losing])
+        np.add.at(self._lost[0], ids, lost)
 
     def _fall(self, place: int, path: str, at_ns: int, said_ns: int, row: np.void) -> bool:
         """Takes the word of a silence, unless what its receiver has said already is later."""

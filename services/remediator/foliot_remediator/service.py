@@ -75,6 +75,8 @@ class Service:
     # -- in -----------------------------------------------------------------------------------------------------------
 
     async def _on_node(self, key: str, node: Node | None) -> None:
+        if node is None or not node.nics:
+            self._clock.forget(key)
         self._observe(Node(name=key, nics=()) if node is None else node)
 
     async def _on_paths(self, _key: str, paths: NodePaths | None) -> None:

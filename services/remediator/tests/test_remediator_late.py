@@ -97,6 +97,27 @@ def test_the_first_report_of_a_synchronised_node_shows_how_late_it_is():
     assert Dating().learn("n", 1 * SECOND, 3 * SECOND, trusted=False) == 3 * SECOND
 
 
+def test_a_synchronised_clock_that_was_ahead_is_put_right_at_once():
+    """One that is not synchronised may be late by as much."""
+    for trusted in (True, False):
+        dating = Dating()
+        dating.learn("n", 5 * SECOND, 3 * SECOND, trusted=False)
+        said_ns = dating.learn("n", 4 * SECOND, 4 * SECOND, trusted=trusted)
+        assert said_ns == (4 if trusted else 2) * SECOND
+
+
+def test_a_clock_that_is_put_right_lets_its_node_be_commanded_at_once(make_world):
+    """It was stepped ahead, and said so; in step again, it can tell a deadline."""
+    world = make_world()
+    world.ahead["node1"] = 2 * SECOND
+    world.unsynchronised.add("node1")
+    world.run(1.0)
+    assert "node1" not in {command.node for command in world.flap("node3.rail0", "down")}
+    world.ahead.clear()
+    world.unsynchronised.clear()
+    assert [command.node for command in world.run(0.6)] == ["node1"]
+
+
 def test_dating_goes_on_where_this_clock_is_set_back():
     """The reference may be: differences are the least there are at once, and are counted anew."""
     dating = Dating()

@@ -15,25 +15,42 @@ def clock(monkeypatch):
     return FleetClock()
 
 
-def batch(at_ns, bound_ns=10):
+def batch(at_ns, bound_ns=10, node="node0"):
     """A node's report, empty but for its time."""
-    return DelayBatch(node="node0", at_ns=at_ns, interval_ns=1, bound_ns=bound_ns, paths=(), columns={})
+    return DelayBatch(node=node, at_ns=at_ns, interval_ns=1, bound_ns=bound_ns, paths=(), columns={})
 
 
 def test_one_wrong_clock_changes_nothing(clock):
     """Whichever way it is wrong, and however often it says so, as long as it is in the minority."""
     for _ in range(10):
-        for at_ns in (50_000, 50_002, 9_000_000_000_000):
-            clock.learn(batch(at_ns))
+        for number, at_ns in enumerate((50_000, 50_002, 9_000_000_000_000)):
+            clock.learn(batch(at_ns, node=f"node{number}"))
     assert clock.now_ns() == 50_002
 
 
-def test_a_new_reference_is_followed(clock):
-    """When all nodes agree on another time, also an earlier one, that is the time."""
-    for at_ns in (50_000, 7_000):
-        for _ in range(40):
-            clock.learn(batch(at_ns))
-    assert clock.now_ns() == 7_000
+@pytest.mark.parametrize("by_ns", [43_000, -43_000])
+def test_a_new_reference_is_followed(monkeypatch, by_ns):
+    """When all nodes agree on another time, that is the time: an earlier one as soon as it cannot be the bus's delay, which lasts no four seconds."""
+    bus = Bus(monkeypatch)
+    bus.hear(40, 50 * SECOND + by_ns)
+    assert bus.ahead_ns() == 50 * SECOND + max(by_ns, 0)
+    bus.hear(400, 50 * SECOND + by_ns)
+    assert bus.ahead_ns() == 50 * SECOND + by_ns
+
+
+def test_what_all_are_late_by_for_a_moment_does_not_set_the_clock_back(monkeypatch):
+    """As on a busy bus. What lies a moment back must not seem to be of now by that."""
+    bus = Bus(monkeypatch)
+    bus.hear(150, 50 * SECOND - 200_000_000)
+    assert bus.ahead_ns() == 50 * SECOND
+
+
+def test_a_node_that_left_is_no_part_of_the_clock(monkeypatch):
+    """Nothing is remembered of it."""
+    bus = Bus(monkeypatch)
+    bus.clock.forget("node0")
+    assert bus.clock._dating._nodes == {}
+    assert bus.ahead_ns() == 50 * SECOND
 
 
 SECOND = 1_000_000_000
