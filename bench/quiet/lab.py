@@ -20,6 +20,7 @@ from foliot_lab.scenario import FabricSpec, FaultSpec, Scenario, WorkloadSpec
 from foliot_lab.scope import scope
 from foliot_lab.simulate.trials import is_trouble
 from foliot_lab.witness import Witness
+from foliot_schemas.names import node_of, rail_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -107,8 +108,10 @@ class Trials:
         chance = random.Random(f"{seed}/{what}/silence")
         plan = self._lab.plan
         kind, nic = chance.choice(_SILENT), f"{chance.choice(plan.hosts)}.{chance.choice(plan.rails)}"
-        acts = draw(what, self._lab, chance, spare_rail=nic.partition(".")[2])
+        acts = draw(what, self._lab, chance, spare_rail=rail_of(nic))
         gone = lost(acts)
+        if node_of(nic) in {node_of(each) for each in gone}:  # nothing of that host could go anywhere
+            nic = f"{next(host for host in plan.hosts if host != node_of(nic))}.{rail_of(nic)}"
         pairs = [
             pair
             for pair in scope(kind, nic, plan).pairs()

@@ -59,6 +59,8 @@ def test_that_shared_cores_serve_one_after_the_other(process):
     assert [process.work(0, 10), process.work(0, 10), process.work(5, 10)] == [20, 20, 40]
     assert process.wake(1) == 20
     assert process.wake(30) == 30
+    assert process.work(100, 10) == 120
+    assert process.work(50, 10) == 70  # a time that is taken later on leaves the one before it free
 
 
 def test_that_a_hog_makes_steps_late(process):

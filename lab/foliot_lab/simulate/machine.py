@@ -24,6 +24,10 @@ _SOFTIRQ_SHARE = 0.25
 """Of a process's lateness. That thread sleeps most of the time, and the scheduler prefers who slept."""
 
 
+_REMEMBERED = 128
+"""Steps of a core; those of some hundred milliseconds."""
+
+
 class Span(NamedTuple):
     """Of time."""
 
@@ -61,7 +65,7 @@ class Outages:
 
 
 class Cores:
-    """Processors that several hosts share, as in a lab on one machine. Whoever is ready first runs first, until its step is over.
+    """Processors that several hosts share, as in a lab on one machine. Whoever asks first has the first time that is free for as long as its step takes.
 
     Parameters:
         count: how many.
@@ -69,18 +73,31 @@ class Cores:
     """
 
     def __init__(self, count: int, speed: float) -> None:
-        self._free_ns = [0] * count
+        self._taken: list[list[Span]] = [[] for _ in range(count)]
         self._speed = speed
 
     def ready(self, at_ns: int) -> int:
         """When one of them is free from a time on."""
-        return max(at_ns, min(self._free_ns))
+        return min(_free(taken, at_ns, 1) for taken in self._taken)
 
     def run(self, at_ns: int, work_ns: int) -> int:
         """When a step is over that becomes ready then."""
-        core = self._free_ns.index(min(self._free_ns))
-        self._free_ns[core] = max(at_ns, self._free_ns[core]) + round(work_ns / self._speed)
-        return self._free_ns[core]
+        need_ns = round(work_ns / self._speed)
+        start_ns, taken = min(
+            ((_free(taken, at_ns, need_ns), taken) for taken in self._taken), key=lambda each: each[0]
+        )
+        bisect.insort(taken, Span(start_ns, start_ns + need_ns))
+        if len(taken) > _REMEMBERED:
+            del taken[: _REMEMBERED // 2]
+        return start_ns + need_ns
+
+
+def _free(taken: list[Span], at_ns: int, need_ns: int) -> int:
+    for since_ns, until_ns in taken:
+        if since_ns - at_ns >= need_ns:
+            break
+        at_ns = max(at_ns, until_ns)
+    return at_ns
 
 
 class Host:

@@ -76,7 +76,7 @@ class Kernel:
             return self
         # Three sockets: no dump of one may stand before a move of another.
         building = await self._stack.enter_async_context(AsyncIPRoute())
-        moving = await self._stack.enter_async_context(AsyncIPRoute())
+        moving = await self._stack.enter_async_context(AsyncIPRoute(strict_check=True))
         keeping = await self._stack.enter_async_context(AsyncIPRoute(strict_check=True))
         self._overlay = Overlay(building, self._layout)
         await self._overlay.build()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING
 
 import structlog
@@ -19,6 +18,7 @@ from foliot_schemas.names import nic_name
 from foliot_schemas.notice import Echo, Notice, NoticeSeen
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import Awaitable, Callable, Coroutine, Mapping
     from typing import Any
 
@@ -119,14 +119,14 @@ class Reactions:
 
     async def _flee(self, turn: Turn, started_ns: int) -> None:
         nic = nic_name(self._layout.node.name, turn.rail)
-        move = await self._mover.flee(turn.rail)
         with telemetry.span(
             "own carrier lost", fault=turn.fault, start_ns=started_ns, nic=nic, armed=self._settings.armed
         ) as span:
             if turn.rail in self._losses.own:
-                # Also if nothing is armed here: the peers may have a way, and must not take this one.
+                # Sent while the kernel's answer to the rule is awaited. Also if nothing is armed here: the peers may have a way, and
+                # must not take this one.
                 self._spawn(self._tell(turn))
-                await asyncio.sleep(0)  # the notice goes out now, not after all that follows here
+            move = await self._mover.flee(turn.rail)
             log.info("nic_turned", rail=turn.rail, state=turn.state, fault=turn.fault)
             move = joined(move, await self._mover.mend())
             span.set_attribute("foliot.status", move.status)
