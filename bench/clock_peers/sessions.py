@@ -200,7 +200,8 @@ class Session:
                 found[rows.of_chrony(each.name)] = judged.offsets(said, span)
             found[rows.PTP], found[rows.PTP_LOW] = judged.offsets(asking.offsets, span), judged.offsets(low, span)
         took_s = ended[0] - began[0]
-        pairs = {rows.FOLIOT: ours.pairs(hosts)}
+        measuring = {rows.of_chrony(each.name): len(logs) for each, logs in statistics.items()}
+        pairs = {rows.FOLIOT: ours.pairs(hosts), **measuring}
         return [
             rows.row(
                 tool, run, what, packets_per_s=packets[rows.PTP if tool == rows.PTP_LOW else tool] / took_s / pairs.get(tool, len(hosts) - 1),
