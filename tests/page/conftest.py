@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 from playwright.async_api import async_playwright, expect
 
+from patience import patience
+
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
@@ -31,7 +33,7 @@ def _chromium() -> str:
 async def page() -> AsyncIterator[Page]:
     """An empty page; that nothing it loads breaks its policy or its code is a part of every test."""
     executable = _chromium()
-    expect.set_options(timeout=30_000)  # a deadline for what is broken; the machine may be busy
+    expect.set_options(timeout=1_000 * patience(30))  # a deadline for what is broken; the machine may be busy
     async with async_playwright() as playwright:
         browser = await playwright.chromium.launch(executable_path=executable)
         opened = await browser.new_page(viewport={"width": 1280, "height": 900})

@@ -150,14 +150,16 @@ async def test_a_page_outlives_its_gateway_and_misses_nothing(page, gateway, bus
     await expect(page.get_by_test_id("connection")).to_have_attribute("data-liveness", "live")
 
     await gateway.kill()
-    await expect(page.get_by_test_id("connection")).to_have_attribute("data-liveness", "lost", timeout=20_000)
+    await expect(page.get_by_test_id("connection")).to_have_attribute(
+        "data-liveness", "lost", timeout=1_000 * patience(20)
+    )
     await expect(page.get_by_test_id("connection")).to_contain_text("Connection lost")
     await expect(page.locator(".tile.up")).to_have_count(len(NODES) * len(RAILS))
     happen(bus, 2)
     await gateway.start()
     happen(bus, 3)
 
-    await expect(page.get_by_test_id("event")).to_have_count(3, timeout=30_000)
+    await expect(page.get_by_test_id("event")).to_have_count(3, timeout=1_000 * patience(30))
     words = await page.locator(".event .words").all_inner_texts()
     assert words == [f"node{number}.rail0 lost its carrier" for number in (3, 2, 1)]
     await say(bus, "node1.rail1", carrier=False)

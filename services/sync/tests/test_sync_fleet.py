@@ -80,6 +80,7 @@ def test_asymmetry_of_one_pair_is_outvoted(start, seed):
     run.to(40)
     promises_kept(run)
     assert max(map(abs, run.errors_ns().values())) < 1_000
+    assert set(statuses(run).values()) == {"synchronised"}
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -112,6 +113,7 @@ def test_some_dead_streams_cost_nothing(start):
     run.to(40)
     promises_kept(run)
     assert max(map(abs, run.errors_ns().values())) < 1_000
+    assert set(statuses(run).values()) == {"synchronised"}
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -40,6 +40,7 @@ def test_load_of_one_direction_at_sixty_per_cent(start, seed):
         errors += [abs(error) for age_s in (0.0, 1.0, 2.0) for error in run.errors_ns(age_s).values()]
     assert np.percentile(errors, 50) < 200
     assert np.percentile(errors, 99) < 800
+    assert set(statuses(run).values()) == {"synchronised"}
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -88,6 +89,7 @@ def test_a_pair_without_a_clean_probe_is_outvoted(start, seed, both):
         run.next()
         promises_kept(run)
         assert abs(run.errors_ns()["node1"]) < 400
+        assert run.states["node1"].status == "synchronised"
 
 
 @pytest.mark.parametrize("seed", SEEDS)
