@@ -110,11 +110,12 @@ def _halt(process: str) -> Callable[[Lab, random.Random, str], list[Act]]:
 
 
 def _stopped(lab: Lab, places: Sequence[str]) -> Deed:
-    def all_of_them(do: Callable[[str], None]) -> None:
-        for place in places:
-            do(place)
+    return Deed(partial(_each, lab.world.stop, places), partial(_each, lab.world.resume, places))
 
-    return Deed(partial(all_of_them, lab.world.stop), partial(all_of_them, lab.world.resume))
+
+def _each(do_to: Callable[[str], None], places: Sequence[str]) -> None:
+    for place in places:
+        do_to(place)
 
 
 def _steal_one(lab: Lab, chance: random.Random, _spare: str) -> list[Act]:
@@ -133,7 +134,10 @@ def _bus_one(lab: Lab, chance: random.Random, _spare: str) -> list[Act]:
 
 
 def _bus_all(lab: Lab, chance: random.Random, _spare: str) -> list[Act]:
-    return _again_and_again(chance, _HALT_S, Deed(lab.world.cut_bus, lab.world.mend_bus), "all")
+    # Not by their links: a carrier that comes back is noticed up to a second later, by when TCP waits for longer still.
+    places = [f"{host}|bus" for host in lab.plan.hosts]
+    deed = Deed(partial(_each, lab.world.part, places), partial(_each, lab.world.join, places))
+    return _again_and_again(chance, _HALT_S, deed, "all")
 
 
 def _clock_step(lab: Lab, chance: random.Random, _spare: str) -> list[Act]:
