@@ -25,10 +25,6 @@ _FRESH_NS = 150_000_000
 silence has lasted for as long already: what only stands still does not."""
 _MAPPED_NS = 10_000_000
 """By how much the promptest words of two nodes may differ in how long they took."""
-_LATER_TICK_NS = 20_000_000
-"""Half a tick of the probe: what leaves so much later is of another one."""
-_LOST_IN_QUEUES = 4
-"""Probes in a row. In a simulation with full queues that lose 0.4 % at each hop, three in a row were lost in one trial of a thousand."""
 _LATELY_NS = 1_000_000_000
 """Five probes of the slow sweep: a path not heard for longer was silent before."""
 _DELAYS = 2
@@ -161,11 +157,11 @@ class Judge:
     def _is_controlled(self, claim: Claim, sign: Sign) -> bool:
         """Whether anything else came through between the two hosts since the missing probe was sent, or, where nothing else is probed, at either of them.
 
-        One probe may be lost in a full queue while its sender is late with the next. If only one is known to be missing, something of a later tick has to have come through.
+        One probe may be lost in a full queue while its sender is late with the next. If only one is known to be missing, something has to have come through that was sent when the next was due.
         """
         table = self._fleet.paths
         one = sign.sequence == claim.sequence + 1
-        from_ns = max(sign.here_ns + (_LATER_TICK_NS if one else 0), claim.confirmed_here_ns - _FRESH_NS)
+        from_ns = max(sign.here_ns + (claim.owed_ns if one else 0), claim.confirmed_here_ns - _FRESH_NS)
         if claim.siblings is None:
             claim.siblings = self._fleet.siblings(claim.path)
         heard_ns = table.heard_ns[claim.siblings]
@@ -189,7 +185,7 @@ class Judge:
             claim.first = words[0]
         # The latest first: what came through since then says more. The first of all is kept, as a probe may be given longer than words are remembered.
         for sign in (*reversed(words), claim.first):
-            if sign is not None and self._is_overdue(sign, claim) and self._are_enough(sign, claim):
+            if sign is not None and self._is_overdue(sign, claim):
                 return sign
         alive_from_ns = max(claim.since_here_ns, after_ns, self._fleet.unbroken_ns.get(claim.sender, 0))
         for sign in reversed(self._fleet.signs.get(claim.sender, ())):
@@ -198,11 +194,6 @@ class Judge:
             if self._is_after(sign, claim, alive_from_ns, self._alive_ns) and self._is_overdue(sign, claim):
                 return sign
         return None
-
-    def _are_enough(self, sign: Sign, claim: Claim) -> bool:
-        """Whether more are missing than a full queue loses in a row, if either end saw one lately."""
-        is_queueing = claim.transit_ns > self._transit_ns and sign.sequence and claim.sequence
-        return not is_queueing or sign.sequence - claim.sequence >= _LOST_IN_QUEUES
 
     def _is_later(self, sign: Sign, claim: Claim, after_ns: int) -> bool:
         """Whether the probe that a sender speaks of is another than the receiver heard last, and both ends were there by then."""
