@@ -29,7 +29,7 @@ CODE = textwrap.dedent("""
             for words in (("far", "down"), ("far", "up"), ("near", "down")):
                 ip("link", "set", *words)
             ip("link", "del", "near")
-            async with asyncio.timeout(patience(20)):
+            async with asyncio.timeout(60):
                 while not any(change.gone for change in changes):
                     await asyncio.sleep(0.01)
         # The kernel may still be telling what is present already.
