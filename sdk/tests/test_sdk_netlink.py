@@ -23,6 +23,9 @@ CODE = textwrap.dedent("""
         ip("link", "add", "near", "type", "veth", "peer", "far")
         ip("link", "set", "near", "up")
         ip("link", "set", "far", "up")
+        # The kernel tells of a carrier when it finds the time.
+        while "LOWER_UP" not in subprocess.run(["ip", "link", "show", "near"], check=True, capture_output=True, text=True).stdout:
+            await asyncio.sleep(0.01)
         async with LinkMonitor(changes.append) as monitor:
             present = {change.name: change for change in await monitor.present()}
             assert present["near"].carrier and present["near"].admin_up, present
