@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import msgspec
 import numpy as np
 
+from foliot.minimum_offset import MinimumOffsets
 from foliot.shard import WHOLE
-from foliot_detector.arrivals import Arrivals
 from foliot_detector.lives import Lives
 from foliot_detector.paths import ELSEWHERE, Delays, PathTable
 from foliot_detector.peak import Peak
@@ -97,7 +97,7 @@ class Fleet:
         self._break_ns = break_ns
         self._missed_ns = missed_ns
         self._ports: dict[str, _Port] = {}
-        self._arrivals: dict[str, Arrivals] = {}
+        self._offsets = MinimumOffsets()
         self._reported_ns: dict[str, int] = {}
         self.delay_ns: dict[str, Peak] = {}
         """Per node, the longest one-way delays of what it sent or heard lately."""
@@ -132,7 +132,8 @@ class Fleet:
 
     def _forget(self, node: str, nics: Iterable[str]) -> None:
         times = (self.hearing_ns, self.listening_ns, self.unbroken_ns, self.bound_ns)
-        lately = (self.delay_ns, self.late_ns, self.load, self._arrivals)
+        lately = (self.delay_ns, self.late_ns, self.load)
+        self._offsets.forget(node)
         for memory in (*times, *lately, self.news, self.signs, self._back_ns, self._reported_ns):
             memory.pop(node, None)
         for nic in nics:
@@ -209,14 +210,12 @@ class Fleet:
 
     def at_ns(self, node: str, here_ns: int) -> int:
         """A time of the timeline by a node's own reference time."""
-        arrivals = self._arrivals.get(node)
-        if arrivals is None:
-            return here_ns
-        return min(max(here_ns - arrivals.apart_ns, 1 - FAR_NS), FAR_NS - 1)
+        offset_ns = self._offsets.offset_ns(node)
+        return here_ns if offset_ns is None else min(max(here_ns - offset_ns, 1 - FAR_NS), FAR_NS - 1)
 
     def here_ns(self, node: str, at_ns: int, now_ns: int) -> int:
         """A node's own time on the timeline, however late it came; what it dates into its future is now."""
-        return max(min(at_ns + self._arrivals[node].apart_ns, now_ns), 1)
+        return max(self._offsets.here_ns(node, at_ns, now_ns), 1)
 
     def siblings(self, path: Path) -> NDArray[np.intp]:
         """The paths between the same two nodes by other NICs, of those that were ever heard."""
@@ -246,11 +245,7 @@ class Fleet:
         self._touched[node] = None
         self._note_return(node, now_ns, self.lives.on_bus_ns(node) or None)
         self.lives.speak(node, now_ns)
-        arrivals = self._arrivals.get(node)
-        if arrivals is None:
-            self._arrivals[node] = Arrivals(at_ns, now_ns)
-        else:
-            arrivals.learn(at_ns, now_ns)
+        self._offsets.learn(node, at_ns, now_ns)
 
     def _note_listening(self, batch: DelayBatch, at_here_ns: int) -> None:
         before_ns = self._reported_ns.get(batch.node)
@@ -278,7 +273,7 @@ class Fleet:
 
     def _all_here_ns(self, node: str, at_ns: NDArray[np.int64], now_ns: int) -> NDArray[np.int64]:
         """As `here_ns`, of many; 0 stays 0."""
-        age_ns = np.maximum(now_ns - self._arrivals[node].apart_ns - at_ns, 0)  # in this order no time overflows
+        age_ns = np.maximum(now_ns - (self._offsets.offset_ns(node) or 0) - at_ns, 0)  # in this order no time overflows
         return np.where(at_ns > 0, np.maximum(now_ns - age_ns, 1), 0)
 
     def _learn_sent(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from foliot_detector.arrivals import Arrivals
 from foliot_detector.peak import Peak
 from foliot_schemas.names import Path, node_of
 
@@ -153,21 +152,6 @@ def test_without_numbers_silence_is_found_as_before(make_fleet):
     fleet.cut.add(PATH)
     fleet.run(600)
     assert silences(fleet.take()) == [str(PATH)]
-
-
-def test_words_are_dated_by_the_promptest_of_the_last_seconds():
-    """A late one is as old as it says; a clock set back is believed at once, a delay that lasts after ten seconds."""
-    arrivals = Arrivals(at_ns=1_000 * MS, now_ns=5_000 * MS)
-    arrivals.learn(1_100 * MS, 5_100 * MS)
-    arrivals.learn(1_200 * MS, 5_700 * MS)
-    assert arrivals.apart_ns == 4_000 * MS
-
-    for second in range(12):
-        arrivals.learn((2_000 + 1_000 * second) * MS, (6_500 + 1_000 * second) * MS)
-    assert arrivals.apart_ns == 4_500 * MS
-
-    arrivals.learn(9_000 * MS, 18_000 * MS)
-    assert arrivals.apart_ns == 9_000 * MS
 
 
 def test_a_peak_is_forgotten_after_two_seconds():

@@ -8,7 +8,7 @@ import time
 from typing import TYPE_CHECKING
 
 from foliot.clock import BusClock
-from foliot_remediator.dating import Dating
+from foliot.minimum_offset import MinimumOffsets
 
 if TYPE_CHECKING:
     from foliot_schemas import DelayBatch
@@ -31,7 +31,7 @@ class FleetClock:
     def __init__(self) -> None:
         self.name = "fleet"
         self._until_known = BusClock()
-        self._dating = Dating()
+        self._offsets = MinimumOffsets()
         self._differences_ns: collections.deque[int] = collections.deque(maxlen=_SAMPLES)
         self._offset_ns: int | None = None
         self._late_since_ns: int | None = None
@@ -48,15 +48,15 @@ class FleetClock:
             if local_ns - self._late_since_ns < _PATIENCE_NS:
                 return
             self._differences_ns.clear()
-            self._dating = Dating()
+            self._offsets = MinimumOffsets()
         self._late_since_ns = None
-        said_ns = self._dating.learn(batch.node, batch.at_ns, local_ns, trusted=False)
+        said_ns = self._offsets.learn(batch.node, batch.at_ns, local_ns, trusted=False)
         self._differences_ns.append(batch.at_ns - said_ns)
         self._offset_ns = statistics.median_low(self._differences_ns)
 
     def forget(self, node: str) -> None:
         """A node has left the fleet."""
-        self._dating.forget(node)
+        self._offsets.forget(node)
 
     def local_ns(self) -> int:
         """CLOCK_MONOTONIC_RAW."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from foliot_remediator.dating import Dating
+from foliot.minimum_offset import MinimumOffsets
 from foliot_schemas import Witness
 from foliot_schemas.names import ends_at, node_of
 
@@ -76,7 +76,7 @@ class Reports:
 
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
-        self._dating = Dating()
+        self._offsets = MinimumOffsets()
         self._reporters: dict[str, _Reporter] = {}
         self._bounds: dict[str, tuple[int, int]] = {}
         self._ids: dict[str, int] = {}
@@ -105,7 +105,7 @@ class Reports:
         """
         rows = batch.rows()
         witness, last_ns = rows["witness"], rows["last_ns"]
-        said_ns = self._dating.learn(batch.node, batch.at_ns, now_ns, trusted=batch.bound_ns >= 0)
+        said_ns = self._offsets.learn(batch.node, batch.at_ns, now_ns, trusted=batch.bound_ns >= 0)
         if not len(rows) or witness[0] <= Witness.DESTINATION:
             self._take_report(batch, said_ns)
         self._take_bound(batch, now_ns)
@@ -190,7 +190,7 @@ class Reports:
 
     def here_ns(self, node: str, at_ns: int, now_ns: int) -> int:
         """A node's own time by the time of whoever listens; nothing is of later than now."""
-        return self._dating.here_ns(node, at_ns, now_ns)
+        return self._offsets.here_ns(node, at_ns, now_ns)
 
     def reported_ns(self, node: str) -> int:
         """When its last regular report was true; 0: there is none."""
@@ -241,7 +241,7 @@ class Reports:
         """A node has left the fleet."""
         for memory in (self._reporters, self._bounds):
             memory.pop(node, None)
-        self._dating.forget(node)
+        self._offsets.forget(node)
 
     def forget_paths(self, paths: Iterable[str]) -> None:
         """These have left the fleet; what batches name is looked up anew after that (`forget_batches`)."""

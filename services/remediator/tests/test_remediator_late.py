@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from foliot_remediator.dating import Dating
+from foliot.minimum_offset import MinimumOffsets
 from foliot_remediator.health import Hearing
 
 PATH = "node0.rail0>node1.rail0#0"
@@ -65,8 +65,8 @@ def test_what_waited_while_this_process_was_halted_is_of_then(make_world):
 
 
 @pytest.mark.parametrize("step_s", [-8.0, -0.4, 0.4, 8.0])
-def test_a_clock_that_is_stepped_silences_its_node_for_some_seconds_at_most(make_world, step_s):
-    """Ahead not at all, back until its new differences are the least; and what it says is never of the future."""
+def test_a_clock_that_is_stepped_silences_its_node_for_a_moment_at_most(make_world, step_s):
+    """Ahead not at all, back until three words in a row show it; and what it says is never of the future."""
     world = make_world()
     world.ahead["node1"] = round(step_s * SECOND)
     silenced = []
@@ -75,13 +75,13 @@ def test_a_clock_that_is_stepped_silences_its_node_for_some_seconds_at_most(make
         reported_ns = world.core.health.reports.reported_ns("node1")
         assert reported_ns <= world.now_ns
         silenced.append(world.now_ns - reported_ns > 200 * MS)
-    assert not any(silenced[40:])
-    assert any(silenced) == (step_s < 0)
+    assert not any(silenced[5:])
+    assert step_s < 0 or not any(silenced)
 
 
 def test_a_node_is_dated_by_the_least_difference_of_late():
     """Late by any more, it is dated that much before its arrival."""
-    dating = Dating()
+    dating = MinimumOffsets()
     for number, late_ms in enumerate((5, 1, 4, 200, 1, 900)):
         at_ns, now_ns = number * SECOND // 10, number * SECOND // 10 + (50 + late_ms) * MS
         said_ns = dating.learn("n", at_ns, now_ns, trusted=False)
@@ -93,14 +93,14 @@ def test_a_node_is_dated_by_the_least_difference_of_late():
 
 def test_the_first_report_of_a_synchronised_node_shows_how_late_it_is():
     """A process that starts reads what has waited, too. Of others nothing is known by then."""
-    assert Dating().learn("n", 1 * SECOND, 3 * SECOND, trusted=True) == 1 * SECOND
-    assert Dating().learn("n", 1 * SECOND, 3 * SECOND, trusted=False) == 3 * SECOND
+    assert MinimumOffsets().learn("n", 1 * SECOND, 3 * SECOND, trusted=True) == 1 * SECOND
+    assert MinimumOffsets().learn("n", 1 * SECOND, 3 * SECOND, trusted=False) == 3 * SECOND
 
 
 def test_a_synchronised_clock_that_was_ahead_is_put_right_at_once():
     """One that is not synchronised may be late by as much."""
     for trusted in (True, False):
-        dating = Dating()
+        dating = MinimumOffsets()
         dating.learn("n", 5 * SECOND, 3 * SECOND, trusted=False)
         said_ns = dating.learn("n", 4 * SECOND, 4 * SECOND, trusted=trusted)
         assert said_ns == (4 if trusted else 2) * SECOND
@@ -120,7 +120,7 @@ def test_a_clock_that_is_put_right_lets_its_node_be_commanded_at_once(make_world
 
 def test_dating_goes_on_where_this_clock_is_set_back():
     """The reference may be: differences are the least there are at once, and are counted anew."""
-    dating = Dating()
+    dating = MinimumOffsets()
     dating.learn("n", 100 * SECOND, 100 * SECOND, trusted=True)
     assert dating.learn("n", 101 * SECOND, 41 * SECOND, trusted=True) == 41 * SECOND
     for second in range(2, 8):
