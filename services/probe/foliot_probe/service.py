@@ -105,6 +105,7 @@ class Probe:
         self._ticks_per_interval = max(1, settings.delay_interval_ms // settings.tick_ms)
         self._window_ns = round(settings.window_s * _SECOND_NS)
         self._interval = 0
+        self._reported_s, self._owes_report = self._start_s, False
         self._window = window_number(own.name, clock.now_ns(), self._window_ns)
         self._closing: Iterator[StampBatch | None] = iter(())
 
@@ -191,7 +192,7 @@ class Probe:
         self._engine.speak(tick)
         # By the number of the tick, not by the time: a tick is always a little late, and would at times miss its turn.
         interval = tick // self._ticks_per_interval
-        if interval != self._interval:
+        if interval != self._interval or self._owes_report:
             self._interval = interval
             self._tell_delays()
         self._close_window()
@@ -210,10 +211,14 @@ class Probe:
         changes = self._engine.listen(self._now_ns())
         self._tell_silence(changes)
         if len(changes.fell):
-            self._tell_delays()
+            # Paths that died together fall silent one by one: the first brings a report, and the next tick one for all others.
+            self._owes_report = self._loop.time() - self._reported_s < self._tick_s
+            if not self._owes_report:
+                self._tell_delays()
 
     def _tell_delays(self) -> None:
         now_s, load = self._loop.time(), None
+        self._reported_s, self._owes_report = now_s, False
         if now_s - self._load_read_s >= _LOAD_S:
             self._load_read_s = now_s
             load = self._load.read(self._now_ns())
