@@ -54,14 +54,18 @@ DelayRow = np.dtype(
         ("p99_ns", "<i8"),
         ("last_ns", "<i8"),
         ("sequence", "<i8"),
+        ("full_sent", "<u2"),
+        ("full_received", "<u2"),
+        ("full_bytes", "<u2"),
     ]
 )
 """One path in one interval. `path` indexes the batch's paths. `witness` is who says so, see `Witness`: 0 the source, 1 the
 destination, 2 the destination as the path fell silent, 3 as it speaks again. One-way delays are of the probes received (0 where
 none was), `last_ns` is when the witness last sent on (source) or heard (destination) the path (0: never), reference time. `sequence` is the
-number of the probe sent last (source) or of the highest heard (destination), which rises over restarts of the sender; 0: not said."""
+number of the probe sent last (source) or of the highest heard (destination), which rises over restarts of the sender; 0: not said. `full_sent` and
+`full_received` are how many of the destination's counts were padded to full size, which is `full_bytes`, as an IP packet on the path; 0: none are sent."""
 
-DELAY_LATER = frozenset({"sequence"})
+DELAY_LATER = frozenset({"sequence", "full_sent", "full_received", "full_bytes"})
 """Columns of `DelayRow` that senders before 0.2 leave out."""
 
 

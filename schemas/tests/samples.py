@@ -28,15 +28,16 @@ from foliot_schemas import (
 )
 from foliot_schemas.columns import pack
 from foliot_schemas.notice import Echo, Notice, NoticeSeen
-from foliot_schemas.observation import Stream
+from foliot_schemas.observation import DELAY_LATER, Stream
 
 _T = 1_790_000_000_000_000_000
 _WAY = Placement(peer="node3", rail="rail0", via="rail1", entropy=2)
 
 
-def _without(column, rows, dtype):
-    """Columns as somebody sends them who does not know one that was added."""
-    return {name: data for name, data in pack(np.array(rows, dtype=dtype)).items() if name != column}
+def _without(later, rows, dtype):
+    """Columns as somebody sends them who does not know those that were added: these rows have the others."""
+    before = np.dtype([(name, dtype[name]) for name in dtype.names if name not in later])
+    return pack(np.array(rows, dtype=before))
 
 
 SAMPLES = (
@@ -59,7 +60,7 @@ SAMPLES = (
     ),
     DelayBatch(
         columns=_without(
-            "sequence", [(0, 1, 2, 2, 5_000, 5_200, 9_000, _T, 0), (1, 2, 0, 0, 0, 0, 0, _T - 150_000_000, 0)], DelayRow
+            DELAY_LATER, [(0, 1, 2, 2, 5_000, 5_200, 9_000, _T), (1, 2, 0, 0, 0, 0, 0, _T - 150_000_000)], DelayRow
         ),
         node="node3", at_ns=_T, interval_ns=100_000_000, bound_ns=400,
         paths=("node0.rail0>node3.rail0#2", "node1.rail0>node3.rail0#0"),

@@ -62,8 +62,8 @@ def _of_the_inventory() -> list[msgspec.Struct]:
     now_ns, path = hostile.NOW_NS, "node0.rail0>node1.rail0#0"
     rows = np.array(
         [
-            (0, 1, 4, 2, 9_000, 9_500, 9_900, now_ns, 70), (1, 0, 4, 0, 0, 0, 0, now_ns, 74),
-            (0, 2, 0, 0, 0, 0, 0, now_ns, 70), (0, 3, 0, 0, 0, 0, 0, now_ns, 75),
+            (0, 1, 4, 2, 9_000, 9_500, 9_900, now_ns, 70, 2, 0, 1_450), (1, 0, 4, 0, 0, 0, 0, now_ns, 74, 0, 0, 0),
+            (0, 2, 0, 0, 0, 0, 0, now_ns, 70, 0, 0, 0), (0, 3, 0, 0, 0, 0, 0, now_ns, 75, 0, 0, 0),
         ],
         DelayRow,
     )  # fmt: skip

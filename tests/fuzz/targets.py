@@ -29,7 +29,7 @@ from foliot_gateway.present import Present
 from foliot_gateway.settings import GatewaySettings
 from foliot_gateway.traces import TraceStore
 from foliot_lab.scenario import ScenarioError, parse_scenario
-from foliot_probe.packet import Probe, is_probe
+from foliot_probe.packet import IN_USE, Probe, is_probe
 from foliot_probe.session import Sessions
 from foliot_probe.settings import ProbeSettings
 from foliot_probe.silence import SilenceWatch
@@ -145,16 +145,19 @@ def probes(data: bytes) -> None:
     for each in (0, 1):
         sessions.open(each, 5 + each)
     for start_ns in (1_000_000_000, 2_000_000_000):
-        sessions.announce(np.full(4, 40_000), np.ones(4, bool), np.ones(4, int), np.full(4, 40))
-        sessions.compose(np.array([0, 1]), np.zeros(2, bool))
-        sessions.hear(row, heard[sane], np.arange(len(row)) + start_ns)
-        watch.hear(row, np.full(len(row), start_ns), heard[sane]["interval_us"], heard[sane]["in_use"].astype(bool))
+        sessions.announce(np.full(4, 40_000), np.ones(4, bool), np.ones(4, int), np.full(4, 40), np.full(4, 1_450))
+        sessions.compose(np.array([0, 1]), np.zeros(2, bool), np.array([False, True]))
+        sessions.hear(row, heard[sane], np.arange(len(row)) + start_ns, heard[sane]["sequence"] % 2 == 0)
+        watch.hear(row, np.full(len(row), start_ns), heard[sane]["interval_us"], heard[sane]["use"] & IN_USE != 0)
         watch.judge(start_ns)
         sent, received = sessions.count()
         # Numbers are compared and not columns: see run.py of what the fuzzer keeps of each comparison.
         assert int(received.max()) <= len(row)
         _show(taken=len(row), counted=int(received.sum()), proven=int(min(sent.sum(), 9)))
         assert not sent[2:].any()
+        full_sent, full_received = sessions.count_full()
+        assert (full_sent >= full_received).all()
+        assert int(full_received.max()) <= len(row)
         for ring in (sessions.outgoing, sessions.incoming):
             done = ring.take_completed()
             _show(completed=len(done.row))

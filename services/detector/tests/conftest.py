@@ -23,6 +23,7 @@ START_NS = 1_700_000_000_000_000_000
 MS = 1_000_000
 FLIGHT_NS = MS // 10
 SILENCE_INTERVALS = 3
+FULL_EVERY, FULL_BYTES = 4, 1_450
 
 
 def node_record(name, rails=2, entropies=2):
@@ -52,11 +53,12 @@ def port(nic, at_ns, downs=0, ups=1, *, carrier=True, admin_up=True, boot="boot1
 
 
 def delays(node, at_ns, rows, bound_ns=100):
-    """A batch from tuples (path, witness, sent, received, last_ns[, least_ns, p99_ns[, sequence]])."""
+    """A batch from tuples (path, witness, sent, received, last_ns[, least_ns, p99_ns[, sequence[, full_sent, full_received, full_bytes]]])."""
     table = np.zeros(len(rows), DelayRow)
     for place, (_, witness, sent, received, last_ns, *more) in enumerate(rows):
-        least_ns, p99_ns, *sequence = more or (FLIGHT_NS, FLIGHT_NS)
-        table[place] = (place, witness, sent, received, least_ns, least_ns, p99_ns, last_ns, *(sequence or (0,)))
+        least_ns, p99_ns, *counts = more or (FLIGHT_NS, FLIGHT_NS)
+        counts += [0] * (4 - len(counts))
+        table[place] = (place, witness, sent, received, least_ns, least_ns, p99_ns, last_ns, *counts)
     paths = tuple(str(row[0]) for row in rows)
     return DelayBatch.of(table, node=node, at_ns=at_ns, interval_ns=100 * MS, bound_ns=bound_ns, paths=paths)
 
@@ -86,7 +88,7 @@ class SimulatedFleet:
         self.bound_ns = dict.fromkeys(self.names, -1 if offsets_ms else 100)
         self.offset_ns |= {name: offset * MS for name, offset in zip(self.names, offsets_ms, strict=False)}
         self.bus_delay_ns = dict.fromkeys(self.names, MS // 5)
-        self.lose = {}
+        self.lose, self.too_small = {}, set()
         self.probe_ns, self.shaky_ns, self.stamp_late_ns = probe_ms * MS, 0, 0
         self.backlog = None
         self.held, self._on_hold = set(), []
@@ -159,7 +161,7 @@ class SimulatedFleet:
         """Receivers' memory of paths."""
         for path in self.paths:
             if node_of(path.destination) in names:
-                for memory in ("heard", "proven", "received", "silent", "sequence"):
+                for memory in ("heard", "proven", "received", "silent", "sequence", "full_proven", "full_received"):
                     self.__dict__.setdefault(memory, {})[path] = 0
 
     def release(self):
@@ -217,6 +219,8 @@ class SimulatedFleet:
         self.sent[path] += 1
         self.last_sent[path] = self.now_ns
         lost = path in self.lose and self.lose[path](number)
+        full = self.sent[path] % FULL_EVERY == 0
+        lost |= full and path in self.too_small
         if path in self.held:
             self._on_hold.append((path, self.sent[path]))
         elif self._works(path.source) and self._works(path.destination) and path not in self.cut and not lost:
@@ -229,6 +233,9 @@ class SimulatedFleet:
         first = not self.heard[path]
         self.heard[path] = self.now_ns
         self.proven[path] += 1 if first else sequence - self.sequence[path]
+        before = sequence - 1 if first else self.sequence[path]
+        self.full_proven[path] += sequence // FULL_EVERY - before // FULL_EVERY
+        self.full_received[path] += sequence % FULL_EVERY == 0
         self.sequence[path] = sequence
         self.received[path] += 1
         if self.silent[path]:
@@ -269,8 +276,9 @@ class SimulatedFleet:
                 delay = (delay_ns, delay_ns) if self.received[path] else (0, 0)
                 heard_ns = self._says(node, self.heard[path])
                 counts, number = (self.proven[path], self.received[path]), self._number(self.sequence, path)
-                rows.append((path, Witness.DESTINATION, *counts, heard_ns, *delay, number))
-                self.proven[path] = self.received[path] = 0
+                full = (self.full_proven[path], self.full_received[path], FULL_BYTES)
+                rows.append((path, Witness.DESTINATION, *counts, heard_ns, *delay, number, *full))
+                self.proven[path] = self.received[path] = self.full_proven[path] = self.full_received[path] = 0
         return delays(node, self._says(node, self.now_ns), rows, self.bound_ns[node])
 
     def _report_ports(self, node):

@@ -216,3 +216,108 @@ def test_what_a_flapping_nic_loses_is_not_loss_on_its_paths(make_fleet):
     fleet.run(15_000)
 
     assert {(event.kind, event.who) for event in fleet.take()} == {("flap", "node1.rail0")}
+
+
+def test_a_path_that_passes_only_small_packets_is_lossy_at_once(make_fleet):
+    """Five probes of full size are lost in a row and all others arrive; said once, within two seconds."""
+    fleet = make_fleet(nodes=2, probe_ms=40)
+    began_ns = fleet.now_ns
+    fleet.too_small.add(PATH)
+    fleet.run(10_000)
+    (event,) = fleet.take()
+
+    assert told([event]) == [LOSSY]
+    assert event.at_ns - began_ns < 2_000 * MS
+    assert began_ns - 200 * MS < event.since_ns < event.at_ns
+    assert event.evidence["full_size_lost"] is True
+    assert event.evidence["bytes"] == 1_450
+    assert event.evidence["lost"] == 5
+    assert 15 <= event.evidence["sent"] <= 25
+
+
+def test_it_speaks_again_only_when_full_size_probes_arrive(make_fleet):
+    """However many small ones come; then soon, and under the same fault. As lossy as before, it is another fault."""
+    fleet = make_fleet(nodes=2, probe_ms=40)
+    fleet.too_small.add(PATH)
+    fleet.run(60_000)
+    (lossy,) = fleet.take()
+
+    fleet.too_small.clear()
+    healed_ns = fleet.now_ns
+    fleet.run(5_000)
+    (healed,) = fleet.take()
+    assert told([healed]) == [(str(PATH), "speaking")]
+    assert (healed.fault, healed.cause) == (lossy.fault, lossy.id)
+    assert healed.at_ns - healed_ns < 2_000 * MS
+    assert healed.evidence["full_size_lost"] is False
+
+    fleet.too_small.add(PATH)
+    fleet.run(5_000)
+    (again,) = fleet.take()
+    assert told([again]) == [LOSSY]
+    assert again.fault != lossy.fault
+
+
+def test_all_paths_of_a_nic_that_passes_only_small_packets_are_found_soon(make_fleet):
+    """Slowly probed ones as well, after two lost probes each, so that traffic is not moved from one to the next; no path of another NIC is accused."""
+    fleet = make_fleet(probe_ms=40)
+    behind = {path for path in fleet.paths if path.source == "node0.rail0"}
+    fleet.too_small |= behind
+    began_ns = fleet.now_ns
+    fleet.run(4_000)
+    events = [event for event in fleet.take() if event.kind == "path"]
+
+    assert {event.who for event in events} == {str(path) for path in behind}
+    assert len(events) == len(behind)
+    assert max(event.at_ns for event in events) - began_ns < 2_500 * MS
+
+
+def test_lost_large_probes_under_a_standing_queue_are_congestion(make_fleet):
+    """A full queue has room for small packets when it has none for large ones."""
+    fleet = make_fleet(nodes=2, probe_ms=40)
+    fleet.delay_ns[PATH] = 20 * MS
+    fleet.run(1_000)
+    fleet.too_small.add(PATH)
+    fleet.run(5_000)
+
+    assert not [event for event in fleet.take() if "full_size_lost" in event.evidence]
+
+
+def test_a_dead_path_is_silent_and_not_too_small(make_fleet):
+    """Nothing arrives, so no size can be told; after it neither."""
+    fleet = make_fleet(nodes=2, probe_ms=40)
+    fleet.cut.add(PATH)
+    fleet.run(3_000)
+    fleet.cut.clear()
+    fleet.run(5_000)
+
+    assert told(fleet.take()) == [(str(PATH), "silent"), (str(PATH), "speaking")]
+
+
+def test_a_path_that_loses_much_of_everything_is_not_accused_of_its_size(make_fleet):
+    """A third of the small probes are lost as well."""
+    fleet = make_fleet(nodes=2, probe_ms=40)
+    fleet.too_small.add(PATH)
+    fleet.lose[PATH] = lambda number: number % 4 == 1
+    fleet.run(5_000)
+    lossy = [event for event in fleet.take() if event.state == "lossy"]
+
+    assert told(lossy[:1]) == [LOSSY]
+    assert "full_size_lost" not in lossy[0].evidence
+
+
+def test_a_detector_that_starts_anew_goes_on(make_fleet):
+    """It takes the event over, and waits for full-size probes likewise."""
+    fleet = make_fleet(nodes=2, probe_ms=40)
+    fleet.too_small.add(PATH)
+    fleet.run(3_000)
+    (lossy,) = fleet.take()
+
+    fleet.start_detector()
+    fleet.detector.resume(lossy)
+    fleet.run(20_000)
+    assert fleet.take() == []
+    fleet.too_small.clear()
+    fleet.run(3_000)
+    (healed,) = fleet.take()
+    assert (healed.state, healed.cause) == ("speaking", lossy.id)

@@ -99,7 +99,7 @@ async def test_what_the_bus_shows_is_shown(gateway, bus, eventually):
     await eventually(lambda: healthy(client))
     path = "node0.rail0>node3.rail0#0"
     row = DelayBatch.of(
-        np.array([(0, 1, 4, 4, 800, 900, 950, 49, 7)], DelayRow), node="node3", at_ns=50, interval_ns=100, bound_ns=1,
+        np.array([(0, 1, 4, 4, 800, 900, 950, 49, 7, 1, 1, 1_450)], DelayRow), node="node3", at_ns=50, interval_ns=100, bound_ns=1,
         paths=(path,),
     )  # fmt: skip
     await bus.publish(PORT, port(50), "node3")

@@ -7,19 +7,21 @@ and a wake-up per arriving packet, which would cost more than everything else to
 from __future__ import annotations
 
 import collections
+import contextlib
+import errno
 import secrets
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import structlog
 
-from foliot_probe.packet import is_probe
+from foliot_probe.packet import IN_USE, IP_UDP_BYTES, MOST_BYTES, Probe, is_probe
 from foliot_probe.rates import Demand
 from foliot_probe.schedule import Schedule
 from foliot_probe.selfcheck import StampChecks
 from foliot_probe.session import Completed, Sessions
 from foliot_probe.silence import SilenceWatch
-from foliot_probe.socketio import Inbox, Outbox, describe_errno, open_socket
+from foliot_probe.socketio import Inbox, Outbox, describe_errno, interface_mtus, open_socket
 from foliot_probe.streams import StreamTable
 
 if TYPE_CHECKING:
@@ -42,6 +44,8 @@ _SLOTS = 512
 _MOST_FAILURES = 3
 """Sends that may fail on a socket within a tick, before the rest of its batch is given up."""
 _MILLISECOND_NS = 1_000_000
+_PROBES_A_ROUND = 3
+"""Of a stream at most: a coded pair and one of full size."""
 _NOBODY = np.zeros(0, np.intp)
 
 
@@ -69,7 +73,7 @@ class Engine:
         self.table = StreamTable(own)
         rows = len(self.table)
         self.sessions = Sessions(rows)
-        self._schedule = Schedule(rows)
+        self._schedule = Schedule(rows, settings.full_every)
         self.demand = Demand(self.table, settings)
         self._watch = SilenceWatch(rows, settings.silence_intervals, settings.silence_grace_ms * _MILLISECOND_NS)
         self._sent = np.zeros(rows, np.int64)
@@ -79,10 +83,14 @@ class Engine:
         """Local time when the sockets were last read: what had come by then has been heard, and nothing is known of later."""
         self._sockets: list[socket.socket | None] = [None] * len(self.table.places)
         self._opened = np.zeros(len(self.table.places), np.bool_)
+        self._mtu = np.zeros(len(self.table.places), np.int64)
+        """Of the device of each socket's address; 0: not known."""
+        self._refused = np.zeros(len(self.table.places), np.int64)
+        """An MTU with which the kernel refused a packet of just this size; 0: it refused none."""
         self._stamps = StampChecks([place.address for place in self.table.places])
         self._dropped = np.zeros(len(self.table.places), np.int64)
         self._inbox = Inbox(_SLOTS)
-        self._outbox = Outbox(2 * rows)
+        self._outbox = Outbox(_PROBES_A_ROUND * rows)
         self._random = np.random.default_rng(secrets.randbits(64))
         self._tick = 0
         self._read_ns = now_ns
@@ -105,7 +113,31 @@ class Engine:
                 except OSError as error:
                     log.debug("socket_awaited", address=place.address, reason=error.strerror)
             self._opened[number] = self._sockets[number] is not None
+        self.measure_sizes()
         return self._sockets.count(None)
+
+    def measure_sizes(self) -> None:
+        """Look how large a packet each path address's device carries: the overlay's devices follow the MTU of their NICs."""
+        opened = next(filter(None, self._sockets), None)
+        if opened is None:
+            return
+        mtus: dict[str, int] = {}
+        with contextlib.suppress(OSError):  # then no size is known, and nothing is padded
+            mtus = interface_mtus(opened)
+        for number, place in enumerate(self.table.places):
+            mtu = min(mtus.get(place.address, 0), MOST_BYTES)
+            if mtu != self._mtu[number] and self._mtu[number]:
+                log.info("full_size_changed", address=place.address, bytes=mtu, before=int(self._mtu[number]))
+            self._mtu[number] = mtu
+        self._refused[self._refused != self._mtu] = 0
+
+    def _refuse_size(self, place: int) -> None:
+        """The kernel found a packet too large: the device's MTU has changed, or it is not what counts."""
+        before = int(self._mtu[place])
+        self.measure_sizes()
+        if self._mtu[place] == before and self._refused[place] != before:
+            self._refused[place] = before
+            log.warning("full_size_refused", address=self.table.places[place].address, bytes=before)
 
     def set_peer(self, peer: Node) -> tuple[list[int], list[int]]:
         """Take a peer in, or its changed record; returns the rows that ended and those that begin."""
@@ -151,7 +183,7 @@ class Engine:
             column = np.zeros(rows, np.int64)
             column[: len(getattr(self, name))] = getattr(self, name)
             setattr(self, name, column)
-        self._outbox = Outbox(2 * rows)
+        self._outbox = Outbox(_PROBES_A_ROUND * rows)
 
     # -- a tick -------------------------------------------------------------------------------------------------------
 
@@ -203,15 +235,16 @@ class Engine:
             stamp_ns = np.where(stamped, stamp_ns, np.where(by_hand, local_now_ns, 0))
         if arrived.dropped is not None:
             self._excuse_dropped(place, arrived.dropped, now_ns)
+        full = arrived.lengths > Probe.itemsize
         genuine = (row >= 0) & is_probe(probes, arrived.lengths)
         if not genuine.all():
             self.counts["foreign"] += int(np.count_nonzero(~genuine))
-            row, probes, stamp_ns = row[genuine], probes[genuine], stamp_ns[genuine]
-        self.sessions.hear(row, probes, stamp_ns)
+            row, probes, stamp_ns, full = row[genuine], probes[genuine], stamp_ns[genuine], full[genuine]
+        self.sessions.hear(row, probes, stamp_ns, full)
         # A packet came after the last reading, whatever a stepped clock makes of its stamp; one without a stamp, now.
         age_ns = np.minimum(np.maximum(local_now_ns - stamp_ns, 0), now_ns - self._read_ns) * (stamp_ns != 0)
         self.heard_last_ns[row] = local_now_ns - age_ns
-        return self._watch.hear(row, now_ns - age_ns, probes["interval_us"], probes["in_use"] != 0)
+        return self._watch.hear(row, now_ns - age_ns, probes["interval_us"], probes["use"] & IN_USE != 0)
 
     def _excuse_dropped(self, places: Rows, counts: NDArray[np.uint32], now_ns: int) -> None:
         for place in np.unique(places):
@@ -222,26 +255,29 @@ class Engine:
                 self._watch.excuse(now_ns, np.flatnonzero(self.table.place == place))
 
     def _send(self, tick: int) -> None:
-        due, coded = self._schedule.due(tick)
+        due, coded, full = self._schedule.due(tick)
         if not len(due):
             return
-        row = np.concatenate([due, coded])
-        second = np.arange(len(row)) >= len(due)
-        place = self.table.place[row]
-        # First all single probes and firsts of pairs: what lies between is the pairs' gap. Among those by chance, so
-        # that every stream is first in its batch at times and not always behind the same others.
-        order = np.argsort(2 * place + second + self._random.random(len(row)))
-        if not self._opened.all():
-            order = order[self._opened[place[order]]]
-        row, second, place = row[order], second[order], place[order]
+        own_bytes = np.where(self._refused == self._mtu, 0, self._mtu) * bool(self._settings.full_every)
         self.sessions.announce(
             self._schedule.announced * (self._tick_ns // 1_000),
             self._schedule.in_use,
             self._stamps.kind[self.table.place],
             self.demand.wish_ms,
+            own_bytes[self.table.place],
         )
-        probes = self.sessions.compose(row, second)
-        self._outbox.fill(probes, self.table.address[row])
+        row, turn, padded = self._turns(due, coded, full[self.sessions.full_bytes[full] > 0])
+        place = self.table.place[row]
+        # First all single probes and firsts of pairs: what lies between is the pairs' gap. Among those by chance, so
+        # that every stream is first in its batch at times and not always behind the same others. Padded ones come last, as
+        # others would wait for them, one of a pair longer than the other.
+        order = np.argsort(_PROBES_A_ROUND * place + np.where(padded, 2, turn) + self._random.random(len(row)))
+        if not self._opened.all():
+            order = order[self._opened[place[order]]]
+        row, turn, padded, place = row[order], turn[order], padded[order], place[order]
+        probes = self.sessions.compose(row, turn, padded)
+        padding = np.where(padded, self.sessions.full_bytes[row] - IP_UDP_BYTES - Probe.itemsize, 0)
+        self._outbox.fill(probes, self.table.address[row], padding)
         went = np.ones(len(row), np.bool_)
         stop = 0
         for number, count in enumerate(np.bincount(place).tolist()):
@@ -253,6 +289,20 @@ class Engine:
                     left = probes[first:stop][went[first:stop]]
                     self.sessions.left(left, np.full(len(left), local_ns), by_ns=self._clock.local_ns())
         np.add.at(self._sent, row[went], 1)
+
+    @staticmethod
+    def _turns(due: Rows, coded: Rows, full: Rows) -> tuple[Rows, Rows, NDArray[np.bool_]]:
+        """Of all probes of a tick: rows, their places in their rows' sequence, and which are padded.
+
+        A single probe is padded itself; none of a coded pair is, so that a third one follows these.
+        """
+        extra = full[np.isin(full, coded)]
+        row = np.concatenate([due, coded, extra])
+        turn = np.repeat(np.arange(_PROBES_A_ROUND), (len(due), len(coded), len(extra)))
+        padded = turn == _PROBES_A_ROUND - 1
+        if len(full) > len(extra):
+            padded[: len(due)] = np.isin(due, full) & ~np.isin(due, coded)
+        return row, turn, padded
 
     def _send_at(self, place: int, first: int, stop: int, went: NDArray[np.bool_]) -> None:
         """Send the slots of one socket; one that fails is skipped, after a few of them the rest: what did not leave is taken out of `went`."""
@@ -267,6 +317,8 @@ class Engine:
             first = sent_to + 1 if failures < _MOST_FAILURES else stop
             went[sent_to:first] = False
             self.counts["unsent"] += first - sent_to
+            if number == errno.EMSGSIZE:
+                self._refuse_size(place)
             log.debug("send_failed", address=self.table.places[place].address, reason=describe_errno(number))
 
     # -- what it came to ----------------------------------------------------------------------------------------------

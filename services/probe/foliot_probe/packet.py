@@ -1,4 +1,4 @@
-"""A probe on the wire: 144 bytes, little-endian, the same in both directions of a stream.
+"""A probe on the wire: 144 bytes, little-endian, the same in both directions of a stream; zeros may follow (see below).
 
 A transmit stamp is known only after the packet has left, so every probe carries the stamps of its predecessors; and it
 echoes what its sender has heard, so that either end can put both directions together. Which probe a stamp belongs to
@@ -9,7 +9,7 @@ is of the peer's probe ``heard - i``. A stamp of 0 says "not known (any more, or
 
      0        4      5        6         8     12            16
     +--------+------+--------+---------+-----+-------------+
-    | magic  | kind | in_use | mesh_ms | row | interval_us |
+    | magic  | kind | use    | mesh_ms | row | interval_us |
     +--------+------+--------+---------+-----+-------------+ 16
     | session of the sender    | sequence                  |
     +--------------------------+---------------------------+ 32
@@ -24,6 +24,11 @@ is of the peer's probe ``heard - i``. A stamp of 0 says "not known (any more, or
 to the sender alone, when the kernel hands the packet back with its transmit stamp. `interval_us` promises that the next
 probe follows within this time. `mesh_ms` says how often the sender wants coded pairs on the stream, for the clocks; 0: it
 does not count it to the mesh. Stamps are local times of the host that took them.
+
+Some probes are padded with zeros to full size: as large a packet as both ends' devices carry, so that a link that passes only smaller
+ones is seen. The upper 14 bits of `row` say how large a packet (as IP) the sender's own device carries; 0, as earlier versions say: it takes no padded
+probes. The lowest bit of `use` says whether the path is in use. The other seven count the padded probes sent so far, this one included: from 1 to 127
+and round again, so that those that were lost are known; 0: none are sent. A probe is full-size if it is longer than 144 bytes.
 """
 
 from __future__ import annotations
@@ -52,7 +57,7 @@ Probe = np.dtype(
     [
         ("magic", "<u4"),
         ("kind", "u1"),
-        ("in_use", "u1"),
+        ("use", "u1"),
         ("mesh_ms", "<u2"),
         ("row", "<u4"),
         ("interval_us", "<u4"),
@@ -64,6 +69,19 @@ Probe = np.dtype(
         ("receive_ns", "<i8", (ECHOES,)),
     ],
 )
+
+ROW_BITS = 18
+"""Of `row`: 262,144 streams, of which no node could send so many."""
+IN_USE = 1
+"""Of `use`."""
+FULL_COUNTS = 127
+"""Values that the count of padded probes takes."""
+MOST_BYTES = 9_216
+"""Of a probe, as a packet: what switches with jumbo frames carry."""
+LEAST_BYTES = 576
+"""Of a padded probe, as a packet: every host accepts as much (RFC 791), so less tells nothing."""
+IP_UDP_BYTES = 28
+"""Of a packet, what is not UDP payload (RFC 791, RFC 768)."""
 
 KINDS: tuple[StampKind, ...] = ("hardware", "kernel", "user")
 """Values of `kind` index this; the worse the higher, so that the worse of two ends is the maximum."""
@@ -95,12 +113,13 @@ _LEAST, _MORE = _bounds()
 
 
 def is_probe(probes: NDArray[Any], lengths: NDArray[np.uint32]) -> NDArray[np.bool_]:
-    """Which datagrams (of these lengths in bytes) are probes of this version."""
+    """Which datagrams (of these lengths in bytes) are probes of this version, padded or not."""
     words = probes.view(_Words)["words"]
     sane: NDArray[np.bool_] = (
         (words - _LEAST <= _MORE).all(axis=1)
         & (probes["magic"] == MAGIC)
         & (probes["kind"] <= USER)
-        & (lengths == Probe.itemsize)
+        & (lengths >= Probe.itemsize)
+        & (lengths <= MOST_BYTES)
     )
     return sane

@@ -115,10 +115,14 @@ class Reporter:
         self._spacings.add(*completed)
         delays = digest(*one_way_ns(completed[1], self._own, self._peers), len(engine.table))
         proven, received = engine.sessions.count()
+        full_sent, full_received = engine.sessions.count_full()
         counts = Counts(
             sent=engine.take_sent(),
             proven=proven,
             received=received,
+            full_sent=full_sent,
+            full_received=full_received,
+            full_bytes=engine.sessions.full_bytes,
             left_last_ns=self._reference(engine.sessions.left_ns),
             heard_last_ns=self._reference(engine.heard_last_ns),
             left_sequence=engine.sessions.left_sequence,

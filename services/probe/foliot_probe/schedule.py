@@ -16,6 +16,8 @@ FAREWELL = 4
 for silence, so that three announcements may be lost."""
 
 _NEVER = 1 << 62
+_FULL_ROUND = 1
+"""Of those between two full-size probes: in an odd one, coded pairs of every second or fourth round never meet it."""
 
 
 class Schedule:
@@ -23,9 +25,11 @@ class Schedule:
 
     Parameters:
         rows: how many.
+        full_every: in every so many rounds a stream has a probe of full size; 0: never.
     """
 
-    def __init__(self, rows: int) -> None:
+    def __init__(self, rows: int, full_every: int = 0) -> None:
+        self._full_every = full_every
         self.announced = np.ones(rows, np.int64)
         """Ticks between two probes, as promised to the peer."""
         self.in_use = np.zeros(rows, np.bool_)
@@ -73,8 +77,8 @@ class Schedule:
             self._farewell[row] = 0
             self._next[row] = min(int(self._next[row]), tick + 1 + row % every)
 
-    def due(self, tick: int) -> tuple[Rows, Rows]:
-        """The rows that send in this tick, and those of them that send a second probe right after."""
+    def due(self, tick: int) -> tuple[Rows, Rows, Rows]:
+        """The rows that send in this tick, those of them that send a second probe right after, and those of which a probe is to have full size."""
         row = np.flatnonzero(self._next <= tick)
         next_, every, turn = self._next[row], self._every[row], self._round[row] + 1
         # After a stall the missed rounds are not made up for: a burst would measure itself.
@@ -82,7 +86,8 @@ class Schedule:
         self._round[row] = turn
         if self._farewell.any():
             self._say_farewell(row)
-        return row, row[turn % self._coded_every[row] == 0]
+        full = row[turn % self._full_every == _FULL_ROUND % self._full_every] if self._full_every else row[:0]
+        return row, row[turn % self._coded_every[row] == 0], full
 
     def _say_farewell(self, row: Rows) -> None:
         leaving = row[self._farewell[row] > 0]

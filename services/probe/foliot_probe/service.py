@@ -283,6 +283,7 @@ class Probe:
         while True:
             self._ports.management = self._management.devices()
             self._ports.tell_counters()
+            self._engine.measure_sizes()
             if (count := self._engine.counts["foreign"] - told) > 0:
                 told += count
                 reason = f"{count} datagrams that are no probes, or of nobody in the inventory"

@@ -10,7 +10,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from foliot_probe.packet import ECHOES, MAGIC, PREDECESSORS, USER, Probe
+from foliot_probe.packet import (
+    ECHOES,
+    FULL_COUNTS,
+    IN_USE,
+    LEAST_BYTES,
+    MAGIC,
+    MOST_BYTES,
+    PREDECESSORS,
+    ROW_BITS,
+    USER,
+    Probe,
+)
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -23,6 +34,11 @@ reports. A power of two."""
 
 _NEVER = -(1 << 62)
 """Sequence of an empty cell: nobody can name it, not even a stranger who echoes what was never sent."""
+
+_ROW_MASK = (1 << ROW_BITS) - 1
+_COUNT_SHIFT = IN_USE.bit_length()
+_MOST_COUNTED = FULL_COUNTS // 2
+"""A count of padded probes that seems to have grown by more has gone back: its probe came late."""
 
 _BEFORE = np.arange(1, PREDECESSORS + 1)
 _ECHO = np.arange(ECHOES)
@@ -45,6 +61,8 @@ class Ring:
         self.sequence = np.full(cells, _NEVER, np.int64)
         self.transmit_ns = np.zeros(cells, np.int64)
         self.receive_ns = np.zeros(cells, np.int64)
+        self.full = np.zeros(cells, np.bool_)
+        """Padded ones: they take longer on every link, so that their stamps say nothing of clocks."""
         self._fresh = np.zeros(cells, np.bool_)
         self._ready = np.zeros(cells, np.bool_)
 
@@ -61,16 +79,23 @@ class Ring:
         self.sequence[cells] = _NEVER
         self._fresh[cells] = self._ready[cells] = False
 
-    def place(self, row: Rows, sequence: NDArray[np.int64], receive_ns: NDArray[np.int64] | int = 0) -> None:
+    def place(
+        self,
+        row: Rows,
+        sequence: NDArray[np.int64],
+        full: NDArray[np.bool_],
+        receive_ns: NDArray[np.int64] | int = 0,
+    ) -> None:
         """Take these probes in; one already known, or older than the ring remembers, changes nothing."""
         cell = row * DEPTH + (sequence & (DEPTH - 1))
         new = self.sequence[cell] < sequence
         if not new.all():
-            cell, sequence = cell[new], sequence[new]
+            cell, sequence, full = cell[new], sequence[new], full[new]
             receive_ns = receive_ns if isinstance(receive_ns, int) else receive_ns[new]
         self.sequence[cell] = sequence
         self.transmit_ns[cell] = 0
         self.receive_ns[cell] = receive_ns
+        self.full[cell] = full
         self._fresh[cell] = True
         self._ready[cell] = False
 
@@ -109,9 +134,10 @@ class Ring:
         return np.bincount(cells // DEPTH, minlength=rows)
 
     def take_completed(self) -> Completed:
-        """The probes completed since the last call."""
+        """The probes completed since the last call, but for padded ones."""
         cells = np.flatnonzero(self._ready)
         self._ready[cells] = False
+        cells = cells[~self.full[cells]]
         return Completed(cells // DEPTH, self.sequence[cells], self.transmit_ns[cells], self.receive_ns[cells])
 
 
@@ -139,6 +165,13 @@ class Sessions:
         self.mesh_ms = np.zeros(rows, np.int64)
         """How often the peer wants coded pairs; 0: it does not count the stream to the mesh."""
         self.peer_kind = np.full(rows, USER, np.uint8)
+        self.full_bytes = np.zeros(rows, np.int64)
+        """What padded probes of each row measure, as packets; 0: none are sent."""
+        self._peer_bytes = np.zeros(rows, np.int64)
+        self._full_sent = np.zeros(rows, np.int64)
+        self._full_said = np.zeros(rows, np.int64)
+        self._full_counted = np.zeros(rows, np.int64)
+        self._full_received = np.zeros(rows, np.int64)
         self.left_sequence = np.zeros(rows, np.int64)
         """The last probe that left, per row; 0: none did."""
         self.left_ns = np.zeros(rows, np.int64)
@@ -180,17 +213,34 @@ class Sessions:
         in_use: NDArray[np.bool_],
         kind: NDArray[np.int64],
         mesh_ms: NDArray[np.int64],
+        own_bytes: NDArray[np.int64] | int = 0,
     ) -> None:
-        """What the next probes of each row say of it."""
+        """What the next probes of each row say of it.
+
+        Parameters:
+            own_bytes: how large a packet this end's device carries; 0: not known, and no padded probes are sent or asked for.
+        """
         self._head["interval_us"] = interval_us
-        self._head["in_use"] = in_use
+        self._head["use"] = in_use
+        self._head["row"] = np.arange(len(self)) | (own_bytes << ROW_BITS)
+        least = np.minimum(own_bytes, self._peer_bytes)
+        self.full_bytes = np.where(least >= LEAST_BYTES, np.minimum(least, MOST_BYTES), 0)
         self._head["kind"] = kind
         self._head["mesh_ms"] = mesh_ms
 
-    def compose(self, row: Rows, second: NDArray[np.bool_]) -> NDArray[Any]:
-        """The next probes of these rows; a row stands twice for a coded pair, the later of them marked `second`."""
+    def compose(
+        self, row: Rows, number: NDArray[np.integer[Any]] | NDArray[np.bool_], full: NDArray[np.bool_] | None = None
+    ) -> NDArray[Any]:
+        """The next probes of these rows, of which `full` are to be padded.
+
+        A row may stand there several times, as for a coded pair: `number` counts its probes from 0, in this order.
+        """
+        full = np.zeros(len(row), np.bool_) if full is None else full
         probes = self._head.take(row)
-        sequence = self._next[row] + second
+        sequence = self._next[row] + number
+        padded = self._full_sent[row] + full
+        probes["use"] |= ((1 + padded % FULL_COUNTS) * (self.full_bytes[row] > 0) << _COUNT_SHIFT).astype(np.uint8)
+        self._full_sent[row] = padded  # a padded one is the last of its row
         heard = self._highest[row]
         probes["session"] = self.session[row]
         probes["sequence"] = sequence
@@ -201,7 +251,7 @@ class Sessions:
         probes["heard"] = heard
         probes["receive_ns"] = self.incoming.recall(self.incoming.receive_ns, row[:, None], heard[:, None] - _ECHO)
         self._next[row] = sequence + 1  # of a pair the later one stays
-        self.outgoing.place(row, sequence)
+        self.outgoing.place(row, sequence, full)
         return probes
 
     def left(self, probes: NDArray[Any], transmit_ns: NDArray[np.int64], by_ns: int = 0) -> None:
@@ -210,7 +260,7 @@ class Sessions:
         Parameters:
             by_ns: when all of them had left for certain, where the stamps are of before they did; 0: the stamps say it.
         """
-        row = probes["row"].astype(np.intp)
+        row = (probes["row"] & _ROW_MASK).astype(np.intp)
         known = row < len(self)
         known[known] = self.session[row[known]] == probes["session"][known]
         if not known.all():
@@ -219,14 +269,21 @@ class Sessions:
         np.maximum.at(self.left_sequence, row, probes["sequence"])
         np.maximum.at(self.left_ns, row, np.maximum(transmit_ns, by_ns))
 
-    def hear(self, row: Rows, probes: NDArray[Any], receive_ns: NDArray[np.int64]) -> None:
-        """Take in probes of these rows' peers, in the order of arrival, with their receive stamps (0: none)."""
+    def hear(
+        self, row: Rows, probes: NDArray[Any], receive_ns: NDArray[np.int64], full: NDArray[np.bool_] | None = None
+    ) -> None:
+        """Take in probes of these rows' peers, in the order of arrival, with their receive stamps (0: none); `full` of them are padded."""
+        full = np.zeros(len(row), np.bool_) if full is None else full
         known = self._peer_session[row] == probes["session"]
         if not known.all():
             known = self._meet(row, probes, known)
-            row, probes, receive_ns = row[known], probes[known], receive_ns[known]
+            row, probes, receive_ns, full = row[known], probes[known], receive_ns[known], full[known]
         sequence = probes["sequence"]
-        self.incoming.place(row, sequence, receive_ns)
+        self.incoming.place(row, sequence, full, receive_ns)
+        ahead = sequence > self._highest[row]
+        self._full_said[row[ahead]] = probes["use"][ahead] >> _COUNT_SHIFT
+        np.add.at(self._full_received, row[full], 1)
+        self._peer_bytes[row] = probes["row"] >> ROW_BITS
         before = sequence[:, None] - _BEFORE
         self.incoming.transmitted(row[:, None], before, probes["transmit_ns"])
         ours = probes["peer_session"] == self.session[row]
@@ -252,6 +309,7 @@ class Sessions:
         self.incoming.forget(row)
         self._peer_session[row] = 0
         self._highest[row] = self._counted[row] = -1
+        self._peer_bytes[row] = self._full_said[row] = self._full_counted[row] = self._full_received[row] = 0
         self.mesh_ms[row] = 0
         self.peer_kind[row] = USER
 
@@ -266,3 +324,12 @@ class Sessions:
         sent = self._highest - self._counted
         self._counted[:] = self._highest
         return sent, self.incoming.count_fresh(len(self))
+
+    def count_full(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """As `count`, of padded probes."""
+        received, self._full_received = self._full_received, np.zeros_like(self._full_received)
+        said, counted = self._full_said, self._full_counted
+        sent = np.where((said > 0) & (counted > 0), (said - counted) % FULL_COUNTS, 0)
+        ahead = sent <= _MOST_COUNTED
+        self._full_counted = np.where(ahead, said, counted)
+        return np.maximum(np.where(ahead, sent, 0), received), received

@@ -5,7 +5,8 @@ The slots of a batch lie in numpy arrays laid out as the kernel's ``struct mmsgh
 
 A transmit stamp comes back on the socket's error queue with a copy of the packet, and the probe inside says whose stamp it is.
 The kernel's own numbering of packets (SOF_TIMESTAMPING_OPT_ID) slips as soon as a send fails, because some failures consume a
-number and some do not; the packet itself cannot be mistaken. Headers come before it, as many as the path put there.
+number and some do not; the packet itself cannot be mistaken. Headers come before it, as many as the path put there; of a padded
+probe the copy is cut off behind the probe, so that its place is not known by the end, but by the name that the probe begins with.
 """
 
 from __future__ import annotations
@@ -13,13 +14,15 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import errno
+import fcntl
 import os
 import socket
+import struct
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from foliot_probe.packet import Probe
+from foliot_probe.packet import MAGIC, MOST_BYTES, Probe
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -29,6 +32,11 @@ if TYPE_CHECKING:
 # asm-generic/socket.h and linux/net_tstamp.h; Python 3.11's socket module does not have them.
 SO_TIMESTAMPING = 37
 SO_RXQ_OVFL = 40
+# linux/in.h: DF is set, and what the host believes of the path's MTU is not asked: a probe is never sent in fragments.
+_IP_MTU_DISCOVER, _IP_PMTUDISC_PROBE = 10, 3
+# linux/sockios.h and linux/if.h.
+_SIOCGIFCONF, _SIOCGIFMTU = 0x8912, 0x8921
+_IFREQ_BYTES, _IFNAME_BYTES = 40, 16
 _TX_SOFTWARE, _RX_SOFTWARE, _REPORT_SOFTWARE = 2, 8, 16
 
 _QUEUE_BYTES = 1 << 20
@@ -63,7 +71,12 @@ software stamp; then, if there is any, either the count of dropped packets or ``
 _STAMP_BYTES = 64
 # As plain numbers: joining members of socket's enumeration costs more than the system call.
 _DONT_WAIT = int(socket.MSG_DONTWAIT)
+_TRUNCATED = int(socket.MSG_TRUNC)
+"""Asked for, it has the kernel tell a datagram's true length, of which the slot holds the first bytes."""
 _ERROR_QUEUE = int(socket.MSG_ERRQUEUE) | _DONT_WAIT
+_DATA_QUEUE = _DONT_WAIT | _TRUNCATED
+_NAME = MAGIC.to_bytes(4, "little")
+_NAME_BYTES = np.frombuffer(_NAME, np.uint8)
 _IP_RECVERR = 11
 _ORIGIN_TIMESTAMPING = 4  # SO_EE_ORIGIN_TIMESTAMPING
 
@@ -74,7 +87,7 @@ _sendmmsg.argtypes = (ctypes.c_int, ctypes.c_void_p, ctypes.c_uint, ctypes.c_int
 
 
 def open_socket(address: str, port: int) -> socket.socket:
-    """An unconnected UDP socket on a path address that asks for stamps of both directions.
+    """An unconnected UDP socket on a path address that asks for stamps of both directions, and sends nothing in fragments.
 
     Raises:
         OSError: the address is not there (yet), or the port is taken.
@@ -85,11 +98,32 @@ def open_socket(address: str, port: int) -> socket.socket:
         opened.setsockopt(socket.SOL_SOCKET, SO_RXQ_OVFL, 1)
         with contextlib.suppress(OSError):  # a kernel without it: user-space stamps, which the data says
             opened.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPING, _TX_SOFTWARE | _RX_SOFTWARE | _REPORT_SOFTWARE)
+        opened.setsockopt(socket.IPPROTO_IP, _IP_MTU_DISCOVER, _IP_PMTUDISC_PROBE)
         opened.bind((address, port))
     except OSError:
         opened.close()
         raise
     return opened
+
+
+def interface_mtus(opened: socket.socket) -> dict[str, int]:
+    """By IPv4 address of the host (in the network namespace of a socket), the MTU in bytes of the device that has it.
+
+    Raises:
+        OSError: the kernel does not say.
+    """
+    wanted = struct.unpack("iP", fcntl.ioctl(opened, _SIOCGIFCONF, struct.pack("iP", 0, 0)))[0] + _IFREQ_BYTES
+    entries = ctypes.create_string_buffer(wanted)
+    told = fcntl.ioctl(opened, _SIOCGIFCONF, struct.pack("iP", wanted, ctypes.addressof(entries)))
+    mtus: dict[str, int] = {}
+    for first in range(0, struct.unpack("iP", told)[0], _IFREQ_BYTES):
+        entry = entries.raw[first : first + _IFREQ_BYTES]
+        name, address = entry[:_IFNAME_BYTES], socket.inet_ntoa(entry[_IFNAME_BYTES + 4 : _IFNAME_BYTES + 8])
+        with contextlib.suppress(OSError):  # the device went just now
+            (mtus[address],) = struct.unpack_from(
+                "i", fcntl.ioctl(opened, _SIOCGIFMTU, name.ljust(_IFREQ_BYTES, b"\0")), _IFNAME_BYTES
+            )
+    return mtus
 
 
 class Arrivals(NamedTuple):
@@ -100,6 +134,7 @@ class Arrivals(NamedTuple):
     address: NDArray[np.uint32]
     probes: NDArray[Any]
     lengths: NDArray[np.uint32]
+    """True ones, in bytes, also of those that were longer than a slot."""
     dropped: NDArray[np.uint32] | None
     """Packets that the socket's full queue has cost so far, 0 also where the kernel does not say; None: it said so nowhere."""
 
@@ -172,7 +207,7 @@ class Inbox:
         )
 
     def _departures(self, controls: NDArray[Any], told: NDArray[np.uint64]) -> Departures | None:
-        """The probes at the ends of packets."""
+        """The probes at the ends of packets, or, where these were cut off, behind their headers."""
         lengths = self._headers["length"][: len(controls)].astype(np.intp)
         genuine = (
             (told > _STAMP_BYTES)
@@ -182,15 +217,27 @@ class Inbox:
             & (lengths >= Probe.itemsize)
             & (lengths <= _PAYLOAD_BYTES)
         )
-        slots, tails = [], []
+        slots, held = [], []
+        cut = genuine & (self._headers["flags"][: len(controls)] & _TRUNCATED != 0)
+        genuine &= ~cut
         for length in set(lengths[genuine].tolist()):  # a fabric has one or two
             slot = np.flatnonzero(genuine & (lengths == length))
             slots.append(slot)
-            tails.append(self._payloads[slot, length - Probe.itemsize : length])
+            held.append(self._payloads[slot, length - Probe.itemsize : length])
+        left = np.flatnonzero(cut)
+        while len(left):  # likewise
+            first = self._payloads[left[0]].tobytes().find(_NAME)
+            if not 0 <= first <= _PAYLOAD_BYTES - Probe.itemsize:
+                left = left[1:]
+                continue
+            alike = (self._payloads[left, first : first + len(_NAME)] == _NAME_BYTES).all(axis=1)
+            slots.append(left[alike])
+            held.append(self._payloads[left[alike], first : first + Probe.itemsize])
+            left = left[~alike]
         if not slots:
             return None
         slot = np.concatenate(slots)
-        return Departures(slot, self._place[slot], np.concatenate(tails).view(Probe)[:, 0])
+        return Departures(slot, self._place[slot], np.concatenate(held).view(Probe)[:, 0])
 
     def _batches(self, sockets: Sequence[socket.socket | None]) -> Iterator[tuple[int, int]]:
         """Reads all error queues and then all sockets, each until it is dry or has given enough.
@@ -198,7 +245,7 @@ class Inbox:
         Whenever all slots are filled, and at the end, it yields how many are from error queues, and how many there are.
         """
         first = count = 0
-        for flags in (_ERROR_QUEUE, _DONT_WAIT):
+        for flags in (_ERROR_QUEUE, _DATA_QUEUE):
             for place, opened in enumerate(sockets):
                 if opened is None:
                     continue
@@ -226,26 +273,29 @@ class Inbox:
 
 
 class Outbox:
-    """Slots to send from."""
+    """Slots to send from. What pads a probe is a second piece of its packet, the same zeros for all."""
 
     def __init__(self, slots: int) -> None:
         self._headers = np.zeros(slots, _Header)
         self._names = np.zeros(slots, Address)
         self._probes = np.zeros(slots, Probe)
-        self._vectors = np.zeros(slots, _Vector)
-        self._vectors["base"] = _addresses(self._probes)
-        self._vectors["length"] = Probe.itemsize
+        self._zeros = np.zeros(MOST_BYTES, np.uint8)
+        self._vectors = np.zeros((slots, 2), _Vector)
+        self._vectors["base"][:, 0] = _addresses(self._probes)
+        self._vectors["length"][:, 0] = Probe.itemsize
+        self._vectors["base"][:, 1] = self._zeros.ctypes.data
         self._headers["name"] = _addresses(self._names)
         self._headers["name_length"] = Address.itemsize
         self._headers["vector"] = _addresses(self._vectors)
-        self._headers["vector_length"] = 1
+        self._headers["vector_length"] = 2
         self._base = self._headers.ctypes.data
 
     def __len__(self) -> int:
         return len(self._headers)
 
-    def fill(self, probes: NDArray[Any], addresses: NDArray[Any]) -> None:
-        """Puts probes and where they go (dtype `Address`) into the first slots."""
+    def fill(self, probes: NDArray[Any], addresses: NDArray[Any], padding: NDArray[np.int64] | int = 0) -> None:
+        """Puts probes, where they go (dtype `Address`) and how many zeros follow each into the first slots."""
+        self._vectors["length"][: len(probes), 1] = padding
         self._probes[: len(probes)] = probes
         self._names[: len(addresses)] = addresses
 

@@ -21,6 +21,7 @@ _HOUR_NS = 3_600_000_000_000
 _NEVER = -(1 << 62)
 _WALKED = 3.5
 """Times what a random walk of the rate adds to the offset in a second: what it adds to the rate in four, by when the next word has come."""
+_MOST_FULL = np.iinfo(DelayRow["full_sent"]).max
 _TRUSTED = frozenset({"synchronised", "holdover"})
 
 
@@ -125,6 +126,10 @@ class Counts(NamedTuple):
     sent: NDArray[np.int64]
     proven: NDArray[np.int64]
     received: NDArray[np.int64]
+    full_sent: NDArray[np.int64]
+    full_received: NDArray[np.int64]
+    """Of those proven and received, the padded ones."""
+    full_bytes: NDArray[np.int64]
     left_last_ns: Times
     heard_last_ns: Times
     """Both in reference time; 0: never."""
@@ -148,6 +153,9 @@ def interval_rows(rows: Rows, counts: Counts, delays: Digest) -> NDArray[Any]:
     destination["witness"] = Witness.DESTINATION
     destination["sent"] = counts.proven[rows]
     destination["received"] = counts.received[rows]
+    destination["full_sent"] = np.minimum(counts.full_sent[rows], _MOST_FULL)
+    destination["full_received"] = np.minimum(counts.full_received[rows], _MOST_FULL)
+    destination["full_bytes"] = counts.full_bytes[rows]
     destination["last_ns"] = counts.heard_last_ns[rows]
     destination["sequence"] = counts.heard_sequence[rows]
     for name, column in zip(Digest._fields, delays, strict=True):

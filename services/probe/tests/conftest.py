@@ -102,6 +102,40 @@ def wire():
         os.close(namespace)
 
 
+class Switched(Wire):
+    """Two namespaces with a switch between them."""
+
+    def __init__(self, namespaces, switch):
+        super().__init__(namespaces)
+        self._switch = switch
+
+    def narrow(self, mtu):
+        """The switch drops silently what is larger, as an IP packet on the wire."""
+        with inside(self._switch):
+            for port in ("port1", "port2"):
+                ip("link", "set", port, "mtu", str(mtu))
+
+
+@pytest.fixture
+def switched():
+    """Two namespaces as `wire` has them, joined by a bridge in a third one."""
+    three = tuple(anonymous() for _ in range(3))
+    with inside(three[2]):
+        ip("link", "add", "bridge0", "type", "bridge")
+        ip("link", "set", "bridge0", "up")
+        for number, namespace in enumerate(three[:2], 1):
+            end = ("peer", "name", "wire0", "netns", f"/proc/{os.getpid()}/fd/{namespace}")
+            ip("link", "add", f"port{number}", "type", "veth", *end)
+            ip("link", "set", f"port{number}", "master", "bridge0", "up")
+    for number, namespace in enumerate(three[:2], 1):
+        with inside(namespace):
+            ip("addr", "add", f"10.99.0.{number}/24", "dev", "wire0")
+            ip("link", "set", "wire0", "up")
+    yield Switched(three[:2], three[2])
+    for namespace in three:
+        os.close(namespace)
+
+
 @pytest.fixture
 def tunnel(wire):
     """The same with a VXLAN device on top, addressed 10.98.0.1 or .2, as the overlay makes them."""

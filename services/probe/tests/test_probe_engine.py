@@ -9,11 +9,14 @@ import numpy as np
 import pytest
 
 from foliot.clock import HostClock
+from foliot_probe import engine as engine_module
 from foliot_probe import socketio
 from foliot_probe.engine import Engine
 from foliot_probe.packet import KERNEL, USER, Probe
+from foliot_probe.report import Reporter
 from foliot_probe.selfcheck import PATIENCE
 from foliot_probe.settings import ProbeSettings
+from foliot_schemas import Witness
 
 pytestmark = pytest.mark.net
 
@@ -37,8 +40,17 @@ def test_every_probe_is_stamped_at_both_ends(tunnel, network):
     sent = pair.ends[0].take_sent()[0]
     assert sent > 40
     # The first few may wait for a neighbour's answer; stamps of the last still travel.
-    for done, count, begun in ((forth, sent, pair.begun[0]), (back, pair.ends[1].take_sent()[0], pair.begun[1])):
-        number = done.sequence - begun
+    sessions = pair.ends[0].sessions
+    for ring, done, count, begun in (
+        (sessions.outgoing, forth, sent, pair.begun[0]),
+        (sessions.incoming, back, pair.ends[1].take_sent()[0], pair.begun[1]),
+    ):
+        stamped = (ring.sequence >= begun) & (ring.transmit_ns != 0) & (ring.receive_ns != 0)
+        number = ring.sequence[stamped] - begun
+        full = ring.sequence[stamped & ring.full]
+        assert len(full) >= 8
+        assert not set(full.tolist()) & set(done.sequence.tolist())  # they take longer, which is not for clocks
+        assert len(full) + len(done.sequence) == len(number)
         first = int(number.min())
         assert first < 20
         assert set(range(first, count - 4)) <= set(number.tolist())
@@ -47,8 +59,103 @@ def test_every_probe_is_stamped_at_both_ends(tunnel, network):
     assert pair.ends[0].kinds()[0] == pair.ends[1].kinds()[0] == KERNEL
     proven, received = pair.ends[1].sessions.count()
     assert received[0] == proven[0] > 30
+    full_proven, full_received = pair.ends[1].sessions.count_full()
+    assert full_received[0] == full_proven[0] >= 8
+    assert pair.ends[1].sessions.full_bytes[0] == {"10.99.0": 1_500, "10.98.0": 1_450}[network]
     assert not pair.ends[0].counts
     pair.close()
+
+
+def test_a_link_that_passes_only_small_packets_shows_by_those_of_full_size(switched):
+    """All small probes arrive, none of full size, the listener knows how many were lost, and says so; nobody is silent. Then they arrive again."""
+    pair = switched.engines("10.99.0")
+    listener = pair.ends[1]
+    reporter = Reporter(listener, HostClock("host"), SETTINGS, pair.now_ns)
+    for _ in range(12):
+        assert quiet(pair.tick())
+    assert report(reporter, pair)["full_received"] > 0
+
+    switched.narrow(1_000)
+    pair.tick()
+    report(reporter, pair)
+    for _ in range(24):
+        assert quiet(pair.tick())
+    said = report(reporter, pair)
+    assert (said["full_sent"], said["full_received"], said["full_bytes"]) == (6, 0, 1_500)
+    assert said["received"] == said["sent"] - 6
+
+    switched.narrow(1_500)
+    pair.tick()
+    report(reporter, pair)
+    for _ in range(24):
+        pair.tick()
+    said = report(reporter, pair)
+    assert said["full_sent"] == said["full_received"] == 6
+    assert not listener.counts
+    pair.close()
+
+
+def report(reporter, pair):
+    """What the listener says of the path to it."""
+    (batch,) = reporter.delays(pair.now_ns)
+    (row,) = batch.rows()[batch.rows()["witness"] == Witness.DESTINATION]
+    return {name: int(row[name]) for name in row.dtype.names}
+
+
+def test_a_smaller_device_of_its_own_is_no_hole(pair, wire):
+    """What is too large for it is not sent, others are, and from then on full size is what it carries, both ways; and what it did before when it is large again."""
+    for _ in range(12):
+        pair.tick()
+    with wire.inside(wire.namespaces[0]):
+        wire.ip("link", "set", "wire0", "mtu", "1000")
+    for end in pair.ends:
+        end.sessions.count(), end.sessions.count_full()
+    for _ in range(12):
+        pair.tick(0)
+    assert pair.ends[0].counts["unsent"] == 1
+    pair.tick(1)
+    proven, received = pair.ends[1].sessions.count()
+    assert received[0] >= 11
+    assert proven[0] - received[0] == 1
+    for _ in range(12):
+        pair.tick()
+    for end in pair.ends:
+        assert end.sessions.full_bytes[0] == 1_000
+        full_sent, full_received = end.sessions.count_full()
+        assert 0 < full_received[0] <= full_sent[0] <= full_received[0] + 1
+    with wire.inside(wire.namespaces[0]):
+        wire.ip("link", "set", "wire0", "mtu", "1500")
+    pair.ends[0].measure_sizes()
+    for _ in range(4):
+        pair.tick()
+    assert [end.sessions.full_bytes[0] for end in pair.ends] == [1_500, 1_500]
+    assert pair.ends[0].counts["unsent"] == 1
+
+
+def test_a_size_that_the_kernel_refuses_is_given_up(pair, monkeypatch):
+    """Where the device's MTU is not what counts, probes stay small; others go on."""
+    for _ in range(8):
+        pair.tick()
+    monkeypatch.setattr(engine_module, "interface_mtus", lambda _: {"10.99.0.1": 1_600})
+    pair.ends[0].measure_sizes()
+    pair.ends[1]._mtu[:] = 1_600
+    for _ in range(24):
+        pair.tick()
+    assert pair.ends[0].counts["unsent"] == 1
+    assert pair.ends[0].sessions.full_bytes[0] == 0
+    assert pair.ends[0].take_sent()[0] > 24
+
+
+def test_a_peer_that_takes_no_padded_probes_gets_none(pair, monkeypatch):
+    """As of an earlier version, which says 0."""
+    monkeypatch.setattr(pair.ends[1], "_settings", ProbeSettings(full_every=0))
+    pair.tick()
+    pair.ends[0].take_completed()
+    for _ in range(12):
+        pair.tick()
+    assert pair.ends[0].sessions.full_bytes[0] == 0
+    incoming = pair.ends[1].sessions.incoming
+    assert not incoming.full[incoming.sequence > pair.begun[0] + 4].any()
 
 
 def test_either_end_says_which_probe_was_the_last(pair):

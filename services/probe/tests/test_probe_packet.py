@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from foliot_probe.packet import KERNEL, KINDS, MAGIC, USER, Probe, is_probe
+from foliot_probe.packet import KERNEL, KINDS, MAGIC, MOST_BYTES, USER, Probe, is_probe
 from foliot_probe.selfcheck import PATIENCE, StampCheck, StampChecks, worse
 
 LENGTH = np.array([Probe.itemsize], np.uint32)
@@ -23,7 +23,7 @@ def test_the_layout_is_what_the_docstring_draws():
     """Other programs may read it by the diagram."""
     offsets = {name: Probe.fields[name][1] for name in Probe.names}
     assert offsets == {
-        "magic": 0, "kind": 4, "in_use": 5, "mesh_ms": 6, "row": 8, "interval_us": 12, "session": 16, "sequence": 24,
+        "magic": 0, "kind": 4, "use": 5, "mesh_ms": 6, "row": 8, "interval_us": 12, "session": 16, "sequence": 24,
         "transmit_ns": 32, "peer_session": 64, "heard": 72, "receive_ns": 80,
     }  # fmt: skip
     assert Probe.itemsize == 144
@@ -33,6 +33,12 @@ def test_the_layout_is_what_the_docstring_draws():
 def test_a_probe_is_recognised():
     """Also one that has not heard anything yet."""
     assert is_probe(probe(), LENGTH).tolist() == [True]
+
+
+@pytest.mark.parametrize("length", [Probe.itemsize + 1, 1_422, MOST_BYTES])
+def test_a_padded_probe_is_recognised(length):
+    """By its first bytes, however many follow."""
+    assert is_probe(probe(), np.array([length], np.uint32)).tolist() == [True]
 
 
 @pytest.mark.parametrize(
@@ -45,9 +51,9 @@ def test_what_is_no_sane_probe_is_refused(fields):
     assert is_probe(probe(**fields), LENGTH).tolist() == [False]
 
 
-@pytest.mark.parametrize("length", [0, Probe.itemsize - 1, Probe.itemsize + 1])
+@pytest.mark.parametrize("length", [0, Probe.itemsize - 1, MOST_BYTES + 1])
 def test_a_datagram_of_another_length_is_refused(length):
-    """What lies behind its end is of an earlier datagram."""
+    """What lies behind the end of a short one is of an earlier datagram; no packet is longer than the longest."""
     assert is_probe(probe(), np.array([length], np.uint32)).tolist() == [False]
 
 

@@ -66,6 +66,23 @@ def test_coded_pairs_are_sent_as_often_as_is_asked():
     assert [coded.count(row) for row in range(3)] == [4, 0, 16]
 
 
+def test_full_size_probes_are_spread_and_meet_no_usual_pairs():
+    """Each row's turn comes in every so many rounds, in another one than its neighbour's; 0: never."""
+    schedule, never = Schedule(4, full_every=4), Schedule(4)
+    for row in range(4):
+        for each in (schedule, never):
+            each.begin(row, 1, 0)
+            each.change(row, 1, 0, in_use=True, coded_every=4)
+    full = []
+    for tick in range(3, 19):
+        _, coded, now = schedule.due(tick)
+        assert not set(coded.tolist()) & set(now.tolist())
+        assert len(now) == 1
+        full += now.tolist()
+        assert not len(never.due(tick)[2])
+    assert [full.count(row) for row in range(4)] == [4] * 4
+
+
 def test_an_ended_row_sends_no_more():
     """Nor does a row never begun."""
     schedule = Schedule(2)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from foliot_probe.packet import ECHOES, KERNEL, PREDECESSORS
+from foliot_probe.packet import ECHOES, FULL_COUNTS, KERNEL, PREDECESSORS
 from foliot_probe.session import DEPTH, Sessions
 
 ROWS = 4
@@ -189,6 +189,77 @@ def test_a_coded_pair_has_consecutive_numbers():
     pair = compose(first, np.array([2, 2]), np.array([False, True]))
     assert pair["sequence"].tolist() == [0, 1]
     assert compose(first)["sequence"].tolist() == [2]
+
+
+def padded(end, number=0, *, full=True):
+    """The next probe of an end whose device carries 1,450 bytes."""
+    end.announce(np.int64(50_000), np.True_, np.int64(KERNEL), np.int64(40), np.full(ROWS, 1_450))
+    return end.compose(ROW, np.array([number]), np.array([full]))
+
+
+def meet():
+    """Two ends that know how large a packet the other one takes."""
+    first, second = ends()
+    for end, other in ((first, second), (second, first), (first, second)):
+        other.hear(ROW, padded(end, full=False), np.array([5]))
+    second.count_full()
+    return first, second
+
+
+def test_full_size_is_what_both_ends_carry():
+    """Known when both have spoken; a peer that says nothing gets none."""
+    first, second = ends()
+    second.hear(ROW, padded(first, full=False), np.array([5]))
+    assert first.full_bytes[2] == 0
+    second.announce(np.int64(50_000), np.True_, np.int64(KERNEL), np.int64(40), np.full(ROWS, 9_000))
+    assert second.full_bytes[2] == 1_450
+    first.hear(ROW, compose(second), np.array([6]))
+    padded(first)
+    assert first.full_bytes[2] == 0
+    second.open(2, 23)
+    second.hear(ROW, padded(first, full=False), np.array([7]))
+    padded(second)
+    assert second.full_bytes[2] == 1_450
+
+
+def test_lost_full_size_probes_are_known_by_the_next_one():
+    """Counted round and round, also beyond what the count holds."""
+    first, second = meet()
+    for _ in range(5):
+        for _ in range(FULL_COUNTS // 3):
+            padded(first)
+        second.hear(ROW, padded(first, full=False), np.array([5]))
+        sent, received = second.count_full()
+        assert (sent[2], received[2]) == (FULL_COUNTS // 3, 0)
+    second.hear(ROW, padded(first), np.array([5]), np.array([True]))
+    assert [int(each[2]) for each in second.count_full()] == [1, 1]
+    assert [int(each[2]) for each in second.count_full()] == [0, 0]
+
+
+def test_a_late_probe_does_not_turn_the_count_back():
+    """A probe that was overtaken says an earlier count."""
+    first, second = meet()
+    late, early = padded(first), padded(first)
+    second.hear(ROW, early, np.array([5]), np.array([True]))
+    assert [int(each[2]) for each in second.count_full()] == [2, 1]
+    second.hear(ROW, late, np.array([6]), np.array([True]))
+    assert [int(each[2]) for each in second.count_full()] == [1, 1]  # came after it was told to be lost
+
+
+def test_a_padded_probe_may_follow_a_coded_pair():
+    """Their numbers are consecutive; only the last is padded, and only the others are for clocks."""
+    first, second = meet()
+    first.announce(np.int64(50_000), np.True_, np.int64(KERNEL), np.int64(40), np.full(ROWS, 1_450))
+    three = np.array([2, 2, 2])
+    probes = first.compose(three, np.arange(3), np.array([False, False, True]))
+    assert np.diff(probes["sequence"]).tolist() == [1, 1]
+    first.left(probes, stamp(probes, 10))
+    second.hear(three, probes, stamp(probes, 50), np.array([False, False, True]))
+    more = padded(first, full=False)
+    second.hear(ROW, more, stamp(more, 50))
+    assert second.incoming.take_completed().sequence.tolist()[-2:] == probes["sequence"].tolist()[:2]
+    assert [int(each[2]) for each in second.count_full()] == [1, 1]
+    assert padded(first, full=False)["sequence"][0] == more["sequence"][0] + 1
 
 
 def test_growing_keeps_everything():
