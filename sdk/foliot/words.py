@@ -57,6 +57,8 @@ def _evidence(event: Event) -> str:
         return f": {event.policy}" + (f" ({known['reason']})" if "reason" in known else "")
     if event.kind == "nic" and event.state == "lossy":
         return f" ({losing(event).removeprefix('loses ')})"
+    if event.kind == "path" and known.get("full_size_lost"):
+        return f" (none as large as {event.number('bytes'):,.0f} bytes arrives, others do)"
     if event.kind == "flap" and event.state in {"up", "down"} and "penalty" in known:
         damped = ", damped" if known.get("suppressed") else ""
         return f" (penalty {known['penalty']:.0f}{damped})"

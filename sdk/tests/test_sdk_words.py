@@ -24,6 +24,10 @@ def event(kind, state, who="node3.rail0", **more):
             event("flap", "up", evidence={"penalty": 2100.0, "suppressed": True}),
             "node3.rail0 has its carrier back (penalty 2100, damped)",
         ),
+        (
+            event("path", "lossy", who="a>b#0", evidence={"full_size_lost": True, "bytes": 1_450}),
+            "a>b#0 loses packets (none as large as 1,450 bytes arrives, others do)",
+        ),
         (event("process", "dead", who="node1/probe"), "node1/probe is dead or stalled; its paths are not blamed"),
         (
             event("refusal", "refused", policy="budget", evidence={"reason": "8 in a minute"}),

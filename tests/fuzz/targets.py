@@ -145,7 +145,8 @@ def probes(data: bytes) -> None:
     for each in (0, 1):
         sessions.open(each, 5 + each)
     for start_ns in (1_000_000_000, 2_000_000_000):
-        sessions.announce(np.full(4, 40_000), np.ones(4, bool), np.ones(4, int), np.full(4, 40), np.full(4, 1_450))
+        sessions.announce(np.full(4, 40_000), np.ones(4, bool), np.ones(4, int), np.full(4, 40))
+        sessions.set_sizes(np.full(4, 1_450))
         sessions.compose(np.array([0, 1]), np.zeros(2, bool), np.array([False, True]))
         sessions.hear(row, heard[sane], np.arange(len(row)) + start_ns, heard[sane]["sequence"] % 2 == 0)
         watch.hear(row, np.full(len(row), start_ns), heard[sane]["interval_us"], heard[sane]["use"] & IN_USE != 0)

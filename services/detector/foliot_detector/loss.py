@@ -110,10 +110,12 @@ class LossDetector:
         return events + [event for path_id in ids[self._is_due(ids)] for event in self._judge(int(path_id), seen)]
 
     def _is_size_due(self, ids: NDArray[np.intp]) -> NDArray[np.bool_]:
-        windows, least = self._windows[ids], self._settings.full_size_lost
-        due: NDArray[np.bool_] = windows["large_lost"] >= min(least, _SHARED_LOST if self._too_small else least)
-        if self._too_small:
-            due |= (windows["large_in_row"] >= least) & np.isin(ids, list(self._too_small))
+        least = self._settings.full_size_lost
+        lost = self._windows["large_lost"][ids]
+        if not self._too_small:
+            return np.asarray(lost >= least)
+        due: NDArray[np.bool_] = lost >= min(least, _SHARED_LOST)
+        due |= (self._windows["large_in_row"][ids] >= least) & np.isin(ids, list(self._too_small))
         return due
 
     def _judge_size(self, path_id: int, seen: Delays) -> list[Event]:

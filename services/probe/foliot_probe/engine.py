@@ -130,6 +130,11 @@ class Engine:
                 log.info("full_size_changed", address=place.address, bytes=mtu, before=int(self._mtu[number]))
             self._mtu[number] = mtu
         self._refused[self._refused != self._mtu] = 0
+        self._set_sizes()
+
+    def _set_sizes(self) -> None:
+        own_bytes = np.where(self._refused == self._mtu, 0, self._mtu) * bool(self._settings.full_every)
+        self.sessions.set_sizes(own_bytes[self.table.place])
 
     def _refuse_size(self, place: int) -> None:
         """The kernel found a packet too large: the device's MTU has changed, or it is not what counts."""
@@ -137,6 +142,7 @@ class Engine:
         self.measure_sizes()
         if self._mtu[place] == before and self._refused[place] != before:
             self._refused[place] = before
+            self._set_sizes()
             log.warning("full_size_refused", address=self.table.places[place].address, bytes=before)
 
     def set_peer(self, peer: Node) -> tuple[list[int], list[int]]:
@@ -149,6 +155,7 @@ class Engine:
             self._schedule.begin(row, self.demand.sweep, self._tick)
         if ended or begun:
             self.demand.peers_changed()
+            self._set_sizes()
         return ended, begun
 
     def drop_peer(self, name: str) -> list[int]:
@@ -258,13 +265,11 @@ class Engine:
         due, coded, full = self._schedule.due(tick)
         if not len(due):
             return
-        own_bytes = np.where(self._refused == self._mtu, 0, self._mtu) * bool(self._settings.full_every)
         self.sessions.announce(
             self._schedule.announced * (self._tick_ns // 1_000),
             self._schedule.in_use,
             self._stamps.kind[self.table.place],
             self.demand.wish_ms,
-            own_bytes[self.table.place],
         )
         row, turn, padded = self._turns(due, coded, full[self.sessions.full_bytes[full] > 0])
         place = self.table.place[row]
@@ -276,7 +281,7 @@ class Engine:
             order = order[self._opened[place[order]]]
         row, turn, padded, place = row[order], turn[order], padded[order], place[order]
         probes = self.sessions.compose(row, turn, padded)
-        padding = np.where(padded, self.sessions.full_bytes[row] - IP_UDP_BYTES - Probe.itemsize, 0)
+        padding = padded * (self.sessions.full_bytes[row] - (IP_UDP_BYTES + Probe.itemsize))
         self._outbox.fill(probes, self.table.address[row], padding)
         went = np.ones(len(row), np.bool_)
         stop = 0
@@ -290,18 +295,19 @@ class Engine:
                     self.sessions.left(left, np.full(len(left), local_ns), by_ns=self._clock.local_ns())
         np.add.at(self._sent, row[went], 1)
 
-    @staticmethod
-    def _turns(due: Rows, coded: Rows, full: Rows) -> tuple[Rows, Rows, NDArray[np.bool_]]:
+    def _turns(self, due: Rows, coded: Rows, full: Rows) -> tuple[Rows, Rows, NDArray[np.bool_]]:
         """Of all probes of a tick: rows, their places in their rows' sequence, and which are padded.
 
         A single probe is padded itself; none of a coded pair is, so that a third one follows these.
         """
-        extra = full[np.isin(full, coded)]
+        single = np.zeros(len(self.table), np.bool_)
+        single[full] = True
+        single[coded] = False
+        extra = full[~single[full]]
         row = np.concatenate([due, coded, extra])
         turn = np.repeat(np.arange(_PROBES_A_ROUND), (len(due), len(coded), len(extra)))
         padded = turn == _PROBES_A_ROUND - 1
-        if len(full) > len(extra):
-            padded[: len(due)] = np.isin(due, full) & ~np.isin(due, coded)
+        padded[: len(due)] = single[due]
         return row, turn, padded
 
     def _send_at(self, place: int, first: int, stop: int, went: NDArray[np.bool_]) -> None:

@@ -149,6 +149,11 @@ def _heads(rows: int) -> NDArray[Any]:
     return head
 
 
+def _said(count: NDArray[np.int64]) -> NDArray[np.uint8]:
+    """A count of padded probes, as a probe says it."""
+    return ((1 + count % FULL_COUNTS) << _COUNT_SHIFT).astype(np.uint8)
+
+
 class Sessions:
     """All streams of a node."""
 
@@ -167,8 +172,11 @@ class Sessions:
         self.peer_kind = np.full(rows, USER, np.uint8)
         self.full_bytes = np.zeros(rows, np.int64)
         """What padded probes of each row measure, as packets; 0: none are sent."""
+        self._own_bytes = np.zeros(rows, np.int64)
         self._peer_bytes = np.zeros(rows, np.int64)
         self._full_sent = np.zeros(rows, np.int64)
+        self._count = np.zeros(rows, np.uint8)
+        """Of padded probes sent, as the next probe says it."""
         self._full_said = np.zeros(rows, np.int64)
         self._full_counted = np.zeros(rows, np.int64)
         self._full_received = np.zeros(rows, np.int64)
@@ -213,20 +221,24 @@ class Sessions:
         in_use: NDArray[np.bool_],
         kind: NDArray[np.int64],
         mesh_ms: NDArray[np.int64],
-        own_bytes: NDArray[np.int64] | int = 0,
     ) -> None:
-        """What the next probes of each row say of it.
-
-        Parameters:
-            own_bytes: how large a packet this end's device carries; 0: not known, and no padded probes are sent or asked for.
-        """
+        """What the next probes of each row say of it."""
         self._head["interval_us"] = interval_us
-        self._head["use"] = in_use
-        self._head["row"] = np.arange(len(self)) | (own_bytes << ROW_BITS)
-        least = np.minimum(own_bytes, self._peer_bytes)
-        self.full_bytes = np.where(least >= LEAST_BYTES, np.minimum(least, MOST_BYTES), 0)
+        self._head["use"] = self._count | in_use
         self._head["kind"] = kind
         self._head["mesh_ms"] = mesh_ms
+
+    def set_sizes(self, own_bytes: NDArray[np.int64]) -> None:
+        """How large a packet this end's device carries, per row; 0: not known, and no padded probes are sent or asked for."""
+        self._own_bytes = own_bytes
+        self._head["row"] = np.arange(len(self)) | (own_bytes << ROW_BITS)
+        self._agree()
+
+    def _agree(self) -> None:
+        """Full size is what both ends carry."""
+        least = np.minimum(self._own_bytes, self._peer_bytes)
+        self.full_bytes = np.where(least >= LEAST_BYTES, np.minimum(least, MOST_BYTES), 0)
+        self._count = np.where(self.full_bytes > 0, _said(self._full_sent), np.uint8(0))
 
     def compose(
         self, row: Rows, number: NDArray[np.integer[Any]] | NDArray[np.bool_], full: NDArray[np.bool_] | None = None
@@ -238,9 +250,12 @@ class Sessions:
         full = np.zeros(len(row), np.bool_) if full is None else full
         probes = self._head.take(row)
         sequence = self._next[row] + number
-        padded = self._full_sent[row] + full
-        probes["use"] |= ((1 + padded % FULL_COUNTS) * (self.full_bytes[row] > 0) << _COUNT_SHIFT).astype(np.uint8)
-        self._full_sent[row] = padded  # a padded one is the last of its row
+        padded = np.flatnonzero(full)
+        if len(padded):
+            rows = row[padded]
+            self._full_sent[rows] += 1
+            self._count[rows] = _said(self._full_sent[rows])
+            probes["use"][padded] = probes["use"][padded] & IN_USE | self._count[rows]
         heard = self._highest[row]
         probes["session"] = self.session[row]
         probes["sequence"] = sequence
@@ -280,10 +295,13 @@ class Sessions:
             row, probes, receive_ns, full = row[known], probes[known], receive_ns[known], full[known]
         sequence = probes["sequence"]
         self.incoming.place(row, sequence, full, receive_ns)
-        ahead = sequence > self._highest[row]
-        self._full_said[row[ahead]] = probes["use"][ahead] >> _COUNT_SHIFT
-        np.add.at(self._full_received, row[full], 1)
-        self._peer_bytes[row] = probes["row"] >> ROW_BITS
+        self._full_said[row] = probes["use"] >> _COUNT_SHIFT
+        if full.any():
+            np.add.at(self._full_received, row[full], 1)
+        theirs = probes["row"] >> ROW_BITS
+        if (theirs != self._peer_bytes[row]).any():
+            self._peer_bytes[row] = theirs
+            self._agree()
         before = sequence[:, None] - _BEFORE
         self.incoming.transmitted(row[:, None], before, probes["transmit_ns"])
         ours = probes["peer_session"] == self.session[row]
@@ -310,6 +328,7 @@ class Sessions:
         self._peer_session[row] = 0
         self._highest[row] = self._counted[row] = -1
         self._peer_bytes[row] = self._full_said[row] = self._full_counted[row] = self._full_received[row] = 0
+        self.full_bytes[row] = self._count[row] = 0
         self.mesh_ms[row] = 0
         self.peer_kind[row] = USER
 

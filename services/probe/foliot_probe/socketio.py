@@ -219,9 +219,9 @@ class Inbox:
         )
         slots, held = [], []
         cut = genuine & (self._headers["flags"][: len(controls)] & _TRUNCATED != 0)
-        genuine &= ~cut
-        for length in set(lengths[genuine].tolist()):  # a fabric has one or two
-            slot = np.flatnonzero(genuine & (lengths == length))
+        whole = genuine & ~cut
+        for length in set(lengths[whole].tolist()):  # a fabric has one or two
+            slot = np.flatnonzero(whole & (lengths == length))
             slots.append(slot)
             held.append(self._payloads[slot, length - Probe.itemsize : length])
         left = np.flatnonzero(cut)

@@ -139,6 +139,7 @@ def test_a_size_that_the_kernel_refuses_is_given_up(pair, monkeypatch):
     monkeypatch.setattr(engine_module, "interface_mtus", lambda _: {"10.99.0.1": 1_600})
     pair.ends[0].measure_sizes()
     pair.ends[1]._mtu[:] = 1_600
+    pair.ends[1]._set_sizes()
     for _ in range(24):
         pair.tick()
     assert pair.ends[0].counts["unsent"] == 1
@@ -149,6 +150,7 @@ def test_a_size_that_the_kernel_refuses_is_given_up(pair, monkeypatch):
 def test_a_peer_that_takes_no_padded_probes_gets_none(pair, monkeypatch):
     """As of an earlier version, which says 0."""
     monkeypatch.setattr(pair.ends[1], "_settings", ProbeSettings(full_every=0))
+    pair.ends[1].measure_sizes()
     pair.tick()
     pair.ends[0].take_completed()
     for _ in range(12):

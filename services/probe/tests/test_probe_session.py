@@ -193,7 +193,8 @@ def test_a_coded_pair_has_consecutive_numbers():
 
 def padded(end, number=0, *, full=True):
     """The next probe of an end whose device carries 1,450 bytes."""
-    end.announce(np.int64(50_000), np.True_, np.int64(KERNEL), np.int64(40), np.full(ROWS, 1_450))
+    end.set_sizes(np.full(ROWS, 1_450))
+    end.announce(np.int64(50_000), np.True_, np.int64(KERNEL), np.int64(40))
     return end.compose(ROW, np.array([number]), np.array([full]))
 
 
@@ -211,10 +212,11 @@ def test_full_size_is_what_both_ends_carry():
     first, second = ends()
     second.hear(ROW, padded(first, full=False), np.array([5]))
     assert first.full_bytes[2] == 0
-    second.announce(np.int64(50_000), np.True_, np.int64(KERNEL), np.int64(40), np.full(ROWS, 9_000))
+    second.set_sizes(np.full(ROWS, 9_000))
     assert second.full_bytes[2] == 1_450
+    assert first.full_bytes[2] == 0
+    second.set_sizes(np.zeros(ROWS, np.int64))
     first.hear(ROW, compose(second), np.array([6]))
-    padded(first)
     assert first.full_bytes[2] == 0
     second.open(2, 23)
     second.hear(ROW, padded(first, full=False), np.array([7]))
@@ -249,7 +251,7 @@ def test_a_late_probe_does_not_turn_the_count_back():
 def test_a_padded_probe_may_follow_a_coded_pair():
     """Their numbers are consecutive; only the last is padded, and only the others are for clocks."""
     first, second = meet()
-    first.announce(np.int64(50_000), np.True_, np.int64(KERNEL), np.int64(40), np.full(ROWS, 1_450))
+    first.announce(np.int64(50_000), np.True_, np.int64(KERNEL), np.int64(40))
     three = np.array([2, 2, 2])
     probes = first.compose(three, np.arange(3), np.array([False, False, True]))
     assert np.diff(probes["sequence"]).tolist() == [1, 1]
