@@ -158,7 +158,7 @@ def test_what_one_end_counts_to_the_mesh_both_probe_for_it_and_nobody_is_accused
     assert pair.ends[1].demand.wish_ms[0] == 0
     assert all(coded[30:])
     for each in sent:
-        assert sum(each[35:55]) == 40
+        assert sum(each[35:55]) == 45  # in every tick a pair, and in every fourth one of full size
         assert 22 <= sum(each[80:160]) <= 26  # every fifth tick, and of every two a pair
     assert all(end.next_silence_ns() is None for end in pair.ends)
     for end in pair.ends:

@@ -90,13 +90,13 @@ def test_the_digest_is_by_nearest_rank():
 
 def test_every_stream_has_a_row_as_source_and_one_as_destination():
     """Counts of either end land with the witness that made them."""
-    counts = Counts(*(np.arange(4) + base for base in (10, 20, 30, 40, 50, 60, 70)))
+    counts = Counts(*(np.arange(4) + base for base in (10, 20, 30, 40, 50, 1_450, 60, 70, 80, 90)))
     delays = digest(np.array([3, 3, 3]), np.array([9, 8, 7]), 4)
     rows = interval_rows(np.array([3, 1]), counts, delays)
     assert rows["path"].tolist() == [0, 1, 2, 3]
-    assert rows[0].tolist() == (0, Witness.SOURCE, 13, 0, 0, 0, 0, 43, 63)
-    assert rows[1].tolist() == (1, Witness.DESTINATION, 23, 33, 7, 8, 9, 53, 73)
-    assert rows[3].tolist() == (3, Witness.DESTINATION, 21, 31, 0, 0, 0, 51, 71)
+    assert rows[0].tolist() == (0, Witness.SOURCE, 13, 0, 0, 0, 0, 63, 83, 0, 0, 0)
+    assert rows[1].tolist() == (1, Witness.DESTINATION, 23, 33, 7, 8, 9, 73, 93, 43, 53, 1_453)
+    assert rows[3].tolist() == (3, Witness.DESTINATION, 21, 31, 0, 0, 0, 71, 91, 41, 51, 1_451)
 
 
 def test_silence_rows_name_what_fell_and_then_what_speaks():
