@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from foliot_detector.full_size import FullSize
 from foliot_detector.paths import Delays
 from foliot_detector.seeping import Seeping
 from foliot_schemas import ClockState, Event, PortState, Witness
@@ -16,17 +17,12 @@ if TYPE_CHECKING:
 
     from foliot_detector.detector import Seen
     from foliot_detector.fleet import Fleet
+    from foliot_detector.full_size import Evidence
     from foliot_detector.settings import DetectorSettings
-
-_Evidence: TypeAlias = dict[str, float | int | str | bool]
 
 _NEVER = np.iinfo(np.int64).max
 _HEALED = 0.5
 """A lossy path speaks again when it loses less than this share of what made it lossy, so that one at the edge does not chatter."""
-_SMALL_LOST = 0.1
-"""Where more of the small probes are lost as well, the trouble is not one of size."""
-_SHARED_LOST = 2
-"""Full-size probes that must be lost of a path which shares a NIC with one of which it is known that none pass: the NIC has many paths, and traffic should not be moved to each of them in turn."""
 _SPREAD = 5
 """Rows that must have lost something: a node that was away for less than a silence loses a second's probes, but in one row or two."""
 
@@ -45,18 +41,12 @@ _Window = np.dtype(
         ("lossless", "<i8"),
         ("tainted", "?"),
         ("full", "?"),
-        ("large_lost", "<i8"),
-        ("large_in_row", "<i8"),
-        ("large_since_ns", "<i8"),
-        ("large_bytes", "<i8"),
-        ("small_sent", "<i8"),
-        ("small_lost", "<i8"),
     ]
 )
 """Per path: what a window adds up. `losing`: rows with a loss; `timed`: rows with delays; `high`: those whose delays stand high, by at most `excess_ns`. Kept over windows: `least_ns`, the
 least delay (while synchronised), `heard_ns`, when the last probe of a row was heard, `lossless`, the probes since one was lost, and `tainted`: the next such
-row counts what a silence lost, and `full`: the delays of the last row that had any stood high. Of full-size probes: `large_lost`, how many were lost since one arrived, from
-`large_since_ns` on, with `small_sent` others of which `small_lost` were lost; `large_in_row`, how many arrived since any probe was lost."""
+row counts what a silence lost, and `full`: the delays of the last row that had any stood high.
+"""
 
 
 class LossDetector:
@@ -75,8 +65,7 @@ class LossDetector:
         self._congestion_ns = round(settings.congestion_ms * 1e6)
         self._windows = np.zeros(0, _Window)
         self._lossy: dict[int, Event] = {}
-        self._too_small: set[int] = set()
-        """Those that are lossy as they pass no full-size probes."""
+        self._sizes = FullSize(fleet.paths, settings.full_size_lost)
         self._seeping = Seeping(settings, fleet)
         self._clocks: dict[str, str] = {}
         self._down: dict[str, bool] = {}
@@ -87,7 +76,7 @@ class LossDetector:
         if path_id >= 0 and event.state == "lossy":
             self._lossy[path_id] = event
             if event.evidence.get("full_size_lost"):
-                self._too_small.add(path_id)
+                self._sizes.block(path_id)
         self._seeping.resume(event)
 
     def observe(self, seen: Seen, now_ns: int) -> list[Event]:
@@ -106,37 +95,20 @@ class LossDetector:
         if not len(counted):
             return []
         ids = self._add(seen, counted, now_ns)
-        events = [event for path_id in ids[self._is_size_due(ids)] for event in self._judge_size(int(path_id), seen)]
+        events = [event for path_id in ids[self._sizes.due(ids)] for event in self._judge_size(int(path_id), seen)]
         return events + [event for path_id in ids[self._is_due(ids)] for event in self._judge(int(path_id), seen)]
-
-    def _is_size_due(self, ids: NDArray[np.intp]) -> NDArray[np.bool_]:
-        least = self._settings.full_size_lost
-        lost = self._windows["large_lost"][ids]
-        if not self._too_small:
-            return np.asarray(lost >= least)
-        due: NDArray[np.bool_] = lost >= min(least, _SHARED_LOST)
-        due |= (self._windows["large_in_row"][ids] >= least) & np.isin(ids, list(self._too_small))
-        return due
 
     def _judge_size(self, path_id: int, seen: Delays) -> list[Event]:
         """Whether full-size probes pass."""
-        window, least = self._windows[path_id].copy(), self._settings.full_size_lost
-        path = self._fleet.paths.path(path_id)
+        sizes, path = self._sizes, self._fleet.paths.path(path_id)
         if self._fleet.is_down(path.source) or self._fleet.is_down(path.destination):
             return []
-        before = self._lossy.get(path_id)
-        if path_id in self._too_small:
-            return [self._speaks(path_id, seen, _size_evidence(window))] if window["large_in_row"] >= least else []
-        known = window["large_lost"] >= least or self._shares_nic(path_id)
-        if before is not None or not known or window["small_lost"] > _SMALL_LOST * window["small_sent"]:
+        if path_id in sizes.blocked:
+            return [self._speaks(path_id, seen, sizes.evidence(path_id))] if sizes.passes(path_id) else []
+        if path_id in self._lossy or not sizes.is_blocked(path_id):
             return []
-        self._too_small.add(path_id)
-        return [self._says_lossy(path_id, seen, int(window["large_since_ns"]), _size_evidence(window))]
-
-    def _shares_nic(self, path_id: int) -> bool:
-        """Whether another path of one of its NICs, in the same direction, is known to pass no full-size probes."""
-        ends = self._fleet.paths.ends
-        return bool((ends[list(self._too_small)] == ends[path_id]).any())
+        sizes.block(path_id)
+        return [self._says_lossy(path_id, seen, sizes.since_ns(path_id), sizes.evidence(path_id))]
 
     def _is_due(self, ids: NDArray[np.intp]) -> NDArray[np.bool_]:
         windows, settings = self._windows[ids], self._settings
@@ -152,6 +124,7 @@ class LossDetector:
         return self._seeping.judge(now_ns)
 
     def _make_room(self) -> None:
+        self._sizes.make_room()
         missing = self._fleet.paths.room - len(self._windows)
         if missing:
             more = np.zeros(missing, _Window)
@@ -164,8 +137,7 @@ class LossDetector:
         silent = self._fleet.paths.silent[ids]
         for path_id in ids[regular & silent]:
             self._lossy.pop(int(path_id), None)
-            self._too_small.discard(int(path_id))
-            self._windows["large_lost"][path_id] = self._windows["large_in_row"][path_id] = 0
+            self._sizes.forget(int(path_id))
         heard = regular & (seen.rows["received"] > 0)
         before_ns = windows["heard_ns"][ids]
         after_gap = (before_ns > 0) & (seen.here_ns - before_ns > self._gap_ns)
@@ -207,9 +179,10 @@ class LossDetector:
         high = timed & (excess_ns >= self._congestion_ns)
         windows["high"] += high
         # Between two rows of short delays the queue was not full, and what is lost was lost elsewhere.
-        self._seeping.count(ids, sent, received, ~(windows["full"] | high), now_ns)
+        queued = windows["full"] | high
+        self._seeping.count(ids, sent, received, ~queued, now_ns)
+        self._sizes.count(ids, rows, seen.at_ns - seen.interval_ns, queued)
         windows["full"] = np.where(timed, high, windows["full"])
-        _add_large(windows, rows, seen.at_ns - seen.interval_ns, high)
         self._windows[ids] = windows
 
     def _judge(self, path_id: int, seen: Delays) -> list[Event]:
@@ -230,7 +203,7 @@ class LossDetector:
             if share < self._settings.lossy_share or few or congested:
                 return []
             return [self._says_lossy(path_id, seen, int(window["since_ns"]), evidence)]
-        if path_id in self._too_small and window["large_lost"]:
+        if path_id in self._sizes.blocked and self._sizes.is_losing(path_id):
             return []
         lossless = int(window["lossless"]) >= self._settings.lossless_sent
         if not lossless and (
@@ -239,7 +212,7 @@ class LossDetector:
             return []
         return [self._speaks(path_id, seen, evidence)]
 
-    def _says_lossy(self, path_id: int, seen: Delays, since_ns: int, evidence: _Evidence) -> Event:
+    def _says_lossy(self, path_id: int, seen: Delays, since_ns: int, evidence: Evidence) -> Event:
         path = self._fleet.paths.path(path_id)
         fault = f"{path}/lossy-{since_ns}"
         self._lossy[path_id] = event = Event(
@@ -248,8 +221,8 @@ class LossDetector:
         )  # fmt: skip
         return event
 
-    def _speaks(self, path_id: int, seen: Delays, evidence: _Evidence) -> Event:
-        self._too_small.discard(path_id)
+    def _speaks(self, path_id: int, seen: Delays, evidence: Evidence) -> Event:
+        self._sizes.blocked.discard(path_id)
         lossy = self._lossy.pop(path_id)
         return Event(
             id=f"{lossy.fault}/speaking", kind="path", who=lossy.who, state="speaking", at_ns=seen.at_ns,
@@ -289,33 +262,7 @@ class LossDetector:
             window["least_ns"] = _NEVER
 
 
-def _add_large(windows: NDArray[Any], rows: NDArray[Any], since_ns: int, high: NDArray[np.bool_]) -> None:
-    """Counts full-size probes on. While a queue is full it drops large packets first, so that their loss shows nothing then."""
-    sent, received = rows["full_sent"].astype(np.int64), rows["full_received"].astype(np.int64)
-    lost = np.maximum(sent - received, 0)
-    small_sent, small_lost = rows["sent"] - sent, rows["sent"].astype(np.int64) - rows["received"] - lost
-    arrived = received > 0
-    telling = (lost > 0) & ~arrived & ~(high | windows["full"])
-    windows["large_since_ns"] = np.where(telling & (windows["large_lost"] == 0), since_ns, windows["large_since_ns"])
-    windows["large_lost"] = np.where(arrived, 0, windows["large_lost"] + telling * lost)
-    windows["large_bytes"] = np.where(sent > 0, rows["full_bytes"], windows["large_bytes"])
-    going = windows["large_lost"] > 0
-    windows["small_sent"] = np.where(going, windows["small_sent"] + np.maximum(small_sent, 0), 0)
-    windows["small_lost"] = np.where(going, windows["small_lost"] + np.maximum(small_lost, 0), 0)
-    windows["large_in_row"] = np.where(rows["sent"] > rows["received"], 0, windows["large_in_row"] + received)
-
-
-def _size_evidence(window: Any) -> _Evidence:
-    return {
-        "full_size_lost": bool(window["large_lost"] > 0),
-        "bytes": int(window["large_bytes"]),
-        "sent": int(window["small_sent"] + window["large_lost"]),
-        "lost": int(window["small_lost"] + window["large_lost"]),
-        "full_size_arrived": int(window["large_in_row"]),
-    }
-
-
-def _evidence(window: Any, lost: int, share: float, *, congested: bool) -> _Evidence:
+def _evidence(window: Any, lost: int, share: float, *, congested: bool) -> Evidence:
     return {
         "sent": int(window["sent"]),
         "lost": lost,
