@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from foliot_detector.full_queues import FullQueues
 from foliot_detector.full_size import FullSize
 from foliot_detector.paths import Delays
 from foliot_detector.seeping import Seeping
@@ -66,6 +67,7 @@ class LossDetector:
         self._windows = np.zeros(0, _Window)
         self._lossy: dict[int, Event] = {}
         self._sizes = FullSize(fleet.paths, settings.full_size_lost)
+        self._queues = FullQueues(fleet.paths)
         self._seeping = Seeping(settings, fleet)
         self._clocks: dict[str, str] = {}
         self._down: dict[str, bool] = {}
@@ -181,7 +183,9 @@ class LossDetector:
         # Between two rows of short delays the queue was not full, and what is lost was lost elsewhere.
         queued = windows["full"] | high
         self._seeping.count(ids, sent, received, ~queued, now_ns)
-        self._sizes.count(ids, rows, seen.at_ns - seen.interval_ns, queued)
+        self._queues.note(ids[high], now_ns)
+        if seen.bound_ns >= 0:  # else nobody knows whether a queue is full
+            self._sizes.count(ids, rows, seen.at_ns - seen.interval_ns, queued | self._queues.are_full(ids, now_ns))
         windows["full"] = np.where(timed, high, windows["full"])
         self._windows[ids] = windows
 

@@ -219,7 +219,7 @@ def test_what_a_flapping_nic_loses_is_not_loss_on_its_paths(make_fleet):
 
 
 def test_a_path_that_passes_only_small_packets_is_lossy_at_once(make_fleet):
-    """Five probes of full size are lost in a row and all others arrive; said once, within two seconds."""
+    """Eight probes of full size are lost in a row and all others arrive; said once, within two seconds."""
     fleet = make_fleet(nodes=2, probe_ms=40)
     began_ns = fleet.now_ns
     fleet.too_small.add(PATH)
@@ -231,8 +231,8 @@ def test_a_path_that_passes_only_small_packets_is_lossy_at_once(make_fleet):
     assert began_ns - 200 * MS < event.since_ns < event.at_ns
     assert event.evidence["full_size_lost"] is True
     assert event.evidence["bytes"] == 1_450
-    assert event.evidence["lost"] == 5
-    assert 15 <= event.evidence["sent"] <= 25
+    assert event.evidence["lost"] == 8
+    assert 24 <= event.evidence["sent"] <= 40
 
 
 def test_it_speaks_again_only_when_full_size_probes_arrive(make_fleet):
@@ -281,6 +281,23 @@ def test_lost_large_probes_under_a_standing_queue_are_congestion(make_fleet):
     fleet.run(5_000)
 
     assert not [event for event in fleet.take() if "full_size_lost" in event.evidence]
+
+
+def test_lost_large_probes_are_congestion_while_others_queue_at_the_same_nic(make_fleet):
+    """A slowly probed path is seldom heard at the moment when the queue is full: the paths beside it say that it is."""
+    fleet = make_fleet(nodes=3, probe_ms=40)
+    beside = [path for path in fleet.paths if path.source == PATH.source and path.destination != PATH.destination]
+    slow = PATH._replace(entropy=1)
+    fleet.too_small.add(slow)
+    for _ in range(6):
+        fleet.delay_ns.update(dict.fromkeys(beside, 12 * MS))
+        fleet.run(300)
+        fleet.delay_ns.clear()
+        fleet.run(900)
+    assert fleet.take() == []
+
+    fleet.run(12_000)
+    assert told(fleet.take()) == [(str(slow), "lossy")]
 
 
 def test_a_dead_path_is_silent_and_not_too_small(make_fleet):
