@@ -33,6 +33,11 @@ def event(number=0, **fields):
     )  # fmt: skip
 
 
+def _interruptible():
+    """What a shell starts in the background ignores an interrupt, and so would what the tests start."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 class Foliot:
     """The command, running; its output by lines."""
 
@@ -44,7 +49,9 @@ class Foliot:
         """Starts it."""
         pipe = asyncio.subprocess.PIPE
         return cls(
-            await asyncio.create_subprocess_exec(FOLIOT, *map(str, arguments), stdin=pipe, stdout=pipe, stderr=pipe)
+            await asyncio.create_subprocess_exec(
+                FOLIOT, *map(str, arguments), stdin=pipe, stdout=pipe, stderr=pipe, preexec_fn=_interruptible
+            )
         )
 
     async def line(self):
