@@ -31,8 +31,9 @@ _APART_NS = 10_000_000
 """Signs that are kept lie at least this far apart, two by two; a claim needs one from the right moment, not all of them."""
 _SIGNS = 128
 _ENDS = 2
+"""Of a path: both have to be in the inventory."""
 _NOTABLE_NS = 10_000_000
-"""Delays below half of the time that any proven probe is given to arrive change nothing."""
+"""Twice a shorter delay is less than any proven probe is given to arrive, and changes nothing."""
 
 
 class Sign(msgspec.Struct, frozen=True, gc=False):

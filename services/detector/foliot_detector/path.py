@@ -47,7 +47,7 @@ class _Silence:
         if not _is_heard_again(self.claim, seen, row):
             return False
         if self.fell_again_sequence and row["sequence"]:
-            return bool(row["sequence"] > self.fell_again_sequence)
+            return bool(row["sequence"] != self.fell_again_sequence)
         return bool(row["last_ns"] > self.fell_again_ns + self.claim.owed_ns)
 
 
@@ -262,5 +262,8 @@ def _is_heard_again(claim: Claim, seen: Delays, row: np.void) -> bool:
     The row of the interval in which the silence began names what was heard last once more, some microseconds off, as the node's clock is set all the time.
     """
     if claim.sequence and row["sequence"]:
-        return bool(row["sequence"] > claim.sequence)
+        # A lower number is of another life of the sender, whose host has an earlier date now.
+        return bool(
+            row["sequence"] > claim.sequence or (row["sequence"] < claim.sequence and seen.at_ns > claim.said_ns)
+        )
     return bool(seen.at_ns > claim.said_ns and row["last_ns"] > claim.since_ns + claim.owed_ns)

@@ -133,6 +133,18 @@ def test_a_silence_is_found_though_probes_take_longer_than_words_are_remembered(
     assert (event.who, event.evidence["transit_ms"]) == (str(PATH), 560.0)
 
 
+def test_a_sender_that_counts_anew_from_below_is_heard_again(make_fleet):
+    """Its host was started anew with an earlier date while the path was silent: lower numbers are another life's."""
+    fleet = make_fleet()
+    fleet.cut.add(PATH)
+    fleet.run(500)
+    assert silences(fleet.take()) == [str(PATH)]
+    fleet.sent[PATH] = fleet.sequence[PATH] = 3
+    fleet.cut.clear()
+    fleet.run(1_500)
+    assert [(event.who, event.state) for event in fleet.take()] == [(str(PATH), "speaking")]
+
+
 def test_old_words_that_come_late_are_not_new_ones(make_fleet):
     """What a receiver heard last of a dead path stays as old as it is, however late its reports are."""
     fleet = make_fleet()
