@@ -163,7 +163,17 @@ class LossDetector:
 
     def _add_once(self, seen: Delays, ids: NDArray[np.intp], rows: NDArray[Any], now_ns: int) -> None:
         windows = self._windows[ids]
-        sent, received, p99_ns = rows["sent"], rows["received"], rows["p99_ns"]
+        p99_ns = rows["p99_ns"]
+        # A probe's delay is known only when its successor has brought its stamp: a row may have probes and no delay yet.
+        timed = (rows["received"] > 0) & ((rows["least_ns"] != 0) | (p99_ns != 0))
+        least_ns = np.where(timed, np.minimum(windows["least_ns"], rows["least_ns"]), windows["least_ns"])
+        excess_ns = np.where(timed, p99_ns - least_ns, 0)
+        high = timed & (excess_ns >= self._congestion_ns)
+        self._queues.note(ids[high], now_ns)
+        # Between two rows of short delays the queue was not full, and what is lost was lost elsewhere.
+        queued = windows["full"] | high
+        crowded = queued | self._queues.are_full(ids, now_ns)
+        sent, received = _counted(rows, crowded)
         windows["since_ns"][windows["rows"] == 0] = seen.at_ns - seen.interval_ns
         windows["sent"] += sent
         windows["received"] += received
@@ -171,21 +181,13 @@ class LossDetector:
         losing = sent > received
         windows["losing"] += losing
         windows["lossless"] = np.where(losing, 0, windows["lossless"] + received)
-        # A probe's delay is known only when its successor has brought its stamp: a row may have probes and no delay yet.
-        timed = (received > 0) & ((rows["least_ns"] != 0) | (p99_ns != 0))
         windows["timed"] += timed
-        least_ns = np.where(timed, np.minimum(windows["least_ns"], rows["least_ns"]), windows["least_ns"])
-        excess_ns = np.where(timed, p99_ns - least_ns, 0)
         windows["least_ns"] = least_ns
         windows["excess_ns"] = np.maximum(windows["excess_ns"], excess_ns)
-        high = timed & (excess_ns >= self._congestion_ns)
         windows["high"] += high
-        # Between two rows of short delays the queue was not full, and what is lost was lost elsewhere.
-        queued = windows["full"] | high
         self._seeping.count(ids, sent, received, ~queued, now_ns)
-        self._queues.note(ids[high], now_ns)
         if seen.bound_ns >= 0:  # else nobody knows whether a queue is full
-            self._sizes.count(ids, rows, seen.at_ns - seen.interval_ns, queued | self._queues.are_full(ids, now_ns))
+            self._sizes.count(ids, rows, seen.at_ns - seen.interval_ns, crowded)
         windows["full"] = np.where(timed, high, windows["full"])
         self._windows[ids] = windows
 
@@ -197,7 +199,7 @@ class LossDetector:
         if self._fleet.is_down(path.source) or self._fleet.is_down(path.destination):
             return []
         lost = max(int(window["sent"] - window["received"]), 0)
-        share = lost / int(window["sent"])
+        share = lost / max(int(window["sent"]), 1)
         # Where a queue overflows, what gets through has waited in it: most of the window's delays stand high.
         congested = 2 * int(window["high"]) > int(window["timed"])
         before = self._lossy.get(path_id)
@@ -264,6 +266,14 @@ class LossDetector:
         if not synchronised:
             # Delays drift with the clocks, or jump when these are set: the least of one window says nothing of the next.
             window["least_ns"] = _NEVER
+
+
+def _counted(rows: NDArray[Any], crowded: NDArray[np.bool_]) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Probes sent and received; where a queue was full lately, without those of full size, for which it has no room while it has for others."""
+    full_received = np.where(crowded, np.minimum(rows["full_received"], rows["received"]), 0)
+    received = (rows["received"] - full_received).astype(rows["received"].dtype)
+    full_sent = np.where(crowded, np.minimum(rows["full_sent"], rows["sent"]), 0)
+    return np.maximum(rows["sent"] - full_sent, received).astype(rows["sent"].dtype), received
 
 
 def _evidence(window: Any, lost: int, share: float, *, congested: bool) -> Evidence:

@@ -289,7 +289,7 @@ def test_lost_large_probes_are_congestion_while_others_queue_at_the_same_nic(mak
     beside = [path for path in fleet.paths if path.source == PATH.source and path.destination != PATH.destination]
     slow = PATH._replace(entropy=1)
     fleet.too_small.add(slow)
-    for _ in range(6):
+    for _ in range(20):
         fleet.delay_ns.update(dict.fromkeys(beside, 12 * MS))
         fleet.run(300)
         fleet.delay_ns.clear()
