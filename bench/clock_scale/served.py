@@ -77,9 +77,10 @@ class Meter:
         """The window is closed."""
         told = msgspec.json.encode({"stages": self.stages, "rss_mb": rss_mb(os.getpid())})
         self.stages = {}
+        # Before it is told: what is told brings the next window's words, which may be here before the flush is over.
+        self.begin()
         await self._bus._client.publish(CLOSED, told)  # noqa: SLF001 - as above
         await self._bus._client.flush()  # noqa: SLF001
-        self.begin()
 
 
 class All:
