@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import functools
 import statistics
 import sys
 import tempfile
@@ -24,7 +25,9 @@ from bench import place
 from bench.document import Document
 from bench.probe_fabric import Peers, Wires, node_settings
 from bench.processes import cpu_s
+from foliot import loop_steps
 from foliot.bus import Bus
+from foliot.loop_steps import Counted, Histogram
 from foliot.node import describe
 from foliot.settings import BusSettings
 from foliot.supervisor import LAST, Supervisor, nats_server, service
@@ -69,6 +72,17 @@ class Row(msgspec.Struct, kw_only=True):
     """One sent and one received."""
     stamped_streams: int
     """Whose stamps a window has, of those that the node initiates: all."""
+    steps: int
+    """Of its event loop, in all repetitions."""
+    step_own_p50_ms: float
+    """Processor time of the loop's thread in a step, see `foliot.loop_steps`: what else the machine does is not in it."""
+    step_own_p99_ms: float
+    step_own_max_ms: float
+    """Of all repetitions."""
+    steps_own_over_10ms: int
+    """Likewise."""
+    steps_over_10ms: int
+    """By the time that passed, of all repetitions."""
 
 
 class Heard:
@@ -96,6 +110,7 @@ class Taken(msgspec.Struct, kw_only=True):
     sent_per_s: float
     received_per_s: float
     stamped_streams: int
+    steps: Counted
 
     @property
     def us_per_probe(self) -> float:
@@ -149,10 +164,12 @@ async def _once(nics: int, pace: Pace, arguments: argparse.Namespace, folder: Pa
             await bus.put(INVENTORY, each.name, each)
         tasks.append(asyncio.create_task(_speak(bus, [node, *peers.nodes])))
         peers.start(node, wires)
-        probe = service("probe", environment={"FOLIOT_CONFIG": str(file)}, log_file=str(folder / "probe.log"))
+        steps = folder / "steps"
+        environment = {"FOLIOT_CONFIG": str(file), "FOLIOT_TELEMETRY__LOOP_STEPS": str(steps)}
+        probe = service("probe", environment=environment, log_file=str(folder / "probe.log"))
         await supervisor.start(probe)
         await asyncio.sleep(_SETTLED_S[pace])
-        return await _measured(bus, supervisor.pid("probe"), arguments.seconds)
+        return await _measured(bus, supervisor.pid("probe"), steps, arguments.seconds)
     finally:
         for task in tasks:
             task.cancel()
@@ -161,11 +178,11 @@ async def _once(nics: int, pace: Pace, arguments: argparse.Namespace, folder: Pa
         wires.close()
 
 
-async def _measured(bus: Bus, pid: int, seconds: float) -> Taken:
+async def _measured(bus: Bus, pid: int, steps: Path, seconds: float) -> Taken:
     heard = Heard()
     await bus.subscribe(DELAY, heard.delays)
     await bus.subscribe(STAMPS, heard.stamps)
-    began_s, before = time.monotonic(), cpu_s(pid)
+    began_s, before, stepped = time.monotonic(), cpu_s(pid), loop_steps.read(steps)
     await asyncio.sleep(seconds)
     span_s = time.monotonic() - began_s
     core = (cpu_s(pid) - before) / span_s
@@ -174,6 +191,7 @@ async def _measured(bus: Bus, pid: int, seconds: float) -> Taken:
         sent_per_s=heard.sent / span_s,
         received_per_s=heard.received / span_s,
         stamped_streams=len(heard.stamped),
+        steps=loop_steps.read(steps).since(stepped),
     )
     await bus.close()
     return taken
@@ -186,11 +204,15 @@ def _row(nics: int, pace: Pace, peers: int, taken: list[Taken]) -> Row:
         for name in ("sent_per_s", "received_per_s", "us_per_probe", "stamped_streams")
     }
     entropies = len(node_settings(_NODE, 0, nics).entropies)
+    took, own = (functools.reduce(Histogram.plus, each) for each in zip(*(each.steps for each in taken), strict=True))
     return Row(
         nics=nics, pace=pace, peers=peers, streams=nics * peers * entropies, repetitions=len(taken),
         core=round(statistics.median(cores), 4), core_least=round(min(cores), 4), core_most=round(max(cores), 4),
         sent_per_s=round(middle["sent_per_s"], 1), received_per_s=round(middle["received_per_s"], 1),
         us_per_probe=round(middle["us_per_probe"], 1), stamped_streams=round(middle["stamped_streams"]),
+        steps=took.steps,
+        step_own_p50_ms=own.within_ms(0.5), step_own_p99_ms=own.within_ms(0.99), step_own_max_ms=own.within_ms(1),
+        steps_own_over_10ms=own.long, steps_over_10ms=took.long,
     )  # fmt: skip
 
 
@@ -243,11 +265,13 @@ def main() -> int:
     rows = [_row(nics, pace, arguments.peers, each) for (nics, pace), each in taken.items()]
     print(
         f"{'NICs':>4} {'pace':<6} {'streams':>7} {'of a core':>9} {'least':>6} {'most':>6} {'sent/s':>7} {'rcvd/s':>7} {'us/probe':>8} {'stamped':>7}"
+        f" {'own p50':>8} {'p99':>6} {'max ms':>6} {'steps':>6} {'own>10':>6} {'>10 ms':>6}"
     )
     for row in rows:
         print(
             f"{row.nics:>4} {row.pace:<6} {row.streams:>7} {row.core:>9.2%} {row.core_least:>6.1%} {row.core_most:>6.1%} {row.sent_per_s:>7.0f}"
             f" {row.received_per_s:>7.0f} {row.us_per_probe:>8.1f} {row.stamped_streams:>7}"
+            f" {row.step_own_p50_ms:>8.2f} {row.step_own_p99_ms:>6.2f} {row.step_own_max_ms:>6.2f} {row.steps:>6} {row.steps_own_over_10ms:>6} {row.steps_over_10ms:>6}"
         )  # fmt: skip
     further = _further(rows)
     print(

@@ -27,7 +27,7 @@ from foliot_lab.world import LabWorld
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from foliot.loop_steps import Histogram
+    from foliot.loop_steps import Counted
     from foliot.settings import BusSettings, NodeSettings
     from foliot_lab.namespaces import Namespace
     from foliot_lab.scenario import Scenario
@@ -129,7 +129,7 @@ class Lab:
         """The processes of services and bus by name, and the lab's own; 0: it does not run now."""
         return {"lab": os.getpid()} | {name: self.supervisor.pid(name) for name in self.supervisor.names()}
 
-    def loop_steps(self) -> dict[str, Histogram]:
+    def loop_steps(self) -> dict[str, Counted]:
         """How long the steps of each service's loop took so far."""
         services = (*CENTRAL, *(f"{host}/{name}" for host in self.plan.hosts for name in hosting.ON_A_NODE))
         return {name: loop_steps.read(self._desk.loop_steps(name)) for name in services}

@@ -16,7 +16,7 @@ from foliot_lab.usage import Usage, left_over
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from foliot.loop_steps import Histogram
+    from foliot.loop_steps import Counted
 
 _SECOND_NS = 1_000_000_000
 _SLEEP_NS = 1_000_000
@@ -41,12 +41,19 @@ class Steps(msgspec.Struct, frozen=True, kw_only=True):
     p99_ms: float
     max_ms: float
     steps_over_10ms: int
+    own_p99_ms: float
+    """Processor time that the loop's thread used in a step."""
+    own_max_ms: float
+    own_over_10ms: int
+    """Steps that used as much: the others over 10 ms waited for a processor, or for something else."""
 
     @classmethod
-    def of(cls, steps: Histogram) -> Self:
-        """Rounded up by up to an eighth, as the histogram's buckets are."""
+    def of(cls, steps: Counted) -> Self:
+        """Rounded up by up to an eighth, as the histograms' buckets are."""
+        took, own = steps
         return cls(
-            p50_ms=steps.within_ms(0.5), p99_ms=steps.within_ms(0.99), max_ms=steps.within_ms(1), steps_over_10ms=steps.long
+            p50_ms=took.within_ms(0.5), p99_ms=took.within_ms(0.99), max_ms=took.within_ms(1), steps_over_10ms=took.long,
+            own_p99_ms=own.within_ms(0.99), own_max_ms=own.within_ms(1), own_over_10ms=own.long,
         )  # fmt: skip
 
 

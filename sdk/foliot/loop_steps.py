@@ -1,7 +1,8 @@
 """How long the steps of a service's event loop take: from when the loop is woken until it waits again, it reads no socket and fires no timer.
 
-Every step is counted, at less than a microsecond each, in a histogram whose buckets are an eighth wide. Whoever is told the file it is kept in reads it while the service
-runs, and after it was killed.
+Every step is counted, at some two microseconds each, in histograms whose buckets are an eighth wide: of the time that passed, and of the processor time that the loop's thread
+used. The second is the service's own work; a step that took long but used little waited for a processor, for another thread of the service, or for a disk. Whoever is told the file that they are
+kept in reads it while the service runs, and after it was killed.
 """
 
 from __future__ import annotations
@@ -10,8 +11,8 @@ import asyncio
 import mmap
 import os
 import selectors
-from time import perf_counter_ns
-from typing import TYPE_CHECKING, Self
+from time import perf_counter_ns, thread_time_ns
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 import msgspec
 import structlog
@@ -33,6 +34,7 @@ _PART = 1 << _BITS
 _BUCKETS = 240
 """The last one begins at five hours."""
 _SIZE = 8 * _BUCKETS
+"""Of one histogram in bytes; there are two, one behind the other."""
 _TELL_S = 60.0
 _BOUNDS_MS = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0)
 """Of the histogram in the log."""
@@ -46,6 +48,10 @@ class Histogram(msgspec.Struct, frozen=True):
     def since(self, earlier: Histogram) -> Histogram:
         """The steps that came after an earlier reading."""
         return Histogram(tuple(now - then for now, then in zip(self.counts, earlier.counts, strict=True)))
+
+    def plus(self, other: Histogram) -> Histogram:
+        """The steps of both."""
+        return Histogram(tuple(one + another for one, another in zip(self.counts, other.counts, strict=True)))
 
     @property
     def steps(self) -> int:
@@ -76,15 +82,28 @@ class Histogram(msgspec.Struct, frozen=True):
         return found
 
 
+class Counted(NamedTuple):
+    """The steps of a service's loop."""
+
+    took: Histogram
+    """By the time that passed."""
+    own: Histogram
+    """By the processor time that the loop's thread used, the kernel's on its behalf with it."""
+
+    def since(self, earlier: Counted) -> Counted:
+        """The steps that came after an earlier reading."""
+        return Counted(*(now.since(then) for now, then in zip(self, earlier, strict=True)))
+
+
 class Steps:
     """Counts the steps of loops. Make it by `kept`.
 
     Parameters:
-        counts: of the buckets, which the caller may share with others.
+        counts: of the buckets of both histograms, which the caller may share with others.
     """
 
     def __init__(self, counts: memoryview[int]) -> None:
-        self._counts = counts
+        self._took, self._own = counts[:_BUCKETS], counts[_BUCKETS:]
 
     @classmethod
     def kept(cls, path: str = "") -> Self:
@@ -94,24 +113,25 @@ class Steps:
             SettingsError: the file cannot be written.
         """
         if not path:
-            return cls(memoryview(bytearray(_SIZE)).cast("Q"))
+            return cls(memoryview(bytearray(2 * _SIZE)).cast("Q"))
         try:
             file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
             try:
-                os.ftruncate(file, _SIZE)
-                return cls(memoryview(mmap.mmap(file, _SIZE)).cast("Q"))
+                os.ftruncate(file, 2 * _SIZE)
+                return cls(memoryview(mmap.mmap(file, 2 * _SIZE)).cast("Q"))
             finally:
                 os.close(file)
         except OSError as error:
             raise SettingsError(f"telemetry.loop_steps: {path} cannot be written: {error.strerror}") from error
 
-    def add(self, took_ns: int) -> None:
-        """A step."""
-        self._counts[_bucket(took_ns)] += 1
+    def add(self, took_ns: int, own_ns: int) -> None:
+        """A step, and the processor time that it used."""
+        self._took[_bucket(took_ns)] += 1
+        self._own[_bucket(own_ns)] += 1
 
-    def histogram(self) -> Histogram:
-        """Of all steps so far."""
-        return Histogram(tuple(self._counts))
+    def counted(self) -> Counted:
+        """All steps so far."""
+        return Counted(Histogram(tuple(self._took)), Histogram(tuple(self._own)))
 
     def loop(self) -> asyncio.SelectorEventLoop:
         """A new loop, whose steps are counted."""
@@ -124,36 +144,39 @@ class _Selector(selectors.EpollSelector):
     def __init__(self, steps: Steps) -> None:
         super().__init__()
         self._add = steps.add
-        self._woke_ns = perf_counter_ns()
+        self._woke_ns, self._used_ns = perf_counter_ns(), thread_time_ns()
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        self._add(perf_counter_ns() - self._woke_ns)
+        # One reading of the thread's time a step, as it is a system call: what waiting itself uses, some 10 us, counts to the step after it.
+        used_ns = thread_time_ns()
+        self._add(perf_counter_ns() - self._woke_ns, used_ns - self._used_ns)
+        self._used_ns = used_ns
         try:
             return super().select(timeout)
         finally:
             self._woke_ns = perf_counter_ns()
 
 
-def read(path: Path) -> Histogram:
+def read(path: Path) -> Counted:
     """What a service has counted into its file so far; nothing, where there is none."""
     try:
         content = path.read_bytes()
     except FileNotFoundError:
         content = b""
-    return Histogram(tuple(memoryview(content).cast("Q")[:])) if len(content) == _SIZE else Histogram()
+    return Steps(memoryview(content if len(content) == 2 * _SIZE else bytes(2 * _SIZE)).cast("Q")).counted()
 
 
 async def tell(steps: Steps) -> None:
     """Says in the log what the steps were like, once a minute in which one was long."""
-    before = steps.histogram()
+    before = steps.counted()
     while True:
         await asyncio.sleep(_TELL_S)
-        now = steps.histogram()
-        some, before = now.since(before), now
-        if some.long:
+        now = steps.counted()
+        (took, own), before = now.since(before), now
+        if took.long:
             log.info(
-                "loop_steps", steps=some.steps, over_10ms=some.long, p99_ms=some.within_ms(0.99), max_ms=some.within_ms(1),
-                by_bound_ms=some.by_bound(),
+                "loop_steps", steps=took.steps, over_10ms=took.long, p99_ms=took.within_ms(0.99), max_ms=took.within_ms(1),
+                own_over_10ms=own.long, own_max_ms=own.within_ms(1), by_bound_ms=took.by_bound(),
             )  # fmt: skip
 
 

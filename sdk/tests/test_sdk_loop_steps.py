@@ -11,7 +11,7 @@ import time
 import pytest
 
 from foliot import loop_steps
-from foliot.loop_steps import Histogram, Steps, read
+from foliot.loop_steps import Counted, Histogram, Steps, read
 from foliot.settings import SettingsError
 
 MS = 1_000_000
@@ -21,8 +21,8 @@ def counted(*ms):
     """A histogram of steps of these lengths."""
     steps = Steps.kept()
     for each in ms:
-        steps.add(round(each * MS))
-    return steps.histogram()
+        steps.add(round(each * MS), 0)
+    return steps.counted().took
 
 
 @pytest.mark.parametrize("ms", [0.0, 0.004, 0.009, 0.08, 0.5, 1.0, 3.0, 9.99, 10.0, 11.0, 140.0, 4000.0, 1e9])
@@ -53,10 +53,11 @@ def test_shares_of_the_steps_are_told_by_their_length():
 def test_what_came_before_can_be_taken_off():
     """So that a start's long steps are not a run's."""
     steps = Steps.kept()
-    steps.add(900 * MS)
-    before = steps.histogram()
-    steps.add(1 * MS)
-    assert steps.histogram().since(before) == counted(1)
+    steps.add(900 * MS, 800 * MS)
+    before = steps.counted()
+    steps.add(2 * MS, 1 * MS)
+    assert steps.counted().since(before) == Counted(counted(2), counted(1))
+    assert counted(1, 30).plus(counted(1)) == counted(1, 1, 30)
 
 
 def test_the_steps_of_a_real_loop_are_counted():
@@ -69,14 +70,40 @@ def test_the_steps_of_a_real_loop_are_counted():
 
     with asyncio.Runner(loop_factory=steps.loop) as runner:
         runner.run(turn())
-        found = steps.histogram()
+        found = steps.counted().took
         assert found.within_ms(1) >= 30
         began = found
         slept_s = time.perf_counter()
         runner.run(asyncio.sleep(0.2))
         slept_ms = (time.perf_counter() - slept_s) * 1e3
     # Less all that is no step: the sleep. What the machine itself takes may be in it.
-    assert steps.histogram().since(began).within_ms(1) <= max(1.13 * (slept_ms - 200), 0.02) + 1
+    assert steps.counted().took.since(began).within_ms(1) <= max(1.13 * (slept_ms - 200), 0.02) + 1
+
+
+def test_what_a_step_works_is_told_from_what_it_waits():
+    """One that sleeps for 60 ms and one that computes for 60 ms are alike to who waits for them, but not to who looks for the cause."""
+    steps = Steps.kept()
+
+    async def turn(work):
+        work()
+        await asyncio.sleep(0)
+
+    def compute():
+        end_ns = time.thread_time_ns() + 60 * MS
+        while time.thread_time_ns() < end_ns:
+            pass
+
+    with asyncio.Runner(loop_factory=steps.loop) as runner:
+        runner.run(asyncio.sleep(0))
+        before = steps.counted()
+        runner.run(turn(lambda: time.sleep(0.06)))
+        slept = steps.counted().since(before)
+        runner.run(turn(compute))
+        computed = steps.counted().since(before).since(slept)
+    assert slept.took.within_ms(1) >= 60
+    assert slept.own.within_ms(1) < 30
+    assert computed.took.within_ms(1) >= 60
+    assert computed.own.within_ms(1) >= 60
 
 
 def test_another_process_reads_them_also_after_a_kill(tmp_path):
@@ -84,18 +111,18 @@ def test_another_process_reads_them_also_after_a_kill(tmp_path):
     file = tmp_path / "sync.steps"
     program = (
         "import os, signal, sys; from foliot.loop_steps import Steps\n"
-        "Steps.kept(sys.argv[1]).add(20_000_000); os.kill(os.getpid(), signal.SIGKILL)"
+        "Steps.kept(sys.argv[1]).add(20_000_000, 5_000_000); os.kill(os.getpid(), signal.SIGKILL)"
     )
-    assert read(file).steps == 0
+    assert read(file).took.steps == 0
     for _ in range(2):
         assert subprocess.run([sys.executable, "-c", program, file], check=False).returncode == -9
-    assert read(file) == counted(20, 20)
+    assert read(file) == Counted(counted(20, 20), counted(5, 5))
 
 
 def test_a_file_that_is_no_histogram_counts_as_none(tmp_path):
     """As what an older version left, say."""
     (tmp_path / "x").write_bytes(b"something")
-    assert read(tmp_path / "x") == Histogram()
+    assert read(tmp_path / "x") == Counted(Histogram(), Histogram())
 
 
 def test_a_file_that_cannot_be_written_is_said_with_its_setting(tmp_path):
@@ -112,16 +139,19 @@ async def test_the_log_tells_of_minutes_with_long_steps(monkeypatch, until):
     steps = Steps.kept()
     telling = asyncio.create_task(loop_steps.tell(steps))
     await asyncio.sleep(0)
-    steps.add(1 * MS)
+    steps.add(1 * MS, 1 * MS)
     await asyncio.sleep(0.02)
     assert not said
-    steps.add(20 * MS)
+    steps.add(20 * MS, 3 * MS)
+    steps.add(40 * MS, 12 * MS)
     await until(lambda: said)
     telling.cancel()
     ((event, more),) = said
     assert event == "loop_steps"
-    assert more["over_10ms"] == 1
-    assert more["by_bound_ms"] == {"50": 1}
+    assert more["over_10ms"] == 2
+    assert more["by_bound_ms"] == {"50": 2}
+    assert more["own_over_10ms"] == 1
+    assert more["own_max_ms"] == pytest.approx(12, rel=0.13)
 
 
 def test_a_service_counts_its_own_steps(tmp_path):
@@ -135,5 +165,5 @@ def test_a_service_counts_its_own_steps(tmp_path):
     subprocess.run(
         [sys.executable, "-c", program], check=False, env={"FOLIOT_TELEMETRY__LOOP_STEPS": str(file), "FOLIOT_CONFIG": ""}
     )  # fmt: skip
-    assert read(file).long >= 1
-    assert json.dumps(read(file).by_bound())
+    assert read(file).took.long >= 1
+    assert json.dumps(read(file).took.by_bound())
