@@ -74,3 +74,15 @@ def test_what_survives_a_long_collection_is_not_looked_through_again(long_s, kep
     )
     said = subprocess.run([sys.executable, "-c", grow], capture_output=True, text=True, check=True).stdout
     assert said.strip() == str(kept)
+
+
+def test_nothing_of_numpy_is_loaded_at_the_first_fault():
+    """Its unique() would load a part of it when called first."""
+    loaded = (
+        "import sys; import numpy; from foliot import service\n"
+        "service.keep_what_is_loaded()\n"
+        "before = set(sys.modules)\n"
+        "numpy.unique(numpy.array([1]))\n"
+        "print(sorted(set(sys.modules) - before))"
+    )
+    assert subprocess.run([sys.executable, "-c", loaded], capture_output=True, text=True, check=True).stdout == "[]\n"
