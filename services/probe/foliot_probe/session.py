@@ -35,6 +35,7 @@ reports. A power of two."""
 _NEVER = -(1 << 62)
 """Sequence of an empty cell: nobody can name it, not even a stranger who echoes what was never sent."""
 
+_LAST = (1 << 63) - 1
 _ROW_MASK = (1 << ROW_BITS) - 1
 _COUNT_SHIFT = IN_USE.bit_length()
 _MOST_COUNTED = FULL_COUNTS // 2
@@ -73,11 +74,10 @@ class Ring:
             getattr(grown, name)[: len(column)] = column
         vars(self).update(vars(grown))
 
-    def forget(self, row: int) -> None:
-        """Empty a row."""
-        cells = slice(row * DEPTH, (row + 1) * DEPTH)
-        self.sequence[cells] = _NEVER
-        self._fresh[cells] = self._ready[cells] = False
+    def forget(self, row: Rows | int) -> None:
+        """Empty a row, or several."""
+        for column, empty in ((self.sequence, _NEVER), (self._fresh, False), (self._ready, False)):
+            column.reshape(-1, DEPTH)[row] = empty
 
     def place(
         self,
@@ -312,24 +312,28 @@ class Sessions:
         self.peer_kind[row] = probes["kind"]
 
     def _meet(self, row: Rows, probes: NDArray[Any], known: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        # A peer that is new, or has started anew: its latest probe says which life is the present one.
-        for each in np.unique(row[~known]):
-            mine = row == each
-            session = probes["session"][mine][-1]
-            self._forget_peer(int(each))
-            self._peer_session[each] = session
-            first = probes["sequence"][mine & (probes["session"] == session)].min()
-            self._highest[each] = self._counted[each] = first - 1
+        # Peers that are new, or have started anew: the latest probe of each says which life is the present one. All at once, as a node that starts meets all of its peers in one tick.
+        met = np.zeros(len(self), np.bool_)
+        met[row[~known]] = True
+        probe = np.flatnonzero(met[row])
+        self._forget_peer(np.flatnonzero(met))
+        self._peer_session[row[probe]] = probes["session"][probe]  # of several the last one stays
         present: NDArray[np.bool_] = self._peer_session[row] == probes["session"]
+        probe = probe[present[probe]]
+        first = np.full(len(self), _LAST)
+        np.minimum.at(first, row[probe], probes["sequence"][probe])
+        self._highest[met] = self._counted[met] = first[met] - 1
         return present
 
-    def _forget_peer(self, row: int) -> None:
+    def _forget_peer(self, row: Rows | int) -> None:
         self.incoming.forget(row)
         self._peer_session[row] = 0
-        self._highest[row] = self._counted[row] = -1
-        self._peer_bytes[row] = self._full_said[row] = self._full_counted[row] = self._full_received[row] = 0
-        self.full_bytes[row] = self._count[row] = 0
-        self.mesh_ms[row] = 0
+        for highest in (self._highest, self._counted):
+            highest[row] = -1
+        for none in (
+            self._peer_bytes, self._full_said, self._full_counted, self._full_received, self.full_bytes, self._count, self.mesh_ms,
+        ):  # fmt: skip
+            none[row] = 0
         self.peer_kind[row] = USER
 
     @property

@@ -150,6 +150,27 @@ def test_a_peer_that_starts_anew_is_met_anew():
     assert first.outgoing.take_completed().sequence.tolist() == [0, 1, 2]
 
 
+def test_many_peers_are_met_at_once():
+    """As by a node that starts: in one batch a peer that is known, one that starts anew, of whose former life a probe came late, and one that is new."""
+    first, second = Sessions(ROWS), Sessions(ROWS)
+    for row in (0, 1):
+        first.open(row, 10 + row, 100)
+    second.hear(np.array([0, 1]), compose(first, np.array([0, 1])), np.array([1, 1]))
+    late = compose(first, np.array([1]))
+    first.open(1, 33, 200)
+    first.open(3, 44, 300)
+    first.compose(np.array([3]), np.zeros(1, np.bool_))  # the very first is lost
+    rows = np.array([3, 1, 0, 3])
+    probes = compose(first, rows, np.array([0, 0, 0, 1]))
+    batch = np.concatenate([late, probes])
+    second.count()
+    second.hear(np.concatenate([[1], rows]), batch, np.arange(10, 15))
+    sent, received = second.count()
+    assert sent.tolist() == received.tolist() == [1, 1, 0, 2]
+    assert second.heard_sequence.tolist() == [101, 200, 0, 302]
+    assert compose(second, np.arange(ROWS))["peer_session"].tolist() == [10, 33, 0, 44]
+
+
 def test_echoes_of_a_former_life_are_ignored():
     """Echoes made out to another session stamp nothing of ours."""
     first, second = ends()
