@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,14 +17,16 @@ from foliot_probe.window import Window
 from foliot_schemas import DelayBatch, StampBatch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator, Iterator, Mapping
 
     from numpy.typing import NDArray
 
     from foliot.clock import HostClock
     from foliot_probe.engine import Engine, SilenceChanges
     from foliot_probe.settings import ProbeSettings
+    from foliot_probe.spacing import Spacing
     from foliot_probe.streams import StreamEnds
+    from foliot_probe.window import WindowPart
     from foliot_schemas import ClockState, HostLoad
 
 _STREAMS_PER_BATCH = 512
@@ -159,20 +161,34 @@ class Reporter:
             "tolerated": self._tolerated,
             "utc_error_ns": utc_error_ns(),
         }
-        parts = self._window.close(self._pace(), self._engine.kinds(), tilt)
-        return (None if part is None else StampBatch.of(part.rows, streams=part.streams, **header) for part in parts)
-
-    def _pace(self) -> list[StreamEnds | None]:
-        """Probe the mesh as often as the window shows to be needed; returns the streams of it, by row: of others sync hears nothing."""
-        engine = self._engine
-        meshed = engine.demand.meshed.copy()
+        meshed = self._engine.demand.meshed.copy()  # of other streams sync hears nothing
+        ends = [each if wanted else None for each, wanted in zip(self._engine.table.ends, meshed.tolist(), strict=True)]
         spacing = self._spacings.close(meshed, self._own, self._peers)
-        engine.sessions.mesh_ms[~spacing.heard] = 0  # whoever is gone wants nothing
+        parts = self._window.close(ends, self._engine.kinds(), tilt)
+        return self._steps(spacing, parts, header)
+
+    def _steps(
+        self,
+        spacing: Generator[None, None, Spacing],
+        parts: Iterator[WindowPart | None],
+        header: Mapping[str, Any],
+    ) -> Iterator[StampBatch | None]:
+        found = yield from spacing
+        self._pace(found)
+        yield None
+        for part in parts:
+            yield None if part is None else StampBatch.of(part.rows, streams=part.streams, **header)
+
+    def _pace(self, spacing: Spacing) -> None:
+        """Probe the mesh as often as the window shows to be needed."""
+        engine = self._engine
+        gone = np.flatnonzero(~spacing.heard)
+        spacing = spacing.of(len(engine.table))  # peers may have come meanwhile
+        engine.sessions.mesh_ms[gone] = 0  # whoever is gone wants nothing
         self._speechless += 1
         trusted = self._own.valid(self._since_ns) & self._peers.known
         wanted_ns = self._wanted_ns[engine.kinds()]
         engine.demand.judge(Sight(spacing, wanted_ns, trusted, self._speechless <= _SPEECHLESS))
-        return [ends if each else None for ends, each in zip(engine.table.ends, meshed.tolist(), strict=True)]
 
     def _ends(self, row: int) -> StreamEnds:
         ends = self._engine.table.ends[row]

@@ -14,6 +14,8 @@ from foliot_probe.session import Completed
 from foliot_probe.summary import one_way_ns, runs
 
 if TYPE_CHECKING:
+    from collections.abc import Generator
+
     from numpy.typing import NDArray
 
     from foliot_probe.summary import References
@@ -36,6 +38,15 @@ class Spacing(NamedTuple):
     heard: NDArray[np.bool_]
     """Something came at all."""
 
+    def of(self, rows: int) -> Spacing:
+        """The same with at least so many rows: of new ones nothing is known."""
+        more = max(0, rows - len(self.ns))
+        unknown = np.full(more, np.inf)
+        return Spacing(
+            np.concatenate([self.ns, unknown]), np.concatenate([self.halved_ns, unknown]),
+            np.concatenate([self.heard, np.zeros(more, np.bool_)]),
+        )  # fmt: skip
+
 
 class Spacings:
     """Collects the completed probes of all streams, until a window ends."""
@@ -53,27 +64,34 @@ class Spacings:
         for parts in self._parts:
             parts[:] = [Completed(*(column[part.row != row] for column in part)) for part in parts]
 
-    def close(self, wanted: NDArray[np.bool_], own: References, peers: References) -> Spacing:
-        """What the window came to for the rows wanted, and nothing collected again.
+    def close(self, wanted: NDArray[np.bool_], own: References, peers: References) -> Generator[None, None, Spacing]:
+        """What the window came to for the rows wanted, returned after a few steps of the generator, and nothing collected again at once.
 
         Parameters:
             wanted: per row.
             own, peers: how to read the time off the clocks of both ends; delays of rows of which it is not known do not count.
         """
-        rows = len(wanted)
-        result = Spacing(np.zeros(rows), np.zeros(rows), np.zeros(rows, np.bool_))
-        for parts, sender, receiver in zip(self._parts, (own, peers), (peers, own), strict=True):
-            done = Completed(*(np.concatenate(columns) for columns in zip(*parts, strict=True))) if parts else _NOTHING
-            mine = wanted[done.row]
-            done = Completed(*(column[mine] for column in done))
-            result.heard[done.row] = True
-            row, delay_ns = one_way_ns(done, receiver, sender)
-            order = np.lexsort((delay_ns, row))
-            row, delay_ns = row[order], delay_ns[order]
-            np.maximum(result.ns, _gap_ns(row, delay_ns, rows, 1), out=result.ns)
-            np.maximum(result.halved_ns, _gap_ns(row, delay_ns, rows, 2), out=result.halved_ns)
-        self._parts = ([], [])
-        return result
+        parts, self._parts = self._parts, ([], [])
+        return _spacing(parts, wanted, own, peers)
+
+
+def _spacing(
+    parts: tuple[list[Completed], list[Completed]], wanted: NDArray[np.bool_], own: References, peers: References
+) -> Generator[None, None, Spacing]:
+    rows = len(wanted)
+    result = Spacing(np.zeros(rows), np.zeros(rows), np.zeros(rows, np.bool_))
+    for some, sender, receiver in zip(parts, (own, peers), (peers, own), strict=True):
+        done = Completed(*(np.concatenate(columns) for columns in zip(*some, strict=True))) if some else _NOTHING
+        mine = wanted[done.row]
+        done = Completed(*(column[mine] for column in done))
+        result.heard[done.row] = True
+        row, delay_ns = one_way_ns(done, receiver, sender)
+        order = np.lexsort((delay_ns, row))
+        row, delay_ns = row[order], delay_ns[order]
+        np.maximum(result.ns, _gap_ns(row, delay_ns, rows, 1), out=result.ns)
+        np.maximum(result.halved_ns, _gap_ns(row, delay_ns, rows, 2), out=result.halved_ns)
+        yield
+    return result
 
 
 _NOTHING = Completed(*(np.zeros(0, np.int64) for _ in Completed._fields))

@@ -106,7 +106,7 @@ class Window:
     ) -> Iterator[WindowPart | None]:
         """What the window came to, a little with each step of the iterator, and an empty window again at once.
 
-        Pruning all streams of a node with many peers takes longer than a probe may be late. A step that yields None has only got further.
+        Sifting and pruning all streams of a node with many peers takes longer than a probe may be late. A step that yields None has only got further.
 
         Parameters:
             ends: of the streams, by row.
@@ -114,18 +114,21 @@ class Window:
             tilt: between which slopes each row's line lies.
         """
         initiated = np.array([each is not None and each.initiator for each in ends])
-        least_ns = _LEAST_NS[kinds]
-        sifted = [self._sift(direction, initiated, least_ns) for direction in (_FORTH, _BACK)]
-        self._parts = ([], [])
-        return self._parts_of(sifted, ends, kinds, tilt)
+        parts, self._parts = self._parts, ([], [])
+        return self._parts_of(parts, initiated, ends, kinds, tilt)
 
     def _parts_of(
         self,
-        sifted: Sequence[_Sifted],
+        parts: Sequence[Sequence[Completed]],
+        initiated: NDArray[np.bool_],
         ends: Sequence[StreamEnds | None],
         kinds: NDArray[np.integer[Any]],
         tilt: Tilt,
     ) -> Iterator[WindowPart | None]:
+        sifted: list[_Sifted] = []
+        for completed in parts:
+            sifted.append(self._sift(completed, initiated, _LEAST_NS[kinds]))
+            yield None
         pruned: list[tuple[Rows, NDArray[Any]]] = [(np.zeros(0, np.intp), np.zeros(0, StampRow))]
         for direction, each in enumerate(sifted):
             for some in _slices(each.row):
@@ -152,9 +155,8 @@ class Window:
         if streams:
             yield WindowPart(tuple(streams), points[first:stop])
 
-    def _sift(self, direction: int, initiated: NDArray[np.bool_], least_ns: NDArray[np.float64]) -> _Sifted:
-        """Pure pairs where there are any, else everything."""
-        parts = self._parts[direction]
+    def _sift(self, parts: Sequence[Completed], initiated: NDArray[np.bool_], least_ns: NDArray[np.float64]) -> _Sifted:
+        """Of a direction, pure pairs where there are any, else everything."""
         if not parts:
             none = np.zeros(0, np.int64)
             return _Sifted(np.zeros(0, np.intp), none, none, np.zeros(len(initiated), np.intp))

@@ -147,6 +147,41 @@ async def test_ports_are_told_again_when_the_bus_is_back(monkeypatch):
     await asyncio.gather(probe, return_exceptions=True)
 
 
+async def test_what_waits_has_its_turn_between_the_parts_of_a_long_tick(monkeypatch):
+    """Else a link's message would wait until all was read, sent and told; and each step of closing a window has one of the loop's own."""
+    monkeypatch.setattr(service, "_LONG_S", 0.0)
+    settings = node_settings(0, free_port(socket.SOCK_DGRAM))
+    made = service.Probe(describe(settings), ProbeSettings(window_s=0.2), HostClock("node0"), CutBus())
+    loop, said = asyncio.get_running_loop(), []
+
+    def noted(what, then):
+        def do(*arguments):
+            said.append(what)
+            loop.call_soon(said.append, "other")
+            return then(*arguments)
+
+        return do
+
+    def closing():
+        for _ in range(3):
+            said.append("close")
+            loop.call_soon(said.append, "other")
+            yield None
+
+    engine = made._engine
+    engine.listen, engine.speak = noted("listen", engine.listen), noted("speak", engine.speak)
+    made._tell_delays = noted("tell", made._tell_delays)
+    made._reporter.stamps = closing
+    running = asyncio.create_task(made.run())
+    await until(lambda: running.done() or said.count("close") >= 6, "two windows")
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    turns = "".join({"other": "|", "close": "c"}.get(each, each[0]) for each in said)
+    assert not {"ls", "st", "tc", "sc", "cc", "cl"} & {turns[at : at + 2] for at in range(len(turns))}
+    assert "l|s|" in turns
+    assert "t" in turns
+
+
 async def test_two_probes_measure_each_other_and_notice_a_death(bus_settings, tmp_path):  # noqa: PLR0915 - one life of two processes
     """Stamps, delays and ports arrive; with clocks known, delays have numbers; a stopped node's paths fall silent, then speak."""
     port = free_port(socket.SOCK_DGRAM)
