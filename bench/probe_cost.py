@@ -3,6 +3,7 @@
 `quiet` is the least rate of the clocks' mesh, as in a network where nothing queues, `most` the most, as under load and after a start; `own` what the probe itself comes to within a minute
 on this machine. Paths in use and the sweep go on as ever. What the kernel does for a probe is in it: on a veth pair a packet is delivered at its sender's expense, so the
 figures have the peers' deliveries instead of the node's own. A probe is one sent and one received.
+Steps are those of the probe's event loop, see `foliot.loop_steps`: `own` is the processor time of each, in which nothing is that the rest of the machine does.
 
     make bench NAME=probe-cost ARGS="--json FILE"
 """
