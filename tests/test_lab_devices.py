@@ -1,4 +1,4 @@
-"""A NIC's device that goes and comes anew is used again, and is the only way that is left a little later, without the bus; in a lab with all services."""
+"""A NIC's device that goes and comes anew is used again, also as the only way; a link that loses large packets alone is left; in a lab with all services."""
 
 from __future__ import annotations
 
@@ -36,42 +36,64 @@ kind = "reload"
 where = "node3.rail0"
 for_s = 2
 
+[[fault]] # small probes hear nothing of it
+id = "hole"
+at_s = 10
+kind = "mtu"
+where = "node1.rail0"
+bytes = 1400
+for_s = 4
+
 [[fault]]
 id = "cut"
-at_s = 12
+at_s = 24
 kind = "bus-cut"
 where = "bus"
 
 [[fault]]
 id = "first"
-at_s = 13
+at_s = 25
 kind = "link-down"
 where = "node3.rail0"
 for_s = 2
 
 [[fault]] # no way for a second, then the new device alone
 id = "second"
-at_s = 14
+at_s = 26
 kind = "link-down"
 where = "node3.rail1"
 
 [run]
-duration_s = 26
+duration_s = 38
 """
 
 
-def test_a_new_device_carries_what_the_old_one_did(tmp_path):
-    """Traffic leaves it, is back, and returns to it at once where no other way lives: each within what is promised."""
+@pytest.fixture(scope="module")
+def faults(tmp_path_factory):
+    """What the lab reports of each fault, by id; every one within what is promised, or the lab would not have ended with 0."""
     missing = kernel.missing()
     if missing:
         pytest.skip(" ".join(missing))
-    (tmp_path / "scenario.toml").write_text(SCENARIO)
+    folder = tmp_path_factory.mktemp("devices")
+    (folder / "scenario.toml").write_text(SCENARIO)
     done = subprocess.run(
-        [str(Path(sys.executable).with_name("foliot")), "lab", "run", str(tmp_path / "scenario.toml"), "--port", "0",
-         "--report", str(tmp_path / "report.json"), "--folder", str(tmp_path / "lab")],
+        [str(Path(sys.executable).with_name("foliot")), "lab", "run", "--force", str(folder / "scenario.toml"), "--port", "0",
+         "--report", str(folder / "report.json"), "--folder", str(folder / "lab")],
         capture_output=True, text=True, check=False, timeout=patience(200),
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
-    faults = {fault["id"]: fault for fault in json.loads((tmp_path / "report.json").read_text())["faults"]}
+    return {fault["id"]: fault for fault in json.loads((folder / "report.json").read_text())["faults"]}
+
+
+def test_a_new_device_carries_what_the_old_one_did(faults):
+    """Traffic leaves it, is back, and returns to it at once where no other way lives."""
     assert faults["reload"]["restored_ns"] is not None
     assert faults["second"]["moved_ns"] > faults["first"]["healed_ns"]
+
+
+def test_a_hole_for_large_packets_is_left_and_used_again(faults):
+    """Found by padded probes, with a command for each side that loses, and over when large packets pass again."""
+    hole = faults["hole"]
+    assert hole["detected_ns"] is not None
+    assert hole["moved_ns"] is not None
+    assert hole["restored_ns"] > hole["healed_ns"]

@@ -11,7 +11,16 @@ from foliot_schemas.command import Command, Confirmation, Outcome, OutcomeStatus
 from foliot_schemas.event import Event, EventKind
 from foliot_schemas.fit import FitBatch, FitRow, HeardNode
 from foliot_schemas.inventory import Lease, Nic, Node, NodePaths
-from foliot_schemas.observation import DelayBatch, DelayRow, HostLoad, PortState, StampBatch, StampRow, Witness
+from foliot_schemas.observation import (
+    DelayBatch,
+    DelayRow,
+    HostLoad,
+    PortChange,
+    PortState,
+    StampBatch,
+    StampRow,
+    Witness,
+)
 from foliot_schemas.rejected import Rejected
 
 __all__ = [
@@ -35,6 +44,7 @@ __all__ = [
     "Outcome",
     "OutcomeStatus",
     "Placement",
+    "PortChange",
     "PortState",
     "Rejected",
     "StampBatch",

@@ -36,6 +36,8 @@ Columns = Annotated[dict[Word, bytes], msgspec.Meta(max_length=64)]
 _MOST_REMEMBERED = 1 << 20
 """Names of paths in the batches remembered: some 80 MB, in a fleet that has so many."""
 _SHOWN = 256
+MOST_CHANGES = 64
+"""Of one port in its word: 32 losses and returns, some 7 KB. Of more, the oldest are told by the kernel's counters alone."""
 
 StampKind = Literal["hardware", "kernel", "user"]
 
@@ -251,6 +253,23 @@ class _Ends:
 _ends = _Ends()
 
 
+class PortChange(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """What a port was after a change of it, as `PortState` has it."""
+
+    at_ns: Time
+    """When the kernel's message was read, reference time."""
+    carrier: bool
+    """Whether a signal came through the cable."""
+    admin_up: bool
+    """Whether it was set up."""
+    carrier_down_count: KernelCount
+    """The kernel's count of lost carriers."""
+    carrier_up_count: KernelCount
+    """As `carrier_down_count`, of the returns."""
+    index: KernelCount = 0
+    """The kernel's index of the device; 0: not said."""
+
+
 class PortState(msgspec.Struct, frozen=True, kw_only=True, tag="port.v1"):
     """A NIC's port: its link at once on change, its counters every second."""
 
@@ -279,6 +298,8 @@ class PortState(msgspec.Struct, frozen=True, kw_only=True, tag="port.v1"):
     counters: Annotated[dict[Word, Integer], msgspec.Meta(max_length=256)] = {}
     """Kernel counters by the kernel's names: rx_packets, tx_bytes, rx_dropped, ...; of an RDMA device also link_downed, 8 bits that
     stay at 255."""
+    changes: Annotated[tuple[PortChange, ...], msgspec.Meta(max_length=MOST_CHANGES)] = ()
+    """The port's last changes before this word, oldest first, since the node's probe began. Who did not hear of one, as the bus was away, learns of it here."""
 
     def __post_init__(self) -> None:
         """A node speaks of its own NICs.

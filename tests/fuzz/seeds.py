@@ -21,6 +21,7 @@ from foliot_schemas import (
     NodePaths,
     Outcome,
     Placement,
+    PortChange,
     PortState,
     StampBatch,
     StampRow,
@@ -82,7 +83,10 @@ def _of_the_inventory() -> list[msgspec.Struct]:
         ),
         PortState(
             node="node0", nic="node0.rail0", at_ns=now_ns, carrier=False, admin_up=True, carrier_down_count=2,
-            carrier_up_count=2, fault="boot",
+            carrier_up_count=2, fault="boot", changes=(
+                PortChange(at_ns=now_ns - 2_000, carrier=False, admin_up=True, carrier_down_count=1, carrier_up_count=1),
+                PortChange(at_ns=now_ns - 1_000, carrier=True, admin_up=True, carrier_down_count=1, carrier_up_count=2),
+            ),
         ),
         event,
         structs.replace(event, kind="path", who=path, state="silent"),

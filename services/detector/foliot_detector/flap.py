@@ -15,6 +15,7 @@ from foliot_detector.ports import (
     is_old,
     ran_back,
     returns_between,
+    unheard,
 )
 from foliot_schemas import Event, Node, PortState
 from foliot_schemas.fault import port_fault
@@ -58,6 +59,7 @@ class _Port:
 class FlapDetector:
     """Events of kind ``flap``.
 
+    - A port's word says what befell it before. What nobody has heard of, as the bus was away or this process late, is judged first, as if it came now.
     - The kernel's counters count flaps, also those that fell between two messages; an administrator's doing never counts.
     - A port that was never up in this boot is not cabled: no event. One that is down when first heard of but was up before gives an
       event of half confidence and no penalty: a remediator that starts during the outage needs it, and to one that knows already
@@ -97,8 +99,11 @@ class FlapDetector:
         if is_old(port.latest, seen) and now_ns - port.here_ns <= BELIEVED_NS:
             return []
         port.here_ns = now_ns
-        before, port.latest = port.latest, seen
-        return self._compare(port, before)
+        events: list[Event] = []
+        for word in (*unheard(port.latest, seen), seen):
+            before, port.latest = port.latest, word
+            events += self._compare(port, before)
+        return events
 
     def tick(self, now_ns: int) -> list[Event]:  # noqa: ARG002 - nothing here is due by time
         """Nothing: what has decayed by then is in the event already, as `reuse_at_ns`."""

@@ -244,9 +244,10 @@ class Fleet:
 
     def _on_bus(self, node: str, at_ns: int, now_ns: int) -> None:
         self._touched[node] = None
-        self._note_return(node, now_ns, self.lives.on_bus_ns(node) or None)
-        self.lives.speak(node, now_ns)
         self._offsets.learn(node, at_ns, now_ns)
+        here_ns = self.here_ns(node, at_ns, now_ns)
+        self._note_return(node, here_ns, self.lives.on_bus_ns(node) or None)
+        self.lives.speak(node, here_ns)
 
     def _note_listening(self, batch: DelayBatch, at_here_ns: int) -> None:
         before_ns = self._reported_ns.get(batch.node)

@@ -12,10 +12,15 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _ROOM = 256
+_REMEMBERED_NS = 10_000_000_000
+"""For so long a node's longest gap is remembered at least: who stood still does so again while its host is as busy."""
 
 
 class Lives:
     """Times are on the detector's timeline; 0: never."""
+
+    _times = ("_bus_ns", "_fabric_ns", "_gap_ns", "_gap_end_ns")
+    """Columns that are 0 of a node that is met."""
 
     def __init__(self) -> None:
         self._names: list[str] = []
@@ -24,6 +29,9 @@ class Lives:
         self._places: dict[str, int] = {}
         self._bus_ns = np.zeros(_ROOM, np.int64)
         self._fabric_ns = np.zeros(_ROOM, np.int64)
+        self._gap_ns = np.zeros(_ROOM, np.int64)
+        """The longest time between two messages of a node lately, and when it ended."""
+        self._gap_end_ns = np.zeros(_ROOM, np.int64)
         self._listed = np.zeros(_ROOM, np.bool_)
 
     def enlist(self, node: str, *, listed: bool) -> None:
@@ -35,13 +43,20 @@ class Lives:
         left = self._places.pop(node, None)
         if left is not None:
             self._listed[left] = False
-            self._bus_ns[left] = self._fabric_ns[left] = 0
+            for column in self._times:
+                getattr(self, column)[left] = 0
             self._free.append(left)
 
     def speak(self, node: str, here_ns: int) -> None:
-        """A message of a node has arrived."""
+        """A node has sent a message then, whenever it arrived."""
         place = self._place(node)
+        before_ns = int(self._bus_ns[place])
+        if here_ns <= before_ns:
+            return
         self._bus_ns[place] = here_ns
+        gap_ns = here_ns - before_ns if before_ns else 0
+        if gap_ns >= self._gap_ns[place] or here_ns - self._gap_end_ns[place] > _REMEMBERED_NS:
+            self._gap_ns[place], self._gap_end_ns[place] = gap_ns, here_ns
 
     def show(self, node: str, here_ns: int) -> None:
         """A node was seen to send a probe."""
@@ -49,7 +64,7 @@ class Lives:
         self._fabric_ns[place] = here_ns
 
     def on_bus_ns(self, node: str) -> int:
-        """When its last message arrived."""
+        """When it sent its last message that has arrived."""
         place = self._places.get(node)
         return 0 if place is None else int(self._bus_ns[place])
 
@@ -64,14 +79,25 @@ class Lives:
         there[[self._places[node] for node in but if node in self._places]] = False
         return np.flatnonzero(there)
 
+    def heard_to_ns(self, places: NDArray[np.intp]) -> int:
+        """The time by which at least half of these have sent a later message that has arrived; of none: 0.
+
+        Messages are read in the order in which they arrive. So whoever sent one by then, and none later, is not merely waiting to be read.
+        """
+        if not len(places):
+            return 0
+        half = len(places) // 2
+        return int(np.partition(self._bus_ns[places], half)[half])
+
     def count_speaking(self, places: NDArray[np.intp], since_ns: int) -> int:
         """How many of these spoke on the bus after a time."""
         return int((self._bus_ns[places] > since_ns).sum())
 
-    def quiet(self, places: NDArray[np.intp], since_ns: int) -> list[str]:
-        """Those of which nothing at all came after a time."""
+    def quiet(self, places: NDArray[np.intp], now_ns: int, silence_ns: int, most_ns: int) -> list[str]:
+        """Those of which nothing at all has come for a silence time, or for twice the longest gap in their words lately, up to a most."""
         last_ns = np.maximum(self._bus_ns[places], self._fabric_ns[places])
-        return [self._names[place] for place in places[last_ns <= since_ns]]
+        allowed_ns = np.clip(2 * self._gap_ns[places], silence_ns, most_ns)
+        return [self._names[place] for place in places[now_ns - last_ns >= allowed_ns]]
 
     def _place(self, node: str) -> int:
         place = self._places.get(node)
@@ -83,7 +109,7 @@ class Lives:
             place = self._places[node] = len(self._names)
             self._names.append(node)
             if place == len(self._bus_ns):
-                for name in ("_bus_ns", "_fabric_ns", "_listed"):
+                for name in (*self._times, "_listed"):
                     column = getattr(self, name)
                     setattr(self, name, np.concatenate([column, np.zeros_like(column)]))
         return place

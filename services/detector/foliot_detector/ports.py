@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
+import msgspec
+
 if TYPE_CHECKING:
-    from foliot_schemas import PortState
+    from foliot_schemas import PortChange, PortState
 
 Evidence: TypeAlias = dict[str, float | int | str | bool]
 
@@ -53,6 +55,29 @@ def is_old(latest: PortState, seen: PortState) -> bool:
     return seen.at_ns < latest.at_ns or (seen.at_ns == latest.at_ns and _counts(seen) != _counts(latest))
 
 
+def unheard(latest: PortState, seen: PortState) -> list[PortState]:
+    """What befell the port between the latest word about it that came and a newer one, oldest first, as words of their own."""
+    found: list[PortState] = []
+    for change in reversed(seen.changes):
+        if not _is_between(latest, change, seen):
+            break
+        found.append(
+            msgspec.structs.replace(seen, **msgspec.structs.asdict(change), change=True, counters={}, changes=())
+        )
+    return found[::-1]
+
+
+def _is_between(latest: PortState, change: PortChange, seen: PortState) -> bool:
+    """Whether a change that came with `seen` happened after the latest word.
+
+    The counters know best, as in `is_old`. Where they did not move the time does, unless the clock was set back after the change.
+    """
+    is_same = seen.fault == latest.fault and not _is_another(latest, change)
+    if is_same and (falls_between(latest, change) or returns_between(latest, change)):
+        return True
+    return latest.at_ns < change.at_ns <= seen.at_ns
+
+
 def is_made_anew(before: PortState, seen: PortState) -> bool:
     """Whether the host booted or the device was made again, so that the counters began again."""
     return seen.fault != before.fault or _is_another(before, seen)
@@ -64,12 +89,12 @@ def ran_back(before: PortState, seen: PortState) -> bool:
     return any(now != then and not _rose(then, now) for then, now in pairs)
 
 
-def falls_between(before: PortState, seen: PortState) -> int:
+def falls_between(before: PortState, seen: PortState | PortChange) -> int:
     """Carriers lost, an administrator's among them; 0 if the counter does not tell. It may have begun again at 0 after 2 ** 32 - 1."""
     return _rose(before.carrier_down_count, seen.carrier_down_count)
 
 
-def returns_between(before: PortState, seen: PortState) -> int:
+def returns_between(before: PortState, seen: PortState | PortChange) -> int:
     """As `falls_between`, of carriers that came back."""
     return _rose(before.carrier_up_count, seen.carrier_up_count)
 
@@ -83,7 +108,7 @@ def _counts(port: PortState) -> tuple[int, int]:
     return port.carrier_down_count, port.carrier_up_count
 
 
-def _is_another(before: PortState, seen: PortState) -> bool:
+def _is_another(before: PortState, seen: PortState | PortChange) -> bool:
     return bool(before.index and seen.index) and seen.index != before.index
 
 

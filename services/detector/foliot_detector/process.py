@@ -13,13 +13,16 @@ if TYPE_CHECKING:
 
 _CHECKS = 10
 """Looks per silence time: a verdict is late by at most a tenth of it."""
+_MOST = 3
+"""Silence times that one is given whose words had gaps lately."""
 
 
 class ProcessDetector:
     """Events of kind ``process``.
 
     Nobody is declared dead unless at least half of the nodes not yet dead have spoken on the bus all through the silence time:
-    where most are gone at once, it is the bus or this detector that was away. A node that never spoke here is not missed.
+    where most are gone at once, it is the bus or this detector that was away. How long somebody has been silent, the words of the others say, by when
+    these were sent: what this detector has not read yet, or has left out, is no silence. A node that never spoke here is not missed.
     """
 
     def __init__(self, settings: DetectorSettings, fleet: Fleet) -> None:
@@ -27,6 +30,8 @@ class ProcessDetector:
         self._fleet = fleet
         self._dead: dict[str, Event] = {}
         self._checked_ns = 0
+        self._heard_to_ns = 0
+        """Until when at least half of the nodes have spoken."""
         self._quorum_since_ns: int | None = None
 
     def resume(self, event: Event) -> None:
@@ -44,22 +49,25 @@ class ProcessDetector:
             return []
         self._checked_ns = now_ns
         self._dead = {node: death for node, death in self._dead.items() if node in self._fleet.nodes}
-        # One that an earlier run missed has no time of its own here before it speaks on the bus.
         lives = self._fleet.lives
-        known = [node for node in self._dead if lives.on_bus_ns(node)]
-        back = [node for node in known if now_ns - self._fleet.last_ns(node) < self._silence_ns]
-        events = [self._alive(node, now_ns) for node in back]
         living = lives.present(self._dead)
+        heard_to_ns = lives.heard_to_ns(living)
+        # One that an earlier run missed has no time of its own here before it speaks on the bus.
+        known = [node for node in self._dead if lives.on_bus_ns(node)]
+        until_ns = heard_to_ns or now_ns
+        back = [node for node in known if until_ns - self._fleet.last_ns(node) < self._silence_ns]
+        events = [self._alive(node, now_ns) for node in back]
+        before_ns, self._heard_to_ns = self._heard_to_ns, heard_to_ns
         # Of those cut off together one is always the first to have been silent for long; the others must have spoken since.
-        speaking = lives.count_speaking(living, now_ns - self._silence_ns // 2)
-        if 2 * speaking < len(living) or not speaking:
+        if now_ns - heard_to_ns > self._silence_ns // 2:
             self._quorum_since_ns = None
-        elif self._quorum_since_ns is None:
-            self._quorum_since_ns = now_ns
-        if self._quorum_since_ns is None or now_ns - self._quorum_since_ns < self._silence_ns:
+        elif self._quorum_since_ns is None or heard_to_ns - before_ns > self._silence_ns // 2:
+            self._quorum_since_ns = heard_to_ns
+        if self._quorum_since_ns is None or heard_to_ns - self._quorum_since_ns < self._silence_ns:
             return events
-        missed = lives.quiet(living, now_ns - self._silence_ns)
-        return events + [self._died(node, now_ns, speaking) for node in missed]
+        speaking = lives.count_speaking(living, heard_to_ns - self._silence_ns // 2)
+        missed = lives.quiet(living, heard_to_ns, self._silence_ns, _MOST * self._silence_ns)
+        return events + [self._died(node, heard_to_ns, speaking) for node in missed]
 
     def _died(self, node: str, now_ns: int, speaking: int) -> Event:
         since_ns = self._fleet.at_ns(node, self._fleet.last_ns(node))

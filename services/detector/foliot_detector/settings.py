@@ -59,7 +59,7 @@ class DetectorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     report_ms: float = 100.0
     """Interval of the nodes' regular reports, `probe.delay_interval_ms`. A node that leaves one out was itself away."""
     process_silence_s: float = 1.0
-    """A process from which nothing at all came for this long, neither probes nor messages, is dead."""
+    """A process from which nothing at all came for this long, neither probes nor messages, is dead; one whose words had gaps lately is given up to three times as long."""
 
     lossy_share: float = 0.05
     lossy_sent: int = 200

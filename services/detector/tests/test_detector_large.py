@@ -27,10 +27,10 @@ def test_a_node_is_missed_by_its_last_sign_of_life():
     lives.enlist("gone", listed=False)
 
     there = lives.present(but=("nobody",))
-    assert lives.quiet(there, 100) == ["quiet"]
+    assert lives.quiet(there, 200, 100, 300) == ["quiet"]
     assert lives.count_speaking(there, 100) == 1
     assert (lives.on_bus_ns("heard"), lives.last_ns("heard"), lives.last_ns("gone")) == (100, 200, 0)
-    assert lives.quiet(lives.present(but=("quiet",)), 100) == []
+    assert lives.quiet(lives.present(but=("quiet",)), 200, 100, 300) == []
 
 
 def test_there_is_room_for_any_number_of_nodes():
@@ -39,7 +39,7 @@ def test_there_is_room_for_any_number_of_nodes():
     for number in range(1_000):
         lives.enlist(f"node{number}", listed=True)
         lives.speak(f"node{number}", number + 1)
-    assert lives.quiet(lives.present(but=()), 3) == ["node0", "node1", "node2"]
+    assert lives.quiet(lives.present(but=()), 103, 100, 300) == ["node0", "node1", "node2"]
 
 
 def test_the_paths_of_a_nic_are_found_without_looking_at_all():

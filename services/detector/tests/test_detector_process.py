@@ -106,6 +106,46 @@ def test_a_stall_below_the_silence_time_is_no_death(make_fleet):
     assert fleet.take() == []
 
 
+@pytest.mark.parametrize("behind_ms", range(100, 500, 50))
+def test_what_waits_to_be_read_is_no_silence(make_fleet, behind_ms):
+    """A node stands still for 0.7 s, and the detector falls behind meanwhile, but not so far that it hears nobody."""
+    fleet = make_fleet(nodes=4)
+    fleet.run(2_000)
+    fleet.stopped.add("node2")
+    fleet.run(400)
+    fleet.bus_delay_ns |= dict.fromkeys(fleet.names, behind_ms * 1_000_000)
+    fleet.run(300)
+    fleet.stopped.clear()
+    fleet.run(3_000)
+
+    assert [event for event in fleet.take() if event.kind == "process"] == []
+
+
+def test_who_stood_still_before_is_given_longer(make_fleet):
+    """Twice as long as its words had gaps lately, but no more than three silence times; and what is long ago does not count."""
+    fleet = make_fleet()
+    for stall_ms in (700, 1_300):
+        fleet.stopped.add("node2")
+        fleet.run(stall_ms)
+        fleet.stopped.clear()
+        fleet.run(1_000)
+    assert [event for event in fleet.take() if event.kind == "process"] == []
+
+    fleet.stopped.add("node2")
+    fleet.run(5_000)
+    (dead,) = fleet.take()
+    assert told([dead]) == [DEAD]
+    assert 2_600 <= dead.evidence["silent_ms"] <= 3_100
+
+    fleet.restart("node2")
+    fleet.run(25_000)
+    fleet.take()
+    fleet.stopped.add("node2")
+    fleet.run(5_000)
+    (dead,) = fleet.take()
+    assert dead.evidence["silent_ms"] < 1_300
+
+
 def test_a_node_that_never_spoke_is_not_missed(make_fleet):
     """The inventory may know it for long."""
     fleet = make_fleet()

@@ -1,7 +1,12 @@
-"""Ports: a NIC's link at once when it changes, its counters every second."""
+"""Ports: a NIC's link at once when it changes, its counters every second, and with each word what befell it before.
+
+The bus may be away, and a reader may find it again at any time later. Counters alone would say how often a carrier was lost, but not when; and each
+loss has a name, under which this node's agent has told what it did.
+"""
 
 from __future__ import annotations
 
+import collections
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -9,8 +14,9 @@ import structlog
 
 from foliot import telemetry
 from foliot_probe.rdma import LinkDowned
-from foliot_schemas import PortState
+from foliot_schemas import PortChange, PortState
 from foliot_schemas.fault import port_fault
+from foliot_schemas.observation import MOST_CHANGES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -94,6 +100,9 @@ class Ports:
         self._tell = tell
         self._link_downed = link_downed or LinkDowned()
         self._links: dict[str, LinkChange] = {}
+        self._changes: dict[str, collections.deque[PortChange]] = {
+            nic: collections.deque(maxlen=MOST_CHANGES) for nic in self._nics.values()
+        }
         self.management: frozenset[str] = frozenset()
         """Devices that are the host's management, see `foliot_probe.management`."""
 
@@ -114,6 +123,12 @@ class Ports:
         if not what:
             return
         state = self._state(link, nic, at_ns, change=True)
+        self._changes[nic].append(
+            PortChange(
+                at_ns=at_ns, carrier=state.carrier, admin_up=state.admin_up, carrier_down_count=state.carrier_down_count,
+                carrier_up_count=state.carrier_up_count, index=state.index,
+            )
+        )  # fmt: skip
         if what == "changed":
             self._tell(state)
         else:
@@ -151,4 +166,5 @@ class Ports:
             fault=self._boot,
             change=change,
             counters=counters or {},
+            changes=tuple(self._changes[nic]),
         )

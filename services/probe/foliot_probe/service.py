@@ -19,7 +19,6 @@ from foliot.settings import BusSettings, load
 from foliot_probe.engine import Engine
 from foliot_probe.host_load import HostLoadMeter
 from foliot_probe.management import Management
-from foliot_probe.missed import Missed
 from foliot_probe.ports import Ports
 from foliot_probe.rates import in_use
 from foliot_probe.report import Reporter
@@ -31,7 +30,6 @@ from foliot_schemas.subjects import CLOCK, CLOCKS, DELAY, INVENTORY, PATHS, PORT
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterator
-    from contextvars import Context
 
     import msgspec
 
@@ -95,7 +93,6 @@ class Probe:
         self._reporter = Reporter(self._engine, clock, settings, self._now_ns())
         self._sharing = Sharing(clock, settings)
         self._ports = Ports(own, clock, boot_id(), self._tell_port)
-        self._missed = Missed()
         self._load = HostLoadMeter(Path("/proc"))
         self._load_read_s = 0.0
         self._management = Management({nic.device: nic.address for nic in own.nics})
@@ -119,7 +116,6 @@ class Probe:
         try:
             async with LinkMonitor(self._ports.changed) as links, asyncio.TaskGroup() as group:
                 self._ports.begin(await links.present())
-                self._bus.when_away(lambda: self._missed.away(self._loop.time()))
                 self._bus.when_back(self._on_bus_back)
                 group.create_task(self._bind_sockets())
                 group.create_task(self._tell_counters())
@@ -292,18 +288,14 @@ class Probe:
     # -- what the bus is told -----------------------------------------------------------------------------------------
 
     def _tell_port(self, state: PortState) -> None:
-        now_s = self._loop.time()
-        self._missed.take(state, now_s)
-        for change in self._missed.before(state, now_s):
-            self._publish(PORT, change.state, change.context)
         self._publish(PORT, state)
 
-    def _publish(self, channel: Channel, message: msgspec.Struct, context: Context | None = None) -> None:
-        self._spawn(self._bus.publish(channel, message, self._own.name), context)
+    def _publish(self, channel: Channel, message: msgspec.Struct) -> None:
+        self._spawn(self._bus.publish(channel, message, self._own.name))
 
-    def _spawn(self, work: Coroutine[Any, Any, None], context: Context | None = None) -> None:
-        # The task runs in a copy of this context, so what it publishes carries the present span, or in that of another one.
-        task = self._loop.create_task(work, context=context)
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        # The task runs in a copy of this context, so what it publishes carries the present span.
+        task = self._loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -326,7 +318,6 @@ class Probe:
             await asyncio.sleep(_COUNTERS_S)
 
     def _on_bus_back(self) -> None:
-        self._missed.back(self._loop.time())
         self._spawn(self._tell_ports_again())
 
     async def _tell_ports_again(self) -> None:

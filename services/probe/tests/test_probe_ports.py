@@ -12,6 +12,7 @@ from foliot.node import describe
 from foliot.settings import NicSettings, NodeSettings, TelemetrySettings
 from foliot_probe.ports import Ports, parse_counters, turn
 from foliot_schemas.fault import port_fault, root_span_id
+from foliot_schemas.observation import MOST_CHANGES
 
 UP = LinkChange(name="e0", index=2, admin_up=True, carrier=True, carrier_down_count=1, carrier_up_count=2)
 
@@ -102,6 +103,35 @@ def test_a_message_that_came_before_the_survey_is_newer(ports, told):
     ports.changed(link(carrier=False, carrier_down_count=2))
     ports.begin([UP])
     assert [state.carrier for state in told] == [False]
+
+
+def test_each_word_has_the_changes_before_it(ports, told):
+    """Without end: whoever finds the bus again may do so at any time. A change is not among those before it."""
+    ports.begin([UP])
+    ports.tell_counters()
+    ports.changed(link(carrier=False, carrier_down_count=2))
+    ports.changed(link(carrier_down_count=2, carrier_up_count=3))
+    for _ in range(100):
+        ports.tell_counters()
+    first, down, up, *later = told
+    assert (first.changes, down.changes) == ((), ())
+    assert [(change.carrier, change.carrier_down_count) for change in up.changes] == [(False, 2)]
+    assert {word.changes[:1] for word in later} == {up.changes}
+    assert {len(word.changes) for word in later} == {2}
+    last = later[-1].changes[1]
+    assert (last.at_ns, last.carrier, last.carrier_up_count, last.index) == (up.at_ns, True, 3, UP.index)
+
+
+def test_of_many_changes_a_word_has_the_last(ports, told):
+    """As many as the contract lets it have."""
+    ports.begin([UP])
+    for count in range(2, 2 + MOST_CHANGES):
+        ports.changed(link(carrier=False, carrier_down_count=count))
+        ports.changed(link(carrier_down_count=count, carrier_up_count=count + 1))
+    ports.tell_counters()
+    changes = told[-1].changes
+    assert len(changes) == MOST_CHANGES
+    assert changes[-1].carrier_down_count == MOST_CHANGES + 1
 
 
 def test_other_devices_are_nobodys_business(ports, told):

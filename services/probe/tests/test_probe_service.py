@@ -110,9 +110,6 @@ class CutBus:
     def __init__(self):
         self.ports, self.told = [], []
 
-    def when_away(self, told):
-        """It goes without a word."""
-
     def when_back(self, told):
         """Remembers whom to tell."""
         self.told.append(told)

@@ -42,18 +42,25 @@ class Ports:
         return self._ports.get(nic)
 
     def take(self, word: PortState, now_ns: int) -> None:
-        """Takes a report. One that is told again, as after the bus was away, changes nothing of what is known to have come later."""
+        """Takes a report, and from it when the port was bad that nobody heard of. One that is told again changes nothing of what is known to have come later."""
         good = word.admin_up and word.carrier
         known = self._ports.get(word.nic)
         if known is not None and _is_old(known.word, word) and now_ns - known.at_ns <= _BELIEVED_NS:
             return
-        bad_said_ns = word.at_ns if not good else 0 if known is None else known.bad_said_ns
-        since_ns = known.since_ns if known is not None and known.good == good else now_ns
+        before_ns = 0 if known is None else known.bad_said_ns
+        bad_said_ns = max(before_ns, _last_bad_ns(word)) if good else word.at_ns
+        is_unchanged = known is not None and known.good == good and not (good and bad_said_ns > before_ns)
+        since_ns = known.since_ns if known is not None and is_unchanged else now_ns
         self._ports[word.nic] = Port(good, since_ns, now_ns, bad_said_ns, word)
 
     def forget(self, node: str) -> None:
         """A node has left the fleet."""
         self._ports = {nic: port for nic, port in self._ports.items() if node_of(nic) != node}
+
+
+def _last_bad_ns(word: PortState) -> int:
+    """When it last could not be used, by what it says of its past; 0: it does not say that it ever was so."""
+    return next((change.at_ns for change in reversed(word.changes) if not (change.carrier and change.admin_up)), 0)
 
 
 def _is_old(known: PortState, word: PortState) -> bool:

@@ -7,7 +7,7 @@ import pytest
 
 from foliot_remediator.ports import Ports
 from foliot_remediator.states import State
-from foliot_schemas import PortState
+from foliot_schemas import PortChange, PortState
 
 SECOND = 1_000_000_000
 NODES, RAILS = 8, 2
@@ -339,6 +339,21 @@ def test_what_is_told_of_a_port_again_changes_nothing():
         ports.take(each, 200)
     assert ports.get("n.r") is since
     assert (since.good, since.bad_said_ns) == (False, 30)
+
+
+def test_a_port_that_is_good_again_says_when_it_was_not():
+    """A loss that nobody heard of, as the bus was away, is not denied by a word that came after the return."""
+    ports, lost, back = Ports(), word(20, 1, carrier=False), word(30, 1, carrier=True)
+    changes = tuple(
+        PortChange(at_ns=each.at_ns, carrier=each.carrier, admin_up=True, carrier_down_count=1, carrier_up_count=1)
+        for each in (lost, back)
+    )
+    ports.take(word(10, 0, carrier=True), 10)
+    assert ports.get("n.r").bad_said_ns == 0
+    ports.take(msgspec.structs.replace(word(40, 1, carrier=True), changes=changes), 40)
+    ports.take(msgspec.structs.replace(word(50, 1, carrier=True), changes=changes), 50)
+    port = ports.get("n.r")
+    assert (port.good, port.since_ns, port.bad_said_ns) == (True, 40, 20)
 
 
 @pytest.mark.parametrize(

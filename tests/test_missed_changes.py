@@ -1,0 +1,85 @@
+"""What befell a port while the bus was away has its events however late the detector finds the bus again: on a real server, with the detector halted meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+
+import pytest
+
+from foliot.bus import Bus
+from foliot.clock import VirtualClock
+from foliot.netlink import LinkChange
+from foliot.node import describe
+from foliot.settings import NicSettings, NodeSettings
+from foliot_probe.ports import Ports
+from foliot_schemas.subjects import EVENT, INVENTORY, PORT
+
+pytestmark = pytest.mark.nats
+
+OWN = NodeSettings(name="n", index=0, nics=(NicSettings(rail="r", number=0, device="e0", address="10.0.0.1"),))
+WORDS_UNHEARD = 20
+"""As many as a probe says in as many seconds."""
+
+
+def link(downs, ups):
+    """What the kernel says."""
+    return LinkChange(
+        name="e0", index=2, admin_up=True, carrier=ups > downs, carrier_down_count=downs, carrier_up_count=ups
+    )
+
+
+async def test_a_detector_that_finds_the_bus_long_after_the_probe_tells_each_loss(nats_server, until):
+    """Two losses in the order in which they were, although only words of after the second return reach it."""
+    bus = await Bus.connect(nats_server.settings, "test")
+    words, events, clock = [], [], VirtualClock(1_700_000_000_000_000_000)
+    ports = Ports(describe(OWN), clock, "boot", words.append)
+
+    async def hear(event, _subject):
+        events.append(event)
+
+    async def say(*changes):
+        for change in changes:
+            clock.advance(1_000_000_000)
+            ports.changed(change)
+        clock.advance(1_000_000_000)
+        ports.tell_counters()
+        while words:
+            await bus.publish(PORT, words.pop(0), "n")
+
+    await bus.subscribe(EVENT, hear)
+    await bus.put(INVENTORY, "n", describe(OWN))
+    detector = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "foliot_detector", env=os.environ | {"FOLIOT_BUS__URL": nats_server.settings.url}
+    )
+    try:
+        downs = 0
+        while not events:  # until it listens
+            downs += 1
+            await say(link(downs, downs), link(downs, downs + 1))
+            await asyncio.sleep(0.1)
+        await until(lambda: events[-1].number("carrier_down_count") == downs and events[-1].state == "up")
+        events.clear()
+
+        detector.send_signal(signal.SIGSTOP)
+        await nats_server.kill()
+        await until(lambda: not bus.connected)
+        await say(link(downs + 1, downs + 1), link(downs + 1, downs + 2), link(downs + 2, downs + 2))
+        await nats_server.start()
+        await until(lambda: bus.connected)
+        await say(link(downs + 2, downs + 3))
+        for _ in range(WORDS_UNHEARD):
+            await say()
+        detector.send_signal(signal.SIGCONT)
+        while not events:
+            await say()
+            await asyncio.sleep(0.1)
+        await until(lambda: len(events) >= 4)
+    finally:
+        detector.kill()
+        await detector.wait()
+        await bus.close()
+    assert [event.state for event in events] == ["down", "up", "down", "up"]
+    assert [event.number("carrier_down_count") - downs for event in events] == [1, 1, 2, 2]
