@@ -157,7 +157,7 @@ async def test_a_lying_detector_moves_nothing_and_each_lie_is_refused(fleet, sec
     assert {event.cause for event in fleet.refusals} == {lie.id for lie in told}
     said = {event.cause: event.evidence for event in fleet.refusals}
     assert all(said[lie.id]["port_said_ms_ago"] < 3_000 for lie in told if lie.kind == "flap")
-    assert all(said[lie.id]["heard_ms_ago"] <= 300 for lie in told if lie.state == "silent")
+    assert all(said[lie.id]["heard_ms_ago"] < 3_000 for lie in told if lie.state == "silent")
     assert all(said[lie.id]["lost_reported"] == 0 for lie in told if lie.state == "lossy")
     assert fleet.is_armed
 
