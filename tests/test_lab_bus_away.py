@@ -141,11 +141,14 @@ async def test_each_loss_and_each_return_has_its_event_in_the_order_in_which_the
     assert [event.number("carrier_down_count") for event in events] == [first, first, second, second]
     assert second == first + 1
     assert [event.fault for event in events] == [events[0].fault] * 2 + [events[2].fault] * 2
-    between_s = [(later.at_ns - event.at_ns) / 1e9 for event, later in itertools.pairwise(events)]
-    assert between_s == pytest.approx([2, 3, 8], abs=0.5)  # by the scenario; not by when the bus was back
+    done_ns = [fault[edge] for fault in (faults["lost"], faults["lost-again"]) for edge in ("injected_ns", "healed_ns")]
+    said_s, done_s = (
+        [(later_ns - ns) / 1e9 for ns, later_ns in itertools.pairwise(times)]
+        for times in ([event.at_ns for event in events], done_ns)
+    )
+    # 2, 3 and 8 s by the scenario. By when the bus was back, they would be 0, 0 and 2 s.
+    assert said_s == pytest.approx(done_s, abs=1.5)
     assert [event.number("flaps") for event in events[::2]] == [1, 1]
-    again_ns = faults["lost-again"]["injected_ns"] - faults["lost"]["injected_ns"]
-    assert (events[2].at_ns - events[0].at_ns) / 1e9 == pytest.approx(again_ns / 1e9, abs=0.5)
 
 
 async def test_agents_tell_what_they_did_in_the_order_in_which_they_did_it(kept):
@@ -162,10 +165,11 @@ async def test_agents_tell_what_they_did_in_the_order_in_which_they_did_it(kept)
 
 
 async def test_commands_follow_from_what_is_stored(kept):
-    """The way home is commanded, once it is known why the traffic is away; every command is answered."""
+    """The way home is commanded, once it is known why the traffic is away, or that the NIC has been good for long; every command is answered."""
     commands = of_nic(kept, "command")
     known = {message.id for name in ("event", "outcome") for message, _ in kept[name]}
-    assert {command.cause for command in commands} <= known
+    # A detector that finds the bus seconds after the remediator tells its events behind the first commands.
+    assert {command.cause for command in commands} <= known | {f"adopted/{NIC}"}
     assert {command.node for command in commands if command.verb == "restore"} == {"node0", "node1", "node2", "node3"}
     assert {command.id for command in commands} <= {outcome.command for outcome, _ in kept["outcome"]}
 

@@ -283,7 +283,7 @@ def test_the_witness_sees_an_mtu_hole_by_pulses_of_full_size_alone(fabric):
         wait_for(lambda: come(small, 0) and come(large, 0))
         injected_ns = lab.now_ns()
         deed.inject()
-        wait_for(lambda: all(len(each.sent_ns) >= 20 for each in witness.look(large).values()))
+        wait_for(lambda: all((each.sent_ns > injected_ns).sum() >= 20 for each in witness.look(large).values()))
         wait_for(lambda: come(small, lab.now_ns() - 20_000_000))
         told = judge(witness.look(large), injected_ns), judge(witness.look(small), injected_ns)
         assert [each.interrupted for each in told] == [2, 0]

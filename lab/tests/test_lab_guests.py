@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
@@ -40,15 +39,15 @@ def namespace():
     made.close()
 
 
-def test_strangers_in_the_namespace_end_and_nobody_else(namespace):
+def test_strangers_in_the_namespace_end_and_nobody_else(namespace, tmp_path, until):
     """Also one that does not listen to SIGTERM; own children, and strangers elsewhere, go on."""
     elsewhere = stranger("exec sleep 1000")
     with inside(namespace):
         child = subprocess.Popen(["sleep", "1000"])
         polite = stranger("exec sleep 1000")
-        stubborn = stranger('trap "" TERM; while :; do sleep 1; done')
+        stubborn = stranger(f'trap "" TERM; touch {tmp_path}/set; while :; do sleep 1; done')
     try:
-        time.sleep(0.3)  # the trap is set
+        asyncio.run(until((tmp_path / "set").exists))
         assert all(map(lives, (elsewhere, child.pid, polite, stubborn)))
         asyncio.run(see_out([namespace]))
 

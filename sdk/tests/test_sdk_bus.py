@@ -54,7 +54,7 @@ async def test_a_kept_message_arrives_once_though_it_is_delivered_twice(buses):
     assert [event(number) for number in range(6)] == await inbox.holding(6)
 
 
-async def test_what_happened_while_a_reader_was_away_is_caught_up_with(nats_server, buses):
+async def test_what_happened_while_a_reader_was_away_is_caught_up_with(nats_server, buses, until):
     """A durable subscriber that comes back gets what it missed."""
     one, _ = buses
     reader = await Bus.connect(nats_server.settings, "reader")
@@ -62,17 +62,16 @@ async def test_what_happened_while_a_reader_was_away_is_caught_up_with(nats_serv
     await reader.subscribe_kept(EVENT, before, "flap", "", durable="reader")
     one.publish_kept(EVENT, event(1), "flap", "node3.rail0")
     await before.holding(1)
-    await asyncio.sleep(0.5)  # the durable consumer has taken and acknowledged it by then, or delivers it again below
+    await asyncio.sleep(0.5)  # the durable consumer has taken and acknowledged it by then, mostly
     await reader.close()
 
     one.publish_kept(EVENT, event(2), "flap", "node3.rail0")
     again = await Bus.connect(nats_server.settings, "reader")
     after = Inbox()
     await again.subscribe_kept(EVENT, after, "flap", "", durable="reader")
-    await after.holding(1)
+    # The first as well, if the consumer had not had the time to take and acknowledge it for the reader that left.
+    await until(lambda: event(2) in after.messages)
     await again.close()
-
-    assert event(2) in after.messages
 
 
 async def test_an_event_published_while_the_server_is_away_is_stored_when_it_is_back(nats_server, buses):

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from foliot.settings import NicSettings, NodeSettings
+from patience import patience
 
 if TYPE_CHECKING:
     from foliot.settings import BusSettings
@@ -24,6 +25,7 @@ sys.path.insert(0, str(Path(__file__).parent))  # for `emulated` and `joining`
 from joining import Node
 
 _CLONE_NEWNET = 0x40000000
+_PATIENCE_S = patience(20.0)
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -122,14 +124,14 @@ def namespace():
     os.close(made)
 
 
-async def until(condition, what: str, within_s: float = 20.0) -> None:
+async def until(condition, what: str) -> None:
     """Waits for something outside of the event loop to become true."""
     with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(within_s):
+        async with asyncio.timeout(_PATIENCE_S):
             while not condition():  # noqa: ASYNC110 - the kernel and other processes set no event of ours
                 await asyncio.sleep(0.01)
             return
-    pytest.fail(f"not within {within_s} s: {what}")
+    pytest.fail(f"not within {_PATIENCE_S:.0f} s: {what}")
 
 
 class Host:

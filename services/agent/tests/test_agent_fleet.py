@@ -14,6 +14,7 @@ from foliot.node import describe
 from foliot_agent.memory import Memory, Remembered
 from foliot_schemas import ClockState, Command, NodePaths, Outcome, Placement
 from foliot_schemas.subjects import CLOCKS, COMMAND, INVENTORY, OUTCOME, PATHS
+from patience import patience
 
 pytestmark = [pytest.mark.net, pytest.mark.nats]
 
@@ -297,7 +298,7 @@ async def test_a_nic_that_is_plugged_in_again_carries_traffic_again(fleet, remed
         assert "dev fo0e1" in cut.ip("route show table 7101")
 
         loop = asyncio.get_running_loop()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(patience(20)):
             for mine, theirs in (sockets, sockets[::-1]):
                 mine.sendto(b"probe", theirs.getsockname())
                 assert await loop.sock_recv(theirs, 64) == b"probe"

@@ -14,6 +14,7 @@ from foliot_agent.desired import Wanted
 from foliot_agent.moves import Mover
 from foliot_agent.plan import Layout
 from foliot_schemas import Placement
+from patience import patience
 
 PEERS = 200
 
@@ -53,7 +54,7 @@ class Slow(EmulatedActuator):
 
     async def until(self, count: int) -> None:
         """Waits for that many messages."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(patience(20)):
             while len(self.done) < count:  # noqa: ASYNC110 - the messages are the event
                 await asyncio.sleep(0)
 

@@ -38,7 +38,7 @@ def eventually():
     """Awaits until a look finds something; the deadline is only there to end a broken test."""
 
     async def look_until(look, seconds=30.0):
-        async with asyncio.timeout(seconds):
+        async with asyncio.timeout(patience(seconds)):
             while not (found := await look()):  # noqa: ASYNC110 - it looks at another process, which sets no event
                 await asyncio.sleep(0.05)
             return found

@@ -235,10 +235,6 @@ async def test_two_probes_measure_each_other_and_notice_a_death(bus_settings, tm
             lambda: any(each.at_ns > said.at_ns - 1_000_000 for each, _ in heard.witnessed(Witness.DESTINATION, back)),
             "the report of the same reading, or of the next",
         )
-        report = next(
-            each for each, _ in heard.witnessed(Witness.DESTINATION, back) if each.at_ns > said.at_ns - 1_000_000
-        )
-        assert report.interval_ns < 2 * ProbeSettings().delay_interval_ms * 1_000_000
         probes[1].send_signal(signal.SIGCONT)
         await until(lambda: heard.witnessed(Witness.SPEAKS_AGAIN, back), "speech")
     finally:

@@ -23,6 +23,7 @@ from foliot_remediator.strays import Strays
 from foliot_remediator.troubles import Trouble, Troubles
 from foliot_remediator.ways import Cause, Ways
 from foliot_schemas import DelayBatch, Event, Node, NodePaths, Outcome, PortState
+from foliot_schemas.fault import port_fault
 from foliot_schemas.names import node_of, parse_path
 
 if TYPE_CHECKING:
@@ -117,7 +118,7 @@ class Remediator:
         actions: list[Action] = []
         self._forget(now_ns)
         for who in self._recovery.recovered(now_ns):
-            actions += self._done(self._homing.use(who, self._record.cause(who), now_ns))
+            actions += self._done(self._homing.use(who, self._cause(who), now_ns))
         for event, given, cause, against in self._doubts.look(now_ns):
             if not self._is_known(event):
                 continue  # it has left the fleet meanwhile
@@ -275,7 +276,7 @@ class Remediator:
             self._troubles.close(port.nic)
             self._recovery.watch(port.nic, now_ns)
         elif port.nic not in self._troubles and not (port.carrier and port.admin_up):
-            cause = self._record.cause(port.nic)
+            cause = self._cause(port.nic)
             trouble = Trouble(who=port.nic, is_nic=True, cause=cause, at_ns=now_ns, since_ns=now_ns, restate=False)
             self._troubles.open(trouble)
             self._troubles.retry(trouble, now_ns)
@@ -285,6 +286,12 @@ class Remediator:
             self._recovery.watch(who, now_ns)
         self._troubles.inherit(now_ns)
         self._supplier.begin_anew()
+
+    def _cause(self, who: str) -> Cause:
+        """The last event of a NIC or path; where none was seen, of a NIC the loss that its port's own word names."""
+        port = self.health.ports.get(who)
+        fault = port_fault(port.word.fault, who, port.word.carrier_down_count, port.word.index) if port else ""
+        return self._record.cause(who, fault)
 
     # -- small change -------------------------------------------------------------------------------------------------
 

@@ -29,6 +29,10 @@ def test_a_restart_takes_over_what_is_away_and_brings_it_back(make_world):
     assert {command.node for command in given} == set(after.names)
     assert {command.verb for command in given} == {"restore"}
     assert {command.node: command.back for command in given}["node3"] == ("rail0",)
+    # No event says why it was away: the port's own word names the loss.
+    assert {(command.cause, command.fault) for command in given} == {
+        ("adopted/node3.rail0", "boot/node3.rail0/carrier-1")
+    }
 
 
 def test_a_restart_while_the_nic_is_still_down_leaves_it_away(make_world):
