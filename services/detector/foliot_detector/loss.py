@@ -172,7 +172,9 @@ class LossDetector:
         self._queues.note(ids[high], now_ns)
         # Between two rows of short delays the queue was not full, and what is lost was lost elsewhere.
         queued = windows["full"] | high
-        crowded = queued | self._queues.are_full(ids, now_ns)
+        # Of clocks that are not synchronised nobody knows.
+        known = (least_ns < _NEVER) & (seen.bound_ns >= 0)
+        crowded = queued | ~known | self._queues.are_full(ids, now_ns)
         sent, received = _counted(rows, crowded)
         windows["since_ns"][windows["rows"] == 0] = seen.at_ns - seen.interval_ns
         windows["sent"] += sent
@@ -185,9 +187,8 @@ class LossDetector:
         windows["least_ns"] = least_ns
         windows["excess_ns"] = np.maximum(windows["excess_ns"], excess_ns)
         windows["high"] += high
-        self._seeping.count(ids, sent, received, ~queued, now_ns)
-        if seen.bound_ns >= 0:  # else nobody knows whether a queue is full
-            self._sizes.count(ids, rows, seen.at_ns - seen.interval_ns, crowded)
+        self._seeping.count(ids, sent, received, known & ~queued, now_ns)
+        self._sizes.count(ids, rows, seen.at_ns - seen.interval_ns, crowded)
         windows["full"] = np.where(timed, high, windows["full"])
         self._windows[ids] = windows
 

@@ -225,3 +225,16 @@ def test_a_detector_that_takes_over_says_when_it_is_sound(make_fleet):
     fleet.run(60_000)
     (sound,) = fleet.take()
     assert (sound.state, sound.cause) == ("sound", lossy.id)
+
+
+def test_without_synchronised_clocks_nobody_knows_of_full_queues(make_fleet, seed):
+    """What is lost may be lost in one, and no NIC is accused; when the clocks are known, it is."""
+    fleet = make_fleet(nodes=6, offsets_ms=(3, -3, 1, 0, 2, 5))
+    lose(fleet, 0.012, source=NIC, seed=seed)
+    fleet.run(60_000)
+    assert fleet.take() == []
+
+    fleet.bound_ns.update(dict.fromkeys(fleet.names, 100))
+    fleet.offset_ns.update(dict.fromkeys(fleet.names, 0))
+    fleet.run(60_000)
+    assert told(event for event in fleet.take() if event.kind == "nic") == [("nic", NIC, "out", "lossy")]
