@@ -214,3 +214,25 @@ def test_a_dead_path_behind_a_full_queue_is_silent_soon(make_fleet):
     events = fleet.take()
     assert silences(events) == [str(PATH)]
     assert events[0].evidence["missing"] > 1
+
+
+def test_a_receiver_that_stands_still_again_and_again_is_believed_between(make_fleet):
+    """It names the same probe as before, so that it has read what waited for it: the sender's words of before count still, although delays were long and it missed reports."""
+    fleet = make_fleet(nodes=4)
+    fleet.cut.add(PATH)
+    arriving = [path for path in fleet.paths if node_of(path.destination) == "node1" and path != PATH]
+    fleet.delay_ns.update(dict.fromkeys(arriving, 250 * MS))
+    fleet.run(100)
+    fleet.delay_ns.clear()
+    fleet.run(60)
+    for _ in range(4):
+        fleet.held.update(arriving)
+        fleet.stopped.add("node1")
+        fleet.run(210)
+        fleet.stopped.discard("node1")
+        fleet.release()
+        fleet.delay_ns.update(dict.fromkeys(arriving, 250 * MS))
+        fleet.run(100)
+        fleet.delay_ns.clear()
+        fleet.run(170)
+    assert str(PATH) in silences(fleet.take())
