@@ -114,14 +114,12 @@ def retold(lives: Lives, seed: int, what: str) -> Iterator[str]:
 def silence(lives: Lives, seed: int, what: str) -> Silence:
     """A trial with a true silence, that begins while the disturbance is on and lasts."""
     course = _Course(lives, seed, what)
-    course.fleet.fabric.dead |= dict.fromkeys(course.broken, course.at_ns)
     return _follow(course, "silent", MS, _FOLLOWED_NS)
 
 
 def hole(lives: Lives, seed: int, what: str) -> Silence:
     """Likewise with paths that pass small packets, and none of full size from then on."""
     course = _Course(lives, seed, what, "hole")
-    course.fleet.fabric.narrow |= dict.fromkeys(course.broken, course.at_ns)
     return _follow(course, "lossy", _HOLE_STEP_NS, _HOLE_FOLLOWED_NS)
 
 
@@ -146,7 +144,6 @@ def retold_silence(lives: Lives, seed: int, what: str) -> Iterator[str]:
     """Of the same silence, what the detector was told of each path that carried traffic, and what was said and commanded about it. Times count from the fault."""
     course = _Course(lives, seed, what)
     fleet, at_ns = course.fleet, course.at_ns
-    fleet.fabric.dead |= dict.fromkeys(course.broken, at_ns)
     fleet.detector.taken = []
     concerned = sorted(fleet.carried() & course.broken)
     fleet.run(_FOLLOWED_NS)
@@ -179,6 +176,9 @@ class _Course:
         self.fault = f"{kind} {where}"
         self.detail = disturb(what, fleet, chance, spare=_other_ways(fleet, where))
         self.at_ns = self.began_ns + round(chance.uniform(0.1, 0.5) * lasting_ns(what))
+        # Known before: a step that takes long sends what leaves only when it is over.
+        links = fleet.fabric.dead if fault == "silence" else fleet.fabric.narrow
+        links |= dict.fromkeys(self.broken, self.at_ns)
         fleet.run(self.at_ns - self.began_ns)
 
 
