@@ -27,6 +27,9 @@ _HEALED = 0.5
 _SPREAD = 5
 """Rows that must have lost something: a node that was away for less than a silence loses a second's probes, but in one row or two."""
 
+_BURST_NS = 200_000_000
+"""A burst that fills a queue for less than a probe's interval may show in other paths of the NIC alone, whose nodes report within 100 ms, and know delays by when the next probe has come."""
+
 _Window = np.dtype(
     [
         ("since_ns", "<i8"),
@@ -187,7 +190,8 @@ class LossDetector:
         windows["least_ns"] = least_ns
         windows["excess_ns"] = np.maximum(windows["excess_ns"], excess_ns)
         windows["high"] += high
-        self._seeping.count(ids, sent, received, known & ~queued, now_ns)
+        calm = known & ~queued & ~self._queues.are_full(ids, now_ns, _BURST_NS)
+        self._seeping.count(ids, sent, received, calm, now_ns)
         self._sizes.count(ids, rows, seen.at_ns - seen.interval_ns, crowded)
         windows["full"] = np.where(timed, high, windows["full"])
         self._windows[ids] = windows
