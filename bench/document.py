@@ -75,7 +75,7 @@ class Document:
 
 
 def keep(file: Path, head: Mapping[str, Any], rows: Sequence[Any], **more: Any) -> None:
-    """Writes a document.
+    """Writes a document, each row, or whatever else stands in a list of objects, in a line.
 
     Raises:
         ValueError: the head lacks something of `HEAD`, or something else takes its place.
@@ -85,7 +85,16 @@ def keep(file: Path, head: Mapping[str, Any], rows: Sequence[Any], **more: Any) 
     if twice := sorted({*HEAD, "rows"} & set(more)):
         raise ValueError(f"{', '.join(twice)} of {file} would hide the head's, or the rows")
     document = {**head, **more, "rows": list(rows)}
-    file.write_text(json.dumps(document, indent=2, allow_nan=False) + "\n")
+    file.write_text(
+        "{\n" + ",\n".join(f"  {json.dumps(key)}: {_laid_out(value)}" for key, value in document.items()) + "\n}\n"
+    )
+
+
+def _laid_out(value: Any) -> str:
+    """As JSON, below a key of the document."""
+    if isinstance(value, list) and value and all(isinstance(each, dict) for each in value):
+        return "[\n" + ",\n".join(f"    {json.dumps(each, allow_nan=False)}" for each in value) + "\n  ]"
+    return json.dumps(value, indent=2, allow_nan=False).replace("\n", "\n  ")
 
 
 def joined(heads: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import random
 import sys
 from types import SimpleNamespace
 
+import msgspec
 import pytest
 
 from bench.quiet import __main__ as command
@@ -59,6 +60,8 @@ def test_that_the_bench_writes_what_it_found(tmp_path, monkeypatch, capsys):
         "2",
         "--silences",
         "1",
+        "--holes",
+        "1",
         "--first",
         "7",
         "--only",
@@ -74,8 +77,24 @@ def test_that_the_bench_writes_what_it_found(tmp_path, monkeypatch, capsys):
         ("nothing", "cores", 8),
     ]
     assert written["silences"][0]["moved_ms"] is not None
+    assert written["holes"][0]["moved_ms"] > written["silences"][0]["moved_ms"]
+    assert written["holes_summary"][-1]["trials"] == 1
+    assert len(file.read_text().splitlines()) < 150
     assert written["summary"][-1]["trials"] == 2
     assert "nothing" in capsys.readouterr().out
+
+
+def test_that_written_rows_are_read_as_they_were(tmp_path, monkeypatch):
+    """What is as it should be is not written, and is there again when pieces are put together; a missed silence stays missed."""
+    rows = [_row("job"), _row("job", 2, told=("a b",))], [_silence(None)]
+    taken = command.Taken(rows=rows[0], silent=rows[1])
+    document = json.loads(
+        json.dumps({"rows": msgspec.to_builtins(taken.rows), "silences": msgspec.to_builtins(taken.silent)})
+    )
+    assert "events_false" not in document["rows"][0]
+    assert document["silences"][0]["moved_ms"] is None
+    merged = command._merged([document])
+    assert (merged.rows, merged.silent, merged.narrow) == (taken.rows, taken.silent, [])
 
 
 class _World:

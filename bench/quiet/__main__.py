@@ -1,7 +1,7 @@
 """Doing no harm: disturbances that no path is to blame for, and what is said and moved because of them; and true silences under the same.
 
     make bench NAME=quiet ARGS="--json FILE"                                                             # all of it, a quarter of an hour
-    make bench NAME=quiet ARGS="--where cores --trials 1000 --silences 1000 --json FILE"                 # in virtual time alone
+    make bench NAME=quiet ARGS="--where cores --trials 1000 --silences 1000 --holes 500 --json FILE"     # in virtual time alone
     make bench NAME=quiet ARGS="--where lab --first 50 --trials 50 --silences 0 --json two.json"         # a piece of the lab's part
     make bench NAME=quiet ARGS="--merge one.json two.json --json all.json"                               # pieces put together
     make bench NAME=quiet ARGS="--where cores --first 53 --trials 1 --silences 0 --only hog-all"         # one trial once more
@@ -45,20 +45,19 @@ class Taken(msgspec.Struct):
 
     rows: list[Row] = []
     silent: list[SilenceRow] = []
+    narrow: list[SilenceRow] = []
 
-    def take(self, row: Row) -> None:
+    def take(self, row: Row, among: list[Any]) -> None:
         """Keeps a row, and says so where it is not as it should be."""
-        is_silence = isinstance(row, SilenceRow)
-        (self.silent if is_silence else self.rows).append(row)  # type: ignore[arg-type]
+        among.append(row)
         if row.events_false or row.commands_false or (isinstance(row, SilenceRow) and row.moved_ms is None):
             sys.stderr.write(f"{_told(row)}\n")
-        count = len(self.silent if is_silence else self.rows)
-        if count % _EVERY == 0:
-            sys.stderr.write(f"{count} {'silences' if is_silence else 'trials'}\n")
+        if len(among) % _EVERY == 0:
+            sys.stderr.write(f"{len(self.rows)} trials, {len(self.silent)} silences, {len(self.narrow)} holes\n")
 
 
 def main() -> int:
-    """Parses the command line, runs, prints what was false and two tables."""
+    """Parses the command line, runs, prints what was false and the tables."""
     arguments = _parser().parse_args()
     if arguments.retell is not None:
         for kind in arguments.only:
@@ -79,16 +78,22 @@ def main() -> int:
         if "lab" in arguments.where:
             asyncio.run(_in_lab(arguments, taken))
         if "cores" in arguments.where:
-            trials, silent = _counts("cores", arguments)
-            for row in cores.trials(arguments.first, trials, arguments.only):
-                taken.take(row)
-            for row in cores.silent_trials(arguments.first, silent, arguments.only):
-                taken.take(row)
+            _on_cores(arguments, taken)
     except NotReadyError as error:
         sys.stderr.write(f"{error}\n")
         return place.CANNOT
     _finish(taken, arguments, document.head(), [_part(arguments, taken)])
     return 0
+
+
+def _on_cores(arguments: argparse.Namespace, taken: Taken) -> None:
+    trials, silent = _counts("cores", arguments)
+    for row in cores.trials(arguments.first, trials, arguments.only):
+        taken.take(row, taken.rows)
+    for row in cores.silent_trials(arguments.first, silent, arguments.only):
+        taken.take(row, taken.silent)
+    for row in cores.narrow_trials(arguments.first, arguments.holes, arguments.only):
+        taken.take(row, taken.narrow)
 
 
 async def _in_lab(arguments: argparse.Namespace, taken: Taken) -> None:
@@ -103,9 +108,9 @@ async def _in_lab(arguments: argparse.Namespace, taken: Taken) -> None:
                 sys.stderr.write(f"out of time: go on with --first {seed}\n")
                 break
             if number < trials:
-                taken.take(await bench.quiet(seed, kinds))
+                taken.take(await bench.quiet(seed, kinds), taken.rows)
             if number < silent:
-                taken.take(await bench.silence(seed, kinds))
+                taken.take(await bench.silence(seed, kinds), taken.silent)
 
 
 def _counts(where: str, arguments: argparse.Namespace) -> tuple[int, int]:
@@ -120,7 +125,7 @@ def _part(arguments: argparse.Namespace, taken: Taken) -> dict[str, Any]:
     """What a piece was of."""
     return {
         "where": arguments.where, "first": arguments.first, "hosts": arguments.hosts, "kinds": arguments.only, "anyway": arguments.anyway,
-        "trials": len(taken.rows), "silences": len(taken.silent),
+        "trials": len(taken.rows), "silences": len(taken.silent), "holes": len(taken.narrow),
     }  # fmt: skip
 
 
@@ -128,17 +133,18 @@ def _merged(documents: Sequence[dict[str, Any]]) -> Taken:
     return Taken(
         rows=[msgspec.convert(row, Row) for each in documents for row in each["rows"]],
         silent=[msgspec.convert(row, SilenceRow) for each in documents for row in each["silences"]],
+        narrow=[msgspec.convert(row, SilenceRow) for each in documents for row in each.get("holes", ())],
     )
 
 
 def _finish(taken: Taken, arguments: argparse.Namespace, head: dict[str, Any], parts: list[dict[str, Any]]) -> None:
-    quiet_table, silent_table = summary(taken.rows), silences(taken.silent)
-    _show(quiet_table)
-    _show(silent_table)
+    quiet_table, silent_table, narrow_table = summary(taken.rows), silences(taken.silent), silences(taken.narrow)
+    for table in (quiet_table, silent_table, narrow_table):
+        _show(table)
     if arguments.json:
         keep(
-            arguments.json, head, msgspec.to_builtins(taken.rows), parts=parts, summary=quiet_table,
-            silences_summary=silent_table, silences=msgspec.to_builtins(taken.silent),
+            arguments.json, head, msgspec.to_builtins(taken.rows), parts=parts, summary=quiet_table, silences_summary=silent_table,
+            holes_summary=narrow_table, silences=msgspec.to_builtins(taken.silent), holes=msgspec.to_builtins(taken.narrow),
         )  # fmt: skip
 
 
@@ -170,6 +176,12 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--silences", type=int, help=f"with one (default: {_COUNTS['cores'][1]} and {_COUNTS['lab'][1]})"
+    )
+    parser.add_argument(
+        "--holes",
+        type=int,
+        default=0,
+        help="with paths that pass no packet of full size, on the cores alone (default: 0)",
     )
     parser.add_argument("--first", type=int, default=0, help="seed of the first (default: %(default)s)")
     parser.add_argument("--only", nargs="+", choices=KINDS, default=list(KINDS), help="kinds (default: all)")

@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING
 
 from bench.quiet.rows import Row, SilenceRow
 from foliot_lab.simulate.disturbances import KINDS
-from foliot_lab.simulate.trials import Lives, quiet, silence
+from foliot_lab.simulate.trials import Lives, hole, quiet, silence
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
+
+    from foliot_lab.simulate.trials import Silence
 
 
 def trials(first: int, count: int, kinds: Sequence[str] = KINDS) -> Iterator[Row]:
@@ -25,9 +27,20 @@ def trials(first: int, count: int, kinds: Sequence[str] = KINDS) -> Iterator[Row
 
 def silent_trials(first: int, count: int, kinds: Sequence[str] = KINDS) -> Iterator[SilenceRow]:
     """As many with a path that drops everything."""
+    return _broken(silence, first, count, kinds)
+
+
+def narrow_trials(first: int, count: int, kinds: Sequence[str] = KINDS) -> Iterator[SilenceRow]:
+    """As many with a path that drops every packet of full size."""
+    return _broken(hole, first, count, kinds)
+
+
+def _broken(
+    trial_of: Callable[[Lives, int, str], Silence], first: int, count: int, kinds: Sequence[str]
+) -> Iterator[SilenceRow]:
     lives = Lives()
     for seed in range(first, first + count):
-        trial = silence(lives, seed, kinds[seed % len(kinds)])
+        trial = trial_of(lives, seed, kinds[seed % len(kinds)])
         yield SilenceRow(
             what=trial.what, where="cores", seed=seed, idle_cpu=None, events_false=trial.events_false,
             commands_false=trial.commands_false, moves_false=trial.moves_false, detail=trial.detail, told=trial.told,

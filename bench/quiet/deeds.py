@@ -15,11 +15,12 @@ from foliot_lab.deeds import Deed, Hog, prepare
 from foliot_lab.flow_loop import FlowPlan
 from foliot_lab.flows import PORT, Flows
 from foliot_lab.scenario import FaultSpec
+from foliot_lab.spells import spells
 from foliot_schemas.names import node_of, rail_of
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     from foliot_lab.lab import Lab
     from foliot_schemas import Node
@@ -87,16 +88,9 @@ def _hog_all(_lab: Lab, chance: random.Random, _spare: str) -> list[Act]:
     return [Act(0.0, DISTURBED_S, Deed(hog.start, hog.stop), f"{share:.2f}")]
 
 
-def _spells(chance: random.Random, lasting_s: tuple[float, float]) -> Iterator[tuple[float, float]]:
-    at_s = chance.uniform(0.0, _PAUSE_S[1])
-    while at_s < DISTURBED_S:
-        for_s = chance.uniform(*lasting_s)
-        yield at_s, for_s
-        at_s += for_s + chance.uniform(*_PAUSE_S)
-
-
 def _again_and_again(chance: random.Random, lasting_s: tuple[float, float], deed: Deed, what: str) -> list[Act]:
-    return [Act(at_s, for_s, deed, f"{what} {at_s:.3f}+{for_s:.3f}") for at_s, for_s in _spells(chance, lasting_s)]
+    times = spells(chance, DISTURBED_S, lasting_s, _PAUSE_S)
+    return [Act(at_s, for_s, deed, f"{what} {at_s:.3f}+{for_s:.3f}") for at_s, for_s in times]
 
 
 def _halt(process: str) -> Callable[[Lab, random.Random, str], list[Act]]:

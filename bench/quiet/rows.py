@@ -13,25 +13,25 @@ if TYPE_CHECKING:
 Where = Literal["cores", "lab"]
 
 
-class Row(msgspec.Struct, frozen=True, kw_only=True):
-    """A trial without a path fault."""
+class Row(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A trial without a path fault. Written without what is as it should be."""
 
     what: str
     """The kind of disturbance."""
     where: Where
     seed: int
-    idle_cpu: float | None
+    idle_cpu: float | None = None
     """Share of the processors that nobody wanted; None: not known, in virtual time."""
-    events_false: int
-    commands_false: int
-    moves_false: int
+    events_false: int = 0
+    commands_false: int = 0
+    moves_false: int = 0
     detail: str = ""
     told: tuple[str, ...] = ()
     """The first few of the false events."""
 
 
-class SilenceRow(Row, frozen=True, kw_only=True):
-    """A trial with a path that drops everything, under the same disturbances. Times count from the fault; None: missed."""
+class SilenceRow(Row, frozen=True, kw_only=True, omit_defaults=True):
+    """A trial with a path that drops everything, or everything of full size, under the same disturbances. Times count from the fault; None: missed."""
 
     fault: str
     detect_ms: float | None

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 from foliot_lab.simulate.bus import Delay
 from foliot_lab.simulate.clocks import Setting
-from foliot_lab.simulate.fabric import Load
+from foliot_lab.simulate.fabric import SMALL_BYTES, Load
 from foliot_lab.simulate.fleet import CENTRAL
 from foliot_lab.simulate.loop import MS, SECOND
 from foliot_lab.simulate.machine import Cores, Span
-from foliot_schemas.names import rail_of
+from foliot_lab.spells import spells
 
 if TYPE_CHECKING:
     import random
@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from foliot_lab.simulate.fleet import Fleet
     from foliot_lab.simulate.probe import Probe
 
-DISTURBED_NS = 3 * SECOND
+_LASTING_NS = 3 * SECOND
+_LONGER_NS = {"job": 12 * SECOND, "incast": 12 * SECOND, "mixed": 6 * SECOND}
+"""Losses are judged by some hundred probes, which are eight seconds of a path in use."""
 _HALT_MS = (100.0, 400.0)
 _STEAL_MS = (20.0, 300.0)
 _BUS_MS = (20.0, 400.0)
@@ -27,48 +29,56 @@ _HOG = (0.5, 0.95)
 _CORES, _WANTED = 2, 0.47
 """Of a machine that carries all hosts; and how much of a core they want together, where it is of the speed for which costs were noted."""
 _IDLE = (0.05, 0.3)
-_PAUSE_NS = 600 * MS
-"""From one halt to the next, at the most."""
-_STEP_NS = (0.0, 10.0 * MS)
+_PAUSE_MS = (60.0, 600.0)
+"""From the end of one halt to the next."""
+_STEP_MS = (0.0, 10.0)
 """From the beginning of a tick until its reports have left, with room to spare."""
 _STEPS_NS = (2 * MS, 5 * SECOND)
 _UNAWARE_NS, _LEARNING_NS = 2 * SECOND, 1 * SECOND
 """A step is found out with the next window, and the clock is not synchronised then until the one after has been fitted."""
-_MOST_LOST = 0.005
-"""Of what comes to a link that TCP flows keep full; a probe may meet two of them."""
+_PERIOD_MS = (50.0, 1_500.0)
+"""From one full queue to the next: TCP flows that fill a link fill and drain the queue before it in less than two seconds."""
+_FULL = (0.02, 0.9)
+_SMALL_LOST = 0.01
+"""Of small probes, over all, at the most: TCP slows down where it loses more. In an incast in the lab it was 0.4 %; a probe may meet two such queues."""
+_LOW = (0.0, 0.9)
+_PACKET_BYTES = (1_514, 65_550)
+"""From a packet of the MTU to the largest that is segmented behind the queue."""
 
 
-def disturb(kind: str, fleet: Fleet, chance: random.Random, *, spare_rail: str = "") -> str:
-    """Does it, from now on for `DISTURBED_NS`; returns what exactly, in words.
+def lasting_ns(kind: str) -> int:
+    """For how long it is done."""
+    return _LONGER_NS.get(kind, _LASTING_NS)
+
+
+def disturb(kind: str, fleet: Fleet, chance: random.Random, *, spare: frozenset[str] = frozenset()) -> str:
+    """Does it, from now on for `lasting_ns`; returns what exactly, in words.
 
     Parameters:
-        spare_rail: a NIC that is lost is not one of this rail.
+        spare: a NIC that is lost is none of these.
     """
-    return _KINDS[kind](fleet, chance, spare_rail)
+    span = Span(fleet.loop.now_ns, fleet.loop.now_ns + lasting_ns(kind))
+    return _KINDS[kind](fleet, chance, span, spare)
 
 
-def _nothing(_fleet: Fleet, _chance: random.Random, _spare: str) -> str:
+def _nothing(_fleet: Fleet, _chance: random.Random, _span: Span, _spare: frozenset[str]) -> str:
     return ""
 
 
-def _whole(fleet: Fleet) -> Span:
-    return Span(fleet.loop.now_ns, fleet.loop.now_ns + DISTURBED_NS)
-
-
-def _hog_one(fleet: Fleet, chance: random.Random, _spare: str) -> str:
+def _hog_one(fleet: Fleet, chance: random.Random, span: Span, _spare: frozenset[str]) -> str:
     name, share = chance.choice([*fleet.hosts]), chance.uniform(*_HOG)
-    fleet.hosts[name].hog(_whole(fleet), share)
+    fleet.hosts[name].hog(span, share)
     return f"{name} {share:.2f}"
 
 
-def _hog_all(fleet: Fleet, chance: random.Random, _spare: str) -> str:
+def _hog_all(fleet: Fleet, chance: random.Random, span: Span, _spare: frozenset[str]) -> str:
     share = chance.uniform(*_HOG)
     for host in fleet.hosts.values():
-        host.hog(_whole(fleet), share)
+        host.hog(span, share)
     return f"{share:.2f}"
 
 
-def _slow(fleet: Fleet, chance: random.Random, _spare: str) -> str:
+def _slow(fleet: Fleet, chance: random.Random, _span: Span, _spare: frozenset[str]) -> str:
     idle = chance.uniform(*_IDLE)
     cores = Cores(_CORES, _WANTED / (_CORES * (1.0 - idle)))
     for host in fleet.hosts.values():
@@ -76,87 +86,92 @@ def _slow(fleet: Fleet, chance: random.Random, _spare: str) -> str:
     return f"{idle:.2f} idle"
 
 
-def _spells(fleet: Fleet, chance: random.Random, lasting_ms: tuple[float, float], beside: Probe | None) -> list[Span]:
+def _spells(chance: random.Random, span: Span, lasting_ms: tuple[float, float], beside: Probe | None) -> list[Span]:
     """Times of standing still. Half of those that concern a probe begin within its step, which takes a tenth of the time."""
-    spells = []
-    at_ns, end_ns = fleet.loop.now_ns + round(chance.uniform(0, _PAUSE_NS)), fleet.loop.now_ns + DISTURBED_NS
-    while at_ns < end_ns:
-        if beside is not None and chance.random() < 0.5:
-            at_ns = beside.tick_after(at_ns) + round(chance.uniform(*_STEP_NS))
-        spells.append(Span(at_ns, at_ns + round(chance.uniform(*lasting_ms) * MS)))
-        at_ns = spells[-1].until_ns + round(chance.uniform(0.1, 1.0) * _PAUSE_NS)
-    return spells
+
+    def begin(at_ms: float) -> float:
+        if beside is None or chance.random() >= 0.5:
+            return at_ms
+        return (beside.tick_after(span.since_ns + round(at_ms * MS)) - span.since_ns) / MS + chance.uniform(*_STEP_MS)
+
+    return [
+        Span(span.since_ns + round(at_ms * MS), span.since_ns + round((at_ms + for_ms) * MS))
+        for at_ms, for_ms in spells(chance, (span.until_ns - span.since_ns) / MS, lasting_ms, _PAUSE_MS, begin)
+    ]
 
 
-def _told(fleet: Fleet, spells: list[Span]) -> str:
-    now_ns = fleet.loop.now_ns
-    return " ".join(f"{(since - now_ns) / MS:.1f}+{(until - since) / MS:.0f}" for since, until in spells) + " ms"
+def _told(whole: Span, spans: list[Span]) -> str:
+    return " ".join(f"{(since - whole.since_ns) / MS:.1f}+{(until - since) / MS:.0f}" for since, until in spans) + " ms"
 
 
-def _halts(fleet: Fleet, chance: random.Random, who: str, beside: Probe | None = None) -> str:
-    spells = _spells(fleet, chance, _HALT_MS, beside)
-    for span in spells:
-        fleet.processes[who].halted.add(span)
-    return f"{who} {_told(fleet, spells)}"
+def _halts(fleet: Fleet, chance: random.Random, span: Span, who: str, beside: Probe | None = None) -> str:
+    halts = _spells(chance, span, _HALT_MS, beside)
+    for each in halts:
+        fleet.processes[who].halted.add(each)
+    return f"{who} {_told(span, halts)}"
 
 
-def _halt_probe(fleet: Fleet, chance: random.Random, _spare: str) -> str:
+def _halt_probe(fleet: Fleet, chance: random.Random, span: Span, _spare: frozenset[str]) -> str:
     probe = chance.choice(fleet.probes)
-    return _halts(fleet, chance, f"{probe.name}/probe", probe)
+    return _halts(fleet, chance, span, f"{probe.name}/probe", probe)
 
 
-def _halt_agent(fleet: Fleet, chance: random.Random, _spare: str) -> str:
-    return _halts(fleet, chance, f"{chance.choice(fleet.inventory.names)}/agent")
+def _halt_agent(fleet: Fleet, chance: random.Random, span: Span, _spare: frozenset[str]) -> str:
+    return _halts(fleet, chance, span, f"{chance.choice(fleet.inventory.names)}/agent")
 
 
-def _halt_detector(fleet: Fleet, chance: random.Random, _spare: str) -> str:
-    return _halts(fleet, chance, "detector")
+def _halt_detector(fleet: Fleet, chance: random.Random, span: Span, _spare: frozenset[str]) -> str:
+    return _halts(fleet, chance, span, "detector")
 
 
-def _halt_remediator(fleet: Fleet, chance: random.Random, _spare: str) -> str:
-    return _halts(fleet, chance, "remediator")
+def _halt_remediator(fleet: Fleet, chance: random.Random, span: Span, _spare: frozenset[str]) -> str:
+    return _halts(fleet, chance, span, "remediator")
 
 
-def _halt_nats(fleet: Fleet, chance: random.Random, _spare: str) -> str:
-    return _halts(fleet, chance, "nats")
+def _halt_nats(fleet: Fleet, chance: random.Random, span: Span, _spare: frozenset[str]) -> str:
+    return _halts(fleet, chance, span, "nats")
 
 
-def _steal(fleet: Fleet, chance: random.Random, names: list[str], beside: Probe | None) -> str:
-    spells = _spells(fleet, chance, _STEAL_MS, beside)
-    for span in spells:
+def _steal(fleet: Fleet, chance: random.Random, span: Span, names: list[str], beside: Probe | None) -> str:
+    times = _spells(chance, span, _STEAL_MS, beside)
+    for each in times:
         for name in names:
-            fleet.hosts[name].stolen.add(span)
-    return _told(fleet, spells)
+            fleet.hosts[name].stolen.add(each)
+    return _told(span, times)
 
 
-def _steal_one(fleet: Fleet, chance: random.Random, _spare: str) -> str:
+def _steal_one(fleet: Fleet, chance: random.Random, span: Span, _spare: frozenset[str]) -> str:
     name = chance.choice([*fleet.hosts])
     beside = next((probe for probe in fleet.probes if probe.name == name), None)
-    return f"{name} {_steal(fleet, chance, [name], beside)}"
+    return f"{name} {_steal(fleet, chance, span, [name], beside)}"
 
 
-def _steal_all(fleet: Fleet, chance: random.Random, _spare: str) -> str:
-    return _steal(fleet, chance, [*fleet.hosts], chance.choice(fleet.probes))
+def _steal_all(fleet: Fleet, chance: random.Random, span: Span, _spare: frozenset[str]) -> str:
+    return _steal(fleet, chance, span, [*fleet.hosts], chance.choice(fleet.probes))
 
 
-def _slow_bus(fleet: Fleet, chance: random.Random, nodes: frozenset[str]) -> str:
+def _slow_bus(fleet: Fleet, chance: random.Random, span: Span, nodes: frozenset[str]) -> str:
     least_ms, most_ms = sorted((chance.uniform(0, _BUS_MS[1] / 2), chance.uniform(*_BUS_MS)))
-    fleet.bus.delay(Delay(_whole(fleet), nodes, round(least_ms * MS), round(most_ms * MS)))
+    fleet.bus.delay(Delay(span, nodes, round(least_ms * MS), round(most_ms * MS)))
     return f"{least_ms:.0f} to {most_ms:.0f} ms"
 
 
-def _bus_one(fleet: Fleet, chance: random.Random, _spare: str) -> str:
+def _bus_one(fleet: Fleet, chance: random.Random, span: Span, _spare: frozenset[str]) -> str:
     name = chance.choice([*fleet.inventory.names, *CENTRAL[1:]])
-    return f"{name} {_slow_bus(fleet, chance, frozenset({name}))}"
+    return f"{name} {_slow_bus(fleet, chance, span, frozenset({name}))}"
 
 
-def _bus_all(fleet: Fleet, chance: random.Random, _spare: str) -> str:
-    return _slow_bus(fleet, chance, frozenset(fleet.inventory.names))
+def _bus_all(fleet: Fleet, chance: random.Random, span: Span, _spare: frozenset[str]) -> str:
+    return _slow_bus(fleet, chance, span, frozenset(fleet.inventory.names))
 
 
-def _clock_step(fleet: Fleet, chance: random.Random, _spare: str) -> str:
+def _early(span: Span, chance: random.Random) -> int:
+    return span.since_ns + round(chance.uniform(0.0, 0.3) * (span.until_ns - span.since_ns))
+
+
+def _clock_step(fleet: Fleet, chance: random.Random, span: Span, _spare: frozenset[str]) -> str:
     number = chance.randrange(len(fleet.clocks))
-    clock, now_ns = fleet.clocks[number], fleet.loop.now_ns + round(chance.uniform(0, 0.3) * DISTURBED_NS)
+    clock, now_ns = fleet.clocks[number], _early(span, chance)
     least_ns, most_ns = _STEPS_NS
     step_ns = round(least_ns * (most_ns / least_ns) ** chance.random()) * chance.choice((-1, 1))
     before_ns, bound_ns = clock.now_ns(now_ns) - now_ns, clock.bound_ns(now_ns)
@@ -169,30 +184,40 @@ def _clock_step(fleet: Fleet, chance: random.Random, _spare: str) -> str:
     return f"{fleet.inventory.names[number]} {step_ns / MS:.1f} ms"
 
 
-def _job(fleet: Fleet, chance: random.Random, _spare: str) -> str:
-    lost = chance.uniform(0.0, _MOST_LOST)
-    fleet.fabric.load(Load(_whole(fleet), frozenset(fleet.inventory.nics), lost))
-    return f"{lost:.4f} lost"
+def _filled(fleet: Fleet, chance: random.Random, span: Span, nics: frozenset[str]) -> str:
+    """The queues at these NICs."""
+    (least_ms, most_ms), (small, large) = _PERIOD_MS, _PACKET_BYTES
+    period_ms, packet_bytes = (
+        least_ms * (most_ms / least_ms) ** chance.random(),
+        small * (large / small) ** chance.random(),
+    )
+    full = chance.uniform(_FULL[0], min(_FULL[1], _SMALL_LOST * packet_bytes / SMALL_BYTES))
+    load = Load(span, nics, round(period_ms * MS), full, chance.uniform(*_LOW), round(packet_bytes))
+    fleet.fabric.load(load)
+    return f"{load.full:.2f} of {period_ms:.0f} ms full of {load.packet_bytes} bytes, else {load.low:.2f}"
 
 
-def _incast(fleet: Fleet, chance: random.Random, _spare: str) -> str:
-    nic, lost = chance.choice(fleet.inventory.nics), chance.uniform(0.0, _MOST_LOST)
-    fleet.fabric.load(Load(_whole(fleet), frozenset({nic}), lost))
-    return f"{nic} {lost:.4f} lost"
+def _job(fleet: Fleet, chance: random.Random, span: Span, _spare: frozenset[str]) -> str:
+    return _filled(fleet, chance, span, frozenset(fleet.inventory.nics))
 
 
-def _nic_lost(fleet: Fleet, chance: random.Random, spare: str) -> str:
-    nic = chance.choice([nic for nic in fleet.inventory.nics if rail_of(nic) != spare])
-    fleet.lose_carrier(nic, fleet.loop.now_ns + round(chance.uniform(0, 0.3) * DISTURBED_NS))
+def _incast(fleet: Fleet, chance: random.Random, span: Span, _spare: frozenset[str]) -> str:
+    nic = chance.choice(fleet.inventory.nics)
+    return f"{nic} {_filled(fleet, chance, span, frozenset({nic}))}"
+
+
+def _nic_lost(fleet: Fleet, chance: random.Random, span: Span, spare: frozenset[str]) -> str:
+    nic = chance.choice([nic for nic in fleet.inventory.nics if nic not in spare])
+    fleet.lose_carrier(nic, _early(span, chance))
     return nic
 
 
-def _mixed(fleet: Fleet, chance: random.Random, spare: str) -> str:
+def _mixed(fleet: Fleet, chance: random.Random, span: Span, spare: frozenset[str]) -> str:
     kinds = chance.sample([kind for kind in _KINDS if kind not in {"nothing", "mixed"}], 2)
-    return " and ".join(f"{kind} {_KINDS[kind](fleet, chance, spare)}" for kind in kinds)
+    return " and ".join(f"{kind} {_KINDS[kind](fleet, chance, span, spare)}" for kind in kinds)
 
 
-_KINDS: dict[str, Callable[[Fleet, random.Random, str], str]] = {
+_KINDS: dict[str, Callable[[Fleet, random.Random, Span, frozenset[str]], str]] = {
     "nothing": _nothing,
     "hog-one": _hog_one,
     "hog-all": _hog_all,

@@ -10,7 +10,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 import numpy as np
 
+from foliot_lab.simulate.fabric import FULL_BYTES, SMALL_BYTES
 from foliot_lab.simulate.loop import MS, SECOND
+from foliot_probe.packet import PREDECESSORS
+from foliot_probe.padded import PaddedCounts, said
 from foliot_probe.schedule import Schedule
 from foliot_probe.silence import SilenceWatch
 from foliot_probe.window import window_number
@@ -59,6 +62,9 @@ class Packet(NamedTuple):
     interval_us: int
     in_use: bool
     delay_ns: int
+    counted: int
+    """What it says of how many padded ones its stream had."""
+    padded: bool
 
 
 class Surroundings(NamedTuple):
@@ -100,13 +106,17 @@ class Probe:
             [row for row, stream in enumerate(self._streams) if (stream.rail, stream.entropy) == place]
             for place in sorted({(stream.rail, stream.entropy) for stream in self._streams})
         ]
-        self._schedule = Schedule(rows)
+        self._schedule = Schedule(rows, self._settings.full_every)
         self._watch = SilenceWatch(rows, self._settings.silence_intervals, self._settings.silence_grace_ms * MS)
         self._sweep = max(1, round(1_000 / self._settings.sweep_hz / self._settings.tick_ms))
         self._fast = max(1, round(1_000 / self._settings.in_use_hz / self._settings.tick_ms))
         self._inbox: list[Packet] = []
         self._sequence = np.zeros(rows, np.int64)
         self._sent = np.zeros(rows, np.int64)
+        self._padded_sent = np.zeros(rows, np.int64)
+        self._padded = PaddedCounts(rows)
+        self._untold: list[list[tuple[int, int]]] = [[] for _ in range(rows)]
+        """Numbers and delays of probes heard, whose departures a later one is to tell."""
         self._departures: list[tuple[int, int, int]] = []
         self._left_ns = np.zeros(rows, np.int64)
         self._left_sequence = np.zeros(rows, np.int64)
@@ -220,21 +230,38 @@ class Probe:
             self._heard_last_ns[row] = read_ns - age_ns
             np.maximum.at(self._highest, row, columns[:, 2])
             np.add.at(self._received, row, 1)
-            np.maximum.at(self._most_ns, row, columns[:, 5])
-            np.minimum.at(self._least_ns, row, columns[:, 5])
+            self._padded.hear(row, columns[:, 6], columns[:, 7] != 0)
+            self._tell_departures(came, read_ns)
             again = self._watch.hear(row, now_ns - age_ns, columns[:, 3], columns[:, 4] != 0)
         if now_ns - self._read_ns > self._tick_ns + self._settings.stall_ms * MS:
             self._watch.excuse(now_ns)
         self._read_ns = now_ns
         return self._watch.judge(now_ns), again
 
+    def _tell_departures(self, came: list[Packet], read_ns: int) -> None:
+        """Each probe brings the stamps of those before it: their delays are known then, unless they are padded or a clock of the two is not synchronised."""
+        for packet in came:
+            untold = self._untold[packet.row]
+            peer = self._peers[self._streams[packet.row].peer]
+            if min(self.clock.bound_ns(read_ns), peer.clock.bound_ns(read_ns)) >= 0:
+                told = [ns for number, ns in untold if packet.sequence - PREDECESSORS <= number < packet.sequence]
+                for delay_ns in told:
+                    self._most_ns[packet.row] = max(int(self._most_ns[packet.row]), delay_ns)
+                    self._least_ns[packet.row] = min(int(self._least_ns[packet.row]), delay_ns)
+            untold[:] = [each for each in untold if each[0] >= packet.sequence]
+            if not packet.padded:
+                untold.append((packet.sequence, packet.delay_ns))
+
     def _send(self, tick: int, at_ns: int) -> int:
         """Sends what is due, socket by socket; returns when it is done."""
-        due = set(self._schedule.due(tick)[0].tolist())
+        rows_due, _, rows_padded = self._schedule.due(tick)
+        due, padded = set(rows_due.tolist()), set(rows_padded.tolist())
         announced, in_use = self._schedule.announced.tolist(), self._schedule.in_use.tolist()
         interval_us = self._tick_ns // 1_000
+        self._padded_sent[rows_padded] += 1
+        counts = said(self._padded_sent).tolist()
         for rows in self._sockets:
-            ready = [row for row in rows if row in due]
+            ready = sorted((row for row in rows if row in due), key=padded.__contains__)  # padded ones come last
             if not ready:
                 continue
             left_ns = self.process.work(at_ns, self._costs.send_ns // 2)
@@ -244,14 +271,15 @@ class Probe:
                 self._sent[row] += 1
                 self._departures.append((left_ns, row, int(self._sequence[row])))
                 stream = self._streams[row]
-                delay_ns = self._fabric.delay_ns(stream.outgoing, self._names[row][0], left_ns)
+                size = FULL_BYTES if row in padded else SMALL_BYTES
+                delay_ns = self._fabric.delay_ns(stream.outgoing, self._names[row][0], left_ns, size)
                 if delay_ns is not None:
                     peer = self._peers[stream.peer]
                     came_ns = peer.process.host.arrive(self.process.host.arrive(left_ns) + delay_ns)
                     peer.receive(
                         Packet(
                             came_ns, stream.peer_row, int(self._sequence[row]), announced[row] * interval_us,
-                            in_use[row], came_ns - left_ns,
+                            in_use[row], came_ns - left_ns, counts[row], row in padded,
                         )
                     )  # fmt: skip
         return at_ns
@@ -283,7 +311,9 @@ class Probe:
         destination["received"] = self._received
         destination["last_ns"] = self._says(self._heard_last_ns)
         destination["sequence"] = self._highest
-        least_ns = np.where(self._received > 0, self._least_ns, 0)
+        destination["full_sent"], destination["full_received"] = self._padded.count()
+        destination["full_bytes"] = FULL_BYTES
+        least_ns = np.where(self._least_ns < _ENDLESS_NS, self._least_ns, 0)
         destination["least_ns"], destination["p99_ns"] = least_ns, self._most_ns
         destination["median_ns"] = (least_ns + self._most_ns) // 2
         batch = self._batch(table, self._paths, self._late_ns)

@@ -1,4 +1,4 @@
-"""Trials of doing no harm: a fleet, a disturbance, and what was said and done that no fault explains; or a silence, and how soon it was found and left.
+"""Trials of doing no harm: a fleet, a disturbance, and what was said and done that no fault explains; or a silence or a hole of size, and how soon it was found and left.
 
 A trial follows from its seed and number alone. It begins in the state of one of a few fleets that have settled, so that none has to settle by itself.
 """
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from foliot_lab.simulate.disturbances import DISTURBED_NS, disturb
+from foliot_lab.simulate.disturbances import disturb, lasting_ns
 from foliot_lab.simulate.fleet import Fleet
 from foliot_lab.simulate.loop import MS, SECOND
 from foliot_lab.simulate.transcript import transcript
@@ -28,8 +28,11 @@ _UNSYNCHRONISED = 4
 """Of so many trials without a fault, one is of a fleet whose clocks are not synchronised yet."""
 _FOLLOWED_NS = 3 * SECOND
 """After this a silence was missed."""
+_HOLE_FOLLOWED_NS = 20 * SECOND
+"""Likewise a hole: while queues are full, lost probes of full size say nothing, and a load lasts for 12 s."""
+_HOLE_STEP_NS = 20 * MS
 _REST_NS = 300 * MS
-"""For what still follows a silence that was left."""
+"""For what still follows a silence or hole that was left."""
 
 
 class Trial(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,7 +49,7 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Silence(msgspec.Struct, frozen=True, kw_only=True):
-    """One with a path that drops everything."""
+    """One with a path that drops everything, or everything of full size."""
 
     what: str
     detail: str
@@ -88,7 +91,7 @@ def quiet(lives: Lives, seed: int, what: str) -> Trial:
     chance = random.Random(f"{seed}/{what}")
     fleet = lives.take(seed, synchronised=chance.randrange(_UNSYNCHRONISED) > 0)
     detail = disturb(what, fleet, chance)
-    fleet.run(DISTURBED_NS + _AFTERMATH_NS)
+    fleet.run(lasting_ns(what) + _AFTERMATH_NS)
     found = _Findings(fleet, set())
     return Trial(what=what, detail=detail, seed=seed, **found.counts())
 
@@ -100,7 +103,7 @@ def retold(lives: Lives, seed: int, what: str) -> Iterator[str]:
     fleet.detector.taken = []
     disturb(what, fleet, chance)
     start_ns = fleet.loop.now_ns
-    fleet.run(DISTURBED_NS + _AFTERMATH_NS)
+    fleet.run(lasting_ns(what) + _AFTERMATH_NS)
     for heard in _Findings(fleet, set()).false:
         event = heard.message
         yield f"{(heard.at_ns - start_ns) / MS:.1f} ms: {event.kind} {event.who} {event.state} {event.evidence}"
@@ -111,18 +114,29 @@ def retold(lives: Lives, seed: int, what: str) -> Iterator[str]:
 def silence(lives: Lives, seed: int, what: str) -> Silence:
     """A trial with a true silence, that begins while the disturbance is on and lasts."""
     course = _Course(lives, seed, what)
+    return _follow(course, "silent", MS, _FOLLOWED_NS)
+
+
+def hole(lives: Lives, seed: int, what: str) -> Silence:
+    """Likewise with paths that pass small packets, and none of full size from then on."""
+    course = _Course(lives, seed, what, "hole")
+    return _follow(course, "lossy", _HOLE_STEP_NS, _HOLE_FOLLOWED_NS)
+
+
+def _follow(course: _Course, state: str, step_ns: int, for_ns: int) -> Silence:
+    """Until no traffic that has another way takes a broken path; an event of this state finds it."""
     fleet, at_ns = course.fleet, course.at_ns
     moved_ns = None
-    while fleet.loop.now_ns < at_ns + _FOLLOWED_NS:
-        fleet.run(MS)
-        if not any(_has_way(fleet, path) for path in fleet.carried() & course.dead):
+    while fleet.loop.now_ns < at_ns + for_ns:
+        fleet.run(step_ns)
+        if not any(_has_way(fleet, path, course.broken) for path in fleet.carried() & course.broken):
             moved_ns = fleet.loop.now_ns
             fleet.run(_REST_NS)
             break
-    found = _Findings(fleet, course.dead)
+    found = _Findings(fleet, course.explained)
     return Silence(
-        what=what, detail=course.detail, seed=seed, fault=course.fault,
-        detect_ms=_since(found.first_ns, at_ns), moved_ms=_since(moved_ns, at_ns), **found.counts(),
+        what=course.what, detail=course.detail, seed=course.seed, fault=course.fault,
+        detect_ms=_since(found.first_ns(course.broken, state), at_ns), moved_ms=_since(moved_ns, at_ns), **found.counts(),
     )  # fmt: skip
 
 
@@ -131,7 +145,7 @@ def retold_silence(lives: Lives, seed: int, what: str) -> Iterator[str]:
     course = _Course(lives, seed, what)
     fleet, at_ns = course.fleet, course.at_ns
     fleet.detector.taken = []
-    concerned = sorted(fleet.carried() & course.dead)
+    concerned = sorted(fleet.carried() & course.broken)
     fleet.run(_FOLLOWED_NS)
     yield f"{course.fault} ({course.detail}), {(at_ns - course.began_ns) / MS:.1f} ms after the disturbance began"
     for path in concerned:
@@ -149,25 +163,37 @@ def retold_silence(lives: Lives, seed: int, what: str) -> Iterator[str]:
 
 
 class _Course:
-    """A silence that has just begun."""
+    """A fleet that is disturbed, at the moment at which paths break."""
 
-    def __init__(self, lives: Lives, seed: int, what: str) -> None:
-        chance = random.Random(f"{seed}/{what}/silence")
+    def __init__(self, lives: Lives, seed: int, what: str, fault: str = "silence") -> None:
+        chance = random.Random(f"{seed}/{what}/{fault}")
+        self.what, self.seed = what, seed
         self.fleet = fleet = lives.take(seed, synchronised=True)
         self.began_ns = fleet.loop.now_ns
-        kind, where, self.dead = _draw_silence(fleet, chance)
+        kind, where, self.broken = _draw_paths(fleet, chance)
+        self.explained = self.broken | {where}
+        """What is said of their NIC is true as well."""
         self.fault = f"{kind} {where}"
-        self.detail = disturb(what, fleet, chance, spare_rail=rail_of(where.partition(">")[0]))
-        self.at_ns = self.began_ns + round(chance.uniform(0.1, 0.5) * DISTURBED_NS)
+        self.detail = disturb(what, fleet, chance, spare=_other_ways(fleet, where))
+        self.at_ns = self.began_ns + round(chance.uniform(0.1, 0.5) * lasting_ns(what))
+        # Known before: a step that takes long sends what leaves only when it is over.
+        links = fleet.fabric.dead if fault == "silence" else fleet.fabric.narrow
+        links |= dict.fromkeys(self.broken, self.at_ns)
         fleet.run(self.at_ns - self.began_ns)
-        fleet.fabric.dead |= dict.fromkeys(self.dead, self.at_ns)
 
 
-def _has_way(fleet: Fleet, name: str) -> bool:
-    """Whether any path between the two nodes that a path joins is alive."""
+def _other_ways(fleet: Fleet, where: str) -> frozenset[str]:
+    """The NICs of a path's or NIC's rail, and of its hosts: with one of those lost too, traffic may have nowhere to go."""
+    nics = parse_path(where)[:2] if ">" in where else (where,)
+    rail, nodes = rail_of(nics[0]), {node_of(nic) for nic in nics}
+    return frozenset(nic for nic in fleet.inventory.nics if rail_of(nic) == rail or node_of(nic) in nodes)
+
+
+def _has_way(fleet: Fleet, name: str, broken: set[str]) -> bool:
+    """Whether any path between the two nodes that a path joins is whole."""
     nodes, fabric = [node_of(nic) for nic in parse_path(name)[:2]], fleet.fabric
     return any(
-        str(path) not in fabric.dead and not fabric.dark.keys() & set(path[:2])
+        str(path) not in broken and not fabric.dark.keys() & set(path[:2])
         for path in fleet.inventory.paths()
         if [node_of(nic) for nic in path[:2]] == nodes
     )
@@ -177,7 +203,7 @@ def _since(moment_ns: int | None, at_ns: int) -> float | None:
     return None if moment_ns is None else round((moment_ns - at_ns) / MS, 1)
 
 
-def _draw_silence(fleet: Fleet, chance: random.Random) -> tuple[str, str, set[str]]:
+def _draw_paths(fleet: Fleet, chance: random.Random) -> tuple[str, str, set[str]]:
     """Of a path that carries traffic: itself, or all that leave its NIC, or all of its NIC both ways; their names."""
     kind = chance.choice(("path", "nic-out", "nic"))
     name = chance.choice(sorted(fleet.carried()))
@@ -195,13 +221,11 @@ def _draw_silence(fleet: Fleet, chance: random.Random) -> tuple[str, str, set[st
 class _Findings:
     """What was said and done, and what of it nothing explains."""
 
-    def __init__(self, fleet: Fleet, dead: set[str]) -> None:
-        self._dead = dead
+    def __init__(self, fleet: Fleet, broken: set[str]) -> None:
+        self._broken = broken
         self._dark = set(fleet.fabric.dark)
-        troubles = [heard for heard in fleet.detector.events if is_trouble(heard.message)]
-        true = [heard.at_ns for heard in troubles if heard.message.who in dead and heard.message.state == "silent"]
-        self.first_ns = min(true, default=None)
-        self.false = [heard for heard in troubles if not self._explains(heard.message.who)]
+        self._troubles = [heard for heard in fleet.detector.events if is_trouble(heard.message)]
+        self.false = [heard for heard in self._troubles if not self._explains(heard.message.who)]
         commands = [
             command.id
             for heard in fleet.remediator.decisions
@@ -213,6 +237,13 @@ class _Findings:
             count for agent in fleet.agents for _, command, count in agent.moves if command in self._commands
         )
 
+    def first_ns(self, paths: set[str], state: str) -> int | None:
+        """When one of these paths was first said to be in a state."""
+        return min(
+            (heard.at_ns for heard in self._troubles if heard.message.who in paths and heard.message.state == state),
+            default=None,
+        )
+
     def counts(self) -> dict[str, Any]:
         """For a row."""
         told = tuple(f"{event.kind} {event.who} {event.state}" for _, event in self.false[:4])
@@ -222,7 +253,7 @@ class _Findings:
         }  # fmt: skip
 
     def _explains(self, who: str) -> bool:
-        if who in self._dead or who in self._dark:
+        if who in self._broken or who in self._dark:
             return True
         return ">" in who and bool(self._dark & set(parse_path(who)[:2]))
 
@@ -232,6 +263,6 @@ def is_trouble(event: Event) -> bool:
     return event.kind not in {"clock", "refusal"} and event.state not in {"up", "speaking", "alive"}
 
 
-def findings(fleet: Fleet, dead: set[str]) -> dict[str, Any]:
-    """What was said and done so far, and is explained neither by these dead paths nor by a NIC that is lost: as in a row."""
-    return _Findings(fleet, dead).counts()
+def findings(fleet: Fleet, broken: set[str]) -> dict[str, Any]:
+    """What was said and done so far, and is explained neither by these broken paths nor by a NIC that is lost: as in a row."""
+    return _Findings(fleet, broken).counts()

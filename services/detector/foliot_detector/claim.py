@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from foliot_detector.full_queues import FullQueues
 from foliot_schemas.names import node_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from foliot_detector.fleet import Fleet, Sign
+    from foliot_detector.paths import Delays
     from foliot_detector.settings import DetectorSettings
     from foliot_schemas.names import Path
 
@@ -31,6 +33,11 @@ _DELAYS = 2
 """Times the longest delay that was seen lately, a proven probe is given to arrive."""
 _LONGEST_TRANSIT_NS = 600_000_000
 """But no more than leaves the rest of a second to find a silence in and to move."""
+_CHANCE = 5
+"""Probes that must be missing where a queue at either NIC was full lately, or nobody knows: it loses one in a hundred small ones and most padded ones, of which
+there is one among three, so that chance loses three in a row soon."""
+_SEVERAL = 2
+"""Probes of a row that all waited: one alone may have come while its host was late."""
 
 
 @dataclass(slots=True)
@@ -56,6 +63,8 @@ class Claim:
     """The same on the detector's timeline, however late the word came."""
     sequence: int = 0
     """The highest probe that the receiver had heard of the path; 0: it does not say."""
+    remembered: bool = True
+    """The receiver has named that probe whenever it has spoken of the path since: it is the same process, which reads what waited for it."""
     first: Sign | None = None
     """The first word of the sender that it has sent since."""
     siblings: NDArray[np.intp] | None = None
@@ -76,6 +85,8 @@ class Claim:
     """Of the probe that it sent then."""
     transit_ns: int = 0
     """How long that probe was given to arrive."""
+    missing: int = 1
+    """Probes that the sender must have sent since."""
     controlled: bool = False
     """Other probes between the two hosts arrived meanwhile."""
 
@@ -99,6 +110,15 @@ class Judge:
         self._alive_ns = round(settings.alive_ms * 1e6)
         self._deaf_ns = round(settings.deaf_hold_ms * 1e6)
         self._recovery_ns = round(settings.recovery_s * 1e9)
+        self._congestion_ns = round(settings.congestion_ms * 1e6)
+        self._queues = FullQueues(fleet.paths)
+
+    def note(self, seen: Delays, now_ns: int) -> None:
+        """Takes how long probes waited. For longer than `proof_transit_ms` no queue holds them up."""
+        rows = seen.rows
+        least_ns = rows["least_ns"]
+        waited = (rows["received"] >= _SEVERAL) & (least_ns >= self._congestion_ns) & (least_ns <= self._transit_ns)
+        self._queues.note(seen.ids[waited], now_ns)
 
     def is_known(self, claim: Claim) -> bool:
         """Whether both ends are in the inventory still."""
@@ -125,13 +145,22 @@ class Judge:
         lag_ns = now_ns - claim.confirmed_here_ns
         if lag_ns > max(_FRESH_NS, claim.confirmed_ns - claim.said_ns):
             return False  # the receiver is gone, or what it has said since waits to be read: here, in the bus, or in its own process
-        after_ns = max(back_ns, fleet.listening_ns.get(claim.receiver, 0))
+        listening_ns = fleet.listening_ns.get(claim.receiver, 0)
+        if (
+            claim.remembered
+            and claim.sequence
+            and claim.confirmed_here_ns >= listening_ns + claim.owed_ns + self._transit_ns
+        ):
+            # What waited for a receiver that stood still it has read as soon as it has listened for a probe interval and some.
+            listening_ns = 0
+        after_ns = max(back_ns, listening_ns)
         news = (fleet.news.get(claim.sender, 0), claim.confirmed_here_ns, after_ns)
         if not claim.witness and news == claim.news:
             return False  # nobody has said anything that the last search did not find
         claim.news, claim.witness = news, ""
         claim.transit_ns = self._transit(claim, now_ns)
-        sign = self._prove(claim, after_ns)
+        claim.missing = _CHANCE if self._may_be_full(claim, now_ns) else 1
+        sign = self._prove(claim, after_ns, back_ns)
         if sign is None:
             return False
         claim.witness, claim.on_path, claim.sent_sequence = sign.witness, sign.witness == claim.sender, sign.sequence
@@ -154,6 +183,12 @@ class Judge:
         longest_ns = max((peak.at(now_ns) for peak in peaks if peak is not None), default=0)
         return max(self._transit_ns, min(_DELAYS * longest_ns, _LONGEST_TRANSIT_NS))
 
+    def _may_be_full(self, claim: Claim, now_ns: int) -> bool:
+        """Whether a queue that the path's probes wait in was full lately."""
+        if min(claim.bound_ns, self._fleet.bound_ns.get(claim.sender, -1)) < 0:
+            return True
+        return bool(self._queues.are_full(np.array([claim.path_id]), now_ns)[0])
+
     def _is_controlled(self, claim: Claim, sign: Sign) -> bool:
         """Whether anything else came through between the two hosts since the missing probe was sent, or, where nothing else is probed, at either of them.
 
@@ -172,34 +207,37 @@ class Judge:
             return bool((table.heard_ns[present] >= from_ns).any())
         return not one and all(self._fleet.stirred_ns(node) >= from_ns for node in (claim.sender, claim.receiver))
 
-    def _prove(self, claim: Claim, after_ns: int) -> Sign | None:
+    def _prove(self, claim: Claim, after_ns: int, back_ns: int) -> Sign | None:
         """Looks for a sign that the sender sent what the receiver has not heard in good time: at best the very probe, by its number.
 
         Two nodes' times are compared on the timeline, less a margin, which no wrong clock can bend, and, where both clocks are
         synchronised, by reference time as well, which no delay of the bus can.
         """
-        words = [
-            sign for sign in self._fleet.own_words(claim.sender, claim.path_id) if self._is_later(sign, claim, after_ns)
-        ]
-        if words and (claim.first is None or not self._is_later(claim.first, claim, after_ns)):
-            claim.first = words[0]
+        all_words = self._fleet.own_words(claim.sender, claim.path_id)
+        words = [sign for sign in all_words if self._is_later(sign, claim, after_ns)]
+        if claim.first is None or not self._is_later(claim.first, claim, back_ns):
+            claim.first = next((sign for sign in all_words if self._is_later(sign, claim, back_ns)), None)
+        if claim.first is not None and self._is_later(claim.first, claim, after_ns):
+            words.insert(0, claim.first)
         # The latest first: what came through since then says more. The first of all is kept, as a probe may be given longer than words are remembered.
-        for sign in (*reversed(words), claim.first):
-            if sign is not None and self._is_overdue(sign, claim):
+        for sign in reversed(words):
+            if self._is_overdue(sign, claim):
                 return sign
         alive_from_ns = max(claim.since_here_ns, after_ns, self._fleet.unbroken_ns.get(claim.sender, 0))
+        alive_ns = max(self._alive_ns, claim.missing * claim.owed_ns)
         for sign in reversed(self._fleet.signs.get(claim.sender, ())):
-            if sign.here_ns <= alive_from_ns + self._alive_ns:
+            if sign.here_ns <= alive_from_ns + alive_ns:
                 break  # and the others are older still
-            if self._is_after(sign, claim, alive_from_ns, self._alive_ns) and self._is_overdue(sign, claim):
+            if self._is_after(sign, claim, alive_from_ns, alive_ns) and self._is_overdue(sign, claim):
                 return sign
         return None
 
     def _is_later(self, sign: Sign, claim: Claim, after_ns: int) -> bool:
         """Whether the probe that a sender speaks of is another than the receiver heard last, and both ends were there by then."""
         if sign.sequence and claim.sequence:
-            return sign.sequence > claim.sequence and sign.here_ns > after_ns + (self._margin_ns if after_ns else 0)
-        return self._is_after(sign, claim, max(claim.since_here_ns, after_ns), 0)
+            is_enough = sign.sequence >= claim.sequence + claim.missing
+            return is_enough and sign.here_ns > after_ns + (self._margin_ns if after_ns else 0)
+        return self._is_after(sign, claim, max(claim.since_here_ns, after_ns), (claim.missing - 1) * claim.owed_ns)
 
     def _is_after(self, sign: Sign, claim: Claim, after_ns: int, by_ns: int) -> bool:
         """Whether a sign lies so much later than the silence began."""
@@ -260,6 +298,7 @@ def evidence(claim: Claim, fleet: Fleet, now_ns: int) -> dict[str, float | int |
             "sent_on_path": claim.on_path,
             "sent_sequence": claim.sent_sequence,
             "transit_ms": claim.transit_ns / 1e6,
+            "missing": claim.missing,
             "others_came_through": claim.controlled,
             "reverse_speaking": back >= 0 and int(table.heard_ns[back]) > since_ns,
             "reverse_silent": back >= 0 and bool(table.silent[back]),

@@ -32,11 +32,11 @@ class FullQueues:
             self._make_room()
             self._seen_ns[self._table.ends[ids]] = now_ns
 
-    def are_full(self, ids: NDArray[np.intp], now_ns: int) -> NDArray[np.bool_]:
-        """Whether a queue at either end of these paths was full within the last seconds."""
+    def are_full(self, ids: NDArray[np.intp], now_ns: int, within_ns: int = _LATELY_NS) -> NDArray[np.bool_]:
+        """Whether a queue at either end of these paths was full within the last seconds, or so lately."""
         self._make_room()
         seen_ns: NDArray[np.int64] = self._seen_ns[self._table.ends[ids]].max(axis=1, initial=0)
-        return seen_ns > max(now_ns - _LATELY_NS, 0)
+        return seen_ns > max(now_ns - within_ns, 0)
 
     def _make_room(self) -> None:
         missing = len(self._table.nics) - len(self._seen_ns)

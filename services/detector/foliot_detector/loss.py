@@ -27,6 +27,9 @@ _HEALED = 0.5
 _SPREAD = 5
 """Rows that must have lost something: a node that was away for less than a silence loses a second's probes, but in one row or two."""
 
+_BURST_NS = 200_000_000
+"""A burst that fills a queue for less than a probe's interval may show in other paths of the NIC alone, whose nodes report within 100 ms, and know delays by when the next probe has come."""
+
 _Window = np.dtype(
     [
         ("since_ns", "<i8"),
@@ -172,7 +175,9 @@ class LossDetector:
         self._queues.note(ids[high], now_ns)
         # Between two rows of short delays the queue was not full, and what is lost was lost elsewhere.
         queued = windows["full"] | high
-        crowded = queued | self._queues.are_full(ids, now_ns)
+        # Of clocks that are not synchronised nobody knows.
+        known = (least_ns < _NEVER) & (seen.bound_ns >= 0)
+        crowded = queued | ~known | self._queues.are_full(ids, now_ns)
         sent, received = _counted(rows, crowded)
         windows["since_ns"][windows["rows"] == 0] = seen.at_ns - seen.interval_ns
         windows["sent"] += sent
@@ -185,9 +190,9 @@ class LossDetector:
         windows["least_ns"] = least_ns
         windows["excess_ns"] = np.maximum(windows["excess_ns"], excess_ns)
         windows["high"] += high
-        self._seeping.count(ids, sent, received, ~queued, now_ns)
-        if seen.bound_ns >= 0:  # else nobody knows whether a queue is full
-            self._sizes.count(ids, rows, seen.at_ns - seen.interval_ns, crowded)
+        calm = known & ~queued & ~self._queues.are_full(ids, now_ns, _BURST_NS)
+        self._seeping.count(ids, sent, received, calm, now_ns)
+        self._sizes.count(ids, rows, seen.at_ns - seen.interval_ns, crowded)
         windows["full"] = np.where(timed, high, windows["full"])
         self._windows[ids] = windows
 

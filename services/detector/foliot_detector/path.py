@@ -90,6 +90,7 @@ class PathDetector:
             self._forget_unknown()
         if not isinstance(seen, Delays) or not len(seen.rows):
             return []
+        self._judge.note(seen, now_ns)
         # What is heard again comes first: a path that fell silent anew in the same batch is claimed anew.
         self._hear(seen, now_ns)
         self._claim(seen, now_ns)
@@ -132,6 +133,7 @@ class PathDetector:
             claim = self._waiting.claims.get(int(seen.ids[row]))
             if claim is not None and seen.at_ns > claim.confirmed_ns:
                 claim.confirmed_ns, claim.confirmed_here_ns = seen.at_ns, seen.at_here_ns
+                claim.remembered &= bool(rows["sequence"][row] == claim.sequence)
         fresh = np.flatnonzero((fell | late) & (rows["last_ns"] > 0) & ~table.silent[seen.ids])
         for row in fresh:
             last = _Last(int(rows["last_ns"][row]), int(seen.here_ns[row]), int(rows["sequence"][row]))

@@ -176,3 +176,63 @@ def test_a_peak_is_forgotten_after_two_seconds():
     assert peak.at(11_900 * MS) == 7
     assert peak.at(13_200 * MS) == 2
     assert peak.at(20_000 * MS) == 0
+
+
+def lose_in_a_full_queue(fleet, count):
+    """Probes of all paths of a NIC wait for 12 ms, and of one path so many in a row are lost."""
+    fleet.delay_ns.update({path: 12 * MS for path in fleet.paths if path.source == PATH.source})
+    fleet.run(300)
+    first = fleet.sent[PATH] + 1
+    fleet.lose[PATH] = lambda _: first <= fleet.sent[PATH] < first + count
+
+
+@pytest.mark.parametrize("phase_ms", range(0, 100, 17))
+def test_a_few_probes_lost_in_a_full_queue_are_no_silence(make_fleet, phase_ms):
+    """Chance loses three in a row there, as it has no room for padded ones; without a full queue it is a silence."""
+    fleet = make_fleet(probe_ms=43)
+    fleet.run(phase_ms)
+    lose_in_a_full_queue(fleet, 4)
+    fleet.run(1_500)
+    assert silences(fleet.take()) == []
+
+
+@pytest.mark.parametrize("phase_ms", range(0, 100, 17))
+def test_a_few_lost_probes_are_no_silence_while_nobody_knows_of_queues(make_fleet, phase_ms):
+    """Clocks that are not synchronised give no delays."""
+    fleet = make_fleet(probe_ms=43, offsets_ms=(5, -5, 0))
+    fleet.run(phase_ms)
+    lose_in_a_full_queue(fleet, 4)
+    fleet.run(1_500)
+    assert silences(fleet.take()) == []
+
+
+def test_a_dead_path_behind_a_full_queue_is_silent_soon(make_fleet):
+    """It takes two probes more and a report, not a second."""
+    fleet = make_fleet()
+    lose_in_a_full_queue(fleet, 10_000)
+    fleet.run(500)
+    events = fleet.take()
+    assert silences(events) == [str(PATH)]
+    assert events[0].evidence["missing"] > 1
+
+
+def test_a_receiver_that_stands_still_again_and_again_is_believed_between(make_fleet):
+    """It names the same probe as before, so that it has read what waited for it: the sender's words of before count still, although delays were long and it missed reports."""
+    fleet = make_fleet(nodes=4)
+    fleet.cut.add(PATH)
+    arriving = [path for path in fleet.paths if node_of(path.destination) == "node1" and path != PATH]
+    fleet.delay_ns.update(dict.fromkeys(arriving, 250 * MS))
+    fleet.run(100)
+    fleet.delay_ns.clear()
+    fleet.run(60)
+    for _ in range(4):
+        fleet.held.update(arriving)
+        fleet.stopped.add("node1")
+        fleet.run(210)
+        fleet.stopped.discard("node1")
+        fleet.release()
+        fleet.delay_ns.update(dict.fromkeys(arriving, 250 * MS))
+        fleet.run(100)
+        fleet.delay_ns.clear()
+        fleet.run(170)
+    assert str(PATH) in silences(fleet.take())

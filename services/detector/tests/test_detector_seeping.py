@@ -225,3 +225,36 @@ def test_a_detector_that_takes_over_says_when_it_is_sound(make_fleet):
     fleet.run(60_000)
     (sound,) = fleet.take()
     assert (sound.state, sound.cause) == ("sound", lossy.id)
+
+
+def test_without_synchronised_clocks_nobody_knows_of_full_queues(make_fleet, seed):
+    """What is lost may be lost in one, and no NIC is accused; when the clocks are known, it is."""
+    fleet = make_fleet(nodes=6, offsets_ms=(3, -3, 1, 0, 2, 5))
+    lose(fleet, 0.012, source=NIC, seed=seed)
+    fleet.run(60_000)
+    assert fleet.take() == []
+
+    fleet.bound_ns.update(dict.fromkeys(fleet.names, 100))
+    fleet.offset_ns.update(dict.fromkeys(fleet.names, 0))
+    fleet.run(60_000)
+    assert told(event for event in fleet.take() if event.kind == "nic") == [("nic", NIC, "out", "lossy")]
+
+
+def test_bursts_shorter_than_a_probe_interval_show_in_other_paths_and_no_nic_seeps(make_fleet, seed):
+    """Every half second the queue of a NIC is full for 50 ms: of a path's probes one falls into that, is delayed or lost, and nothing else of it tells of a queue."""
+    fleet = make_fleet(nodes=6)
+    mine = [path for path in fleet.paths if path.source == NIC]
+    chances = {path: some(0.2, 1_000 * seed + number) for number, path in enumerate(mine)}
+    for _ in range(120):
+        for number, path in enumerate(mine):
+            fleet.lose[path] = chances[path]
+            if number % 2:  # in turn; those of which a probe came through tell of it
+                fleet.delay_ns[path] = 10 * MS
+        fleet.run(50)
+        for path in mine:
+            fleet.lose.pop(path, None)
+        fleet.run(100)
+        fleet.delay_ns.clear()
+        fleet.run(350)
+
+    assert [each for each in fleet.take() if each.kind == "nic"] == []

@@ -12,7 +12,6 @@ import numpy as np
 
 from foliot_probe.packet import (
     ECHOES,
-    FULL_COUNTS,
     IN_USE,
     LEAST_BYTES,
     MAGIC,
@@ -22,6 +21,7 @@ from foliot_probe.packet import (
     USER,
     Probe,
 )
+from foliot_probe.padded import PaddedCounts, said
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -38,8 +38,6 @@ _NEVER = -(1 << 62)
 _LAST = (1 << 63) - 1
 _ROW_MASK = (1 << ROW_BITS) - 1
 _COUNT_SHIFT = IN_USE.bit_length()
-_MOST_COUNTED = FULL_COUNTS // 2
-"""A count of padded probes that seems to have grown by more has gone back: its probe came late."""
 
 _BEFORE = np.arange(1, PREDECESSORS + 1)
 _ECHO = np.arange(ECHOES)
@@ -151,7 +149,7 @@ def _heads(rows: int) -> NDArray[Any]:
 
 def _said(count: NDArray[np.int64]) -> NDArray[np.uint8]:
     """A count of padded probes, as a probe says it."""
-    return ((1 + count % FULL_COUNTS) << _COUNT_SHIFT).astype(np.uint8)
+    return (said(count) << _COUNT_SHIFT).astype(np.uint8)
 
 
 class Sessions:
@@ -177,9 +175,7 @@ class Sessions:
         self._full_sent = np.zeros(rows, np.int64)
         self._count = np.zeros(rows, np.uint8)
         """Of padded probes sent, as the next probe says it."""
-        self._full_said = np.zeros(rows, np.int64)
-        self._full_counted = np.zeros(rows, np.int64)
-        self._full_received = np.zeros(rows, np.int64)
+        self._padded = PaddedCounts(rows)
         self.left_sequence = np.zeros(rows, np.int64)
         """The last probe that left, per row; 0: none did."""
         self.left_ns = np.zeros(rows, np.int64)
@@ -192,7 +188,7 @@ class Sessions:
         """Make room for this many rows."""
         grown = Sessions(rows)
         for name, column in vars(self).items():
-            if isinstance(column, Ring):
+            if isinstance(column, (Ring, PaddedCounts)):
                 column.grow(rows)
                 setattr(grown, name, column)
             else:
@@ -295,9 +291,7 @@ class Sessions:
             row, probes, receive_ns, full = row[known], probes[known], receive_ns[known], full[known]
         sequence = probes["sequence"]
         self.incoming.place(row, sequence, full, receive_ns)
-        self._full_said[row] = probes["use"] >> _COUNT_SHIFT
-        if full.any():
-            np.add.at(self._full_received, row[full], 1)
+        self._padded.hear(row, probes["use"] >> _COUNT_SHIFT, full)
         theirs = probes["row"] >> ROW_BITS
         if (theirs != self._peer_bytes[row]).any():
             self._peer_bytes[row] = theirs
@@ -328,12 +322,10 @@ class Sessions:
     def _forget_peer(self, row: Rows | int) -> None:
         self.incoming.forget(row)
         self._peer_session[row] = 0
-        for highest in (self._highest, self._counted):
-            highest[row] = -1
-        for none in (
-            self._peer_bytes, self._full_said, self._full_counted, self._full_received, self.full_bytes, self._count, self.mesh_ms,
-        ):  # fmt: skip
-            none[row] = 0
+        self._highest[row] = self._counted[row] = -1
+        self._padded.forget(row)
+        self._peer_bytes[row] = self.full_bytes[row] = self._count[row] = 0
+        self.mesh_ms[row] = 0
         self.peer_kind[row] = USER
 
     @property
@@ -350,9 +342,4 @@ class Sessions:
 
     def count_full(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """As `count`, of padded probes."""
-        received, self._full_received = self._full_received, np.zeros_like(self._full_received)
-        said, counted = self._full_said, self._full_counted
-        sent = np.where((said > 0) & (counted > 0), (said - counted) % FULL_COUNTS, 0)
-        ahead = sent <= _MOST_COUNTED
-        self._full_counted = np.where(ahead, said, counted)
-        return np.maximum(np.where(ahead, sent, 0), received), received
+        return self._padded.count()
