@@ -8,7 +8,8 @@ from bench.document import HEAD
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "bench" / "results"
-DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PERFORMANCE = ROOT / "docs" / "performance.md"
+DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 _CITED = re.compile(r"bench/results/([\w.-]+\.json)")
 _WITHOUT_HEAD = "2026-11-22"
 """The last day of files that were written before benches said of what code and settings they are."""
@@ -28,6 +29,21 @@ def test_every_file_of_figures_that_is_cited_is_there():
 def test_every_file_of_figures_is_cited():
     """What nobody cites nobody keeps true."""
     assert {path.name for path in RESULTS.iterdir()} - set().union(*cited().values()) == set()
+
+
+def test_the_page_of_figures_names_the_commit_of_each_file():
+    """The last cell of a row with a file: the commit of the code that ran, as the file has it."""
+    said = {}
+    for line in PERFORMANCE.read_text().splitlines():
+        if line.startswith("|") and (found := _CITED.search(line)):
+            said[found[1]] = line.strip("| ").rsplit("|", 1)[1].strip()
+    assert said == {path.name: commit_of(json.loads(path.read_text())) for path in RESULTS.glob("*.json")}
+
+
+def commit_of(document):
+    """In seven characters; of a document of several runs, of each."""
+    commits = [document["commit"]] if "commit" in document else [run["commit"] for run in document.get("runs", ())]
+    return ", ".join(dict.fromkeys(each[:7] for each in commits)) or "not recorded"
 
 
 def test_newer_files_of_figures_have_their_head():
