@@ -5,7 +5,7 @@
 # make plots    the pictures of docs/clock.md and docs/failover.md, from bench/results
 # make fuzz     ARGS="messages --seconds 300": what reads bytes from outside, fuzzed; all families, 30 s each
 # make train    PyTorch, for scenarios whose workload is a training job
-# make lint     ruff, mypy, import rules; tsc and Biome for the page
+# make lint     ruff, mypy, import rules, codespell; tsc and Biome for the page, markdownlint for the documents
 # make page     the gateway's page, if its sources have changed
 # make node     probe, agent and the command foliot, installed for this host into PREFIX=/opt/foliot
 # make central  the central services and the command foliot, likewise
@@ -66,7 +66,9 @@ lint: $(VENV)/.dev $(WEB)/node_modules/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy $(wildcard schemas/foliot_* sdk/foliot services/*/foliot_* lab/foliot_*) bench
 	$(BIN)/lint-imports
+	$(BIN)/codespell
 	$(NPM) run -s lint
+	$(NPM) run -s lint:documents
 
 page: $(PAGE)
 
