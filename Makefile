@@ -2,7 +2,7 @@
 # make test     all tests
 # make bench    NAME=road: Foliot measured, beside its peers where there are any
 # make compose-test  the fleet of compose.yaml, for real: needs Docker
-# make plots    the pictures of docs/clock.md and docs/failover.md, from bench/results
+# make plots    the pictures of docs/performance.md, from bench/results
 # make fuzz     ARGS="messages --seconds 300": what reads bytes from outside, fuzzed; all families, 30 s each
 # make train    PyTorch, for scenarios whose workload is a training job
 # make lint     ruff, mypy, import rules, codespell; tsc and Biome for the page, markdownlint for the documents

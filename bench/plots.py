@@ -1,4 +1,4 @@
-"""The pictures of docs/clock.md and docs/failover.md, from the newest files of bench/results.
+"""The pictures of docs/performance.md, from the newest files of bench/results.
 
 make plots
 """
