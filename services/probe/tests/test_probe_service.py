@@ -179,6 +179,54 @@ async def test_what_waits_has_its_turn_between_the_parts_of_a_long_tick(monkeypa
     assert "t" in turns
 
 
+async def test_reports_leave_also_where_reading_takes_longer_than_a_tick():
+    """As behind a hog: the next tick is due by then, and must not take the place of what is left of this one."""
+    tick_s = 0.01
+    settings = node_settings(0, free_port(socket.SOCK_DGRAM))
+    probe_settings = ProbeSettings(tick_ms=round(tick_s * 1_000), delay_interval_ms=20)
+    made = service.Probe(describe(settings), probe_settings, HostClock("node0"), CutBus())
+    said = []
+
+    def noted(what, then, takes_s):
+        def do(*arguments):
+            time.sleep(takes_s)
+            said.append(what)
+            return then(*arguments)
+
+        return do
+
+    engine = made._engine
+    engine.listen, engine.speak = noted("listen", engine.listen, 2 * tick_s), noted("speak", engine.speak, tick_s)
+    made._tell_delays = noted("tell", made._tell_delays, 0)
+    running = asyncio.create_task(made.run())
+    await until(lambda: running.done() or said.count("listen") >= 20, "twenty readings")
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    assert said.count("tell") >= said.count("listen") // 2
+
+
+async def test_a_tick_that_fails_is_not_waited_for(monkeypatch):
+    """What is left of it has gone with it; the next one does its work."""
+    monkeypatch.setattr(service, "_LONG_S", 0.0)
+    settings = node_settings(0, free_port(socket.SOCK_DGRAM))
+    made = service.Probe(describe(settings), ProbeSettings(tick_ms=10), HostClock("node0"), CutBus())
+    speaks, speak = [], made._engine.speak
+
+    def fails_once(tick):
+        speaks.append(tick)
+        if len(speaks) == 1:
+            raise OSError("as of a socket that is gone")
+        speak(tick)
+
+    made._engine.speak = fails_once
+    asyncio.get_running_loop().set_exception_handler(lambda *_: None)
+    running = asyncio.create_task(made.run())
+    await until(lambda: running.done() or len(speaks) >= 3, "ticks after it")
+    assert not running.done()
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+
+
 async def test_two_probes_measure_each_other_and_notice_a_death(bus_settings, tmp_path):  # noqa: PLR0915 - one life of two processes
     """Stamps, delays and ports arrive; with clocks known, delays have numbers; a stopped node's paths fall silent, then speak."""
     port = free_port(socket.SOCK_DGRAM)
