@@ -145,6 +145,46 @@ def test_a_sender_that_counts_anew_from_below_is_heard_again(make_fleet):
     assert [(event.who, event.state) for event in fleet.take()] == [(str(PATH), "speaking")]
 
 
+def set_back(fleet, names):
+    """By a minute; a node's alone is not synchronised then."""
+    for name in names:
+        fleet.offset_ns[name] -= 60_000 * MS
+        fleet.bound_ns[name] = 100 if len(names) == len(fleet.names) else -1
+
+
+CLOCKS = pytest.mark.parametrize("names", [["node1"], ["node0", "node1", "node2"]], ids=["its own", "all"])
+
+
+@CLOCKS
+def test_a_clock_that_is_set_back_keeps_no_silence_from_being_found(make_fleet, names):
+    """The receiver waits for a dead process's paths meanwhile, of which one is dead when that is back: what it says from then on is new, whatever its clock says."""
+    fleet = make_fleet()
+    fleet.stopped.add("node0")
+    fleet.run(3_000)
+    set_back(fleet, names)
+    fleet.run(1_000)
+    fleet.take()
+    fleet.cut.add(PATH)
+    fleet.restart("node0")
+    fleet.run(3_000)
+    assert silences(fleet.take()) == [str(PATH)]
+
+
+@CLOCKS
+@pytest.mark.parametrize("numbered", [True, False])
+def test_a_clock_that_is_set_back_keeps_no_path_silent(make_fleet, names, numbered):
+    """Also where probes have no numbers."""
+    fleet = make_fleet(numbered=numbered)
+    fleet.cut.add(PATH)
+    fleet.run(600)
+    assert silences(fleet.take()) == [str(PATH)]
+    set_back(fleet, names)
+    fleet.run(1_000)
+    fleet.cut.clear()
+    fleet.run(3_000)
+    assert [(event.who, event.state) for event in fleet.take()] == [(str(PATH), "speaking")]
+
+
 def test_old_words_that_come_late_are_not_new_ones(make_fleet):
     """What a receiver heard last of a dead path stays as old as it is, however late its reports are."""
     fleet = make_fleet()
