@@ -88,7 +88,7 @@ class SimulatedFleet:
         self.bound_ns = dict.fromkeys(self.names, -1 if offsets_ms else 100)
         self.offset_ns |= {name: offset * MS for name, offset in zip(self.names, offsets_ms, strict=False)}
         self.bus_delay_ns = dict.fromkeys(self.names, MS // 5)
-        self.lose, self.too_small = {}, set()
+        self.lose, self.too_small, self.pads = {}, set(), True
         self.probe_ns, self.shaky_ns, self.stamp_late_ns = probe_ms * MS, 0, 0
         self.backlog = None
         self.held, self._on_hold = set(), []
@@ -219,7 +219,7 @@ class SimulatedFleet:
         self.sent[path] += 1
         self.last_sent[path] = self.now_ns
         lost = path in self.lose and self.lose[path](number)
-        full = self.sent[path] % FULL_EVERY == 0
+        full = self.pads and self.sent[path] % FULL_EVERY == 0
         lost |= full and path in self.too_small
         if path in self.held:
             self._on_hold.append((path, self.sent[path]))
@@ -276,7 +276,7 @@ class SimulatedFleet:
                 delay = (delay_ns, delay_ns) if self.received[path] else (0, 0)
                 heard_ns = self._says(node, self.heard[path])
                 counts, number = (self.proven[path], self.received[path]), self._number(self.sequence, path)
-                full = (self.full_proven[path], self.full_received[path], FULL_BYTES)
+                full = (self.full_proven[path], self.full_received[path], FULL_BYTES) if self.pads else (0, 0, 0)
                 rows.append((path, Witness.DESTINATION, *counts, heard_ns, *delay, number, *full))
                 self.proven[path] = self.received[path] = self.full_proven[path] = self.full_received[path] = 0
         return delays(node, self._says(node, self.now_ns), rows, self.bound_ns[node])
