@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from foliot_detector.peak import Peak
+from foliot_schemas import HostLoad
 from foliot_schemas.names import Path, node_of
 
 MS = 1_000_000
@@ -58,6 +60,23 @@ def test_a_host_that_stood_still_is_no_dead_path(make_fleet, phase_ms):
     fleet.release()
     fleet.run(1_500)
     assert silences(fleet.take()) == []
+
+
+def test_how_late_and_busy_both_hosts_were_is_said_and_vetoes_nothing(make_fleet):
+    """A person may make something of it. The longest lateness of the last seconds counts, and the load that a host told last."""
+    fleet = make_fleet()
+    load = HostLoad(span_ns=1_000 * MS, stolen=0.25, waiting=0.5, squeezed=3, dropped=1)
+    for late_ns, host in ((400 * MS, load), (7 * MS, None)):
+        fleet.tell(msgspec.structs.replace(fleet.report("node0"), late_ns=late_ns, host=host))
+    fleet.cut.add(PATH)
+    fleet.run(320)
+    (event,) = fleet.take()
+    assert (event.who, event.state) == (str(PATH), "silent")
+    told = {name: event.evidence[name] for name in event.evidence if name.startswith(("sender_", "receiver_"))}
+    assert told == {
+        "sender_late_ms": 400.0, "sender_stolen": 0.25, "sender_waiting": 0.5, "sender_squeezed": 3,
+        "receiver_late_ms": 0.0, "receiver_deaf": False,
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("phase_ms", range(0, 100, 17))

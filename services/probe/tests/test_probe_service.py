@@ -108,16 +108,16 @@ class CutBus:
     """A bus that the test brings back."""
 
     def __init__(self):
-        self.ports, self.told = [], []
+        self.ports, self.delays, self.told = [], [], []
 
     def when_back(self, told):
         """Remembers whom to tell."""
         self.told.append(told)
 
     async def publish(self, channel, message, *_):
-        """Collects what is said of ports."""
-        if channel is PORT:
-            self.ports.append(message)
+        """Collects what is said of ports and delays."""
+        if channel in {PORT, DELAY}:
+            (self.ports if channel is PORT else self.delays).append(message)
 
     async def get(self, *_):
         """Has nothing."""
@@ -180,11 +180,12 @@ async def test_what_waits_has_its_turn_between_the_parts_of_a_long_tick(monkeypa
 
 
 async def test_reports_leave_also_where_reading_takes_longer_than_a_tick():
-    """As behind a hog: the next tick is due by then, and must not take the place of what is left of this one."""
-    tick_s = 0.01
+    """As behind a hog: the next tick is due by then, and must not take the place of what is left of this one. And they say how late the probe was."""
+    tick_s, bus = 0.01, CutBus()
     settings = node_settings(0, free_port(socket.SOCK_DGRAM))
     probe_settings = ProbeSettings(tick_ms=round(tick_s * 1_000), delay_interval_ms=20)
-    made = service.Probe(describe(settings), probe_settings, HostClock("node0"), CutBus())
+    made = service.Probe(describe(settings), probe_settings, HostClock("node0"), bus)
+    made._engine.set_peer(describe(node_settings(1, settings.probe_port)))
     said = []
 
     def noted(what, then, takes_s):
@@ -199,10 +200,11 @@ async def test_reports_leave_also_where_reading_takes_longer_than_a_tick():
     engine.listen, engine.speak = noted("listen", engine.listen, 2 * tick_s), noted("speak", engine.speak, tick_s)
     made._tell_delays = noted("tell", made._tell_delays, 0)
     running = asyncio.create_task(made.run())
-    await until(lambda: running.done() or said.count("listen") >= 20, "twenty readings")
+    await until(lambda: running.done() or (said.count("listen") >= 20 and len(bus.delays) >= 2), "twenty readings")
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
     assert said.count("tell") >= said.count("listen") // 2
+    assert min(batch.late_ns for batch in bus.delays[1:]) >= 3 * tick_s * 1e9
 
 
 async def test_a_tick_that_fails_is_not_waited_for(monkeypatch):
