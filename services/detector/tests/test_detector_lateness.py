@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from foliot_detector.peak import Peak
+from foliot_detector.settings import DetectorSettings
 from foliot_schemas import HostLoad
 from foliot_schemas.names import Path, node_of
 
@@ -215,6 +216,20 @@ def test_old_words_that_come_late_are_not_new_ones(make_fleet):
     fleet.bus_delay_ns["node1"] = 180 * MS
     fleet.run(1_000)
     assert fleet.detector.fleet.paths.heard_ns[fleet.detector.fleet.paths.id_of(PATH)] == heard_ns
+
+
+@pytest.mark.parametrize("report_ms", [500, 1_000, 2_000])
+def test_where_nodes_report_more_seldom_silence_is_found_by_the_second_report(make_fleet, report_ms):
+    """With the settings of docs/fleet.md: the sender's word that it sent on comes with its report, and then the receiver's that it did not hear it."""
+    settings = DetectorSettings(report_ms=report_ms, process_silence_s=2.2 * report_ms / 1_000)
+    fleet = make_fleet(report_ms=report_ms, settings=settings)
+    fleet.run(3_000)
+    fleet.cut.add(PATH)
+    fleet.run(2 * report_ms + 200)
+    assert silences(fleet.take()) == [str(PATH)]
+    fleet.cut.clear()
+    fleet.run(3_000)
+    assert [(event.who, event.state) for event in fleet.take()] == [(str(PATH), "speaking")]
 
 
 def test_without_numbers_silence_is_found_as_before(make_fleet):
