@@ -126,17 +126,18 @@ def test_a_probe_is_given_twice_the_time_that_others_took_lately(make_fleet):
     assert event.evidence["transit_ms"] == 180.0
 
 
-def test_one_lost_probe_of_a_sender_that_is_late_with_the_next_is_no_silence(make_fleet):
-    """It was lost in a queue; the sender's next tick is 150 ms late, and its report comes with it."""
+@pytest.mark.parametrize("after_ms", [1, 20, 30, 40])
+def test_one_lost_probe_of_a_sender_that_is_late_with_the_next_is_no_silence(make_fleet, after_ms):
+    """It was lost in a queue; the sender's next tick is 150 ms late, and its report comes with it. What others it had sent after the lost one, by the other rail, shows nothing of the next."""
     fleet = make_fleet()
     while fleet.now_ns - fleet.last_sent[PATH] > MS // 5:
         fleet.run(0.1)
     fleet.lose[PATH] = lambda _: True
-    fleet.run(51)
+    fleet.run(50 + after_ms)
     fleet.lose.clear()
     fleet.tell(fleet.report("node0"))
     fleet.stopped.add("node0")
-    fleet.run(198.5)  # then it sends on all paths at once, as a probe does
+    fleet.run(199.5 - after_ms)  # then it sends on all paths at once, as a probe does
     fleet.stopped.clear()
     fleet.run(1_500)
     assert silences(fleet.take()) == []

@@ -10,6 +10,7 @@ import sys
 import time
 
 import msgspec
+import numpy as np
 import pytest
 
 from foliot.bus import Bus
@@ -18,6 +19,7 @@ from foliot.discipline import utc_error_ns
 from foliot.node import describe
 from foliot.settings import NicSettings, NodeSettings
 from foliot_probe import service
+from foliot_probe.engine import SilenceChanges
 from foliot_probe.settings import ProbeSettings
 from foliot_schemas import ClockState, StampBatch, Witness
 from foliot_schemas.subjects import CLOCK, CLOCKS, DELAY, INVENTORY, PORT, STAMPS
@@ -205,6 +207,33 @@ async def test_reports_leave_also_where_reading_takes_longer_than_a_tick():
     await asyncio.gather(running, return_exceptions=True)
     assert said.count("tell") >= said.count("listen") // 2
     assert min(batch.late_ns for batch in bus.delays[1:]) >= 3 * tick_s * 1e9
+
+
+async def test_with_a_silence_goes_what_was_heard_on_all_others():
+    """Long before the next regular report: whoever judges the silence asks whether this node heard anything since."""
+    bus = CutBus()
+    settings = node_settings(0, free_port(socket.SOCK_DGRAM))
+    probe_settings = ProbeSettings(tick_ms=100, delay_interval_ms=10_000)
+    made = service.Probe(describe(settings), probe_settings, HostClock("node0"), bus)
+    made._engine.set_peer(describe(node_settings(1, settings.probe_port)))
+    rows, none, falls = made._engine.table.live, np.zeros(0, np.intp), []
+
+    def listen(_now_ns):
+        if len(falls) < len(rows):
+            falls.append(rows[len(falls)])
+            return SilenceChanges(np.array([falls[-1]], np.intp), none)
+        return SilenceChanges(none, none)
+
+    made._engine.listen = listen
+    made._engine.next_silence_ns = lambda: 1 if len(falls) < len(rows) else None
+    assert len(rows) == 2
+    running = asyncio.create_task(made.run())
+    await until(lambda: running.done() or len(bus.delays) >= 4, "two silences, and two reports")
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    kinds = ["silence" if batch.rows()["witness"][0] == Witness.FELL_SILENT else "report" for batch in bus.delays]
+    assert kinds == ["silence", "report", "silence", "report"]
+    assert [len(batch.rows()) for batch in bus.delays] == [1, 4, 1, 4]
 
 
 async def test_a_tick_that_fails_is_not_waited_for(monkeypatch):
