@@ -88,7 +88,7 @@ class LinkMonitor:
         self._there: dict[int, LinkChange] = {}
         """The last word of every device that is there, by index."""
         self._told: set[int] = set()
-        """Indexes of the devices that a message has told of since the present state was last asked for."""
+        """Indexes of the devices that a message has told of since the present state was asked for; while nobody asks, none: hosts of containers have another one for each."""
 
     async def __aenter__(self) -> Self:
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
@@ -122,6 +122,7 @@ class LinkMonitor:
             changes = [change for change in (*gone, *found) if change.index not in self._told]
             for change in changes:
                 self._note(change)
+            self._told.clear()
             return changes
 
     def _read(self) -> None:
@@ -148,7 +149,8 @@ class LinkMonitor:
         kind = message["header"]["type"]
         if kind in {_RTM_NEWLINK, _RTM_DELLINK} and message["family"] == 0:
             change = _change(message)
-            self._told.add(change.index)
+            if self._asking.locked():
+                self._told.add(change.index)
             self._note(change)
             self._on_change(change)
         elif kind == _RTM_NEWADDR and self._on_address is not None:

@@ -120,6 +120,39 @@ def test_an_older_answer_overrules_no_newer_message():
     assert told.stdout.splitlines() == ["False True"] * 2
 
 
+CHURN = textwrap.dedent("""
+    import asyncio, subprocess
+    from foliot.netlink import LinkMonitor
+
+    async def main():
+        changes = []
+        async with LinkMonitor(changes.append) as monitor:
+            await monitor.present()
+            before = len(monitor._there), len(monitor._told)
+            lines = "".join(f"link add near{number} type veth peer far{number}\\nlink del near{number}\\n" for number in range(20))
+            subprocess.run(["ip", "-batch", "-"], input=lines, text=True, check=True)
+            async with asyncio.timeout(60):
+                while sum(change.gone for change in changes) < 40:
+                    await asyncio.sleep(0.01)
+            print((len(monitor._there), len(monitor._told)) == before)
+
+    asyncio.run(main())
+""")
+
+
+def test_nothing_is_remembered_of_devices_that_came_and_went():
+    """As those of containers do, each with an index of its own."""
+    told = subprocess.run(
+        ["unshare", "--net", "--map-root-user", sys.executable, "-c", CHURN],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert told.returncode == 0, told.stderr
+    assert told.stdout.splitlines() == ["True"]
+
+
 LOST = textwrap.dedent("""
     import asyncio, socket, subprocess
     from foliot.netlink import LinkMonitor

@@ -107,6 +107,18 @@ async def test_a_loss_does_not_wait_for_a_command_and_what_it_killed_is_not_plac
     assert {mover.ways.way(("node1", rail)).via for rail in ("rail0", "rail1")} == {"rail1"}
 
 
+async def test_a_loss_does_not_wait_for_a_command_that_goes_on(mover):
+    """The loss concerns none of its ways."""
+    others = tuple(Placement(peer=f"node{peer}", rail="rail1", via="rail1", entropy=1) for peer in range(1, PEERS + 1))
+    command = asyncio.create_task(mover.apply(placements=others))
+    await mover.actuator.until(5)
+    mover._losses._own["rail0"] = "fault"
+    await mover.flee("rail0")
+    assert mover.actuator.done.index("away rail0") <= 6
+    assert (await command).status == "done"
+    assert {way for way in mover.ways.placements.values() if way.rail == "rail1"} == set(others)
+
+
 async def test_a_command_that_was_overtaken_by_the_loss_of_its_way_is_refused(mover):
     """Nothing of it was done."""
     first = asyncio.create_task(mover.apply(placements=(placed(1), placed(2))))

@@ -45,11 +45,12 @@ _Window = np.dtype(
         ("lossless", "<i8"),
         ("tainted", "?"),
         ("full", "?"),
+        ("lossy", "?"),
     ]
 )
 """Per path: what a window adds up. `losing`: rows with a loss; `timed`: rows with delays; `high`: those whose delays stand high, by at most `excess_ns`. Kept over windows: `least_ns`, the
 least delay (while synchronised), `heard_ns`, when the last probe of a row was heard, `lossless`, the probes since one was lost, and `tainted`: the next such
-row counts what a silence lost, and `full`: the delays of the last row that had any stood high.
+row counts what a silence lost, `full`: the delays of the last row that had any stood high, and `lossy`: it is said to be.
 """
 
 
@@ -79,7 +80,8 @@ class LossDetector:
         """A path that an earlier run said to be lossy is watched for being sound again."""
         path_id = int(self._fleet.paths.ids((event.who,), self._fleet.nics)[0]) if event.kind == "path" else -1
         if path_id >= 0 and event.state == "lossy":
-            self._lossy[path_id] = event
+            self._make_room()
+            self._note_lossy(path_id, event)
             if event.evidence.get("full_size_lost"):
                 self._sizes.block(path_id)
         self._seeping.resume(event)
@@ -108,9 +110,9 @@ class LossDetector:
         sizes, path = self._sizes, self._fleet.paths.path(path_id)
         if self._fleet.is_down(path.source) or self._fleet.is_down(path.destination):
             return []
-        if path_id in sizes.blocked:
+        if sizes.is_blocked(path_id):
             return [self._speaks(path_id, seen, sizes.evidence(path_id))] if sizes.passes(path_id) else []
-        if path_id in self._lossy or not sizes.is_blocked(path_id):
+        if path_id in self._lossy or not sizes.is_losing_all(path_id):
             return []
         sizes.block(path_id)
         return [self._says_lossy(path_id, seen, sizes.since_ns(path_id), sizes.evidence(path_id))]
@@ -120,9 +122,7 @@ class LossDetector:
         lost = windows["sent"] - windows["received"]
         due: NDArray[np.bool_] = windows["sent"] >= settings.lossy_sent
         due |= (lost >= settings.lossy_lost) & (windows["losing"] >= _SPREAD)
-        if self._lossy:
-            due |= (windows["lossless"] >= settings.lossless_sent) & np.isin(ids, list(self._lossy))
-        return due
+        return due | (windows["lossy"] & (windows["lossless"] >= settings.lossless_sent))
 
     def tick(self, now_ns: int) -> list[Event]:
         """What NICs lost, by all their paths."""
@@ -140,9 +140,11 @@ class LossDetector:
         """The receiver's rows of paths that are not silent and were not just before."""
         windows, ids = self._windows, seen.ids
         silent = self._fleet.paths.silent[ids]
-        for path_id in ids[regular & silent]:
-            self._lossy.pop(int(path_id), None)
-            self._sizes.forget(int(path_id))
+        if (gone := ids[regular & silent]).size:
+            for path_id in gone[windows["lossy"][gone]].tolist():
+                self._lossy.pop(path_id, None)
+            windows["lossy"][gone] = False
+            self._sizes.forget(np.unique(gone))
         heard = regular & (seen.rows["received"] > 0)
         before_ns = windows["heard_ns"][ids]
         after_gap = (before_ns > 0) & (seen.here_ns - before_ns > self._gap_ns)
@@ -214,7 +216,7 @@ class LossDetector:
             if share < self._settings.lossy_share or few or congested:
                 return []
             return [self._says_lossy(path_id, seen, int(window["since_ns"]), evidence)]
-        if path_id in self._sizes.blocked and self._sizes.is_losing(path_id):
+        if self._sizes.is_blocked(path_id) and self._sizes.is_losing(path_id):
             return []
         lossless = int(window["lossless"]) >= self._settings.lossless_sent
         if not lossless and (
@@ -226,15 +228,19 @@ class LossDetector:
     def _says_lossy(self, path_id: int, seen: Delays, since_ns: int, evidence: Evidence) -> Event:
         path = self._fleet.paths.path(path_id)
         fault = f"{path}/lossy-{since_ns}"
-        self._lossy[path_id] = event = Event(
+        event = Event(
             id=f"{fault}/lossy", kind="path", who=str(path), state="lossy", at_ns=seen.at_ns, since_ns=since_ns,
             evidence=evidence, fault=fault,
         )  # fmt: skip
+        self._note_lossy(path_id, event)
         return event
 
+    def _note_lossy(self, path_id: int, event: Event) -> None:
+        self._lossy[path_id], self._windows["lossy"][path_id] = event, True
+
     def _speaks(self, path_id: int, seen: Delays, evidence: Evidence) -> Event:
-        self._sizes.blocked.discard(path_id)
-        lossy = self._lossy.pop(path_id)
+        self._sizes.unblock(path_id)
+        lossy, self._windows["lossy"][path_id] = self._lossy.pop(path_id), False
         return Event(
             id=f"{lossy.fault}/speaking", kind="path", who=lossy.who, state="speaking", at_ns=seen.at_ns,
             since_ns=lossy.since_ns, evidence=evidence, fault=lossy.fault, cause=lossy.id,

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 _MOST_DOUBLINGS = 8
 """Of the time that a path must speak: from 200 ms to 51 s."""
+_AGAIN_NS = 1_000_000_000
+"""What is heard so much after it was said to be silent speaks again, whatever its receiver's clock says: more than two words of one moment are ever off on the timeline."""
 
 
 @dataclass(slots=True)
@@ -80,6 +82,7 @@ class PathDetector:
         claim = Claim(
             path_id=path_id, path=table.path(path_id), name=event.who, since_ns=event.since_ns, since_here_ns=0,
             said_ns=event.at_ns, said_here_ns=0, bound_ns=-1, owed_ns=0, confirmed_ns=event.at_ns, confirmed_here_ns=0,
+            sequence=int(event.number("last_heard_sequence")),
         )  # fmt: skip
         self._silences[path_id] = _Silence(claim, event)
         table.silent[path_id] = True
@@ -131,7 +134,8 @@ class PathDetector:
             self._fall_again(int(seen.ids[row]), rows[row], now_ns)
         for row in np.flatnonzero(still):  # what was heard of these came before they fell silent, see `_hear`
             claim = self._waiting.claims.get(int(seen.ids[row]))
-            if claim is not None and seen.at_ns > claim.confirmed_ns:
+            # By the timeline too: a clock that was set back says for long what is before.
+            if claim is not None and (seen.at_ns > claim.confirmed_ns or seen.at_here_ns > claim.confirmed_here_ns):
                 claim.confirmed_ns, claim.confirmed_here_ns = seen.at_ns, seen.at_here_ns
                 claim.remembered &= bool(rows["sequence"][row] == claim.sequence)
         fresh = np.flatnonzero((fell | late) & (rows["last_ns"] > 0) & ~table.silent[seen.ids])
@@ -268,4 +272,8 @@ def _is_heard_again(claim: Claim, seen: Delays, row: np.void) -> bool:
         return bool(
             row["sequence"] > claim.sequence or (row["sequence"] < claim.sequence and seen.at_ns > claim.said_ns)
         )
-    return bool(seen.at_ns > claim.said_ns and row["last_ns"] > claim.since_ns + claim.owed_ns)
+    if seen.at_ns > claim.said_ns and row["last_ns"] > claim.since_ns + claim.owed_ns:
+        return True
+    # Or the clock was set back meanwhile. An earlier run's timeline is not known.
+    heard_here_ns = seen.at_here_ns - max(seen.at_ns - int(row["last_ns"]), 0)
+    return claim.said_here_ns > 0 and heard_here_ns > claim.said_here_ns + _AGAIN_NS

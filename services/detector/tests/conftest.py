@@ -52,7 +52,7 @@ def port(nic, at_ns, downs=0, ups=1, *, carrier=True, admin_up=True, boot="boot1
     )  # fmt: skip
 
 
-def delays(node, at_ns, rows, bound_ns=100):
+def delays(node, at_ns, rows, bound_ns=100, interval_ms=100):
     """A batch from tuples (path, witness, sent, received, last_ns[, least_ns, p99_ns[, sequence[, full_sent, full_received, full_bytes]]])."""
     table = np.zeros(len(rows), DelayRow)
     for place, (_, witness, sent, received, last_ns, *more) in enumerate(rows):
@@ -60,7 +60,7 @@ def delays(node, at_ns, rows, bound_ns=100):
         counts += [0] * (4 - len(counts))
         table[place] = (place, witness, sent, received, least_ns, least_ns, p99_ns, last_ns, *counts)
     paths = tuple(str(row[0]) for row in rows)
-    return DelayBatch.of(table, node=node, at_ns=at_ns, interval_ns=100 * MS, bound_ns=bound_ns, paths=paths)
+    return DelayBatch.of(table, node=node, at_ns=at_ns, interval_ns=interval_ms * MS, bound_ns=bound_ns, paths=paths)
 
 
 class SimulatedFleet:
@@ -72,8 +72,9 @@ class SimulatedFleet:
     """
 
     def __init__(
-        self, nodes=3, rails=2, entropies=2, settings=None, *, ticks=True, offsets_ms=(), probe_ms=50, numbered=True
-    ):
+        self, nodes=3, rails=2, entropies=2, settings=None, *, ticks=True, offsets_ms=(), probe_ms=50, numbered=True,
+        report_ms=100,
+    ):  # fmt: skip
         self.now_ns = START_NS
         self.names = [f"node{number}" for number in range(nodes)]
         self.rails = [f"rail{number}" for number in range(rails)]
@@ -82,13 +83,13 @@ class SimulatedFleet:
         self.ticks = ticks
         self.events, self.inputs = [], []
         self.cut, self.stopped, self.off_bus, self.mute = set(), set(), set(), set()
-        self.tells_at_once, self.numbered = True, numbered
+        self.tells_at_once, self.numbered, self.report_ms = True, numbered, report_ms
         self.downs, self.carrier, self.admin_up = {}, {}, {}
         self.offset_ns = dict.fromkeys(self.names, 0)
         self.bound_ns = dict.fromkeys(self.names, -1 if offsets_ms else 100)
         self.offset_ns |= {name: offset * MS for name, offset in zip(self.names, offsets_ms, strict=False)}
         self.bus_delay_ns = dict.fromkeys(self.names, MS // 5)
-        self.lose, self.too_small = {}, set()
+        self.lose, self.too_small, self.pads = {}, set(), True
         self.probe_ns, self.shaky_ns, self.stamp_late_ns = probe_ms * MS, 0, 0
         self.backlog = None
         self.held, self._on_hold = set(), []
@@ -219,7 +220,7 @@ class SimulatedFleet:
         self.sent[path] += 1
         self.last_sent[path] = self.now_ns
         lost = path in self.lose and self.lose[path](number)
-        full = self.sent[path] % FULL_EVERY == 0
+        full = self.pads and self.sent[path] % FULL_EVERY == 0
         lost |= full and path in self.too_small
         if path in self.held:
             self._on_hold.append((path, self.sent[path]))
@@ -260,7 +261,7 @@ class SimulatedFleet:
         return numbers[path] if self.numbered else 0
 
     def _report(self, node):
-        self._at(self.now_ns + 100 * MS, self._report, node)
+        self._at(self.now_ns + self.report_ms * MS, self._report, node)
         if node not in self.stopped:
             self._publish(node, self.report(node))
 
@@ -276,10 +277,10 @@ class SimulatedFleet:
                 delay = (delay_ns, delay_ns) if self.received[path] else (0, 0)
                 heard_ns = self._says(node, self.heard[path])
                 counts, number = (self.proven[path], self.received[path]), self._number(self.sequence, path)
-                full = (self.full_proven[path], self.full_received[path], FULL_BYTES)
+                full = (self.full_proven[path], self.full_received[path], FULL_BYTES) if self.pads else (0, 0, 0)
                 rows.append((path, Witness.DESTINATION, *counts, heard_ns, *delay, number, *full))
                 self.proven[path] = self.received[path] = self.full_proven[path] = self.full_received[path] = 0
-        return delays(node, self._says(node, self.now_ns), rows, self.bound_ns[node])
+        return delays(node, self._says(node, self.now_ns), rows, self.bound_ns[node], self.report_ms)
 
     def _report_ports(self, node):
         self._at(self.now_ns + 1_000 * MS, self._report_ports, node)

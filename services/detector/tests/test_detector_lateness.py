@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from foliot_detector.peak import Peak
+from foliot_detector.settings import DetectorSettings
+from foliot_schemas import HostLoad
 from foliot_schemas.names import Path, node_of
 
 MS = 1_000_000
@@ -60,6 +63,23 @@ def test_a_host_that_stood_still_is_no_dead_path(make_fleet, phase_ms):
     assert silences(fleet.take()) == []
 
 
+def test_how_late_and_busy_both_hosts_were_is_said_and_vetoes_nothing(make_fleet):
+    """A person may make something of it. The longest lateness of the last seconds counts, and the load that a host told last."""
+    fleet = make_fleet()
+    load = HostLoad(span_ns=1_000 * MS, stolen=0.25, waiting=0.5, squeezed=3, dropped=1)
+    for late_ns, host in ((400 * MS, load), (7 * MS, None)):
+        fleet.tell(msgspec.structs.replace(fleet.report("node0"), late_ns=late_ns, host=host))
+    fleet.cut.add(PATH)
+    fleet.run(320)
+    (event,) = fleet.take()
+    assert (event.who, event.state) == (str(PATH), "silent")
+    told = {name: event.evidence[name] for name in event.evidence if name.startswith(("sender_", "receiver_"))}
+    assert told == {
+        "sender_late_ms": 400.0, "sender_stolen": 0.25, "sender_waiting": 0.5, "sender_squeezed": 3,
+        "receiver_late_ms": 0.0, "receiver_deaf": False,
+    }  # fmt: skip
+
+
 @pytest.mark.parametrize("phase_ms", range(0, 100, 17))
 def test_one_rail_is_found_as_soon_as_ever_and_two_within_a_second(make_fleet, phase_ms):
     """By the other rail the two hosts hear each other; where they do not, it takes longer, and is found all the same."""
@@ -106,17 +126,18 @@ def test_a_probe_is_given_twice_the_time_that_others_took_lately(make_fleet):
     assert event.evidence["transit_ms"] == 180.0
 
 
-def test_one_lost_probe_of_a_sender_that_is_late_with_the_next_is_no_silence(make_fleet):
-    """It was lost in a queue; the sender's next tick is 150 ms late, and its report comes with it."""
+@pytest.mark.parametrize("after_ms", [1, 20, 30, 40])
+def test_one_lost_probe_of_a_sender_that_is_late_with_the_next_is_no_silence(make_fleet, after_ms):
+    """It was lost in a queue; the sender's next tick is 150 ms late, and its report comes with it. What others it had sent after the lost one, by the other rail, shows nothing of the next."""
     fleet = make_fleet()
     while fleet.now_ns - fleet.last_sent[PATH] > MS // 5:
         fleet.run(0.1)
     fleet.lose[PATH] = lambda _: True
-    fleet.run(51)
+    fleet.run(50 + after_ms)
     fleet.lose.clear()
     fleet.tell(fleet.report("node0"))
     fleet.stopped.add("node0")
-    fleet.run(198.5)  # then it sends on all paths at once, as a probe does
+    fleet.run(199.5 - after_ms)  # then it sends on all paths at once, as a probe does
     fleet.stopped.clear()
     fleet.run(1_500)
     assert silences(fleet.take()) == []
@@ -145,6 +166,46 @@ def test_a_sender_that_counts_anew_from_below_is_heard_again(make_fleet):
     assert [(event.who, event.state) for event in fleet.take()] == [(str(PATH), "speaking")]
 
 
+def set_back(fleet, names):
+    """By a minute; a node's alone is not synchronised then."""
+    for name in names:
+        fleet.offset_ns[name] -= 60_000 * MS
+        fleet.bound_ns[name] = 100 if len(names) == len(fleet.names) else -1
+
+
+CLOCKS = pytest.mark.parametrize("names", [["node1"], ["node0", "node1", "node2"]], ids=["its own", "all"])
+
+
+@CLOCKS
+def test_a_clock_that_is_set_back_keeps_no_silence_from_being_found(make_fleet, names):
+    """The receiver waits for a dead process's paths meanwhile, of which one is dead when that is back: what it says from then on is new, whatever its clock says."""
+    fleet = make_fleet()
+    fleet.stopped.add("node0")
+    fleet.run(3_000)
+    set_back(fleet, names)
+    fleet.run(1_000)
+    fleet.take()
+    fleet.cut.add(PATH)
+    fleet.restart("node0")
+    fleet.run(3_000)
+    assert silences(fleet.take()) == [str(PATH)]
+
+
+@CLOCKS
+@pytest.mark.parametrize("numbered", [True, False])
+def test_a_clock_that_is_set_back_keeps_no_path_silent(make_fleet, names, numbered):
+    """Also where probes have no numbers."""
+    fleet = make_fleet(numbered=numbered)
+    fleet.cut.add(PATH)
+    fleet.run(600)
+    assert silences(fleet.take()) == [str(PATH)]
+    set_back(fleet, names)
+    fleet.run(1_000)
+    fleet.cut.clear()
+    fleet.run(3_000)
+    assert [(event.who, event.state) for event in fleet.take()] == [(str(PATH), "speaking")]
+
+
 def test_old_words_that_come_late_are_not_new_ones(make_fleet):
     """What a receiver heard last of a dead path stays as old as it is, however late its reports are."""
     fleet = make_fleet()
@@ -156,6 +217,20 @@ def test_old_words_that_come_late_are_not_new_ones(make_fleet):
     fleet.bus_delay_ns["node1"] = 180 * MS
     fleet.run(1_000)
     assert fleet.detector.fleet.paths.heard_ns[fleet.detector.fleet.paths.id_of(PATH)] == heard_ns
+
+
+@pytest.mark.parametrize("report_ms", [500, 1_000, 2_000])
+def test_where_nodes_report_more_seldom_silence_is_found_by_the_second_report(make_fleet, report_ms):
+    """With the settings of docs/fleet.md: the sender's word that it sent on comes with its report, and then the receiver's that it did not hear it."""
+    settings = DetectorSettings(report_ms=report_ms, process_silence_s=2.2 * report_ms / 1_000)
+    fleet = make_fleet(report_ms=report_ms, settings=settings)
+    fleet.run(3_000)
+    fleet.cut.add(PATH)
+    fleet.run(2 * report_ms + 200)
+    assert silences(fleet.take()) == [str(PATH)]
+    fleet.cut.clear()
+    fleet.run(3_000)
+    assert [(event.who, event.state) for event in fleet.take()] == [(str(PATH), "speaking")]
 
 
 def test_without_numbers_silence_is_found_as_before(make_fleet):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from foliot_detector.loss import LossDetector
 from foliot_schemas import ClockState, Witness
 from foliot_schemas.names import Path
 
@@ -298,6 +299,46 @@ def test_lost_large_probes_are_congestion_while_others_queue_at_the_same_nic(mak
 
     fleet.run(12_000)
     assert told(fleet.take()) == [(str(slow), "lossy")]
+
+
+def test_where_nothing_is_padded_any_more_nobody_knows_and_the_path_speaks(make_fleet):
+    """As when settings are changed: it would be left for ever."""
+    fleet = make_fleet(nodes=2, probe_ms=40)
+    fleet.too_small.add(PATH)
+    fleet.run(5_000)
+    (lossy,) = fleet.take()
+    fleet.pads = False
+    fleet.run(10_000)
+    (healed,) = fleet.take()
+    assert (healed.state, healed.cause) == ("speaking", lossy.id)
+
+    fleet.pads = True
+    fleet.run(5_000)
+    assert told(fleet.take()) == [LOSSY]
+
+
+def test_paths_that_pass_none_cost_nothing_until_full_size_probes_arrive(make_fleet, monkeypatch):
+    """A switch with a wrong setting has thousands of them, and each report tells of some."""
+    looked_at = []
+    judge = LossDetector._judge_size
+    monkeypatch.setattr(
+        LossDetector,
+        "_judge_size",
+        lambda self, path_id, seen: (looked_at.append(path_id), judge(self, path_id, seen))[1],
+    )
+    fleet = make_fleet(probe_ms=40)
+    fleet.too_small |= {path for path in fleet.paths if path.source == "node0.rail0"}
+    fleet.run(4_000)
+    assert looked_at
+    looked_at.clear()
+    fleet.run(4_000)
+    assert looked_at == []
+    lossy = [event for event in fleet.take() if event.kind == "path"]
+    fleet.too_small.clear()
+    fleet.run(10_000)
+    healed = [event for event in fleet.take() if event.kind == "path"]
+    assert {event.state for event in healed} == {"speaking"}
+    assert {event.cause for event in healed} == {event.id for event in lossy}
 
 
 def test_a_dead_path_is_silent_and_not_too_small(make_fleet):

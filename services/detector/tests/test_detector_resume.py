@@ -45,6 +45,21 @@ def test_a_silence_of_an_earlier_run_ends(make_fleet, healed_first):
     assert event.at_ns > silence.at_ns
 
 
+def test_a_silence_of_an_earlier_run_ends_though_clocks_were_set_back(make_fleet):
+    """The event says which probe was heard last."""
+    fleet = make_fleet()
+    fleet.cut.add(PATH)
+    fleet.run(500)
+    said = start_anew(fleet)
+    for name in fleet.names:
+        fleet.offset_ns[name] -= 60_000_000_000
+    fleet.run(1_000)
+    fleet.cut.clear()
+    fleet.run(1_500)
+    (event,) = fleet.take()
+    assert (event.who, event.state, event.cause) == (str(PATH), "speaking", said["path", str(PATH)].id)
+
+
 def test_a_loss_of_an_earlier_run_ends(make_fleet):
     """As a silence does."""
     fleet = make_fleet()

@@ -13,8 +13,9 @@ if TYPE_CHECKING:
 
     Rows = NDArray[np.intp]
 
-_MOST_COUNTED = FULL_COUNTS // 2
-"""A count that seems to have grown by more has gone back: its probe came late."""
+_MOST_BACK = 8
+"""A count that lacks so many of a round, or fewer, has gone back: its probe was overtaken, by no more than these as they are 0.16 s apart. Any other growth
+counts: an outage loses a large part of a round, and the link may pass only small packets after it."""
 
 
 def said(count: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -56,6 +57,6 @@ class PaddedCounts:
         received, self._received = self._received, np.zeros_like(self._received)
         known = (self._said > 0) & (self._counted > 0)
         sent = np.where(known, (self._said - self._counted) % FULL_COUNTS, 0)
-        ahead = sent <= _MOST_COUNTED
+        ahead = sent < FULL_COUNTS - _MOST_BACK
         self._counted = np.where(ahead, self._said, self._counted)
         return np.maximum(np.where(ahead, sent, 0), received), received

@@ -11,7 +11,7 @@ import pytest
 from foliot.clock import HostClock
 from foliot_probe import engine as engine_module
 from foliot_probe import socketio
-from foliot_probe.engine import Engine
+from foliot_probe.engine import Engine, SilenceChanges
 from foliot_probe.packet import KERNEL, USER, Probe
 from foliot_probe.report import Reporter
 from foliot_probe.selfcheck import PATIENCE
@@ -168,6 +168,10 @@ def test_either_end_says_which_probe_was_the_last(pair):
     left, heard = sender.sessions.left_sequence[0], listener.sessions.heard_sequence[0]
     assert left - pair.begun[0] >= 9
     assert abs(left - heard) <= 2  # a coded pair may be on its way
+    outgoing = sender.sessions.outgoing
+    assert left == outgoing.sequence[outgoing.transmit_ns != 0].max()
+    sender.speak(pair.ticks + 1)
+    assert sender.sessions.left_sequence[0] == left  # what was just sent is said when the kernel has said so
     assert 0 < sender.sessions.left_ns[0] <= sender._clock.local_ns()
 
     before = sender.sessions.left_sequence[0]
@@ -225,6 +229,19 @@ def test_a_dead_peer_is_silent_and_speaks_again(pair):
     pair.tick(1)
     (changes,) = pair.tick(0)
     assert (changes.fell.tolist(), changes.again.tolist()) == ([], [0])
+
+
+def test_what_is_said_is_dated_by_the_last_reading(pair):
+    """A report that leaves late, and the word of a silence, vouch for no time in which no socket was read."""
+    listener = pair.ends[1]
+    clock = HostClock("host")
+    reporter = Reporter(listener, clock, SETTINGS, pair.now_ns)
+    late_ns = 60_000_000_000
+    listener.listened_ns -= late_ns
+    (regular,) = reporter.delays(pair.now_ns)
+    at_once = reporter.silence(SilenceChanges(np.array([0]), np.zeros(0, np.intp)))
+    for batch in (regular, at_once):
+        assert 0 < batch.at_ns <= clock.now_ns() - late_ns
 
 
 def test_a_stopped_listener_accuses_nobody(pair):

@@ -10,6 +10,7 @@ import sys
 import time
 
 import msgspec
+import numpy as np
 import pytest
 
 from foliot.bus import Bus
@@ -18,6 +19,7 @@ from foliot.discipline import utc_error_ns
 from foliot.node import describe
 from foliot.settings import NicSettings, NodeSettings
 from foliot_probe import service
+from foliot_probe.engine import SilenceChanges
 from foliot_probe.settings import ProbeSettings
 from foliot_schemas import ClockState, StampBatch, Witness
 from foliot_schemas.subjects import CLOCK, CLOCKS, DELAY, INVENTORY, PORT, STAMPS
@@ -108,16 +110,16 @@ class CutBus:
     """A bus that the test brings back."""
 
     def __init__(self):
-        self.ports, self.told = [], []
+        self.ports, self.delays, self.told = [], [], []
 
     def when_back(self, told):
         """Remembers whom to tell."""
         self.told.append(told)
 
     async def publish(self, channel, message, *_):
-        """Collects what is said of ports."""
-        if channel is PORT:
-            self.ports.append(message)
+        """Collects what is said of ports and delays."""
+        if channel in {PORT, DELAY}:
+            (self.ports if channel is PORT else self.delays).append(message)
 
     async def get(self, *_):
         """Has nothing."""
@@ -177,6 +179,83 @@ async def test_what_waits_has_its_turn_between_the_parts_of_a_long_tick(monkeypa
     assert not {"ls", "st", "tc", "sc", "cc", "cl"} & {turns[at : at + 2] for at in range(len(turns))}
     assert "l|s|" in turns
     assert "t" in turns
+
+
+async def test_reports_leave_also_where_reading_takes_longer_than_a_tick():
+    """As behind a hog: the next tick is due by then, and must not take the place of what is left of this one. And they say how late the probe was."""
+    tick_s, bus = 0.01, CutBus()
+    settings = node_settings(0, free_port(socket.SOCK_DGRAM))
+    probe_settings = ProbeSettings(tick_ms=round(tick_s * 1_000), delay_interval_ms=20)
+    made = service.Probe(describe(settings), probe_settings, HostClock("node0"), bus)
+    made._engine.set_peer(describe(node_settings(1, settings.probe_port)))
+    said = []
+
+    def noted(what, then, takes_s):
+        def do(*arguments):
+            time.sleep(takes_s)
+            said.append(what)
+            return then(*arguments)
+
+        return do
+
+    engine = made._engine
+    engine.listen, engine.speak = noted("listen", engine.listen, 2 * tick_s), noted("speak", engine.speak, tick_s)
+    made._tell_delays = noted("tell", made._tell_delays, 0)
+    running = asyncio.create_task(made.run())
+    await until(lambda: running.done() or (said.count("listen") >= 20 and len(bus.delays) >= 2), "twenty readings")
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    assert said.count("tell") >= said.count("listen") // 2
+    assert min(batch.late_ns for batch in bus.delays[1:]) >= 3 * tick_s * 1e9
+
+
+async def test_with_a_silence_goes_what_was_heard_on_all_others():
+    """Long before the next regular report: whoever judges the silence asks whether this node heard anything since."""
+    bus = CutBus()
+    settings = node_settings(0, free_port(socket.SOCK_DGRAM))
+    probe_settings = ProbeSettings(tick_ms=100, delay_interval_ms=10_000)
+    made = service.Probe(describe(settings), probe_settings, HostClock("node0"), bus)
+    made._engine.set_peer(describe(node_settings(1, settings.probe_port)))
+    rows, none, falls = made._engine.table.live, np.zeros(0, np.intp), []
+
+    def listen(_now_ns):
+        if len(falls) < len(rows):
+            falls.append(rows[len(falls)])
+            return SilenceChanges(np.array([falls[-1]], np.intp), none)
+        return SilenceChanges(none, none)
+
+    made._engine.listen = listen
+    made._engine.next_silence_ns = lambda: 1 if len(falls) < len(rows) else None
+    assert len(rows) == 2
+    running = asyncio.create_task(made.run())
+    await until(lambda: running.done() or len(bus.delays) >= 4, "two silences, and two reports")
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    kinds = ["silence" if batch.rows()["witness"][0] == Witness.FELL_SILENT else "report" for batch in bus.delays]
+    assert kinds == ["silence", "report", "silence", "report"]
+    assert [len(batch.rows()) for batch in bus.delays] == [1, 4, 1, 4]
+
+
+async def test_a_tick_that_fails_is_not_waited_for(monkeypatch):
+    """What is left of it has gone with it; the next one does its work."""
+    monkeypatch.setattr(service, "_LONG_S", 0.0)
+    settings = node_settings(0, free_port(socket.SOCK_DGRAM))
+    made = service.Probe(describe(settings), ProbeSettings(tick_ms=10), HostClock("node0"), CutBus())
+    speaks, speak = [], made._engine.speak
+
+    def fails_once(tick):
+        speaks.append(tick)
+        if len(speaks) == 1:
+            raise OSError("as of a socket that is gone")
+        speak(tick)
+
+    made._engine.speak = fails_once
+    asyncio.get_running_loop().set_exception_handler(lambda *_: None)
+    running = asyncio.create_task(made.run())
+    await until(lambda: running.done() or len(speaks) >= 3, "ticks after it")
+    assert not running.done()
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
 
 
 async def test_two_probes_measure_each_other_and_notice_a_death(bus_settings, tmp_path):  # noqa: PLR0915 - one life of two processes

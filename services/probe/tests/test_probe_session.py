@@ -269,6 +269,19 @@ def test_a_late_probe_does_not_turn_the_count_back():
     assert [int(each[2]) for each in second.count_full()] == [1, 1]  # came after it was told to be lost
 
 
+@pytest.mark.parametrize("outage", [FULL_COUNTS // 2 + 1, FULL_COUNTS * 3 // 4, FULL_COUNTS - 10])
+def test_after_an_outage_the_next_lost_padded_probes_are_counted(outage):
+    """However many an outage lost: a link that passes only small packets from then on is not overlooked until the count has gone round."""
+    first, second = meet()
+    for _ in range(outage):
+        padded(first)
+    second.hear(ROW, padded(first, full=False), np.array([5]))
+    assert [int(each[2]) for each in second.count_full()] == [outage, 0]
+    padded(first)
+    second.hear(ROW, padded(first, full=False), np.array([6]))
+    assert [int(each[2]) for each in second.count_full()] == [1, 0]
+
+
 def test_a_padded_probe_may_follow_a_coded_pair():
     """Their numbers are consecutive; only the last is padded, and only the others are for clocks."""
     first, second = meet()

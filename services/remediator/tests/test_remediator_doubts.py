@@ -214,6 +214,20 @@ def test_what_is_silent_anew_after_a_false_event_needs_more_than_its_receivers_f
     assert command.node == "node0"
 
 
+def test_a_silence_that_is_seen_to_be_over_only_after_its_event_was_is_over_all_the_same(make_world):
+    """Without numbers: the event is in doubt from its coming, and reports show later that the path was heard after it. What is silent then is another silence."""
+    world = make_world(nodes=NODES, rails=RAILS, count=False)
+    assert world.lie(PATH, "silent", world.now_ns - 1_000_000) == []
+    assert world.run(1.0) == []
+    world.silent.add(PATH)
+    world.now_ns += 130_000_000
+    world.word(PATH, "silent")
+    world.act(world.core.tick(world.now_ns))
+    assert world.run(0.2) == []
+    (command,) = world.run(0.6)
+    assert command.node == "node0"
+
+
 def test_a_sender_that_halts_after_a_false_event_moves_nothing(world):
     """Its node left reports out, so that its paths prove nothing; also as it wakes up, and a moment later than its first report is heard."""
     false_event(world)

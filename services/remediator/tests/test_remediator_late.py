@@ -118,6 +118,16 @@ def test_a_clock_that_is_put_right_lets_its_node_be_commanded_at_once(make_world
     assert [command.node for command in world.run(0.6)] == ["node1"]
 
 
+def test_a_clock_that_calls_itself_synchronised_and_is_far_behind_lets_its_node_not_be_commanded(make_world):
+    """It could not tell a deadline: by its own time, its last word of its bound is as old as it is behind."""
+    world = make_world()
+    world.ahead["node1"] = -10 * SECOND
+    world.run(5.0)
+    assert "node1" not in {command.node for command in world.flap("node3.rail0", "down")}
+    (refusal,) = [each for each in world.refusals if each.policy == "stale-clock"]
+    assert (refusal.evidence["node"], refusal.evidence["bound_ns"]) == ("node1", -1)
+
+
 def test_dating_goes_on_where_this_clock_is_set_back():
     """The reference may be: differences are the least there are at once, and are counted anew."""
     dating = MinimumOffsets()
