@@ -1,6 +1,7 @@
 """The command ``foliot``: each subcommand is a module with ``register(subparsers)``.
 
-Other distributions add theirs by the entry-point group ``foliot.commands``.
+Other distributions add theirs by the entry-point group ``foliot.commands``. An entry point has its subcommand's name, so
+that only the module of the subcommand that is called is imported.
 """
 
 from __future__ import annotations
@@ -10,24 +11,19 @@ import importlib.metadata
 import os
 import sys
 
-import foliot.cli.clock
-import foliot.cli.decode
-import foliot.cli.keys
-import foliot.cli.trace
-import foliot.cli.up
-import foliot.cli.watch
+_GROUP = "foliot.commands"
+_COMMANDS = ("up", "watch", "trace", "clock", "decode", "keys")
+"""This distribution's, in the order in which the help has them."""
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Parses the command line and runs the subcommand; returns its exit status."""
+    arguments = sys.argv[1:] if arguments is None else arguments
     parser = argparse.ArgumentParser(
         prog="foliot", description="Clocks, paths and ranks of a GPU cluster, kept in step."
     )
     subparsers = parser.add_subparsers(required=True, metavar="command")
-    commands = (foliot.cli.up, foliot.cli.watch, foliot.cli.trace, foliot.cli.clock, foliot.cli.decode, foliot.cli.keys)
-    for module in commands:
-        module.register(subparsers)
-    for entry_point in importlib.metadata.entry_points(group="foliot.commands"):
+    for entry_point in _wanted(arguments[0] if arguments else ""):
         entry_point.load()(subparsers)
     parsed = parser.parse_args(arguments)
     try:
@@ -38,3 +34,10 @@ def main(arguments: list[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     return status
+
+
+def _wanted(command: str) -> list[importlib.metadata.EntryPoint]:
+    """That of a subcommand; of another word, as `--help`, those of all."""
+    own = [importlib.metadata.EntryPoint(name, f"foliot.cli.{name}:register", _GROUP) for name in _COMMANDS]
+    known = own if command in _COMMANDS else [*own, *importlib.metadata.entry_points(group=_GROUP)]
+    return [each for each in known if each.name == command] or known
