@@ -58,7 +58,7 @@ PROMISES: dict[FaultClass, Promise] = {
         moved_ms=500.0,
         gap_ms=1_500.0,
         back_s=10.0,
-        source="README, p99 of 200 on a machine with processors to spare: 27 to 52 ms, by the bus and armed; ten times that where others have the processors."
+        source="docs/performance.md, road, p99: 12 to 58 ms, by the bus and armed; ten times that where others have the processors."
         " Gap: TCP sends again 0.2, 0.6 and 1.4 s after what was lost; the second of these that comes after the move."
         " Back: the demo takes 0.1 to 0.4 s beyond the probation.",
     ),
@@ -67,14 +67,14 @@ PROMISES: dict[FaultClass, Promise] = {
         moved_ms=1_000.0,
         gap_ms=3_200.0,
         back_s=10.0,
-        source="README, p99 of 200: 329 to 359 ms; three times that. Gap: TCP's fourth time, after 3.0 s, and the queues. Back: as above.",
+        source="docs/performance.md, road, p99: 191 to 255 ms on a machine with processors to spare; four times that. Gap: TCP's fourth time, after 3.0 s, and the queues. Back: as above.",
     ),
     "mtu": Promise(
-        found_ms=3_000.0,
-        moved_ms=3_000.0,
-        gap_ms=6_500.0,
+        found_ms=6_000.0,
+        moved_ms=6_000.0,
+        gap_ms=13_000.0,
         back_s=10.0,
-        source="Found after 0.7 s and moved after 0.9 s in one run, with four hosts; three times that and some. Gap: TCP's fifth time, after 6.2 s, and the queues.",
+        source="docs/performance.md, quiet: found after 1.3 s in the median of 108, 5.3 s behind a hog. Gap: TCP's sixth time, after 12.6 s, and the queues.",
     ),
     "other": Promise(
         gap_ms=1_500.0,
