@@ -13,7 +13,7 @@ from foliot.shard import WHOLE
 from foliot_detector.lives import Lives
 from foliot_detector.paths import ELSEWHERE, Delays, PathTable
 from foliot_detector.peak import Peak
-from foliot_detector.ports import BELIEVED_NS, is_old
+from foliot_detector.ports import BELIEVED_NS, is_old, returns_between
 from foliot_schemas import Witness
 from foliot_schemas.bounds import FAR_NS
 from foliot_schemas.names import node_of
@@ -34,6 +34,9 @@ _ENDS = 2
 """Of a path: both have to be in the inventory."""
 _NOTABLE_NS = 10_000_000
 """Twice a shorter delay is less than any proven probe is given to arrive, and changes nothing."""
+
+_HELD_NS = 4_000_000_000
+"""The kernel holds packets until it knows a neighbour's address, and asks for that three times, a second apart (arp(7)); the report comes after it."""
 
 
 class Sign(msgspec.Struct, frozen=True, gc=False):
@@ -150,7 +153,8 @@ class Fleet:
         if before is None:
             self._ports[port.nic] = _Port(port, up, 0, now_ns)
         elif not is_old(before.latest, port) or now_ns - before.here_ns > BELIEVED_NS:
-            back_ns = now_ns if up and not before.up else before.back_ns
+            was_away = not before.up or returns_between(before.latest, port) > 0
+            back_ns = now_ns if up and was_away else before.back_ns
             self._ports[port.nic] = _Port(port, up, back_ns, now_ns)
 
     def learn_delays(self, batch: DelayBatch, now_ns: int) -> Delays:
@@ -263,15 +267,18 @@ class Fleet:
 
     def _note_delays(self, node: str, ids: NDArray[np.intp], rows: NDArray[Any], now_ns: int) -> None:
         """By clocks that are known: how long probes of a node take lately, either way."""
-        delays_ns = rows["p99_ns"]
-        if not len(rows) or (longest_ns := int(delays_ns.max())) <= _NOTABLE_NS:
-            return
-        _peak(self.delay_ns, node).note(longest_ns, now_ns)
-        notable = delays_ns > _NOTABLE_NS
-        for source, delay_ns in zip(
-            self.paths.source_node[ids[notable]].tolist(), delays_ns[notable].tolist(), strict=True
-        ):
-            _peak(self.delay_ns, self.paths.nodes[source]).note(delay_ns, now_ns)
+        notable = np.flatnonzero(rows["p99_ns"] > _NOTABLE_NS)
+        for path_id, delay_ns in zip(ids[notable].tolist(), rows["p99_ns"][notable].tolist(), strict=True):
+            source, destination, _ = self.paths.path(path_id)
+            if self._was_away(source, now_ns) or self._was_away(destination, now_ns):
+                continue
+            for end in (node, node_of(source)):
+                _peak(self.delay_ns, end).note(delay_ns, now_ns)
+
+    def _was_away(self, nic: str, now_ns: int) -> bool:
+        """Whether a probe may have waited for a NIC that had no carrier, or whose peer's address had to be asked for anew."""
+        port = self._ports.get(nic)
+        return port is not None and (not port.up or (port.back_ns > 0 and now_ns - port.back_ns < _HELD_NS))
 
     def _all_here_ns(self, node: str, at_ns: NDArray[np.int64], now_ns: int) -> NDArray[np.int64]:
         """As `here_ns`, of many; 0 stays 0."""

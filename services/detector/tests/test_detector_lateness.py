@@ -126,6 +126,29 @@ def test_a_probe_is_given_twice_the_time_that_others_took_lately(make_fleet):
     assert event.evidence["transit_ms"] == 180.0
 
 
+@pytest.mark.parametrize("heard", [True, False])
+def test_what_waited_for_a_nic_to_return_says_nothing_of_other_probes(make_fleet, heard):
+    """The kernel held probes until the link was back and it knew the peer's address again; also where nobody heard of the loss, as the bus was away."""
+    fleet = make_fleet()
+    nic = "node1.rail1"
+    fleet.run(1_000)
+    if not heard:
+        fleet.off_bus.add("node1")
+    fleet.set_carrier(nic, carrier=False)
+    fleet.run(100)
+    fleet.delay_ns = {path: 300 * MS for path in fleet.paths if nic in path[:2]}
+    fleet.set_carrier(nic, carrier=True)
+    fleet.run(100)
+    fleet.off_bus.clear()
+    fleet.set_carrier(nic, carrier=True)
+    fleet.run(1_100)
+    fleet.take()
+    fleet.cut.add(PATH)
+    fleet.run(400)
+    (event,) = [event for event in fleet.take() if event.kind == "path"]
+    assert (event.who, event.evidence["transit_ms"]) == (str(PATH), 40.0)
+
+
 @pytest.mark.parametrize("after_ms", [1, 20, 30, 40])
 def test_one_lost_probe_of_a_sender_that_is_late_with_the_next_is_no_silence(make_fleet, after_ms):
     """It was lost in a queue; the sender's next tick is 150 ms late, and its report comes with it. What others it had sent after the lost one, by the other rail, shows nothing of the next."""
