@@ -128,8 +128,9 @@ class Crowd:
         rows = np.zeros(len(names), DelayRow)
         rows["path"], rows["witness"], rows["last_ns"] = range(len(names)), witness, last_ns
         return DelayBatch.of(
-            rows, node=self.name(number), at_ns=now_ns, interval_ns=self._interval_ns, bound_ns=BOUND_NS, paths=names
-        )
+            rows, node=self.name(number), at_ns=now_ns, interval_ns=self._interval_ns, bound_ns=BOUND_NS, paths=names,
+            every_ns=self._interval_ns,
+        )  # fmt: skip
 
     # -- inside -------------------------------------------------------------------------------------------------------
 
@@ -175,5 +176,5 @@ class Crowd:
     def _batch(self, number: int, now_ns: int, paths: tuple[str, ...], columns: dict[str, bytes]) -> DelayBatch:
         return DelayBatch(
             node=self.name(number), at_ns=now_ns, interval_ns=self._interval_ns, bound_ns=BOUND_NS,
-            paths=paths, columns=columns,
+            paths=paths, columns=columns, every_ns=self._interval_ns,
         )  # fmt: skip

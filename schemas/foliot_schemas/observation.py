@@ -193,6 +193,8 @@ class DelayBatch(msgspec.Struct, frozen=True, kw_only=True, dict=True, tag="dela
     """The most that a step of the node's probe came late since its last batch."""
     host: HostLoad | None = None
     """Once a second; null: not in this batch."""
+    every_ns: Span = 0
+    """The interval of the node's regular reports by its settings, which no stall makes longer and no silence shorter; 0: it does not say."""
 
     @classmethod
     def of(cls, rows: NDArray[Any], **header: Any) -> DelayBatch:

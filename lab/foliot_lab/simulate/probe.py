@@ -329,6 +329,7 @@ class Probe:
         return DelayBatch.of(
             table, node=self.name, at_ns=self.clock.now_ns(self._read_ns), paths=paths, late_ns=late_ns,
             interval_ns=self._settings.delay_interval_ms * MS, bound_ns=self.clock.bound_ns(self._read_ns),
+            every_ns=self._settings.delay_interval_ms * MS,
         )  # fmt: skip
 
     # -- the rest of it -----------------------------------------------------------------------------------------------

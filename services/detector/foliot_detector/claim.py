@@ -23,7 +23,7 @@ LEAST_INTERVALS = 2
 _DOWN_AGAIN_NS = 100_000_000
 """How often a path that ends at a port that is down is looked at."""
 _FRESH_NS = 150_000_000
-"""How old the receiver's last word may be: nodes speak every 100 ms. Behind an older one waits another, in a queue, which may say the opposite; unless the
+"""How old the receiver's last word may be: by default nodes speak every 100 ms, and where they speak more seldom, the verdict comes with the next word. Behind an older one may wait another, in a queue, which may say the opposite; unless the
 silence has lasted for as long already: what only stands still does not."""
 _MAPPED_NS = 10_000_000
 """By how much the promptest words of two nodes may differ in how long they took."""

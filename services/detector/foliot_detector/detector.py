@@ -58,7 +58,7 @@ class FanOut:
         self.fleet = Fleet(
             process_silence_ns=round(settings.process_silence_s * 1e9),
             break_ns=round(settings.alive_ms * 1e6 / 2),
-            missed_ns=round(2 * settings.report_ms * 1e6),
+            interval_ns=round(settings.report_ms * 1e6),
             shard=shard,
         )
         self.counts = self.fleet.counts

@@ -30,6 +30,12 @@ if TYPE_CHECKING:
 _APART_NS = 10_000_000
 """Signs that are kept lie at least this far apart, two by two; a claim needs one from the right moment, not all of them."""
 _SIGNS = 128
+_INTERVALS = 2
+"""Between two reports of a node of which none was left out: half an interval of lateness each, and some."""
+_INTERVALS_OF_SILENCE = 2.5
+"""A node that left out one report is late, and not dead; nor is it half an interval later."""
+_LONGEST_INTERVAL_NS = 10_000_000_000
+"""The most that `probe.delay_interval_ms` may be."""
 _ENDS = 2
 """Of a path: both have to be in the inventory."""
 _NOTABLE_NS = 10_000_000
@@ -70,11 +76,11 @@ class Fleet:
     Parameters:
         process_silence_ns: a gap in the signs of life of a node that is longer means that it was away.
         break_ns: one that is longer means that it may have stalled.
-        missed_ns: between two reports, so long that one was left out.
+        interval_ns: of a node's reports, at least; also of those that do not say theirs.
         shard: of which nodes it is told, and of their peers.
     """
 
-    def __init__(self, process_silence_ns: int, break_ns: int, missed_ns: int, shard: Shard = WHOLE) -> None:
+    def __init__(self, process_silence_ns: int, break_ns: int, interval_ns: int, shard: Shard = WHOLE) -> None:
         self.nics: dict[str, int] = {}
         """Names of NICs, and how many entropies each has."""
         self.clocks: dict[str, set[str]] = {}
@@ -99,7 +105,9 @@ class Fleet:
         """Nodes of which anything was learnt, for `take_touched`."""
         self._process_silence_ns = process_silence_ns
         self._break_ns = break_ns
-        self._missed_ns = missed_ns
+        self._interval_ns = interval_ns
+        self._intervals_ns: dict[str, int] = {}
+        """Per node, the interval of its reports as it names it, or that, if that is more."""
         self._ports: dict[str, _Port] = {}
         self._offsets = MinimumOffsets()
         self._reported_ns: dict[str, int] = {}
@@ -138,7 +146,7 @@ class Fleet:
         times = (self.hearing_ns, self.listening_ns, self.unbroken_ns, self.bound_ns)
         lately = (self.delay_ns, self.late_ns, self.load)
         self._offsets.forget(node)
-        for memory in (*times, *lately, self.news, self.signs, self._back_ns, self._reported_ns):
+        for memory in (*times, *lately, self.news, self.signs, self._back_ns, self._reported_ns, self._intervals_ns):
             memory.pop(node, None)
         for nic in nics:
             self._ports.pop(nic, None)
@@ -164,6 +172,7 @@ class Fleet:
             ValueError: its columns do not fit together.
         """
         rows = batch.rows()
+        self._note_interval(batch)
         self._on_bus(batch.node, batch.at_ns, now_ns)
         at_here_ns = self.here_ns(batch.node, batch.at_ns, now_ns)
         self._note_listening(batch, at_here_ns)
@@ -197,6 +206,11 @@ class Fleet:
         """When the NIC or its node's process last came back; 0: it was never away."""
         port = self._ports.get(nic)
         return max(self._back_ns.get(node_of(nic), 0), 0 if port is None else port.back_ns)
+
+    def silence_ns(self, node: str) -> int:
+        """How long nothing must have come of a node that was away: the setting, or more where the node reports more seldom."""
+        interval_ns = self._intervals_ns.get(node, self._interval_ns)
+        return max(self._process_silence_ns, round(_INTERVALS_OF_SILENCE * interval_ns))
 
     def last_ns(self, node: str) -> int:
         """When anything of a node was last heard, by the bus or on the fabric."""
@@ -256,8 +270,16 @@ class Fleet:
     def _note_listening(self, batch: DelayBatch, at_here_ns: int) -> None:
         before_ns = self._reported_ns.get(batch.node)
         self._reported_ns[batch.node] = batch.at_ns
-        if before_ns is None or batch.at_ns - before_ns > self._missed_ns:
+        missed_ns = _INTERVALS * self._intervals_ns.get(batch.node, self._interval_ns)
+        if before_ns is None or batch.at_ns - before_ns > missed_ns:
             self.listening_ns[batch.node] = at_here_ns
+
+    def _note_interval(self, batch: DelayBatch) -> None:
+        """By its settings: the time that a report covers is longer after a stall, and who stalls regularly leaves out reports all the same."""
+        interval_ns = max(self._interval_ns, min(batch.every_ns, _LONGEST_INTERVAL_NS))
+        if interval_ns != self._intervals_ns.get(batch.node):
+            self._intervals_ns[batch.node] = interval_ns
+            self.lives.allow(batch.node, self.silence_ns(batch.node))
 
     def _note_load(self, batch: DelayBatch, now_ns: int) -> None:
         if batch.late_ns:
@@ -340,7 +362,7 @@ class Fleet:
         self.lives.show(node, here_ns)
 
     def _note_return(self, node: str, here_ns: int, before_ns: int | None) -> None:
-        if before_ns is not None and here_ns - before_ns > self._process_silence_ns:
+        if before_ns is not None and here_ns - before_ns > self.silence_ns(node):
             self._back_ns[node] = max(here_ns, self._back_ns.get(node, 0))
 
 

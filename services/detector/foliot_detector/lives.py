@@ -19,7 +19,7 @@ _REMEMBERED_NS = 10_000_000_000
 class Lives:
     """Times are on the detector's timeline; 0: never."""
 
-    _times = ("_bus_ns", "_fabric_ns", "_gap_ns", "_gap_end_ns")
+    _times = ("_bus_ns", "_fabric_ns", "_gap_ns", "_gap_end_ns", "_silence_ns")
     """Columns that are 0 of a node that is met."""
 
     def __init__(self) -> None:
@@ -32,6 +32,8 @@ class Lives:
         self._gap_ns = np.zeros(_ROOM, np.int64)
         """The longest time between two messages of a node lately, and when it ended."""
         self._gap_end_ns = np.zeros(_ROOM, np.int64)
+        self._silence_ns = np.zeros(_ROOM, np.int64)
+        """How long a node may be silent at least."""
         self._listed = np.zeros(_ROOM, np.bool_)
 
     def enlist(self, node: str, *, listed: bool) -> None:
@@ -46,6 +48,11 @@ class Lives:
             for column in self._times:
                 getattr(self, column)[left] = 0
             self._free.append(left)
+
+    def allow(self, node: str, silence_ns: int) -> None:
+        """A node that is silent for so long is not missed."""
+        place = self._place(node)
+        self._silence_ns[place] = silence_ns
 
     def speak(self, node: str, here_ns: int) -> None:
         """A node has sent a message then, whenever it arrived."""
@@ -93,10 +100,22 @@ class Lives:
         """How many of these spoke on the bus after a time."""
         return int((self._bus_ns[places] > since_ns).sum())
 
-    def quiet(self, places: NDArray[np.intp], now_ns: int, silence_ns: int, most_ns: int) -> list[str]:
-        """Those of which nothing at all has come for a silence time, or for twice the longest gap in their words lately, up to a most."""
+    def silence_ns(self, places: NDArray[np.intp], least_ns: int) -> int:
+        """How long at least half of these may be silent."""
+        if not len(places):
+            return least_ns
+        half = len(places) // 2
+        return max(int(np.partition(self._silence_ns[places], half)[half]), least_ns)
+
+    def quiet(self, places: NDArray[np.intp], now_ns: int, silence_ns: int, most: int) -> list[str]:
+        """Those of which nothing at all has come for a silence time, or for twice the longest gap in their words lately, up to so many silence times.
+
+        Parameters:
+            silence_ns: the silence time of nodes that are not allowed more.
+        """
         last_ns = np.maximum(self._bus_ns[places], self._fabric_ns[places])
-        allowed_ns = np.clip(2 * self._gap_ns[places], silence_ns, most_ns)
+        least_ns = np.maximum(self._silence_ns[places], silence_ns)
+        allowed_ns = np.clip(2 * self._gap_ns[places], least_ns, most * least_ns)
         return [self._names[place] for place in places[now_ns - last_ns >= allowed_ns]]
 
     def _place(self, node: str) -> int:

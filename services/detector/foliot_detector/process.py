@@ -55,18 +55,19 @@ class ProcessDetector:
         # One that an earlier run missed has no time of its own here before it speaks on the bus.
         known = [node for node in self._dead if lives.on_bus_ns(node)]
         until_ns = heard_to_ns or now_ns
-        back = [node for node in known if until_ns - self._fleet.last_ns(node) < self._silence_ns]
+        back = [node for node in known if until_ns - self._fleet.last_ns(node) < self._fleet.silence_ns(node)]
         events = [self._alive(node, now_ns) for node in back]
         before_ns, self._heard_to_ns = self._heard_to_ns, heard_to_ns
+        silence_ns = lives.silence_ns(living, self._silence_ns)
         # Of those cut off together one is always the first to have been silent for long; the others must have spoken since.
-        if now_ns - heard_to_ns > self._silence_ns // 2:
+        if now_ns - heard_to_ns > silence_ns // 2:
             self._quorum_since_ns = None
-        elif self._quorum_since_ns is None or heard_to_ns - before_ns > self._silence_ns // 2:
+        elif self._quorum_since_ns is None or heard_to_ns - before_ns > silence_ns // 2:
             self._quorum_since_ns = heard_to_ns
-        if self._quorum_since_ns is None or heard_to_ns - self._quorum_since_ns < self._silence_ns:
+        if self._quorum_since_ns is None or heard_to_ns - self._quorum_since_ns < silence_ns:
             return events
-        speaking = lives.count_speaking(living, heard_to_ns - self._silence_ns // 2)
-        missed = lives.quiet(living, heard_to_ns, self._silence_ns, _MOST * self._silence_ns)
+        speaking = lives.count_speaking(living, heard_to_ns - silence_ns // 2)
+        missed = lives.quiet(living, heard_to_ns, self._silence_ns, _MOST)
         return events + [self._died(node, heard_to_ns, speaking) for node in missed]
 
     def _died(self, node: str, now_ns: int, speaking: int) -> Event:

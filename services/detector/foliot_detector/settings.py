@@ -57,9 +57,9 @@ class DetectorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     calm_s: float = 60.0
 
     report_ms: float = 100.0
-    """Interval of the nodes' regular reports, `probe.delay_interval_ms`. A node that leaves one out was itself away."""
+    """The least that the interval of a node's regular reports is taken for; also of nodes of an earlier version, whose reports do not say which it is (`probe.delay_interval_ms`). A node that leaves out a report was itself away."""
     process_silence_s: float = 1.0
-    """A process from which nothing at all came for this long, neither probes nor messages, is dead; one whose words had gaps lately is given up to three times as long."""
+    """A process from which nothing at all came for this long, or for two and a half intervals of its reports if that is more, neither probes nor messages, is dead; one whose words had gaps lately is given up to three times as long."""
 
     lossy_share: float = 0.05
     lossy_sent: int = 200

@@ -52,7 +52,7 @@ def port(nic, at_ns, downs=0, ups=1, *, carrier=True, admin_up=True, boot="boot1
     )  # fmt: skip
 
 
-def delays(node, at_ns, rows, bound_ns=100, interval_ms=100):
+def delays(node, at_ns, rows, bound_ns=100, *, interval_ms=100, every_ms=100):
     """A batch from tuples (path, witness, sent, received, last_ns[, least_ns, p99_ns[, sequence[, full_sent, full_received, full_bytes]]])."""
     table = np.zeros(len(rows), DelayRow)
     for place, (_, witness, sent, received, last_ns, *more) in enumerate(rows):
@@ -60,20 +60,28 @@ def delays(node, at_ns, rows, bound_ns=100, interval_ms=100):
         counts += [0] * (4 - len(counts))
         table[place] = (place, witness, sent, received, least_ns, least_ns, p99_ns, last_ns, *counts)
     paths = tuple(str(row[0]) for row in rows)
-    return DelayBatch.of(table, node=node, at_ns=at_ns, interval_ns=interval_ms * MS, bound_ns=bound_ns, paths=paths)
+    return DelayBatch.of(
+        table,
+        node=node,
+        at_ns=at_ns,
+        interval_ns=interval_ms * MS,
+        bound_ns=bound_ns,
+        paths=paths,
+        every_ns=every_ms * MS,
+    )
 
 
 class SimulatedFleet:
     """Nodes, and a detector that hears them over a bus. Paths of entropy 0 are in use: a probe each `probe_ms`; others get 5 a second.
 
-    By `stamp_late_ns` a sender dates its probes late. Not `numbered`, they are of before reports named probes by their numbers. `shaky_ns` is how far two words of the same moment differ, as by a clock that is set between them.
+    By `stamp_late_ns` a sender dates its probes late. Not `numbered`, they are of before reports named probes by their numbers. Nodes report every `report_ms`, and name `names_ms` as their interval. `shaky_ns` is how far two words of the same moment differ, as by a clock that is set between them.
 
     `events` has what the detector said, `inputs` what it was told, with the time that passed before.
     """
 
     def __init__(
         self, nodes=3, rails=2, entropies=2, settings=None, *, ticks=True, offsets_ms=(), probe_ms=50, numbered=True,
-        report_ms=100,
+        report_ms=100, names_ms=None,
     ):  # fmt: skip
         self.now_ns = START_NS
         self.names = [f"node{number}" for number in range(nodes)]
@@ -84,6 +92,7 @@ class SimulatedFleet:
         self.events, self.inputs = [], []
         self.cut, self.stopped, self.off_bus, self.mute = set(), set(), set(), set()
         self.tells_at_once, self.numbered, self.report_ms = True, numbered, report_ms
+        self.names_ms = report_ms if names_ms is None else names_ms
         self.downs, self.carrier, self.admin_up = {}, {}, {}
         self.offset_ns = dict.fromkeys(self.names, 0)
         self.bound_ns = dict.fromkeys(self.names, -1 if offsets_ms else 100)
@@ -255,7 +264,17 @@ class SimulatedFleet:
         if not self.tells_at_once:
             return
         row = (path, witness, 0, 0, self._says(node, self.heard[path]), 0, 0, self._number(self.sequence, path))
-        self._publish(node, delays(node, self._says(node, self.now_ns), [row], self.bound_ns[node]))
+        self._publish(
+            node,
+            delays(
+                node,
+                self._says(node, self.now_ns),
+                [row],
+                self.bound_ns[node],
+                interval_ms=self.report_ms,
+                every_ms=self.names_ms,
+            ),
+        )
 
     def _number(self, numbers, path):
         return numbers[path] if self.numbered else 0
@@ -280,7 +299,14 @@ class SimulatedFleet:
                 full = (self.full_proven[path], self.full_received[path], FULL_BYTES) if self.pads else (0, 0, 0)
                 rows.append((path, Witness.DESTINATION, *counts, heard_ns, *delay, number, *full))
                 self.proven[path] = self.received[path] = self.full_proven[path] = self.full_received[path] = 0
-        return delays(node, self._says(node, self.now_ns), rows, self.bound_ns[node], self.report_ms)
+        return delays(
+            node,
+            self._says(node, self.now_ns),
+            rows,
+            self.bound_ns[node],
+            interval_ms=self.report_ms,
+            every_ms=self.names_ms,
+        )
 
     def _report_ports(self, node):
         self._at(self.now_ns + 1_000 * MS, self._report_ports, node)

@@ -242,11 +242,12 @@ def test_old_words_that_come_late_are_not_new_ones(make_fleet):
     assert fleet.detector.fleet.paths.heard_ns[fleet.detector.fleet.paths.id_of(PATH)] == heard_ns
 
 
-@pytest.mark.parametrize("report_ms", [500, 1_000, 2_000])
-def test_where_nodes_report_more_seldom_silence_is_found_by_the_second_report(make_fleet, report_ms):
-    """With the settings of docs/fleet.md: the sender's word that it sent on comes with its report, and then the receiver's that it did not hear it."""
-    settings = DetectorSettings(report_ms=report_ms, process_silence_s=2.2 * report_ms / 1_000)
-    fleet = make_fleet(report_ms=report_ms, settings=settings)
+@pytest.mark.parametrize("nodes", [2, 3])
+@pytest.mark.parametrize("report_ms", [50, 300, 500, 1_000, 2_000, 5_000])
+def test_where_nodes_report_more_seldom_silence_is_found_by_the_second_report(make_fleet, report_ms, nodes):
+    """The sender's word that it sent on comes with its report, and then the receiver's that it did not hear it. Nobody has to tell the detector how often nodes report."""
+    fleet = make_fleet(report_ms=report_ms, nodes=nodes)
+    fleet.run(2 * report_ms)
     fleet.run(3_000)
     fleet.cut.add(PATH)
     fleet.run(2 * report_ms + 200)
@@ -254,6 +255,24 @@ def test_where_nodes_report_more_seldom_silence_is_found_by_the_second_report(ma
     fleet.cut.clear()
     fleet.run(3_000)
     assert [(event.who, event.state) for event in fleet.take()] == [(str(PATH), "speaking")]
+
+
+@pytest.mark.parametrize("names_ms", [100, 0])
+def test_a_host_that_stalls_regularly_leaves_out_reports(make_fleet, names_ms):
+    """Its reports cover 350 ms each, but it names its settings' interval, or none: what it did not hear it may not have listened for, and it is not believed."""
+    fleet = make_fleet(report_ms=350, names_ms=names_ms)
+    fleet.cut.add(PATH)
+    fleet.run(5_000)
+    assert silences(fleet.take()) == []
+
+
+def test_the_setting_says_how_often_nodes_report_that_do_not(make_fleet):
+    """Those of an earlier version."""
+    settings = DetectorSettings(report_ms=500, process_silence_s=1.25)
+    fleet = make_fleet(report_ms=500, names_ms=0, settings=settings)
+    fleet.cut.add(PATH)
+    fleet.run(1_200)
+    assert silences(fleet.take()) == [str(PATH)]
 
 
 def test_without_numbers_silence_is_found_as_before(make_fleet):

@@ -41,6 +41,33 @@ def test_a_process_cut_from_the_bus_is_not_dead_while_its_peers_hear_it(make_fle
     assert fleet.take() == []
 
 
+def test_where_nodes_report_more_seldom_a_process_may_be_silent_for_longer(make_fleet):
+    """For two and a half intervals: one that left out a report is late."""
+    fleet = make_fleet(report_ms=2_000)
+    fleet.run(4_000)
+    fleet.stopped.add("node2")
+    fleet.run(4_500)
+    fleet.restart("node2")
+    fleet.run(12_000)  # until that it stood still is forgotten
+    assert fleet.take() == []
+
+    fleet.stopped.add("node2")
+    fleet.run(7_000)
+    (dead,) = fleet.take()
+    assert told([dead]) == [DEAD]
+    assert 5_000 <= dead.evidence["silent_ms"] < 7_000
+
+
+@pytest.mark.parametrize("report_ms", [100, 1_000, 2_000])
+def test_where_nodes_report_more_seldom_a_process_cut_from_the_bus_is_not_dead(make_fleet, report_ms):
+    """Though its peers say so seldom that they hear it."""
+    fleet = make_fleet(report_ms=report_ms)
+    fleet.run(2 * report_ms)
+    fleet.off_bus.add("node2")
+    fleet.run(5 * report_ms)
+    assert fleet.take() == []
+
+
 def test_a_process_cut_from_the_fabric_is_not_dead_while_it_speaks_on_the_bus(make_fleet):
     """Its paths are silent, which is said of them."""
     fleet = make_fleet()

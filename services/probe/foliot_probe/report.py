@@ -103,6 +103,7 @@ class Reporter:
             bound_ns=self._clock.bound_ns(),
             paths=paths,
             late_ns=self._late_ns,
+            every_ns=self._interval_ns,
         )
 
     def delays(self, now_ns: int, host: HostLoad | None = None) -> Iterator[DelayBatch]:
@@ -143,6 +144,7 @@ class Reporter:
                 bound_ns=bound_ns,
                 paths=engine.table.paths[2 * first : 2 * stop],
                 late_ns=late_ns,
+                every_ns=self._interval_ns,
                 host=host if first == 0 else None,
             )
 

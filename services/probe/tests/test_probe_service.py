@@ -233,6 +233,11 @@ async def test_with_a_silence_goes_what_was_heard_on_all_others():
     await asyncio.gather(running, return_exceptions=True)
     kinds = ["silence" if batch.rows()["witness"][0] == Witness.FELL_SILENT else "report" for batch in bus.delays]
     assert kinds == ["silence", "report", "silence", "report"]
+    # They say how often this node reports, which is not the time that these cover.
+    assert {batch.every_ns for batch in bus.delays} == {10_000_000_000}
+    assert all(
+        batch.interval_ns < batch.every_ns for batch, kind in zip(bus.delays, kinds, strict=True) if kind == "report"
+    )
     assert [len(batch.rows()) for batch in bus.delays] == [1, 4, 1, 4]
 
 

@@ -136,7 +136,8 @@ class Reports:
         return Changes(fell, again)
 
     def _take_report(self, batch: DelayBatch, said_ns: int) -> None:
-        interval_ns = min(batch.interval_ns, _LONGEST_INTERVAL_NS)
+        # What a report covers is longer after a stall and shorter after a silence; nodes of an earlier version say nothing else.
+        interval_ns = min(batch.every_ns or batch.interval_ns, _LONGEST_INTERVAL_NS)
         known = self._reporters.get(batch.node)
         if known is None:
             self._reporters[batch.node] = _Reporter(said_ns, interval_ns, said_ns)

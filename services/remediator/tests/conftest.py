@@ -167,7 +167,7 @@ class World:
                 self.last[path] = self.now_ns - 1_000_000, (self.now_ns - START) // 1_000_000
             row["last_ns"], row["sequence"] = self.last_word(path)
         return DelayBatch.of(
-            rows, node=name, at_ns=self.now_ns + self.ahead.get(name, 0), interval_ns=self.every * STEP, paths=paths,
+            rows, node=name, at_ns=self.now_ns + self.ahead.get(name, 0), interval_ns=self.every * STEP, paths=paths, every_ns=self.every * STEP,
             bound_ns=-1 if name in self.unsynchronised else 1_000,
         )  # fmt: skip
 
@@ -218,7 +218,7 @@ class World:
         rows["last_ns"], rows["sequence"] = self.last_word(path)
         node = node_of(parse_path(path).destination)
         return DelayBatch.of(
-            rows, node=node, at_ns=self.now_ns + self.ahead.get(node, 0), interval_ns=self.every * STEP,
+            rows, node=node, at_ns=self.now_ns + self.ahead.get(node, 0), interval_ns=self.every * STEP, every_ns=self.every * STEP,
             paths=(path,), bound_ns=-1 if node in self.unsynchronised else 1_000,
         )  # fmt: skip
 

@@ -326,6 +326,18 @@ def test_where_nodes_report_more_seldom_a_lost_word_is_made_up_for(make_world):
     assert command.node == "node0"
 
 
+def test_a_report_between_leaves_out_none(make_world):
+    """As a probe gives one with a silence. It covers less than the others, and the next one is not late for it: that a path is unheard counts from before."""
+    world = make_world(healthy_within_s=6.0)
+    world.every = 10
+    world.run(10.0)
+    world.silent.add(PATH)
+    world.run(0.1)
+    world.see(msgspec.structs.replace(world.batch("node0"), interval_ns=SECOND // 10, every_ns=SECOND))
+    world.run(2.9)
+    assert world.core.health.reports.unheard_ns(PATH) >= 2_900_000_000
+
+
 def test_where_nobody_reports_an_event_is_believed(world):
     """A host whose probe is dead cannot speak for its NICs, and the detector may know from before."""
     world.deaf.add("node3")
