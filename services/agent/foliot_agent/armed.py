@@ -98,6 +98,11 @@ class Losses:
         else:
             self._peers.pop((notice.node, notice.rail), None)
 
+    def forget(self, peer: str) -> None:
+        """A peer has left the fleet."""
+        for place in [place for place in self._peers if place[0] == peer]:
+            del self._peers[place]
+
     def overrule(self, peer: str, via: str) -> None:
         """Somebody who knows more than the peer's last word uses the way again."""
         self._peers.pop((peer, via), None)

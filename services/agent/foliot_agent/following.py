@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
+_FORGET_S = 60.0
+"""After it has left the inventory, which may be lost for a moment: as long as the remediator remembers a node."""
+
 
 class Following:
     """One node's.
@@ -31,11 +34,12 @@ class Following:
     Parameters:
         peers: kept up to date here, and read by whoever acts.
         fence: whether a value of this lease may be followed.
+        forget: called with the name of a peer that has left for a minute.
     """
 
     def __init__(
         self, *, layout: Layout, peers: dict[str, Node], losses: Losses, mover: Mover, kernel: Kernel, memory: Memory,
-        fence: Callable[[int], Awaitable[bool]], policy: Policy,
+        fence: Callable[[int], Awaitable[bool]], policy: Policy, forget: Callable[[str], None],
     ) -> None:  # fmt: skip
         self.told: set[str] = set()
         """Nodes that the inventory spoke of."""
@@ -47,6 +51,9 @@ class Following:
         self._memory = memory
         self._fence = fence
         self._policy = policy
+        self._forget = forget
+        self._leaving: dict[str, asyncio.TimerHandle] = {}
+        """Peers that have left, to be forgotten then."""
         self._paths: NodePaths | None = None
         self._joining = asyncio.Lock()
 
@@ -66,6 +73,10 @@ class Following:
                 self._peers.pop(name, None)
                 if before is not None:
                     await self._kernel.leave(before)
+            if (leaving := self._leaving.pop(name, None)) is not None:
+                leaving.cancel()
+            if record is None and (before is not None or leaving is not None):
+                self._leaving[name] = asyncio.get_running_loop().call_later(_FORGET_S, self._has_left, name)
             if record is not None and name not in self._peers:
                 await self._kernel.join(record)
                 self._peers[name] = record
@@ -74,6 +85,16 @@ class Following:
             if record is not None and before != record and self._paths is not None:
                 # What the value said of this peer could not be done before it was known.
                 await self._follow(_without(self._paths, name), self._paths)
+
+    def close(self) -> None:
+        """Forgets nobody any more."""
+        for leaving in self._leaving.values():
+            leaving.cancel()
+
+    def _has_left(self, name: str) -> None:
+        del self._leaving[name]
+        self.told.discard(name)
+        self._forget(name)
 
     async def on_paths(self, name: str, paths: NodePaths | None) -> None:
         """The remediator wants this kept in force."""

@@ -88,3 +88,8 @@ class Guard:
             return "old"
         self._heard[notice.node, notice.rail] = _Heard(boot, notice.sequence, notice.at_ns)
         return "new"
+
+    def forget(self, peer: str) -> None:
+        """A peer has left the fleet: from whoever is not in the inventory nothing is taken. Should it return, its old notices are refused by their time."""
+        for place in [place for place in self._heard if place[0] == peer]:
+            del self._heard[place]

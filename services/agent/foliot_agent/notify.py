@@ -56,6 +56,11 @@ class Notifier:
         words = [word for word in self._words.values() if (peer in word.missing if peer else word.missing)]
         await asyncio.gather(*(self._repeat(word, {peer} if peer else word.missing) for word in words))
 
+    def forget(self, peer: str) -> None:
+        """A peer has left the fleet: it is told nothing any more."""
+        for word in self._words.values():
+            word.missing.discard(peer)
+
     def take(self, seen: NoticeSeen) -> None:
         """Takes a peer's answer."""
         word = self._waiting.get(seen.sequence)

@@ -168,6 +168,15 @@ class Reactions:
         elif self._confirmer is not None:
             self._confirmer.take(message, reply)
 
+    def forget(self, peer: str) -> None:
+        """A peer has left the fleet: what it said and what became of it is of nobody any more."""
+        self._losses.forget(peer)
+        self._guard.forget(peer)
+        self._notifier.forget(peer)
+        for memory in (self._seen, self._evaded):
+            for place in [place for place in memory if place[0] == peer]:
+                del memory[place]
+
     def _take_notice(self, notice: Notice, reply: Reply) -> None:
         if notice.node not in self._peers:
             log.warning("notice_from_unknown", node=notice.node)

@@ -122,7 +122,9 @@ class Agent:
             memory=self._memory,
             fence=self.reactions.fence.passes,
             policy=self._settings.policy,
+            forget=self.reactions.forget,
         )
+        self._stack.callback(self._following.close)
         self._stack.callback(self._exchange.close)
         for nic in self.layout.node.nics:
             for address in (nic.address, *([nic.service_address] if self._kernel.is_real else [])):

@@ -14,7 +14,9 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from foliot import telemetry
 from foliot.clock import VirtualClock
 from foliot.lease import Count
+from foliot_agent import following as following_module
 from foliot_agent import notify
+from foliot_agent.following import Following
 from foliot_agent.notices import Seal
 from foliot_schemas import Placement
 from foliot_schemas.fault import root_span_id, trace_id
@@ -54,6 +56,75 @@ async def test_a_lost_nic_moves_both_ends_and_both_say_so(agents):
         assert (outcome.command, outcome.status, outcome.armed) == (f"armed/{FAULT}", "done", True)
     assert len({agent.outcomes[0].id for agent in agents}) == 3
     assert {each.via for each in cut.outcomes[0].undo} == {"rail0"}
+
+
+class Joined:
+    """A kernel that peers join and leave: that of an emulated agent."""
+
+    def __init__(self, agent: Agent) -> None:
+        self.join, self.leave = agent.actuator.welcome, agent.actuator.dismiss
+
+
+@pytest.fixture
+def following(agents):
+    """How the first agent follows the inventory."""
+    agent = agents[0]
+    made = Following(
+        layout=agent.layout,
+        peers=agent.peers,
+        losses=agent.losses,
+        mover=agent.mover,
+        kernel=Joined(agent),
+        memory=agent.memory,
+        fence=agent.reactions.fence.passes,
+        policy="act",
+        forget=agent.reactions.forget,
+    )
+    yield made
+    made.close()
+
+
+def remembers(agent: Agent, peer: str) -> list[bool]:
+    """Whether it knows of losses of the peer, of its notices, of its own answers, and of what it did for them."""
+    parts = agent.reactions
+    memories = (agent.losses._peers, parts._guard._heard, parts._seen, parts._evaded)
+    return [any(node == peer for node, _ in memory) for memory in memories]
+
+
+@pytest.mark.usefixtures("hasty")
+async def test_a_peer_that_has_left_for_long_is_forgotten(agents, following, monkeypatch):
+    """With all that it said. One that comes back soon, as its record was lost for a moment, is not; nor are others."""
+    one, peer, third = agents
+    peer.lose()
+    third.lose()
+    await settle(agents)
+    assert remembers(one, "node1") == remembers(one, "node2") == [True] * 4
+    monkeypatch.setattr(following_module, "_FORGET_S", 3600.0)
+    await following.on_node("node1", None)
+    assert remembers(one, "node1") == [True] * 4
+    await following.on_node("node1", peer.layout.node)
+    assert not following._leaving
+    monkeypatch.setattr(following_module, "_FORGET_S", 0.0)
+    await following.on_node("node1", None)
+    await following.on_node("node1", None)
+    async with asyncio.timeout(60):
+        while any(remembers(one, "node1")):  # noqa: ASYNC110 - the timer is the event
+            await asyncio.sleep(0)
+    assert (following._leaving, following.told) == ({}, set())
+    assert remembers(one, "node2") == [True] * 4
+
+
+@pytest.mark.usefixtures("hasty")
+async def test_a_peer_that_has_left_is_told_nothing_any_more(agents):
+    """It had not answered."""
+    cut, *peers = agents
+    cut.cut |= {nic.address for nic in peers[0].layout.node.nics}
+    cut.lose()
+    await settle(agents)
+    (word,) = cut.reactions._notifier._words.values()
+    assert word.missing == {"node1"}
+    cut.reactions.forget("node1")
+    assert word.missing == set()
 
 
 async def test_who_is_not_armed_waits(agents):
