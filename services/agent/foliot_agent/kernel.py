@@ -35,6 +35,9 @@ _REMEMBER_S = 5.0
 """How old the copy of a NIC's routes may be when they are flushed: routes of a fabric change when it is configured."""
 _AGAIN_S = 1.0
 """After the kernel refused what it has to have. A driver that is loaded, or whoever configures the NIC, may not have finished."""
+_LOOK_S = 10.0
+"""While anything is owed, it is looked after as often, whatever the kernel tells: its word of an address may be lost, and routes be refused. A driver and whoever
+configures the NIC are done by then, or somebody should know."""
 
 
 class Kernel:
@@ -134,10 +137,15 @@ class Kernel:
             self._due.set()
 
     async def restored(self, rail: str) -> None:
-        """Waits until what the kernel dropped with the NIC of a rail is there again."""
-        device = self._layout.node.nic(rail).device
-        while self._keeper is not None and device in self._keeper.owed:
+        """Waits until what the kernel dropped with the NIC of a rail is there again, for as long as that takes: a NIC without its address or its routes carries nothing."""
+        nic, told = self._layout.node.nic(rail), False
+        since_s = asyncio.get_running_loop().time()
+        while self._keeper is not None and nic.device in self._keeper.owed:
             await self._looked.wait()
+            if not told and asyncio.get_running_loop().time() - since_s >= _LOOK_S and nic.device in self._keeper.owed:
+                told = True
+                hint = f"it has a carrier, but is not up with the address {nic.address}, or its routes are refused: peers keep away from it until then"
+                log.warning("nic_not_restored", rail=rail, device=nic.device, hint=hint)
 
     async def keep(self, peers: Mapping[str, Node], mover: Mover, on_restored: Callable[[], Awaitable[None]]) -> None:
         """Makes again what the kernel drops, until cancelled.
@@ -150,7 +158,8 @@ class Kernel:
             on_restored: called after devices were made anew, and their routes put.
         """
         while self.is_real:
-            await self._due.wait()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._due.wait(), self._look_s())
             self._due.clear()
             try:
                 async with self._changing:
@@ -163,6 +172,10 @@ class Kernel:
                 asyncio.get_running_loop().call_later(_AGAIN_S, self._due.set)
             looked, self._looked = self._looked, asyncio.Event()
             looked.set()
+
+    def _look_s(self) -> float | None:
+        """How long nothing may happen before what is owed is looked after anyway."""
+        return _LOOK_S if self._keeper is not None and self._keeper.owed else None
 
     async def _restore(self, peers: Mapping[str, Node], mover: Mover) -> frozenset[str]:
         """What can be restored now; the devices that were made."""
