@@ -17,6 +17,8 @@ log = structlog.get_logger()
 _STEAL = 7
 """Column of /proc/stat after the name (proc(5)); the first eight are all of the processors' time."""
 _TIMES = 8
+_CHUNK = 1 << 16
+"""Bytes asked for at once. Of a file of many lines the kernel gives a page at most (fs/seq_file.c), which is some 30 processors."""
 _DROPPED, _SQUEEZED = 1, 2
 """Columns of /proc/net/softnet_stat, in hexadecimal, a line for each processor (net/core/net-procfs.c)."""
 
@@ -32,6 +34,9 @@ class _Counts(NamedTuple):
 
 class HostLoadMeter:
     """Reads the counters, and says what they came to since the last reading.
+
+    The kernel writes /proc/stat anew at each reading, all of it however little is read (fs/proc/stat.c: one `show_stat`), with each interrupt of the host: where there are
+    thousands that takes milliseconds. So this is nothing for an event loop, but for a thread beside it; reading lets others run.
 
     Parameters:
         proc: where the kernel's counters are.
@@ -74,7 +79,7 @@ class HostLoadMeter:
         times = [int(each) for each in stat[:_TIMES]]
         some = self._read("pressure/cpu").partition(b"\n")[0]
         waited_us = int(some.rpartition(b"total=")[2]) if b"total=" in some else 0
-        softnet = [line.split() for line in self._read("net/softnet_stat").splitlines()]
+        softnet = [line.split() for line in self._read("net/softnet_stat", whole=True).splitlines()]
         return _Counts(
             now_ns=now_ns,
             total=sum(times),
@@ -84,12 +89,18 @@ class HostLoadMeter:
             dropped=sum(int(line[_DROPPED], 16) for line in softnet),
         )
 
-    def _read(self, name: str) -> bytes:
+    def _read(self, name: str, *, whole: bool = False) -> bytes:
         descriptor = self._files[name]
+        if descriptor is None:
+            return b""
         try:
-            return b"" if descriptor is None else os.pread(descriptor, 1 << 16, 0)
+            data = chunk = os.pread(descriptor, _CHUNK, 0)
+            while whole and chunk:
+                chunk = os.pread(descriptor, _CHUNK, len(data))
+                data += chunk
         except OSError:
             return b""  # pressure is there, but not switched on (psi=0)
+        return data
 
 
 def _opened(path: Path) -> int | None:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from foliot.bus import Bus
     from foliot.clock import HostClock
-    from foliot_schemas import ClockState, Node, NodePaths, PortState, StampBatch
+    from foliot_schemas import ClockState, HostLoad, Node, NodePaths, PortState, StampBatch
     from foliot_schemas.subjects import Channel
 
 log = structlog.get_logger()
@@ -94,7 +94,8 @@ class Probe:
         self._sharing = Sharing(clock, settings)
         self._ports = Ports(own, clock, boot_id(), self._tell_port)
         self._load = HostLoadMeter(Path("/proc"))
-        self._load_read_s = 0.0
+        self._host: HostLoad | None = None
+        """The host's load, until it is told."""
         self._management = Management({nic.device: nic.address for nic in own.nics})
         self._told_management: frozenset[str] = frozenset()
         self._paths: NodePaths | None = None
@@ -122,6 +123,7 @@ class Probe:
                 group.create_task(self._bind_sockets())
                 group.create_task(self._tell_counters())
                 group.create_task(self._tell_troubles())
+                group.create_task(self._meter_load())
                 group.create_task(self._sharing.sample())
                 await self._follow_clock(self._own.name)
                 await self._bus.watch(PATHS, self._on_paths, key=self._own.name)
@@ -243,12 +245,9 @@ class Probe:
                 self._tell_delays()
 
     def _tell_delays(self) -> None:
-        now_s, load = self._loop.time(), None
-        self._reported_s, self._owes_report = now_s, False
-        if now_s - self._load_read_s >= _LOAD_S:
-            self._load_read_s = now_s
-            load = self._load.read(self._now_ns())
-        for delays in self._reporter.delays(self._now_ns(), load):
+        self._reported_s, self._owes_report = self._loop.time(), False
+        host, self._host = self._host, None
+        for delays in self._reporter.delays(self._now_ns(), host):
             self._publish(DELAY, delays)
 
     def _close_window(self) -> None:
@@ -309,6 +308,12 @@ class Probe:
             log.debug("sockets_awaited", missing=missing)
             await asyncio.sleep(_BIND_S)
         log.info("sockets_open", count=len(self._engine.table.places))
+
+    async def _meter_load(self) -> None:
+        """Beside the loop, as the kernel takes milliseconds for it where a host has thousands of interrupts; the next report tells it."""
+        while True:
+            self._host = await asyncio.to_thread(lambda: self._load.read(self._now_ns()))
+            await asyncio.sleep(_LOAD_S)
 
     async def _tell_counters(self) -> None:
         told = 0

@@ -42,6 +42,16 @@ def test_the_load_is_what_the_counters_gained(proc):
     meter.close()
 
 
+def test_counters_that_the_kernel_gives_page_by_page_are_read_to_the_end(proc):
+    """Of a host with many processors; of a file like this one, which is none of the kernel's, it gives 64 kB at a time."""
+    meter = HostLoadMeter(proc(idle=1_000, steal=10, waited_us=0, softnet=[(1, 1)] * 3_000))
+    meter.read(SECOND_NS)
+    proc(idle=1_150, steal=60, waited_us=0, softnet=[(2, 3)] * 3_000)
+    load = meter.read(3 * SECOND_NS)
+    assert (load.squeezed, load.dropped) == (6_000, 3_000)
+    meter.close()
+
+
 def test_where_the_kernel_says_nothing_nothing_is_said(tmp_path):
     """Neither files nor times: no load, and no failure."""
     meter = HostLoadMeter(tmp_path)

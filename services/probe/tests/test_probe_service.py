@@ -7,6 +7,7 @@ import os
 import signal
 import socket
 import sys
+import threading
 import time
 
 import msgspec
@@ -21,7 +22,7 @@ from foliot.settings import NicSettings, NodeSettings
 from foliot_probe import service
 from foliot_probe.engine import SilenceChanges
 from foliot_probe.settings import ProbeSettings
-from foliot_schemas import ClockState, StampBatch, Witness
+from foliot_schemas import ClockState, HostLoad, StampBatch, Witness
 from foliot_schemas.subjects import CLOCK, CLOCKS, DELAY, INVENTORY, PORT, STAMPS
 
 pytestmark = pytest.mark.nats
@@ -207,6 +208,33 @@ async def test_reports_leave_also_where_reading_takes_longer_than_a_tick():
     await asyncio.gather(running, return_exceptions=True)
     assert said.count("tell") >= said.count("listen") // 2
     assert min(batch.late_ns for batch in bus.delays[1:]) >= 3 * tick_s * 1e9
+
+
+async def test_reports_leave_while_the_hosts_load_is_read():
+    """The kernel takes long for it on a large host: the event loop does not wait for it, and the next report tells it."""
+    bus, go_on, load = CutBus(), threading.Event(), HostLoad(span_ns=1, stolen=0.5, waiting=0.0)
+    settings = node_settings(0, free_port(socket.SOCK_DGRAM))
+    probe_settings = ProbeSettings(tick_ms=10, delay_interval_ms=20)
+    made = service.Probe(describe(settings), probe_settings, HostClock("node0"), bus)
+    made._engine.set_peer(describe(node_settings(1, settings.probe_port)))
+
+    class Slow:
+        def read(self, _now_ns):
+            go_on.wait(60)
+            return load
+
+        def close(self):
+            """Nothing is open."""
+
+    made._load = Slow()
+    running = asyncio.create_task(made.run())
+    await until(lambda: running.done() or len(bus.delays) >= 3, "reports without the load")
+    assert {batch.host for batch in bus.delays} == {None}
+    go_on.set()
+    await until(lambda: running.done() or any(batch.host for batch in bus.delays), "one with it")
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    assert [batch.host for batch in bus.delays if batch.host] == [load]
 
 
 async def test_with_a_silence_goes_what_was_heard_on_all_others():
