@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
 LEAST_INTERVALS = 2
 """Probe intervals in a silence time, at least."""
-_DOWN_AGAIN_NS = 100_000_000
-"""How often a path that ends at a port that is down is looked at."""
 _FRESH_NS = 150_000_000
 """How old the receiver's last word may be: by default nodes speak every 100 ms, and where they speak more seldom, the verdict comes with the next word. Behind an older one may wait another, in a queue, which may say the opposite; unless the
 silence has lasted for as long already: what only stands still does not."""
@@ -77,6 +75,10 @@ class Claim:
     """It may be decided then without news; of the past: by news alone."""
     timed_ns: int = 0
     """The last of these that was noted."""
+    down: str = ""
+    """The NIC at one of its ends whose port is down: only that port's return can decide it; empty: none is."""
+    waits_for: str = ""
+    """The same, as `Waiting` has it."""
     news: tuple[int, int, int] = (-1, -1, -1)
     """What the last search for a witness rested on, see `Judge`."""
     on_path: bool = False
@@ -127,16 +129,15 @@ class Judge:
     def is_ripe(self, claim: Claim, now_ns: int) -> bool:
         """Whether the path is dead: its sender was seen to send, no port explains it, and nothing is still on its way.
 
-        If not, the claim says when to look again; else news of its sender or receiver decides.
+        If not, the claim says when to look again, or which port has to come back first; else news of its sender or receiver decides.
 
         A host or hypervisor that stands still holds up what it sends and hears by all of its NICs. So where nothing else came through between the
         two hosts since the missing probe was sent, the claim is held back for `common_mode_ms`: who only stood still takes it back by then.
         """
         fleet = self._fleet
-        if fleet.is_down(claim.path.source) or fleet.is_down(claim.path.destination):
-            # Once it is back it has `recovery_s` before anything is believed of it.
-            claim.rest_ns = claim.look_ns = now_ns + min(_DOWN_AGAIN_NS, self._recovery_ns)
-            return False
+        claim.down = next(filter(fleet.is_down, claim.path[:2]), "")
+        if claim.down:
+            return False  # once it is back it has `recovery_s` before anything is believed of it
         back_ns = max(fleet.back_ns(claim.path.source), fleet.back_ns(claim.path.destination))
         # A path that was heard since then has shown already that both its ends are back.
         if back_ns >= max(claim.since_here_ns, 1) and now_ns < back_ns + self._recovery_ns:

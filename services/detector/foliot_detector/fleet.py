@@ -103,6 +103,8 @@ class Fleet:
         """Per node, the beginning of its unbroken signs of life on the fabric."""
         self._touched: dict[str, None] = {}
         """Nodes of which anything was learnt, for `take_touched`."""
+        self._turned: dict[str, None] = {}
+        """NICs whose ports came up, for `take_turned`."""
         self._process_silence_ns = process_silence_ns
         self._break_ns = break_ns
         self._interval_ns = interval_ns
@@ -161,8 +163,9 @@ class Fleet:
         if before is None:
             self._ports[port.nic] = _Port(port, up, 0, now_ns)
         elif not is_old(before.latest, port) or now_ns - before.here_ns > BELIEVED_NS:
-            was_away = not before.up or returns_between(before.latest, port) > 0
-            back_ns = now_ns if up and was_away else before.back_ns
+            was_away, back_ns = not before.up or returns_between(before.latest, port) > 0, before.back_ns
+            if up and was_away:
+                back_ns, self._turned[port.nic] = now_ns, None
             self._ports[port.nic] = _Port(port, up, back_ns, now_ns)
 
     def learn_delays(self, batch: DelayBatch, now_ns: int) -> Delays:
@@ -257,6 +260,11 @@ class Fleet:
         """The nodes of which anything was learnt since the last call: what they or their NICs did, or who heard them."""
         touched, self._touched = self._touched, {}
         return touched
+
+    def take_turned(self) -> Iterable[str]:
+        """The NICs whose ports came up since the last call."""
+        turned, self._turned = self._turned, {}
+        return turned
 
     # -- inside -------------------------------------------------------------------------------------------------------
 

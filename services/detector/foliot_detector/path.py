@@ -186,7 +186,7 @@ class PathDetector:
 
     def _decide(self, now_ns: int) -> list[Event]:
         events = []
-        for claim in self._waiting.due(now_ns, self._fleet.take_touched()):
+        for claim in self._waiting.due(now_ns, self._fleet.take_touched(), self._fleet.take_turned()):
             if self._judge.is_ripe(claim, now_ns):
                 self._waiting.remove(claim.path_id)
                 events.append(self._silent(claim, now_ns))

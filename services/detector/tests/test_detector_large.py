@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import msgspec
 import numpy as np
 import pytest
 
 from foliot_detector.claim import Claim, Judge
 from foliot_detector.lives import Lives
+from foliot_detector.path import PathDetector
 from foliot_detector.paths import PathTable
 from foliot_detector.waiting import Waiting
-from foliot_schemas.names import parse_path
+from foliot_schemas.names import Path, parse_path
 
 NICS = {f"node{node}.rail{rail}": 4 for node in range(4) for rail in range(2)}
 """With their entropies."""
@@ -27,10 +29,10 @@ def test_a_node_is_missed_by_its_last_sign_of_life():
     lives.enlist("gone", listed=False)
 
     there = lives.present(but=("nobody",))
-    assert lives.quiet(there, 200, 100, 300) == ["quiet"]
+    assert lives.quiet(there, 200, 100, 3) == ["quiet"]
     assert lives.count_speaking(there, 100) == 1
     assert (lives.on_bus_ns("heard"), lives.last_ns("heard"), lives.last_ns("gone")) == (100, 200, 0)
-    assert lives.quiet(lives.present(but=("quiet",)), 200, 100, 300) == []
+    assert lives.quiet(lives.present(but=("quiet",)), 200, 100, 3) == []
 
 
 def test_there_is_room_for_any_number_of_nodes():
@@ -39,7 +41,7 @@ def test_there_is_room_for_any_number_of_nodes():
     for number in range(1_000):
         lives.enlist(f"node{number}", listed=True)
         lives.speak(f"node{number}", number + 1)
-    assert lives.quiet(lives.present(but=()), 103, 100, 300) == ["node0", "node1", "node2"]
+    assert lives.quiet(lives.present(but=()), 103, 100, 3) == ["node0", "node1", "node2"]
 
 
 def test_the_paths_of_a_nic_are_found_without_looking_at_all():
@@ -79,15 +81,76 @@ def test_paths_that_wait_for_their_port_are_left_alone(make_fleet, monkeypatch):
     assert searched == []
 
 
-def test_a_claim_that_nobody_confirms_is_looked_at_only_upon_news(make_fleet, monkeypatch):
-    """Of a stalled sender nothing comes: the ticks in between have nothing new to find."""
-    fleet = make_fleet(nodes=3, ticks=True)
-    fleet.run(3_000)
+@pytest.fixture
+def looks(monkeypatch):
+    """The claims that are looked at, each time."""
     looks = []
     ripe = Judge.is_ripe
     monkeypatch.setattr(
         Judge, "is_ripe", lambda judge, claim, now_ns: looks.append(claim) or ripe(judge, claim, now_ns)
     )
+    return looks
+
+
+@pytest.mark.parametrize("nics", [["node3.rail0"], ["node2.rail0", "node3.rail0"]], ids=["one end", "both ends"])
+def test_paths_at_a_nic_that_is_down_are_looked_at_when_it_is_back(make_fleet, looks, nics):
+    """Once as they fall silent, perhaps once more as the other end is lost as well, and not while it lasts: a NIC of a large flat fleet has thousands of them."""
+    fleet = make_fleet(nodes=4)
+    for nic in nics:
+        fleet.set_carrier(nic, False)
+    fleet.run(2_000)
+    claims = {claim.path_id for claim in looks}
+    assert claims
+    looks.clear()
+    fleet.run(10_000)
+    assert looks == []
+    fleet.take()
+
+    path = Path("node2.rail0", "node3.rail0", 0)
+    fleet.cut.add(path)
+    for nic in nics:
+        fleet.run(50)
+        fleet.set_carrier(nic, True)
+    fleet.run(2_000)
+    assert {claim.path_id for claim in looks} <= claims
+    assert [event.who for event in fleet.take() if event.state == "silent"] == [str(path)]
+
+
+def test_claims_that_wait_for_a_port_are_void_with_its_nic(make_fleet, make_node):
+    """The node has left: nothing waits for it."""
+    fleet = make_fleet(nodes=4)
+    fleet.set_carrier("node3.rail0", False)
+    fleet.run(2_000)
+    (waiting,) = [each._waiting for each in fleet.detector._detectors if isinstance(each, PathDetector)]
+    assert list(waiting._of_nic) == ["node3.rail0"]
+    assert waiting.claims.keys() == waiting._of_nic["node3.rail0"].keys()
+    fleet.tell(msgspec.structs.replace(make_node("node3"), nics=()))
+    assert (waiting.claims, waiting._of_nic, waiting._of_node) == ({}, {}, {})
+
+
+def test_a_claim_waits_for_one_port_at_a_time(make_claim):
+    """Neither news of its nodes nor another port wakes it."""
+    waiting = Waiting()
+    claim, other = make_claim(1, "node1.rail0>node2.rail0#0"), make_claim(2, "node1.rail0>node3.rail0#0")
+    waiting.add(claim)
+    waiting.add(other)
+    assert waiting.due(0, ()) == [claim, other]
+    claim.down = "node2.rail0"
+    waiting.look_again(claim)
+    waiting.look_again(other)
+    assert waiting.due(1, ["node1", "node2"], ["node1.rail0"]) == [other]
+    assert waiting.due(2, (), ["node2.rail0"]) == [claim]
+    claim.down = "node1.rail0"
+    waiting.look_again(claim)
+    assert waiting.due(3, ["node2"], ["node2.rail0"]) == []
+    waiting.remove(1)
+    assert waiting.due(4, ["node1", "node2"], ["node1.rail0"]) == [other]
+
+
+def test_a_claim_that_nobody_confirms_is_looked_at_only_upon_news(make_fleet, looks):
+    """Of a stalled sender nothing comes: the ticks in between have nothing new to find."""
+    fleet = make_fleet(nodes=3, ticks=True)
+    fleet.run(3_000)
     fleet.stopped.add("node2")
     fleet.run(800)
     claims = {claim.path_id for claim in looks}
