@@ -1,5 +1,7 @@
 """What it costs a process to read the time: CPU of a call of `foliot.clock_reader.Reader.now`, from a page that a writer has filled.
 
+One process, whose own processor time is counted: any machine carries it, and so nothing is asked of it before it begins.
+
 make bench NAME=clock-read ARGS="--json FILE"
 """
 

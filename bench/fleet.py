@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 import msgspec
 import structlog
 
+from bench import place
 from bench.document import Document, joined, keep
 from bench.fleet_agents import Arrivals
 from bench.fleet_figures import Road, Usage, road
@@ -31,6 +32,7 @@ from bench.processes import rss_mb
 from foliot.bus import Bus
 from foliot.settings import BusSettings
 from foliot.supervisor import LAST, Supervisor, nats_server, service
+from foliot_lab.budget import Errand
 from foliot_lab.crowd import Crowd
 from foliot_lab.lateness import LatenessSampler
 from foliot_lab.storm import StormSpec
@@ -43,6 +45,8 @@ if TYPE_CHECKING:
 _READY_S = 300.0
 _LOOK_S = 0.02
 _DRAIN_S = 4.0
+_BESIDE, _PAIR, _PAIR_OF_ALL, _RATE = 0.52, 0.8, 0.65, 300.0
+"""Processors busy at this rate in bench/results/fleet-shards-2026-11-22.json: NATS and what plays the fleet; a detector and a remediator, 0.96 of a quarter of the fleet and 1.44 of all of it."""
 _DEAF = 5
 """Agents that answer nothing."""
 _SETTINGS = {
@@ -230,11 +234,22 @@ def _read(path: Path, kind: type[Result]) -> Result:
     return msgspec.msgpack.decode(path.read_bytes(), type=kind)
 
 
+def _errand(arguments: argparse.Namespace) -> Errand:
+    shards = arguments.shards
+    pairs = shards if arguments.only is None else 1
+    processors = (_BESIDE + pairs * (_PAIR + _PAIR_OF_ALL / shards)) * arguments.rate / _RATE
+    return Errand(
+        f"A storm of {arguments.rate:g} events a second, and {pairs} of {shards} pairs of services",
+        processors,
+        "--rate, or share the fleet out",
+    )
+
+
 def main() -> int:
     """Parses the command line, runs, prints a line."""
     parser = argparse.ArgumentParser(prog="bench.fleet", description=__doc__.split("\n", 1)[0] if __doc__ else None)
     parser.add_argument("--nodes", type=int, default=100_000)
-    parser.add_argument("--rate", type=float, default=300.0, help="events a second (default: %(default)s)")
+    parser.add_argument("--rate", type=float, default=_RATE, help="events a second (default: %(default)s)")
     parser.add_argument("--seconds", type=float, default=600.0)
     parser.add_argument("--nic-share", type=float, default=0.1, help="lost carriers among the faults (default: 0.1)")
     parser.add_argument("--seed", type=int, default=1)
@@ -244,7 +259,10 @@ def main() -> int:
     parser.add_argument("--port", type=int, default=4922, help="of the NATS server")
     parser.add_argument("--json", type=Path, help="write the row to this file, beside those that it has")
     parser.add_argument("--folder", type=Path, help="keep logs here")
+    parser.add_argument("--anyway", action="store_true", help="also where the machine cannot carry it")
     arguments = parser.parse_args()
+    if not arguments.anyway and not place.can_carry(_errand(arguments)):
+        return place.CANNOT
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # whatever ends it, its processes end with it
     structlog.configure(
         wrapper_class=structlog.make_filtering_bound_logger(40), logger_factory=structlog.PrintLoggerFactory(sys.stderr)

@@ -2,24 +2,67 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
-from bench import place
+import bench.clock_peers.__main__ as clock_peers
+import bench.clock_scale.__main__ as clock_scale
+from bench import fleet, place, probe_cost
 from foliot_lab import budget
 from foliot_lab.budget import Now
 from foliot_lab.demo import demo
 
 
-def test_a_bench_does_not_begin_where_its_lab_is_not_carried(monkeypatch, capsys):
-    """It says what is lacking and ends with the status for what cannot be done, before it has made anything."""
-    slow = Now(idle_cpu=1.0, stolen_cpu=0.0, fixed_work_s=2.13, processors=2)
-    monkeypatch.setattr(budget.Now, "look", lambda _: slow)
+@pytest.fixture
+def slow(monkeypatch):
+    """A tenth as fast as the machine that the costs are of, with all that benches need of a kernel, which none of them may touch."""
+    now = Now(idle_cpu=1.0, stolen_cpu=0.0, fixed_work_s=2.13, processors=2)
+    monkeypatch.setattr(budget.Now, "look", lambda _: now)
     monkeypatch.setattr(place.kernel, "is_privileged", lambda: True)
     monkeypatch.setattr(place.kernel, "missing", list)
     monkeypatch.setattr(place.kernel, "enter", lambda: pytest.fail("it went on"))
+
+
+@pytest.mark.usefixtures("slow")
+def test_a_bench_does_not_begin_where_its_lab_is_not_carried(capsys):
+    """It says what is lacking and ends with the status for what cannot be done, before it has made anything."""
     assert place.enter(carries=demo(8)) is False
     said = capsys.readouterr().err
     assert said.startswith(
         "A fabric of 8 hosts on 2 rails would keep 10 of this machine's 2 processors busy, and 5% must be left"
     )
     assert place.CANNOT == 77
+
+
+@pytest.mark.usefixtures("slow")
+@pytest.mark.parametrize(
+    ("bench", "name", "arguments"),
+    [
+        (clock_peers, "Foliot, chrony and ptp4l on 16 hosts", []),
+        (clock_peers, "Foliot, chrony and ptp4l on 2 hosts", ["--topologies", "path"]),
+        (probe_cost, "A probe with 8 NICs and 10 peers", []),
+        (fleet, "A storm of 300 events a second, and 4 of 4 pairs of services", ["--shards", "4"]),
+        (fleet, "A storm of 300 events a second, and 1 of 4 pairs of services", ["--shards", "4", "--only", "0"]),
+        (clock_scale, "A generator, and one stage of sync at a time", []),
+    ],
+)
+def test_benches_without_a_lab_do_not_begin_either(monkeypatch, capsys, bench, name, arguments):
+    """Each says what it would take."""
+    monkeypatch.setattr(sys, "argv", ["bench", *arguments])
+    monkeypatch.setattr(clock_peers, "_find", lambda _: (None, []))
+    for module in (clock_peers, probe_cost, fleet, clock_scale):
+        monkeypatch.setattr(module, "Document", lambda *_, **__: pytest.fail("it went on"))
+    assert bench.main() == place.CANNOT
+    assert capsys.readouterr().err.startswith(f"{name} would keep ")
+
+
+@pytest.mark.usefixtures("slow")
+@pytest.mark.parametrize("bench", [probe_cost, fleet])
+def test_who_wants_to_see_the_limit_begins_anyway(monkeypatch, bench):
+    """Where the machine cannot carry it."""
+    monkeypatch.setattr(sys, "argv", ["bench", "--anyway"])
+    for where, what in ((place.kernel, "enter"), (bench, "Document")):
+        monkeypatch.setattr(where, what, lambda *_, **__: sys.exit(3))
+    with pytest.raises(SystemExit, match="3"):
+        bench.main()

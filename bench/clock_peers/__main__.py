@@ -18,34 +18,28 @@ import tempfile
 from pathlib import Path
 
 import msgspec
-import structlog
 
+from bench import place
 from bench.clock_peers import chrony, network, ours, rows
 from bench.clock_peers.children import ChildError
 from bench.clock_peers.sessions import PACES, Binaries, NotReadyError, Session
 from bench.document import Document, program
-from foliot_lab import kernel
+from foliot_lab.budget import Errand
 from foliot_lab.fabric import FabricError
 from foliot_lab.namespaces import Namespace, enter_control
 
-_MISSING = 77
 _DRIFT_LOAD = 0.6
 _PEERS = Path("run/peers")
+_ONCE, _PER_HOST = 0.32, 0.046
+"""Processors busy at most in bench/results/clock-peers-2026-11-22.json: 0.41 with the two hosts of the path, 1.05 with the 16 of the mesh."""
 
 
 def main() -> int:
     """Parses the command line, runs, prints a table."""
     arguments = _parser().parse_args()
-    if not kernel.is_privileged():
-        kernel.shed_threads()
     binaries, lacking = _find(arguments.peers)
-    if missing := [*kernel.missing(), *lacking]:
-        sys.stderr.write("\n".join([*missing, ""]))
-        return _MISSING
-    structlog.configure(
-        wrapper_class=structlog.make_filtering_bound_logger(40), logger_factory=structlog.PrintLoggerFactory(sys.stderr)
-    )
-    kernel.enter()
+    if not place.enter(*lacking, carries=_errand(arguments)):
+        return place.CANNOT
     programs = {"chronyd": program(binaries.chronyd, "--version"), "ptp4l": program(binaries.ptp4l, "-v")}
     document = Document("clock-peers", arguments, programs)
     found: list[rows.Row] = []
@@ -71,6 +65,12 @@ def main() -> int:
         more = {name: msgspec.to_builtins(each) for name, each in (("best_of_chrony", best), ("goals", goals))}
         document.write(arguments.json, found, rate_mbps=network.RATE_MBPS, pairs=_pairs(arguments), **more)
     return 0
+
+
+def _errand(arguments: argparse.Namespace) -> Errand:
+    """The larger of the topologies, with all tools."""
+    hosts = max(len(network.path().hosts), arguments.hosts if "mesh" in arguments.topologies else 0)
+    return Errand(f"Foliot, chrony and ptp4l on {hosts} hosts", _ONCE + _PER_HOST * hosts, "--hosts")
 
 
 async def _until_signalled(binaries: Binaries, arguments: argparse.Namespace, found: list[rows.Row]) -> None:

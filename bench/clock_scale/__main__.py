@@ -21,6 +21,7 @@ import msgspec
 import numpy as np
 import structlog
 
+from bench import place
 from bench.clock_scale.served import CLOSED, READY, TAKEN, TELL_EVERY, Job
 from bench.document import Document
 from bench.fleet_figures import Usage
@@ -28,6 +29,7 @@ from foliot.bus import Bus
 from foliot.settings import BusSettings
 from foliot.shard import ShardSettings
 from foliot.supervisor import LAST, Supervisor, nats_server
+from foliot_lab.budget import Errand
 from foliot_lab.crowd import Crowd
 from foliot_lab.synthetic.throng import WINDOW_NS
 from foliot_schemas.subjects import CLOCK, FITS, STAMPS
@@ -42,6 +44,8 @@ _AHEAD = 10 * TELL_EVERY
 """Batches that may be on their way: so that none waits long enough to be left out."""
 _PATIENCE_S = 120.0
 """A machine that stands still for two seconds makes a shard leave stamps out, which is then waited for in vain."""
+_BUSY = 1.0
+"""Processors that it has to have: the generator, the bus and the stage that is measured wait for each other, and CPU is what is counted, so that more only make it end sooner."""
 _ASKED = 100
 """Clocks whose states are compared with the truth."""
 
@@ -261,6 +265,8 @@ def main() -> int:
     parser.add_argument("--settle", type=int, default=3, help="before them (default: %(default)s)")
     parser.add_argument("--port", type=int, default=4923, help="of the NATS server")
     arguments = parser.parse_args()
+    if not place.can_carry(Errand("A generator, and one stage of sync at a time", _BUSY)):
+        return place.CANNOT
     structlog.configure(
         wrapper_class=structlog.make_filtering_bound_logger(40), logger_factory=structlog.PrintLoggerFactory(sys.stderr)
     )

@@ -6,7 +6,7 @@ import os
 import statistics
 import sys
 import time
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import msgspec
 
@@ -58,6 +58,20 @@ class Cost(NamedTuple):
     """In the kernel, without a process that is charged for it."""
 
 
+class Errand(NamedTuple):
+    """What keeps processors busy and is no scenario, as a bench of single processes."""
+
+    name: str
+    """As the beginning of a sentence."""
+    processors: float
+    """That it keeps busy, on the machine where the costs below were measured."""
+    lower: str = ""
+    """What to lower, so that it costs less; empty: nothing helps."""
+
+
+Costly = TypeVar("Costly", "Scenario", Errand, "Scenario | Errand")
+
+
 class Now(msgspec.Struct, frozen=True, kw_only=True):
     """The machine before anything of a lab runs."""
 
@@ -84,32 +98,36 @@ class Now(msgspec.Struct, frozen=True, kw_only=True):
             processors=len(os.sched_getaffinity(0)), speed=speed,
         )  # fmt: skip
 
-    def cost(self, scenario: Scenario) -> Cost:
-        """Of a scenario on this machine."""
+    def cost(self, scenario: Scenario | Errand) -> Cost:
+        """Of a scenario or errand on this machine."""
         return Cost(*(busy * self.fixed_work_s / _WORK_S for busy in cost(scenario)))
 
-    def left_by(self, scenario: Scenario) -> float:
-        """Share of the processors, or of the quota, that a scenario would leave idle; below zero: it asks for more than there is."""
+    def left_by(self, scenario: Scenario | Errand) -> float:
+        """Share of the processors, or of the quota, that a scenario or errand would leave idle; below zero: it asks for more than there is."""
         processes, interrupts = (busy / self.processors for busy in self.cost(scenario))
         taken = (processes + interrupts) / max(1 - self.stolen_cpu, 0.01)
         return min(self.idle_cpu - taken, self.speed - processes) / self.speed
 
-    def lacks(self, scenario: Scenario, demand: Demand = CARRIED) -> str:
-        """Why this machine cannot carry a scenario now, in a sentence; empty if it can."""
+    def lacks(self, scenario: Scenario | Errand, demand: Demand = CARRIED) -> str:
+        """Why this machine cannot carry a scenario or errand now, in a sentence; empty if it can."""
         yielding = msgspec.structs.replace(self, idle_cpu=self.idle_cpu + demand.yielded * (1 - self.idle_cpu))
         if yielding.left_by(scenario) >= demand.left:
             return ""
         needed = sum(self.cost(scenario))
+        lower = scenario.lower if isinstance(scenario, Errand) else "hosts, rails or load"
+        advice = f"Lower {lower}, or let less else run." if lower else "Let less else run."
         quota = "" if self.speed >= 1 else f", of which it may use {self.speed:.0%}"
         return (
             f"{named(scenario)} would keep {needed:.2g} of this machine's {self.processors} processors busy{quota}, and {demand.left:.0%} must be left:"
             f" {self.idle_cpu:.0%} are idle now, {self.stolen_cpu:.0%} of busy time is stolen, and a piece of work that takes {_WORK_S:.2f} s on a quick machine"
-            f" takes {self.fixed_work_s:.2f} s here. Lower hosts, rails or load, or let less else run."
+            f" takes {self.fixed_work_s:.2f} s here. {advice}"
         )
 
 
-def cost(scenario: Scenario) -> Cost:
+def cost(scenario: Scenario | Errand) -> Cost:
     """On the machine where it was measured. What a training job computes is not in it: that takes what is left, at a lower priority."""
+    if isinstance(scenario, Errand):
+        return Cost(scenario.processors, 0.0)
     fabric, gbps = scenario.fabric, traffic_gbps(scenario)
     nics = fabric.hosts * fabric.rails
     once = _ONCE + _PER_BUS_SERVER * (fabric.bus_servers - 1)
@@ -124,15 +142,17 @@ def traffic_gbps(scenario: Scenario) -> float:
     return fabric.hosts * fabric.rails * fabric.link_mbps * load / 1000
 
 
-def named(scenario: Scenario) -> str:
-    """A scenario by what it costs most."""
+def named(scenario: Scenario | Errand) -> str:
+    """A scenario by what it costs most; an errand by its name."""
+    if isinstance(scenario, Errand):
+        return scenario.name
     fabric = scenario.fabric
     return f"A fabric of {fabric.hosts} hosts on {fabric.rails} {'rail' if fabric.rails == 1 else 'rails'}"
 
 
 def affordable(
-    choices: Sequence[tuple[Scenario, Demand]], speed: float = 1.0, say: Callable[[str], object] | None = None
-) -> tuple[Scenario, Now]:
+    choices: Sequence[tuple[Costly, Demand]], speed: float = 1.0, say: Callable[[str], object] | None = None
+) -> tuple[Costly, Now]:
     """The first scenario of these that this machine has enough for, and the machine as it was seen. Where others are in the way of all, it waits a while for them to end.
 
     Parameters:
