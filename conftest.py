@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 
 # Probes that tests start write no page where this machine's own has it.
 os.environ["FOLIOT_CLOCK__PAGE"] = ""
+# Each program that a test starts would compile all that it imports, which takes longer than most of them run.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 _LAB = "lab"
 """The group of tests that start a lab."""

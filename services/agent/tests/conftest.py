@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import forked
 import pytest
 
 from foliot.settings import NicSettings, NodeSettings
@@ -140,9 +141,12 @@ class Host:
     def __init__(self, index: int, bus: BusSettings, folder: Path, armed: str) -> None:
         self.settings = node_settings(index)
         self.namespace = new_namespace()
+        with entered(self.namespace), contextlib.suppress(FileNotFoundError):
+            # Duplicate address detection takes two seconds of each device; where there is no IPv6, none.
+            Path("/proc/sys/net/ipv6/conf/default/accept_dad").write_text("0")
         self.config = folder / f"node{index}.toml"
         self._log = folder / f"node{index}.log"
-        self._process: asyncio.subprocess.Process | None = None
+        self._process: forked.Process | None = None
         nics = "\n".join(
             f'[[node.nics]]\nrail = "{nic.rail}"\nnumber = {nic.number}\ndevice = "{nic.device}"\naddress = "{nic.address}"'
             for nic in self.settings.nics
@@ -178,10 +182,8 @@ class Host:
     async def start(self, *arguments: str) -> None:
         """Starts the agent."""
         with entered(self.namespace), self._log.open("a") as log:
-            self._process = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", "foliot_agent", *arguments, stderr=log,
-                env={**os.environ, "FOLIOT_CONFIG": str(self.config), "FOLIOT_BOOT_ID": "boot1"},
-            )  # fmt: skip
+            env = {**os.environ, "FOLIOT_CONFIG": str(self.config), "FOLIOT_BOOT_ID": "boot1"}
+            self._process = forked.start("foliot_agent", *arguments, stderr=log.fileno(), env=env)
 
     async def ready(self, times: int = 1) -> None:
         """Waits until the agent is."""

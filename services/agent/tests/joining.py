@@ -2,36 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
-import ctypes
-import os
-import sys
 from pathlib import Path
 
-_PR_CAPBSET_DROP = 24
-_libc = ctypes.CDLL(None)
+import forked
+
 TOML = "etc/foliot/foliot.toml"
 SECRETS = "etc/foliot/agent.env"
 UNITS = "etc/systemd/system"
 
 
-def _drop_all() -> None:
-    """What is executed next has no capability, whoever it runs as."""
-    for capability in range(64):
-        _libc.prctl(_PR_CAPBSET_DROP, capability)
-
-
 async def run_foliot(*arguments: str, expect: int = 0, privileged: bool = True) -> str:
     """Runs ``foliot`` where the calling thread is, and returns what it said."""
-    process = await asyncio.create_subprocess_exec(
-        str(Path(sys.executable).with_name("foliot")), *arguments,
-        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT, preexec_fn=None if privileged else _drop_all,
-        # As a person's shell has it: what is written to a pipe waits.
-        env={name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"},
-    )  # fmt: skip
-    output, _ = await process.communicate()
-    assert process.returncode == expect, output.decode()
-    return output.decode()
+    status, said = await forked.run("foliot.cli", *arguments, privileged=privileged)
+    assert status == expect, said
+    return said
 
 
 class Node:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
-import ctypes
 import json
-import sys
 from pathlib import Path
 
+import forked
 import msgspec
 import pytest
 from pyroute2 import AsyncIPRoute
@@ -23,26 +21,14 @@ from foliot_schemas.subjects import INVENTORY, PATHS
 
 pytestmark = [pytest.mark.net, pytest.mark.nats]
 
-_PR_CAPBSET_DROP = 24
-_libc = ctypes.CDLL(None)
-
-
-def _drop_all() -> None:
-    """What is executed next has no capability, whoever it runs as."""
-    for capability in range(64):
-        _libc.prctl(_PR_CAPBSET_DROP, capability)
-
 
 async def planned(host, *arguments: str) -> list[dict]:
     """What ``foliot agent plan`` prints inside a host, run without any privilege."""
+    asked = ("agent", "plan", "--config", str(host.config), "--json", *arguments)
     with host.entered():
-        process = await asyncio.create_subprocess_exec(
-            str(Path(sys.executable).with_name("foliot")), "agent", "plan", "--config", str(host.config), "--json",
-            *arguments, stdout=asyncio.subprocess.PIPE, preexec_fn=_drop_all,
-        )  # fmt: skip
-    output, _ = await process.communicate()
-    assert process.returncode == 0
-    return json.loads(output)
+        status, said = await forked.run("foliot.cli", *asked, privileged=False)
+    assert status == 0, said
+    return json.loads(said)
 
 
 def sysctls(host) -> dict[str, str]:

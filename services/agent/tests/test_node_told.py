@@ -6,8 +6,10 @@ import asyncio
 import os
 import resource
 import sys
+import tempfile
 from pathlib import Path
 
+import forked
 import pytest
 from joining import RAILS, SECRETS, TOML, UNITS, run_foliot
 
@@ -149,16 +151,22 @@ async def test_what_would_be_armed_is_said_also_without_a_key(nodes, tmp_path):
 
 async def _unread(node, *arguments: str, unbuffered: str) -> tuple[int, str]:
     """Joins where nobody reads standard output any more; the exit status, and what standard error got."""
+    asked = ("node", "join", node.url, "--root", str(node.root), *arguments)
     reading, writing = os.pipe()
     os.close(reading)
-    with node.host.entered():
-        process = await asyncio.create_subprocess_exec(
-            str(Path(sys.executable).with_name("foliot")), "node", "join", node.url, "--root", str(node.root), *arguments,
-            stdout=writing, stderr=asyncio.subprocess.PIPE, env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
-        )  # fmt: skip
-    os.close(writing)
-    _, complained = await process.communicate()
-    return process.returncode, complained.decode()
+    with tempfile.TemporaryFile() as complained:
+        with node.host.entered():
+            if unbuffered:  # which Python reads when it starts
+                process = await asyncio.create_subprocess_exec(
+                    str(Path(sys.executable).with_name("foliot")), *asked, stdout=writing, stderr=complained,
+                    env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
+                )  # fmt: skip
+            else:
+                process = forked.start("foliot.cli", *asked, stdout=writing, stderr=complained.fileno())
+        os.close(writing)
+        status = await process.wait()
+        complained.seek(0)
+        return status, complained.read().decode()
 
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])

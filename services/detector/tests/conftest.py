@@ -54,21 +54,16 @@ def port(nic, at_ns, downs=0, ups=1, *, carrier=True, admin_up=True, boot="boot1
 
 def delays(node, at_ns, rows, bound_ns=100, *, interval_ms=100, every_ms=100):
     """A batch from tuples (path, witness, sent, received, last_ns[, least_ns, p99_ns[, sequence[, full_sent, full_received, full_bytes]]])."""
-    table = np.zeros(len(rows), DelayRow)
+    filled = []
     for place, (_, witness, sent, received, last_ns, *more) in enumerate(rows):
         least_ns, p99_ns, *counts = more or (FLIGHT_NS, FLIGHT_NS)
         counts += [0] * (4 - len(counts))
-        table[place] = (place, witness, sent, received, least_ns, least_ns, p99_ns, last_ns, *counts)
+        filled.append((place, witness, sent, received, least_ns, least_ns, p99_ns, last_ns, *counts))
     paths = tuple(str(row[0]) for row in rows)
     return DelayBatch.of(
-        table,
-        node=node,
-        at_ns=at_ns,
-        interval_ns=interval_ms * MS,
-        bound_ns=bound_ns,
-        paths=paths,
+        np.array(filled, DelayRow), node=node, at_ns=at_ns, interval_ns=interval_ms * MS, bound_ns=bound_ns, paths=paths,
         every_ns=every_ms * MS,
-    )
+    )  # fmt: skip
 
 
 class SimulatedFleet:
@@ -112,6 +107,14 @@ class SimulatedFleet:
             for rail in self.rails
             for entropy in range(entropies)
         ]
+        # What never changes, of each path and node, is looked up and not made anew with each probe and report.
+        self._ends = {path: (node_of(path.source), node_of(path.destination)) for path in self.paths}
+        self._reported = {
+            name: [(path, end) for path in self.paths for end in (0, 1) if self._ends[path][end] == name]
+            for name in self.names
+        }
+        self._reported_names = {name: tuple(str(path) for path, _ in rows) for name, rows in self._reported.items()}
+        self._judged = set()
         self.sent = dict.fromkeys(self.paths, 0)
         self.last_sent = dict.fromkeys(self.paths, 0)
         self.forget(*self.names)
@@ -212,7 +215,10 @@ class SimulatedFleet:
         self.events += self.detector.tick(elapsed_ns)
 
     def _says(self, node, at_ns):
-        return at_ns + self.offset_ns[node] + self._chance.randint(-self.shaky_ns, self.shaky_ns) if at_ns else 0
+        if not at_ns:
+            return 0
+        shaky_ns = self._chance.randint(-self.shaky_ns, self.shaky_ns) if self.shaky_ns else 0
+        return at_ns + self.offset_ns[node] + shaky_ns
 
     def _publish(self, node, message):
         if node not in self.off_bus and node not in self.stopped:
@@ -224,21 +230,20 @@ class SimulatedFleet:
     def _send(self, path, number):
         interval_ns = self.probe_ns if path.entropy == 0 else 200 * MS
         self._at(self.now_ns + interval_ns, self._send, path, number + 1)
-        if node_of(path.source) in self.stopped or path in self.mute:
+        if self._ends[path][0] in self.stopped or path in self.mute:
             return
-        self.sent[path] += 1
+        self.sent[path] = sequence = self.sent[path] + 1
         self.last_sent[path] = self.now_ns
         lost = path in self.lose and self.lose[path](number)
-        full = self.pads and self.sent[path] % FULL_EVERY == 0
+        full = self.pads and sequence % FULL_EVERY == 0
         lost |= full and path in self.too_small
         if path in self.held:
-            self._on_hold.append((path, self.sent[path]))
+            self._on_hold.append((path, sequence))
         elif self._works(path.source) and self._works(path.destination) and path not in self.cut and not lost:
-            self._at(self.now_ns + self.delay_ns.get(path, FLIGHT_NS), self._arrive, path, self.sent[path])
+            self._at(self.now_ns + self.delay_ns.get(path, FLIGHT_NS), self._arrive, path, sequence)
 
     def _arrive(self, path, sequence):
-        node = node_of(path.destination)
-        if node in self.stopped:
+        if self._ends[path][1] in self.stopped:
             return
         first = not self.heard[path]
         self.heard[path] = self.now_ns
@@ -251,11 +256,19 @@ class SimulatedFleet:
         if self.silent[path]:
             self.silent[path] = False
             self._at_once(path, Witness.SPEAKS_AGAIN)
-        if path.entropy == 0:
-            self._at(self.now_ns + SILENCE_INTERVALS * self.probe_ns, self._judge, path, self.now_ns)
+        if path.entropy == 0 and path not in self._judged:
+            self._judged.add(path)
+            self._at(self.now_ns + SILENCE_INTERVALS * self.probe_ns, self._judge, path)
 
-    def _judge(self, path, heard_ns):
-        if self.heard[path] == heard_ns and node_of(path.destination) not in self.stopped:
+    def _judge(self, path):
+        """Three intervals after the last probe that was heard, whichever that is by then."""
+        heard_ns = self.heard[path]
+        silent_ns = heard_ns + SILENCE_INTERVALS * self.probe_ns
+        if heard_ns and silent_ns > self.now_ns:
+            self._at(silent_ns, self._judge, path)
+            return
+        self._judged.discard(path)
+        if heard_ns and self._ends[path][1] not in self.stopped:
             self.silent[path] = True
             self._at_once(path, Witness.FELL_SILENT)
 
@@ -287,26 +300,23 @@ class SimulatedFleet:
     def report(self, node):
         """What a node reports now; it begins to count anew."""
         rows = []
-        for path in self.paths:
-            if node_of(path.source) == node:
+        for place, (path, end) in enumerate(self._reported[node]):
+            if end == 0:
                 sent_ns = self._says(node, self.last_sent[path] and self.last_sent[path] + self.stamp_late_ns)
-                rows.append((path, Witness.SOURCE, 2, 0, sent_ns, 0, 0, self._number(self.sent, path)))
-            if node_of(path.destination) == node:
-                delay_ns = self.delay_ns.get(path, FLIGHT_NS)
-                delay = (delay_ns, delay_ns) if self.received[path] else (0, 0)
+                number = self._number(self.sent, path)
+                rows.append((place, Witness.SOURCE, 2, 0, 0, 0, 0, sent_ns, number, 0, 0, 0))
+            else:
+                delay_ns = self.delay_ns.get(path, FLIGHT_NS) if self.received[path] else 0
                 heard_ns = self._says(node, self.heard[path])
                 counts, number = (self.proven[path], self.received[path]), self._number(self.sequence, path)
                 full = (self.full_proven[path], self.full_received[path], FULL_BYTES) if self.pads else (0, 0, 0)
-                rows.append((path, Witness.DESTINATION, *counts, heard_ns, *delay, number, *full))
+                delay = (delay_ns, delay_ns, delay_ns)
+                rows.append((place, Witness.DESTINATION, *counts, *delay, heard_ns, number, *full))
                 self.proven[path] = self.received[path] = self.full_proven[path] = self.full_received[path] = 0
-        return delays(
-            node,
-            self._says(node, self.now_ns),
-            rows,
-            self.bound_ns[node],
-            interval_ms=self.report_ms,
-            every_ms=self.names_ms,
-        )
+        return DelayBatch.of(
+            np.array(rows, DelayRow), node=node, at_ns=self._says(node, self.now_ns), interval_ns=self.report_ms * MS,
+            bound_ns=self.bound_ns[node], paths=self._reported_names[node], every_ns=self.names_ms * MS,
+        )  # fmt: skip
 
     def _report_ports(self, node):
         self._at(self.now_ns + 1_000 * MS, self._report_ports, node)

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 sys.path.insert(0, str(Path(__file__).parent))  # for `promises`
 
 SECOND = 1_000_000_000
+BURST_SLOTS = 4096
+Part = tuple[int, int, tuple[int, int], "NDArray[np.float64]", "NDArray[np.float64]"]
+"""Of a batch: the number of a stream in it, direction, nodes, and the true times at which probes were sent and arrived."""
 GRID_S = 0.02
 """Steps in which the clocks' rates wander."""
 
@@ -116,10 +119,23 @@ class Fleet:
         size = (4, len(sent_ns))
         # Packets of 1500 bytes at 200 Mbit/s take 60 us; M/M/1 waits are exponential when the queue is busy.
         waits = np.where(self.random.random(size) < load, self.random.exponential(60e3 / max(1 - load, 0.05), size), 0)
-        slots = (sent_ns // 50e6).astype(np.int64) % 4096
-        bursts = self.random.random(4096) < load / 5
-        burst = np.where(bursts[slots], self.random.exponential(2e6, len(sent_ns)), 0.0)
+        slots = (sent_ns // 50e6).astype(np.int64) % BURST_SLOTS
+        bursting = self.draw_of(BURST_SLOTS, slots) < load / 5
+        burst = np.where(bursting, self.random.exponential(2e6, len(sent_ns)), 0.0)
         return waits.sum(axis=0) + burst + self.random.exponential(200, len(sent_ns))
+
+    def draw_of(self, count: int, places: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Those at some places, in order or around the end, of so many draws between 0 and 1: the others are passed over, and not drawn."""
+        first, last = int(places[0]), int(places[-1])
+        if first > last:
+            first, last = 0, count - 1
+        skip = self.random.bit_generator.advance  # type: ignore[attr-defined] - of PCG64, which is the default; one step is one draw
+        if first:
+            skip(first)
+        drawn = self.random.random(last + 1 - first)
+        if last + 1 < count:
+            skip(count - last - 1)
+        return drawn[places - first]
 
     def batch(self, node: int, window: int) -> StampBatch | None:
         """What a node publishes of its streams in a window; None for a silent node."""
@@ -146,10 +162,10 @@ class Fleet:
                 )
                 for direction, (source, sink) in enumerate(((a, b), (b, a))):
                     if (source, sink, number) not in self.dead:
-                        parts.append(self.probes(len(streams) - 1, direction, (source, sink), number, since_s))
-        rows = np.concatenate(parts) if parts else np.empty(0, StampRow)
+                        times = self.probes((source, sink), number, since_s)
+                        parts.append((len(streams) - 1, direction, (source, sink), *times))
         return StampBatch.of(
-            rows,
+            self.stamped(parts),
             node=self.names[node],
             since_ns=since_ns,
             until_ns=until_ns,
@@ -168,19 +184,30 @@ class Fleet:
         return float(least[0] * 1e9), float(most[0] * 1e9)
 
     def probes(
-        self, index: int, direction: int, ends: tuple[int, int], number: int, since_s: float
-    ) -> NDArray[np.void]:
-        """The stamps of one direction of one stream in a window."""
-        source, sink = ends
+        self, ends: tuple[int, int], number: int, since_s: float
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """When the probes of one direction of one stream are sent in a window, and when they arrive: true times."""
         count = max(1, round(self.rates[number % len(self.rates)] * self.window_s))
         sent_ns = (since_s + (np.arange(count) + self.random.random(count)) * self.window_s / count) * SECOND
         delay_ns = self.floor_ns[min(ends), max(ends)][number] + self.queue_ns(sent_ns, self.loads.get(ends, self.load))
         if ends in self.queued_ns:
             delay_ns += self.random.gamma(4, self.queued_ns[ends] / 4, count)
-        arrived_ns = sent_ns + delay_ns + self.extra_ns.get(ends, 0.0)
-        rows = np.empty(count, StampRow)
-        rows["stream"], rows["direction"] = index, direction
-        rows["transmit_ns"], rows["receive_ns"] = self.local_ns(source, sent_ns), self.local_ns(sink, arrived_ns)
+        return sent_ns, sent_ns + delay_ns + self.extra_ns.get(ends, 0.0)
+
+    def stamped(self, parts: list[Part]) -> NDArray[np.void]:
+        """The stamps that nodes take of probes, by their clocks; those of one clock all at once."""
+        counts = [len(sent_ns) for *_, sent_ns, _ in parts]
+        rows = np.empty(sum(counts), StampRow)
+        if not parts:
+            return rows
+        streams, directions, ends, sent_ns, arrived_ns = zip(*parts, strict=True)
+        rows["stream"], rows["direction"] = np.repeat(streams, counts), np.repeat(directions, counts)
+        for column, times, nodes in zip(
+            ("transmit_ns", "receive_ns"), (sent_ns, arrived_ns), np.repeat(ends, counts, axis=0).T, strict=True
+        ):
+            true_ns = np.concatenate(times)
+            for node in np.unique(nodes):
+                rows[column][nodes == node] = self.local_ns(node, true_ns[nodes == node])
         return rows
 
     def is_silent(self, node: int, at_s: float) -> bool:
