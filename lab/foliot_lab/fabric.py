@@ -122,7 +122,9 @@ class Fabric:
             run_batch(namespace, TC, _shape_lines([port], shape, faults=router))
             lines = [f"addr add {port.address} dev {port.device}"]
             if not router:
-                lines += [f"link set {port.device} up", *map(_route_line, port.routes)]
+                # The host's agent puts such routes back too, and may be first.
+                routes = (_route_line(route, "replace") for route in port.routes)
+                lines += [f"link set {port.device} up", *routes]
             run_batch(namespace, IP, lines)
             with inside(namespace):
                 settle_neighbours(port.device)
@@ -225,14 +227,14 @@ def _address_lines(ports: Iterable[Port], router: Router | None, front: list[str
     return lines + [_route_line(route) for route in (*routes, *(router.routes if router else ()))]
 
 
-def _route_line(route: Route) -> str:
+def _route_line(route: Route, verb: str = "add") -> str:
     if not route.gateways:
-        return f"route add blackhole {route.prefix} proto static"
+        return f"route {verb} blackhole {route.prefix} proto static"
     if len(route.gateways) == 1:
         gateway, device = route.gateways[0]
-        return f"route add {route.prefix} via {gateway} dev {device} proto static"
+        return f"route {verb} {route.prefix} via {gateway} dev {device} proto static"
     hops = " ".join(f"nexthop via {gateway} dev {device} weight 1" for gateway, device in route.gateways)
-    return f"route add {route.prefix} proto static {hops}"
+    return f"route {verb} {route.prefix} proto static {hops}"
 
 
 def _shape_lines(ports: Iterable[Port], shape: Shape, *, faults: bool) -> list[str]:

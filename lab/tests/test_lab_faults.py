@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from foliot_lab.deeds import Deed, Hog, prepare
-from foliot_lab.fabric import Fabric
+from foliot_lab.fabric import Fabric, run_batch
 from foliot_lab.faults import run_timeline
 from foliot_lab.iproute import IP, TC
 from foliot_lab.namespaces import Namespace, inside, make_socket
@@ -378,6 +378,25 @@ def test_a_new_device_can_be_done_to_what_the_old_one_could(fabric):
     rate.inject()
     queues = json.loads(output(fabric.host("node1"), TC, "-j", "qdisc", "show", "dev", link.near.device))
     assert [queue["options"]["rate"] * 8e-6 for queue in queues if queue["kind"] == "tbf"] == [12.5]
+
+
+@pytest.mark.net
+def test_a_new_device_gets_its_routes_though_somebody_was_first(fabric, monkeypatch):
+    """The agent of its host puts them back as soon as it is up."""
+    before = routes(fabric)
+    (own,) = [line for line in before["node1"].splitlines() if "via" in line and "dev rail1" in line]
+
+    def run(namespace, tool, lines):
+        if "link set rail1 up" in lines:
+            after = lines.index("link set rail1 up") + 1
+            lines = [*lines[:after], f"route add {own}", *lines[after:]]
+        run_batch(namespace, tool, lines)
+
+    monkeypatch.setattr("foliot_lab.fabric.run_batch", run)
+    deed = deed_of(fabric, kind="reload", where="node1.rail1")
+    deed.inject()
+    deed.heal()
+    assert come_back(fabric, before)
 
 
 @pytest.mark.net
