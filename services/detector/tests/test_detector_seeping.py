@@ -54,7 +54,7 @@ def test_a_nic_that_loses_one_in_a_hundred_of_what_it_sends(make_fleet, seed):
     assert event.evidence["lost"] >= 10
     assert 5 <= event.evidence["paths_losing"] <= event.evidence["paths"] == 10
     assert event.since_ns < event.at_ns
-    fleet.run(60_000)
+    fleet.run(30_000)
     assert fleet.take() == []
 
 
@@ -78,12 +78,12 @@ def test_a_nic_that_loses_both_ways(make_fleet, seed):
     both = lossy.evidence["direction"] == "both"
 
     lose(fleet, 0.0, source=NIC)
-    fleet.run(60_000)
+    fleet.run(40_000)
     between = fleet.take()
     assert [event.state for event in between] in ([], ["sound", "lossy"]) if not both else between == []
 
     fleet.lose.clear()
-    fleet.run(60_000)
+    fleet.run(40_000)
     assert fleet.take()[-1].state == "sound"
 
 
@@ -106,7 +106,7 @@ def test_a_loss_of_one_in_a_thousand_is_left_alone(make_fleet, seed):
     """And so is none at all."""
     fleet = make_fleet(nodes=6)
     lose(fleet, 0.001, source=NIC, seed=seed)
-    fleet.run(90_000)
+    fleet.run(60_000)
 
     assert fleet.take() == []
 
@@ -127,7 +127,7 @@ def test_one_path_that_loses_is_not_its_nic(make_fleet):
     for path in fleet.paths:
         if (path.source, path.destination) == (NIC, "node1.rail0"):
             fleet.lose[path] = lambda number: number % 33 == 0
-    fleet.run(120_000)
+    fleet.run(60_000)
 
     assert fleet.take() == []
 
@@ -137,7 +137,7 @@ def test_full_queues_drop_and_no_nic_seeps(make_fleet, seed):
     fleet = make_fleet(nodes=6)
     mine = [path for path in fleet.paths if path.source == NIC]
     chances = {path: some(0.01, 1_000 * seed + number) for number, path in enumerate(mine)}
-    for _ in range(150):
+    for _ in range(75):
         for path in mine:
             fleet.lose[path], fleet.delay_ns[path] = chances[path], 10 * MS
         fleet.run(400)
@@ -222,7 +222,7 @@ def test_a_detector_that_takes_over_says_when_it_is_sound(make_fleet):
     assert fleet.take() == []
 
     fleet.lose.clear()
-    fleet.run(60_000)
+    fleet.run(40_000)
     (sound,) = fleet.take()
     assert (sound.state, sound.cause) == ("sound", lossy.id)
 
@@ -236,7 +236,7 @@ def test_without_synchronised_clocks_nobody_knows_of_full_queues(make_fleet, see
 
     fleet.bound_ns.update(dict.fromkeys(fleet.names, 100))
     fleet.offset_ns.update(dict.fromkeys(fleet.names, 0))
-    fleet.run(60_000)
+    fleet.run(40_000)
     assert told(event for event in fleet.take() if event.kind == "nic") == [("nic", NIC, "out", "lossy")]
 
 
