@@ -174,7 +174,7 @@ async def measure(armed: str, arguments: argparse.Namespace) -> tuple[list[Row],
         await lab.start()
         await lab.ready()
         await asyncio.sleep(4.0)
-        sampler = LatenessSampler()
+        sampler = LatenessSampler(pids=lab.pids, speed=arguments.speed)
         with Witness.over(
             lab.nodes, {host: lab.fabric.host(host) for host in lab.plan.hosts}, lab.time, rate_hz=_RATE_HZ
         ) as witness:
@@ -233,9 +233,10 @@ def main() -> int:
     parser.add_argument("--armed", choices=("off", "always"), help="one setting only")
     parser.add_argument("--rows", nargs="+", choices=_ROWS, default=_ROWS, help="(default: all)")
     parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir(), "foliot-bench-road"))
+    place.add_speed(parser)
     arguments = parser.parse_args()
     settings = (arguments.armed,) if arguments.armed else ("off", "always")
-    if not place.enter(carries=_scenario(settings[0], arguments)):
+    if not place.enter(carries=_scenario(settings[0], arguments), speed=arguments.speed):
         return place.CANNOT
     document = Document("road", arguments, services=FRESH)
     rows: list[Row] = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 
 import pytest
@@ -9,9 +10,11 @@ import pytest
 import bench.clock_peers.__main__ as clock_peers
 import bench.clock_scale.__main__ as clock_scale
 from bench import fleet, place, probe_cost
+from bench.quiet import __main__ as quiet
 from foliot_lab import budget
 from foliot_lab.budget import Now
 from foliot_lab.demo import demo
+from foliot_lab.quota import QuotaError
 
 
 @pytest.fixture
@@ -66,3 +69,49 @@ def test_who_wants_to_see_the_limit_begins_anyway(monkeypatch, bench):
         monkeypatch.setattr(where, what, lambda *_, **__: sys.exit(3))
     with pytest.raises(SystemExit, match="3"):
         bench.main()
+
+
+def test_a_bench_is_kept_to_its_share_before_it_is_asked_what_the_machine_has(monkeypatch):
+    """And what it asks is whether the share is enough; the quota is there until the program ends."""
+    asked, quota = [], []
+
+    @contextlib.contextmanager
+    def limited(share):
+        quota.append(share)
+        yield
+        quota.remove(share)
+
+    monkeypatch.setattr(place, "_left_at_end", contextlib.ExitStack())
+    monkeypatch.setattr(place, "limited", limited)
+    monkeypatch.setattr(place, "affordable", lambda _, speed: asked.append((speed, list(quota))))
+    monkeypatch.setattr(place.kernel, "is_privileged", lambda: True)
+    monkeypatch.setattr(place.kernel, "missing", list)
+    monkeypatch.setattr(place.kernel, "enter", lambda: None)
+    monkeypatch.setattr(place.structlog, "configure", lambda **_: None)
+    assert place.enter(carries=demo(2), speed=0.5)
+    assert asked == [(0.5, [0.5])]
+    assert quota == [0.5]
+    place._left_at_end.close()
+    assert quota == []
+
+
+def test_a_bench_without_the_right_to_a_quota_does_not_begin(monkeypatch, capsys):
+    """It says why, with the status for what cannot be done."""
+
+    def limited(share):
+        raise QuotaError(f"No right to {share}.")
+
+    monkeypatch.setattr(place, "limited", limited)
+    monkeypatch.setattr(place.kernel, "is_privileged", lambda: True)
+    monkeypatch.setattr(place.kernel, "missing", list)
+    monkeypatch.setattr(place.kernel, "enter", lambda: pytest.fail("it went on"))
+    assert place.enter(speed=0.5) is False
+    assert capsys.readouterr().err == "No right to 0.5.\n"
+
+
+def test_virtual_time_has_no_speed(monkeypatch, capsys):
+    """Who asks for half of the machine and for no lab is told that this is nothing."""
+    monkeypatch.setattr(sys, "argv", ["bench.quiet", "--where", "cores", "--speed", "0.5"])
+    with pytest.raises(SystemExit):
+        quiet.main()
+    assert "--speed is of the lab alone" in capsys.readouterr().err

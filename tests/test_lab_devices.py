@@ -1,4 +1,7 @@
-"""A NIC's device that goes and comes anew is used again, also as the only way; a link that loses large packets alone is left; in a lab with all services."""
+"""A NIC's device that goes and comes anew is used again, also as the only way; a link that loses large packets alone is left.
+
+In a lab with all services that has half of the machine, where that can be had.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from quotas import at_half_speed
 
 from foliot_lab import kernel
 from patience import patience
@@ -78,7 +82,7 @@ def faults(tmp_path_factory):
     (folder / "scenario.toml").write_text(SCENARIO)
     done = subprocess.run(
         [str(Path(sys.executable).with_name("foliot")), "lab", "run", "--force", str(folder / "scenario.toml"), "--port", "0",
-         "--report", str(folder / "report.json"), "--folder", str(folder / "lab")],
+         *at_half_speed(), "--report", str(folder / "report.json"), "--folder", str(folder / "lab")],
         capture_output=True, text=True, check=False, timeout=patience(200),
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr

@@ -3,6 +3,7 @@
     make bench NAME=quiet ARGS="--json FILE"                                                             # all of it, a quarter of an hour
     make bench NAME=quiet ARGS="--where cores --trials 1000 --silences 1000 --holes 500 --json FILE"     # in virtual time alone
     make bench NAME=quiet ARGS="--where lab --first 50 --trials 50 --silences 0 --json two.json"         # a piece of the lab's part
+    make bench NAME=quiet ARGS="--where lab --speed 0.5 --json half.json"                                # in the lab, on half of the machine
     make bench NAME=quiet ARGS="--merge one.json two.json --json all.json"                               # pieces put together
     make bench NAME=quiet ARGS="--where cores --first 53 --trials 1 --silences 0 --only hog-all"         # one trial once more
     make bench NAME=quiet ARGS="--retell 53 --only hog-all"                                              # its false events, and why
@@ -58,7 +59,10 @@ class Taken(msgspec.Struct):
 
 def main() -> int:
     """Parses the command line, runs, prints what was false and the tables."""
-    arguments = _parser().parse_args()
+    parser = _parser()
+    arguments = parser.parse_args()
+    if arguments.speed < 1 and "lab" not in arguments.where:
+        parser.error("--speed is of the lab alone: virtual time passes as quickly on any machine")
     if arguments.retell is not None:
         for kind in arguments.only:
             tell = retold_silence if arguments.silent else retold
@@ -71,7 +75,7 @@ def main() -> int:
         return 0
     # The lab first: whoever waits for the cores wants to know before that it will be refused.
     carries = None if arguments.anyway else lab.scenario(arguments.hosts)
-    if "lab" in arguments.where and not place.enter(carries=carries):
+    if "lab" in arguments.where and not place.enter(carries=carries, speed=arguments.speed):
         return place.CANNOT
     document, taken = Document("quiet", arguments), Taken()
     try:
@@ -124,7 +128,7 @@ def _counts(where: str, arguments: argparse.Namespace) -> tuple[int, int]:
 def _part(arguments: argparse.Namespace, taken: Taken) -> dict[str, Any]:
     """What a piece was of."""
     return {
-        "where": arguments.where, "first": arguments.first, "hosts": arguments.hosts, "kinds": arguments.only, "anyway": arguments.anyway,
+        "where": arguments.where, "first": arguments.first, "hosts": arguments.hosts, "speed": arguments.speed, "kinds": arguments.only, "anyway": arguments.anyway,
         "trials": len(taken.rows), "silences": len(taken.silent), "holes": len(taken.narrow),
     }  # fmt: skip
 
@@ -202,6 +206,7 @@ def _parser() -> argparse.ArgumentParser:
         "--within-s", type=float, default=math.inf, help="begin no trial in the lab later than this (default: no limit)"
     )
     parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir(), "foliot-bench-quiet"))
+    place.add_speed(parser)
     parser.add_argument("--json", type=Path, help="write the rows to this file")
     parser.add_argument("--merge", type=Path, nargs="+", help="run nothing: put these files together")
     return parser

@@ -20,7 +20,7 @@ from foliot_lab.demo import SIZES, demo
 from foliot_lab.exec import execute
 from foliot_lab.hosting import GATEWAY_PORT
 from foliot_lab.loopback import Loopback
-from foliot_lab.quota import QuotaError, limited
+from foliot_lab.quota import QuotaError, limited, share
 from foliot_lab.readiness import NotReadyError
 from foliot_lab.run import Options, run
 from foliot_lab.scenario import ScenarioError, load_scenario
@@ -35,8 +35,6 @@ if TYPE_CHECKING:
 EX_WRONG, EX_USAGE, EX_IMPOSSIBLE = 1, 2, 77
 """An outcome was wrong; the scenario cannot be read; this machine cannot do it (automake's "skipped")."""
 _FOLDER = Path("run/lab")
-_LEAST_SPEED = 0.05
-"""No fabric is carried with less, not even one of two hosts on a quick machine."""
 
 
 def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -73,7 +71,7 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
             "--port", type=int, default=GATEWAY_PORT, help="of the API on this machine (default: %(default)s)"
         )
         parser.add_argument(
-            "--speed", type=_share, default=1.0, help="share of all processors that it may use (default: 1, all of it)"
+            "--speed", type=share, default=1.0, help="share of all processors that it may use (default: 1, all of it)"
         )
 
     inside = commands.add_parser("exec", help="run a command in a namespace of a running lab")
@@ -196,21 +194,6 @@ async def _show(loopback: Loopback, *, stay: bool) -> None:
             await asyncio.Event().wait()
     finally:
         await loopback.close()
-
-
-def _share(text: str) -> float:
-    """Of the command line.
-
-    Raises:
-        argparse.ArgumentTypeError: it is none.
-    """
-    try:
-        share = float(text)
-    except ValueError:
-        share = 0.0
-    if not _LEAST_SPEED <= share <= 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no share of processors, {_LEAST_SPEED:g} to 1")
-    return share
 
 
 def _exec(arguments: argparse.Namespace) -> int:

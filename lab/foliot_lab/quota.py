@@ -5,6 +5,7 @@ The quota is a share of all processors, handed out anew every few milliseconds, 
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import os
 import time
@@ -19,6 +20,8 @@ _PERIOD_US = 4000
 _LEAST_QUOTA_US = 1000
 """The kernel's least (kernel/sched/core.c, min_cfs_quota_period)."""
 _PREFIX = "foliot-lab-"
+_LEAST_SHARE = 0.05
+"""No fabric is carried with less, not even one of two hosts on a quick machine."""
 _PATIENCE_S, _LOOK_S = 2.0, 0.02
 """For processes that have been killed to be gone, before their group can be removed."""
 _OWN_MEMBERSHIP, _OWN_MOUNTS, _PROCESSES = Path("/proc/self/cgroup"), Path("/proc/self/mountinfo"), Path("/proc")
@@ -66,6 +69,21 @@ def limited(share: float) -> Iterator[Group | None]:
         yield group
     finally:
         group.leave()
+
+
+def share(text: str) -> float:
+    """Of a command line.
+
+    Raises:
+        argparse.ArgumentTypeError: it is none.
+    """
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0.0
+    if not _LEAST_SHARE <= number <= 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no share of processors, {_LEAST_SHARE:g} to 1")
+    return number
 
 
 def find() -> Hierarchy:

@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
+from quotas import may_have_a_quota
 
 from foliot_lab import command, quota
 from foliot_lab.quota import Group, Hierarchy, Limit, QuotaError, hierarchies, limited
@@ -133,14 +134,6 @@ def test_a_lab_without_the_right_ends_with_the_status_for_what_cannot_be_done_he
     assert capsys.readouterr().err == "No right.\n"
 
 
-def _may_have_a_quota():
-    try:
-        with limited(0.9):
-            return True
-    except QuotaError:
-        return False
-
-
 _BURN = """
 import os, subprocess, sys, time
 from foliot_lab.quota import limited
@@ -154,7 +147,7 @@ with limited(float(sys.argv[1])) as group:
 """
 
 
-@pytest.mark.skipif(not _may_have_a_quota(), reason="this user may make no cgroup with a CPU quota here")
+@pytest.mark.skipif(not may_have_a_quota(), reason="this user may make no cgroup with a CPU quota here")
 def test_a_real_quota_holds_for_all_that_is_started_under_it():
     """Twice as many busy processes as processors get a quarter of them together; then the group is gone."""
     began_s = time.monotonic()
@@ -166,7 +159,7 @@ def test_a_real_quota_holds_for_all_that_is_started_under_it():
     assert not Path(folder).exists()
 
 
-@pytest.mark.skipif(not _may_have_a_quota(), reason="this user may make no cgroup with a CPU quota here")
+@pytest.mark.skipif(not may_have_a_quota(), reason="this user may make no cgroup with a CPU quota here")
 def test_what_a_killed_process_left_the_next_one_removes():
     """SIGKILL leaves an empty group."""
     program = "from foliot_lab.quota import limited; import os, signal\nwith limited(0.5) as group: print(group._folder, flush=True); os.kill(os.getpid(), 9)"

@@ -1,0 +1,26 @@
+"""Labs on half of the machine, where it is quick enough and lets a test set a quota of processor time."""
+
+from __future__ import annotations
+
+import functools
+
+from foliot_lab.machine import fixed_work_s
+from foliot_lab.quota import QuotaError, limited
+
+_QUICK_S = 0.33
+"""Of `fixed_work_s`, half as much again as on the machine of `foliot_lab.budget`: half of a slower one is less than labs are promised to run on."""
+
+
+@functools.cache
+def may_have_a_quota() -> bool:
+    """Whether this user may make a cgroup with a CPU quota here."""
+    try:
+        with limited(0.9):
+            return True
+    except QuotaError:
+        return False
+
+
+def at_half_speed() -> tuple[str, ...]:
+    """What ``foliot lab run`` takes to run on half of the machine; nothing where that cannot be had."""
+    return ("--speed", "0.5") if fixed_work_s() < _QUICK_S and may_have_a_quota() else ()
