@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import nats
 import pytest
+import structlog
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
@@ -27,7 +28,7 @@ from foliot_schemas.permissions import NODE_ROLES
 from patience import patience, slowness
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 
     from opentelemetry.sdk.trace import ReadableSpan
 
@@ -86,6 +87,16 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         _stand_back()
     elif not _has_labs():
         pytest.fail("two processes of one run start labs: they were not shared out by group")
+
+
+@pytest.fixture(autouse=True)
+def logs_as_before() -> Iterator[None]:
+    """A bench or a command that a test runs in this process may say how much is logged: for itself, not for the tests after it."""
+    before = structlog.get_config() if structlog.is_configured() else None
+    yield
+    structlog.reset_defaults()
+    if before is not None:
+        structlog.configure(**before)
 
 
 @functools.cache
