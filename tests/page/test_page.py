@@ -258,7 +258,8 @@ async def test_no_bus_is_missed_beside_tiles_that_came_over_it(page, gateway, bu
     await expect(page.get_by_test_id("connection")).to_contain_text("No probe has spoken yet")
     await page.evaluate(WORDS)
     await bus.put(INVENTORY, "node1", node("node1"))
-    await expect(page.locator(".tile")).to_have_count(len(RAILS))  # a gateway that does not know the node yet leaves its words out
+    # A gateway that does not know the node yet leaves its words out.
+    await expect(page.locator(".tile")).to_have_count(len(RAILS))
     await say(bus, "node1.rail0")
     await expect(page.locator(".tile.up")).to_have_count(1)
     await expect(page.get_by_test_id("connection")).to_have_attribute("data-liveness", "live")
