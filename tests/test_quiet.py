@@ -94,7 +94,7 @@ def test_that_written_rows_are_read_as_they_were(tmp_path, monkeypatch):
     assert "events_false" not in document["rows"][0]
     assert document["silences"][0]["moved_ms"] is None
     merged = command._merged([document])
-    assert (merged.rows, merged.silent, merged.narrow) == (taken.rows, taken.silent, [])
+    assert (merged.rows, merged.silent, merged.holes) == (taken.rows, taken.silent, [])
 
 
 class _World:

@@ -46,7 +46,7 @@ class Taken(msgspec.Struct):
 
     rows: list[Row] = []
     silent: list[SilenceRow] = []
-    narrow: list[SilenceRow] = []
+    holes: list[SilenceRow] = []
 
     def take(self, row: Row, among: list[Any]) -> None:
         """Keeps a row, and says so where it is not as it should be."""
@@ -54,7 +54,7 @@ class Taken(msgspec.Struct):
         if row.events_false or row.commands_false or (isinstance(row, SilenceRow) and row.moved_ms is None):
             sys.stderr.write(f"{_told(row)}\n")
         if len(among) % _EVERY == 0:
-            sys.stderr.write(f"{len(self.rows)} trials, {len(self.silent)} silences, {len(self.narrow)} holes\n")
+            sys.stderr.write(f"{len(self.rows)} trials, {len(self.silent)} silences, {len(self.holes)} holes\n")
 
 
 def main() -> int:
@@ -96,8 +96,8 @@ def _on_cores(arguments: argparse.Namespace, taken: Taken) -> None:
         taken.take(row, taken.rows)
     for row in cores.silent_trials(arguments.first, silent, arguments.only):
         taken.take(row, taken.silent)
-    for row in cores.narrow_trials(arguments.first, arguments.holes, arguments.only):
-        taken.take(row, taken.narrow)
+    for row in cores.hole_trials(arguments.first, arguments.holes, arguments.only):
+        taken.take(row, taken.holes)
 
 
 async def _in_lab(arguments: argparse.Namespace, taken: Taken) -> None:
@@ -129,7 +129,7 @@ def _part(arguments: argparse.Namespace, taken: Taken) -> dict[str, Any]:
     """What a piece was of."""
     return {
         "where": arguments.where, "first": arguments.first, "hosts": arguments.hosts, "speed": arguments.speed, "kinds": arguments.only, "anyway": arguments.anyway,
-        "trials": len(taken.rows), "silences": len(taken.silent), "holes": len(taken.narrow),
+        "trials": len(taken.rows), "silences": len(taken.silent), "holes": len(taken.holes),
     }  # fmt: skip
 
 
@@ -137,18 +137,18 @@ def _merged(documents: Sequence[dict[str, Any]]) -> Taken:
     return Taken(
         rows=[msgspec.convert(row, Row) for each in documents for row in each["rows"]],
         silent=[msgspec.convert(row, SilenceRow) for each in documents for row in each["silences"]],
-        narrow=[msgspec.convert(row, SilenceRow) for each in documents for row in each.get("holes", ())],
+        holes=[msgspec.convert(row, SilenceRow) for each in documents for row in each.get("holes", ())],
     )
 
 
 def _finish(taken: Taken, arguments: argparse.Namespace, head: dict[str, Any], parts: list[dict[str, Any]]) -> None:
-    quiet_table, silent_table, narrow_table = summary(taken.rows), silences(taken.silent), silences(taken.narrow)
-    for table in (quiet_table, silent_table, narrow_table):
+    quiet_table, silent_table, hole_table = summary(taken.rows), silences(taken.silent), silences(taken.holes)
+    for table in (quiet_table, silent_table, hole_table):
         _show(table)
     if arguments.json:
         keep(
             arguments.json, head, msgspec.to_builtins(taken.rows), parts=parts, summary=quiet_table, silences_summary=silent_table,
-            holes_summary=narrow_table, silences=msgspec.to_builtins(taken.silent), holes=msgspec.to_builtins(taken.narrow),
+            holes_summary=hole_table, silences=msgspec.to_builtins(taken.silent), holes=msgspec.to_builtins(taken.holes),
         )  # fmt: skip
 
 

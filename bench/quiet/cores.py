@@ -30,7 +30,7 @@ def silent_trials(first: int, count: int, kinds: Sequence[str] = KINDS) -> Itera
     return _broken(silence, first, count, kinds)
 
 
-def narrow_trials(first: int, count: int, kinds: Sequence[str] = KINDS) -> Iterator[SilenceRow]:
+def hole_trials(first: int, count: int, kinds: Sequence[str] = KINDS) -> Iterator[SilenceRow]:
     """As many with a path that drops every packet of full size."""
     return _broken(hole, first, count, kinds)
 

@@ -185,7 +185,7 @@ def test_that_padded_probes_are_counted(lives):
     fleet = lives.take(2, synchronised=True)
     fleet.detector.taken = []
     narrow, whole = sorted(fleet.carried())[:2]
-    fleet.fabric.narrow[narrow] = fleet.loop.now_ns
+    fleet.fabric.holes[narrow] = fleet.loop.now_ns
     fleet.run(SECOND)
     sent, received, full_sent, full_received = _told_of(fleet, whole)
     assert full_sent == full_received
@@ -205,7 +205,7 @@ def test_that_a_path_that_passes_only_small_packets_is_found_and_left(lives):
     assert (row.events_false, row.commands_false) == (0, 0)
     fleet = lives.take(1, synchronised=True)
     path = min(fleet.carried())
-    fleet.fabric.narrow[path] = fleet.loop.now_ns
+    fleet.fabric.holes[path] = fleet.loop.now_ns
     fleet.run(3 * SECOND)
     (event,) = (heard.message for heard in fleet.detector.events)
     assert (event.who, event.state, event.evidence["full_size_lost"]) == (path, "lossy", True)

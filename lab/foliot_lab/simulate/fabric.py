@@ -66,7 +66,7 @@ class Fabric:
         """NICs without a carrier, and since when."""
         self.dead: dict[str, int] = {}
         """Paths that drop everything silently, and since when."""
-        self.narrow: dict[str, int] = {}
+        self.holes: dict[str, int] = {}
         """Paths that pass no packet of full size, and since when."""
         self._loads: list[Load] = []
 
@@ -78,7 +78,7 @@ class Fabric:
         """How long a probe of so many bytes takes that leaves then; None: it does not arrive."""
         if self.dead and self.dead.get(name, at_ns + 1) <= at_ns:
             return None
-        if self.narrow and size >= FULL_BYTES and self.narrow.get(name, at_ns + 1) <= at_ns:
+        if self.holes and size >= FULL_BYTES and self.holes.get(name, at_ns + 1) <= at_ns:
             return None
         source, destination = path.source, path.destination
         if self.dark and (self._is_dark(source, at_ns) or self._is_dark(destination, at_ns)):

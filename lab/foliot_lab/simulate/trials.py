@@ -177,7 +177,7 @@ class _Course:
         self.detail = disturb(what, fleet, chance, spare=_other_ways(fleet, where))
         self.at_ns = self.began_ns + round(chance.uniform(0.1, 0.5) * lasting_ns(what))
         # Known before: a step that takes long sends what leaves only when it is over.
-        links = fleet.fabric.dead if fault == "silence" else fleet.fabric.narrow
+        links = fleet.fabric.dead if fault == "silence" else fleet.fabric.holes
         links |= dict.fromkeys(self.broken, self.at_ns)
         fleet.run(self.at_ns - self.began_ns)
 
