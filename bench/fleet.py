@@ -32,7 +32,7 @@ from bench.processes import rss_mb
 from foliot.bus import Bus
 from foliot.settings import BusSettings
 from foliot.supervisor import LAST, Supervisor, nats_server, service
-from foliot_lab.budget import Errand
+from foliot_lab.budget import ProcessLoad
 from foliot_lab.crowd import Crowd
 from foliot_lab.lateness import LatenessSampler
 from foliot_lab.storm import StormSpec
@@ -234,11 +234,11 @@ def _read(path: Path, kind: type[Result]) -> Result:
     return msgspec.msgpack.decode(path.read_bytes(), type=kind)
 
 
-def _errand(arguments: argparse.Namespace) -> Errand:
+def _process_load(arguments: argparse.Namespace) -> ProcessLoad:
     shards = arguments.shards
     pairs = shards if arguments.only is None else 1
     processors = (_BESIDE + pairs * (_PAIR + _PAIR_OF_ALL / shards)) * arguments.rate / _RATE
-    return Errand(
+    return ProcessLoad(
         f"A storm of {arguments.rate:g} events a second, and {pairs} of {shards} pairs of services",
         processors,
         "--rate, or share the fleet out",
@@ -261,7 +261,7 @@ def main() -> int:
     parser.add_argument("--folder", type=Path, help="keep logs here")
     parser.add_argument("--anyway", action="store_true", help="also where the machine cannot carry it")
     arguments = parser.parse_args()
-    if not arguments.anyway and not place.can_carry(_errand(arguments)):
+    if not arguments.anyway and not place.can_carry(_process_load(arguments)):
         return place.CANNOT
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # whatever ends it, its processes end with it
     structlog.configure(

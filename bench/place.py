@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from foliot_lab import kernel
-from foliot_lab.budget import CARRIED, CannotCarryError, Errand, affordable
+from foliot_lab.budget import CARRIED, CannotCarryError, ProcessLoad, affordable
 from foliot_lab.quota import QuotaError, limited, share
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def add_speed(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def enter(*missing: str, carries: Scenario | Errand | None = None, speed: float = 1.0) -> bool:
+def enter(*missing: str, carries: Scenario | ProcessLoad | None = None, speed: float = 1.0) -> bool:
     """Takes this process there, its log on stderr; False, and on stderr why, where that cannot be.
 
     Parameters:
@@ -60,7 +60,7 @@ def enter(*missing: str, carries: Scenario | Errand | None = None, speed: float 
     return True
 
 
-def can_carry(what: Scenario | Errand, speed: float = 1.0) -> bool:
+def can_carry(what: Scenario | ProcessLoad, speed: float = 1.0) -> bool:
     """Whether this machine, or such a share of it, has the processors for it now, or within a minute; if not, says on stderr what it lacks."""
     try:
         affordable([(what, CARRIED)], speed)

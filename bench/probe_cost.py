@@ -33,7 +33,7 @@ from foliot.node import describe
 from foliot.settings import BusSettings
 from foliot.supervisor import LAST, Supervisor, nats_server, service
 from foliot.tomltext import toml
-from foliot_lab.budget import Errand
+from foliot_lab.budget import ProcessLoad
 from foliot_lab.lateness import LatenessSampler
 from foliot_lab.namespaces import enter_control
 from foliot_probe.settings import ProbeSettings
@@ -232,11 +232,11 @@ def _further(rows: list[Row]) -> dict[int, float]:
     return found
 
 
-def _errand(arguments: argparse.Namespace) -> Errand:
+def _process_load(arguments: argparse.Namespace) -> ProcessLoad:
     """The largest row."""
     nics = max(arguments.nics)
     processors = _ONCE + _PER_NIC_OF_PEER * nics * arguments.peers
-    return Errand(f"A probe with {nics} NICs and {arguments.peers} peers", processors, "--nics or --peers")
+    return ProcessLoad(f"A probe with {nics} NICs and {arguments.peers} peers", processors, "--nics or --peers")
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -256,7 +256,7 @@ def _parser() -> argparse.ArgumentParser:
 def main() -> int:
     """Parses the command line, runs, prints a table."""
     arguments = _parser().parse_args()
-    if not place.enter(carries=None if arguments.anyway else _errand(arguments)):
+    if not place.enter(carries=None if arguments.anyway else _process_load(arguments)):
         return place.CANNOT
     enter_control()  # the node's wires, and the bus
     document = Document("probe-cost", arguments)

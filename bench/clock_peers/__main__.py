@@ -24,7 +24,7 @@ from bench.clock_peers import chrony, network, ours, rows
 from bench.clock_peers.children import ChildError
 from bench.clock_peers.sessions import PACES, Binaries, NotReadyError, Session
 from bench.document import Document, program
-from foliot_lab.budget import Errand
+from foliot_lab.budget import ProcessLoad
 from foliot_lab.fabric import FabricError
 from foliot_lab.namespaces import Namespace, enter_control
 
@@ -38,7 +38,7 @@ def main() -> int:
     """Parses the command line, runs, prints a table."""
     arguments = _parser().parse_args()
     binaries, lacking = _find(arguments.peers)
-    if not place.enter(*lacking, carries=_errand(arguments)):
+    if not place.enter(*lacking, carries=_process_load(arguments)):
         return place.CANNOT
     programs = {"chronyd": program(binaries.chronyd, "--version"), "ptp4l": program(binaries.ptp4l, "-v")}
     document = Document("clock-peers", arguments, programs)
@@ -67,10 +67,10 @@ def main() -> int:
     return 0
 
 
-def _errand(arguments: argparse.Namespace) -> Errand:
+def _process_load(arguments: argparse.Namespace) -> ProcessLoad:
     """The larger of the topologies, with all tools."""
     hosts = max(len(network.path().hosts), arguments.hosts if "mesh" in arguments.topologies else 0)
-    return Errand(f"Foliot, chrony and ptp4l on {hosts} hosts", _ONCE + _PER_HOST * hosts, "--hosts")
+    return ProcessLoad(f"Foliot, chrony and ptp4l on {hosts} hosts", _ONCE + _PER_HOST * hosts, "--hosts")
 
 
 async def _until_signalled(binaries: Binaries, arguments: argparse.Namespace, found: list[rows.Row]) -> None:

@@ -29,7 +29,7 @@ from foliot.bus import Bus
 from foliot.settings import BusSettings
 from foliot.shard import ShardSettings
 from foliot.supervisor import LAST, Supervisor, nats_server
-from foliot_lab.budget import Errand
+from foliot_lab.budget import ProcessLoad
 from foliot_lab.crowd import Crowd
 from foliot_lab.synthetic.throng import WINDOW_NS
 from foliot_schemas.subjects import CLOCK, FITS, STAMPS
@@ -265,7 +265,7 @@ def main() -> int:
     parser.add_argument("--settle", type=int, default=3, help="before them (default: %(default)s)")
     parser.add_argument("--port", type=int, default=4923, help="of the NATS server")
     arguments = parser.parse_args()
-    if not place.can_carry(Errand("A generator, and one stage of sync at a time", _BUSY)):
+    if not place.can_carry(ProcessLoad("A generator, and one stage of sync at a time", _BUSY)):
         return place.CANNOT
     structlog.configure(
         wrapper_class=structlog.make_filtering_bound_logger(40), logger_factory=structlog.PrintLoggerFactory(sys.stderr)

@@ -58,7 +58,7 @@ class Cost(NamedTuple):
     """In the kernel, without a process that is charged for it."""
 
 
-class Errand(NamedTuple):
+class ProcessLoad(NamedTuple):
     """What keeps processors busy and is no scenario, as a bench of single processes."""
 
     name: str
@@ -69,7 +69,7 @@ class Errand(NamedTuple):
     """What to lower, so that it costs less; empty: nothing helps."""
 
 
-Costly = TypeVar("Costly", "Scenario", Errand, "Scenario | Errand")
+Costly = TypeVar("Costly", "Scenario", ProcessLoad, "Scenario | ProcessLoad")
 
 
 class Now(msgspec.Struct, frozen=True, kw_only=True):
@@ -98,23 +98,23 @@ class Now(msgspec.Struct, frozen=True, kw_only=True):
             processors=len(os.sched_getaffinity(0)), speed=speed,
         )  # fmt: skip
 
-    def cost(self, scenario: Scenario | Errand) -> Cost:
-        """Of a scenario or errand on this machine."""
+    def cost(self, scenario: Scenario | ProcessLoad) -> Cost:
+        """Of a scenario or load on this machine."""
         return Cost(*(busy * self.fixed_work_s / _WORK_S for busy in cost(scenario)))
 
-    def left_by(self, scenario: Scenario | Errand) -> float:
-        """Share of the processors, or of the quota, that a scenario or errand would leave idle; below zero: it asks for more than there is."""
+    def left_by(self, scenario: Scenario | ProcessLoad) -> float:
+        """Share of the processors, or of the quota, that a scenario or load would leave idle; below zero: it asks for more than there is."""
         processes, interrupts = (busy / self.processors for busy in self.cost(scenario))
         taken = (processes + interrupts) / max(1 - self.stolen_cpu, 0.01)
         return min(self.idle_cpu - taken, self.speed - processes) / self.speed
 
-    def lacks(self, scenario: Scenario | Errand, demand: Demand = CARRIED) -> str:
-        """Why this machine cannot carry a scenario or errand now, in a sentence; empty if it can."""
+    def lacks(self, scenario: Scenario | ProcessLoad, demand: Demand = CARRIED) -> str:
+        """Why this machine cannot carry a scenario or load now, in a sentence; empty if it can."""
         yielding = msgspec.structs.replace(self, idle_cpu=self.idle_cpu + demand.yielded * (1 - self.idle_cpu))
         if yielding.left_by(scenario) >= demand.left:
             return ""
         needed = sum(self.cost(scenario))
-        lower = scenario.lower if isinstance(scenario, Errand) else "hosts, rails or load"
+        lower = scenario.lower if isinstance(scenario, ProcessLoad) else "hosts, rails or load"
         advice = f"Lower {lower}, or let less else run." if lower else "Let less else run."
         quota = "" if self.speed >= 1 else f", of which it may use {self.speed:.0%}"
         return (
@@ -124,9 +124,9 @@ class Now(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-def cost(scenario: Scenario | Errand) -> Cost:
+def cost(scenario: Scenario | ProcessLoad) -> Cost:
     """On the machine where it was measured. What a training job computes is not in it: that takes what is left, at a lower priority."""
-    if isinstance(scenario, Errand):
+    if isinstance(scenario, ProcessLoad):
         return Cost(scenario.processors, 0.0)
     fabric, gbps = scenario.fabric, traffic_gbps(scenario)
     nics = fabric.hosts * fabric.rails
@@ -142,9 +142,9 @@ def traffic_gbps(scenario: Scenario) -> float:
     return fabric.hosts * fabric.rails * fabric.link_mbps * load / 1000
 
 
-def named(scenario: Scenario | Errand) -> str:
-    """A scenario by what it costs most; an errand by its name."""
-    if isinstance(scenario, Errand):
+def named(scenario: Scenario | ProcessLoad) -> str:
+    """A scenario by what it costs most; a load of processes by its name."""
+    if isinstance(scenario, ProcessLoad):
         return scenario.name
     fabric = scenario.fabric
     return f"A fabric of {fabric.hosts} hosts on {fabric.rails} {'rail' if fabric.rails == 1 else 'rails'}"
