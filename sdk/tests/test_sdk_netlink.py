@@ -47,14 +47,22 @@ CODE = textwrap.dedent("""
 """)
 
 
+def said(program: str) -> str:
+    """What a Python program prints in a network namespace of its own."""
+    done = subprocess.run(
+        ["unshare", "--net", "--map-root-user", sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
 def test_carrier_loss_return_and_an_administrators_down_are_told_apart():
     """As the kernel tells them: carrier lost while up, carrier back, set down, gone."""
-    told = subprocess.run(
-        ["unshare", "--net", "--map-root-user", sys.executable, "-c", CODE], capture_output=True, text=True, check=False
-    )
-
-    assert told.returncode == 0, told.stderr
-    states = ast.literal_eval(told.stdout)
+    told = said(CODE)
+    states = ast.literal_eval(told)
     assert states[1:3] == [(False, True, 1, False), (True, True, 1, False)]
     assert (False, False, 2, False) in states
     assert states[-1][3] is True
@@ -109,15 +117,7 @@ STALE = textwrap.dedent("""
 
 def test_an_older_answer_overrules_no_newer_message():
     """What the kernel said before something happened is read after the message of it: a lost carrier stays lost, and what is gone stays gone."""
-    told = subprocess.run(
-        ["unshare", "--net", "--map-root-user", sys.executable, "-c", STALE],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-
-    assert told.returncode == 0, told.stderr
-    assert told.stdout.splitlines() == ["False True"] * 2
+    assert said(STALE).splitlines() == ["False True"] * 2
 
 
 CHURN = textwrap.dedent("""
@@ -142,15 +142,7 @@ CHURN = textwrap.dedent("""
 
 def test_nothing_is_remembered_of_devices_that_came_and_went():
     """As those of containers do, each with an index of its own."""
-    told = subprocess.run(
-        ["unshare", "--net", "--map-root-user", sys.executable, "-c", CHURN],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-
-    assert told.returncode == 0, told.stderr
-    assert told.stdout.splitlines() == ["True"]
+    assert said(CHURN).splitlines() == ["True"]
 
 
 LOST = textwrap.dedent("""
@@ -184,12 +176,8 @@ LOST = textwrap.dedent("""
 
 def test_what_was_lost_in_a_full_queue_is_made_up_for():
     """The present state follows what was still queued: a lost carrier with all that were counted, a device that is gone, a new address."""
-    told = subprocess.run(
-        ["unshare", "--net", "--map-root-user", sys.executable, "-c", LOST], capture_output=True, text=True, check=False
-    )
-
-    assert told.returncode == 0, told.stderr
-    assert told.stdout.splitlines()[-1] == "21 True {'10.0.0.1'}"
+    told = said(LOST)
+    assert told.splitlines()[-1] == "21 True {'10.0.0.1'}"
 
 
 FIND = textwrap.dedent("""
@@ -211,9 +199,5 @@ def test_nics_are_found_by_the_addresses_that_the_kernel_has(monkeypatch):
     monkeypatch.setenv("FOLIOT_NODE__INDEX", "3")
     rails = ", ".join(f'{{rail = "rail{n}", number = {n}, address = "10.{16 + n}.0.0/24"}}' for n in (0, 1))
     monkeypatch.setenv("FOLIOT_NODE__NICS", f"[{rails}]")
-    told = subprocess.run(
-        ["unshare", "--net", "--map-root-user", sys.executable, "-c", FIND], capture_output=True, text=True, check=False
-    )
-
-    assert told.returncode == 0, told.stderr
-    assert ast.literal_eval(told.stdout) == [("eth7", "10.16.0.6"), ("far", "10.17.0.6")]
+    told = said(FIND)
+    assert ast.literal_eval(told) == [("eth7", "10.16.0.6"), ("far", "10.17.0.6")]

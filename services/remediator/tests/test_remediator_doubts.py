@@ -202,9 +202,8 @@ def test_a_word_of_a_silence_that_comes_after_the_word_that_it_is_over_changes_n
     assert world.lie(PATH, "silent", since_ns) == []
 
 
-def test_what_is_silent_anew_after_a_false_event_needs_more_than_its_receivers_first_word(world):
-    """The event told of a silence that was over, and its sender may only have halted now. Where it sends on, three tenths of a second unheard are proof: nobody else will say so."""
-    false_event(world)
+def a_true_silence_is_left(world):
+    """It begins now: its receiver's first word moves nothing, what follows does."""
     world.silent.add(PATH)
     world.now_ns += 130_000_000
     world.word(PATH, "silent")
@@ -212,6 +211,12 @@ def test_what_is_silent_anew_after_a_false_event_needs_more_than_its_receivers_f
     assert world.run(0.2) == []
     (command,) = world.run(0.6)
     assert command.node == "node0"
+
+
+def test_what_is_silent_anew_after_a_false_event_needs_more_than_its_receivers_first_word(world):
+    """The event told of a silence that was over, and its sender may only have halted now. Where it sends on, three tenths of a second unheard are proof: nobody else will say so."""
+    false_event(world)
+    a_true_silence_is_left(world)
 
 
 def test_a_silence_that_is_seen_to_be_over_only_after_its_event_was_is_over_all_the_same(make_world):
@@ -219,13 +224,7 @@ def test_a_silence_that_is_seen_to_be_over_only_after_its_event_was_is_over_all_
     world = make_world(nodes=NODES, rails=RAILS, count=False)
     assert world.lie(PATH, "silent", world.now_ns - 1_000_000) == []
     assert world.run(1.0) == []
-    world.silent.add(PATH)
-    world.now_ns += 130_000_000
-    world.word(PATH, "silent")
-    world.act(world.core.tick(world.now_ns))
-    assert world.run(0.2) == []
-    (command,) = world.run(0.6)
-    assert command.node == "node0"
+    a_true_silence_is_left(world)
 
 
 def test_a_sender_that_halts_after_a_false_event_moves_nothing(world):
