@@ -102,7 +102,8 @@ def keep_what_is_loaded() -> None:
         importlib.import_module("numpy.ma")
     gc.collect()
     gc.freeze()
-    gc.callbacks.append(_Keeping())
+    if not any(isinstance(callback, _Keeping) for callback in gc.callbacks):
+        gc.callbacks.append(_Keeping())
 
 
 class _Keeping:

@@ -90,6 +90,9 @@ class Guard:
         return "new"
 
     def forget(self, peer: str) -> None:
-        """A peer has left the fleet: from whoever is not in the inventory nothing is taken. Should it return, its old notices are refused by their time."""
+        """A peer has left the fleet, and nothing is taken from whoever is not in the inventory.
+
+        Should it return, its old notices are refused by their time, or pass where this clock is not synchronised: as after a restart of the agent.
+        """
         for place in [place for place in self._heard if place[0] == peer]:
             del self._heard[place]

@@ -70,7 +70,7 @@ class ProcessDetector:
         missed = lives.quiet(living, heard_to_ns, self._silence_ns, _MOST)
         return events + [self._died(node, heard_to_ns, speaking) for node in missed]
 
-    def _died(self, node: str, now_ns: int, speaking: int) -> Event:
+    def _died(self, node: str, heard_to_ns: int, speaking: int) -> Event:
         since_ns = self._fleet.at_ns(node, self._fleet.last_ns(node))
         fault = f"{node}/probe/dead-{since_ns}"
         self._dead[node] = event = Event(
@@ -78,11 +78,11 @@ class ProcessDetector:
             kind="process",
             who=f"{node}/probe",
             state="dead",
-            at_ns=self._fleet.at_ns(node, now_ns),
+            at_ns=self._fleet.at_ns(node, heard_to_ns),
             since_ns=since_ns,
             evidence={
-                "silent_ms": (now_ns - self._fleet.last_ns(node)) / 1e6,
-                "bus_silent_ms": (now_ns - self._fleet.lives.on_bus_ns(node)) / 1e6,
+                "silent_ms": (heard_to_ns - self._fleet.last_ns(node)) / 1e6,
+                "bus_silent_ms": (heard_to_ns - self._fleet.lives.on_bus_ns(node)) / 1e6,
                 "nodes_speaking": speaking,
             },
             fault=fault,
