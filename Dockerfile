@@ -100,7 +100,7 @@ RUN groupadd --system --gid 10001 foliot \
 ENV PATH=/opt/foliot/bin:$PATH PYTHONDONTWRITEBYTECODE=1 FOLIOT_HEALTH__FILE=/run/foliot/alive
 # numpy would start a thread for every processor of the host, and give none of them work.
 ENV OPENBLAS_NUM_THREADS=1
-# The file is touched every second while the service's loop turns and the bus answers (foliot.health).
+# The file is touched every second while the service's loop turns and the bus answers (foliot.runtime.liveness_file).
 HEALTHCHECK --interval=10s --timeout=5s --start-period=60s --retries=3 \
   CMD [ -n "$(find /run/foliot/alive -newermt '10 seconds ago')" ]
 STOPSIGNAL SIGTERM

@@ -20,8 +20,9 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from foliot import connection, telemetry
-from foliot.bus import Bus
+from foliot import tracing
+from foliot.bus import connection
+from foliot.bus.client import Bus
 from foliot.keys.keyring import Keyring
 from foliot.settings import BusSettings
 from foliot_schemas.permissions import NODE_ROLES
@@ -296,8 +297,8 @@ def until() -> Callable[[Callable[[], object]], Awaitable[None]]:
 def spans(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], list[ReadableSpan]]:
     """The finished spans of a name; services that start exporting of their own do not get to."""
     exporter = InMemorySpanExporter()
-    provider = TracerProvider(id_generator=telemetry._Ids())
+    provider = TracerProvider(id_generator=tracing._Ids())
     provider.add_span_processor(SimpleSpanProcessor(exporter))
-    monkeypatch.setattr(telemetry, "start", lambda *_, **__: None)
-    monkeypatch.setattr(telemetry._now, "tracer", provider.get_tracer("test"))
+    monkeypatch.setattr(tracing, "start", lambda *_, **__: None)
+    monkeypatch.setattr(tracing._now, "tracer", provider.get_tracer("test"))
     return lambda name: [span for span in exporter.get_finished_spans() if span.name == name]

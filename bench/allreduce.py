@@ -19,12 +19,12 @@ import msgspec
 
 from bench import place
 from bench.document import Document
-from foliot_lab.lab import Lab
-from foliot_lab.lateness import LatenessSampler
-from foliot_lab.scenario import FabricSpec, Scenario, WorkloadSpec
-from foliot_lab.train.ranks import Ranks, missing, places
+from foliot_lab.measure.host_latency import LatenessSampler
+from foliot_lab.scenario.spec import FabricSpec, Scenario, WorkloadSpec
+from foliot_lab.services.lab import Lab
+from foliot_lab.workload.train.ranks import Ranks, missing, places
 
-_PROGRAM = "foliot_lab.train.allreduce"
+_PROGRAM = "foliot_lab.workload.train.allreduce"
 
 
 class Row(msgspec.Struct, kw_only=True):

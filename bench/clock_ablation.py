@@ -23,10 +23,10 @@ from scipy.special import stdtrit
 from bench import clock_sim
 from bench.clock_sim import Tool
 from bench.document import Document
-from foliot_sync import history
-from foliot_sync.excess import Share, share
-from foliot_sync.lowest import Lowest
-from foliot_sync.network import Edges, Solution, solve
+from foliot_sync.core.fit.path_minimum import PathMinimum
+from foliot_sync.core.fit.queueing_split import Share, share
+from foliot_sync.core.solve.least_squares import Edges, Solution, solve
+from foliot_sync.core.track import kalman
 from foliot_sync.settings import SyncSettings
 
 if TYPE_CHECKING:
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from bench.clock_sim import Judged
-    from foliot_sync.clouds import Clouds
-    from foliot_sync.floors import Floors, Known
+    from foliot_sync.core.fit.delay_floor import DelayFloors, Known
+    from foliot_sync.core.fit.point_clouds import PointClouds
 
     Floats = NDArray[np.float64]
 
@@ -50,12 +50,12 @@ def _none_pure(_coded: object, row: NDArray[np.intp], *_: object) -> NDArray[np.
     return np.zeros(len(row), np.bool_)
 
 
-def _least(residuals: Floats, _noise_ns: Floats) -> Lowest:
+def _least(residuals: Floats, _noise_ns: Floats) -> PathMinimum:
     """The quickest probe, and nothing of any other."""
-    return Lowest(residuals.min(axis=1), np.full(len(residuals), np.inf))
+    return PathMinimum(residuals.min(axis=1), np.full(len(residuals), np.inf))
 
 
-def _not_turned(_clouds: Clouds, slope: Floats, _excess_ns: Floats, limit_ppb: float) -> tuple[Floats, Floats]:
+def _not_turned(_clouds: PointClouds, slope: Floats, _excess_ns: Floats, limit_ppb: float) -> tuple[Floats, Floats]:
     """The rates that were known; the window says nothing of them."""
     return slope.copy(), np.full(len(slope), limit_ppb**2)
 
@@ -70,7 +70,7 @@ def _even(late: Floats, half: Floats, _floors: Known, noise_ns: Floats) -> tuple
     return np.zeros(len(half)), (late[0::2] ** 2 + late[1::2] ** 2) / 4 + noise_ns**2
 
 
-def _learns_nothing(_floors: Floors, *_: object) -> None:
+def _learns_nothing(_floors: DelayFloors, *_: object) -> None:
     """No window's widths are there in the next one."""
 
 
@@ -89,17 +89,17 @@ def _tree(edges: Edges, nodes: int, ground: int) -> Solution:
     return solve(Edges(*(column[chosen] for column in edges)), nodes, ground)._replace(accepted=accepted)
 
 
-def _forgetful(tracks: history.Tracks, measured: history.Measurement) -> history.Tracks:
+def _forgetful(tracks: kalman.ClockTracks, measured: kalman.Measurement) -> kalman.ClockTracks:
     """What the newest window says, and nothing of the others."""
-    return history.restart(tracks, measured)._replace(windows=tracks.windows + 1)
+    return kalman.restart(tracks, measured)._replace(windows=tracks.windows + 1)
 
 
-def _as_it_is(_tracks: history.Tracks, measured: history.Measurement, _sigmas: float) -> history.Measurement:
+def _as_it_is(_tracks: kalman.ClockTracks, measured: kalman.Measurement, _sigmas: float) -> kalman.Measurement:
     """No surprise is distrusted, as there is no history to be surprised by."""
     return measured
 
 
-def _fixed(tracks: history.Tracks, _measured: history.Measurement) -> Floats:
+def _fixed(tracks: kalman.ClockTracks, _measured: kalman.Measurement) -> Floats:
     """The wander that any clock may have at first."""
     return tracks.density
 
@@ -107,15 +107,15 @@ def _fixed(tracks: history.Tracks, _measured: history.Measurement) -> Floats:
 WHOLE = Tool()
 TOOLS = (
     WHOLE,
-    Tool("foliot, minimum filter", None, {"foliot_sync.lines.lowest": _least, "foliot_sync.lines._turned": _not_turned}),
-    Tool("foliot, hard margin", SyncSettings(tolerated_share=0.0), {"foliot_sync.lowest._MOST_LEFT_OUT": 0}),
-    Tool("foliot, no coded pairs", None, {"foliot_probe.coded.Coded.sift": _none_pure}),
-    Tool("foliot, no network effect", None, {"foliot_sync.weighing.solve": _tree}),
-    Tool("foliot, no window filter", None, {"foliot_sync.history.update": _forgetful, "foliot_sync.history.tamed": _as_it_is}),
-    Tool("foliot, no direction", None, {"foliot_sync.pairs.share": _evenly}),
-    Tool("foliot, no lateness", None, {"foliot_sync.pairs._lateness": _even}),
-    Tool("foliot, no remembered floor", None, {"foliot_sync.floors.Floors.learn": _learns_nothing}),
-    Tool("foliot, no learnt wander", None, {"foliot_sync.history._learned": _fixed}),
+    Tool("foliot, minimum filter", None, {"foliot_sync.core.fit.line_fit.lowest": _least, "foliot_sync.core.fit.line_fit._turned": _not_turned}),
+    Tool("foliot, hard margin", SyncSettings(tolerated_share=0.0), {"foliot_sync.core.fit.path_minimum._MOST_LEFT_OUT": 0}),
+    Tool("foliot, no coded pairs", None, {"foliot_probe.core.measure.coded_pairs.CodedPairs.sift": _none_pure}),
+    Tool("foliot, no network effect", None, {"foliot_sync.core.solve.window_solution.solve": _tree}),
+    Tool("foliot, no window filter", None, {"foliot_sync.core.track.kalman.update": _forgetful, "foliot_sync.core.track.kalman.tamed": _as_it_is}),
+    Tool("foliot, no direction", None, {"foliot_sync.core.fit.pair_estimate.share": _evenly}),
+    Tool("foliot, no lateness", None, {"foliot_sync.core.fit.pair_estimate._lateness": _even}),
+    Tool("foliot, no remembered floor", None, {"foliot_sync.core.fit.delay_floor.DelayFloors.learn": _learns_nothing}),
+    Tool("foliot, no learnt wander", None, {"foliot_sync.core.track.kalman._learned": _fixed}),
 )  # fmt: skip
 
 

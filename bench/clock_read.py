@@ -1,4 +1,4 @@
-"""What it costs a process to read the time: CPU of a call of `foliot.clock_reader.Reader.now`, from a page that a writer has filled.
+"""What it costs a process to read the time: CPU of a call of `foliot.clock.reader.Reader.now`, from a page that a writer has filled.
 
 One process, whose own processor time is counted: any machine carries it, and so nothing is asked of it before it begins.
 
@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from bench.document import Document
-from foliot.clock_reader import Reader
-from foliot.clock_writer import PageWriter
+from foliot.clock.reader import Reader
+from foliot.clock.writer import PageWriter
 from foliot_schemas import ClockState
 
 if TYPE_CHECKING:

@@ -24,19 +24,19 @@ import numpy as np
 
 from bench.document import Document
 from bench.independence import effective, outside_at_most
-from foliot_lab.synthetic.fabric import Fabric, Queues
-from foliot_lab.synthetic.judged import errors
-from foliot_lab.synthetic.oscillators import Crystal, Oscillators
-from foliot_lab.synthetic.streams import Fleet, Probing, Stamping, Traffic
-from foliot_sync.synchroniser import Synchroniser
+from foliot_lab.simulate.clocks.error_stats import errors
+from foliot_lab.simulate.clocks.oscillators import Crystal, Oscillators
+from foliot_lab.simulate.clocks.queueing import Fabric, Queues
+from foliot_lab.simulate.clocks.streams import Fleet, Probing, Stamping, Traffic
+from foliot_sync.core.synchroniser import Synchroniser
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from foliot_lab.synthetic.judged import Errors
-    from foliot_lab.synthetic.streams import Sent
+    from foliot_lab.simulate.clocks.error_stats import Errors
+    from foliot_lab.simulate.clocks.streams import Sent
     from foliot_sync.settings import SyncSettings
 
 _LATE_NS = 10_000_000

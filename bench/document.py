@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from foliot_lab.machine import CpuTimes, commit, fixed_work_s, versions
+from foliot_lab.measure.machine import CpuTimes, commit, fixed_work_s, versions
 
 if TYPE_CHECKING:
     import argparse

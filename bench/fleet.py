@@ -29,13 +29,13 @@ from bench.fleet_figures import Road, Usage, road
 from bench.fleet_load import Told, Work
 from bench.fleet_shards import Plan, Process
 from bench.processes import rss_mb
-from foliot.bus import Bus
+from foliot.bus.client import Bus
+from foliot.runtime.supervisor import LAST, Supervisor, nats_server, service
 from foliot.settings import BusSettings
-from foliot.supervisor import LAST, Supervisor, nats_server, service
-from foliot_lab.budget import ProcessLoad
-from foliot_lab.crowd import Crowd
-from foliot_lab.lateness import LatenessSampler
-from foliot_lab.storm import StormSpec
+from foliot_lab.measure.budget import ProcessLoad
+from foliot_lab.measure.host_latency import LatenessSampler
+from foliot_lab.simulate.fault_storm import StormSpec
+from foliot_lab.simulate.synthetic_fleet import SyntheticFleet
 from foliot_schemas import encode
 from foliot_schemas.subjects import INVENTORY
 
@@ -91,7 +91,7 @@ class Bench:
             nats_server(str(self._folder / "nats"), port=self._arguments.port, log_file=self._log("nats"))
         )
         try:
-            crowd = Crowd(self._arguments.nodes)
+            crowd = SyntheticFleet(self._arguments.nodes)
             plan = Plan.of(crowd, self._arguments.shards, self._arguments.only)
             written_s = await self._write_inventory(crowd)
             started_s = {process.name: await self._start(process) for process in plan.processes()}
@@ -109,7 +109,7 @@ class Bench:
         }  # fmt: skip
         return row | measured | {"ready_after_kill_s": again_s}
 
-    async def _write_inventory(self, crowd: Crowd) -> float:
+    async def _write_inventory(self, crowd: SyntheticFleet) -> float:
         """As agents do, but without waiting for each answer."""
         began_s = time.monotonic()
         bus = await Bus.connect(BusSettings(url=self._url), "bench")
@@ -153,7 +153,7 @@ class Bench:
         path = Path(self._log(name))
         return path.read_text().count(f'"event": "{word}"') if path.exists() else 0
 
-    async def _storm(self, crowd: Crowd, plan: Plan) -> dict[str, Any]:
+    async def _storm(self, crowd: SyntheticFleet, plan: Plan) -> dict[str, Any]:
         arguments = self._arguments
         arrivals, told = self._folder / "arrivals", self._folder / "told"
         spec = StormSpec(

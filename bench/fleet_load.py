@@ -11,9 +11,9 @@ from pathlib import Path
 import msgspec
 import nats
 
-from foliot_lab.crowd import Crowd
-from foliot_lab.storm import Storm, StormSpec
-from foliot_lab.telling import Telling
+from foliot_lab.simulate.fault_storm import FaultStorm, StormSpec
+from foliot_lab.simulate.probe_messages import Telling
+from foliot_lab.simulate.synthetic_fleet import SyntheticFleet
 from foliot_schemas import DelayBatch, PortState, encode
 from foliot_schemas.subjects import DELAY, PORT
 
@@ -45,12 +45,12 @@ class Told(msgspec.Struct, kw_only=True):
 
 async def main(work: Work) -> Told:
     """Plays the storm, from `begin_s` on, and returns what was published."""
-    crowd = Crowd(work.nodes, report_s=work.storm.report_s)
+    crowd = SyntheticFleet(work.nodes, report_s=work.storm.report_s)
     client = await nats.connect(work.url)
     telling, messages, late_s = Telling(crowd), 0, list[float]()
     gc.collect()
     gc.freeze()
-    for number, step in enumerate(Storm(work.storm, crowd).steps()):
+    for number, step in enumerate(FaultStorm(work.storm, crowd).steps()):
         wait_s = work.begin_s + step.at_s - time.time()
         if wait_s > 0:
             await asyncio.sleep(wait_s)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, NamedTuple
 
-from foliot.shard import ShardSettings
+from foliot.node.shard import ShardSettings
 from foliot_schemas.names import node_of, parse_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from foliot_lab.crowd import Crowd
+    from foliot_lab.simulate.synthetic_fleet import SyntheticFleet
 
 
 class Process(NamedTuple):
@@ -32,7 +32,7 @@ class Plan(NamedTuple):
     """The shards that somebody sees to."""
 
     @classmethod
-    def of(cls, crowd: Crowd, shards: int, only: int | None) -> Plan:
+    def of(cls, crowd: SyntheticFleet, shards: int, only: int | None) -> Plan:
         """As many shards of as many nodes each; all of them are seen to, or one alone."""
         starts = tuple(crowd.name(crowd.nodes * number // shards) for number in range(1, shards))
         return cls(starts, tuple(range(shards)) if only is None else (only,))

@@ -23,17 +23,17 @@ import msgspec
 from bench import place
 from bench.document import Document
 from bench.processes import cpu_s, rss_mb
-from foliot_lab.carries import End, busy_s, solo
-from foliot_lab.fabric import run_batch
-from foliot_lab.iproute import IP
-from foliot_lab.lab import Lab
-from foliot_lab.namespaces import inside
-from foliot_lab.scenario import FabricSpec, Scenario, WorkloadSpec
+from foliot_lab.fabric.fabric import run_batch
+from foliot_lab.fabric.iproute import IP
+from foliot_lab.fabric.namespaces import inside
+from foliot_lab.measure.capacity_check import End, busy_s, solo
+from foliot_lab.scenario.spec import FabricSpec, Scenario, WorkloadSpec
+from foliot_lab.services.lab import Lab
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from foliot_lab.namespaces import Namespace
+    from foliot_lab.fabric.namespaces import Namespace
 
 Over = Literal["nic", "overlay"]
 Segments = Literal["whole", "cut"]

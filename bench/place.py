@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from foliot_lab import kernel
-from foliot_lab.budget import CARRIED, CannotCarryError, ProcessLoad, affordable
-from foliot_lab.quota import QuotaError, limited, share
+from foliot_lab.fabric import capabilities
+from foliot_lab.measure.budget import CARRIED, CannotCarryError, ProcessLoad, affordable
+from foliot_lab.measure.quota import QuotaError, limited, share
 
 if TYPE_CHECKING:
     import argparse
 
-    from foliot_lab.scenario import Scenario
+    from foliot_lab.scenario.spec import Scenario
 
 CANNOT = 77
 """Exit status where this machine cannot do it."""
@@ -41,9 +41,9 @@ def enter(*missing: str, carries: Scenario | ProcessLoad | None = None, speed: f
         carries: the scenario of the bench's lab, or what it does instead, which the machine must have the processors for; the largest, where there are several.
         speed: the share of all processors that this process, and what it starts, may use until it ends; 1: all of it.
     """
-    if not kernel.is_privileged():
-        kernel.shed_threads()
-    if lacking := [*kernel.missing(), *missing]:
+    if not capabilities.is_privileged():
+        capabilities.shed_threads()
+    if lacking := [*capabilities.missing(), *missing]:
         sys.stderr.write("\n".join([*lacking, ""]))
         return False
     try:
@@ -56,7 +56,7 @@ def enter(*missing: str, carries: Scenario | ProcessLoad | None = None, speed: f
     structlog.configure(
         wrapper_class=structlog.make_filtering_bound_logger(40), logger_factory=structlog.PrintLoggerFactory(sys.stderr)
     )
-    kernel.enter()
+    capabilities.enter()
     return True
 
 

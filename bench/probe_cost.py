@@ -3,7 +3,7 @@
 `quiet` is the least rate of the clocks' mesh, as in a network where nothing queues, `most` the most, as under load and after a start; `own` what the probe itself comes to within a minute
 on this machine. Paths in use and the sweep go on as ever. What the kernel does for a probe is in it: on a veth pair a packet is delivered at its sender's expense, so the
 figures have the peers' deliveries instead of the node's own. A probe is one sent and one received.
-Steps are those of the probe's event loop, see `foliot.loop_steps`: `own` is the processor time of each, in which nothing is that the rest of the machine does.
+Steps are those of the probe's event loop, see `foliot.runtime.loop_steps`: `own` is the processor time of each, in which nothing is that the rest of the machine does.
 
     make bench NAME=probe-cost ARGS="--json FILE"
 """
@@ -26,16 +26,16 @@ from bench import place
 from bench.document import Document
 from bench.probe_fabric import Peers, Wires, node_settings
 from bench.processes import cpu_s
-from foliot import loop_steps
-from foliot.bus import Bus
-from foliot.loop_steps import Counted, Histogram
-from foliot.node import describe
+from foliot.bus.client import Bus
+from foliot.node.addressing import describe
+from foliot.runtime import loop_steps
+from foliot.runtime.loop_steps import Counted, Histogram
+from foliot.runtime.supervisor import LAST, Supervisor, nats_server, service
 from foliot.settings import BusSettings
-from foliot.supervisor import LAST, Supervisor, nats_server, service
-from foliot.tomltext import toml
-from foliot_lab.budget import ProcessLoad
-from foliot_lab.lateness import LatenessSampler
-from foliot_lab.namespaces import enter_control
+from foliot.text.toml_text import toml
+from foliot_lab.fabric.namespaces import enter_control
+from foliot_lab.measure.budget import ProcessLoad
+from foliot_lab.measure.host_latency import LatenessSampler
 from foliot_probe.settings import ProbeSettings
 from foliot_schemas import ClockState, DelayBatch, StampBatch, Witness
 from foliot_schemas.subjects import CLOCK, CLOCKS, DELAY, INVENTORY, STAMPS
@@ -79,7 +79,7 @@ class Row(msgspec.Struct, kw_only=True):
     steps: int
     """Of its event loop, in all repetitions."""
     step_own_p50_ms: float
-    """Processor time of the loop's thread in a step, see `foliot.loop_steps`: what else the machine does is not in it."""
+    """Processor time of the loop's thread in a step, see `foliot.runtime.loop_steps`: what else the machine does is not in it."""
     step_own_p99_ms: float
     step_own_max_ms: float
     """Of all repetitions."""

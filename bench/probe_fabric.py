@@ -8,12 +8,12 @@ import time
 from typing import TYPE_CHECKING, Self
 
 from foliot.clock import HostClock
-from foliot.node import describe
+from foliot.node.addressing import describe
 from foliot.settings import NicSettings, NodeSettings
-from foliot_lab.iproute import IP
-from foliot_lab.namespaces import Namespace, inside
+from foliot_lab.fabric.iproute import IP
+from foliot_lab.fabric.namespaces import Namespace, inside
+from foliot_probe.core.rate.demand import in_use
 from foliot_probe.engine import Engine
-from foliot_probe.rates import in_use
 
 if TYPE_CHECKING:
     from foliot_probe.settings import ProbeSettings

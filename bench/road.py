@@ -22,19 +22,19 @@ import numpy as np
 from bench import place
 from bench.document import Document
 from bench.fresh import FRESH
-from foliot_lab.deeds import Deed, prepare
-from foliot_lab.lab import Lab
-from foliot_lab.lateness import LatenessSampler
-from foliot_lab.pulses import judge
-from foliot_lab.scenario import FabricSpec, FaultSpec, Scenario, WorkloadSpec
-from foliot_lab.scope import scope
-from foliot_lab.witness import Witness
+from foliot_lab.faults.actions import Action, prepare
+from foliot_lab.measure.host_latency import LatenessSampler
+from foliot_lab.measure.outages import judge
+from foliot_lab.measure.wire_witness import Witness
+from foliot_lab.report.blast_radius import scope
+from foliot_lab.scenario.spec import FabricSpec, FaultSpec, Scenario, WorkloadSpec
+from foliot_lab.services.lab import Lab
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from foliot_lab.pulses import Pulses, Verdict
-    from foliot_lab.scenario import FaultKind
+    from foliot_lab.measure.outages import Pulses, Verdict
+    from foliot_lab.scenario.spec import FaultKind
 
 _RATE_HZ = 400.0
 _BEFORE_S = 0.08
@@ -103,12 +103,12 @@ class Bench:
             await self._all_home(rail)
         return taken
 
-    def _deed(self, kind: FaultKind, nic: str) -> Deed:
+    def _deed(self, kind: FaultKind, nic: str) -> Action:
         return prepare(
             FaultSpec(at_s=0.0, kind=kind, where=nic), self._lab.scenario.fabric, self._lab.fabric, self._lab.world
         )
 
-    async def _once(self, deed: Deed, kind: FaultKind, nic: str, *, returns: bool) -> float | None:
+    async def _once(self, deed: Action, kind: FaultKind, nic: str, *, returns: bool) -> float | None:
         watch = self._witness.arm(scope(kind, nic, self._lab.plan).pairs())
         await asyncio.sleep(_BEFORE_S)
         injected_ns = self._lab.time.now_ns()

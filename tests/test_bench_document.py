@@ -12,7 +12,7 @@ import pytest
 
 from bench import clock_read
 from bench.document import HEAD, Document, joined, keep, program
-from foliot_lab.machine import commit, package, versions
+from foliot_lab.measure.machine import commit, package, versions
 
 BENCH = Path(__file__).parents[1] / "bench"
 PROGRAMS = [

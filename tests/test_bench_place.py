@@ -11,10 +11,10 @@ import bench.clock_peers.__main__ as clock_peers
 import bench.clock_scale.__main__ as clock_scale
 from bench import fleet, place, probe_cost
 from bench.quiet import __main__ as quiet
-from foliot_lab import budget
-from foliot_lab.budget import Now
 from foliot_lab.demo import demo
-from foliot_lab.quota import QuotaError
+from foliot_lab.measure import budget
+from foliot_lab.measure.budget import Now
+from foliot_lab.measure.quota import QuotaError
 
 
 @pytest.fixture

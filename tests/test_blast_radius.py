@@ -48,7 +48,7 @@ class Fleet:
             self._secured.keyring.issue_node(name)
             self._probes[name] = await self._secured.bus("probe", name)
             self._agents[name] = agent = await self._secured.bus("agent", name)
-            await agent.put(INVENTORY, name, self.world.core.fleet.nodes[name])
+            await agent.put(INVENTORY, name, self.world.core.inventory.nodes[name])
             await agent.subscribe(COMMAND, self._on_command, "", name)
         reader = await self._secured.bus("gateway")
         await reader.subscribe(EVENT, self._on_refusal, "refusal", "")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from foliot_lab import kernel
+from foliot_lab.fabric import capabilities
 from patience import patience
 
 pytestmark = [pytest.mark.e2e, pytest.mark.net]
@@ -19,7 +19,7 @@ _HERE = Path(__file__).parent.parent
 
 def test_a_few_rounds_heal_with_nothing_done_twice_and_nothing_lost(tmp_path):
     """A probe, an agent, the detector and the bus are struck in the middle of faults."""
-    missing = kernel.missing()
+    missing = capabilities.missing()
     if missing:
         pytest.skip(" ".join(missing))
     command = (

@@ -11,7 +11,7 @@ import pytest
 from bench import clock_ablation, clock_sim
 from bench.clock_ablation import CASES, TOOLS, WHOLE, compare
 from bench.clock_sim import Tool
-from foliot_sync.network import Edges
+from foliot_sync.core.solve.least_squares import Edges
 
 SMALL = ["--nics", "12", "--neighbours", "4", "--entropies", "2", "--settle", "3", "--windows", "2"]
 

@@ -15,9 +15,9 @@ import pytest
 from bench.clock_peers import chrony, judged, load, network, ours, ptp, rows
 from bench.clock_peers.counting import Counters
 from bench.independence import effective, outside_at_most
-from foliot.skew import Skew, SkewSpec
-from foliot_lab import kernel
-from foliot_lab.namespaces import Namespace, inside, make_socket
+from foliot.clock.injected_skew import Skew, SkewSpec
+from foliot_lab.fabric import capabilities
+from foliot_lab.fabric.namespaces import Namespace, inside, make_socket
 from foliot_schemas import ClockState
 from patience import patience
 
@@ -270,7 +270,7 @@ def test_neighbours_are_mutual_and_drifts_reach_as_far_as_said():
 @pytest.fixture(params=["path", "mesh"])
 def wires(request):
     """A network of each kind around a control namespace that is not this process's own."""
-    if not kernel.is_privileged():
+    if not capabilities.is_privileged():
         pytest.skip("this process may not make network namespaces")
     control = Namespace.make("control")
     built = network.Network(network.path() if request.param == "path" else network.mesh(4), control)

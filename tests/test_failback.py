@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from foliot_detector.detector import FanOut
-from foliot_detector.rules import PRESETS
+from foliot_detector.core.pipeline import Pipeline
+from foliot_detector.flap_rules import PRESETS
 from foliot_detector.settings import DetectorSettings
 from foliot_schemas import PortState
 
@@ -36,7 +36,7 @@ class Road:
     def __init__(self, rule, **settings):
         module = _world()
         self.world = module.World(nodes=2, probation_s=FIRST_S, longest_probation_s=LONGEST_S)
-        self.detector = FanOut(DetectorSettings(flap_rule=rule, **settings))
+        self.detector = Pipeline(DetectorSettings(flap_rule=rule, **settings))
         for name in self.world.names:
             self.detector.observe(module.make_node(name))
         self.downs, self.ups, self.reuse_at_ns = 0, 1, 0
@@ -79,7 +79,7 @@ class Road:
     @property
     def is_away(self):
         """Whether the traffic of the NIC goes elsewhere."""
-        return bool(self.world.core.ways.away)
+        return bool(self.world.core.routing.away)
 
     @property
     def moves(self):
@@ -142,12 +142,12 @@ def test_an_administrators_maintenance_does_not_prolong_anything():
 
 CODE = textwrap.dedent("""
     import asyncio, subprocess, time
-    from foliot.netlink import LinkMonitor
+    from foliot.node.link_monitor import LinkMonitor
     from foliot.node import describe
     from foliot.settings import NicSettings, NodeSettings
-    from foliot_detector.detector import FanOut
+    from foliot_detector.core.pipeline import FanOut
     from foliot_detector.settings import DetectorSettings
-    from foliot_probe.ports import Ports
+    from foliot_probe.io.port_reader import Ports
 
     def ip(line):
         subprocess.run(["ip", *line.split()], check=True)

@@ -10,9 +10,9 @@ from bench.failover import account
 from bench.failover.runs import Ran
 from bench.failover.told import CALM, Taken, rows
 from bench.failover.variants import CONTROL
-from foliot_lab.allowances import Allowance, NotCounted
-from foliot_lab.faults import Injection
-from foliot_lab.report import FaultReport
+from foliot_lab.faults.injection import Injection
+from foliot_lab.report.allowances import Allowance, NotCounted
+from foliot_lab.report.report import FaultReport
 
 SECOND = 1_000_000_000
 NOTHING = NotCounted(found=Allowance(), moved=Allowance(), no_way_ms=0.0, back=Allowance())

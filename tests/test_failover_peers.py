@@ -11,10 +11,10 @@ from bench.failover.peers import carriers, flowing, frr, rows
 from bench.failover.peers.frr import Change, Ends, Logs
 from bench.failover.peers.rows import Row
 from bench.failover.peers.stage import VARIANTS, Cut, PeerError, place
-from foliot_lab.deeds import Deed
-from foliot_lab.plan import plan
-from foliot_lab.pulses import End, Pair, Pulses
-from foliot_lab.scenario import FabricSpec
+from foliot_lab.faults.actions import Action
+from foliot_lab.measure.outages import End, Pair, Pulses
+from foliot_lab.scenario.spec import FabricSpec
+from foliot_lab.scenario.topology import plan
 
 MS = 1_000_000
 SPEC = FabricSpec(hosts=2, rails=2, leaves=2, spines=2)
@@ -30,7 +30,7 @@ BACK = Pair(End("node1", "rail0"), End("node0", "rail0"))
 
 
 def _cut(where="node0.rail0", kind="drop", deed=None):
-    return Cut("silent", kind, where, deed or Deed(lambda: None, lambda: None))
+    return Cut("silent", kind, where, deed or Action(lambda: None, lambda: None))
 
 
 def test_states_are_read_to_the_microsecond_and_all_other_lines_left_out():

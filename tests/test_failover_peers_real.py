@@ -15,14 +15,14 @@ from bench.failover.peers.nexthop import Nexthops
 from bench.failover.peers.rows import Row
 from bench.failover.peers.stage import PeerError, Stage, cut, in_turn, place, until
 from bench.failover.peers.streams import Streams
-from foliot_lab import kernel
-from foliot_lab.fabric import Fabric
-from foliot_lab.iproute import IP
-from foliot_lab.namespaces import Namespace, inside, make_socket
-from foliot_lab.plan import plan
-from foliot_lab.rtnetlink import link_state
-from foliot_lab.scenario import FabricSpec
-from foliot_lab.truth import LabTime
+from foliot_lab.fabric import capabilities
+from foliot_lab.fabric.fabric import Fabric
+from foliot_lab.fabric.iproute import IP
+from foliot_lab.fabric.namespaces import Namespace, inside, make_socket
+from foliot_lab.fabric.rtnetlink import link_state
+from foliot_lab.measure.clock_truth import LabTime
+from foliot_lab.scenario.spec import FabricSpec
+from foliot_lab.scenario.topology import plan
 
 SPEC = FabricSpec(hosts=2, rails=2, leaves=2, spines=2)
 UNPACKED = Path(__file__).parents[1] / "run/peers"
@@ -60,7 +60,7 @@ class Stub:
 @pytest.fixture
 async def stage(tmp_path):
     """A small fabric around a control namespace that is not this process's own."""
-    if not kernel.is_privileged():
+    if not capabilities.is_privileged():
         pytest.skip("this process may not make network namespaces")
     control = Namespace.make("control")
     built = Fabric.build(plan(SPEC, 1), control)

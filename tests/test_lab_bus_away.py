@@ -12,10 +12,10 @@ from pathlib import Path
 import nats
 import pytest
 
-from foliot import connection
-from foliot.history import stored
+from foliot.bus import connection
+from foliot.bus.stream_read import stored
 from foliot.settings import BusSettings
-from foliot_lab import kernel
+from foliot_lab.fabric import capabilities
 from foliot_schemas import decode
 from foliot_schemas.fault import trace_id
 from foliot_schemas.subjects import COMMAND, EVENT, OUTCOME
@@ -73,7 +73,7 @@ SCENARIO += (
 @pytest.fixture(scope="module")
 def played(tmp_path_factory):
     """The report's faults by id, the folder of the lab, and what it said."""
-    missing = kernel.missing()
+    missing = capabilities.missing()
     if missing:
         pytest.skip(" ".join(missing))
     folder = tmp_path_factory.mktemp("bus-away")

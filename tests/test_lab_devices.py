@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from quotas import at_half_speed
 
-from foliot_lab import kernel
+from foliot_lab.fabric import capabilities
 from patience import patience
 
 pytestmark = [pytest.mark.e2e, pytest.mark.net]
@@ -75,7 +75,7 @@ duration_s = 38
 @pytest.fixture(scope="module")
 def faults(tmp_path_factory):
     """What the lab reports of each fault, by id; every one within what is promised, or the lab would not have ended with 0."""
-    missing = kernel.missing()
+    missing = capabilities.missing()
     if missing:
         pytest.skip(" ".join(missing))
     folder = tmp_path_factory.mktemp("devices")

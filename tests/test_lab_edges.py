@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from foliot_lab import kernel
+from foliot_lab.fabric import capabilities
 from patience import patience
 
 FOLIOT = str(Path(sys.executable).with_name("foliot"))
@@ -61,7 +61,7 @@ def test_where_the_kernel_permits_no_namespaces_it_says_so_and_shows_what_it_can
 @pytest.mark.net
 def test_a_lab_that_is_killed_leaves_no_process_behind(tmp_path):
     """SIGKILL: the kernel takes every process along, and with them namespaces, devices and routes."""
-    missing = kernel.missing()
+    missing = capabilities.missing()
     if missing:
         pytest.skip(" ".join(missing))
     scenario = tmp_path / "calm.toml"

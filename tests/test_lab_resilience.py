@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from foliot_lab import kernel
+from foliot_lab.fabric import capabilities
 from patience import patience
 
 pytestmark = [pytest.mark.e2e, pytest.mark.net]
@@ -93,7 +93,7 @@ duration_s = 52
 @pytest.fixture(scope="module")
 def played(tmp_path_factory):
     """The report by fault, and the folder with the logs."""
-    missing = kernel.missing()
+    missing = capabilities.missing()
     if missing:
         pytest.skip(" ".join(missing))
     folder = tmp_path_factory.mktemp("resilience")

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from foliot.clock import Reader
-from foliot_lab import kernel
+from foliot_lab.fabric import capabilities
 from patience import patience
 
 pytestmark = [pytest.mark.e2e, pytest.mark.net]
@@ -135,7 +135,7 @@ class Run:
 @pytest.fixture(scope="module", params=["off", "always"])
 def lab_run(request, tmp_path_factory):
     """A finished sequence, the lab still running."""
-    missing = kernel.missing()
+    missing = capabilities.missing()
     if missing:
         pytest.skip(" ".join(missing))
     run = Run(tmp_path_factory.mktemp(f"armed-{request.param}"), request.param)

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from foliot_lab import kernel
-from foliot_lab.train.ranks import missing
-from foliot_lab.workload import JOB
+from foliot_lab.fabric import capabilities
+from foliot_lab.workload.train.ranks import missing
+from foliot_lab.workload.workload import JOB
 from patience import patience
 
 pytestmark = [pytest.mark.e2e, pytest.mark.net, pytest.mark.skipif(bool(missing()), reason=missing())]
@@ -88,7 +88,7 @@ def ended_lab_ns(record: Path, known: dict[str, int]) -> int:
 
 def test_a_job_that_loses_a_link_goes_on_and_loses_nothing_else(tmp_path):
     """Its losses are to the bit those of a job that no fault befell, and it went on after the healing."""
-    if problems := kernel.missing():
+    if problems := capabilities.missing():
         pytest.skip(" ".join(problems))
     scenario, report = tmp_path / "train.toml", tmp_path / "report.json"
     scenario.write_text(SCENARIO)

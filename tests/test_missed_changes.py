@@ -9,12 +9,12 @@ import sys
 
 import pytest
 
-from foliot.bus import Bus
+from foliot.bus.client import Bus
 from foliot.clock import VirtualClock
-from foliot.netlink import LinkChange
-from foliot.node import describe
+from foliot.node.addressing import describe
+from foliot.node.link_monitor import LinkChange
 from foliot.settings import NicSettings, NodeSettings
-from foliot_probe.ports import Ports
+from foliot_probe.io.port_reader import PortReader
 from foliot_schemas.subjects import EVENT, INVENTORY, PORT
 
 pytestmark = pytest.mark.nats
@@ -35,7 +35,7 @@ async def test_a_detector_that_finds_the_bus_long_after_the_probe_tells_each_los
     """Two losses in the order in which they were, although only words of after the second return reach it."""
     bus = await Bus.connect(nats_server.settings, "test")
     words, events, clock = [], [], VirtualClock(1_700_000_000_000_000_000)
-    ports = Ports(describe(OWN), clock, "boot", words.append)
+    ports = PortReader(describe(OWN), clock, "boot", words.append)
 
     async def hear(event, _subject):
         events.append(event)

@@ -237,7 +237,7 @@ def test_the_central_services_run_as_shipped(machine):
     )
     machine.run(
         "bash", "-c", "sed s,@PYTHON@,/opt/foliot/bin/python, "
-        "/opt/src/services/agent/foliot_agent/host/units/foliot@.service > /etc/systemd/system/foliot@.service"
+        "/opt/src/services/agent/foliot_agent/install/units/foliot@.service > /etc/systemd/system/foliot@.service"
     )  # fmt: skip
     units = [f"foliot@{name}" for name in ("gateway", "sync", "detector", "remediator")]
     machine.run("systemctl", "enable", "--now", *units)
@@ -250,8 +250,8 @@ def test_the_central_services_run_as_shipped(machine):
 
 def test_the_units_are_as_systemd_wants_them(machine):
     """systemd-analyze finds no fault, and little exposure."""
-    units = Path(__file__).parents[1] / "services/agent/foliot_agent/host/units"
-    machine.run("bash", "-c", "mkdir /run/units; cd /opt/src/services/agent/foliot_agent/host/units; "
+    units = Path(__file__).parents[1] / "services/agent/foliot_agent/install/units"
+    machine.run("bash", "-c", "mkdir /run/units; cd /opt/src/services/agent/foliot_agent/install/units; "
                 "for u in *; do sed 's,@PYTHON@,/opt/foliot/bin/python,; s,@HOST@,,' $u > /run/units/$u; done")  # fmt: skip
     for unit in sorted(path.name for path in units.iterdir()):
         named = unit.replace("@", "@sync")

@@ -12,10 +12,10 @@ import pytest
 from bench.quiet import __main__ as command
 from bench.quiet import deeds
 from bench.quiet.rows import Row, SilenceRow, silences, summary
-from foliot.node import describe
-from foliot_lab import hosting
-from foliot_lab.plan import plan
-from foliot_lab.scenario import FabricSpec
+from foliot.node.addressing import describe
+from foliot_lab.scenario.spec import FabricSpec
+from foliot_lab.scenario.topology import plan
+from foliot_lab.services import deployment
 from foliot_lab.simulate.disturbances import KINDS
 from foliot_lab.simulate.fleet import Fleet
 from foliot_lab.simulate.trials import Lives, retold, retold_silence
@@ -112,7 +112,7 @@ def made_up_lab():
     """The names of a lab of two hosts, and a world that notes what is done to it."""
     fabric = plan(FabricSpec(hosts=2, spines=1), 7)
     processes = [*fabric.central, *(f"{host}/{name}" for host in fabric.hosts for name in ("probe", "agent"))]
-    nodes = [describe(hosting.node_settings(fabric, host)) for host in fabric.hosts]
+    nodes = [describe(deployment.node_settings(fabric, host)) for host in fabric.hosts]
     return SimpleNamespace(
         plan=fabric, world=_World(), supervisor=SimpleNamespace(names=lambda: processes), nodes=nodes,
         scenario=SimpleNamespace(fabric=FabricSpec(hosts=2, spines=1)), fabric=SimpleNamespace(plan=fabric),

@@ -11,9 +11,9 @@ import nats
 import nats.errors
 import pytest
 
-from foliot import connection
-from foliot.connection import BusClosedError
-from foliot.service import EX_UNAVAILABLE
+from foliot.bus import connection
+from foliot.bus.connection import BusClosedError
+from foliot.runtime.service import EX_UNAVAILABLE
 from foliot.settings import SettingsError
 from patience import patience
 

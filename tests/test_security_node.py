@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from foliot.claims import check, claim
+from foliot.bus.one_shot import OneShot
+from foliot.node.identity_claims import check, claim
 from foliot.settings import NicSettings, NodeSettings
-from foliot.visit import Visit
-from foliot_agent.host import leave
+from foliot_agent.install import leave
 from foliot_schemas import Lease, NodePaths
 from foliot_schemas.subjects import CLAIMS, LEASES, PATHS
 
@@ -30,5 +30,5 @@ async def test_a_node_claims_and_leaves_with_its_own_credentials(secured, capsys
     assert "with credentials of an administrator: foliot node leave --name node3" in said
     assert await leave.forget(secured.settings_for("admin"), "node3", whoever=True, dry=False) == 0
     assert "remove paths/node3 from the bus" in capsys.readouterr().out
-    async with Visit(secured.settings_for("reader")) as visit:
+    async with OneShot(secured.settings_for("reader")) as visit:
         assert await visit.present(CLAIMS) == await visit.present(PATHS) == {}

@@ -8,14 +8,14 @@ from typing import NamedTuple
 
 import pytest
 
-from foliot.shard import WHOLE, Shard
-from foliot_detector.detector import FanOut
+from foliot.node.shard import WHOLE, Shard
+from foliot_detector.core.pipeline import Pipeline
 from foliot_detector.settings import DetectorSettings
-from foliot_lab.crowd import Crowd
-from foliot_lab.storm import Storm, StormSpec
-from foliot_lab.telling import Telling
-from foliot_remediator.deciding import Decision
-from foliot_remediator.remediator import Remediator
+from foliot_lab.simulate.fault_storm import FaultStorm, StormSpec
+from foliot_lab.simulate.probe_messages import Telling
+from foliot_lab.simulate.synthetic_fleet import SyntheticFleet
+from foliot_remediator.core.actions.decision import Decision
+from foliot_remediator.core.remediator import Remediator
 from foliot_remediator.settings import RemediatorSettings
 from foliot_schemas import Event, Outcome
 from foliot_schemas.names import node_of
@@ -38,9 +38,9 @@ class Said(NamedTuple):
 class Central:
     """Detectors and remediators on one bus, in virtual time; agents do at once what they are told."""
 
-    def __init__(self, shards: list[Shard], crowd: Crowd) -> None:
+    def __init__(self, shards: list[Shard], crowd: SyntheticFleet) -> None:
         silent = {"report_ms": 400.0, "late_silence_s": 2.5, "process_silence_s": 3_600.0}
-        self.detectors = [FanOut(DetectorSettings(**silent), shard) for shard in shards]
+        self.detectors = [Pipeline(DetectorSettings(**silent), shard) for shard in shards]
         self.remediators = [
             Remediator(
                 RemediatorSettings(
@@ -111,8 +111,8 @@ def storm(seed: int) -> StormSpec:
 
 def cuts(seed: int) -> list[str]:
     """Borders through some of the storm's faults: of six peers of a lost NIC, the farthest is another shard's; so is the end of a silent path."""
-    crowd = Crowd(NODES, degree=6)
-    steps = [*Storm(storm(seed), crowd).steps()]
+    crowd = SyntheticFleet(NODES, degree=6)
+    steps = [*FaultStorm(storm(seed), crowd).steps()]
     lost, cut = ([step for step in steps if step.kind == kind] for kind in ("lose", "cut"))
     borders = [step.node + 3 for step in lost[::8]] + [max(step.node, step.peer) for step in cut[::8]]
     return sorted({crowd.name(border) for border in borders})
@@ -121,12 +121,12 @@ def cuts(seed: int) -> list[str]:
 def weather(shards: list[Shard], seed: int) -> Central:
     """A storm over a crowd."""
     spec = storm(seed)
-    crowd = Crowd(NODES, degree=6, report_s=spec.report_s)
+    crowd = SyntheticFleet(NODES, degree=6, report_s=spec.report_s)
     central, telling = Central(shards, crowd), Telling(crowd)
     for number in range(crowd.nodes):
         central.hear(crowd.report(number, START))
     begin_ns = START + 500_000_000  # all are armed
-    for step in Storm(spec, crowd).steps():
+    for step in FaultStorm(spec, crowd).steps():
         at_ns = begin_ns + round(step.at_s * 1e9)
         central.advance(at_ns)
         for message in telling.of(step, at_ns):
@@ -174,8 +174,8 @@ def test_a_shard_hears_of_its_nodes_and_their_peers_alone():
     parts = weather(shards_at(first, end), 1)
     heard = {f"node{number:06}" for number in range(10, 30)}
     detector, remediator = parts.detectors[1], parts.remediators[1]
-    assert set(detector.fleet.nodes) == set(remediator.fleet.nodes) == heard
-    paths = detector.fleet.paths
+    assert set(detector.inventory.nodes) == set(remediator.inventory.nodes) == heard
+    paths = detector.inventory.paths
     ends = [(node_of(path.source), node_of(path.destination)) for path in map(paths.path, range(len(paths)))]
     assert all(any(first <= node < end for node in both) for both in ends)
     assert len(paths) > 100

@@ -30,9 +30,9 @@ from bench.chaos.table import rows
 from bench.chaos.vitals import Vitals
 from bench.document import HEAD, Document, joined, keep
 from bench.fresh import FRESH
-from foliot_lab.lab import Lab
-from foliot_lab.scenario import FabricSpec, Scenario, WorkloadSpec
-from foliot_lab.witness import Witness
+from foliot_lab.measure.wire_witness import Witness
+from foliot_lab.scenario.spec import FabricSpec, Scenario, WorkloadSpec
+from foliot_lab.services.lab import Lab
 
 _SETTLE_S = 4.0
 _LAST_WORDS_S = 3.0

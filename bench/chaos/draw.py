@@ -10,7 +10,7 @@ import msgspec
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from foliot_lab.plan import FabricPlan
+    from foliot_lab.scenario.topology import FabricPlan
 
 Victim = Literal["probe", "agent", "sync", "detector", "remediator", "gateway", "nats", "nats-member"]
 Means = Literal["SIGKILL", "SIGSTOP", "SIGTERM"]

@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import nats
 
-from foliot import connection
-from foliot.retry import until_done
-from foliot_agent import plan as overlay
-from foliot_agent.plan import Layout
+from foliot.bus import connection
+from foliot.bus.retry import until_done
+from foliot_agent.core import overlay_layout as overlay
+from foliot_agent.core.overlay_layout import Layout
 from foliot_schemas import Command, Event, Outcome, decode
 from foliot_schemas.subjects import COMMAND, EVENT, OUTCOME
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from bench.chaos.rounds import Demand, Result
     from bench.chaos.routes import Change
-    from foliot_lab.lab import Lab
+    from foliot_lab.services.lab import Lab
 
 _SLACK_NS = 300_000_000
 """A change is told to the kernel, and by it, a moment after the command was judged; a busy machine makes that long."""

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from foliot_lab.deeds import Deed, prepare
-from foliot_lab.pulses import judge
-from foliot_lab.scenario import FaultSpec
-from foliot_lab.scope import scope
+from foliot_lab.faults.actions import Action, prepare
+from foliot_lab.measure.outages import judge
+from foliot_lab.report.blast_radius import scope
+from foliot_lab.scenario.spec import FaultSpec
 from foliot_schemas.subjects import COMMAND, EVENT, LEASES
 
 if TYPE_CHECKING:
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
     from bench.chaos.draw import FaultName, Round
     from bench.chaos.vitals import Vitals
-    from foliot_lab.lab import Lab
-    from foliot_lab.pulses import Verdict
-    from foliot_lab.scenario import FaultKind
-    from foliot_lab.witness import Watch, Witness
+    from foliot_lab.measure.outages import Verdict
+    from foliot_lab.measure.wire_witness import Watch, Witness
+    from foliot_lab.scenario.spec import FaultKind
+    from foliot_lab.services.lab import Lab
     from foliot_schemas import Command, Event
 
 KINDS: dict[FaultName, FaultKind] = {"carrier": "link-down", "silent": "drop"}
@@ -254,7 +254,7 @@ class Rounds:
             self._witness.disarm(watch)
         return round((moved_ns - injected_ns) * 1e-6, 1)
 
-    def _deed(self, kind: FaultKind, nic: str) -> Deed:
+    def _deed(self, kind: FaultKind, nic: str) -> Action:
         return prepare(
             FaultSpec(at_s=0.0, kind=kind, where=nic), self._lab.scenario.fabric, self._lab.fabric, self._lab.world
         )

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from pyroute2.netlink.rtnl.marshal import MarshalRtnl
 
-from foliot_agent import plan as overlay
-from foliot_lab.namespaces import make_socket
+from foliot_agent.core import overlay_layout as overlay
+from foliot_lab.fabric.namespaces import make_socket
 
 if TYPE_CHECKING:
     from typing import Any
 
-    from foliot_lab.lab import Lab
+    from foliot_lab.services.lab import Lab
 
 _RTMGRP_IPV4_ROUTE, _RTMGRP_IPV4_RULE = 0x40, 0x80  # linux/rtnetlink.h
 _SO_RCVBUFFORCE = 33  # asm-generic/socket.h

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 import nats
 import nats.errors
 
-from foliot import connection
-from foliot_lab.hosting import GATEWAY_PORT
+from foliot.bus import connection
+from foliot_lab.services.deployment import GATEWAY_PORT
 from foliot_schemas.subjects import CLOCK, DELAY, LEASES, STREAMS
 
 if TYPE_CHECKING:
-    from foliot_lab.lab import Lab
+    from foliot_lab.services.lab import Lab
     from foliot_schemas import ClockState, DelayBatch, Lease
 
 _REPORT_S = 0.5

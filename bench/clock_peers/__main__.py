@@ -24,9 +24,9 @@ from bench.clock_peers import chrony, network, ours, rows
 from bench.clock_peers.children import ChildError
 from bench.clock_peers.sessions import PACES, Binaries, NotReadyError, Session
 from bench.document import Document, program
-from foliot_lab.budget import ProcessLoad
-from foliot_lab.fabric import FabricError
-from foliot_lab.namespaces import Namespace, enter_control
+from foliot_lab.fabric.fabric import FabricError
+from foliot_lab.fabric.namespaces import Namespace, enter_control
+from foliot_lab.measure.budget import ProcessLoad
 
 _DRIFT_LOAD = 0.6
 _PEERS = Path("run/peers")

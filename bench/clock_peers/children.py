@@ -7,13 +7,13 @@ import contextlib
 import os
 from typing import TYPE_CHECKING
 
-from foliot_lab.namespaces import child_setup
+from foliot_lab.fabric.namespaces import child_setup
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from foliot_lab.namespaces import Namespace
+    from foliot_lab.fabric.namespaces import Namespace
 
 _GRACE_S = 3.0
 _LAST_LINES = 5

@@ -10,12 +10,12 @@ import socket
 import struct
 from typing import TYPE_CHECKING
 
-from foliot_lab.namespaces import inside
+from foliot_lab.fabric.namespaces import inside
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from foliot_lab.namespaces import Namespace
+    from foliot_lab.fabric.namespaces import Namespace
 
 _ETH_P_IP = 0x0800
 # linux/if_packet.h, asm-generic/socket.h

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from bench.clock_peers.chrony import Estimate
     from bench.clock_peers.ours import Told
     from bench.clock_peers.ptp import Offset
-    from foliot.skew import Skew
+    from foliot.clock.injected_skew import Skew
     from foliot_schemas import ClockState
 
 WINDOW_S = 2.0

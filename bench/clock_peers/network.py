@@ -9,10 +9,10 @@ import re
 import subprocess
 from typing import NamedTuple
 
-from foliot_lab.fabric import run_batch
-from foliot_lab.iproute import IP, TC
-from foliot_lab.namespaces import Namespace, inside
-from foliot_lab.sysctls import EVERYWHERE, HOST, ROUTER, set_sysctls, settle_neighbours
+from foliot_lab.fabric.fabric import run_batch
+from foliot_lab.fabric.iproute import IP, TC
+from foliot_lab.fabric.namespaces import Namespace, inside
+from foliot_lab.fabric.sysctls import EVERYWHERE, HOST, ROUTER, set_sysctls, settle_neighbours
 
 DEVICE = "eth0"
 """Of a host, into the network."""

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from bench.clock_peers.network import BUS, DEVICE
-from foliot.bus import Bus
-from foliot.node import describe
+from foliot.bus.client import Bus
+from foliot.clock.injected_skew import Skew, SkewSpec
+from foliot.node.addressing import describe
+from foliot.runtime.supervisor import nats_server
 from foliot.settings import BusSettings, NicSettings, NodeSettings
-from foliot.skew import Skew, SkewSpec
-from foliot.supervisor import nats_server
-from foliot.tomltext import toml
+from foliot.text.toml_text import toml
 from foliot_schemas.subjects import CLOCK, INVENTORY
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ from bench.clock_peers import chrony, judged, load, ours, ptp, rows
 from bench.clock_peers.children import Children
 from bench.clock_peers.counting import Counters
 from bench.clock_peers.network import RATE_MBPS, Network, Plan
-from foliot_lab.machine import CpuTimes
-from foliot_lab.namespaces import make_socket
+from foliot_lab.fabric.namespaces import make_socket
+from foliot_lab.measure.machine import CpuTimes
 
 if TYPE_CHECKING:
     import argparse
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from bench.clock_peers.chrony import Configuration
     from bench.clock_peers.rows import Row
-    from foliot_lab.namespaces import Namespace
+    from foliot_lab.fabric.namespaces import Namespace
 
 _READY_S = 120.0
 _LOOK_S = 0.25

@@ -25,19 +25,19 @@ from bench import place
 from bench.clock_scale.served import CLOSED, READY, TAKEN, TELL_EVERY, Job
 from bench.document import Document
 from bench.fleet_figures import Usage
-from foliot.bus import Bus
+from foliot.bus.client import Bus
+from foliot.node.shard import ShardSettings
+from foliot.runtime.supervisor import LAST, Supervisor, nats_server
 from foliot.settings import BusSettings
-from foliot.shard import ShardSettings
-from foliot.supervisor import LAST, Supervisor, nats_server
-from foliot_lab.budget import ProcessLoad
-from foliot_lab.crowd import Crowd
-from foliot_lab.synthetic.throng import WINDOW_NS
+from foliot_lab.measure.budget import ProcessLoad
+from foliot_lab.simulate.clocks.large_fleet import WINDOW_NS
+from foliot_lab.simulate.synthetic_fleet import SyntheticFleet
 from foliot_schemas.subjects import CLOCK, FITS, STAMPS
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from foliot_lab.synthetic.throng import Throng
+    from foliot_lab.simulate.clocks.large_fleet import LargeFleet
     from foliot_schemas.clock import ClockState
 
 _AHEAD = 10 * TELL_EVERY
@@ -72,7 +72,7 @@ class Bench:
     def __init__(self, arguments: argparse.Namespace, nics: int, shards: int, folder: Path) -> None:
         self._arguments = arguments
         self._nics = nics
-        self._crowd = Crowd(nics)
+        self._crowd = SyntheticFleet(nics)
         self._borders = [nics * number // shards for number in range(shards + 1)]
         self._starts = tuple(self._crowd.name(border) for border in self._borders[1:-1])
         self._folder = folder
@@ -162,7 +162,7 @@ class Bench:
                     await self._play(throng, first, last)
                 throng.next()
 
-    async def _play(self, throng: Throng, first: int, last: int) -> None:
+    async def _play(self, throng: LargeFleet, first: int, last: int) -> None:
         """The stamps of a shard's window, no faster than they are read."""
         self._taken, sent = 0, 0
         self._closed.clear()
@@ -232,7 +232,7 @@ class Bench:
             )
         return rows
 
-    def _errors(self, throng: Throng) -> dict[str, float]:
+    def _errors(self, throng: LargeFleet) -> dict[str, float]:
         """Of the clocks asked for, against the reference or the first of them, a third of a window after the last one's end."""
         numbers = np.array([int(name.removeprefix("node")) for name in sorted(self._states)])
         late_ns = WINDOW_NS * 4 / 3

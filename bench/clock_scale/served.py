@@ -11,19 +11,19 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from bench.processes import rss_mb
-from foliot.bus import Bus
+from foliot.bus.client import Bus
 from foliot.clock import BusClock
-from foliot.service import keep_what_is_loaded, set_up_logs
+from foliot.node.shard import ShardSettings  # noqa: TC001 - msgspec reads it
+from foliot.runtime.service import keep_what_is_loaded, set_up_logs
 from foliot.settings import BusSettings
-from foliot.shard import ShardSettings  # noqa: TC001 - msgspec reads it
-from foliot_lab.crowd import Crowd
-from foliot_lab.synthetic.throng import Throng
-from foliot_sync.census import Census
-from foliot_sync.following import Following
-from foliot_sync.gatherer import Gatherer
-from foliot_sync.leader import Leader
-from foliot_sync.roster import Roster
+from foliot_lab.simulate.clocks.large_fleet import LargeFleet
+from foliot_lab.simulate.synthetic_fleet import SyntheticFleet
+from foliot_sync.core.fit.admission import Admission
 from foliot_sync.settings import SyncSettings
+from foliot_sync.shell.clock_census import ClockCensus
+from foliot_sync.shell.clock_listener import ClockListener
+from foliot_sync.shell.leader import Leader
+from foliot_sync.shell.shard_fitter import ShardFitter
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
@@ -44,9 +44,9 @@ class Job(msgspec.Struct, kw_only=True):
     last: int = 0
     """The shard's nodes, from one up to another; 0: it is the leader."""
 
-    def throng(self) -> Throng:
+    def throng(self) -> LargeFleet:
         """The same for whoever asks."""
-        return Throng(Crowd(self.nodes), streams=self.streams)
+        return LargeFleet(SyntheticFleet(self.nodes), streams=self.streams)
 
 
 class Meter:
@@ -110,7 +110,7 @@ class All:
         self._meter.end("stamps: read")
 
 
-class MeasuredGatherer(Gatherer):
+class MeasuredGatherer(ShardFitter):
     """A shard whose windows end when all of its nodes have spoken."""
 
     def __init__(self, *arguments: Any, **more: Any) -> None:
@@ -127,12 +127,12 @@ class MeasuredGatherer(Gatherer):
 
 async def serve_shard(job: Job, bus: Bus) -> None:
     """Until it is ended."""
-    throng, crowd = job.throng(), Crowd(job.nodes)
-    roster, shard = Roster(), job.shards.shard()
+    throng, crowd = job.throng(), SyntheticFleet(job.nodes)
+    roster, shard = Admission(), job.shards.shard()
     for number in throng.partners(job.first, job.last):
         roster.learn(crowd.name(number), crowd.node(number))
     gatherer = MeasuredGatherer(
-        bus, BusClock(), SyncSettings(), shard=shard, roster=roster, following=Following(bus), holder="bench"
+        bus, BusClock(), SyncSettings(), shard=shard, roster=roster, following=ClockListener(bus), holder="bench"
     )
     meter = Meter(bus)
     gatherer._muster = All(job.last - job.first, bus, meter)  # type: ignore[assignment]  # noqa: SLF001
@@ -158,12 +158,12 @@ async def serve_shard(job: Job, bus: Bus) -> None:
 
 async def serve_leader(job: Job, bus: Bus) -> None:
     """Until it is ended."""
-    crowd, census = Crowd(job.nodes), Census({})
+    crowd, census = SyntheticFleet(job.nodes), ClockCensus({})
     for number in range(job.nodes):
         census.learn(crowd.name(number), crowd.node(number))
     roles = [shard.role("sync") for shard in job.shards.all()]
     leader = Leader(
-        bus, BusClock(), SyncSettings(), shards=roles, census=census, following=Following(bus), holder="bench"
+        bus, BusClock(), SyncSettings(), shards=roles, census=census, following=ClockListener(bus), holder="bench"
     )
     meter = Meter(bus)
     solve, put_all, told = leader._solve, bus.put_all, asyncio.Event()  # noqa: SLF001
@@ -196,7 +196,7 @@ async def serve_leader(job: Job, bus: Bus) -> None:
     await work(leader, leader._lease.taken(), bus)  # noqa: SLF001
 
 
-async def work(part: Gatherer | Leader, begun: Awaitable[object], bus: Bus) -> None:
+async def work(part: ShardFitter | Leader, begun: Awaitable[object], bus: Bus) -> None:
     """Runs it, and says when it has begun."""
     keep_what_is_loaded()
     async with asyncio.TaskGroup() as tasks:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Steps = NDArray[np.void]
-    """Of `foliot_lab.train.record.STEP`."""
+    """Of `foliot_lab.workload.train.record.STEP`."""
 
 FIRST = 2
 """Steps that are left out: in the first PyTorch sets itself up, and TCP's windows open until the second is over."""

@@ -9,25 +9,26 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 import numpy as np
 
-from foliot_lab.collector import Collector
-from foliot_lab.faults import run_timeline
-from foliot_lab.lateness import LatenessSampler
-from foliot_lab.report import Evidence, build, witnessed
-from foliot_lab.scenario import RECOVERY_S
-from foliot_lab.scope import scope
-from foliot_lab.workload import Job
+from foliot_lab.faults.injection import run_timeline
+from foliot_lab.measure.bus_recorder import Collector
+from foliot_lab.measure.host_latency import LatenessSampler
+from foliot_lab.report.blast_radius import scope
+from foliot_lab.report.evidence import Evidence
+from foliot_lab.report.report import build, witnessed
+from foliot_lab.scenario.spec import RECOVERY_S
+from foliot_lab.workload.workload import Job
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from bench.failover.account import Steps
-    from foliot_lab.faults import Injection
-    from foliot_lab.lab import Lab
-    from foliot_lab.pulses import Pair, Pulses, Verdict
-    from foliot_lab.report import FaultReport
-    from foliot_lab.scenario import FaultSpec
-    from foliot_lab.train.spec import TrainSpec
-    from foliot_lab.witness import Watch, Witness
+    from foliot_lab.faults.injection import Injection
+    from foliot_lab.measure.outages import Pair, Pulses, Verdict
+    from foliot_lab.measure.wire_witness import Watch, Witness
+    from foliot_lab.report.report import FaultReport
+    from foliot_lab.scenario.spec import FaultSpec
+    from foliot_lab.scenario.train_spec import TrainSpec
+    from foliot_lab.services.lab import Lab
 
 _BEFORE_S = 0.5
 _LOOK_S = 0.25

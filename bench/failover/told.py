@@ -10,15 +10,15 @@ import numpy as np
 from bench.failover import account
 from bench.failover.account import FIRST, Row
 from bench.failover.variants import CONTROL
-from foliot_lab.scope import OF_PATHS
+from foliot_lab.report.blast_radius import OF_PATHS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from bench.failover.account import Steps
     from bench.failover.runs import Ran
-    from foliot_lab.faults import Injection
-    from foliot_lab.report import FaultReport
+    from foliot_lab.faults.injection import Injection
+    from foliot_lab.report.report import FaultReport
 
 CALM = "no failure"
 _TOGETHER_NS = 1_000_000_000

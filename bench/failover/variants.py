@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from foliot_lab.scenario import FaultSpec
+from foliot_lab.scenario.spec import FaultSpec
 
 if TYPE_CHECKING:
     from collections.abc import Callable

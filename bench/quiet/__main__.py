@@ -29,7 +29,7 @@ from bench import place
 from bench.document import HEAD, Document, joined, keep
 from bench.quiet import cores, deeds, lab
 from bench.quiet.rows import Row, SilenceRow, silences, summary
-from foliot_lab.readiness import NotReadyError
+from foliot_lab.services.readiness import NotReadyError
 from foliot_lab.simulate.disturbances import KINDS
 from foliot_lab.simulate.trials import Lives, retold, retold_silence
 

@@ -11,18 +11,18 @@ import itertools
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from foliot_lab.deeds import Deed, Hog, prepare
-from foliot_lab.flow_loop import FlowPlan
-from foliot_lab.flows import PORT, Flows
-from foliot_lab.scenario import FaultSpec
-from foliot_lab.spells import spells
+from foliot_lab.faults.actions import Action, Hog, prepare
+from foliot_lab.scenario.spec import FaultSpec
+from foliot_lab.simulate.periods import spells
+from foliot_lab.workload.flow_loop import FlowPlan
+from foliot_lab.workload.flows import PORT, Flows
 from foliot_schemas.names import node_of, rail_of
 
 if TYPE_CHECKING:
     import random
     from collections.abc import Callable, Sequence
 
-    from foliot_lab.lab import Lab
+    from foliot_lab.services.lab import Lab
     from foliot_schemas import Node
 
 DISTURBED_S = 2.0
@@ -41,7 +41,7 @@ class Act(NamedTuple):
     at_s: float
     """From the beginning of the disturbance on."""
     for_s: float
-    deed: Deed
+    deed: Action
     words: str
     lost: str = ""
     """The NIC that it takes away."""
@@ -79,16 +79,16 @@ def _nothing(_lab: Lab, _chance: random.Random, _spare: str) -> list[Act]:
 def _hog_one(_lab: Lab, chance: random.Random, _spare: str) -> list[Act]:
     share = chance.uniform(*_HOG)
     hog = Hog(share, processors=1)
-    return [Act(0.0, DISTURBED_S, Deed(hog.start, hog.stop), f"{share:.2f}")]
+    return [Act(0.0, DISTURBED_S, Action(hog.start, hog.stop), f"{share:.2f}")]
 
 
 def _hog_all(_lab: Lab, chance: random.Random, _spare: str) -> list[Act]:
     share = chance.uniform(*_HOG)
     hog = Hog(share)
-    return [Act(0.0, DISTURBED_S, Deed(hog.start, hog.stop), f"{share:.2f}")]
+    return [Act(0.0, DISTURBED_S, Action(hog.start, hog.stop), f"{share:.2f}")]
 
 
-def _again_and_again(chance: random.Random, lasting_s: tuple[float, float], deed: Deed, what: str) -> list[Act]:
+def _again_and_again(chance: random.Random, lasting_s: tuple[float, float], deed: Action, what: str) -> list[Act]:
     times = spells(chance, DISTURBED_S, lasting_s, _PAUSE_S)
     return [Act(at_s, for_s, deed, f"{what} {at_s:.3f}+{for_s:.3f}") for at_s, for_s in times]
 
@@ -103,8 +103,8 @@ def _halt(process: str) -> Callable[[Lab, random.Random, str], list[Act]]:
     return drawn
 
 
-def _stopped(lab: Lab, places: Sequence[str]) -> Deed:
-    return Deed(partial(_each, lab.world.stop, places), partial(_each, lab.world.resume, places))
+def _stopped(lab: Lab, places: Sequence[str]) -> Action:
+    return Action(partial(_each, lab.world.stop, places), partial(_each, lab.world.resume, places))
 
 
 def _each(do_to: Callable[[str], None], places: Sequence[str]) -> None:
@@ -123,21 +123,21 @@ def _steal_all(lab: Lab, chance: random.Random, _spare: str) -> list[Act]:
 
 def _bus_one(lab: Lab, chance: random.Random, _spare: str) -> list[Act]:
     where = f"{chance.choice((*lab.plan.hosts, 'detector', 'remediator'))}|bus"
-    deed = Deed(partial(lab.world.part, where), partial(lab.world.join, where))
+    deed = Action(partial(lab.world.part, where), partial(lab.world.join, where))
     return _again_and_again(chance, _HALT_S, deed, where)
 
 
 def _bus_all(lab: Lab, chance: random.Random, _spare: str) -> list[Act]:
     # Not by their links: a carrier that comes back is noticed up to a second later, by when TCP waits for longer still.
     places = [f"{host}|bus" for host in lab.plan.hosts]
-    deed = Deed(partial(_each, lab.world.part, places), partial(_each, lab.world.join, places))
+    deed = Action(partial(_each, lab.world.part, places), partial(_each, lab.world.join, places))
     return _again_and_again(chance, _HALT_S, deed, "all")
 
 
 def _clock_step(lab: Lab, chance: random.Random, _spare: str) -> list[Act]:
     host, (least_s, most_s) = chance.choice(lab.plan.hosts), _STEPS_S
     step_ns = round(1e9 * least_s * (most_s / least_s) ** chance.random()) * chance.choice((-1, 1))
-    deed = Deed(partial(lab.world.step_clock, host, step_ns), partial(lab.world.step_clock, host, -step_ns))
+    deed = Action(partial(lab.world.step_clock, host, step_ns), partial(lab.world.step_clock, host, -step_ns))
     at_s = chance.uniform(0.0, 0.5)
     return [Act(at_s, DISTURBED_S - at_s, deed, f"{host} {step_ns / 1e6:.1f} ms")]
 
@@ -171,7 +171,7 @@ def _flows(lab: Lab, ends: Sequence[tuple[Node, Node, str]], words: str) -> Act:
         namespaces = {host: lab.fabric.host(host) for host in lab.plan.hosts}
         running.append(Flows.start(plans, namespaces, lab.time, keep_s=2 * DISTURBED_S, port=next(_PORTS)))
 
-    return Act(0.0, DISTURBED_S, Deed(begin, lambda: running.pop().stop()), words)
+    return Act(0.0, DISTURBED_S, Action(begin, lambda: running.pop().stop()), words)
 
 
 def _nic_lost(lab: Lab, chance: random.Random, spare: str) -> list[Act]:

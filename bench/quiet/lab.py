@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from bench.fresh import FRESH
 from bench.quiet.deeds import DISTURBED_S, KINDS, do, draw, lost, reaches
 from bench.quiet.rows import Row, SilenceRow
-from foliot_lab.collector import Collector
-from foliot_lab.deeds import prepare
-from foliot_lab.explained import Span, explain
-from foliot_lab.lab import Lab
-from foliot_lab.machine import CpuTimes
-from foliot_lab.pulses import judge
-from foliot_lab.scenario import FabricSpec, FaultSpec, Scenario, WorkloadSpec
-from foliot_lab.scope import scope
+from foliot_lab.faults.actions import prepare
+from foliot_lab.measure.bus_recorder import Collector
+from foliot_lab.measure.machine import CpuTimes
+from foliot_lab.measure.outages import judge
+from foliot_lab.measure.wire_witness import Witness
+from foliot_lab.report.attribution import Span, explain
+from foliot_lab.report.blast_radius import scope
+from foliot_lab.scenario.spec import FabricSpec, FaultSpec, Scenario, WorkloadSpec
+from foliot_lab.services.lab import Lab
 from foliot_lab.simulate.trials import is_trouble
-from foliot_lab.witness import Witness
 from foliot_schemas.names import node_of, rail_of
 
 if TYPE_CHECKING:
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from bench.quiet.deeds import Act
-    from foliot_lab.collector import Heard
-    from foliot_lab.scenario import FaultKind
+    from foliot_lab.measure.bus_recorder import Heard
+    from foliot_lab.scenario.spec import FaultKind
     from foliot_schemas import Event
 
 _SETTLE_S = 6.0

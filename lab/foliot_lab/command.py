@@ -14,23 +14,23 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from foliot_lab import kernel
-from foliot_lab.budget import CARRIED, COMFORTABLE, CannotCarryError, Now, affordable
 from foliot_lab.demo import SIZES, demo
 from foliot_lab.exec import execute
-from foliot_lab.hosting import GATEWAY_PORT
+from foliot_lab.fabric import capabilities
 from foliot_lab.loopback import Loopback
-from foliot_lab.quota import QuotaError, limited, share
-from foliot_lab.readiness import NotReadyError
+from foliot_lab.measure.budget import CARRIED, COMFORTABLE, CannotCarryError, Now, affordable
+from foliot_lab.measure.quota import QuotaError, limited, share
 from foliot_lab.run import Options, run
-from foliot_lab.scenario import ScenarioError, load_scenario
-from foliot_lab.train import ranks
+from foliot_lab.scenario.reading import ScenarioError, load_scenario
+from foliot_lab.services.deployment import GATEWAY_PORT
+from foliot_lab.services.readiness import NotReadyError
+from foliot_lab.workload.train import ranks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from foliot_lab.quota import Group
-    from foliot_lab.scenario import Scenario
+    from foliot_lab.measure.quota import Group
+    from foliot_lab.scenario.spec import Scenario
 
 EX_WRONG, EX_USAGE, EX_IMPOSSIBLE = 1, 2, 77
 """An outcome was wrong; the scenario cannot be read; this machine cannot do it (automake's "skipped")."""
@@ -100,8 +100,8 @@ def _go(scenarios: Sequence[Scenario], arguments: argparse.Namespace, *, stay: b
     if any(scenario.workload.kind == "train" for scenario in scenarios) and (no_torch := ranks.missing()):
         sys.stderr.write(f"{no_torch}\n")
         return EX_IMPOSSIBLE
-    if not kernel.is_privileged():
-        kernel.shed_threads()
+    if not capabilities.is_privileged():
+        capabilities.shed_threads()
     # Only errors of the lab's own connection and supervisor; the services write logs of their own.
     structlog.configure(
         wrapper_class=structlog.make_filtering_bound_logger(40), logger_factory=structlog.PrintLoggerFactory(sys.stderr)
@@ -116,13 +116,13 @@ def _go(scenarios: Sequence[Scenario], arguments: argparse.Namespace, *, stay: b
 
 def _within(scenarios: Sequence[Scenario], arguments: argparse.Namespace, group: Group | None, *, stay: bool) -> int:
     """As `_go`, with what processors it has."""
-    missing = kernel.missing()
+    missing = capabilities.missing()
     if missing:
         sys.stderr.write("\n".join(["This machine cannot carry the lab:", *missing, ""]))
         sys.stderr.flush()
         return _go_without_links(arguments, stay=stay) if arguments.func is _demo else EX_IMPOSSIBLE
     scenario, now = _chosen(scenarios, arguments)
-    kernel.enter()
+    capabilities.enter()
     with _own_folder(arguments.folder) as folder, _listener(arguments.port) as listener:
         address = f"http://127.0.0.1:{listener.getsockname()[1]}"
         print(f"the API will be at {address}/api/v1/")
@@ -197,7 +197,7 @@ async def _show(loopback: Loopback, *, stay: bool) -> None:
 
 
 def _exec(arguments: argparse.Namespace) -> int:
-    kernel.shed_threads()
+    capabilities.shed_threads()
     command = [word for number, word in enumerate(arguments.arguments) if number or word != "--"]
     try:
         execute(arguments.folder, arguments.place, command or [os.environ.get("SHELL", "/bin/sh")])

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import importlib.resources
 import re
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from foliot_lab.scenario import Scenario, parse_scenario
+from foliot_lab.scenario.reading import parse_scenario
+
+if TYPE_CHECKING:
+    from foliot_lab.scenario.spec import Scenario
 
 SIZES = (8, 4, 2)
 """Hosts, the most first: as described, and halves of it."""

@@ -6,7 +6,7 @@ import json
 import os
 from pathlib import Path
 
-from foliot_lab.namespaces import CLONE_NEWUSER, Namespace, enter, set_namespace
+from foliot_lab.fabric.namespaces import CLONE_NEWUSER, Namespace, enter, set_namespace
 
 
 def execute(folder: Path, place: str, command: list[str]) -> None:

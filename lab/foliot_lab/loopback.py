@@ -12,19 +12,19 @@ import socket
 import time
 from typing import TYPE_CHECKING, TextIO
 
-from foliot.bus import Bus
-from foliot.node import describe
+from foliot.bus.client import Bus
+from foliot.clock.injected_skew import Skew
+from foliot.node.addressing import describe
+from foliot.runtime.supervisor import LAST, Supervisor, nats_server, service
 from foliot.settings import NicSettings, NodeSettings
-from foliot.skew import Skew
-from foliot.supervisor import LAST, Supervisor, nats_server, service
-from foliot_lab import hosting
-from foliot_lab.collector import Collector, Heard
-from foliot_lab.lab import READY_S, activated
-from foliot_lab.narration import Narrator
-from foliot_lab.plan import CENTRAL
-from foliot_lab.readiness import Readiness
-from foliot_lab.scenario import ClockSpec
-from foliot_lab.truth import SAMPLE_S, LabTime, Truth
+from foliot_lab.measure.bus_recorder import Collector, Heard
+from foliot_lab.measure.clock_truth import SAMPLE_S, LabTime, Truth
+from foliot_lab.report.narration import Narrator
+from foliot_lab.scenario.spec import ClockSpec
+from foliot_lab.scenario.topology import CENTRAL
+from foliot_lab.services import deployment
+from foliot_lab.services.lab import READY_S, activated
+from foliot_lab.services.readiness import Readiness
 from foliot_schemas import Command, Event, Outcome
 
 if TYPE_CHECKING:
@@ -44,8 +44,8 @@ class Loopback:
         self._out = out
         self._listener = listener
         self._settings = tuple(_node(index) for index in range(_NODES))
-        self._desk = hosting.desk(folder)
-        self._addresses = hosting.Addresses(bus=_free_address(), gateway=_free_address())
+        self._desk = deployment.desk(folder)
+        self._addresses = deployment.Addresses(bus=_free_address(), gateway=_free_address())
         self._supervisor = Supervisor()
         self._time = LabTime.starting_now()
 
@@ -58,7 +58,7 @@ class Loopback:
         self._prepare()
         nodes = tuple(describe(settings) for settings in self._settings)
         await self._start()
-        bus = await Bus.connect(hosting.listener(self._addresses, self._desk), "lab", makes=False)
+        bus = await Bus.connect(deployment.listener(self._addresses, self._desk), "lab", makes=False)
         readiness = Readiness(nodes)
         await readiness.watch(bus)
         await readiness.wait(READY_S)
@@ -85,10 +85,10 @@ class Loopback:
         self._desk.folder.mkdir(parents=True)
         hosts = tuple(settings.name for settings in self._settings)
         start_raw_ns = time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW)
-        specs = hosting.skew_specs(ClockSpec(), hosts, start_raw_ns, self._desk)
-        hosting.write_skews(specs, self._desk)
+        specs = deployment.skew_specs(ClockSpec(), hosts, start_raw_ns, self._desk)
+        deployment.write_skews(specs, self._desk)
         self._truth = Truth({host: Skew(spec) for host, spec in specs.items()})
-        hosting.write_configs(self._settings, _SERVICES, self._desk, self._addresses)
+        deployment.write_configs(self._settings, _SERVICES, self._desk, self._addresses)
 
     async def _start(self) -> None:
         host, _, port = self._addresses.bus.partition(":")
@@ -99,7 +99,7 @@ class Loopback:
             )
         )
         processes = [("", name) for name in CENTRAL]
-        processes += [(settings.name, name) for settings in self._settings for name in hosting.ON_A_NODE]
+        processes += [(settings.name, name) for settings in self._settings for name in deployment.ON_A_NODE]
         for node, name in processes:
             process = f"{node}/{name}" if node else name
             environment = self._desk.environment(process)

@@ -10,24 +10,25 @@ from typing import TYPE_CHECKING, TextIO
 
 import msgspec
 
-from foliot_lab.budget import CannotCarryError, Now
-from foliot_lab.carries import measure, refusal
-from foliot_lab.collector import Collector, Heard
-from foliot_lab.conclusion import conclude, lines
-from foliot_lab.explained import RECOVERY_NS
-from foliot_lab.faults import run_timeline
-from foliot_lab.lab import Lab
-from foliot_lab.lateness import LatenessSampler, Steps
-from foliot_lab.machine import commit, versions
-from foliot_lab.narration import Narrator
-from foliot_lab.quota import Group  # noqa: TC001 - msgspec reads annotations at run time
-from foliot_lab.report import Evidence, build, witnessed
-from foliot_lab.scenario import armed
-from foliot_lab.scope import scope
-from foliot_lab.truth import SAMPLE_S
-from foliot_lab.usage import OTHER
-from foliot_lab.witness import Witness
-from foliot_lab.workload import carried
+from foliot_lab.faults.injection import run_timeline
+from foliot_lab.measure.budget import CannotCarryError, Now
+from foliot_lab.measure.bus_recorder import Collector, Heard
+from foliot_lab.measure.capacity_check import measure, refusal
+from foliot_lab.measure.clock_truth import SAMPLE_S
+from foliot_lab.measure.host_latency import LatenessSampler, Steps
+from foliot_lab.measure.machine import commit, versions
+from foliot_lab.measure.quota import Group  # noqa: TC001 - msgspec reads annotations at run time
+from foliot_lab.measure.usage import OTHER
+from foliot_lab.measure.wire_witness import Witness
+from foliot_lab.report.attribution import RECOVERY_NS
+from foliot_lab.report.blast_radius import scope
+from foliot_lab.report.conclusion import conclude, lines
+from foliot_lab.report.evidence import Evidence
+from foliot_lab.report.narration import Narrator
+from foliot_lab.report.report import build, witnessed
+from foliot_lab.scenario.spec import armed
+from foliot_lab.services.lab import Lab
+from foliot_lab.workload.workload import carried
 from foliot_schemas import Command, Event, Outcome
 
 if TYPE_CHECKING:
@@ -35,12 +36,12 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
-    from foliot_lab.faults import Injection
-    from foliot_lab.namespaces import Namespace
-    from foliot_lab.pulses import Pair, Pulses
-    from foliot_lab.scenario import FaultSpec, Scenario
-    from foliot_lab.witness import Watch
-    from foliot_lab.workload import Load
+    from foliot_lab.fabric.namespaces import Namespace
+    from foliot_lab.faults.injection import Injection
+    from foliot_lab.measure.outages import Pair, Pulses
+    from foliot_lab.measure.wire_witness import Watch
+    from foliot_lab.scenario.spec import FaultSpec, Scenario
+    from foliot_lab.workload.workload import Load
 
 _PATIENCE_S, _TRY_AGAIN_S = 60.0, 2.0
 _WATCH_BEFORE_S = 0.5

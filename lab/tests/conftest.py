@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from foliot_lab import kernel
-from foliot_lab.fabric import Fabric
-from foliot_lab.iproute import IP
-from foliot_lab.namespaces import Namespace, inside
-from foliot_lab.plan import plan
-from foliot_lab.pulses import End
+from foliot_lab.fabric import capabilities
+from foliot_lab.fabric.fabric import Fabric
+from foliot_lab.fabric.iproute import IP
+from foliot_lab.fabric.namespaces import Namespace, inside
+from foliot_lab.measure.outages import End
+from foliot_lab.scenario.topology import plan
 
 sys.path.insert(0, str(Path(__file__).parent))  # for `made_runs`
 
@@ -68,7 +68,7 @@ class Wires:
 @pytest.fixture
 def wires():
     """Two hosts, two wires; all service traffic on rail 0."""
-    if not kernel.is_privileged():
+    if not capabilities.is_privileged():
         pytest.skip("this process may not make network namespaces")
     wires = Wires()
     yield wires
@@ -78,7 +78,7 @@ def wires():
 @pytest.fixture
 def fabric(request):
     """A fabric as the module's SPEC says, up, around a control namespace that is not this process's own."""
-    if not kernel.is_privileged():
+    if not capabilities.is_privileged():
         pytest.skip("this process may not make network namespaces")
     control = Namespace.make("control")
     built = Fabric.build(plan(request.module.SPEC, 7), control)

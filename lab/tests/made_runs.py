@@ -1,16 +1,17 @@
 """Runs that never were: scenarios, what was seen of them, and the reports on that."""
 
-from foliot_lab.collector import Heard
-from foliot_lab.faults import Injection
-from foliot_lab.flow_record import FlowRecord
-from foliot_lab.flows import FlowPlan
-from foliot_lab.lateness import Lateness, Machine
-from foliot_lab.plan import plan
-from foliot_lab.pulses import Verdict
-from foliot_lab.report import Evidence, build
-from foliot_lab.scenario import parse_scenario
-from foliot_lab.truth import LabTime, Truth
-from foliot_lab.verdicts import verdicts
+from foliot_lab.faults.injection import Injection
+from foliot_lab.measure.bus_recorder import Heard
+from foliot_lab.measure.clock_truth import LabTime, Truth
+from foliot_lab.measure.host_latency import Lateness, Machine
+from foliot_lab.measure.outages import Verdict
+from foliot_lab.report.evidence import Evidence
+from foliot_lab.report.report import build
+from foliot_lab.report.verdicts import verdicts
+from foliot_lab.scenario.reading import parse_scenario
+from foliot_lab.scenario.topology import plan
+from foliot_lab.workload.flow_record import FlowRecord
+from foliot_lab.workload.flows import FlowPlan
 from foliot_schemas import ClockState, Command, Event
 
 MS = 1_000_000

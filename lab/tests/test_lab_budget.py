@@ -3,10 +3,10 @@
 import msgspec
 import pytest
 
-from foliot_lab import budget
-from foliot_lab.budget import CARRIED, COMFORTABLE, CannotCarryError, Now, affordable, cost
 from foliot_lab.demo import SIZES, demo
-from foliot_lab.scenario import FabricSpec, Scenario, WorkloadSpec
+from foliot_lab.measure import budget
+from foliot_lab.measure.budget import CARRIED, COMFORTABLE, CannotCarryError, Now, affordable, cost
+from foliot_lab.scenario.spec import FabricSpec, Scenario, WorkloadSpec
 
 QUICK = Now(idle_cpu=0.98, stolen_cpu=0.0, fixed_work_s=0.213, processors=2)
 """The machine that the costs were measured on, with nothing to do."""

@@ -7,7 +7,7 @@ import json
 import msgspec
 from made_runs import SEEN, command, event, report, scenario
 
-from foliot_lab.conclusion import conclude, lines
+from foliot_lab.report.conclusion import conclude, lines
 
 
 def test_the_report_has_the_verdict_in_the_words_of_the_terminal():

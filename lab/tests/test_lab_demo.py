@@ -6,10 +6,10 @@ import importlib.resources
 import pytest
 
 from foliot_lab import command
-from foliot_lab.budget import CannotCarryError, Now
 from foliot_lab.demo import SIZES, demo
-from foliot_lab.scenario import parse_scenario
-from foliot_lab.timeline import problems_of
+from foliot_lab.measure.budget import CannotCarryError, Now
+from foliot_lab.scenario.reading import parse_scenario
+from foliot_lab.scenario.validation import problems_of
 
 
 def test_with_eight_hosts_it_is_as_described():

@@ -7,13 +7,13 @@ import subprocess
 
 import pytest
 
-from foliot_lab.carries import Carrying, measure, refusal
-from foliot_lab.fabric import Fabric, FabricError
-from foliot_lab.iproute import IP, TC
-from foliot_lab.namespaces import Namespace, inside, make_socket
-from foliot_lab.plan import plan
-from foliot_lab.scenario import FabricSpec, Scenario, WorkloadSpec
-from foliot_lab.shaping import BURST_BYTES
+from foliot_lab.fabric.fabric import Fabric, FabricError
+from foliot_lab.fabric.iproute import IP, TC
+from foliot_lab.fabric.link_shaping import BURST_BYTES
+from foliot_lab.fabric.namespaces import Namespace, inside, make_socket
+from foliot_lab.measure.capacity_check import Carrying, measure, refusal
+from foliot_lab.scenario.spec import FabricSpec, Scenario, WorkloadSpec
+from foliot_lab.scenario.topology import plan
 
 SPEC = FabricSpec(hosts=4, rails=2, leaves=2, spines=4)
 PATIENCE_S = 60.0

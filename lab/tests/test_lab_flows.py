@@ -5,10 +5,10 @@ import time
 
 import pytest
 
-from foliot_lab.flow_loop import FlowPlan, Loop, LoopPlan
-from foliot_lab.flow_record import SLOT_NS, FlowRecord
-from foliot_lab.flows import Flows, plan
-from foliot_lab.truth import LabTime
+from foliot_lab.measure.clock_truth import LabTime
+from foliot_lab.workload.flow_loop import FlowPlan, Loop, LoopPlan
+from foliot_lab.workload.flow_record import SLOT_NS, FlowRecord
+from foliot_lab.workload.flows import Flows, plan
 from foliot_schemas import Nic, Node
 
 MS = 1_000_000

@@ -4,8 +4,8 @@ import subprocess
 
 import pytest
 
-from foliot_lab import machine
-from foliot_lab.machine import CpuTimes, commit, fixed_work_s
+from foliot_lab.measure import machine
+from foliot_lab.measure.machine import CpuTimes, commit, fixed_work_s
 
 STAT = "cpu  100 20 30 700 50 0 10 5 90 0\ncpu0 50 10 15 350 25 0 5 2 45 0\nintr 1\n"
 

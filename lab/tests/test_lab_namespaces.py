@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from foliot_lab import kernel
-from foliot_lab.namespaces import Namespace, child_setup, inside, make_socket
+from foliot_lab.fabric import capabilities
+from foliot_lab.fabric.namespaces import Namespace, child_setup, inside, make_socket
 
 SO_NETNS_COOKIE = 71  # asm-generic/socket.h
 DEADLINE_S = 60.0
@@ -21,7 +21,7 @@ NOBODY = "65534"
 ORPHAN_MAKER = """
 import subprocess, sys, time
 from foliot_lab import kernel
-from foliot_lab.namespaces import Namespace, child_setup, enter_control
+from foliot_lab.fabric.namespaces import Namespace, child_setup, enter_control
 kernel.enter()
 enter_control()
 host = Namespace.make("host")
@@ -32,10 +32,10 @@ time.sleep(600)
 
 BUILDER = """
 from foliot_lab import kernel
-from foliot_lab.fabric import Fabric
-from foliot_lab.namespaces import enter_control
-from foliot_lab.plan import plan
-from foliot_lab.scenario import FabricSpec
+from foliot_lab.fabric.fabric import Fabric
+from foliot_lab.fabric.namespaces import enter_control
+from foliot_lab.scenario.topology import plan
+from foliot_lab.scenario.spec import FabricSpec
 print(kernel.enter())
 fabric = Fabric.build(plan(FabricSpec(hosts=2, rails=1, spines=2), 7), enter_control())
 print(fabric.spine("node0", "node1", "rail0", 50000) is not None)
@@ -45,7 +45,7 @@ fabric.close()
 
 def needs_root():
     """Skips the test where this process lacks the rights itself."""
-    if not kernel.is_privileged():
+    if not capabilities.is_privileged():
         pytest.skip("this process may not make network namespaces")
 
 
@@ -154,7 +154,7 @@ def test_this_kernel_lacks_nothing():
     """Everything that the lab builds with is tried, and this process stays where it is."""
     needs_root()
     before = here()
-    assert kernel.missing() == []
+    assert capabilities.missing() == []
     assert here() == before
 
 
@@ -163,7 +163,7 @@ def test_a_user_without_rights_gets_them_in_a_user_namespace():
     """Any user finds nothing missing and builds a fabric, where the kernel permits user namespaces."""
     needs_user_namespaces()
     found = subprocess.run(
-        as_nobody(sys.executable, "-m", "foliot_lab.kernel"), check=False, capture_output=True, text=True
+        as_nobody(sys.executable, "-m", "foliot_lab.fabric.capabilities"), check=False, capture_output=True, text=True
     )
     assert (found.returncode, found.stdout, found.stderr) == (0, "", "")
     built = subprocess.run(as_nobody(sys.executable, "-c", BUILDER), check=False, capture_output=True, text=True)
@@ -185,10 +185,10 @@ def test_without_rights_the_reason_and_the_way_out_are_told(monkeypatch):
     def refuse(flags, what):
         raise PermissionError(1, f"{what}: Operation not permitted")
 
-    monkeypatch.setattr(kernel, "is_privileged", lambda: False)
-    monkeypatch.setattr(kernel, "unshare", refuse)
-    monkeypatch.setattr(kernel, "IP", "")
-    found = kernel.try_all()
+    monkeypatch.setattr(capabilities, "is_privileged", lambda: False)
+    monkeypatch.setattr(capabilities, "unshare", refuse)
+    monkeypatch.setattr(capabilities, "IP", "")
+    found = capabilities.try_all()
     assert found[0] == "There is no ip command: install iproute2."
     assert found[-1].startswith("The lab needs root, or a user namespace")
     assert "Run it as root" in found[-1]

@@ -8,8 +8,8 @@ import io
 import pytest
 from made_runs import FAULT, REFERENCE, NoSkew
 
-from foliot_lab.narration import Narrator
-from foliot_lab.truth import LabTime, Truth
+from foliot_lab.measure.clock_truth import LabTime, Truth
+from foliot_lab.report.narration import Narrator
 from foliot_schemas import ClockState, Command, Event, Outcome
 
 MS = 1_000_000

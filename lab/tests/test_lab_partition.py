@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from foliot_lab import bus_servers, hosting
-from foliot_lab.deeds import prepare
-from foliot_lab.namespaces import make_socket
-from foliot_lab.partition import Partitions
-from foliot_lab.plan import plan
-from foliot_lab.scenario import FabricSpec, FaultSpec
-from foliot_lab.timeline import problems_of
-from foliot_lab.where import parse_where
+from foliot_lab.fabric.namespaces import make_socket
+from foliot_lab.fabric.partition import Partitions
+from foliot_lab.faults.actions import prepare
+from foliot_lab.scenario.fault_target import parse_where
+from foliot_lab.scenario.spec import FabricSpec, FaultSpec
+from foliot_lab.scenario.topology import plan
+from foliot_lab.scenario.validation import problems_of
+from foliot_lab.services import bus_servers, deployment
 
 if TYPE_CHECKING:
-    from foliot_lab.fabric import Fabric
+    from foliot_lab.fabric.fabric import Fabric
 
 SPEC = FabricSpec(hosts=2, rails=1, leaves=1, spines=1, bus_servers=3)
 PATIENCE_S = 60.0
@@ -106,8 +106,8 @@ def test_the_bus_stands_for_all_its_servers(fabric, partitions, place):
 
 def test_a_cluster_is_told_to_everybody_and_keeps_three_copies():
     """One server keeps one."""
-    cluster = hosting.Addresses(bus=bus_servers.address(plan(SPEC, 7)), gateway="")
-    single = hosting.Addresses(bus=bus_servers.address(plan(FabricSpec(), 7)), gateway="")
+    cluster = deployment.Addresses(bus=bus_servers.address(plan(SPEC, 7)), gateway="")
+    single = deployment.Addresses(bus=bus_servers.address(plan(FabricSpec(), 7)), gateway="")
     assert cluster.url == "nats://10.99.2.5:4222,nats://10.99.2.6:4222,nats://10.99.2.7:4222"
     assert (cluster.copies, single.copies) == (3, 1)
 

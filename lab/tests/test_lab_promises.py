@@ -20,10 +20,10 @@ from made_runs import (
     scenario,
 )
 
-from foliot_lab.promises import PROMISES, promise_of
-from foliot_lab.report import build
-from foliot_lab.scenario import parse_scenario
-from foliot_lab.verdicts import verdicts
+from foliot_lab.report.report import build
+from foliot_lab.report.verdicts import verdicts
+from foliot_lab.scenario.promises import PROMISES, promise_of
+from foliot_lab.scenario.reading import parse_scenario
 
 DOCS = Path(__file__).parents[2] / "docs"
 FOR_30_S = "for_s = 30"

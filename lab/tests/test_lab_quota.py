@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 from quotas import may_have_a_quota
 
-from foliot_lab import command, quota
-from foliot_lab.quota import Group, Hierarchy, Limit, QuotaError, hierarchies, limited
-from foliot_lab.scenario import Scenario
+from foliot_lab import command
+from foliot_lab.measure import quota
+from foliot_lab.measure.quota import Group, Hierarchy, Limit, QuotaError, hierarchies, limited
+from foliot_lab.scenario.spec import Scenario
 
 V1 = "25 24 0:22 / /sys/fs/cgroup/cpu,cpuacct rw,nosuid - cgroup cgroup rw,cpu,cpuacct\n"
 CPUSET = "24 23 0:21 / /sys/fs/cgroup/cpuset rw - cgroup cgroup rw,cpuset\n"
@@ -136,7 +137,7 @@ def test_a_lab_without_the_right_ends_with_the_status_for_what_cannot_be_done_he
 
 _BURN = """
 import os, subprocess, sys, time
-from foliot_lab.quota import limited
+from foliot_lab.measure.quota import limited
 with limited(float(sys.argv[1])) as group:
     child = [sys.executable, "-c", "import time; t = time.monotonic()\\nwhile time.monotonic() < t + 1: pass"]
     burning = [subprocess.Popen(child) for _ in range(2 * len(os.sched_getaffinity(0)))]
@@ -162,7 +163,7 @@ def test_a_real_quota_holds_for_all_that_is_started_under_it():
 @pytest.mark.skipif(not may_have_a_quota(), reason="this user may make no cgroup with a CPU quota here")
 def test_what_a_killed_process_left_the_next_one_removes():
     """SIGKILL leaves an empty group."""
-    program = "from foliot_lab.quota import limited; import os, signal\nwith limited(0.5) as group: print(group._folder, flush=True); os.kill(os.getpid(), 9)"
+    program = "from foliot_lab.measure.quota import limited; import os, signal\nwith limited(0.5) as group: print(group._folder, flush=True); os.kill(os.getpid(), 9)"
     killed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     folder = Path(killed.stdout.strip())
     assert folder.exists()

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from foliot_lab.train.ranks import Place, Ranks, last_words
-from foliot_lab.truth import LabTime
-from foliot_lab.world import LabWorld
+from foliot_lab.measure.clock_truth import LabTime
+from foliot_lab.services.process_control import LabWorld
+from foliot_lab.workload.train.ranks import Place, Ranks, last_words
 
 CLOSED = "RuntimeError: Connection closed by peer [10.200.0.4]:41000"
 

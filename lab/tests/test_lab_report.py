@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 from made_runs import FAULT, MS, SECOND, SEEN, START, NoSkew, command, event, lab_ns, record, report, scenario
 
-from foliot_lab.collector import Collector
-from foliot_lab.faults import Injection
-from foliot_lab.flow_record import SLOT_NS
-from foliot_lab.plan import plan
-from foliot_lab.pulses import End, Pair, Pulses
-from foliot_lab.report import witnessed
-from foliot_lab.truth import LabTime, Truth
+from foliot_lab.faults.injection import Injection
+from foliot_lab.measure.bus_recorder import Collector
+from foliot_lab.measure.clock_truth import LabTime, Truth
+from foliot_lab.measure.outages import End, Pair, Pulses
+from foliot_lab.report.report import witnessed
+from foliot_lab.scenario.topology import plan
+from foliot_lab.workload.flow_record import SLOT_NS
 from foliot_schemas import ClockState
 from foliot_schemas.fault import trace_id
 

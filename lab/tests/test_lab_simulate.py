@@ -6,12 +6,12 @@ import random
 import pytest
 
 from foliot_lab.simulate.disturbances import KINDS, disturb
-from foliot_lab.simulate.fabric import FULL_BYTES, SMALL_BYTES, Fabric, Load
 from foliot_lab.simulate.fleet import Fleet
 from foliot_lab.simulate.loop import MS, SECOND, Loop
-from foliot_lab.simulate.machine import Cores, Host, Process, Span
+from foliot_lab.simulate.periods import spells
+from foliot_lab.simulate.processors import Cores, Host, Process, Span
+from foliot_lab.simulate.transit import FULL_BYTES, SMALL_BYTES, Fabric, Load
 from foliot_lab.simulate.trials import Lives, findings, hole, quiet, silence
-from foliot_lab.spells import spells
 from foliot_schemas import DelayBatch, Witness
 from foliot_schemas.names import Path
 

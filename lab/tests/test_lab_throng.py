@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from foliot_lab.crowd import Crowd
-from foliot_lab.synthetic.throng import WINDOW_NS, Throng
+from foliot_lab.simulate.clocks.large_fleet import WINDOW_NS, LargeFleet
+from foliot_lab.simulate.synthetic_fleet import SyntheticFleet
 from foliot_schemas import StampBatch, decode
-from foliot_sync.synchroniser import Synchroniser
+from foliot_sync.core.synchroniser import Synchroniser
 
 NODES = 60
 
@@ -16,7 +16,7 @@ NODES = 60
 @pytest.fixture
 def throng():
     """Of sixty nodes."""
-    return Throng(Crowd(NODES), neighbours=6)
+    return LargeFleet(SyntheticFleet(NODES), neighbours=6)
 
 
 def test_sync_finds_the_truth(throng):
@@ -38,7 +38,7 @@ def test_sync_finds_the_truth(throng):
 
 def test_parts_of_it_are_of_one_fleet(throng):
     """A shard's stamps are of the same clocks as the others', however many of them somebody has asked for before."""
-    other = Throng(Crowd(NODES), neighbours=6)
+    other = LargeFleet(SyntheticFleet(NODES), neighbours=6)
     list(throng.batches(0, NODES))
     for each in (throng, other):
         each.next()
@@ -46,7 +46,7 @@ def test_parts_of_it_are_of_one_fleet(throng):
         throng.local_ns(np.arange(NODES), np.zeros(NODES)) == other.local_ns(np.arange(NODES), np.zeros(NODES))
     ).all()
     names = [name for first in (0, 20, 40) for name, _ in throng.batches(first, first + 20)]
-    assert names == [Crowd(NODES).name(number) for number in range(NODES)]
+    assert names == [SyntheticFleet(NODES).name(number) for number in range(NODES)]
 
 
 def test_partners_are_the_other_ends(throng):
@@ -54,4 +54,4 @@ def test_partners_are_the_other_ends(throng):
     (_, data), *_ = throng.batches(7, 8)
     batch = decode(data, StampBatch)
     named = {stream.responder for stream in batch.streams} | {batch.node}
-    assert named == {Crowd(NODES).name(number) for number in throng.partners(7, 8)}
+    assert named == {SyntheticFleet(NODES).name(number) for number in throng.partners(7, 8)}

@@ -12,11 +12,11 @@ import pytest
 from made_runs import judge, lab_ns, report, scenario
 
 from foliot_lab.command import _run
-from foliot_lab.conclusion import conclude, lines
-from foliot_lab.train.language import KINDS, VOCABULARY, Speaker
-from foliot_lab.train.ranks import Ended, missing
-from foliot_lab.train.record import STEP, JobRecord, read
-from foliot_lab.train.spec import TrainSpec
+from foliot_lab.report.conclusion import conclude, lines
+from foliot_lab.scenario.train_spec import TrainSpec
+from foliot_lab.workload.train.ranks import Ended, missing
+from foliot_lab.workload.train.record import STEP, JobRecord, read
+from foliot_lab.workload.train.toy_language import KINDS, VOCABULARY, Speaker
 
 CLOSED = "RuntimeError: Connection closed by peer [10.200.0.4]:41000"
 

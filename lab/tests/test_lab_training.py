@@ -8,9 +8,9 @@ import signal
 
 import pytest
 
-from foliot_lab.namespaces import inside
-from foliot_lab.train.ranks import Place, Ranks, missing
-from foliot_lab.truth import LabTime
+from foliot_lab.fabric.namespaces import inside
+from foliot_lab.measure.clock_truth import LabTime
+from foliot_lab.workload.train.ranks import Place, Ranks, missing
 from patience import patience
 
 pytestmark = [pytest.mark.net, pytest.mark.skipif(bool(missing()), reason=missing())]
@@ -34,7 +34,7 @@ class Hosts:
         ranks = Ranks(self.folder / what, LabTime.starting_now())
         own = "--record" if program == "job" else "--json"
         await ranks.start(
-            f"foliot_lab.train.{program}",
+            f"foliot_lab.workload.train.{program}",
             self.places,
             "10.0.0.1",
             lambda node: [own, str(ranks.folder / f"{node}.jsonl"), *more],

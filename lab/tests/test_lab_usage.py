@@ -6,9 +6,9 @@ import sys
 
 import pytest
 
-from foliot_lab import usage
+from foliot_lab.measure import usage
+from foliot_lab.measure.usage import Usage, left_over, spent_by
 from foliot_lab.run import processes
-from foliot_lab.usage import Usage, left_over, spent_by
 
 
 def test_cost_adds_up_over_restarts(monkeypatch):

@@ -16,7 +16,7 @@ from typing import Any, Literal, TypeVar
 
 import msgspec
 
-from foliot.clock_page import PLACE
+from foliot.places import CLOCK_PAGE
 
 SECTIONS = frozenset(
     {
@@ -61,13 +61,13 @@ class HealthSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """``[health]``: where a service shows that it lives."""
 
     file: str = ""
-    """Touched every second while the service's loop turns and the bus answers; see `foliot.health`. Empty: none."""
+    """Touched every second while the service's loop turns and the bus answers; see `foliot.runtime.liveness_file`. Empty: none."""
 
 
 class ClockSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """``[clock]``: where the processes of a node find the time. The probe writes there, and everybody reads."""
 
-    page: str = PLACE
+    page: str = CLOCK_PAGE
     """Path of the page of shared memory; one for each node, in a folder that only the probe writes to. Empty: none."""
 
 
@@ -82,7 +82,7 @@ class TelemetrySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     log_level: LogLevel = "info"
     """Logs go to standard error: coloured lines on a terminal, JSON elsewhere."""
     loop_steps: str = ""
-    """A file that counts how long the steps of the service's loop take, see `foliot.loop_steps`. Empty: none, and the log alone tells of long ones."""
+    """A file that counts how long the steps of the service's loop take, see `foliot.runtime.loop_steps`. Empty: none, and the log alone tells of long ones."""
 
 
 class NicSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -92,7 +92,7 @@ class NicSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     number: int
     """Of the rail, 0 to 7: gives the rail's part of the service and path prefixes. The same on every node."""
     device: str = ""
-    """Empty: the one that has the address. See `foliot.nics`."""
+    """Empty: the one that has the address. See `foliot.node.nic_discovery`."""
     address: str = ""
     """The NIC's own address in the fabric, or a prefix that it lies in (``10.16.0.0/16``). Empty: the device's only address."""
     clock: str = ""

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from foliot.clock import Reader
-from foliot.clock_writer import PageWriter
+from foliot.clock.writer import PageWriter
 
 sys.path.insert(0, str(Path(__file__).parent))  # for `paged`
 

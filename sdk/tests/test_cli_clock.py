@@ -8,7 +8,7 @@ import time
 import pytest
 
 from foliot.cli import main
-from foliot.clock_writer import PageWriter
+from foliot.clock.writer import PageWriter
 from foliot_schemas import ClockState
 
 SECOND = 10**9

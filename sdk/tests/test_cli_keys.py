@@ -9,8 +9,8 @@ import stat
 
 import pytest
 
+from foliot.bus.credentials import holder
 from foliot.cli import main
-from foliot.credentials import holder
 from foliot.keys import certificates
 from foliot.keys.tokens import read_key
 

@@ -10,7 +10,7 @@ from msgspec.structs import asdict
 
 from foliot import cli
 from foliot.cli.trace import NotYetError, TraceError, settled
-from foliot.cli.tree import SERVICE_COLOURS, Span, Trace, render
+from foliot.cli.trace_tree import SERVICE_COLOURS, Span, Trace, render
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 BASE_NS = 1_800_000_000_000_000_000

@@ -13,7 +13,7 @@ import msgspec
 import nats
 import pytest
 
-from foliot.bus import Bus
+from foliot.bus.client import Bus
 from foliot_schemas import Command, Event, NodePaths, Outcome, Rejected, encode
 from foliot_schemas.subjects import CLOCK, COMMAND, EVENT, OUTCOME, PATHS, REJECTED
 from patience import patience

@@ -15,8 +15,8 @@ import nats.errors
 import pytest
 from nats.js import api
 
-from foliot import telemetry
-from foliot.bus import Bus
+from foliot import tracing
+from foliot.bus.client import Bus
 from foliot_schemas import ClockState, Event, Node, Outcome
 from foliot_schemas.fault import trace_id
 from foliot_schemas.subjects import CHANNELS, CLOCK, EVENT, INVENTORY, OUTCOME
@@ -105,7 +105,7 @@ async def test_the_python_example_hears_everything_once_and_what_it_missed(bus, 
     await has_consumer(bus, "EVENTS", "example-tool-events")
     await has_consumer(bus, "OUTCOMES", "example-tool-outcomes")
 
-    with telemetry.span("judge port change", fault=FAULT):
+    with tracing.span("judge port change", fault=FAULT):
         bus.publish_kept(EVENT, event(1), "flap", "node3.rail0")
     assert await reader.line("event") == f"event e1 node3.rail0 down {trace_id(FAULT):032x}"
     outcome = Outcome(id="o1", command="c1", verb="reroute", node="node3", status="done")

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from paged import SECOND, local, state
 
 from foliot.clock import ClockUnknown
-from foliot.clock_page import SLOT_SIZE, SLOTS, Page
-from foliot.clock_writer import PageWriter
+from foliot.clock.page import SLOT_SIZE, SLOTS, Page
+from foliot.clock.writer import PageWriter
 from patience import patience
 
 
@@ -39,7 +39,7 @@ def test_nobody_ever_reads_half_a_word(place, writer):
     said = state(void_after_ns=local() + 3_600 * SECOND)
     writer.write(said, local())
     script = (
-        "import sys, time\nfrom foliot.clock_page import Page\n"
+        "import sys, time\nfrom foliot.clock.page import Page\n"
         f"page, seen, until = Page(sys.argv[1]), set(), time.monotonic() + {patience(60)}\n"
         "while len(seen) < 500 and time.monotonic() < until:\n"
         "    told = page.latest()\n"

@@ -14,12 +14,14 @@ from hypothesis import strategies as st
 from paged import FAR, SECOND, local, state, why
 
 import foliot.clock
-from foliot import clock_page, clock_reader, clock_writer
 from foliot.clock import ClockUnknown, HostClock, Interval, Reader
-from foliot.clock_page import SIZE
-from foliot.clock_writer import PageWriter
+from foliot.clock import page as clock_page
+from foliot.clock import reader as clock_reader
+from foliot.clock import writer as clock_writer
+from foliot.clock.injected_skew import Skew, SkewSpec
+from foliot.clock.page import SIZE
+from foliot.clock.writer import PageWriter
 from foliot.settings import ClockSettings
-from foliot.skew import Skew, SkewSpec
 
 FINITE = st.floats(0, 1e6)
 

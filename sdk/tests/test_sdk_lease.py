@@ -7,8 +7,8 @@ import asyncio
 import msgspec
 import pytest
 
-from foliot import lease as lease_module
-from foliot.lease import Lease, counted
+from foliot.bus import lease as lease_module
+from foliot.bus.lease import Lease, counted
 from foliot_schemas.subjects import LEASES
 from patience import patience
 

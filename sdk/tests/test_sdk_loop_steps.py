@@ -10,8 +10,8 @@ import time
 
 import pytest
 
-from foliot import loop_steps
-from foliot.loop_steps import Counted, Histogram, Steps, read
+from foliot.runtime import loop_steps
+from foliot.runtime.loop_steps import Counted, Histogram, Steps, read
 from foliot.settings import SettingsError
 
 MS = 1_000_000
@@ -110,7 +110,7 @@ def test_another_process_reads_them_also_after_a_kill(tmp_path):
     """And a new process of the same name counts on."""
     file = tmp_path / "sync.steps"
     program = (
-        "import os, signal, sys; from foliot.loop_steps import Steps\n"
+        "import os, signal, sys; from foliot.runtime.loop_steps import Steps\n"
         "Steps.kept(sys.argv[1]).add(20_000_000, 5_000_000); os.kill(os.getpid(), signal.SIGKILL)"
     )
     assert read(file).took.steps == 0
@@ -158,7 +158,7 @@ def test_a_service_counts_its_own_steps(tmp_path):
     """Whatever it does: here one blocks for 50 ms, and the file says so."""
     file = tmp_path / "own.steps"
     program = (
-        "import time; from foliot.service import run\n"
+        "import time; from foliot.runtime.service import run\n"
         "async def main():\n time.sleep(0.05)\n"
         "run(main)"
     )  # fmt: skip

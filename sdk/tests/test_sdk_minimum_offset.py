@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from foliot.minimum_offset import MinimumOffsets
+from foliot.clock.minimum_offset import MinimumOffsets
 
 MS = 1_000_000
 

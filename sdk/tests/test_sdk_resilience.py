@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from structlog.testing import capture_logs
 
-from foliot import backlog
-from foliot.bus import Bus
+from foliot.bus import load_shedding
+from foliot.bus.client import Bus
 from foliot_schemas import DelayBatch, DelayRow, Event, Rejected
 from foliot_schemas.subjects import DELAY, EVENT, REJECTED
 
@@ -26,8 +26,8 @@ def batch(number: int) -> DelayBatch:
 
 async def test_a_reader_that_falls_behind_leaves_the_oldest_out_and_says_so(bus_settings, monkeypatch, until):
     """Of observations only the newest are worth anything; a queue that is read in order would be late for ever."""
-    monkeypatch.setattr(backlog, "_MOST", 64)
-    monkeypatch.setattr(backlog, "_FEW", 8)
+    monkeypatch.setattr(load_shedding, "_MOST", 64)
+    monkeypatch.setattr(load_shedding, "_FEW", 8)
     reader, writer = [await Bus.connect(bus_settings, name) for name in ("reader", "writer")]
     goes_on, heard = asyncio.Event(), []
 
@@ -57,8 +57,8 @@ async def test_a_reader_that_falls_behind_leaves_the_oldest_out_and_says_so(bus_
 def test_what_waited_for_a_second_is_left_out_up_to_what_is_recent(monkeypatch):
     """A hundred messages a second come, and ten can be taken."""
     now_s, counts = 100.0, collections.Counter()
-    monkeypatch.setattr(backlog.time, "monotonic", lambda: now_s)
-    behind = backlog.Backlog("foliot.v1.delay.>", counts)
+    monkeypatch.setattr(load_shedding.time, "monotonic", lambda: now_s)
+    behind = load_shedding.LoadShedding("foliot.v1.delay.>", counts)
     came_s, taken, ages_s = [], 0, []
     for _ in range(100):  # ten seconds
         came_s += [now_s - 0.1 + 0.01 * number for number in range(1, 11)]
@@ -76,8 +76,8 @@ def test_what_waited_for_a_second_is_left_out_up_to_what_is_recent(monkeypatch):
 def test_a_reader_that_keeps_up_leaves_nothing_out(monkeypatch):
     """Bursts of a second's messages, each taken in time."""
     now_s, counts = 100.0, collections.Counter()
-    monkeypatch.setattr(backlog.time, "monotonic", lambda: now_s)
-    behind = backlog.Backlog("foliot.v1.delay.>", counts)
+    monkeypatch.setattr(load_shedding.time, "monotonic", lambda: now_s)
+    behind = load_shedding.LoadShedding("foliot.v1.delay.>", counts)
     for _ in range(20):
         for waiting in reversed(range(1_000)):
             assert not behind.is_behind(waiting)
@@ -88,7 +88,7 @@ def test_a_reader_that_keeps_up_leaves_nothing_out(monkeypatch):
 
 async def test_events_are_never_left_out(bus_settings, monkeypatch, until):
     """However many wait: each of them is decided upon, or caught up with."""
-    monkeypatch.setattr(backlog, "_MOST", 4)
+    monkeypatch.setattr(load_shedding, "_MOST", 4)
     reader, writer = [await Bus.connect(bus_settings, name) for name in ("reader", "writer")]
     heard = collections.Counter()
 

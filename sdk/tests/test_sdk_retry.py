@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from foliot.retry import heed_cancellation
+from foliot.bus.retry import heed_cancellation
 from patience import patience
 
 

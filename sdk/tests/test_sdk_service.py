@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from foliot.service import EX_CONFIG, boot_id
+from foliot.runtime.service import EX_CONFIG, boot_id
 
-PRINT = "from foliot.service import boot_id; print(boot_id())"
+PRINT = "from foliot.runtime.service import boot_id; print(boot_id())"
 
 
 def inside_a_new_namespace() -> str:
@@ -41,7 +41,7 @@ def test_all_processes_of_a_namespace_agree(monkeypatch):
 def test_a_wrong_setting_is_said_in_a_line(tmp_path):
     """Also one that is found when the bus is connected to: nothing that goes wrong afterwards may hide it."""
     start = (
-        "from foliot.clock import BusClock; from foliot.service import on_bus, run\n"
+        "from foliot.clock import BusClock; from foliot.runtime.service import on_bus, run\n"
         "async def main():\n async with on_bus('sync', BusClock()): pass\n"
         "run(main)"
     )

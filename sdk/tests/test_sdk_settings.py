@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from foliot.node import describe, path_prefix, service_prefix
+from foliot.clock.injected_skew import from_environment
+from foliot.node.addressing import describe, path_prefix, service_prefix
 from foliot.settings import BusSettings, NicSettings, NodeSettings, SettingsError, load, read
-from foliot.skew import from_environment
 
 
 def test_the_environment_wins_over_the_file(tmp_path, monkeypatch):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from foliot.node.shard import ShardSettings
 from foliot.settings import SettingsError, read
-from foliot.shard import ShardSettings
 from foliot_schemas import Nic, Node
 from foliot_schemas.subjects import EVENT, PORT
 

@@ -11,7 +11,7 @@ import textwrap
 
 import pytest
 
-from foliot.supervisor import ProcessSpec, Supervisor
+from foliot.runtime.supervisor import ProcessSpec, Supervisor
 
 SLEEPER = ProcessSpec(name="sleeper", arguments=(sys.executable, "-c", "import time; time.sleep(600)"))
 
@@ -67,7 +67,7 @@ def test_a_supervisor_killed_outright_takes_its_processes_along(until):
     """SIGKILL leaves nothing behind: the kernel sees to it."""
     code = textwrap.dedent("""
         import asyncio, sys
-        from foliot.supervisor import ProcessSpec, Supervisor
+        from foliot.runtime.supervisor import ProcessSpec, Supervisor
         async def main():
             supervisor = Supervisor()
             await supervisor.start(ProcessSpec(name="x", arguments=(sys.executable, "-c", "import time; time.sleep(600)")))

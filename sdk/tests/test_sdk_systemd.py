@@ -8,7 +8,7 @@ import socket
 
 import pytest
 
-from foliot import systemd
+from foliot.runtime import systemd
 from patience import patience
 
 

@@ -16,7 +16,7 @@ import httpx
 import numpy as np
 from msgspec import structs
 
-from foliot.node import describe
+from foliot.node.addressing import describe
 from foliot.settings import NicSettings, NodeSettings
 from foliot_schemas import Command, Event, PortState, StampBatch, StampRow
 from foliot_schemas.observation import Stream

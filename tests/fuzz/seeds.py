@@ -12,8 +12,8 @@ from msgspec import json, structs
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from targets import KINDS
 
-from foliot_agent.memory import Remembered
-from foliot_probe.packet import MAGIC, Probe
+from foliot_agent.control.restart_cache import Remembered
+from foliot_probe.core.packet import MAGIC, Probe
 from foliot_schemas import (
     DelayBatch,
     DelayRow,

@@ -19,21 +19,21 @@ import numpy as np
 from foliot import settings
 from foliot.clock import VirtualClock
 from foliot.settings import BusSettings, NodeSettings, SettingsError, TelemetrySettings
-from foliot_agent.memory import Memory
-from foliot_agent.notices import Guard, Seal
+from foliot_agent.control.restart_cache import RestartCache
+from foliot_agent.core.peer_protocol import ReplayGuard, Seal
 from foliot_agent.settings import AgentSettings
-from foliot_detector.detector import FanOut
+from foliot_detector.core.pipeline import Pipeline
 from foliot_detector.settings import DetectorSettings
-from foliot_gateway import otlp
-from foliot_gateway.present import Present
+from foliot_gateway.http import otlp_decoder
 from foliot_gateway.settings import GatewaySettings
-from foliot_gateway.traces import TraceStore
-from foliot_lab.scenario import ScenarioError, parse_scenario
-from foliot_probe.packet import IN_USE, Probe, is_probe
-from foliot_probe.session import Sessions
+from foliot_gateway.state.store import Store
+from foliot_gateway.state.trace_store import TraceStore
+from foliot_lab.scenario.reading import ScenarioError, parse_scenario
+from foliot_probe.core.measure.sessions import Sessions
+from foliot_probe.core.measure.silence import SilenceWatch
+from foliot_probe.core.packet import IN_USE, Probe, is_probe
 from foliot_probe.settings import ProbeSettings
-from foliot_probe.silence import SilenceWatch
-from foliot_remediator.remediator import Remediator
+from foliot_remediator.core.remediator import Remediator
 from foliot_remediator.settings import RemediatorSettings
 from foliot_schemas import (
     ClockState,
@@ -52,9 +52,9 @@ from foliot_schemas import (
 from foliot_schemas.names import escape, parse_path, unescape
 from foliot_schemas.notice import Notice
 from foliot_schemas.subjects import BUCKETS, CHANNELS
-from foliot_sync import wire
+from foliot_sync.core.fit import fit_messages
+from foliot_sync.core.synchroniser import Synchroniser
 from foliot_sync.settings import SyncSettings
-from foliot_sync.synchroniser import Synchroniser
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -87,7 +87,7 @@ def _answers(message: msgspec.Struct) -> list[msgspec.Struct]:
     """What the cores say to a message in a small fleet."""
     said: list[msgspec.Struct] = []
     if isinstance(message, DelayBatch | PortState | ClockState | Node):
-        detector = FanOut(DetectorSettings())
+        detector = Pipeline(DetectorSettings())
         for record in hostile.INVENTORY:
             detector.observe(record)
         said += detector.observe(message) + detector.observe(message, 300_000_000) + detector.tick(6_000_000_000)
@@ -107,9 +107,9 @@ def _answers(message: msgspec.Struct) -> list[msgspec.Struct]:
         synchroniser.add(message, 1)
         said += synchroniser.solve(2)
     if isinstance(message, FitBatch):
-        said += Synchroniser(SyncSettings()).weigh([wire.read(message, 5)], 2)
+        said += Synchroniser(SyncSettings()).weigh([fit_messages.read(message, 5)], 2)
     if isinstance(message, Event):
-        Present(GatewaySettings()).event(message)
+        Store(GatewaySettings()).event(message)
     return said
 
 
@@ -124,7 +124,7 @@ def names(data: bytes) -> None:
 
 def datagrams(data: bytes) -> None:
     """What comes to an agent's socket, as it is, and again under a seal that fits."""
-    guard = Guard()
+    guard = ReplayGuard()
     for datagram in (data, _SEAL._digest(data) + data):
         with contextlib.suppress(ValueError):
             message = _SEAL.open(datagram)
@@ -184,10 +184,10 @@ def spans(data: bytes) -> None:
     """Bodies of OTLP over HTTP: protobuf and JSON, plain and compressed."""
     store = TraceStore(traces=10, memory_bytes=1 << 20, spans_per_trace=100)
     for coding in ("", "gzip", "deflate"):
-        for read in (otlp.from_protobuf, otlp.from_json):
+        for read in (otlp_decoder.from_protobuf, otlp_decoder.from_json):
             try:
-                received = read(otlp.inflate(data, coding, 1 << 16))
-            except (otlp.OtlpError, otlp.TooLargeError):
+                received = read(otlp_decoder.inflate(data, coding, 1 << 16))
+            except (otlp_decoder.OtlpError, otlp_decoder.TooLargeError):
                 continue
             store.add(received.spans, 1)
     for summary in store.recent(10):
@@ -215,7 +215,7 @@ def memories(data: bytes) -> None:
     """What an agent's memory of an earlier run may have become."""
     with tempfile.TemporaryDirectory(dir=_IN_MEMORY) as folder:
         Path(folder, "agent-node0.json").write_bytes(data)
-        for peer in Memory(folder, "node0", "boot").recall().peers:
+        for peer in RestartCache(folder, "node0", "boot").recall().peers:
             peer.check()
 
 

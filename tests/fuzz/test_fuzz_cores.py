@@ -11,19 +11,19 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from foliot.clock import BusClock
-from foliot_detector.detector import FanOut
+from foliot_detector.core.pipeline import Pipeline
 from foliot_detector.settings import DetectorSettings
-from foliot_gateway import metrics
-from foliot_gateway.present import Present
+from foliot_gateway.http import metrics
 from foliot_gateway.service import Feed
 from foliot_gateway.settings import GatewaySettings
-from foliot_remediator.deciding import Decision
-from foliot_remediator.remediator import Remediator
+from foliot_gateway.state.store import Store
+from foliot_remediator.core.actions.decision import Decision
+from foliot_remediator.core.remediator import Remediator
 from foliot_remediator.settings import RemediatorSettings
 from foliot_schemas import WireError, decode, encode
+from foliot_sync.core.fit.fit_messages import read
+from foliot_sync.core.synchroniser import Synchroniser
 from foliot_sync.settings import SyncSettings
-from foliot_sync.synchroniser import Synchroniser
-from foliot_sync.wire import read
 
 # Derandomised: the same examples in every run. The coverage-guided targets look for new ones.
 SOME = settings(
@@ -54,7 +54,7 @@ def steps(*kinds):
 )
 def test_a_detector_survives_any_observations(seen, before):
     """Its events can be read by everybody."""
-    detector = FanOut(DetectorSettings())
+    detector = Pipeline(DetectorSettings())
     for record in hostile.INVENTORY:
         detector.observe(record)
     for event in before:
@@ -126,7 +126,7 @@ FEEDS = {
 @given(st.lists(st.one_of(*(st.tuples(st.just(name), feed) for name, feed in FEEDS.items())), max_size=25))
 def test_a_gateway_shows_whatever_was_said(seen):
     """All that it shows is JSON and metrics, whatever it was told."""
-    present = Present(GatewaySettings())
+    present = Store(GatewaySettings())
     feed = Feed(present, BusClock("gateway"))
 
     async def take():

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 from msgspec import msgpack, structs
 
-from foliot_detector.detector import FanOut
+from foliot_detector.core.pipeline import Pipeline
 from foliot_detector.settings import DetectorSettings
-from foliot_gateway.fleet import Fleet
-from foliot_gateway.live import Journal
-from foliot_gateway.room import MOST_STRANGERS
-from foliot_remediator.remediator import Remediator
+from foliot_gateway.state.cardinality_limit import MOST_STRANGERS
+from foliot_gateway.state.fleet import Fleet
+from foliot_gateway.state.live_feed import Journal
+from foliot_remediator.core.remediator import Remediator
 from foliot_remediator.settings import RemediatorSettings
 from foliot_schemas import (
     DelayBatch,
@@ -120,7 +120,7 @@ def test_ids_made_of_ids_stay_short_enough_to_be_read():
 @pytest.fixture
 def detector():
     """One that knows three nodes."""
-    made = FanOut(DetectorSettings())
+    made = Pipeline(DetectorSettings())
     for record in hostile.INVENTORY:
         made.observe(record)
     return made
@@ -135,12 +135,12 @@ def test_a_detector_remembers_nothing_of_strangers(detector):
         detector.observe(port(NOW_NS, node=name, nic=f"{name}.rail0"))
         detector.observe(port(NOW_NS, nic=f"node0.rail{number + 2}"))
         detector.observe(delays(f"node0.rail0>node1.rail0#{number + 2}"))
-    fleet, flap = detector.fleet, detector._detectors[0]
+    fleet, flap = detector.inventory, detector._detectors[0]
     assert len(fleet.paths) == 1
     assert set(fleet.lives._places) == set(fleet.nodes)
     assert set(fleet.hearing_ns) <= {"node0", "node1"}
     assert set(flap._ports) == set()
-    assert detector._timeline._nodes == {"node0", "node1"}
+    assert detector._event_time._nodes == {"node0", "node1"}
 
 
 def test_a_node_that_leaves_is_forgotten(detector):
@@ -148,7 +148,7 @@ def test_a_node_that_leaves_is_forgotten(detector):
     detector.observe(port(NOW_NS))
     detector.observe(delays("node1.rail0>node0.rail0#0", node="node0"))
     detector.observe(Node(name="node0", nics=()))
-    fleet = detector.fleet
+    fleet = detector.inventory
     for memory in (
         fleet.lives._places,
         fleet.signs,
@@ -164,9 +164,9 @@ def test_a_node_that_leaves_is_forgotten(detector):
 
 def test_batches_remembered_are_bounded_by_their_names(detector):
     """Not only by their number: each may hold 65,536 names."""
-    table = detector.fleet.paths
+    table = detector.inventory.paths
     for number in range(100):
-        table.ids(tuple(f"x{number}.r>y.r#{index % 7}" for index in range(8_000)), detector.fleet.nics)
+        table.ids(tuple(f"x{number}.r>y.r#{index % 7}" for index in range(8_000)), detector.inventory.nics)
     assert sum(map(len, table._batches)) <= 140_000
 
 
@@ -207,7 +207,7 @@ def test_a_remediator_remembers_nothing_of_strangers(remediator):
     assert not remediator.health.paths
     assert not remediator.health.ports._ports
     assert not remediator.health.dead
-    assert not remediator.ways.away
+    assert not remediator.routing.away
 
 
 def test_a_standby_adopts_only_what_can_be():

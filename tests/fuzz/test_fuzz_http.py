@@ -8,10 +8,10 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from litestar.testing import TestClient
 
-from foliot_gateway import api
-from foliot_gateway.present import Present
+from foliot_gateway.http import api
+from foliot_gateway.http.sse import Hub
 from foliot_gateway.settings import GatewaySettings
-from foliot_gateway.stream import Hub
+from foliot_gateway.state.store import Store
 from foliot_schemas import Event
 
 SOME = settings(
@@ -36,7 +36,7 @@ bodies = st.tuples(
 @pytest.fixture(scope="module")
 def client():
     """A gateway that knows a little."""
-    present = Present(GatewaySettings())
+    present = Store(GatewaySettings())
     for record in hostile.INVENTORY:
         present.fleet.fold_node(record.name, record)
     present.event(Event(id="e1", kind="clock", who="node0", state="disrupted", at_ns=1, since_ns=1, fault="f"))

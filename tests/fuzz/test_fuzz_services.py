@@ -12,8 +12,8 @@ import pytest
 import seeds
 from targets import KINDS
 
-from foliot.bus import Bus
-from foliot_agent.notices import Seal
+from foliot.bus.client import Bus
+from foliot_agent.core.peer_protocol import Seal
 from foliot_schemas import decode, encode
 from foliot_schemas.subjects import BUCKETS, CHANNELS, SERVICES
 

@@ -13,7 +13,7 @@ import httpx
 import pytest
 from playwright.async_api import expect
 
-from foliot.bus import Bus
+from foliot.bus.client import Bus
 from foliot_schemas import Event, Nic, Node, Outcome, PortState
 from foliot_schemas.fault import trace_id
 from foliot_schemas.subjects import EVENT, INVENTORY, OUTCOME, PORT

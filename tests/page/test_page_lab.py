@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 from playwright.async_api import expect
 
-from foliot_lab import kernel
+from foliot_lab.fabric import capabilities
 from patience import patience
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ RECORD = """() => {
 @pytest.fixture
 async def address(tmp_path) -> AsyncIterator[str]:
     """Of the gateway of a lab that runs the scenario and goes on."""
-    missing = kernel.missing()
+    missing = capabilities.missing()
     if missing:
         pytest.skip(" ".join(missing))
     scenario = tmp_path / "scenario.toml"

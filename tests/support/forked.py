@@ -29,10 +29,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_IMPORTED = ("foliot.cli", "foliot.visit", "foliot.service", "foliot_agent.service", "foliot_agent.host.join", "foliot_agent.host.leave",
-             "foliot_agent.planning", "foliot_agent.kernel")  # fmt: skip
+_IMPORTED = ("foliot.cli", "foliot.bus.one_shot", "foliot.runtime.service", "foliot_agent.service", "foliot_agent.install.join", "foliot_agent.install.leave",
+             "foliot_agent.install.plan_command", "foliot_agent.control.kernel_backend")  # fmt: skip
 """What is imported beforehand; the programs import the rest themselves."""
-_TRIAL = "foliot_agent.host.trial"
+_TRIAL = "foliot_agent.install.kernel_trial"
 _REQUEST_BYTES = 1 << 17
 _NEW_NET = 0x40000000
 # linux/prctl.h, linux/capability.h
@@ -194,7 +194,7 @@ def _become(asked: Mapping[str, Any], namespace: int, streams: list[int]) -> Non
 
 
 def _forked_trial() -> dict[str, str]:
-    """What `foliot_agent.host.trial.run_trial` does, in a fork instead of a program of its own."""
+    """What `foliot_agent.install.kernel_trial.run_trial` does, in a fork instead of a program of its own."""
     reading, writing = os.pipe()
     if pid := os.fork():
         os.close(writing)

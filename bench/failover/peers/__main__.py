@@ -25,13 +25,13 @@ from bench.failover.peers.bfd import Bfd
 from bench.failover.peers.mptcp import Mptcp
 from bench.failover.peers.nexthop import Nexthops
 from bench.failover.peers.stage import VARIANTS, Peer, Stage, in_turn
-from foliot_lab import kernel
-from foliot_lab.fabric import Fabric, FabricError
-from foliot_lab.lateness import LatenessSampler
-from foliot_lab.namespaces import enter_control
-from foliot_lab.plan import plan
-from foliot_lab.scenario import FabricSpec
-from foliot_lab.truth import LabTime
+from foliot_lab.fabric import capabilities
+from foliot_lab.fabric.fabric import Fabric, FabricError
+from foliot_lab.fabric.namespaces import enter_control
+from foliot_lab.measure.clock_truth import LabTime
+from foliot_lab.measure.host_latency import LatenessSampler
+from foliot_lab.scenario.spec import FabricSpec
+from foliot_lab.scenario.topology import plan
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -56,15 +56,15 @@ MAKERS: dict[str, Callable[[Stage], Peer]] = {
 def main() -> int:
     """Parses the command line, runs, prints a table."""
     arguments = _parser().parse_args()
-    if not kernel.is_privileged():
-        kernel.shed_threads()
-    if missing := kernel.missing():
+    if not capabilities.is_privileged():
+        capabilities.shed_threads()
+    if missing := capabilities.missing():
         sys.stderr.write("\n".join([*missing, ""]))
         return _MISSING
     structlog.configure(
         wrapper_class=structlog.make_filtering_bound_logger(40), logger_factory=structlog.PrintLoggerFactory(sys.stderr)
     )
-    kernel.enter()
+    capabilities.enter()
     document = Document("failover-peers", arguments, {"bfdd": frr.version(arguments.peers)})
     found: list[Row] = []
     print(rows.HEADING)

@@ -15,13 +15,13 @@ from bench.failover.peers.frr import Ends
 from bench.failover.peers.rows import Row, last, ms
 from bench.failover.peers.stage import PeerError, until
 from foliot.clock import HostClock
-from foliot_lab.scope import scope
+from foliot_lab.report.blast_radius import scope
 from foliot_schemas.names import nic_name
 
 if TYPE_CHECKING:
     from bench.failover.peers.rows import Coverage
     from bench.failover.peers.stage import Cut, Stage
-    from foliot_lab.pulses import End, Pair
+    from foliot_lab.measure.outages import End, Pair
 
 _UP_S = 20.0
 """A session that is not up sends once a second (RFC 5880, 6.8.3), and three such packets make it."""

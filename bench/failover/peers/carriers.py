@@ -8,13 +8,13 @@ import socket
 import struct
 from typing import TYPE_CHECKING
 
-from foliot_lab.namespaces import inside
+from foliot_lab.fabric.namespaces import inside
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from foliot_lab.namespaces import Namespace
-    from foliot_lab.truth import LabTime
+    from foliot_lab.fabric.namespaces import Namespace
+    from foliot_lab.measure.clock_truth import LabTime
 
 # linux/rtnetlink.h and linux/if.h
 _LINKS, _NEW_LINK = 1, 16

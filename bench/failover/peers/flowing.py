@@ -8,8 +8,8 @@ import msgspec
 import numpy as np
 
 from bench.failover.peers.rows import last, ms
-from foliot_lab.pulses import End, Pair, look
-from foliot_lab.scope import scope
+from foliot_lab.measure.outages import End, Pair, look
+from foliot_lab.report.blast_radius import scope
 from foliot_schemas.names import node_of
 
 if TYPE_CHECKING:
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
     from bench.failover.peers.rows import Row
     from bench.failover.peers.stage import Cut
-    from foliot_lab.plan import FabricPlan
-    from foliot_lab.pulses import Pulses
+    from foliot_lab.measure.outages import Pulses
+    from foliot_lab.scenario.topology import FabricPlan
 
 SILENT_NS = 100_000_000
 """A stream is not called silent before: its reader itself may wait tens of milliseconds for a processor, and TCP sends nothing again within 200."""

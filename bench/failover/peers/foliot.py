@@ -10,16 +10,16 @@ from bench.clock_peers.counting import Counters
 from bench.failover.peers import flowing
 from bench.failover.peers.rows import Row, ms
 from bench.failover.peers.stage import until
-from foliot_agent.plan import VXLAN_PORT
-from foliot_lab.report import RELIEF
+from foliot_agent.core.overlay_layout import VXLAN_PORT
+from foliot_lab.report.report import RELIEF
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from bench.failover.peers.rows import Coverage
     from bench.failover.peers.stage import Cut, Stage
-    from foliot_lab.collector import Collector
-    from foliot_lab.witness import Witness
+    from foliot_lab.measure.bus_recorder import Collector
+    from foliot_lab.measure.wire_witness import Witness
 
 _BEFORE_S = 0.2
 _SEEN_S = 0.15

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from bench.clock_peers.children import Children
-    from foliot_lab.namespaces import Namespace
+    from foliot_lab.fabric.namespaces import Namespace
 
 ONE_HOP_PORT, MULTI_HOP_PORT = 3784, 4784
 """RFC 5881, RFC 5883."""

@@ -14,8 +14,8 @@ from bench.failover.peers.rows import Row
 from bench.failover.peers.settings import Settings
 from bench.failover.peers.stage import PeerError, until
 from bench.failover.peers.streams import Streams
-from foliot_lab.fabric import run_batch
-from foliot_lab.iproute import IP
+from foliot_lab.fabric.fabric import run_batch
+from foliot_lab.fabric.iproute import IP
 
 if TYPE_CHECKING:
     from bench.failover.peers.rows import Coverage

@@ -14,11 +14,11 @@ from bench.failover.peers.carriers import Carriers
 from bench.failover.peers.rows import Row, ms
 from bench.failover.peers.settings import Settings
 from bench.failover.peers.stage import until
-from foliot_lab.fabric import FabricError, run_batch
-from foliot_lab.iproute import IP
-from foliot_lab.pulses import End
-from foliot_lab.sysctls import ROUTER
-from foliot_lab.witness import Witness
+from foliot_lab.fabric.fabric import FabricError, run_batch
+from foliot_lab.fabric.iproute import IP
+from foliot_lab.fabric.sysctls import ROUTER
+from foliot_lab.measure.outages import End
+from foliot_lab.measure.wire_witness import Witness
 
 if TYPE_CHECKING:
     from bench.failover.peers.rows import Coverage
@@ -28,7 +28,7 @@ _RATE_HZ = 400.0
 _PORT = 7953
 _BEFORE_S = 0.2
 _SEEN_S = 0.15
-"""By then every silence that the fault makes has begun (`foliot_lab.pulses.REACH_NS`), and been read."""
+"""By then every silence that the fault makes has begun (`foliot_lab.measure.outages.REACH_NS`), and been read."""
 _PATIENCE_S = 2.0
 _REST_S = 0.2
 _HASH = {name: value for name, value in ROUTER.items() if "fib_multipath" in name}

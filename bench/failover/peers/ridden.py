@@ -13,7 +13,7 @@ from bench.failover.peers.rows import Coverage
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from foliot_lab.fabric import Fabric
+    from foliot_lab.fabric.fabric import Fabric
 
 _TAKEN_BYTES = 24
 """The IP header, without options, and the ports."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from foliot_lab.plan import FabricPlan
+    from foliot_lab.scenario.topology import FabricPlan
 
 PREFIX = "10.250.0.0/16"
 PROTOCOL = 250

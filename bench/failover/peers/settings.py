@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from foliot_lab.namespaces import inside
-from foliot_lab.sysctls import set_sysctls
+from foliot_lab.fabric.namespaces import inside
+from foliot_lab.fabric.sysctls import set_sysctls
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from foliot_lab.namespaces import Namespace
+    from foliot_lab.fabric.namespaces import Namespace
 
 
 class Settings:

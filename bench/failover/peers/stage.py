@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
 
 from bench.clock_peers.children import ChildError
 from bench.failover.peers.rows import Row
-from foliot_lab.deeds import Deed, World, prepare
-from foliot_lab.fabric import FabricError
-from foliot_lab.scenario import FaultSpec
+from foliot_lab.fabric.fabric import FabricError
+from foliot_lab.faults.actions import Action, World, prepare
+from foliot_lab.scenario.spec import FaultSpec
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from bench.failover.peers.rows import Coverage
-    from foliot_lab.fabric import Fabric
-    from foliot_lab.plan import FabricPlan
-    from foliot_lab.scenario import FabricSpec, FaultKind
-    from foliot_lab.truth import LabTime
+    from foliot_lab.fabric.fabric import Fabric
+    from foliot_lab.measure.clock_truth import LabTime
+    from foliot_lab.scenario.spec import FabricSpec, FaultKind
+    from foliot_lab.scenario.topology import FabricPlan
 
 LOOK_S = 0.01
 
@@ -52,7 +52,7 @@ class Cut(NamedTuple):
     variant: str
     kind: FaultKind
     where: str
-    deed: Deed
+    deed: Action
 
     def at_a_nic(self) -> bool:
         """Whether it is a NIC's and not a fabric link's."""

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from bench.failover.peers import flowing
 from bench.failover.peers.stage import PeerError, until
-from foliot_lab.namespaces import inside
-from foliot_lab.pulses import End, Pair
+from foliot_lab.fabric.namespaces import inside
+from foliot_lab.measure.outages import End, Pair
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -9,9 +9,9 @@ from foliot_schemas import Command, NodePaths, Outcome, Placement
 
 if TYPE_CHECKING:
     from foliot_lab.simulate.bus import Bus
-    from foliot_lab.simulate.clocks import Clock
     from foliot_lab.simulate.loop import Loop
-    from foliot_lab.simulate.machine import Process
+    from foliot_lab.simulate.node_clocks import Clock
+    from foliot_lab.simulate.processors import Process
 
 _BEGIN_NS = 1 * MS
 _ROUTE_NS = 200_000

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from foliot_lab.simulate.loop import Loop
-    from foliot_lab.simulate.machine import Process, Span
+    from foliot_lab.simulate.processors import Process, Span
 
 _HOP_NS = 100_000
 """From a process to the server or back: what TCP over the lab's frontend takes."""

@@ -9,11 +9,11 @@ from __future__ import annotations
 import collections
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from foliot_detector.detector import FanOut
+from foliot_detector.core.pipeline import Pipeline
 from foliot_lab.simulate.loop import MS
-from foliot_remediator.deciding import Decision
-from foliot_remediator.reference import FleetClock
-from foliot_remediator.remediator import Remediator
+from foliot_remediator.core.actions.decision import Decision
+from foliot_remediator.core.remediator import Remediator
+from foliot_remediator.shell.fleet_clock import FleetClock
 from foliot_schemas import DelayBatch
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from foliot_detector.settings import DetectorSettings
     from foliot_lab.simulate.bus import Bus
     from foliot_lab.simulate.loop import Loop
-    from foliot_lab.simulate.machine import Process
+    from foliot_lab.simulate.processors import Process
     from foliot_remediator.settings import RemediatorSettings
     from foliot_schemas import Event, Node
 
@@ -116,7 +116,7 @@ class Detector(Reader):
         self, loop: Loop, process: Process, bus: Bus, settings: DetectorSettings, nodes: Iterable[Node]
     ) -> None:
         super().__init__("detector", loop, process, bus, Costs({"delay": 900_000, "port": 200_000}, 150_000))
-        self.core = FanOut(settings)
+        self.core = Pipeline(settings)
         self.events: list[Heard] = []
         self.taken: list[Heard] | None = None
         """If it is a list, all that comes is kept there."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from foliot_lab.simulate.bus import Delay
-from foliot_lab.simulate.clocks import Setting
-from foliot_lab.simulate.fabric import SMALL_BYTES, Load
 from foliot_lab.simulate.fleet import CENTRAL
 from foliot_lab.simulate.loop import MS, SECOND
-from foliot_lab.simulate.machine import Cores, Span
-from foliot_lab.spells import spells
+from foliot_lab.simulate.node_clocks import Setting
+from foliot_lab.simulate.periods import spells
+from foliot_lab.simulate.processors import Cores, Span
+from foliot_lab.simulate.transit import SMALL_BYTES, Load
 
 if TYPE_CHECKING:
     import random

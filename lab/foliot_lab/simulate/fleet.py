@@ -9,12 +9,12 @@ from foliot_detector.settings import DetectorSettings
 from foliot_lab.simulate.agent import Agent
 from foliot_lab.simulate.bus import Bus
 from foliot_lab.simulate.central import Detector, Service
-from foliot_lab.simulate.clocks import Clock
-from foliot_lab.simulate.fabric import Fabric
 from foliot_lab.simulate.inventory import Inventory, Size
 from foliot_lab.simulate.loop import MS, SECOND, Loop
-from foliot_lab.simulate.machine import Host, Process
+from foliot_lab.simulate.node_clocks import Clock
 from foliot_lab.simulate.probe import Costs, Probe, Surroundings
+from foliot_lab.simulate.processors import Host, Process
+from foliot_lab.simulate.transit import Fabric
 from foliot_probe.settings import ProbeSettings
 from foliot_remediator.settings import RemediatorSettings
 from foliot_schemas.names import node_of

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 import numpy as np
 
-from foliot_lab.simulate.fabric import FULL_BYTES, SMALL_BYTES
 from foliot_lab.simulate.loop import MS, SECOND
-from foliot_probe.packet import PREDECESSORS
-from foliot_probe.padded import PaddedCounts, said
-from foliot_probe.schedule import Schedule
-from foliot_probe.silence import SilenceWatch
-from foliot_probe.window import window_number
+from foliot_lab.simulate.transit import FULL_BYTES, SMALL_BYTES
+from foliot_probe.core.measure.padded_counts import PaddedCounts, said
+from foliot_probe.core.measure.silence import SilenceWatch
+from foliot_probe.core.measure.stamp_window import window_number
+from foliot_probe.core.packet import PREDECESSORS
+from foliot_probe.core.rate.send_schedule import SendSchedule
 from foliot_schemas import DelayBatch, DelayRow, NodePaths, PortState, Witness
 from foliot_schemas.names import nic_name
 
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from foliot_lab.simulate.bus import Bus
-    from foliot_lab.simulate.clocks import Clock
-    from foliot_lab.simulate.fabric import Fabric
     from foliot_lab.simulate.inventory import Inventory
     from foliot_lab.simulate.loop import Loop
-    from foliot_lab.simulate.machine import Process
+    from foliot_lab.simulate.node_clocks import Clock
+    from foliot_lab.simulate.processors import Process
+    from foliot_lab.simulate.transit import Fabric
     from foliot_probe.settings import ProbeSettings
 
     Rows = NDArray[np.intp]
@@ -106,7 +106,7 @@ class Probe:
             [row for row, stream in enumerate(self._streams) if (stream.rail, stream.entropy) == place]
             for place in sorted({(stream.rail, stream.entropy) for stream in self._streams})
         ]
-        self._schedule = Schedule(rows, self._settings.full_every)
+        self._schedule = SendSchedule(rows, self._settings.full_every)
         self._watch = SilenceWatch(rows, self._settings.silence_intervals, self._settings.silence_grace_ms * MS)
         self._sweep = max(1, round(1_000 / self._settings.sweep_hz / self._settings.tick_ms))
         self._fast = max(1, round(1_000 / self._settings.in_use_hz / self._settings.tick_ms))

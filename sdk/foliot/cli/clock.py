@@ -11,13 +11,13 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
-from foliot.cli.paint import GREEN, RED, YELLOW, paint, wanted
-from foliot.clock_page import ClockUnknown
-from foliot.clock_reader import Reader
+from foliot.cli.colours import GREEN, RED, YELLOW, paint, wanted
+from foliot.clock.page import ClockUnknown
+from foliot.clock.reader import Reader
 from foliot.settings import SettingsError
 
 if TYPE_CHECKING:
-    from foliot.clock_reader import Reading
+    from foliot.clock.reader import Reading
     from foliot_schemas import ClockState
 
 _SECOND_NS = 1_000_000_000

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import msgspec
 
-from foliot.cli.lines import in_json, in_words
-from foliot.listener import Heard
+from foliot.bus.observer import Heard
+from foliot.cli.message_lines import in_json, in_words
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

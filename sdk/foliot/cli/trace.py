@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from foliot.cli.paint import wanted
-from foliot.cli.tree import Trace, render
+from foliot.cli.colours import wanted
+from foliot.cli.trace_tree import Trace, render
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,8 +10,8 @@ import sys
 import tomllib
 from pathlib import Path
 
-from foliot.service import set_up_logs
-from foliot.supervisor import LAST, ProcessSpec, Supervisor, nats_server, service
+from foliot.runtime.service import set_up_logs
+from foliot.runtime.supervisor import LAST, ProcessSpec, Supervisor, nats_server, service
 
 CENTRAL = ("gateway", "sync", "detector", "remediator")
 ON_A_NODE = ("agent", "probe")

@@ -15,16 +15,16 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from foliot.cli.lines import in_json, in_words
-from foliot.cli.paint import wanted
-from foliot.cli.patterns import PatternError, Target, target
-from foliot.listener import Absent, Listener, Refused
+from foliot.bus.observer import Absent, Observer, Refused
+from foliot.cli.colours import wanted
+from foliot.cli.message_lines import in_json, in_words
+from foliot.cli.subject_patterns import PatternError, Target, target
 from foliot.settings import BusSettings, SettingsError, load
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Coroutine
 
-    from foliot.listener import Heard
+    from foliot.bus.observer import Heard
 
 _USUAL = ("event", "command", "outcome")
 _WITHIN_S = 5.0
@@ -120,7 +120,7 @@ async def _print(arguments: argparse.Namespace, settings: BusSettings, targets: 
     colour = wanted()
     left = arguments.count
     within_s = _WITHIN_S if arguments.no_follow else None
-    listener = await Listener.connect(settings, _say, time.time_ns, within_s)
+    listener = await Observer.connect(settings, _say, time.time_ns, within_s)
     try:
         async with contextlib.aclosing(_messages(listener, arguments, targets)) as messages:
             async for heard in messages:
@@ -134,7 +134,7 @@ async def _print(arguments: argparse.Namespace, settings: BusSettings, targets: 
 
 
 async def _messages(
-    listener: Listener, arguments: argparse.Namespace, targets: tuple[Target, ...]
+    listener: Observer, arguments: argparse.Namespace, targets: tuple[Target, ...]
 ) -> AsyncGenerator[Heard, None]:
     """First what is there and was kept, then what comes."""
     await listener.subscribe(each.subject for each in targets)
@@ -149,7 +149,7 @@ async def _messages(
                 yield each
 
 
-async def _past(listener: Listener, arguments: argparse.Namespace, targets: tuple[Target, ...]) -> list[Heard]:
+async def _past(listener: Observer, arguments: argparse.Namespace, targets: tuple[Target, ...]) -> list[Heard]:
     present = [each for it in targets if it.bucket for each in await listener.present(it.bucket, it.subject)]
     kept: list[Heard] = []
     for it in targets:

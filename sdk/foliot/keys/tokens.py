@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 import nkeys
 
-from foliot.credentials import ROLE_TAG
+from foliot.bus.credentials import ROLE_TAG
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 import asyncio
 
-from foliot.service import run, set_up_logs
-from foliot_agent.kernel import uninstall
+from foliot.runtime.service import run, set_up_logs
+from foliot_agent.control.kernel_backend import uninstall
 from foliot_agent.service import main
 
 parser = argparse.ArgumentParser(prog="python -m foliot_agent", description="Foliot's node agent")

@@ -10,26 +10,26 @@ from typing import TYPE_CHECKING, Any, Self
 import msgspec
 import structlog
 
-from foliot import systemd
-from foliot.lease import counted
-from foliot.netlink import LinkChange, LinkMonitor, node_settings
-from foliot.service import boot_id, node_clock, on_bus
+from foliot.bus.lease import counted
+from foliot.node.link_monitor import LinkChange, LinkMonitor, node_settings
+from foliot.runtime import systemd
+from foliot.runtime.service import boot_id, node_clock, on_bus
 from foliot.settings import load
-from foliot_agent.actuator import ActuatorError
-from foliot_agent.armed import Losses, Turn
-from foliot_agent.confirm import Confirmer
-from foliot_agent.exchange import Exchange
-from foliot_agent.fence import Fence
-from foliot_agent.following import Following
-from foliot_agent.kernel import Kernel
-from foliot_agent.membership import Membership
-from foliot_agent.memory import Memory
-from foliot_agent.moves import Mover
-from foliot_agent.notices import Seal
-from foliot_agent.notify import Notifier
-from foliot_agent.overlay import OverlayError
-from foliot_agent.plan import Layout
-from foliot_agent.reactions import Reactions
+from foliot_agent.actuators.base import ActuatorError
+from foliot_agent.control.failover import Failover
+from foliot_agent.control.kernel_backend import KernelBackend
+from foliot_agent.control.lease_fence import LeaseFence
+from foliot_agent.control.membership import Membership
+from foliot_agent.control.move_queue import MoveQueue
+from foliot_agent.control.reconciler import Reconciler
+from foliot_agent.control.restart_cache import RestartCache
+from foliot_agent.core.failed_links import FailedLinks, LinkTransition
+from foliot_agent.core.overlay_layout import Layout
+from foliot_agent.core.peer_protocol import Seal
+from foliot_agent.kernel.overlay_devices import OverlayError
+from foliot_agent.peers.echo_confirm import EchoConfirmer
+from foliot_agent.peers.failure_notifier import FailureNotifier
+from foliot_agent.peers.sockets import PeerSockets
 from foliot_agent.settings import AgentSettings
 from foliot_schemas.names import escape
 from foliot_schemas.subjects import CLOCK, CLOCKS, COMMAND, INVENTORY, OUTCOME, PATHS
@@ -37,7 +37,7 @@ from foliot_schemas.subjects import CLOCK, CLOCKS, COMMAND, INVENTORY, OUTCOME, 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
 
-    from foliot.bus import Bus
+    from foliot.bus.client import Bus
     from foliot.clock import HostClock
     from foliot.settings import NodeSettings
     from foliot_schemas import ClockState, Command, Node, Outcome
@@ -54,17 +54,17 @@ class Agent:
 
     Parameters:
         bus: connected, or to be so one day: until then the agent goes by what it finds in the kernel and remembers.
-        boot: identity of the host's present boot, see `foliot.service.boot_id`.
+        boot: identity of the host's present boot, see `foliot.runtime.service.boot_id`.
     """
 
     def __init__(self, node: NodeSettings, settings: AgentSettings, bus: Bus, clock: HostClock, boot: str) -> None:
         self.layout = Layout.of(node)
-        self.losses = Losses(self.layout, boot)
+        self.losses = FailedLinks(self.layout, boot)
         self.peers: dict[str, Node] = {}
         self._settings = settings
         self._bus = bus
         self._clock = clock
-        self._early: list[Turn] | None = []
+        self._early: list[LinkTransition] | None = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._stack = contextlib.AsyncExitStack()
         # What a run with another index or address remembers is not this one's.
@@ -72,17 +72,17 @@ class Agent:
         armed = settings.armed == "always" and settings.policy == "act"
         self._membership = Membership(bus, node, msgspec.structs.replace(self.layout.node, armed=armed))
         self._renewing: asyncio.Task[None] | None = None
-        self._memory = Memory(settings.memory, node.name, place)
-        self._kernel = Kernel(settings.actuator, self.layout, self._memory)
-        self._exchange = Exchange(Seal(settings.secret()), node.agent_port, self._on_message)
-        self._confirmer = Confirmer(self._exchange, self.layout.node, self.peers, clock)
-        self._notifier = Notifier(self._exchange, self.layout.node, self.peers, self.losses, clock)
+        self._restart_cache = RestartCache(settings.restart_cache, node.name, place)
+        self._kernel = KernelBackend(settings.actuator, self.layout, self._restart_cache)
+        self._exchange = PeerSockets(Seal(settings.secret()), node.agent_port, self._on_message)
+        self._confirmer = EchoConfirmer(self._exchange, self.layout.node, self.peers, clock)
+        self._notifier = FailureNotifier(self._exchange, self.layout.node, self.peers, self.losses, clock)
         self._monitor = LinkMonitor(self._on_link, self._on_address)
 
     @property
     def remembers(self) -> bool:
         """Whether it has run in this boot before, and knows its peers."""
-        return bool(self._memory.recall().peers)
+        return bool(self._restart_cache.recall().peers)
 
     async def claim(self) -> None:
         """Takes the node's place in the fleet; waits for the bus.
@@ -94,35 +94,35 @@ class Agent:
 
     async def __aenter__(self) -> Self:
         """Builds or adopts, listens, and, if it remembers its peers, looks at what was lost already. `join_fleet` comes next."""
-        self._stack.callback(self._memory.flush)
+        self._stack.callback(self._restart_cache.flush)
         await self._stack.enter_async_context(self._kernel)
-        self.mover = Mover(self._kernel.actuator, self.losses, self._clock)
-        self.reactions = Reactions(
+        self.move_queue = MoveQueue(self._kernel.actuator, self.losses, self._clock)
+        self.failover = Failover(
             settings=self._settings,
             layout=self.layout,
             peers=self.peers,
             losses=self.losses,
-            mover=self.mover,
+            move_queue=self.move_queue,
             notifier=self._notifier,
             confirmer=self._confirmer if self._kernel.is_real else None,
             clock=self._clock,
             publish=self._publish,
             bus_connected=lambda: self._bus.connected,
-            fence=Fence(functools.partial(counted, self._bus), self._spawn),
+            fence=LeaseFence(functools.partial(counted, self._bus), self._spawn),
             spawn=self._spawn,
-            memory=self._memory,
+            restart_cache=self._restart_cache,
             restored=self._kernel.restored,
         )
-        self._following = Following(
+        self._following = Reconciler(
             layout=self.layout,
             peers=self.peers,
             losses=self.losses,
-            mover=self.mover,
+            move_queue=self.move_queue,
             kernel=self._kernel,
-            memory=self._memory,
-            fence=self.reactions.fence.passes,
+            restart_cache=self._restart_cache,
+            fence=self.failover.fence.passes,
             policy=self._settings.policy,
-            forget=self.reactions.forget,
+            forget=self.failover.forget,
         )
         self._stack.callback(self._following.close)
         self._stack.callback(self._exchange.close)
@@ -132,18 +132,21 @@ class Agent:
         await self._stack.enter_async_context(self._monitor)
         for change in await self._monitor.present():
             self._on_link(change)
-        for peer in self._memory.recall().peers:
+        for peer in self._restart_cache.recall().peers:
             await self._kernel.join(peer)
             self.peers[peer.name] = peer
         if self.peers:
             self._spawn(self._awake_alone())
-        self._bus.when_away(self.reactions.on_bus_away)
+        self._bus.when_away(self.failover.on_bus_away)
         await self._kernel.remember(self.losses)
         self._spawn(self._kernel.keep_routes(self.losses))
-        self._spawn(self._kernel.keep(self.peers, self.mover, self._following.arm_again))
+        self._spawn(self._kernel.keep(self.peers, self.move_queue, self._following.arm_again))
         self._spawn(self._tell_rejected())
         log.info(
-            "agent_adopted", node=self.layout.node.name, peers=sorted(self.peers), away=sorted(self.mover.ways.away)
+            "agent_adopted",
+            node=self.layout.node.name,
+            peers=sorted(self.peers),
+            away=sorted(self.move_queue.routing.away),
         )
         return self
 
@@ -196,14 +199,14 @@ class Agent:
         """Peers and backups are known: what was heard from the kernel before is acted upon now."""
         early, self._early = self._early or [], None
         for turn in early:
-            self.reactions.on_turn(turn)
+            self.failover.on_turn(turn)
 
     # -- what arrives -------------------------------------------------------------------------------------------------
 
     def _on_link(self, change: LinkChange) -> None:
         turn = self.losses.take_link(change)
         if turn is not None and self._early is None:
-            self.reactions.on_turn(turn)
+            self.failover.on_turn(turn)
         elif turn is not None and self._early is not None:
             # Known at once, acted upon when peers and backups are known too.
             self._early.append(turn)
@@ -213,7 +216,7 @@ class Agent:
         self._kernel.take_address(address)
 
     def _on_message(self, message: Any, reply: Any) -> None:
-        self.reactions.on_message(message, reply)
+        self.failover.on_message(message, reply)
 
     async def _tell_rejected(self) -> None:
         """Once a second at most: whoever sends what nobody can read may send a lot of it."""
@@ -230,7 +233,7 @@ class Agent:
 
     async def _on_command(self, command: Command, _subject: str) -> None:
         # A confirmation may take two seconds, and the next command must not wait for it.
-        self._spawn(self.reactions.on_command(command))
+        self._spawn(self.failover.on_command(command))
 
     # -- what the reactions need --------------------------------------------------------------------------------------
 

@@ -5,18 +5,18 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from foliot.lease import Count
+from foliot.bus.lease import Count
 from foliot.settings import NicSettings, NodeSettings
-from foliot_agent.actuator import EmulatedActuator
-from foliot_agent.armed import Losses, Turn
-from foliot_agent.exchange import Exchange
-from foliot_agent.fence import Fence
-from foliot_agent.memory import Memory
-from foliot_agent.moves import Mover
-from foliot_agent.notices import Seal
-from foliot_agent.notify import Notifier
-from foliot_agent.plan import Layout
-from foliot_agent.reactions import Reactions
+from foliot_agent.actuators.base import EmulatedActuator
+from foliot_agent.control.failover import Failover
+from foliot_agent.control.lease_fence import LeaseFence
+from foliot_agent.control.move_queue import MoveQueue
+from foliot_agent.control.restart_cache import RestartCache
+from foliot_agent.core.failed_links import FailedLinks, LinkTransition
+from foliot_agent.core.overlay_layout import Layout
+from foliot_agent.core.peer_protocol import Seal
+from foliot_agent.peers.failure_notifier import FailureNotifier
+from foliot_agent.peers.sockets import PeerSockets
 from foliot_agent.settings import AgentSettings
 from foliot_schemas import Command, Placement
 
@@ -27,7 +27,7 @@ KEY = "a key that the fleet shares"
 FAULT = "boot1/node0.rail0/carrier-2"
 
 
-class Wires(Exchange):
+class Wires(PeerSockets):
     """Loses what is sent from or to a NIC without a carrier."""
 
     def __init__(self, agent: Agent) -> None:
@@ -35,7 +35,7 @@ class Wires(Exchange):
         self._agent = agent
 
     def send(self, datagram: bytes, source: str, destination: str, port: int) -> bool:
-        """See `Exchange`."""
+        """See `PeerSockets`."""
         if {source, destination} & self._agent.cut:
             return True
         return super().send(datagram, source, destination, port)
@@ -52,8 +52,8 @@ class Agent:
         settings = NodeSettings(name=f"node{index}", index=index, nics=nics, agent_port=port)
         self.layout = Layout.of(settings)
         self.actuator = EmulatedActuator(self.layout)
-        self.losses = Losses(self.layout, "boot1")
-        self.memory = Memory("", settings.name, "boot1")
+        self.losses = FailedLinks(self.layout, "boot1")
+        self.restart_cache = RestartCache("", settings.name, "boot1")
         self.clock, self.peers, self.outcomes, self.tasks = clock, {}, [], set()
         self.nics_stand = asyncio.Event()
         self.nics_stand.set()
@@ -67,21 +67,21 @@ class Agent:
 
     def arm(self, armed: str, policy: str = "act") -> None:
         """Starts its behaviour anew with these settings."""
-        self.mover = Mover(self.actuator, self.losses, self.clock)
-        self.reactions = Reactions(
+        self.move_queue = MoveQueue(self.actuator, self.losses, self.clock)
+        self.failover = Failover(
             settings=AgentSettings(actuator="emulated", armed=armed, policy=policy, key=KEY),
             layout=self.layout,
             peers=self.peers,
             losses=self.losses,
-            mover=self.mover,
-            notifier=Notifier(self.exchange, self.layout.node, self.peers, self.losses, self.clock),
+            move_queue=self.move_queue,
+            notifier=FailureNotifier(self.exchange, self.layout.node, self.peers, self.losses, self.clock),
             confirmer=None,
             clock=self.clock,
             publish=self.outcomes.append,
             bus_connected=lambda: self.bus_connected,
-            fence=Fence(self._leases_counted, self._spawn),
+            fence=LeaseFence(self._leases_counted, self._spawn),
             spawn=self._spawn,
-            memory=self.memory,
+            restart_cache=self.restart_cache,
             restored=self._restored,
         )
 
@@ -100,19 +100,19 @@ class Agent:
 
     async def disarm(self) -> None:
         """Takes all its backups away."""
-        await self.actuator.disarm(list(self.actuator.ways.backups))
+        await self.actuator.disarm(list(self.actuator.routing.backups))
 
     def lose(self, rail: str = "rail0") -> None:
         """Its NIC loses the carrier."""
         fault = f"boot1/{self.layout.node.name}.{rail}/carrier-2"
         self.cut.add(self.layout.node.nic(rail).address)
         self.losses._own[rail] = fault
-        self.reactions.on_turn(Turn(rail=rail, state="lost", fault=fault))
+        self.failover.on_turn(LinkTransition(rail=rail, state="lost", fault=fault))
 
     def regain(self, rail: str = "rail0") -> None:
         """Its NIC has a carrier again."""
         self.cut.discard(self.layout.node.nic(rail).address)
-        self.reactions.on_turn(Turn(rail=rail, state="back", fault=self.losses._own.pop(rail)))
+        self.failover.on_turn(LinkTransition(rail=rail, state="back", fault=self.losses._own.pop(rail)))
 
     async def quiet(self) -> None:
         """Waits until everything that it started has ended."""
@@ -124,10 +124,10 @@ class Agent:
 
     def via(self, peer: str, rail: str = "rail0") -> str:
         """The rail that carries what goes to a peer."""
-        return self.actuator.ways.way((peer, rail)).via
+        return self.actuator.routing.way((peer, rail)).via
 
     def _heard(self, message, reply):
-        self.reactions.on_message(message, reply)
+        self.failover.on_message(message, reply)
 
     async def _restored(self, rail: str) -> None:
         await self.nics_stand.wait()

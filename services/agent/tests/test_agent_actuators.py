@@ -7,13 +7,13 @@ import socket
 import pytest
 from pyroute2 import AsyncIPRoute
 
-from foliot.node import describe
-from foliot_agent import repair
-from foliot_agent.actuator import ActuatorError, EmulatedActuator
-from foliot_agent.overlay import Overlay, OverlayError, remove
-from foliot_agent.plan import Layout
-from foliot_agent.repair import RouteKeeper
-from foliot_agent.routes import OverlayActuator
+from foliot.node.addressing import describe
+from foliot_agent.actuators.base import ActuatorError, EmulatedActuator
+from foliot_agent.actuators.overlay import OverlayActuator
+from foliot_agent.core.overlay_layout import Layout
+from foliot_agent.kernel import route_restorer
+from foliot_agent.kernel.overlay_devices import Overlay, OverlayError, remove
+from foliot_agent.kernel.route_restorer import RouteRestorer
 from foliot_schemas import Placement
 
 _RAILS = ("rail0", "rail1")
@@ -45,7 +45,7 @@ class Bench:
 
     def way(self, peer: str, rail: str = "rail0") -> Placement:
         """What the actuator says is in force; the kernel, where there is one, must say the same."""
-        said = self.actuator.ways.way((peer, rail))
+        said = self.actuator.routing.way((peer, rail))
         if isinstance(self.actuator, OverlayActuator):
             record = next(each for each in self.peers if each.name == peer)
             found = self._ip(f"route get {record.nic(rail).service_address}")
@@ -120,7 +120,7 @@ async def test_a_placement_laid_ahead_waits_for_the_rail_to_come_back(bench):
     assert bench.way("node1") == _BACKUPS[0]
     await bench.actuator.back("rail0")
     assert bench.way("node1") == placed(entropy=1)
-    assert bench.actuator.ways.backups["node1", "rail0"] == _BACKUPS[0]
+    assert bench.actuator.routing.backups["node1", "rail0"] == _BACKUPS[0]
 
 
 async def test_a_backup_in_use_is_not_taken_away(bench):
@@ -132,7 +132,7 @@ async def test_a_backup_in_use_is_not_taken_away(bench):
     assert bench.way("node1") == _BACKUPS[0]
     await bench.actuator.back("rail0")
     await bench.actuator.disarm(destinations)
-    assert bench.actuator.ways.backups == {}
+    assert bench.actuator.routing.backups == {}
     assert bench.way("node1") == placed()
 
 
@@ -140,7 +140,7 @@ async def test_a_dismissed_peer_leaves_nothing(bench):
     """Neither placements nor backups."""
     await bench.actuator.arm(_BACKUPS)
     await bench.actuator.dismiss(bench.peers[0])
-    assert bench.actuator.ways.way(("node1", "rail0")) is None
+    assert bench.actuator.routing.way(("node1", "rail0")) is None
     assert bench.way("node2") == placed("node2")
 
 
@@ -154,15 +154,15 @@ class TestOverlay:
         await bench.actuator.set_placements([placed("node2", via="rail1")])
         await bench.actuator.away("rail0")
         before = ip_here("link"), ip_here("route show table all", options=("-4",)), ip_here("rule"), ip_here("neigh")
-        ways = bench.actuator.ways
+        routing = bench.actuator.routing
         async with AsyncIPRoute() as netlink:
             await bench.build(netlink)
             for peer in bench.peers:
                 await bench.actuator.welcome(peer)
             after = ip_here("link"), ip_here("route show table all", options=("-4",)), ip_here("rule"), ip_here("neigh")
             assert after == before
-            found = bench.actuator.ways
-            assert (found.placements, found.backups, found.away) == (ways.placements, ways.backups, ways.away)
+            found = bench.actuator.routing
+            assert (found.placements, found.backups, found.away) == (routing.placements, routing.backups, routing.away)
 
     async def test_a_wrong_device_is_remade_and_its_routes_renewed(self, bench, ip_here):
         """Somebody replaced a VXLAN device by another; a further device of ours that is not planned goes."""
@@ -174,7 +174,7 @@ class TestOverlay:
         actuator = bench.actuator
         async with AsyncIPRoute() as netlink:
             await bench.build(netlink)
-        await actuator.renew(list(actuator.ways.placements))
+        await actuator.renew(list(actuator.routing.placements))
         bench.actuator = actuator
         assert bench.way("node1") == placed()
         details = ip_here("link show fo0e0", options=("-d",))
@@ -219,14 +219,14 @@ async def test_flushed_routes_come_back_as_they_were(namespace, ip_here):
     )
     before = sorted(ip_here("route show table all").splitlines())
     async with AsyncIPRoute(strict_check=True) as netlink:
-        keeper = RouteKeeper(netlink)
-        await keeper.remember("rail0")
+        restorer = RouteRestorer(netlink)
+        await restorer.remember("rail0")
         ip_here("link set rail0 down")
-        await keeper.remember("rail0")
+        await restorer.remember("rail0")
         assert "10.9.0.0/16" not in ip_here("route")
         ip_here("link set rail0 up")
-        assert await keeper.put_back("rail0") == 2
-        assert await keeper.put_back("rail0") == 0
+        assert await restorer.put_back("rail0") == 2
+        assert await restorer.put_back("rail0") == 0
     after = sorted(ip_here("route show table all").splitlines())
     assert [line for line in after if line.startswith("10.")] == [line for line in before if line.startswith("10.")]
 
@@ -237,9 +237,9 @@ async def test_the_kernel_is_asked_for_the_routes_of_one_nic_alone(namespace, ip
     ip_here(*(f"route add 10.9.0.{index}/32 via 10.1.0.9 dev rail1 table 7000" for index in range(50)))
     ip_here("route add 10.8.0.0/16 via 10.0.0.9 dev rail0")
     told = []
-    monkeypatch.setattr(repair, "_as_it_comes", lambda message: told.append(message) or True)
+    monkeypatch.setattr(route_restorer, "_as_it_comes", lambda message: told.append(message) or True)
     async with AsyncIPRoute(strict_check=True) as netlink:
-        keeper = RouteKeeper(netlink)
-        await keeper.remember("rail0")
-    assert [route["dst"] for route in keeper.kept["rail0"]] == ["10.8.0.0"]
+        restorer = RouteRestorer(netlink)
+        await restorer.remember("rail0")
+    assert [route["dst"] for route in restorer.kept["rail0"]] == ["10.8.0.0"]
     assert {message.get_attr("RTA_OIF") for message in told} == {socket.if_nametoindex("rail0")}

@@ -9,9 +9,9 @@ import time
 import msgspec
 import pytest
 
-from foliot.bus import Bus
-from foliot.node import describe
-from foliot_agent.memory import Memory, Remembered
+from foliot.bus.client import Bus
+from foliot.node.addressing import describe
+from foliot_agent.control.restart_cache import Remembered, RestartCache
 from foliot_schemas import ClockState, Command, NodePaths, Outcome, Placement
 from foliot_schemas.subjects import CLOCKS, COMMAND, INVENTORY, OUTCOME, PATHS
 from patience import patience
@@ -350,7 +350,8 @@ async def test_a_peer_s_new_record_cuts_no_way_unless_its_nics_are_others(fleet,
     async def known(record) -> None:
         await remediator.bus.put(INVENTORY, record.name, record)
         await fleet.until(
-            lambda: record in Memory(str(tmp_path), "node0", recalled.boot).recall().peers, "node0 knows the record"
+            lambda: record in RestartCache(str(tmp_path), "node0", recalled.boot).recall().peers,
+            "node0 knows the record",
         )
 
     try:

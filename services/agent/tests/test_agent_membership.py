@@ -7,8 +7,8 @@ import asyncio
 import msgspec
 import pytest
 
-from foliot.bus import Bus
-from foliot.claims import ClaimError, claim
+from foliot.bus.client import Bus
+from foliot.node.identity_claims import ClaimError, claim
 from foliot_schemas.subjects import CLAIMS, INVENTORY, REJECTED
 
 pytestmark = [pytest.mark.net, pytest.mark.nats]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from joining import RAILS, SECRETS, TOML, UNITS
 
-from foliot.visit import Visit
-from foliot_agent.host import nics
+from foliot.bus.one_shot import OneShot
+from foliot_agent.install import nics
 from foliot_schemas.subjects import CLAIMS, INVENTORY
 
 pytestmark = [pytest.mark.net, pytest.mark.nats]
@@ -38,7 +38,7 @@ async def test_leaving_undoes_joining_and_running(fleet, nodes):
     of_image = await node.foliot("node", "leave", "--root", str(node.root), "--dry-run")
     assert "would remove inventory/a from the bus" in of_image
     assert "foliot0" not in of_image
-    async with Visit(fleet.server.settings) as bus:
+    async with OneShot(fleet.server.settings) as bus:
         assert sorted(await bus.present(INVENTORY)) == ["a"]
         planned = await node.leave("--dry-run")
         assert "would remove inventory/a from the bus" in planned
@@ -57,7 +57,7 @@ async def test_a_dry_run_changes_nothing_and_a_second_join_neither(fleet, nodes)
     said = await node.join("--name", "a", *RAILS, "--dry-run")
     assert f"would write {node.root}/{TOML}" in said
     assert node.seen() == before
-    async with Visit(fleet.server.settings) as bus:
+    async with OneShot(fleet.server.settings) as bus:
         assert await bus.present(CLAIMS) == {}
         await node.join("--name", "a", *RAILS)
         joined, claims = node.seen(), await bus.present(CLAIMS)
@@ -79,7 +79,7 @@ async def test_without_the_bus_a_host_leaves_and_says_what_is_left_to_do(fleet, 
     assert rest[:4] == ["node", "leave", "--name", "a"]
     await fleet.server.start()
     assert "remove claims/index-0 from the bus" in await second.foliot(*rest)
-    async with Visit(fleet.server.settings) as bus:
+    async with OneShot(fleet.server.settings) as bus:
         assert await bus.present(CLAIMS) == {}
 
 

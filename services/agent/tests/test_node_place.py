@@ -9,15 +9,15 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from foliot.node import describe
+from foliot.node.addressing import describe
 from foliot.settings import NodeSettings, SettingsError
-from foliot_agent.host import checks, envfile, place, trial
-from foliot_agent.host.clocks import Discipline, keepers
-from foliot_agent.host.ethtool import Stamping, parse_speed, parse_stamping
-from foliot_agent.host.files import Files
-from foliot_agent.host.nics import NicState, RouteFound, rdma_devices
-from foliot_agent.host.place import PlaceError
-from foliot_agent.host.settingsfile import SettingsFile, check_telemetry
+from foliot_agent.install import addressing, checks, envfile, kernel_trial
+from foliot_agent.install.addressing import PlaceError
+from foliot_agent.install.ethtool import Stamping, parse_speed, parse_stamping
+from foliot_agent.install.nics import NicState, RouteFound, rdma_devices
+from foliot_agent.install.settingsfile import SettingsFile, check_telemetry
+from foliot_agent.install.timekeeping import Discipline, keepers
+from foliot_agent.install.tracked_files import Files
 from foliot_schemas import Claim
 
 _ANYBODY = NodeSettings(name="", index=0, nics=())
@@ -41,33 +41,33 @@ def test_the_lowest_index_that_nobody_has_is_proposed(settings_of):
     """Neither by a record nor by a claim; a node that has one keeps it; `skip` passes over some that are free."""
     nodes = {f"node{index}": describe(settings_of(index)) for index in (0, 1)}
     claims = {"index-3": Claim(node="c"), "address-10.0.0.1": Claim(node="c")}
-    assert place.free_index("new", nodes, claims, _ANYBODY) == 2
-    assert place.free_index("new", nodes, claims, _ANYBODY, skip=1) == 4
-    assert place.free_index("new", nodes, claims, _ANYBODY, skip=2) == 5
-    assert place.free_index("c", nodes, claims, _ANYBODY) == 3
-    assert place.free_index("node1", nodes, claims, _ANYBODY) == 1
+    assert addressing.free_index("new", nodes, claims, _ANYBODY) == 2
+    assert addressing.free_index("new", nodes, claims, _ANYBODY, skip=1) == 4
+    assert addressing.free_index("new", nodes, claims, _ANYBODY, skip=2) == 5
+    assert addressing.free_index("c", nodes, claims, _ANYBODY) == 3
+    assert addressing.free_index("node1", nodes, claims, _ANYBODY) == 1
 
 
 def test_a_rail_has_the_number_that_the_fleet_knows(settings_of):
     """A new one has the digits of its name, or the lowest that is free."""
     fleet = [describe(settings_of(0))]
-    assert place.rail_numbers(["rail1", "rail0"], fleet, _ANYBODY) == {"rail1": 1, "rail0": 0}
-    assert place.rail_numbers(["rail5", "east", "west", "b0"], fleet, _ANYBODY) == {
+    assert addressing.rail_numbers(["rail1", "rail0"], fleet, _ANYBODY) == {"rail1": 1, "rail0": 0}
+    assert addressing.rail_numbers(["rail5", "east", "west", "b0"], fleet, _ANYBODY) == {
         "rail5": 5, "east": 2, "west": 3, "b0": 4
     }  # fmt: skip
     # mlx5_10, ib10: what a device is called may be beyond the numbers that there are.
-    assert place.rail_numbers(["ib10", "ib7", "ib8"], fleet, _ANYBODY) == {"ib10": 2, "ib7": 7, "ib8": 3}
+    assert addressing.rail_numbers(["ib10", "ib7", "ib8"], fleet, _ANYBODY) == {"ib10": 2, "ib7": 7, "ib8": 3}
     other = msgspec.structs.replace(_ANYBODY, service_prefix="10.208.0.0/13")
-    assert place.rail_numbers(["rail1"], fleet, other) == {"rail1": 1}
+    assert addressing.rail_numbers(["rail1"], fleet, other) == {"rail1": 1}
 
 
 @pytest.mark.parametrize("given", ["rail0", "=eth2", "rail0="])
 def test_a_rail_of_another_form_is_refused_with_an_example(given):
     """And so is one given twice."""
     with pytest.raises(PlaceError, match="--rail rail0=eth2"):
-        place.parse_rails([given])
+        addressing.parse_rails([given])
     with pytest.raises(PlaceError, match="given already"):
-        place.parse_rails(["rail0=eth2", "rail1=eth2"])
+        addressing.parse_rails(["rail0=eth2", "rail1=eth2"])
 
 
 def test_likely_rails_are_rdma_first_and_never_the_way_out():
@@ -79,7 +79,7 @@ def test_likely_rails_are_rdma_first_and_never_the_way_out():
             state("docker0", kind="bridge"), state("eth4", addresses=()),
         )
     }  # fmt: skip
-    assert place.candidates(states, "eth1") == ("eth3", "eth2")
+    assert addressing.candidates(states, "eth1") == ("eth3", "eth2")
 
 
 def test_why_a_nic_is_no_likely_rail_is_said():
@@ -91,11 +91,11 @@ def test_why_a_nic_is_no_likely_rail_is_said():
         *(state(f"veth{number}", index=8 + number, kind="veth", addresses=()) for number in range(9)),
     ]  # fmt: skip
     states = {each.device: each for each in made}
-    assert place.left_out(states, "eth1") == (
+    assert addressing.left_out(states, "eth1") == (
         "eth0 (the default route leaves by it); eth1 (it leads to the bus); eth2, veth0, veth1, veth2 and 6 more (no IPv4 address); "
         "docker0 (bridge, no NIC); wg0 (wireguard, no NIC, no IPv4 address)"
     )
-    assert place.left_out({"eth3": states["eth3"]}, "eth1") == ""
+    assert addressing.left_out({"eth3": states["eth3"]}, "eth1") == ""
 
 
 @pytest.mark.parametrize(
@@ -134,15 +134,15 @@ def test_a_peer_is_reached_by_its_rail_or_it_is_said():
 def test_what_the_kernel_lacks_stops_only_if_the_agent_needs_it():
     """Nexthop objects it does not."""
     assert levels(checks.kernel({})) == ["ok"]
-    assert levels(checks.kernel({trial.NEXTHOPS: "no"})) == ["note"]
+    assert levels(checks.kernel({kernel_trial.NEXTHOPS: "no"})) == ["note"]
     assert levels(checks.kernel({"VXLAN overlay": "no"})) == ["stop"]
-    assert levels(checks.kernel({trial.NOT_PERMITTED: "no"})) == ["warn"]
+    assert levels(checks.kernel({kernel_trial.NOT_PERMITTED: "no"})) == ["warn"]
 
 
 def test_a_trial_that_does_not_end_is_said(monkeypatch):
     """A kernel that is busy elsewhere is no reason for a traceback."""
-    monkeypatch.setattr(trial, "_UP_S", 0.0)
-    assert trial.run_trial() == {"trial": "did not end within 0 s"}
+    monkeypatch.setattr(kernel_trial, "_UP_S", 0.0)
+    assert kernel_trial.run_trial() == {"trial": "did not end within 0 s"}
 
 
 def test_who_keeps_the_clock_is_told(tmp_path):

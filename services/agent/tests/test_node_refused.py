@@ -11,25 +11,25 @@ from pathlib import Path
 import pytest
 from joining import RAILS, SECRETS, TOML, UNITS, run_foliot
 
-from foliot.bus import Bus
+from foliot.bus.client import Bus
+from foliot.bus.one_shot import OneShot
 from foliot.settings import SettingsError
-from foliot.visit import Visit
-from foliot_agent.host import join, units
-from foliot_agent.host.files import Files
-from foliot_agent.host.place import PlaceError
-from foliot_agent.host.survey import FleetSeen
+from foliot_agent.install import join, systemd_units
+from foliot_agent.install.addressing import PlaceError
+from foliot_agent.install.survey import FleetSeen
+from foliot_agent.install.tracked_files import Files
 from foliot_schemas.subjects import CLAIMS
 
 pytestmark = [pytest.mark.net, pytest.mark.nats]
 
-_CAN_START = Path("/etc/foliot").exists() or (units.manager_runs() and not units.hidden_interpreter())
+_CAN_START = Path("/etc/foliot").exists() or (systemd_units.manager_runs() and not systemd_units.hidden_interpreter())
 
 
 async def test_every_node_gets_an_index_of_its_own_also_when_they_join_at_once(fleet, nodes):
     """And one that insists on another's is refused before anything is written."""
     first, second = nodes
     await asyncio.gather(first.join("--name", "a", *RAILS), second.join("--name", "b", *RAILS))
-    async with Visit(fleet.server.settings) as bus:
+    async with OneShot(fleet.server.settings) as bus:
         claims = await bus.present(CLAIMS)
     assert {claim.node for key, claim in claims.items() if key.startswith("index-")} == {"a", "b"}
     before = second.seen()
@@ -73,7 +73,7 @@ async def test_a_bus_that_no_service_was_on_yet_is_said_and_nothing_changed(name
 
     await secured.bus("detector")
     assert "node3 is node 3" in await run_foliot(*asked)
-    async with Visit(secured.settings_for("reader")) as visit:
+    async with OneShot(secured.settings_for("reader")) as visit:
         assert "index-3" in await visit.present(CLAIMS)
 
 
@@ -171,7 +171,7 @@ async def test_who_cannot_become_a_node_takes_no_place(fleet, nodes, tmp_path):
         said = await node.join(*asked, *more, expect=1)
         assert sentence in said
         assert "Traceback" not in said
-    async with Visit(fleet.server.settings) as bus:
+    async with OneShot(fleet.server.settings) as bus:
         assert await bus.present(CLAIMS) == {}
         assert node.seen() == before
 
@@ -236,7 +236,7 @@ async def test_a_broken_record_is_said_before_anything_is_done(fleet, nodes):
     text = record.read_bytes()
     record.write_bytes(text[: len(text) // 2])
     before = node.seen_files()
-    async with Visit(fleet.server.settings) as bus:
+    async with OneShot(fleet.server.settings) as bus:
         claims = await bus.present(CLAIMS)
         for again in (node.join("--index", "5", expect=1), node.leave("--dry-run", expect=1), node.leave(expect=1)):
             said = await again

@@ -9,21 +9,21 @@ import msgspec
 import nats.errors
 import structlog
 
-from foliot import telemetry
+from foliot import tracing
+from foliot.bus.recent_ids import RecentIds
 from foliot.clock import BusClock
-from foliot.recent import Recent
-from foliot.service import keep_what_is_loaded, on_bus
+from foliot.node.shard import WHOLE, ShardSettings
+from foliot.runtime.service import keep_what_is_loaded, on_bus
 from foliot.settings import load
-from foliot.shard import WHOLE, ShardSettings
-from foliot_detector.detector import FanOut
+from foliot_detector.core.pipeline import Pipeline
 from foliot_detector.settings import DetectorSettings
 from foliot_schemas import DelayBatch, Node
 from foliot_schemas.subjects import CLOCK, DELAY, EVENT, INVENTORY, PORT
 
 if TYPE_CHECKING:
-    from foliot.bus import Bus
-    from foliot.shard import Shard
-    from foliot_detector.detector import Observation
+    from foliot.bus.client import Bus
+    from foliot.node.shard import Shard
+    from foliot_detector.core.protocol import Observation
     from foliot_schemas import ClockState, Event, PortState
 
 log = structlog.get_logger()
@@ -44,17 +44,19 @@ class Detector:
         self._bus = bus
         self._clock = clock
         self._shard = shard
-        self._fan_out = FanOut(settings, shard)
+        self._fan_out = Pipeline(settings, shard)
         self._measured_ns = clock.local_ns()
-        self._roots = Recent(_ROOTS)
+        self._roots = RecentIds(_ROOTS)
 
     async def run(self) -> None:
         """Subscribes, then lets deadlines pass, forever."""
         await self._bus.watch(INVENTORY, self._on_node)
         await self._resume()
-        fleet = self._fan_out.fleet
+        inventory = self._fan_out.inventory
         # A whole fleet's detector counts whom it does not know; a shard's does not even decode what others see to.
-        nodes, clocks = (None, None) if self._shard.is_whole else (fleet.nodes.__contains__, fleet.clocks.__contains__)
+        nodes, clocks = (
+            (None, None) if self._shard.is_whole else (inventory.nodes.__contains__, inventory.clocks.__contains__)
+        )
         await self._bus.subscribe(CLOCK, self._on_clock, about=clocks)
         await self._bus.subscribe(PORT, self._on_observation, about=nodes)
         await self._bus.subscribe(DELAY, self._on_observation, about=nodes)
@@ -106,7 +108,7 @@ class Detector:
             attributes: dict[str, Any] = {
                 "event": event.id, "event_kind": event.kind, "who": event.who, "state": event.state,
             }  # fmt: skip
-            with telemetry.span(
+            with tracing.span(
                 _SPAN_NAMES[event.kind],
                 fault=event.fault,
                 kind="consumer",

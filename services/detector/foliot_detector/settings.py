@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from foliot_detector.rules import PRESETS, FlapRule, RuleName
+from foliot_detector.flap_rules import PRESETS, FlapRule, RuleName
 
 _NUMBERS = ("penalty", "half_life_s", "half_life_down_s", "suppress", "reuse", "max_suppress_s", "hold_s")
 
@@ -15,7 +15,7 @@ class DetectorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     """``[detector]`` of the settings."""
 
     flap_rule: RuleName = "cisco"
-    """Which ports are said to flap, so that they are held back: see `foliot_detector.rules` and docs/failover.md. The first six are
+    """Which ports are said to flap, so that they are held back: see `foliot_detector.core.detectors.port_flap.judge` and docs/failover.md. The first six are
     dampings (RFC 2439), the others count. What follows, where given, replaces the rule's own numbers."""
     penalty: float | None = None
     """Of dampings, as the next five."""

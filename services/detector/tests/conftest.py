@@ -11,7 +11,7 @@ import sys
 import numpy as np
 import pytest
 
-from foliot_detector.detector import FanOut
+from foliot_detector.core.pipeline import Pipeline
 from foliot_detector.settings import DetectorSettings
 from foliot_schemas import DelayBatch, DelayRow, Nic, Node, PortState, Witness
 from foliot_schemas.names import Path, nic_name, node_of
@@ -82,7 +82,7 @@ class SimulatedFleet:
         self.names = [f"node{number}" for number in range(nodes)]
         self.rails = [f"rail{number}" for number in range(rails)]
         self.settings = settings or DetectorSettings()
-        self.detector = FanOut(self.settings)
+        self.detector = Pipeline(self.settings)
         self.ticks = ticks
         self.events, self.inputs = [], []
         self.cut, self.stopped, self.off_bus, self.mute = set(), set(), set(), set()
@@ -161,7 +161,7 @@ class SimulatedFleet:
 
     def start_detector(self):
         """Another detector takes over, which knows the inventory and nothing else."""
-        self.detector = FanOut(self.settings)
+        self.detector = Pipeline(self.settings)
         for name in self.names:
             self.tell(node_record(name, len(self.rails), 1 + max(path.entropy for path in self.paths)))
 
@@ -340,9 +340,9 @@ def make_fleet():
     """Makes a simulated fleet that has been running for three seconds."""
 
     def make(**options):
-        fleet = SimulatedFleet(**options)
-        fleet.run(3_000)
-        return fleet
+        inventory = SimulatedFleet(**options)
+        inventory.run(3_000)
+        return inventory
 
     return make
 

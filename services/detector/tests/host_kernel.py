@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from foliot_detector.detector import FanOut
+from foliot_detector.core.pipeline import Pipeline
 
 NIC = "node3.rail0"
 T = 1_700_000_000_000_000_000
@@ -19,7 +19,7 @@ class Kernel:
     def __init__(self, make_node, make_port, settings):
         self._make_port = make_port
         self.rule = settings.flap_rule
-        self.detector = FanOut(settings)
+        self.detector = Pipeline(settings)
         self.detector.observe(make_node("node3"))
         self.seconds = 0
         self.events = []

@@ -6,11 +6,11 @@ import msgspec
 import numpy as np
 import pytest
 
-from foliot_detector.claim import Claim, Judge
-from foliot_detector.lives import Lives
-from foliot_detector.path import PathDetector
-from foliot_detector.paths import PathTable
-from foliot_detector.waiting import Waiting
+from foliot_detector.core.detectors.path_silence.claim import Claim, Judge
+from foliot_detector.core.detectors.path_silence.claim_queue import ClaimQueue
+from foliot_detector.core.detectors.path_silence.detector import PathSilenceDetector
+from foliot_detector.core.state.liveness import Liveness
+from foliot_detector.core.state.path_table import PathTable
 from foliot_schemas.names import Path, parse_path
 
 NICS = {f"node{node}.rail{rail}": 4 for node in range(4) for rail in range(2)}
@@ -19,29 +19,29 @@ NICS = {f"node{node}.rail{rail}": 4 for node in range(4) for rail in range(2)}
 
 def test_a_node_is_missed_by_its_last_sign_of_life():
     """On the bus or on the fabric; who has left the inventory, or never spoke, is not."""
-    lives = Lives()
+    liveness = Liveness()
     for node in ("quiet", "heard", "speaks", "gone", "never"):
-        lives.enlist(node, listed=True)
+        liveness.enlist(node, listed=True)
     for node in ("quiet", "heard", "gone", "stranger"):
-        lives.speak(node, 100)
-    lives.show("heard", 200)
-    lives.speak("speaks", 200)
-    lives.enlist("gone", listed=False)
+        liveness.speak(node, 100)
+    liveness.show("heard", 200)
+    liveness.speak("speaks", 200)
+    liveness.enlist("gone", listed=False)
 
-    there = lives.present(but=("nobody",))
-    assert lives.quiet(there, 200, 100, 3) == ["quiet"]
-    assert lives.count_speaking(there, 100) == 1
-    assert (lives.on_bus_ns("heard"), lives.last_ns("heard"), lives.last_ns("gone")) == (100, 200, 0)
-    assert lives.quiet(lives.present(but=("quiet",)), 200, 100, 3) == []
+    there = liveness.present(but=("nobody",))
+    assert liveness.quiet(there, 200, 100, 3) == ["quiet"]
+    assert liveness.count_speaking(there, 100) == 1
+    assert (liveness.on_bus_ns("heard"), liveness.last_ns("heard"), liveness.last_ns("gone")) == (100, 200, 0)
+    assert liveness.quiet(liveness.present(but=("quiet",)), 200, 100, 3) == []
 
 
 def test_there_is_room_for_any_number_of_nodes():
     """Columns grow."""
-    lives = Lives()
+    liveness = Liveness()
     for number in range(1_000):
-        lives.enlist(f"node{number}", listed=True)
-        lives.speak(f"node{number}", number + 1)
-    assert lives.quiet(lives.present(but=()), 103, 100, 3) == ["node0", "node1", "node2"]
+        liveness.enlist(f"node{number}", listed=True)
+        liveness.speak(f"node{number}", number + 1)
+    assert liveness.quiet(liveness.present(but=()), 103, 100, 3) == ["node0", "node1", "node2"]
 
 
 def test_the_paths_of_a_nic_are_found_without_looking_at_all():
@@ -70,14 +70,14 @@ def test_a_short_word_does_not_displace_the_regular_report():
 
 def test_paths_that_wait_for_their_port_are_left_alone(make_fleet, monkeypatch):
     """A lost NIC silences all of its paths, and its port's event says why: nobody searches for witnesses meanwhile."""
-    fleet = make_fleet(nodes=4)
-    fleet.run(3_000)
+    inventory = make_fleet(nodes=4)
+    inventory.run(3_000)
     searched = []
     prove = Judge._prove
     monkeypatch.setattr(Judge, "_prove", lambda *claim: searched.append(claim) or prove(*claim))
-    fleet.set_carrier("node3.rail0", False)
-    fleet.run(5_000)
-    assert [(event.kind, event.state) for event in fleet.take()] == [("flap", "down")]
+    inventory.set_carrier("node3.rail0", False)
+    inventory.run(5_000)
+    assert [(event.kind, event.state) for event in inventory.take()] == [("flap", "down")]
     assert searched == []
 
 
@@ -95,42 +95,42 @@ def looks(monkeypatch):
 @pytest.mark.parametrize("nics", [["node3.rail0"], ["node2.rail0", "node3.rail0"]], ids=["one end", "both ends"])
 def test_paths_at_a_nic_that_is_down_are_looked_at_when_it_is_back(make_fleet, looks, nics):
     """Once as they fall silent, perhaps once more as the other end is lost as well, and not while it lasts: a NIC of a large flat fleet has thousands of them."""
-    fleet = make_fleet(nodes=4)
+    inventory = make_fleet(nodes=4)
     for nic in nics:
-        fleet.set_carrier(nic, False)
-    fleet.run(2_000)
+        inventory.set_carrier(nic, False)
+    inventory.run(2_000)
     claims = {claim.path_id for claim in looks}
     assert claims
     looks.clear()
-    fleet.run(10_000)
+    inventory.run(10_000)
     assert looks == []
-    fleet.take()
+    inventory.take()
 
     path = Path("node2.rail0", "node3.rail0", 0)
-    fleet.cut.add(path)
+    inventory.cut.add(path)
     for nic in nics:
-        fleet.run(50)
-        fleet.set_carrier(nic, True)
-    fleet.run(2_000)
+        inventory.run(50)
+        inventory.set_carrier(nic, True)
+    inventory.run(2_000)
     assert {claim.path_id for claim in looks} <= claims
-    assert [event.who for event in fleet.take() if event.state == "silent"] == [str(path)]
+    assert [event.who for event in inventory.take() if event.state == "silent"] == [str(path)]
 
 
 def test_claims_that_wait_for_a_port_are_void_with_its_nic(make_fleet, make_node):
     """The node has left: nothing waits for it."""
-    fleet = make_fleet(nodes=4)
-    fleet.set_carrier("node3.rail0", False)
-    fleet.run(2_000)
-    (waiting,) = [each._waiting for each in fleet.detector._detectors if isinstance(each, PathDetector)]
+    inventory = make_fleet(nodes=4)
+    inventory.set_carrier("node3.rail0", False)
+    inventory.run(2_000)
+    (waiting,) = [each._waiting for each in inventory.detector._detectors if isinstance(each, PathSilenceDetector)]
     assert list(waiting._of_nic) == ["node3.rail0"]
     assert waiting.claims.keys() == waiting._of_nic["node3.rail0"].keys()
-    fleet.tell(msgspec.structs.replace(make_node("node3"), nics=()))
+    inventory.tell(msgspec.structs.replace(make_node("node3"), nics=()))
     assert (waiting.claims, waiting._of_nic, waiting._of_node) == ({}, {}, {})
 
 
 def test_a_claim_waits_for_one_port_at_a_time(make_claim):
     """Neither news of its nodes nor another port wakes it."""
-    waiting = Waiting()
+    waiting = ClaimQueue()
     claim, other = make_claim(1, "node1.rail0>node2.rail0#0"), make_claim(2, "node1.rail0>node3.rail0#0")
     waiting.add(claim)
     waiting.add(other)
@@ -149,10 +149,10 @@ def test_a_claim_waits_for_one_port_at_a_time(make_claim):
 
 def test_a_claim_that_nobody_confirms_is_looked_at_only_upon_news(make_fleet, looks):
     """Of a stalled sender nothing comes: the ticks in between have nothing new to find."""
-    fleet = make_fleet(nodes=3, ticks=True)
-    fleet.run(3_000)
-    fleet.stopped.add("node2")
-    fleet.run(800)
+    inventory = make_fleet(nodes=3, ticks=True)
+    inventory.run(3_000)
+    inventory.stopped.add("node2")
+    inventory.run(800)
     claims = {claim.path_id for claim in looks}
     ticks = 800 // 10
     assert 0 < len(looks) < len(claims) * ticks / 4
@@ -160,7 +160,7 @@ def test_a_claim_that_nobody_confirms_is_looked_at_only_upon_news(make_fleet, lo
 
 def test_thousands_of_waiting_claims_are_not_looked_at_for_the_news_of_a_node_that_is_in_none_of_them(make_claim):
     """In a storm most of what is said is about others."""
-    waiting = Waiting()
+    waiting = ClaimQueue()
     for number in range(1, 1_000):
         waiting.add(make_claim(number, f"node{number}.rail0>node{number + 1}.rail0#0"))
     assert len(waiting.due(0, ())) == 999
@@ -172,7 +172,7 @@ def test_thousands_of_waiting_claims_are_not_looked_at_for_the_news_of_a_node_th
 
 def test_a_claim_is_looked_at_when_its_time_comes_and_not_for_news_before(make_claim):
     """It sleeps through the storm, and then wakes for news too."""
-    waiting = Waiting()
+    waiting = ClaimQueue()
     claim = make_claim(1, "node1.rail0>node2.rail0#0")
     waiting.add(claim)
     assert waiting.due(0, ()) == [claim]

@@ -2,36 +2,36 @@
 
 from __future__ import annotations
 
-from foliot_detector.detector import FanOut
+from foliot_detector.core.pipeline import Pipeline
 from foliot_schemas import decode, encode
 from foliot_schemas.names import Path
 
 PATH = Path("node0.rail0", "node1.rail0", 0)
 
 
-def play(fleet):
+def play(inventory):
     """A busy minute in twelve seconds: a cut path, a lost NIC, a stall, a death, loss."""
-    fleet.cut.add(PATH)
-    fleet.run(1_500)
-    fleet.cut.clear()
-    fleet.run(1_500)
-    fleet.set_carrier("node2.rail1", carrier=False)
-    fleet.run(1_500)
-    fleet.set_carrier("node2.rail1", carrier=True)
-    fleet.stopped.add("node0")
-    fleet.run(400)
-    fleet.stopped.clear()
-    fleet.run(1_500)
-    fleet.stopped.add("node1")
-    fleet.run(3_000)
-    fleet.restart("node1")
-    fleet.run(3_000)
-    return fleet.take()
+    inventory.cut.add(PATH)
+    inventory.run(1_500)
+    inventory.cut.clear()
+    inventory.run(1_500)
+    inventory.set_carrier("node2.rail1", carrier=False)
+    inventory.run(1_500)
+    inventory.set_carrier("node2.rail1", carrier=True)
+    inventory.stopped.add("node0")
+    inventory.run(400)
+    inventory.stopped.clear()
+    inventory.run(1_500)
+    inventory.stopped.add("node1")
+    inventory.run(3_000)
+    inventory.restart("node1")
+    inventory.run(3_000)
+    return inventory.take()
 
 
-def replay(fleet, inputs):
+def replay(inventory, inputs):
     """What another detector says to the same inputs, having read them off the wire."""
-    detector, events = FanOut(fleet.settings), []
+    detector, events = Pipeline(inventory.settings), []
     for elapsed_ns, message in inputs:
         if message is None:
             events += detector.tick(elapsed_ns)
@@ -42,21 +42,21 @@ def replay(fleet, inputs):
 
 def test_a_recording_replays_to_the_very_same_events(make_fleet):
     """Bit for bit, twice."""
-    fleet = make_fleet()
-    events = play(fleet)
+    inventory = make_fleet()
+    events = play(inventory)
 
     assert len(events) >= 6
-    assert replay(fleet, fleet.inputs) == events
-    assert replay(fleet, fleet.inputs) == events
+    assert replay(inventory, inventory.inputs) == events
+    assert replay(inventory, inventory.inputs) == events
 
 
 def test_a_recording_without_ticks_replays_to_the_same_verdicts(make_fleet):
     """Observations alone drive it; what a deadline decided may be told some milliseconds later."""
-    fleet = make_fleet()
-    events = play(fleet)
-    observations = [(0, message) for _, message in fleet.inputs if message is not None]
+    inventory = make_fleet()
+    events = play(inventory)
+    observations = [(0, message) for _, message in inventory.inputs if message is not None]
 
-    assert [event.id for event in replay(fleet, observations)] == [event.id for event in events]
+    assert [event.id for event in replay(inventory, observations)] == [event.id for event in events]
 
 
 def test_every_event_of_a_run_has_its_own_id(make_fleet):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from foliot_detector.detector import FanOut
+from foliot_detector.core.pipeline import Pipeline
 from foliot_detector.settings import DetectorSettings
 from foliot_schemas import ClockState
 from foliot_schemas.names import Path
@@ -12,34 +12,34 @@ from foliot_schemas.names import Path
 PATH = Path("node0.rail0", "node1.rail0", 0)
 
 
-def start_anew(fleet):
+def start_anew(inventory):
     """Another detector, which is told what the first one has said last."""
-    said = {(event.kind, event.who): event for event in fleet.take()}
-    fleet.start_detector()
+    said = {(event.kind, event.who): event for event in inventory.take()}
+    inventory.start_detector()
     for event in said.values():
-        fleet.detector.resume(event)
+        inventory.detector.resume(event)
     return said
 
 
 @pytest.mark.parametrize("healed_first", [True, False])
 def test_a_silence_of_an_earlier_run_ends(make_fleet, healed_first):
     """Whether the path was healed before or after the start: it speaks, in the trace of its silence, and once."""
-    fleet = make_fleet()
-    fleet.cut.add(PATH)
-    fleet.run(500)
+    inventory = make_fleet()
+    inventory.cut.add(PATH)
+    inventory.run(500)
     if healed_first:
-        said = {("path", str(PATH)): fleet.take()[0]}
-        fleet.cut.clear()
-        fleet.run(1_000)
-        start_anew(fleet)
-        fleet.detector.resume(said["path", str(PATH)])
+        said = {("path", str(PATH)): inventory.take()[0]}
+        inventory.cut.clear()
+        inventory.run(1_000)
+        start_anew(inventory)
+        inventory.detector.resume(said["path", str(PATH)])
     else:
-        said = start_anew(fleet)
-        fleet.run(1_500)
-        assert fleet.take() == [], "it is known already"
-        fleet.cut.clear()
-    fleet.run(1_500)
-    (event,) = fleet.take()
+        said = start_anew(inventory)
+        inventory.run(1_500)
+        assert inventory.take() == [], "it is known already"
+        inventory.cut.clear()
+    inventory.run(1_500)
+    (event,) = inventory.take()
     silence = said["path", str(PATH)]
     assert (event.who, event.state, event.cause, event.fault) == (str(PATH), "speaking", silence.id, silence.fault)
     assert event.at_ns > silence.at_ns
@@ -47,42 +47,42 @@ def test_a_silence_of_an_earlier_run_ends(make_fleet, healed_first):
 
 def test_a_silence_of_an_earlier_run_ends_though_clocks_were_set_back(make_fleet):
     """The event says which probe was heard last."""
-    fleet = make_fleet()
-    fleet.cut.add(PATH)
-    fleet.run(500)
-    said = start_anew(fleet)
-    for name in fleet.names:
-        fleet.offset_ns[name] -= 60_000_000_000
-    fleet.run(1_000)
-    fleet.cut.clear()
-    fleet.run(1_500)
-    (event,) = fleet.take()
+    inventory = make_fleet()
+    inventory.cut.add(PATH)
+    inventory.run(500)
+    said = start_anew(inventory)
+    for name in inventory.names:
+        inventory.offset_ns[name] -= 60_000_000_000
+    inventory.run(1_000)
+    inventory.cut.clear()
+    inventory.run(1_500)
+    (event,) = inventory.take()
     assert (event.who, event.state, event.cause) == (str(PATH), "speaking", said["path", str(PATH)].id)
 
 
 def test_a_loss_of_an_earlier_run_ends(make_fleet):
     """As a silence does."""
-    fleet = make_fleet()
-    fleet.lose[PATH] = lambda number: number % 4 == 0
-    fleet.run(25_000)
-    said = start_anew(fleet)
-    fleet.lose.clear()
-    fleet.run(25_000)
-    (event,) = fleet.take()
+    inventory = make_fleet()
+    inventory.lose[PATH] = lambda number: number % 4 == 0
+    inventory.run(25_000)
+    said = start_anew(inventory)
+    inventory.lose.clear()
+    inventory.run(25_000)
+    (event,) = inventory.take()
     assert (event.who, event.state, event.cause) == (str(PATH), "speaking", said["path", str(PATH)].id)
 
 
 def test_a_death_of_an_earlier_run_ends(make_fleet):
     """The process was back before the detector was."""
-    fleet = make_fleet()
-    fleet.stopped.add("node2")
-    fleet.run(2_000)
-    said = start_anew(fleet)
-    fleet.run(2_000)
-    assert fleet.take() == []
-    fleet.restart("node2")
-    fleet.run(2_000)
-    (event,) = fleet.take()
+    inventory = make_fleet()
+    inventory.stopped.add("node2")
+    inventory.run(2_000)
+    said = start_anew(inventory)
+    inventory.run(2_000)
+    assert inventory.take() == []
+    inventory.restart("node2")
+    inventory.run(2_000)
+    (event,) = inventory.take()
     assert (event.who, event.state, event.cause) == ("node2/probe", "alive", said["process", "node2/probe"].id)
 
 
@@ -95,7 +95,7 @@ def test_a_disruption_of_an_earlier_run_ends(make_node):
             as_of_ns=window, void_after_ns=window, status=status, window=window,
         )  # fmt: skip
 
-    first, anew = FanOut(DetectorSettings()), FanOut(DetectorSettings())
+    first, anew = Pipeline(DetectorSettings()), Pipeline(DetectorSettings())
     for detector in (first, anew):
         detector.observe(make_node("node2"))
     (disrupted,) = first.observe(state("disrupted", 1))
@@ -106,19 +106,19 @@ def test_a_disruption_of_an_earlier_run_ends(make_node):
 
 def test_a_damped_nic_stays_damped(make_fleet):
     """What flapped before the start counts for what flaps after it."""
-    fleet = make_fleet()
+    inventory = make_fleet()
     for _ in range(3):
-        fleet.set_carrier("node2.rail0", carrier=False)
-        fleet.run(100)
-        fleet.set_carrier("node2.rail0", carrier=True)
-        fleet.run(100)
-    before = start_anew(fleet)["flap", "node2.rail0"]
+        inventory.set_carrier("node2.rail0", carrier=False)
+        inventory.run(100)
+        inventory.set_carrier("node2.rail0", carrier=True)
+        inventory.run(100)
+    before = start_anew(inventory)["flap", "node2.rail0"]
     assert before.evidence["suppressed"]
-    fleet.run(2_000)
-    assert fleet.take() == []
-    fleet.set_carrier("node2.rail0", carrier=False)
-    fleet.run(100)
-    (again,) = fleet.take()
+    inventory.run(2_000)
+    assert inventory.take() == []
+    inventory.set_carrier("node2.rail0", carrier=False)
+    inventory.run(100)
+    (again,) = inventory.take()
     assert again.evidence["suppressed"]
     assert again.evidence["penalty"] > before.evidence["penalty"]
     assert again.evidence["reuse_at_ns"] > before.evidence["reuse_at_ns"]
@@ -126,17 +126,17 @@ def test_a_damped_nic_stays_damped(make_fleet):
 
 def test_what_was_over_or_concerns_nobody_is_not_taken_up(make_fleet):
     """A path that spoke again, and one between NICs that have left."""
-    fleet = make_fleet()
-    fleet.cut.add(PATH)
-    fleet.run(500)
-    (silence,) = fleet.take()
-    fleet.cut.clear()
-    fleet.run(1_000)
-    (speaking,) = fleet.take()
-    fleet.start_detector()
-    fleet.detector.resume(speaking)
-    fleet.detector = FanOut(DetectorSettings())
-    fleet.detector.resume(silence)
-    fleet.start_detector()
-    fleet.run(2_000)
-    assert fleet.take() == []
+    inventory = make_fleet()
+    inventory.cut.add(PATH)
+    inventory.run(500)
+    (silence,) = inventory.take()
+    inventory.cut.clear()
+    inventory.run(1_000)
+    (speaking,) = inventory.take()
+    inventory.start_detector()
+    inventory.detector.resume(speaking)
+    inventory.detector = Pipeline(DetectorSettings())
+    inventory.detector.resume(silence)
+    inventory.start_detector()
+    inventory.run(2_000)
+    assert inventory.take() == []

@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from foliot.settings import read
-from foliot_detector.detector import FanOut
-from foliot_detector.rules import PRESETS, RuleName
+from foliot_detector.core.pipeline import Pipeline
+from foliot_detector.flap_rules import PRESETS, RuleName
 from foliot_detector.settings import DetectorSettings
 
 NIC = "node3.rail0"
@@ -30,7 +30,7 @@ class Told:
 
     def start(self):
         """Another detector, which knows the inventory and the last event."""
-        self.detector = FanOut(self.settings)
+        self.detector = Pipeline(self.settings)
         self.detector.observe(self.make_node("node3"))
         if self.events:
             self.detector.resume(self.events[-1])

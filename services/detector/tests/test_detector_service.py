@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from foliot import telemetry
-from foliot.bus import Bus
+from foliot import tracing
+from foliot.bus.client import Bus
 from foliot_detector import service
 from foliot_schemas import DelayBatch, Event, PortState, Witness, decode
 from foliot_schemas.fault import root_span_id, trace_id
@@ -80,7 +80,7 @@ async def test_a_lost_carrier_becomes_an_event_in_the_trace_of_its_fault(world, 
     """Published as kind and NIC; the span hangs under the root that the probe makes."""
     nic = "node1.rail0"
     await world.publish(make_port(nic, world.now_ns, 3, 4))
-    with telemetry.span("port changed", fault="boot1/node1.rail0/carrier-4", root=True):
+    with tracing.span("port changed", fault="boot1/node1.rail0/carrier-4", root=True):
         await world.publish(make_port(nic, world.now_ns + MS, 4, 4, carrier=False))
     event, subject = await world.event()
 

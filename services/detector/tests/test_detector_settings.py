@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from foliot.settings import SettingsError, read
-from foliot_detector.damping import Rule
-from foliot_detector.rules import PRESETS
+from foliot_detector.flap_rules import PRESETS, Rule
 from foliot_detector.settings import DetectorSettings
 
 

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from host_kernel import ADMIN_DOWN, LOST
 
-from foliot_detector.detector import FanOut
+from foliot_detector.core.pipeline import Pipeline
 from foliot_detector.settings import DetectorSettings
 from foliot_schemas import PortChange
 
@@ -58,7 +58,7 @@ class Port:
 @pytest.fixture
 def port(make_node, make_port):
     """One that was up when it was heard last, at second 0."""
-    detector = FanOut(DetectorSettings())
+    detector = Pipeline(DetectorSettings())
     detector.observe(make_node("node3"))
     port = Port(detector, make_port)
     port.says(0)
@@ -109,7 +109,7 @@ def test_what_an_administrator_did_unheard_is_no_flap(port):
 
 def test_the_past_of_a_port_that_is_met_is_not_told(make_node, make_port):
     """An earlier run may have told it: the kernel's counts say nothing of that."""
-    detector = FanOut(DetectorSettings())
+    detector = Pipeline(DetectorSettings())
     detector.observe(make_node("node3"))
     port = Port(detector, make_port)
     lose_twice(port)

@@ -1,6 +1,6 @@
 """``python -m foliot_gateway``."""
 
-from foliot import service
+from foliot.runtime import service
 from foliot_gateway.service import main
 
 service.run(main)

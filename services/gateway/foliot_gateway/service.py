@@ -14,16 +14,18 @@ import structlog
 import uvicorn
 
 from foliot import settings as sources
-from foliot import systemd, telemetry
-from foliot.bus import Bus
+from foliot import tracing
+from foliot.bus.client import Bus
 from foliot.clock import BusClock
-from foliot.service import until_closed
+from foliot.runtime import systemd
+from foliot.runtime.service import until_closed
 from foliot.settings import BusSettings, TelemetrySettings
-from foliot_gateway import api, history, hosts, listen
-from foliot_gateway.fleet import reported_ns
-from foliot_gateway.present import Present
+from foliot_gateway import backfill
+from foliot_gateway.http import api, host_guard, sockets
+from foliot_gateway.http.sse import Hub
 from foliot_gateway.settings import GatewaySettings
-from foliot_gateway.stream import Hub
+from foliot_gateway.state.fleet import reported_ns
+from foliot_gateway.state.store import Store
 from foliot_schemas import WireError
 from foliot_schemas.subjects import (
     CLOCK,
@@ -57,8 +59,8 @@ _GRACE_S = 1
 class Feed:
     """Takes every message that the bus shows to what is known."""
 
-    def __init__(self, present: Present, clock: BusClock) -> None:
-        self._present = present
+    def __init__(self, store: Store, clock: BusClock) -> None:
+        self._store = store
         self._clock = clock
 
     async def follow(self, bus: Bus) -> None:
@@ -76,19 +78,19 @@ class Feed:
 
     async def event(self, event: Event, _: str) -> None:
         """An event."""
-        self._present.event(event)
+        self._store.event(event)
 
     async def command(self, command: Command, _: str) -> None:
         """A command."""
-        self._present.command(command)
+        self._store.command(command)
 
     async def outcome(self, outcome: Outcome, _: str) -> None:
         """An outcome: the last hop of a fault's trace is that the gateway can show it."""
         fresh = self._clock.now_ns() - reported_ns(outcome) < _FRESH_NS
         if not (fresh and outcome.fault):
-            self._present.outcome(outcome)
+            self._store.outcome(outcome)
             return
-        with telemetry.span(
+        with tracing.span(
             "show event",
             fault=outcome.fault,
             kind="consumer",
@@ -97,52 +99,52 @@ class Feed:
             status=outcome.status,
             outcome=outcome.id,
         ):
-            self._present.outcome(outcome)
+            self._store.outcome(outcome)
 
     async def port(self, port: PortState, _: str) -> None:
         """The state of a port."""
         self._clock.learn(port.at_ns)
-        self._present.heard_s = time.monotonic()
-        self._present.fleet.fold_port(port)
+        self._store.heard_s = time.monotonic()
+        self._store.fleet.fold_port(port)
 
     async def delays(self, batch: DelayBatch, _: str) -> None:
         """A batch of delays."""
         self._clock.learn(batch.at_ns)
-        self._present.heard_s = time.monotonic()
+        self._store.heard_s = time.monotonic()
         try:
-            self._present.fleet.fold_delays(batch)
+            self._store.fleet.fold_delays(batch)
         except ValueError as error:
             raise WireError(str(error)) from error
 
     async def clock(self, state: ClockState, _: str) -> None:
         """The state of a clock."""
-        self._present.fleet.fold_clock(state)
+        self._store.fleet.fold_clock(state)
 
     async def clock_kept(self, _: str, state: ClockState | None) -> None:
         """The state of a clock, from its bucket."""
         if state is not None:
-            self._present.fleet.fold_clock(state)
+            self._store.fleet.fold_clock(state)
 
     async def rejected(self, rejected: Rejected, _: str) -> None:
         """A message that some service could not read, or have stored."""
         # By the contract's services alone: whoever publishes here could name any number.
         service = rejected.service if rejected.service in SERVICES else "other"
         if rejected.unstored:
-            self._present.not_stored(service, time.monotonic())
+            self._store.not_stored(service, time.monotonic())
         else:
-            self._present.rejected[service] += 1
+            self._store.rejected[service] += 1
 
     async def node(self, name: str, node: Node | None) -> None:
         """An inventory record."""
-        self._present.fleet.fold_node(name, node)
+        self._store.fleet.fold_node(name, node)
 
     async def wanted(self, node: str, wanted: NodePaths | None) -> None:
         """What the remediator wants in force on a node."""
-        self._present.fleet.fold_wanted(node, wanted)
+        self._store.fleet.fold_wanted(node, wanted)
 
 
 class _Server(uvicorn.Server):
-    """uvicorn, without its hands on the process's signals: `foliot.service` has them."""
+    """uvicorn, without its hands on the process's signals: `foliot.runtime.service` has them."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -150,8 +152,8 @@ class _Server(uvicorn.Server):
 
 
 async def serve(
-    present: Present,
-    sockets: list[socket.socket],
+    store: Store,
+    listening: list[socket.socket],
     now_ns: Callable[[], int] = time.time_ns,
     names: Iterable[str] = (),
 ) -> None:
@@ -161,11 +163,11 @@ async def serve(
         now_ns: reference time, which pages take the age of events from.
         names: by which it is reached, besides those that need no setting.
     """
-    hub = Hub(present, now_ns)
-    app = hosts.Guard(api.make(present, hub), names)
+    hub = Hub(store, now_ns)
+    app = host_guard.HostGuard(api.make(store, hub), names)
     config = uvicorn.Config(app, log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=_GRACE_S)
     server = _Server(config)
-    serving = asyncio.ensure_future(server.serve(sockets))
+    serving = asyncio.ensure_future(server.serve(listening))
     looking = asyncio.ensure_future(hub.run())
     try:
         (first, *_), _ = await asyncio.wait({serving, looking}, return_when=asyncio.FIRST_COMPLETED)
@@ -183,17 +185,17 @@ async def main() -> None:
     settings = sources.load(GatewaySettings, "gateway")
     bus_settings = sources.load(BusSettings, "bus")
     spans = sources.load(TelemetrySettings, "telemetry")
-    names = hosts.named(settings, spans.endpoint)
-    adopted, made = listen.open_all(settings, os.environ)
+    names = host_guard.named(settings, spans.endpoint)
+    adopted, made = sockets.open_all(settings, os.environ)
     if made and spans.endpoint:
         # Our own spans come back to ourselves; the fleet's address of us may be one that only others can reach.
-        spans = msgspec.structs.replace(spans, endpoint=listen.url(made[0]))
+        spans = msgspec.structs.replace(spans, endpoint=sockets.url(made[0]))
     clock = BusClock("gateway")
-    present = Present(settings, clock.now_ns)
-    telemetry.start("gateway", clock, spans)
-    log.info("gateway_listening", urls=[listen.url(each) for each in made], adopted=len(adopted))
-    serving = asyncio.ensure_future(serve(present, [*adopted, *made], clock.now_ns, names))
-    filling = asyncio.ensure_future(_fill(present, clock, bus_settings))
+    store = Store(settings, clock.now_ns)
+    tracing.start("gateway", clock, spans)
+    log.info("gateway_listening", urls=[sockets.url(each) for each in made], adopted=len(adopted))
+    serving = asyncio.ensure_future(serve(store, [*adopted, *made], clock.now_ns, names))
+    filling = asyncio.ensure_future(_fill(store, clock, bus_settings))
     try:
         # Neither ends by itself: the first that does has failed, and takes the gateway along.
         (first, *_), _ = await asyncio.wait({serving, filling}, return_when=asyncio.FIRST_COMPLETED)
@@ -201,7 +203,7 @@ async def main() -> None:
     finally:
         await _end(filling)
         # The last spans are sent to our own receiver, so it closes after them.
-        await asyncio.to_thread(telemetry.stop)
+        await asyncio.to_thread(tracing.stop)
         await _end(serving)
 
 
@@ -210,35 +212,35 @@ async def _end(work: asyncio.Future[None]) -> None:
     await asyncio.gather(work, return_exceptions=True)
 
 
-async def _fill(present: Present, clock: BusClock, settings: BusSettings) -> None:
+async def _fill(store: Store, clock: BusClock, settings: BusSettings) -> None:
     """Follows the bus until cancelled. HTTP is served meanwhile: spans, and ``/healthz``, which says that the bus is away."""
     bus = await Bus.connect(settings, "gateway")
     systemd.tell("STATUS=on the bus")
     # Before what comes over it is shown.
-    present.bus_connected = bus.connected
+    store.bus_connected = bus.connected
     try:
-        await Feed(present, clock).follow(bus)
+        await Feed(store, clock).follow(bus)
         async with until_closed(bus), asyncio.TaskGroup() as tasks:
-            tasks.create_task(_read_history(present, settings))
-            tasks.create_task(_watch(present, bus))
+            tasks.create_task(_read_history(store, settings))
+            tasks.create_task(_watch(store, bus))
     finally:
         await bus.close()
 
 
-async def _watch(present: Present, bus: Bus) -> None:
+async def _watch(store: Store, bus: Bus) -> None:
     while True:
-        present.bus_connected = bus.connected
+        store.bus_connected = bus.connected
         await asyncio.sleep(_LOOK_S)
 
 
-async def _read_history(present: Present, settings: BusSettings) -> None:
-    commands = present.settings.commands
-    limits = {"EVENTS": present.settings.events, "COMMANDS": commands, "OUTCOMES": commands}
-    while not present.history_read:
+async def _read_history(store: Store, settings: BusSettings) -> None:
+    commands = store.settings.commands
+    limits = {"EVENTS": store.settings.events, "COMMANDS": commands, "OUTCOMES": commands}
+    while not store.history_read:
         try:
-            await history.read(settings, present, limits)
-            present.past_read()
+            await backfill.read(settings, store, limits)
+            store.past_read()
         except (nats.errors.Error, OSError, TimeoutError) as error:
             log.warning("history_retried", reason=str(error) or type(error).__name__)
             await asyncio.sleep(_RETRY_S)
-    log.info("history_read", events=len(present.records.events(limit=present.settings.events)))
+    log.info("history_read", events=len(store.records.events(limit=store.settings.events)))

@@ -16,7 +16,7 @@ class GatewaySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     bind: tuple[str, ...] = ()
     """Addresses ``host:port`` to serve on, all at once, besides any activated socket."""
     hosts: tuple[str, ...] = ()
-    """Further names, without port, that browsers and services reach the gateway by, as through a proxy; ``*``: any. See `foliot_gateway.hosts`."""
+    """Further names, without port, that browsers and services reach the gateway by, as through a proxy; ``*``: any. See `foliot_gateway.http.host_guard`."""
     events: int = 10_000
     """Events kept, the newest; the stream has the older ones."""
     commands: int = 10_000

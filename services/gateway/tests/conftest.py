@@ -9,23 +9,23 @@ import httpx
 import pytest
 
 from foliot_gateway import service
-from foliot_gateway.present import Present
 from foliot_gateway.settings import GatewaySettings
+from foliot_gateway.state.store import Store
 from patience import patience
 
 
 @pytest.fixture
-def present():
+def store():
     """What an empty gateway knows."""
-    return Present(GatewaySettings(body_bytes=1 << 20))
+    return Store(GatewaySettings(body_bytes=1 << 20))
 
 
 @pytest.fixture
-async def client(present):
+async def client(store):
     """HTTP to the gateway's application, served by uvicorn on a real socket; its `base_url` says where."""
     listener = socket.create_server(("127.0.0.1", 0))
     base_url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-    serving = asyncio.ensure_future(service.serve(present, [listener]))
+    serving = asyncio.ensure_future(service.serve(store, [listener]))
     async with httpx.AsyncClient(base_url=base_url, timeout=patience(30), trust_env=False) as connected:
         yield connected
     serving.cancel()

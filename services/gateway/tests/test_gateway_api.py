@@ -5,9 +5,9 @@ import time
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from foliot_gateway.api import make
-from foliot_gateway.stream import Hub
-from foliot_gateway.traces import Span
+from foliot_gateway.http.api import make
+from foliot_gateway.http.sse import Hub
+from foliot_gateway.state.trace_store import Span
 from foliot_schemas import ClockState, Command, Event, Outcome, PortState
 from foliot_schemas.fault import port_fault, root_span_id, trace_id
 
@@ -49,9 +49,9 @@ def spans(count):
     ]  # fmt: skip
 
 
-async def test_the_fleet_is_shown_with_its_nics(client, present):
+async def test_the_fleet_is_shown_with_its_nics(client, store):
     """A list of nodes, each with what is known of its NICs."""
-    present.fleet.fold_port(port(carrier=False))
+    store.fleet.fold_port(port(carrier=False))
 
     (node,) = (await client.get("/api/v1/fleet")).json()
 
@@ -64,23 +64,23 @@ async def test_the_fleet_is_shown_with_its_nics(client, present):
     )
 
 
-async def test_clocks_keep_their_whole_nanoseconds(client, present):
+async def test_clocks_keep_their_whole_nanoseconds(client, store):
     """Integers beyond 2**53 leave as integers, not as floats."""
     state = ClockState(
         clock="node1", reference="node0", offset_ns=1_800_000_000_123_456_789, drift_ppb=1.5, hard_bound_ns=9, bound_ns=4,
         growth_ppb=1.0, as_of_ns=1, void_after_ns=2, status="synchronised",
     )  # fmt: skip
-    present.fleet.fold_clock(state)
+    store.fleet.fold_clock(state)
 
     (clock,) = (await client.get("/api/v1/clocks")).json()
 
     assert clock["offset_ns"] == 1_800_000_000_123_456_789
 
 
-async def test_events_are_filtered_by_the_query(client, present):
+async def test_events_are_filtered_by_the_query(client, store):
     """kind, since and limit."""
     for number in range(5):
-        present.event(flap(f"e{number}", at_ns=number))
+        store.event(flap(f"e{number}", at_ns=number))
 
     async def ids(query):
         return [event["id"] for event in (await client.get(f"/api/v1/events?{query}")).json()]
@@ -90,14 +90,12 @@ async def test_events_are_filtered_by_the_query(client, present):
     assert await ids("kind=path") == []
 
 
-async def test_commands_come_with_their_outcomes(client, present):
+async def test_commands_come_with_their_outcomes(client, store):
     """Joined by id; the status is that of the last outcome."""
-    present.command(
+    store.command(
         Command(id="c1", verb="reroute", node="node0", cause=EVENT_ID, issued_ns=1, deadline_ns=9, lease_revision=3)
     )
-    present.outcome(
-        Outcome(id="o1", command="c1", verb="reroute", node="node0", status="done", started_ns=2, moved_ns=3)
-    )
+    store.outcome(Outcome(id="o1", command="c1", verb="reroute", node="node0", status="done", started_ns=2, moved_ns=3))
 
     (command,) = (await client.get("/api/v1/commands")).json()
 
@@ -109,10 +107,10 @@ async def test_commands_come_with_their_outcomes(client, present):
     ) == ("c1", "done", 3, "o1")
 
 
-async def test_an_event_leads_to_its_trace_whatever_its_id_holds(client, present):
+async def test_an_event_leads_to_its_trace_whatever_its_id_holds(client, store):
     """Slashes, > and # in an id are no obstacle; both ways lead to the same spans."""
-    present.event(flap())
-    present.traces.add(spans(3), at_ns=0)
+    store.event(flap())
+    store.traces.add(spans(3), at_ns=0)
 
     by_event = (await client.get("/api/v1/events/trace", params={"event": EVENT_ID})).json()
     by_id = (await client.get(f"/api/v1/traces/{TRACE.upper()}")).json()
@@ -142,10 +140,10 @@ async def test_an_event_leads_to_its_trace_whatever_its_id_holds(client, present
         ("/v1/traces", 405, (None, "does not take GET")),
     ],
 )
-async def test_errors_are_problems_in_plain_sentences(client, present, address, status, expected):
+async def test_errors_are_problems_in_plain_sentences(client, store, address, status, expected):
     """application/problem+json, with one word for programs where they have a choice."""
-    present.event(flap("alone", fault=""))
-    present.event(flap("early"))
+    store.event(flap("alone", fault=""))
+    store.event(flap("early"))
 
     answer = await client.get(address)
 
@@ -156,9 +154,9 @@ async def test_errors_are_problems_in_plain_sentences(client, present, address, 
     assert words in answer.json()["detail"]
 
 
-async def test_a_fault_of_the_gateway_is_a_problem_too(client, present, monkeypatch):
+async def test_a_fault_of_the_gateway_is_a_problem_too(client, store, monkeypatch):
     """The caller is sent to the log, which has the traceback; nothing of it leaks."""
-    monkeypatch.setattr(present.fleet, "nodes", lambda: 1 / 0)
+    monkeypatch.setattr(store.fleet, "nodes", lambda: 1 / 0)
 
     answer = await client.get("/api/v1/fleet")
 
@@ -168,16 +166,14 @@ async def test_a_fault_of_the_gateway_is_a_problem_too(client, present, monkeypa
     )
 
 
-async def test_metrics_are_few_and_true(client, present):
+async def test_metrics_are_few_and_true(client, store):
     """What happened is counted; no series is per NIC or path; Prometheus' own parser reads it."""
-    present.event(flap())
-    present.outcome(
-        Outcome(id="o", command="c", verb="reroute", node="n", status="done", away=("rail0",), started_ns=1)
-    )
-    present.fleet.fold_port(port(carrier=False))
-    present.rejected["sync"] += 2
-    present.bus_connected = True
-    present.traces.add(spans(3), at_ns=0)
+    store.event(flap())
+    store.outcome(Outcome(id="o", command="c", verb="reroute", node="n", status="done", away=("rail0",), started_ns=1))
+    store.fleet.fold_port(port(carrier=False))
+    store.rejected["sync"] += 2
+    store.bus_connected = True
+    store.traces.add(spans(3), at_ns=0)
 
     answer = await client.get("/metrics")
     samples = {
@@ -201,33 +197,31 @@ async def test_metrics_are_few_and_true(client, present):
     assert len(samples) < 30
 
 
-async def test_health_says_which_part_does_not_work(client, present):
+async def test_health_says_which_part_does_not_work(client, store):
     """503 until the bus is connected and the past is read, and while messages are not stored; the parts say which of them it is."""
-    present.history_read = True
+    store.history_read = True
     ill = await client.get("/healthz")
-    present.bus_connected = True
+    store.bus_connected = True
     well = await client.get("/healthz")
 
     for ago_s in (9.0, 5.0, 1.0):
-        present.not_stored("detector", time.monotonic() - ago_s)
+        store.not_stored("detector", time.monotonic() - ago_s)
     full = await client.get("/healthz")
     scraped = (await client.get("/metrics")).text
 
     assert (full.status_code, full.json()["parts"]["store"]) == (503, "does not store what comes from: detector")
     assert 'foliot_unstored_attempts_total{service="detector"} 3.0' in scraped
-    assert present.unstoring(time.monotonic() + 10.0) == []
+    assert store.unstoring(time.monotonic() + 10.0) == []
     assert (ill.status_code, ill.json()["healthy"], ill.json()["parts"]["history"]) == (503, False, "read")
     assert ill.json()["parts"]["bus"].startswith("not connected")
     assert (well.status_code, well.json()["healthy"]) == (200, True)
 
 
-async def test_the_schema_describes_every_address(client, present):
+async def test_the_schema_describes_every_address(client, store):
     """OpenAPI 3.1 at /schema, of what is really served."""
     schema = (await client.get("/schema")).json()
 
     assert schema["openapi"].startswith("3.1")
     pages = {"/", "/assets/{name:str}"}
-    served = {
-        route.path for route in make(present, Hub(present)).routes if not route.path.startswith("/schema")
-    } - pages
+    served = {route.path for route in make(store, Hub(store)).routes if not route.path.startswith("/schema")} - pages
     assert served == {path.replace("{trace_id}", "{trace_id:str}") for path in schema["paths"]}

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from foliot_gateway.fleet import Fleet
+from foliot_gateway.state.fleet import Fleet
 from foliot_schemas import (
     ClockState,
     Event,

@@ -5,7 +5,7 @@ from itertools import permutations
 import msgspec
 import pytest
 
-from foliot_gateway.records import Records
+from foliot_gateway.state.records import Records
 from foliot_schemas import Command, Event, Outcome
 
 

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from foliot import cli
-from foliot.bus import Bus
-from foliot_gateway import history, service
-from foliot_gateway.present import Present
+from foliot.bus.client import Bus
+from foliot_gateway import backfill, service
 from foliot_gateway.settings import GatewaySettings
+from foliot_gateway.state.store import Store
 from foliot_schemas import Command, DelayBatch, DelayRow, Event, NodePaths, Outcome, Placement, PortState
 from foliot_schemas.fault import root_span_id, trace_id
 from foliot_schemas.subjects import COMMAND, DELAY, EVENT, OUTCOME, PATHS, PORT
@@ -152,11 +152,11 @@ async def test_only_the_newest_of_a_long_past_are_read(nats_server, bus, eventua
     for number in range(1, 1_202):
         bus.publish_kept(EVENT, flap(number), "flap", "node3.rail0")
     await eventually(lambda: kept(bus, 1_201))
-    present = Present(GatewaySettings())
+    store = Store(GatewaySettings())
 
-    await history.read(nats_server.settings, present, {"EVENTS": 1_100, "COMMANDS": 5, "OUTCOMES": 5})
+    await backfill.read(nats_server.settings, store, {"EVENTS": 1_100, "COMMANDS": 5, "OUTCOMES": 5})
 
-    times = [event.at_ns for event in present.records.events(limit=5_000)]
+    times = [event.at_ns for event in store.records.events(limit=5_000)]
     assert len(times) == 1_100
     assert max(times) - min(times) == 1_099
 

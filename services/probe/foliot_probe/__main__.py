@@ -1,6 +1,6 @@
 """``python -m foliot_probe``."""
 
-from foliot.service import run
+from foliot.runtime.service import run
 from foliot_probe.service import main
 
 run(main)

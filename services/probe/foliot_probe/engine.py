@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import structlog
 
-from foliot_probe.packet import IN_USE, IP_UDP_BYTES, MOST_BYTES, Probe, is_probe
-from foliot_probe.rates import Demand
-from foliot_probe.schedule import Schedule
-from foliot_probe.selfcheck import StampChecks
-from foliot_probe.session import Completed, Sessions
-from foliot_probe.silence import SilenceWatch
-from foliot_probe.socketio import Inbox, Outbox, describe_errno, interface_mtus, open_socket
-from foliot_probe.streams import StreamTable
+from foliot_probe.core.measure.sessions import Completed, Sessions
+from foliot_probe.core.measure.silence import SilenceWatch
+from foliot_probe.core.packet import IN_USE, IP_UDP_BYTES, MOST_BYTES, Probe, is_probe
+from foliot_probe.core.rate.demand import Demand
+from foliot_probe.core.rate.send_schedule import SendSchedule
+from foliot_probe.core.stream_table import StreamTable
+from foliot_probe.io.timestamp_check import StampChecks
+from foliot_probe.io.udp_batch import Inbox, Outbox, describe_errno, interface_mtus, open_socket
 
 if TYPE_CHECKING:
     import socket
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from foliot.clock import HostClock
+    from foliot_probe.core.stream_table import StreamKey
+    from foliot_probe.io.udp_batch import Arrivals, Batch
     from foliot_probe.settings import ProbeSettings
-    from foliot_probe.socketio import Arrivals, Batch
-    from foliot_probe.streams import StreamKey
     from foliot_schemas import Node
 
     Rows = NDArray[np.intp]
@@ -73,7 +73,7 @@ class Engine:
         self.table = StreamTable(own)
         rows = len(self.table)
         self.sessions = Sessions(rows)
-        self._schedule = Schedule(rows, settings.full_every)
+        self._schedule = SendSchedule(rows, settings.full_every)
         self.demand = Demand(self.table, settings)
         self._watch = SilenceWatch(rows, settings.silence_intervals, settings.silence_grace_ms * _MILLISECOND_NS)
         self._sent = np.zeros(rows, np.int64)

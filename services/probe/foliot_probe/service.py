@@ -11,21 +11,22 @@ from typing import TYPE_CHECKING, Any
 import nats.errors
 import structlog
 
-from foliot import claims, systemd
-from foliot.netlink import LinkMonitor, node_settings
-from foliot.node import describe
-from foliot.service import boot_id, node_clock, on_bus
+from foliot.node import identity_claims
+from foliot.node.addressing import describe
+from foliot.node.link_monitor import LinkMonitor, node_settings
+from foliot.runtime import systemd
+from foliot.runtime.service import boot_id, node_clock, on_bus
 from foliot.settings import BusSettings, load
+from foliot_probe.core.measure.stamp_window import window_number
+from foliot_probe.core.rate.demand import in_use
+from foliot_probe.core.stream_table import is_usable
 from foliot_probe.engine import Engine
-from foliot_probe.host_load import HostLoadMeter
-from foliot_probe.management import Management
-from foliot_probe.ports import Ports
-from foliot_probe.rates import in_use
-from foliot_probe.report import Reporter
+from foliot_probe.io.clock_outputs import ClockOutputs
+from foliot_probe.io.host_load import HostLoadMeter
+from foliot_probe.io.management_nics import ManagementNics
+from foliot_probe.io.port_reader import PortReader
+from foliot_probe.reports import Reporter
 from foliot_probe.settings import ProbeSettings
-from foliot_probe.sharing import Sharing
-from foliot_probe.streams import is_usable
-from foliot_probe.window import window_number
 from foliot_schemas.subjects import CLOCK, CLOCKS, DELAY, INVENTORY, PATHS, PORT, STAMPS
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 
     import msgspec
 
-    from foliot.bus import Bus
+    from foliot.bus.client import Bus
     from foliot.clock import HostClock
     from foliot_schemas import ClockState, HostLoad, Node, NodePaths, PortState, StampBatch
     from foliot_schemas.subjects import Channel
@@ -68,7 +69,7 @@ async def main() -> None:
     settings = load(ProbeSettings, "probe")
     clock = node_clock(own.name)
     async with on_bus("probe", clock, own.name) as bus:
-        await claims.check(bus, node, claims.host_id())
+        await identity_claims.check(bus, node, identity_claims.host_id())
         await Probe(own, settings, clock, bus).run()
 
 
@@ -91,12 +92,12 @@ class Probe:
         self._tick_s = settings.tick_ms / 1_000
         self._engine = Engine(own, clock, settings, self._now_ns())
         self._reporter = Reporter(self._engine, clock, settings, self._now_ns())
-        self._sharing = Sharing(clock, settings)
-        self._ports = Ports(own, clock, boot_id(), self._tell_port)
+        self._outputs = ClockOutputs(clock, settings)
+        self._ports = PortReader(own, clock, boot_id(), self._tell_port)
         self._load = HostLoadMeter(Path("/proc"))
         self._host: HostLoad | None = None
         """The host's load, until it is told."""
-        self._management = Management({nic.device: nic.address for nic in own.nics})
+        self._management = ManagementNics({nic.device: nic.address for nic in own.nics})
         self._told_management: frozenset[str] = frozenset()
         self._paths: NodePaths | None = None
         self._clocks: set[str] = set()
@@ -124,7 +125,7 @@ class Probe:
                 group.create_task(self._tell_counters())
                 group.create_task(self._tell_troubles())
                 group.create_task(self._meter_load())
-                group.create_task(self._sharing.sample())
+                group.create_task(self._outputs.sample())
                 await self._follow_clock(self._own.name)
                 await self._bus.watch(PATHS, self._on_paths, key=self._own.name)
                 for peer in self._own.peers or ("",):
@@ -138,7 +139,7 @@ class Probe:
             for task in self._tasks:
                 task.cancel()
             self._engine.close()
-            self._sharing.close()
+            self._outputs.close()
             self._load.close()
 
     # -- what the bus says --------------------------------------------------------------------------------------------
@@ -180,7 +181,7 @@ class Probe:
     async def _on_clock(self, state: ClockState, _subject: str) -> None:
         self._clock.update(state)
         self._reporter.set_clock(state)
-        self._sharing.take(state)
+        self._outputs.take(state)
 
     # -- the timer ----------------------------------------------------------------------------------------------------
 

@@ -10,11 +10,12 @@ import pytest
 
 from foliot.clock import HostClock
 from foliot_probe import engine as engine_module
-from foliot_probe import socketio
+from foliot_probe.core.packet import KERNEL, USER, Probe
+from foliot_probe.core.sockaddr import sockaddr
 from foliot_probe.engine import Engine, SilenceChanges
-from foliot_probe.packet import KERNEL, USER, Probe
-from foliot_probe.report import Reporter
-from foliot_probe.selfcheck import PATIENCE
+from foliot_probe.io import udp_batch
+from foliot_probe.io.timestamp_check import PATIENCE
+from foliot_probe.reports import Reporter
 from foliot_probe.settings import ProbeSettings
 from foliot_schemas import Witness
 
@@ -377,8 +378,8 @@ def test_many_peers_make_the_tables_grow(pair, wire):
 
 def test_a_flood_waits_for_what_else_is_due(monkeypatch):
     """A socket that is never dry is left after so many, and read on the next time."""
-    monkeypatch.setattr(socketio, "_AT_ONCE", 8)
-    inbox, receiver = socketio.Inbox(4), socketio.open_socket("127.0.0.1", 0)
+    monkeypatch.setattr(udp_batch, "_AT_ONCE", 8)
+    inbox, receiver = udp_batch.Inbox(4), udp_batch.open_socket("127.0.0.1", 0)
     with receiver, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
         for _ in range(19):
             sender.sendto(b"x", receiver.getsockname())
@@ -389,9 +390,9 @@ def test_a_flood_waits_for_what_else_is_due(monkeypatch):
 def test_each_packet_handed_back_has_its_own_stamp(tunnel):
     """Also where packets of one batch left behind headers of different lengths."""
     with tunnel.inside(tunnel.namespaces[0]):
-        sender = socketio.open_socket("0.0.0.0", PORT)
-    addresses = np.concatenate([socketio.sockaddr(f"10.{net}.0.2", PORT) for net in (99, 98)])
-    inbox, outbox = socketio.Inbox(64), socketio.Outbox(8)
+        sender = udp_batch.open_socket("0.0.0.0", PORT)
+    addresses = np.concatenate([sockaddr(f"10.{net}.0.2", PORT) for net in (99, 98)])
+    inbox, outbox = udp_batch.Inbox(64), udp_batch.Outbox(8)
 
     def exchange(first):
         probes = np.zeros(8, Probe)

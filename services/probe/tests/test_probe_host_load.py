@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from foliot_probe.host_load import HostLoadMeter
+from foliot_probe.io.host_load import HostLoadMeter
 
 SECOND_NS = 1_000_000_000
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from foliot_probe.packet import KERNEL, KINDS, MAGIC, MOST_BYTES, USER, Probe, is_probe
-from foliot_probe.selfcheck import PATIENCE, StampCheck, StampChecks, worse
+from foliot_probe.core.packet import KERNEL, KINDS, MAGIC, MOST_BYTES, USER, Probe, is_probe
+from foliot_probe.io.timestamp_check import PATIENCE, StampCheck, StampChecks, worse
 
 LENGTH = np.array([Probe.itemsize], np.uint32)
 

@@ -14,10 +14,10 @@ import msgspec
 import numpy as np
 import pytest
 
-from foliot.bus import Bus
+from foliot.bus.client import Bus
 from foliot.clock import HostClock
-from foliot.discipline import utc_error_ns
-from foliot.node import describe
+from foliot.clock.kernel_discipline import utc_error_ns
+from foliot.node.addressing import describe
 from foliot.settings import NicSettings, NodeSettings
 from foliot_probe import service
 from foliot_probe.engine import SilenceChanges

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from foliot_probe.silence import SilenceWatch
+from foliot_probe.core.measure.silence import SilenceWatch
 
 MS = 1_000_000
 PROMISED_US = 50_000

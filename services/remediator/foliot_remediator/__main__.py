@@ -1,6 +1,6 @@
 """Starts the remediator: ``python -m foliot_remediator``."""
 
-from foliot.service import run
+from foliot.runtime.service import run
 from foliot_remediator.service import main
 
 run(main)

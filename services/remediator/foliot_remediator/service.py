@@ -11,24 +11,24 @@ import msgspec
 import nats.errors
 import structlog
 
-from foliot import telemetry
-from foliot.lease import Lease
-from foliot.service import keep_what_is_loaded, on_bus
+from foliot import tracing
+from foliot.bus.lease import Lease
+from foliot.node.shard import WHOLE, ShardSettings
+from foliot.runtime.service import keep_what_is_loaded, on_bus
 from foliot.settings import load
-from foliot.shard import WHOLE, ShardSettings
-from foliot_remediator.deciding import Decision
-from foliot_remediator.reference import FleetClock
-from foliot_remediator.remediator import Remediator
+from foliot_remediator.core.actions.decision import Decision
+from foliot_remediator.core.remediator import Remediator
 from foliot_remediator.settings import RemediatorSettings
+from foliot_remediator.shell.fleet_clock import FleetClock
 from foliot_schemas import DelayBatch, Node
 from foliot_schemas.subjects import COMMAND, DELAY, EVENT, INVENTORY, OUTCOME, PATHS, PORT
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
 
-    from foliot.bus import Bus
-    from foliot.shard import Shard
-    from foliot_remediator.remediator import Action, Seen
+    from foliot.bus.client import Bus
+    from foliot.node.shard import Shard
+    from foliot_remediator.core.remediator import Action, Seen
     from foliot_schemas import NodePaths
 
 log = structlog.get_logger()
@@ -55,10 +55,12 @@ class Service:
 
     async def run(self) -> None:
         """Learns what is in force, then asks for the lease, and works until cancelled."""
-        bus, fleet = self._bus, self._core.fleet
+        bus, inventory = self._bus, self._core.inventory
         # What other shards see to is not even decoded.
         nodes, own, things = (
-            (None, None, None) if self._shard.is_whole else (fleet.nodes.__contains__, fleet.owns, fleet.concerns)
+            (None, None, None)
+            if self._shard.is_whole
+            else (inventory.nodes.__contains__, inventory.owns, inventory.concerns)
         )
         await bus.watch(INVENTORY, self._on_node)
         await bus.watch(PATHS, self._on_paths, about=own)
@@ -84,7 +86,7 @@ class Service:
             self._observe(paths)
 
     async def _on_delays(self, batch: DelayBatch, _subject: str) -> None:
-        if batch.node in self._core.fleet.nodes:
+        if batch.node in self._core.inventory.nodes:
             self._clock.learn(batch)
         self._observe(batch)
 
@@ -114,7 +116,7 @@ class Service:
                 self._written.set()
 
     def _publish(self, decision: Decision, began_ns: int) -> None:
-        with telemetry.span(
+        with tracing.span(
             f"decide {decision.verb}",
             fault=decision.fault,
             kind="consumer",

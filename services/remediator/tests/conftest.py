@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from foliot_remediator.deciding import Decision
-from foliot_remediator.remediator import Remediator
+from foliot_remediator.core.actions.decision import Decision
+from foliot_remediator.core.remediator import Remediator
 from foliot_remediator.settings import RemediatorSettings
 from foliot_schemas import DelayBatch, Event, Nic, Node, Outcome, PortState, Witness
 from foliot_schemas.names import node_of, parse_path
@@ -185,7 +185,7 @@ class World:
         """What befalls a NIC: on the wire, in its port's own word, and in an event; returns the commands given."""
         (self.dead_nics.add if "down" in state else self.dead_nics.discard)(nic)
         self.downs[nic] = count
-        before = self.port(nic, good="down" not in state) if nic in self.core.fleet.nics else []
+        before = self.port(nic, good="down" not in state) if nic in self.core.inventory.nics else []
         return before + self.see(self.flap_event(nic, state, count, confidence=confidence, **evidence))
 
     def flap_event(self, nic: str, state: str, count: int = 1, *, confidence: float = 1.0, **evidence) -> Event:
@@ -199,7 +199,7 @@ class World:
 
     def path_event(self, path: str, state: str, *, since_ns: int | None = None) -> list:
         """What befalls a path: in its receiver's own word, and in an event; returns the commands given."""
-        if self.core.fleet.path(path) is not None and state != "speaking":
+        if self.core.inventory.path(path) is not None and state != "speaking":
             self.word(path, state)
         return self.lie(path, state, since_ns, self.last_word(path)[1])
 

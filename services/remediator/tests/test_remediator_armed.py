@@ -49,7 +49,7 @@ def test_what_armed_agents_did_is_commanded_all_the_same(world):
 def arm(world):
     """Says in the inventory that all agents are armed."""
     for node in world.names:
-        world.see(msgspec.structs.replace(world.core.fleet.nodes[node], armed=True))
+        world.see(msgspec.structs.replace(world.core.inventory.nodes[node], armed=True))
 
 
 def test_armed_agents_that_have_moved_are_not_commanded(world):
@@ -146,7 +146,7 @@ def test_an_armed_report_that_comes_late_counts_for_what_was_not_commanded_since
     assert [command.node for command in world.commands].count("node0") == 1
     common = {"verb": "reroute", "status": "done", "armed": True, "started_ns": started_ns, "fault": "x"}
     world.see(Outcome(id="late", command="armed/x", node="node0", placements=(way,), **common))
-    assert world.core.ways.way(("node0", "node1", "rail0")) == way
+    assert world.core.routing.way(("node0", "node1", "rail0")) == way
     given = [command for command in world.run(3.0) if command.verb == "restore"]
     assert [(command.node, command.placements[0].peer, command.placements[0].via) for command in given] == [
         ("node0", "node1", "rail0")

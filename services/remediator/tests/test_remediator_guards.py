@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from foliot_remediator.commands import Parts
-from foliot_remediator.deciding import Matter
-from foliot_remediator.planning import Plan
+from foliot_remediator.core.actions.decision import DecisionRequest
+from foliot_remediator.core.routing.reroute_plan import NodeChanges, ReroutePlan
+from foliot_remediator.core.state.routing_table import Cause
 from foliot_remediator.settings import RemediatorSettings
-from foliot_remediator.ways import Cause
 from foliot_schemas import Placement
 
 SECOND = 1_000_000_000
@@ -75,7 +74,7 @@ def test_the_first_rail_to_come_back_is_taken_when_there_is_no_other(world):
     world.flap("node3.rail0", "up")
     given = world.run(1.0)
     assert {command.node for command in given} == set(world.names)
-    assert all(world.core.ways.way(("node0", "node3", rail)).via == "rail0" for rail in world.rails)
+    assert all(world.core.routing.way(("node0", "node3", rail)).via == "rail0" for rail in world.rails)
 
 
 def test_an_alternative_that_was_not_heard_is_none(world):
@@ -92,7 +91,7 @@ def test_a_way_of_which_nobody_can_speak_is_better_than_a_dead_one(world):
     world.run(2.5)
     commands = world.flap("node3.rail0", "down")
     assert {command.node for command in commands} == set(world.names)
-    assert world.core.ways.way(("node3", "node2", "rail0")).via == "rail1"
+    assert world.core.routing.way(("node3", "node2", "rail0")).via == "rail1"
     assert world.refusals == []
 
 
@@ -170,7 +169,7 @@ def test_no_more_nics_are_away_at_once_than_the_budget_allows(make_world):
     for name in world.names:
         world.flap(f"{name}.rail0", "down")
     world.run(1.0)
-    assert len(world.core.ways.away) == 4
+    assert len(world.core.routing.away) == 4
     refused = [refusal for refusal in world.refusals if refusal.policy == "nics-away"]
     assert len(refused) == 4
     assert refused[0].evidence == {"verb": "reroute", "nics_away": 5, "nics_allowed": 4, "nics": 16}
@@ -206,14 +205,14 @@ def test_one_lost_nic_is_moved_however_much_it_carries(make_world):
     assert the_refusal(world, "moves-per-minute").evidence["moves_now"] == 0
     assert world.run(59.0) == []
     world.run(2.0)
-    assert sorted(world.core.ways.away) == [("node3", "rail0"), ("node4", "rail0")]
+    assert sorted(world.core.routing.away) == [("node3", "rail0"), ("node4", "rail0")]
     assert len(world.commands) == 15  # of eight and eight, that between the two is away already
 
 
 def test_what_a_lost_nic_carries_by_single_placements_is_moved_too(make_world):
     """Where no backups are armed, its own node's part alone is larger than the budget."""
     world = make_world(nodes=8, moves_per_minute=5)
-    world.core.ways.backups.clear()
+    world.core.routing.backups.clear()
     (own,) = [command for command in world.flap("node3.rail0", "down") if command.node == "node3"]
     assert len(own.placements) == 7
     assert world.refusals == []
@@ -223,7 +222,7 @@ def test_a_plan_is_cut_where_the_budget_ends(make_world):
     """Also within what one node is told."""
     world = make_world(nodes=8, moves_per_minute=10)
     world.flap("node3.rail0", "down")
-    world.core.ways.backups.clear()
+    world.core.routing.backups.clear()
     (own,) = world.flap("node4.rail0", "down")
     assert (own.node, len(own.placements)) == ("node4", 2)
 
@@ -257,28 +256,28 @@ def test_what_comes_home_leaves_half_of_the_budget(make_world):
     world.silent.add("node0.rail1>node1.rail1#0")
     assert len(world.path_event("node0.rail1>node1.rail1#0", "silent")) == 1
     world.run(120.0)
-    assert [*world.core.ways.away, *(each for each in world.core.ways.moved if each.rail == "rail0")] == []
+    assert [*world.core.routing.away, *(each for each in world.core.routing.moved if each.rail == "rail0")] == []
     assert len(world.refusals) == 1
 
 
 def test_what_is_to_stay_elsewhere_is_told_before_a_rail_is_used_again(make_world):
     """A node takes its rail back with all exceptions, or not yet."""
-    parts = Parts(
+    parts = NodeChanges(
         back=["rail0"],
         placements=[Placement(peer=f"node{each}", rail="rail0", via="rail1", entropy=0) for each in range(3)],
     )
-    assert parts.within(3) == Parts(placements=parts.placements)
+    assert parts.within(3) == NodeChanges(placements=parts.placements)
     assert parts.within(4) == parts
-    assert Parts(away=["rail0", "rail1"], placements=parts.placements).within(3) == Parts(
+    assert NodeChanges(away=["rail0", "rail1"], placements=parts.placements).within(3) == NodeChanges(
         away=["rail0", "rail1"], placements=parts.placements[:1]
     )
 
 
 def test_what_nobody_has_permitted_is_not_done(world):
     """A kind of command without a policy of its own has that of no other."""
-    plan = Plan(parts={"node0": Parts(away=["rail0"])})
-    matter = Matter("replace-rank", "node0.rail0", Cause("event", "fault"), world.now_ns, world.now_ns)
-    decision, again = world.core._decider.decide(matter, plan)
+    plan = ReroutePlan(parts={"node0": NodeChanges(away=["rail0"])})
+    request = DecisionRequest("replace-rank", "node0.rail0", Cause("event", "fault"), world.now_ns, world.now_ns)
+    decision, again = world.core._decider.decide(request, plan)
     assert (decision.commands, [refusal.policy for refusal in decision.refusals], again) == ((), ["policy"], False)
 
 
@@ -341,7 +340,7 @@ def test_a_node_that_does_not_do_it_is_asked_once_more_and_then_less_and_less_of
     world.see(world.outcome(again, status, reason="because"))
     refusal = the_refusal(world, "agent")
     assert (refusal.who, refusal.evidence["reason"], refusal.evidence["failures"]) == ("node1", "because", 1)
-    assert world.core.ways.way(("node1", "node3", "rail0")).via == "rail0"
+    assert world.core.routing.way(("node1", "node3", "rail0")).via == "rail0"
 
 
 def test_a_node_that_cannot_leave_by_one_rule_leaves_address_by_address(world):

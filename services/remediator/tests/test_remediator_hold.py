@@ -107,8 +107,8 @@ def test_a_whole_rail_that_comes_back_at_once_is_used_again(make_world):
     for name in world.names:
         world.flap(f"{name}.rail0", "up")
     world.run(8.0)
-    assert not world.core.ways.away
-    assert not world.core.ways.moved
+    assert not world.core.routing.away
+    assert not world.core.routing.moved
 
 
 def test_what_is_not_heard_for_long_is_looked_at_ever_more_seldom(world, monkeypatch):

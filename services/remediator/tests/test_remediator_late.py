@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from foliot.minimum_offset import MinimumOffsets
-from foliot_remediator.health import Hearing
+from foliot.clock.minimum_offset import MinimumOffsets
+from foliot_remediator.core.state.path_health import LastHeard
 
 PATH = "node0.rail0>node1.rail0#0"
 SECOND = 1_000_000_000
@@ -34,7 +34,7 @@ def test_a_report_that_was_on_its_way_for_long_says_how_it_was_not_how_it_is(wor
     assert reports.heard_ns(PATH) == heard_ns
     assert reports.reported_ns("node1") == heard_ns + MS
     world.run(2.4 - late_ns / SECOND)
-    assert world.core.health.hearing(PATH, world.now_ns) is Hearing.UNKNOWN
+    assert world.core.health.hearing(PATH, world.now_ns) is LastHeard.UNKNOWN
 
 
 def test_a_way_that_only_a_late_report_heard_is_no_way_out(world):

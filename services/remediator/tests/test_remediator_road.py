@@ -140,10 +140,10 @@ def test_a_third_rail_carries_what_two_lost_nics_leave(make_world):
     world.run(1.0)
     world.flap("node0.rail1", "down", 1)
     world.run(1.0)
-    ways = {(way.peer, way.rail): way for way in world.core.ways.backups["node0"].values()}
+    routing = {(way.peer, way.rail): way for way in world.core.routing.backups["node0"].values()}
     for source, peer, rail in (("node0", "node3", "rail0"), ("node3", "node0", "rail0"), ("node3", "node0", "rail1")):
-        assert world.core.ways.way((source, peer, rail)).via == "rail2"
-    assert ways["node3", "rail1"].via == "rail2"
+        assert world.core.routing.way((source, peer, rail)).via == "rail2"
+    assert routing["node3", "rail1"].via == "rail2"
     assert not world.refusals
 
 

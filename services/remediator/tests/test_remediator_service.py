@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from foliot import telemetry
-from foliot.bus import Bus
+from foliot import tracing
+from foliot.bus.client import Bus
 from foliot_remediator import service
 from foliot_schemas import Outcome
 from foliot_schemas.fault import trace_id
@@ -32,7 +32,7 @@ class Fleet:
 
     async def join(self):
         """Registers the nodes and listens."""
-        for node in self.world.core.fleet.nodes.values():
+        for node in self.world.core.inventory.nodes.values():
             await self.bus.put(INVENTORY, node.name, node)
         await self.bus.subscribe(COMMAND, self._on_command)
         await self.bus.subscribe(EVENT, self._on_refusal, "refusal", "")
@@ -51,7 +51,7 @@ class Fleet:
         self.world.now_ns = time.time_ns()
         (self.world.dead_nics.add if state == "down" else self.world.dead_nics.discard)(nic)
         event = self.world.flap_event(nic, state, count)
-        with telemetry.span("judge port change", fault=event.fault):
+        with tracing.span("judge port change", fault=event.fault):
             self.bus.publish_kept(EVENT, event, event.kind, event.who)
 
     async def commanded(self):
@@ -84,13 +84,13 @@ class Fleet:
 
 
 @pytest.fixture
-async def fleet(bus_settings, make_world, spans):
+async def inventory(bus_settings, make_world, spans):
     """Four nodes on the bus that report."""
     bus = await Bus.connect(bus_settings, "test")
-    fleet = Fleet(bus, make_world(lease=0))
-    await fleet.join()
-    reporting = asyncio.create_task(fleet.report())
-    yield fleet
+    inventory = Fleet(bus, make_world(lease=0))
+    await inventory.join()
+    reporting = asyncio.create_task(inventory.report())
+    yield inventory
     reporting.cancel()
     await asyncio.gather(reporting, return_exceptions=True)
     await bus.close()
@@ -124,22 +124,24 @@ async def start(bus_settings, monkeypatch):
             await stop(task)
 
 
-async def test_a_fault_goes_all_the_way(fleet, start, spans):
+async def test_a_fault_goes_all_the_way(inventory, start, spans):
     """Backups are armed, a lost NIC is left by all concerned, used again when it is back, all in the fault's trace."""
     await start("one")
-    await fleet.until(lambda: len(fleet.paths) == 4 and all(len(each.backups) == 6 for each in fleet.paths.values()))
-    fleet.flap("node3.rail0", "down")
-    commands = await fleet.commanded()
+    await inventory.until(
+        lambda: len(inventory.paths) == 4 and all(len(each.backups) == 6 for each in inventory.paths.values())
+    )
+    inventory.flap("node3.rail0", "down")
+    commands = await inventory.commanded()
     assert commands["node3"].away == ("rail0",)
     assert {node: command.placements[0].via for node, command in commands.items() if node != "node3"} == {
         "node0": "rail1", "node1": "rail1", "node2": "rail1",
     }  # fmt: skip
-    await fleet.until(lambda: fleet.paths["node3"].away == ("rail0",))
+    await inventory.until(lambda: inventory.paths["node3"].away == ("rail0",))
 
-    fleet.flap("node3.rail0", "up")
-    commands = await fleet.commanded()
+    inventory.flap("node3.rail0", "up")
+    commands = await inventory.commanded()
     assert commands["node3"].back == ("rail0",)
-    await fleet.until(lambda: fleet.paths["node3"].away == ())
+    await inventory.until(lambda: inventory.paths["node3"].away == ())
 
     fault = trace_id(commands["node3"].fault)
     (away,), (back,) = spans("decide reroute"), spans("decide restore")
@@ -148,45 +150,49 @@ async def test_a_fault_goes_all_the_way(fleet, start, spans):
     assert away.attributes["foliot.commands"] == 4
 
 
-async def test_a_refusal_is_an_event(fleet, start):
+async def test_a_refusal_is_an_event(inventory, start):
     """What is not done is said on the bus."""
     await start("one")
-    await fleet.until(lambda: len(fleet.paths) == 4)
-    fleet.flap("node9.rail0", "down")
-    refusal = await asyncio.wait_for(fleet.refusals.get(), _DEADLINE_S)
+    await inventory.until(lambda: len(inventory.paths) == 4)
+    inventory.flap("node9.rail0", "down")
+    refusal = await asyncio.wait_for(inventory.refusals.get(), _DEADLINE_S)
     assert (refusal.who, refusal.policy, refusal.cause) == ("node9.rail0", "unknown", "boot/node9.rail0/carrier-1/down")
 
 
-async def test_shards_act_side_by_side(fleet, start, monkeypatch):
+async def test_shards_act_side_by_side(inventory, start, monkeypatch):
     """Each commands its own nodes and writes their paths, under its own lease; together they do what one does."""
     monkeypatch.setenv("FOLIOT_SHARD__STARTS", '["node2"]')
     for number in (0, 1):
         monkeypatch.setenv("FOLIOT_SHARD__NUMBER", str(number))
         await start("remediator")
-    await fleet.until(lambda: len(fleet.paths) == 4 and all(len(each.backups) == 6 for each in fleet.paths.values()))
-    fleet.flap("node3.rail0", "down")
-    commands = await fleet.commanded()
-    assert set(commands) == set(fleet.world.names)
+    await inventory.until(
+        lambda: len(inventory.paths) == 4 and all(len(each.backups) == 6 for each in inventory.paths.values())
+    )
+    inventory.flap("node3.rail0", "down")
+    commands = await inventory.commanded()
+    assert set(commands) == set(inventory.world.names)
     assert commands["node3"].away == ("rail0",)
     leases = {node: command.lease_revision for node, command in commands.items()}
     assert leases["node0"] == leases["node1"] != leases["node2"] == leases["node3"]
-    assert {node: paths.lease_revision for node, paths in fleet.paths.items()} == leases
-    assert fleet.commands.empty()
+    assert {node: paths.lease_revision for node, paths in inventory.paths.items()} == leases
+    assert inventory.commands.empty()
 
 
-async def test_another_takes_over(fleet, start):
+async def test_another_takes_over(inventory, start):
     """Of two, one acts; when it goes, the other finds what is in force and brings it back, with a higher revision."""
     stop_first = await start("one")
-    await fleet.until(lambda: len(fleet.paths) == 4 and all(len(each.backups) == 6 for each in fleet.paths.values()))
+    await inventory.until(
+        lambda: len(inventory.paths) == 4 and all(len(each.backups) == 6 for each in inventory.paths.values())
+    )
     await start("two")
-    fleet.flap("node3.rail0", "down")
-    before = await fleet.commanded()
-    await fleet.until(lambda: fleet.paths["node3"].away == ("rail0",))
+    inventory.flap("node3.rail0", "down")
+    before = await inventory.commanded()
+    await inventory.until(lambda: inventory.paths["node3"].away == ("rail0",))
     await stop_first()
 
-    fleet.flap("node3.rail0", "up")
-    after = await fleet.commanded()
+    inventory.flap("node3.rail0", "up")
+    after = await inventory.commanded()
     assert {command.verb for command in after.values()} == {"restore"}
     assert after["node3"].back == ("rail0",)
     assert after["node3"].lease_revision > before["node3"].lease_revision
-    assert fleet.commands.empty()
+    assert inventory.commands.empty()

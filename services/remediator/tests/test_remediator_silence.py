@@ -64,7 +64,7 @@ def test_what_a_silent_nic_sent_to_another_rail_stays_there(world):
     world.mute.add("node0.rail0")
     world.run(0.2)
     world.path_event("node0.rail0>node3.rail0#0", "silent")
-    assert world.core.ways.way(("node0", "node3", "rail0")).via == "rail1"
+    assert world.core.routing.way(("node0", "node3", "rail0")).via == "rail1"
     assert world.run(5.0) == []
 
 
@@ -72,9 +72,9 @@ def test_a_rail_that_loses_packets_is_not_come_back_to(world):
     """Its paths are heard, and share what makes them lose."""
     for peer in ("node0", "node1", "node2"):
         world.path_event(f"{peer}.rail0>node3.rail0#0", "lossy")
-    assert world.core.ways.way(("node2", "node3", "rail0")).via == "rail1"
+    assert world.core.routing.way(("node2", "node3", "rail0")).via == "rail1"
     world.run(5.0)
-    assert world.core.ways.way(("node2", "node3", "rail0")).via == "rail1"
+    assert world.core.routing.way(("node2", "node3", "rail0")).via == "rail1"
 
 
 def test_moves_that_can_wait_leave_half_of_the_budget_to_others(make_world):
@@ -132,10 +132,10 @@ def test_paths_are_not_taken_back_where_the_settings_say_so(make_world):
 def test_where_paths_of_one_nic_are_lossy_the_other_rail_is_taken(world):
     """The rail's other paths are heard, which says nothing of what they lose."""
     world.path_event("node0.rail0>node3.rail0#0", "lossy")
-    assert world.core.ways.way(("node0", "node3", "rail0")).via == "rail0"
+    assert world.core.routing.way(("node0", "node3", "rail0")).via == "rail0"
     for peer in ("node1", "node2"):
         world.path_event(f"{peer}.rail0>node3.rail0#0", "lossy")
-    assert world.core.ways.way(("node2", "node3", "rail0")).via == "rail1"
+    assert world.core.routing.way(("node2", "node3", "rail0")).via == "rail1"
 
 
 def test_a_lossy_path_is_left_for_a_clean_one(world):

@@ -107,10 +107,10 @@ def test_what_agents_report_is_known_before_it_is_written(make_world):
     before.answer = None
     commands = before.flap("node3.rail0", "down")
     after = make_world(lease=0)
-    armed = {name: before.core.ways.backups[name] for name in before.names}
+    armed = {name: before.core.routing.backups[name] for name in before.names}
     for command in commands:
-        ways = command.placements or tuple(armed["node3"][peer, "rail0"] for peer in ("node0", "node1", "node2"))
-        after.see(before.outcome(command, "done", away=command.away, placements=ways))
+        routing = command.placements or tuple(armed["node3"][peer, "rail0"] for peer in ("node0", "node1", "node2"))
+        after.see(before.outcome(command, "done", away=command.away, placements=routing))
     after.core.hold(8, after.now_ns)
     assert {command.node for command in after.run(6.0)} == set(after.names)
 

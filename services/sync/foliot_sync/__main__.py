@@ -1,6 +1,6 @@
 """Starts sync: ``python -m foliot_sync``."""
 
-from foliot.service import run
+from foliot.runtime.service import run
 from foliot_sync.service import main
 
 run(main)

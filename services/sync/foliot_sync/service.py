@@ -12,19 +12,19 @@ import msgspec
 import structlog
 
 from foliot.clock import BusClock
-from foliot.service import on_bus
+from foliot.node.shard import ShardSettings
+from foliot.runtime.service import on_bus
 from foliot.settings import load
-from foliot.shard import ShardSettings
 from foliot_schemas.subjects import INVENTORY
-from foliot_sync.census import Census
-from foliot_sync.following import Following
-from foliot_sync.gatherer import Gatherer
-from foliot_sync.leader import Leader
-from foliot_sync.roster import Roster
+from foliot_sync.core.fit.admission import Admission
 from foliot_sync.settings import SyncSettings
+from foliot_sync.shell.clock_census import ClockCensus
+from foliot_sync.shell.clock_listener import ClockListener
+from foliot_sync.shell.leader import Leader
+from foliot_sync.shell.shard_fitter import ShardFitter
 
 if TYPE_CHECKING:
-    from foliot.bus import Bus
+    from foliot.bus.client import Bus
     from foliot_schemas import Node
 
 log = structlog.get_logger()
@@ -43,11 +43,11 @@ class Sync:
         shards = shards or ShardSettings()
         self._bus = bus
         self._shard = shards.shard()
-        self._roster = Roster()
-        self._census = Census(settings.asymmetry_ns)
-        following, holder = Following(bus), f"{socket.gethostname()}/{os.getpid()}/{secrets.token_hex(4)}"
-        self._gatherer = Gatherer(
-            bus, clock, settings, shard=self._shard, roster=self._roster, following=following, holder=holder
+        self._admission = Admission()
+        self._census = ClockCensus(settings.asymmetry_ns)
+        following, holder = ClockListener(bus), f"{socket.gethostname()}/{os.getpid()}/{secrets.token_hex(4)}"
+        self._gatherer = ShardFitter(
+            bus, clock, settings, shard=self._shard, admission=self._admission, following=following, holder=holder
         )
         roles = [shard.role("sync") for shard in shards.all()]
         self._leader = Leader(
@@ -65,7 +65,7 @@ class Sync:
     async def _on_node(self, key: str, node: Node | None) -> None:
         self._leader.leave(self._census.learn(key, node))
         concerns = node is not None and self._shard.concerns(node)
-        self._roster.learn(key, node if concerns else None)
+        self._admission.learn(key, node if concerns else None)
         await self._gatherer.on_node(key, node)
 
 

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from foliot_probe.summary import References
-from foliot_probe.tilt import expected
+from foliot_probe.core.measure.one_way_delay import References
+from foliot_probe.core.measure.slope_range import expected
 from foliot_schemas.observation import StampBatch, StampRow, Stream
-from foliot_sync.synchroniser import Synchroniser
+from foliot_sync.core.synchroniser import Synchroniser
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 
-from foliot.bus import Bus
+from foliot.bus.client import Bus
 from foliot.clock import BusClock
 from foliot_schemas import Nic, Node
 from foliot_schemas.subjects import CLOCK, INVENTORY, STAMPS

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from foliot_schemas.observation import StampBatch, StampRow
-from foliot_sync.history import Tracks
-from foliot_sync.scale import Seen
+from foliot_sync.core.timescale.steering import Timescale
+from foliot_sync.core.timescale.time_map import Seen
+from foliot_sync.core.track.kalman import ClockTracks
 from foliot_sync.settings import SyncSettings
-from foliot_sync.timescale import Timescale
 
 SECOND = 1_000_000_000
 EPOCH = 1_700_000_000 * SECOND
@@ -26,7 +26,7 @@ class Steered:
     def __init__(self, rates_ppb, seed=1, **settings):
         self.rates_ppb = np.array(rates_ppb, np.float64)
         self.random = np.random.default_rng(seed)
-        self.scale = Timescale(SyncSettings(**settings))
+        self.time_map = Timescale(SyncSettings(**settings))
         self.names = [f"node{number}" for number in range(len(rates_ppb))]
         self.synchronised = np.ones(len(rates_ppb), bool)
         self.utc = {}
@@ -49,13 +49,13 @@ class Steered:
         noise_ns[0] = 0
         drift_ppb = ((1 + self.rates_ppb[0] / SECOND) / (1 + self.rates_ppb / SECOND) - 1) * SECOND
         zero, windows = np.zeros(count), np.full(count, 9)
-        tracks = Tracks(
+        tracks = ClockTracks(
             local_ns, measured_ns - local_ns + noise_ns, drift_ppb, zero, zero, zero, zero, local_ns, windows, zero
         )
         for number, name in enumerate(self.names):
             off_ns, error_ns = self.utc.get(number, (1e6 * (number - 1), -1))
             wall_ns = EPOCH + round(self.true_s * SECOND + off_ns)
-            self.scale.walls.hear(
+            self.time_map.realtime.hear(
                 StampBatch.of(
                     np.empty(0, StampRow), node=name, since_ns=0, until_ns=int(local_ns[number]),
                     epoch_ns=wall_ns - int(local_ns[number]), streams=(), utc_error_ns=error_ns,
@@ -65,7 +65,7 @@ class Steered:
         if self.true_s < _SETTLED_S:
             synchronised[1:] = False
         seen = Seen(self.names, tracks, np.full(count, 50.0), np.ones(count, bool), synchronised, 0)
-        self.scale.follow(seen, measured_ns, WINDOW_S)
+        self.time_map.follow(seen, measured_ns, WINDOW_S)
 
     def run(self, windows):
         """Many; by how much the common time was ahead of true time after each."""
@@ -77,9 +77,9 @@ class Steered:
 
     def ahead_ns(self):
         """By how much the common time is ahead of true time."""
-        return self.scale.scale.of(self.measured_ns()) - EPOCH - round(self.true_s * SECOND)
+        return self.time_map.time_map.of(self.measured_ns()) - EPOCH - round(self.true_s * SECOND)
 
     def pace_ppb(self):
         """By how much it runs faster than true time."""
-        own, steered = self.rates_ppb[0], self.scale.scale.rate_ppb
+        own, steered = self.rates_ppb[0], self.time_map.time_map.rate_ppb
         return float(own + steered + own * steered / SECOND)

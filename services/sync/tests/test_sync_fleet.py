@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from promises import local, promises_kept, statuses
 
-from foliot_sync.publication import UNKNOWN_NS
+from foliot_sync.core.clock_states import UNKNOWN_NS
 from foliot_sync.settings import SyncSettings
 
 SECOND = 1_000_000_000

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from foliot_sync.excess import share
-from foliot_sync.lowest import lowest
-from foliot_sync.margin import Sides
+from foliot_sync.core.fit.path_minimum import lowest
+from foliot_sync.core.fit.queueing_split import share
+from foliot_sync.core.fit.soft_margin import Sides
 
 
 def side(*clouds):

@@ -7,7 +7,7 @@ import contextlib
 import pytest
 from served import all_synchronised, all_told, connected, crash, feed, listen, small_fleet, syncing
 
-from foliot.shard import ShardSettings
+from foliot.node.shard import ShardSettings
 from foliot_schemas.subjects import CLOCKS, FITS
 
 pytestmark = pytest.mark.nats

@@ -6,9 +6,9 @@ import msgspec
 import pytest
 from promises import local
 
-from foliot_sync.resuming import newest
+from foliot_sync.core.synchroniser import Synchroniser
+from foliot_sync.core.track.resume import newest
 from foliot_sync.settings import SyncSettings
-from foliot_sync.synchroniser import Synchroniser
 
 SECOND = 1_000_000_000
 CALM = 30.0

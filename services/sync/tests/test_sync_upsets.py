@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from promises import local, promises_kept, statuses
 
-from foliot_sync.publication import UNKNOWN_NS
+from foliot_sync.core.clock_states import UNKNOWN_NS
 
 SECOND = 1_000_000_000
 SEEDS = (1, 2)

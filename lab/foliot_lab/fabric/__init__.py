@@ -1,0 +1,1 @@
+"""The fabric: namespaces, links, routes, and what they carry."""

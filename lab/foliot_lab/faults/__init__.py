@@ -1,0 +1,1 @@
+"""What is done to a lab, and how far it reaches."""

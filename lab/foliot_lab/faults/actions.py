@@ -1,0 +1,243 @@
+"""How each kind of fault is done and undone.
+
+A deed is prepared beforehand, so that doing it is a system call or two: a link's state changes within some 0.1 ms.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from foliot_lab.fabric.link_shaping import Shape, drop, drop_large, pass_again, reshape
+from foliot_lab.fabric.namespaces import child_setup
+from foliot_lab.fabric.rtnetlink import delete_link, link_state, put_route
+from foliot_lab.scenario.fault_target import parse_where
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from foliot_lab.fabric.fabric import Fabric
+    from foliot_lab.scenario.spec import FabricSpec, FaultSpec
+    from foliot_lab.scenario.topology import Link, Port
+
+
+class World(Protocol):
+    """What faults can reach beside the wires. A place is a host ("node3"), a process ("node3/probe") or a service."""
+
+    def kill(self, where: str) -> None:
+        """Kill the processes there, and keep them dead."""
+
+    def restart(self, where: str) -> None:
+        """Let them start again."""
+
+    def stop(self, where: str) -> None:
+        """Halt them where they are."""
+
+    def resume(self, where: str) -> None:
+        """Let them go on."""
+
+    def terminate(self, where: str) -> None:
+        """Ask them to end; they are started again."""
+
+    def step_clock(self, node: str, offset_ns: int) -> None:
+        """Step a node's clock forward by this much."""
+
+    def cut_bus(self) -> None:
+        """Nobody on a node reaches the bus."""
+
+    def mend_bus(self) -> None:
+        """Everybody does again."""
+
+    def part(self, where: str) -> None:
+        """Let two places, `node3|bus`, not hear each other."""
+
+    def join(self, where: str) -> None:
+        """Let them hear each other again."""
+
+
+class Action(NamedTuple):
+    """A fault as two calls. Healing what was only half injected, or healing twice, may raise but does no harm."""
+
+    inject: Callable[[], None]
+    heal: Callable[[], None]
+    before_heal: Callable[[], None] | None = None
+    """Of a fault that ends in two steps, the first, at the end of its `for_s`; `heal` makes up for it where it was not done."""
+
+
+def prepare(fault: FaultSpec, spec: FabricSpec, fabric: Fabric, world: World) -> Action:
+    """The deed of a fault that a scenario accepted.
+
+    A kill and a clock step without `for_s` are not undone: at the end of the run there is nobody left to notice.
+
+    Raises:
+        ValueError: the fabric has no such target.
+    """
+    target = parse_where(fault.where, spec)
+    if target.kind in {"nic", "fabric link"}:
+        return _link_deed(fault, fabric, fabric.plan.links[fault.where])
+    world_deed = _world_deed(fault, target.node, world)
+    if world_deed is None:
+        raise ValueError(f"{fault.kind} cannot be done to {fault.where}")
+    return world_deed
+
+
+def _world_deed(fault: FaultSpec, node: str, world: World) -> Action | None:
+    where, lasting = fault.where, fault.for_s is None
+    if fault.kind == "cpu":
+        hog = Hog(fault.share or 1.0)
+        return Action(hog.start, hog.stop)
+    offset_ns = fault.offset_ns or 0
+    step, back = partial(world.step_clock, node, offset_ns), partial(world.step_clock, node, -offset_ns)
+    return {
+        "kill": Action(partial(world.kill, where), _nothing if lasting else partial(world.restart, where)),
+        "stop": Action(partial(world.stop, where), partial(world.resume, where)),
+        "restart": Action(partial(world.terminate, where), _nothing),
+        "partition": Action(partial(world.part, where), partial(world.join, where)),
+        "clock-step": Action(step, _nothing if lasting else back),
+        "bus-cut": Action(world.cut_bus, world.mend_bus),
+    }.get(fault.kind)
+
+
+def _link_deed(fault: FaultSpec, fabric: Fabric, link: Link) -> Action:
+    match fault.kind:
+        case "link-down" | "flap":
+            # The far end, so that the near one loses its carrier as from a pulled cable.
+            return _state_deed(fabric, link.far)
+        case "admin-down":
+            return _state_deed(fabric, link.near)
+        case "drop" | "loss" | "drop-one-way" | "loss-one-way" | "mtu":
+            return _filter_deed(fault, fabric, link.far)
+        case "reload":
+            absence = Absence(fabric, link)
+            return Action(absence.begin, absence.end, absence.return_device)
+        case "rate":
+            return _rate_deed(fabric, link, fault.mbps or fabric.plan.link_mbps)
+        case _:
+            raise ValueError(f"{fault.kind} cannot be done to {fault.where}")
+
+
+def _state_deed(fabric: Fabric, port: Port) -> Action:
+    def down() -> None:
+        _tell(fabric, port, [link_state(fabric.index(port), up=False)])
+
+    def up() -> None:
+        index = fabric.index(port)
+        routes = [put_route(route.prefix, gateway, index) for route in port.routes for gateway, _ in route.gateways]
+        _tell(fabric, port, [link_state(index, up=True), *routes])
+
+    return Action(down, up)
+
+
+def _filter_deed(fault: FaultSpec, fabric: Fabric, port: Port) -> Action:
+    # Where the packets arrive, never on the host itself: a sender would be told by its own kernel what it lost.
+    hooks = (True,) if fault.kind.endswith("-one-way") else (True, False)
+    index = fabric.index(port)
+    if fault.bytes is not None:
+        on = [drop_large(index, entering=entering, most_bytes=fault.bytes) for entering in hooks]
+    else:
+        on = [drop(index, entering=entering, share=fault.share or 1.0) for entering in hooks]
+    off = [pass_again(index, entering=entering) for entering in hooks]
+    return Action(partial(_tell, fabric, port, on), partial(_tell, fabric, port, off))
+
+
+def _rate_deed(fabric: Fabric, link: Link, rate_mbps: float) -> Action:
+    def reshape_both(rate_mbps: float) -> None:
+        shape = Shape(rate_mbps=rate_mbps, queue_packets=fabric.plan.queue_packets)
+        for port in (link.near, link.far):
+            _tell(fabric, port, [reshape(fabric.index(port), shape)])
+
+    return Action(partial(reshape_both, rate_mbps), partial(reshape_both, fabric.plan.link_mbps))
+
+
+def _tell(fabric: Fabric, port: Port, messages: Iterable[bytes]) -> None:
+    """Send all, even if one is refused, and raise the first refusal."""
+    refusals = []
+    for message in messages:
+        try:
+            fabric.netlink(port).request(message)
+        except OSError as error:
+            refusals.append(error)
+    if refusals:
+        raise refusals[0]
+
+
+def _nothing() -> None:
+    """Undoes nothing."""
+
+
+class Absence:
+    """The device of a NIC away and back, as with a driver that is reloaded, or a card that is taken out and put in again."""
+
+    def __init__(self, fabric: Fabric, link: Link) -> None:
+        self._fabric = fabric
+        self._link = link
+        self._away = False
+
+    def begin(self) -> None:
+        """The device is gone, with its addresses, routes and queues, and whatever the host had put on top of it."""
+        near = self._link.near
+        self._fabric.netlink(near).request(delete_link(self._fabric.index(near)))
+        self._away = True
+
+    def return_device(self) -> None:
+        """A new device of the same name is there, configured, without a carrier."""
+        if self._away:
+            self._fabric.make_anew(self._link)
+            self._away = False
+
+    def end(self) -> None:
+        """It has its carrier."""
+        self.return_device()
+        far = self._link.far
+        self._fabric.netlink(far).request(link_state(self._fabric.index(far), up=True))
+
+
+class Hog:
+    """Processes that burn a share of each processor of the machine, or of some. Hosts share them, so every host feels it.
+
+    Parameters:
+        processors: of how many; None: of all.
+    """
+
+    _PROGRAM = """
+import sys, time
+share, period_s = float(sys.argv[1]), 0.01
+while True:
+    start = time.perf_counter()
+    while time.perf_counter() - start < share * period_s:
+        pass
+    if share < 1:
+        time.sleep((1 - share) * period_s)
+"""
+    # The period is short beside what is to be disturbed: detectors that decide within 100 ms and more.
+
+    def __init__(self, share: float, processors: int | None = None) -> None:
+        self._share = share
+        self._number = processors
+        self._processes: list[subprocess.Popen[bytes]] = []
+
+    @property
+    def pids(self) -> list[int]:
+        """The processes that burn now."""
+        return [process.pid for process in self._processes]
+
+    def start(self) -> None:
+        """One on each processor."""
+        for processor in sorted(os.sched_getaffinity(0))[: self._number]:
+            process = subprocess.Popen(
+                [sys.executable, "-I", "-S", "-c", self._PROGRAM, str(self._share)],
+                preexec_fn=child_setup(),  # noqa: PLW1509 - it makes two system calls, prepared before the fork
+            )
+            self._processes.append(process)
+            os.sched_setaffinity(process.pid, {processor})
+
+    def stop(self) -> None:
+        """None any more."""
+        for process in self._processes:
+            process.kill()
+        for process in self._processes:
+            process.wait()
+        self._processes.clear()

@@ -1,0 +1,118 @@
+"""The timeline: each fault at its moment, and healed whatever happens."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import msgspec
+import structlog
+
+from foliot_lab.faults.actions import prepare
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from foliot_lab.fabric.fabric import Fabric
+    from foliot_lab.faults.actions import Action, World
+    from foliot_lab.scenario.spec import FaultSpec, Scenario
+
+log = structlog.get_logger()
+
+
+class Edge(msgspec.Struct, frozen=True):
+    """A moment at which a fault began or ended; a flap has many."""
+
+    at_ns: int
+    """By the lab's clock, read right before the kernel was called."""
+    down: bool
+
+
+class Injection(msgspec.Struct, frozen=True, kw_only=True):
+    """What was done, and when."""
+
+    fault_id: str
+    kind: str
+    where: str
+    injected_ns: int
+    healed_ns: int | None = None
+    """None: not yet, or it lasts until the end of the run."""
+    edges: tuple[Edge, ...]
+
+
+async def run_timeline(
+    scenario: Scenario, start_s: float, fabric: Fabric, world: World, *,
+    clock: Callable[[], int], report: Callable[[Injection], None] = lambda _: None,
+) -> list[Injection]:  # fmt: skip
+    """Do all faults of a scenario; over when the last has healed, or at the end of the run if one lasts so long.
+
+    `start_s` is the event loop's time at the scenario's second 0. `report` is called after every edge with what
+    has been done so far. Cancelled, it heals what is not yet healed.
+
+    Raises:
+        ExceptionGroup: a fault could not be done; the others have been healed.
+    """
+    deeds = [prepare(fault, scenario.fabric, fabric, world) for fault in scenario.faults]
+    async with asyncio.TaskGroup() as group:
+        tasks = [
+            group.create_task(_run(fault, deed, start_s, scenario.duration_s, clock=clock, report=report))
+            for fault, deed in zip(scenario.faults, deeds, strict=True)
+        ]
+    return [task.result() for task in tasks]
+
+
+def moments(fault: FaultSpec) -> list[tuple[float, float | None]]:
+    """When it goes down and comes up, seconds of the scenario; None: it does not come up before the end of the run."""
+    if fault.times is None or fault.down_s is None or fault.up_s is None:
+        return [(fault.at_s, None if fault.lasts_s is None else fault.at_s + fault.lasts_s)]
+    starts = [fault.at_s + flap * (fault.down_s + fault.up_s) for flap in range(fault.times)]
+    return [(start, start + fault.down_s) for start in starts]
+
+
+async def _run(
+    fault: FaultSpec, deed: Action, start_s: float, duration_s: float, *,
+    clock: Callable[[], int], report: Callable[[Injection], None],
+) -> Injection:  # fmt: skip
+    edges: list[Edge] = []
+    for down_s, up_s in moments(fault):
+        await _until(start_s + down_s)
+        healed = False
+        try:
+            at_ns = clock()
+            deed.inject()
+            edges.append(Edge(at_ns, down=True))
+            report(_injection(fault, edges))
+            if deed.before_heal is not None and fault.for_s is not None:
+                await _until(start_s + down_s + fault.for_s)
+                deed.before_heal()
+            await _until(start_s + (duration_s if up_s is None else up_s))
+            if up_s is not None:
+                at_ns = clock()
+                deed.heal()
+                healed = True
+                edges.append(Edge(at_ns, down=False))
+                report(_injection(fault, edges))
+        finally:
+            if not healed:
+                _heal_anyway(fault, deed)
+    return _injection(fault, edges)
+
+
+def _injection(fault: FaultSpec, edges: list[Edge]) -> Injection:
+    over = not edges[-1].down and len(edges) == 2 * len(moments(fault))
+    return Injection(
+        fault_id=fault.id, kind=fault.kind, where=fault.where, injected_ns=edges[0].at_ns,
+        healed_ns=edges[-1].at_ns if over else None, edges=tuple(edges),
+    )  # fmt: skip
+
+
+def _heal_anyway(fault: FaultSpec, deed: Action) -> None:
+    """At the end of a run, whatever of the lab is still there, one fault's trouble must not keep the next from healing."""
+    try:
+        deed.heal()
+    except Exception as error:  # noqa: BLE001 - see above; it is logged, and the namespaces go with the lab anyway
+        log.warning("fault_not_healed", fault=fault.id, where=fault.where, error=str(error))
+
+
+async def _until(moment_s: float) -> None:
+    await asyncio.sleep(max(0.0, moment_s - asyncio.get_running_loop().time()))

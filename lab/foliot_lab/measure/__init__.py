@@ -1,0 +1,1 @@
+"""What a lab sees: the wire, clocks, the machine, the bus."""

@@ -1,0 +1,179 @@
+"""What a scenario costs in processor time, what the machine has of it now, and whether that is enough: found out before anything is built."""
+
+from __future__ import annotations
+
+import os
+import statistics
+import sys
+import time
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+import msgspec
+
+from foliot_lab.measure.machine import CpuTimes, fixed_work_s
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from foliot_lab.scenario.spec import Scenario
+
+
+class Demand(NamedTuple):
+    """When a machine has enough for a scenario."""
+
+    left: float
+    """Share of the processors that must be left idle."""
+    yielded: float
+    """Share of what others use now that counts as the lab's, as they make room for it."""
+
+
+COMFORTABLE = Demand(left=0.4, yielded=0.0)
+"""So much that the services hardly ever wait for a processor: what the demo asks for."""
+CARRIED = Demand(left=0.05, yielded=0.5)
+"""As little as will do for a scenario or a bench to begin: with less, every queue grows, and what is measured is the queue. The scheduler shares processors out
+evenly, and the lab is many processes, so that they get their share of what few others use."""
+
+_WORK_S = 0.213
+"""`fixed_work_s` on the machine where the costs below were measured: two, four and eight hosts on two rails, each NIC sending half of what its link can.
+All processes together kept 0.27, 0.49 and 0.87 processors busy there."""
+_ONCE, _PER_HOST, _PER_NIC, _PER_PATH = 0.11, 0.026, 0.0265, 0.0008
+"""Processors kept busy by the central services and the lab, by each host and NIC, and by each NIC's paths to each other NIC of its rail."""
+_PER_BUS_SERVER = 0.04
+"""By each beyond the first."""
+_PER_GBPS, _INTERRUPTS_PER_GBPS = 0.02, 0.1
+"""By each Gb/s of the workload: in the process that sends it, and in interrupts, which no process is charged for."""
+_WATCH_S, _WORKS = 1.0, 3
+_PATIENCE_S, _TRY_AGAIN_S = 60.0, 2.0
+
+
+class CannotCarryError(RuntimeError):
+    """This machine cannot carry what the scenario asks for; the message says why."""
+
+
+class Cost(NamedTuple):
+    """Processors that a scenario keeps busy."""
+
+    processes: float
+    interrupts: float
+    """In the kernel, without a process that is charged for it."""
+
+
+class ProcessLoad(NamedTuple):
+    """What keeps processors busy and is no scenario, as a bench of single processes."""
+
+    name: str
+    """As the beginning of a sentence."""
+    processors: float
+    """That it keeps busy, on the machine where the costs below were measured."""
+    lower: str = ""
+    """What to lower, so that it costs less; empty: nothing helps."""
+
+
+Costly = TypeVar("Costly", "Scenario", ProcessLoad, "Scenario | ProcessLoad")
+
+
+class Now(msgspec.Struct, frozen=True, kw_only=True):
+    """The machine before anything of a lab runs."""
+
+    idle_cpu: float
+    """Share of all processors."""
+    stolen_cpu: float
+    """Of the time that processors have something to do, the share that the hypervisor takes."""
+    fixed_work_s: float
+    """See `machine.fixed_work_s`."""
+    processors: int
+    """That this process may use."""
+    speed: float = 1.0
+    """The share of them that a quota allows; 1: there is none."""
+
+    @classmethod
+    def look(cls, speed: float = 1.0) -> Now:
+        """Measures it: watches for a second, and then works for about as long."""
+        before = CpuTimes.read()
+        time.sleep(_WATCH_S)
+        between = CpuTimes.read()
+        work_s = statistics.fmean(fixed_work_s() for _ in range(_WORKS))
+        return cls(
+            idle_cpu=before.idle_share(between), stolen_cpu=between.stolen_from_work_share(CpuTimes.read()), fixed_work_s=work_s,
+            processors=len(os.sched_getaffinity(0)), speed=speed,
+        )  # fmt: skip
+
+    def cost(self, scenario: Scenario | ProcessLoad) -> Cost:
+        """Of a scenario or load on this machine."""
+        return Cost(*(busy * self.fixed_work_s / _WORK_S for busy in cost(scenario)))
+
+    def left_by(self, scenario: Scenario | ProcessLoad) -> float:
+        """Share of the processors, or of the quota, that a scenario or load would leave idle; below zero: it asks for more than there is."""
+        processes, interrupts = (busy / self.processors for busy in self.cost(scenario))
+        taken = (processes + interrupts) / max(1 - self.stolen_cpu, 0.01)
+        return min(self.idle_cpu - taken, self.speed - processes) / self.speed
+
+    def lacks(self, scenario: Scenario | ProcessLoad, demand: Demand = CARRIED) -> str:
+        """Why this machine cannot carry a scenario or load now, in a sentence; empty if it can."""
+        yielding = msgspec.structs.replace(self, idle_cpu=self.idle_cpu + demand.yielded * (1 - self.idle_cpu))
+        if yielding.left_by(scenario) >= demand.left:
+            return ""
+        needed = sum(self.cost(scenario))
+        lower = scenario.lower if isinstance(scenario, ProcessLoad) else "hosts, rails or load"
+        advice = f"Lower {lower}, or let less else run." if lower else "Let less else run."
+        quota = "" if self.speed >= 1 else f", of which it may use {self.speed:.0%}"
+        return (
+            f"{named(scenario)} would keep {needed:.2g} of this machine's {self.processors} processors busy{quota}, and {demand.left:.0%} must be left:"
+            f" {self.idle_cpu:.0%} are idle now, {self.stolen_cpu:.0%} of busy time is stolen, and a piece of work that takes {_WORK_S:.2f} s on a quick machine"
+            f" takes {self.fixed_work_s:.2f} s here. {advice}"
+        )
+
+
+def cost(scenario: Scenario | ProcessLoad) -> Cost:
+    """On the machine where it was measured. What a training job computes is not in it: that takes what is left, at a lower priority."""
+    if isinstance(scenario, ProcessLoad):
+        return Cost(scenario.processors, 0.0)
+    fabric, gbps = scenario.fabric, traffic_gbps(scenario)
+    nics = fabric.hosts * fabric.rails
+    once = _ONCE + _PER_BUS_SERVER * (fabric.bus_servers - 1)
+    nodes = _PER_HOST * fabric.hosts + _PER_NIC * nics + _PER_PATH * nics * (fabric.hosts - 1)
+    return Cost(once + nodes + _PER_GBPS * gbps, _INTERRUPTS_PER_GBPS * gbps)
+
+
+def traffic_gbps(scenario: Scenario) -> float:
+    """What the workload moves in all; a job's links are full as long as its ranks reduce gradients."""
+    fabric, workload = scenario.fabric, scenario.workload
+    load = {"none": 0.0, "train": 1.0}.get(workload.kind, workload.load)
+    return fabric.hosts * fabric.rails * fabric.link_mbps * load / 1000
+
+
+def named(scenario: Scenario | ProcessLoad) -> str:
+    """A scenario by what it costs most; a load of processes by its name."""
+    if isinstance(scenario, ProcessLoad):
+        return scenario.name
+    fabric = scenario.fabric
+    return f"A fabric of {fabric.hosts} hosts on {fabric.rails} {'rail' if fabric.rails == 1 else 'rails'}"
+
+
+def affordable(
+    choices: Sequence[tuple[Costly, Demand]], speed: float = 1.0, say: Callable[[str], object] | None = None
+) -> tuple[Costly, Now]:
+    """The first scenario of these that this machine has enough for, and the machine as it was seen. Where others are in the way of all, it waits a while for them to end.
+
+    Parameters:
+        choices: each with what is enough for it.
+        speed: what a quota allows, as a share of all processors.
+        say: told what is waited for; stderr, unless given.
+
+    Raises:
+        CannotCarryError: none of them, for what the last one lacks.
+    """
+    deadline_s, told = time.monotonic() + _PATIENCE_S, False
+    while True:
+        now, problem = Now.look(speed), ""
+        for scenario, demand in choices:
+            problem = now.lacks(scenario, demand)
+            if not problem:
+                return scenario, now
+        alone = msgspec.structs.replace(now, idle_cpu=1.0, stolen_cpu=0.0)
+        if time.monotonic() > deadline_s or alone.lacks(*choices[-1]):
+            raise CannotCarryError(problem)
+        if not told:
+            (say or sys.stderr.write)(f"waiting for up to {_PATIENCE_S:.0f} s for a better moment: {problem}\n")
+        told = True
+        time.sleep(_TRY_AGAIN_S)

@@ -1,0 +1,86 @@
+"""What the services said on the bus during a run, each message with the lab time of its arrival."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+import msgspec
+
+from foliot_schemas.subjects import CLOCK, COMMAND, EVENT, OUTCOME
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from foliot.bus.client import Bus
+    from foliot_lab.measure.clock_truth import LabTime, Truth
+    from foliot_schemas import ClockState, Command, Event, Outcome
+
+Message = TypeVar("Message")
+
+
+class Heard(msgspec.Struct, Generic[Message], frozen=True):
+    """A message, and when it came in lab time."""
+
+    at_ns: int
+    message: Message
+
+
+class Collector:
+    """Keeps events, commands and outcomes, each id once, and tells the truth of every word about a clock.
+
+    Parameters:
+        truth: learns the clocks' states.
+        on_heard: called with every event, command and outcome when it comes, for whoever tells the story.
+    """
+
+    def __init__(
+        self, lab: LabTime, truth: Truth, on_heard: Callable[[Heard[Event | Command | Outcome]], None] | None = None
+    ) -> None:
+        self.events: list[Heard[Event]] = []
+        self.commands: list[Heard[Command]] = []
+        self.outcomes: list[Heard[Outcome]] = []
+        self.clocks: list[Heard[ClockState]] = []
+        self._lab = lab
+        self._truth = truth
+        self._on_heard = on_heard
+        self._seen: set[tuple[str, str]] = set()
+
+    async def follow(self, bus: Bus) -> None:
+        """Listens from now on."""
+        await bus.subscribe(EVENT, self.event)
+        await bus.subscribe(COMMAND, self.command)
+        await bus.subscribe(OUTCOME, self.outcome)
+        await bus.subscribe(CLOCK, self.clock)
+
+    async def event(self, event: Event, _subject: str = "") -> None:
+        """Keeps an event."""
+        if self._is_new("event", event.id):
+            self.events.append(self._heard(event))
+
+    async def command(self, command: Command, _subject: str = "") -> None:
+        """Keeps a command."""
+        if self._is_new("command", command.id):
+            self.commands.append(self._heard(command))
+
+    async def outcome(self, outcome: Outcome, _subject: str = "") -> None:
+        """Keeps an outcome."""
+        if self._is_new("outcome", outcome.id):
+            self.outcomes.append(self._heard(outcome))
+
+    async def clock(self, state: ClockState, _subject: str = "") -> None:
+        """Keeps what sync said of a clock."""
+        self.clocks.append(Heard(self._lab.now_ns(), state))
+        self._truth.learn(state)
+
+    def _is_new(self, kind: str, name: str) -> bool:
+        """A publisher that saw no acknowledgement repeats itself; the first time is the one that counts."""
+        if (kind, name) in self._seen:
+            return False
+        self._seen.add((kind, name))
+        return True
+
+    def _heard(self, message: Message) -> Heard[Message]:
+        heard = Heard(self._lab.now_ns(), message)
+        if self._on_heard is not None:
+            self._on_heard(heard)  # type: ignore[arg-type]  # only the three kinds come here
+        return heard

@@ -1,0 +1,1 @@
+"""What a run came to: the report, and its verdict."""

@@ -1,0 +1,135 @@
+"""What is taken off a fault's times before they are held against a promise: no way lived, or those who were to act were themselves at fault. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from foliot_lab.measure.intervals import Intervals
+from foliot_lab.report.blast_radius import OF_PATHS, scope
+from foliot_lab.report.hindrances import Hindrance, bus_away, hindrances, times
+from foliot_lab.scenario.promises import class_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from foliot_lab.faults.injection import Injection
+    from foliot_lab.report.connectivity import Ways
+    from foliot_lab.scenario.topology import FabricPlan
+
+
+class Allowance(msgspec.Struct, frozen=True, kw_only=True):
+    """How much of a time does not count, and why."""
+
+    ms: float = 0.0
+    because: list[str] = []
+    """The ids of the faults by which those who were to act could not."""
+
+
+class NotCounted(msgspec.Struct, frozen=True, kw_only=True):
+    """What does not count of a fault's times."""
+
+    found: Allowance
+    """Of the time until it was found (or healed, or the run ended): those who tell of it were at fault."""
+    moved: Allowance
+    """Of the time until it moved (or was healed, or the run ended): no way lived for one of its pairs, or those who move it were at fault."""
+    no_way_ms: float
+    """Of the latter, the time without a way."""
+    back: Allowance
+    """After the healing: other faults were on the same paths, or those who take traffic home were at fault."""
+
+
+class Course(NamedTuple):
+    """What a fault's outcome was, as far as its times go. Lab time; None: it did not happen."""
+
+    detected_ns: int | None
+    moved_ns: int | None
+    restored_ns: int | None
+
+
+class Allowances:
+    """Of the faults of a run.
+
+    Parameters:
+        armed: the agents' setting: `off`, `bus-away` or `always`.
+    """
+
+    def __init__(
+        self, fabric: FabricPlan, injections: Sequence[Injection], ways: Ways, armed: str, end_ns: int
+    ) -> None:
+        self._fabric = fabric
+        self._injections = injections
+        self._ways = ways
+        self._armed = armed
+        self._end_ns = end_ns
+
+    def of(self, injection: Injection, course: Course) -> NotCounted:
+        """Of one fault."""
+        since_ns = injection.injected_ns
+        over_ns = self._end_ns if injection.healed_ns is None else injection.healed_ns
+        found_ns = over_ns if course.detected_ns is None else course.detected_ns
+        moved_ns = over_ns if course.moved_ns is None else course.moved_ns
+        telling = hindrances("tell", self._fabric.hosts, self._injections, self._end_ns)
+        if (
+            injection.kind not in OF_PATHS
+        ):  # A process is found dead by those who are left, and its own fault is among these.
+            telling = [each for each in telling if each.fault_id != injection.fault_id]
+        no_way = self._without_way(injection)
+        return NotCounted(
+            found=_taken(telling, Intervals(), since_ns, found_ns),
+            moved=_taken(self.moving(injection), no_way, since_ns, moved_ns),
+            no_way_ms=round(no_way.within(since_ns, moved_ns) * 1e-6, 3),
+            back=self._back(injection, course),
+        )
+
+    def standing(self, one: str, other: str, injection: Injection | None) -> Intervals:
+        """When traffic between two hosts may stand still: no way lives for it, or those who move it after a path's fault are at fault."""
+        moving = [] if injection is None else self.moving(injection)
+        return self._ways.without(one, other) | times(moving)
+
+    def moving(self, injection: Injection) -> list[Hindrance]:
+        """What keeps from moving this fault's traffic those who do it."""
+        armed, known = self._armed == "always", None
+        if self._armed == "bus-away":
+            known = bus_away(self._injections, injection.injected_ns)
+            armed = known is not None
+        if not armed or class_of(injection.kind, injection.where) != "carrier":
+            return self._commanding()
+        found = hindrances("armed", self._fabric.hosts, self._injections, self._end_ns)
+        return found if known is None else [*found, known]
+
+    def _commanding(self) -> list[Hindrance]:
+        return hindrances("command", self._fabric.hosts, self._injections, self._end_ns)
+
+    def _without_way(self, injection: Injection) -> Intervals:
+        found = Intervals()
+        for pair in scope(injection.kind, injection.where, self._fabric).pairs():
+            found |= self._ways.without(pair.source.node, pair.destination.node)
+        return found
+
+    def _back(self, injection: Injection, course: Course) -> Allowance:
+        """How long after the healing the last of what stood in the way was over."""
+        healed_ns = injection.healed_ns
+        if healed_ns is None or injection.kind not in OF_PATHS:
+            return Allowance()
+        until_ns = self._end_ns if course.restored_ns is None else course.restored_ns
+        ends = [healed_ns]
+        own = set(scope(injection.kind, injection.where, self._fabric).pairs())
+        for other in self._injections:
+            if other is injection or other.kind not in OF_PATHS or other.injected_ns >= until_ns:
+                continue
+            if own & set(scope(other.kind, other.where, self._fabric).pairs()):
+                ends.append(self._end_ns if other.healed_ns is None else other.healed_ns)
+        absent = [each for each in self._commanding() if each.since_ns < until_ns and each.until_ns > healed_ns]
+        ends += [each.until_ns for each in absent]
+        return Allowance(
+            ms=round((max(ends) - healed_ns) * 1e-6, 3), because=sorted({each.fault_id for each in absent})
+        )
+
+
+def _taken(absent: Sequence[Hindrance], no_way: Intervals, since_ns: int, until_ns: int) -> Allowance:
+    """Of a span, what those who were absent and the want of a way take off."""
+    ms = (times(absent) | no_way).within(since_ns, until_ns) * 1e-6
+    because = {each.fault_id for each in absent if each.since_ns < until_ns and since_ns < each.until_ns}
+    return Allowance(ms=round(ms, 3), because=sorted(because))

@@ -1,0 +1,131 @@
+"""Which fault explains which event and which command.
+
+An event or command is explained by a fault if it is about things on the fault's paths (`blast_radius.py`) and came between the
+injection and the end of the recovery. The recovery ends `RECOVERY_NS` after the healing, or `SETTLE_NS` after the witness
+saw the traffic back on its way of before, if that is later: the return belongs to the fault, however long trust takes. A fault
+that is not healed lasts to the end of the run. Times are those of arrival in the lab, so that no clock that is wrong can excuse
+itself. Where several faults would do, the one that explained an earlier event of the same trace explains, else the one injected last.
+
+What follows by its `cause` from something that a cut bus or a missing service explains is explained with it; for all other faults,
+being caused by the fault is not enough: it must be about the fault's own things.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from foliot_lab.report.blast_radius import Scope, scope
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from foliot_lab.faults.injection import Injection
+    from foliot_lab.measure.bus_recorder import Heard
+    from foliot_lab.measure.outages import Verdict
+    from foliot_lab.scenario.topology import FabricPlan
+    from foliot_schemas import Command, Event
+
+RECOVERY_NS = 20_000_000_000
+"""What a scenario leaves after its last fault."""
+SETTLE_NS = 2_000_000_000
+"""The outcome of a restore, and whatever else was under way when the first pulse came back."""
+
+
+class Span(msgspec.Struct, frozen=True, kw_only=True):
+    """A fault's things, and how long it may explain."""
+
+    fault_id: str
+    since_ns: int
+    until_ns: int
+    scope: Scope
+
+    def lasts_at(self, at_ns: int) -> bool:
+        """Whether the fault or its recovery was under way."""
+        return self.since_ns <= at_ns <= self.until_ns
+
+
+class Explained(msgspec.Struct, frozen=True, kw_only=True):
+    """Each fault's events and commands in the order of their coming, and those that no fault explains."""
+
+    events: dict[str, list[Heard[Event]]]
+    commands: dict[str, list[Heard[Command]]]
+    stray_events: list[Heard[Event]]
+    stray_commands: list[Heard[Command]]
+
+
+def spans(
+    injections: Sequence[Injection], seen: Mapping[str, Verdict], fabric: FabricPlan, end_ns: int,
+    recovery_ns: int = RECOVERY_NS,
+) -> list[Span]:  # fmt: skip
+    """What each fault may explain, and when; `seen` is what the witness saw of it."""
+    found = []
+    for injection in injections:
+        until_ns = end_ns
+        if injection.healed_ns is not None:
+            verdict = seen.get(injection.fault_id)
+            restored_ns = verdict.restored_ns if verdict is not None else None
+            until_ns = max(injection.healed_ns + recovery_ns, (restored_ns or 0) + SETTLE_NS)
+        found.append(
+            Span(
+                fault_id=injection.fault_id,
+                since_ns=injection.injected_ns,
+                until_ns=until_ns,
+                scope=scope(injection.kind, injection.where, fabric),
+            )
+        )
+    return found
+
+
+def explain(events: Sequence[Heard[Event]], commands: Sequence[Heard[Command]], faults: Sequence[Span]) -> Explained:
+    """Sorts what was heard under the faults."""
+    return _Sorter(faults).sort(events, commands)
+
+
+class _Sorter:
+    def __init__(self, faults: Sequence[Span]) -> None:
+        self._faults = sorted(faults, key=lambda span: span.since_ns, reverse=True)
+        self._of_event: dict[str, Span] = {}
+        self._of_trace: dict[str, Span] = {}
+
+    def sort(self, events: Sequence[Heard[Event]], commands: Sequence[Heard[Command]]) -> Explained:
+        found = Explained(
+            events={span.fault_id: [] for span in self._faults},
+            commands={span.fault_id: [] for span in self._faults},
+            stray_events=[],
+            stray_commands=[],
+        )
+        for event in sorted(events, key=lambda heard: heard.at_ns):
+            span = self._event(event)
+            if span is None:
+                found.stray_events.append(event)
+            else:
+                self._of_event[event.message.id] = span
+                if event.message.fault:
+                    self._of_trace.setdefault(event.message.fault, span)
+                found.events[span.fault_id].append(event)
+        for command in sorted(commands, key=lambda heard: heard.at_ns):
+            span = self._command(command)
+            (found.stray_commands if span is None else found.commands[span.fault_id]).append(command)
+        return found
+
+    def _event(self, heard: Heard[Event]) -> Span | None:
+        known = self._of_trace.get(heard.message.fault)
+        for span in self._faults if known is None else (known, *self._faults):
+            if span.lasts_at(heard.at_ns) and span.scope.has_event(heard.message):
+                return span
+        return self._following(heard.message.cause, heard.at_ns)
+
+    def _command(self, heard: Heard[Command]) -> Span | None:
+        cause = self._of_event.get(heard.message.cause)
+        active = [span for span in self._faults if span.lasts_at(heard.at_ns)]
+        judged = [(span, span.scope.parts_of(heard.message)) for span in active]
+        parts = [any(part) for part in zip(*(parts for _, parts in judged), strict=True)]
+        if parts and all(parts):
+            return cause if cause in active else next(span for span, parts in judged if any(parts))
+        return self._following(heard.message.cause, heard.at_ns)
+
+    def _following(self, cause: str, at_ns: int) -> Span | None:
+        span = self._of_event.get(cause)
+        return span if span is not None and span.scope.anywhere and span.lasts_at(at_ns) else None

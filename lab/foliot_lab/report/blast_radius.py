@@ -1,0 +1,130 @@
+"""What lies on a fault's paths: which events and commands it explains, which pairs and flows it may touch.
+
+====================== =====================================================================================
+where                  its own things
+====================== =====================================================================================
+``node3.rail0``        that NIC, and all paths that begin or end at it
+``rail0.leaf1-spine2`` all paths of that rail between a host of that leaf and a host of another
+``node3``              everything of that node: its NICs and their paths, its clock, its processes
+``node3/probe``        the same: a dead probe is seen as silence, a dead agent as refusals
+``sync``               itself, and what a missing service makes of the others: clocks, refusals
+``bus``                clocks, processes and refusals of anybody: nobody hears anybody
+====================== =====================================================================================
+
+A clock step is done to a host, and explains what is said of its clock and what is refused for it, nothing of its paths.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from foliot_lab.measure.outages import End, Pair
+from foliot_schemas.names import nic_name, node_of, parse_path, rail_of
+
+if TYPE_CHECKING:
+    from foliot_lab.scenario.topology import FabricPlan
+    from foliot_lab.workload.flow_loop import FlowPlan
+    from foliot_schemas import Command, Event, EventKind
+
+OF_PATHS = frozenset(
+    {"link-down", "admin-down", "flap", "drop", "drop-one-way", "loss", "loss-one-way", "rate", "mtu", "reload"}
+)
+"""Kinds of fault for which traffic may be moved."""
+_OF_THE_HOST = frozenset({"clock-step"})
+
+
+class Scope(msgspec.Struct, frozen=True, kw_only=True):
+    """The things that one fault may touch."""
+
+    nics: frozenset[str] = frozenset()
+    """The NICs whose own state the fault changes or hides."""
+    near: frozenset[str] = frozenset()
+    """NICs on one side of the trouble: a path is touched if it joins one of these with one of `far`, on the same rail."""
+    far: frozenset[str] = frozenset()
+    names: frozenset[str] = frozenset()
+    """Clocks and processes."""
+    anywhere: frozenset[str] = frozenset()
+    """Kinds of event that the fault explains whomever they are about."""
+
+    def has_path(self, source: str, destination: str) -> bool:
+        """Whether the way between two NICs, either way, may be touched."""
+        if rail_of(source) != rail_of(destination):
+            return False
+        ends = ((source, destination), (destination, source))
+        return any(one in self.near and other in self.far for one, other in ends)
+
+    def has(self, kind: EventKind, who: str) -> bool:
+        """Whether a verdict of this kind about this one is about the fault's own things."""
+        if kind in self.anywhere or who in self.names:
+            return True
+        if ">" in who:
+            try:
+                path = parse_path(who)
+            except ValueError:
+                return False
+            return self.has_path(path.source, path.destination)
+        if kind == "flap":
+            return who in self.nics
+        if kind == "nic":
+            return who in self.near
+        return kind == "refusal" and (who in self.near or any(node_of(nic) == who for nic in self.near))
+
+    def has_event(self, event: Event) -> bool:
+        """Whether an event is about the fault's own things."""
+        return self.has(event.kind, event.who)
+
+    def parts_of(self, command: Command) -> tuple[bool, ...]:
+        """For every part of a command, in a fixed order, whether it is about the fault's own things."""
+        turned = [nic_name(command.node, rail) in self.nics for rail in (*command.away, *command.back)]
+        placed = [
+            self.has_path(nic_name(command.node, placement.rail), nic_name(placement.peer, placement.rail))
+            for placement in command.placements
+        ]
+        return (*turned, *placed)
+
+    def has_flow(self, flow: FlowPlan) -> bool:
+        """Whether a flow may travel through the trouble while nothing has been moved."""
+        return self.has_path(nic_name(flow.source, flow.rail), nic_name(flow.destination, flow.rail))
+
+    def pairs(self) -> tuple[Pair, ...]:
+        """Both directions between all service addresses that may be touched."""
+        joined = {
+            (one, other)
+            for one in self.near
+            for other in self.far
+            if rail_of(one) == rail_of(other) and node_of(one) != node_of(other)
+        }
+        both = joined | {(other, one) for one, other in joined}
+        return tuple(Pair(_end(source), _end(destination)) for source, destination in sorted(both))
+
+
+def scope(kind: str, where: str, fabric: FabricPlan) -> Scope:
+    """What a fault of this kind at this place may touch."""
+    everyone = frozenset(nic_name(host, rail) for host in fabric.hosts for rail in fabric.rails)
+    if where in everyone:
+        return Scope(nics=frozenset({where}), near=frozenset({where}), far=everyone - {where})
+    if where in fabric.links:
+        return _fabric_link(where, fabric)
+    node = where.partition("/")[0]
+    if node not in fabric.hosts:
+        whole_bus = where == "bus" or where.startswith("nats") or "|" in where
+        anywhere = {"clock", "process", "refusal"} if whole_bus else {"clock", "refusal"}
+        return Scope(names=frozenset({where}), anywhere=frozenset(anywhere))
+    if kind in _OF_THE_HOST:
+        return Scope(names=frozenset({node}), anywhere=frozenset({"refusal"}))
+    own = frozenset(nic for nic in everyone if node_of(nic) == node)
+    names = frozenset({node, f"{node}/probe", f"{node}/agent"})
+    return Scope(nics=own, near=own, far=everyone - own, names=names)
+
+
+def _fabric_link(where: str, fabric: FabricPlan) -> Scope:
+    leaf = fabric.links[where].near.owner
+    rail = leaf.partition(".")[0]
+    behind = frozenset(nic_name(host, rail) for host in fabric.hosts if fabric.leaf(host, rail) == leaf)
+    return Scope(near=behind, far=frozenset(nic_name(host, rail) for host in fabric.hosts) - behind)
+
+
+def _end(nic: str) -> End:
+    return End(node_of(nic), rail_of(nic))

@@ -1,0 +1,52 @@
+"""How a run ends: its verdict, in the report and, in the same words, on the terminal."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from foliot_lab.report.job_text import summary
+from foliot_lab.report.report import Conclusion, Judged
+from foliot_lab.report.verdicts import verdicts
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from foliot_lab.measure.outages import Verdict
+    from foliot_lab.report.report import Report
+    from foliot_lab.scenario.spec import Scenario
+
+
+def conclude(report: Report, scenario: Scenario, seen: Mapping[str, Verdict]) -> tuple[Report, Conclusion]:
+    """The report with its verdict, and that alone."""
+    judged = verdicts(report, scenario, seen)
+    conclusion = Conclusion(
+        right=all(each.right for each in judged),
+        outcomes=[
+            Judged(fault=each.fault_id, right=each.right, sentence=each.sentence, held=list(each.held))
+            for each in judged
+        ],
+    )
+    return msgspec.structs.replace(report, verdict=conclusion), conclusion
+
+
+def lines(report: Report, conclusion: Conclusion) -> Iterator[str]:
+    """The last lines of a run: every outcome, then what became of the job, how true the clocks were and what the machine was like."""
+    for each in conclusion.outcomes:
+        yield f"{'right' if each.right else 'WRONG'}  {each.fault:<4} {each.sentence}"
+    if report.train is not None:
+        yield summary(report.train)
+    clocks = report.clocks
+    if clocks.true_error_ns.p50 is not None:
+        yield (
+            f"clocks: {clocks.windows} windows; true error of the value used now: median {clocks.true_error_ns.p50:.0f} ns,"
+            f" p99 {clocks.true_error_ns.p99:.0f} ns, max {clocks.true_error_ns.max:.0f} ns; within the hard bound"
+            f" {clocks.within_hard_bound:.2%}, within the statistical bound {clocks.within_bound:.2%}"
+        )
+    machine, lateness = report.machine, report.machine.scheduler_lateness_ms
+    quota = "" if machine.speed >= 1 else f" of the {machine.speed:.0%} of it that the lab may use"
+    yield (
+        f"machine: {machine.idle_cpu:.0%} idle{quota}, {machine.stolen_cpu:.0%} stolen;"
+        f" a sleeper is woken {lateness.p50} ms late (median), {lateness.p99} ms (p99)"
+    )

@@ -1,0 +1,110 @@
+"""When two hosts had no way at all to each other, by what was done to the fabric's links. Pure.
+
+A way lives for two hosts as long as on some rail both have a NIC that passes everything, both ways, and a spine between them does, if they are on different leaves.
+Each direction may have a rail of its own, as Foliot sends each its own way. A link that passes only a part (loss, large packets lost) is no way that anybody is
+promised; one with a lower rate is.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from foliot_lab.measure.intervals import Intervals
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from foliot_lab.faults.injection import Injection
+    from foliot_lab.measure.intervals import Interval
+    from foliot_lab.scenario.topology import FabricPlan
+
+TRUSTED_NS = 5_000_000_000
+"""What comes back counts as a way from then on: a probation as it is by default (`remediator.probation_s`)."""
+
+_BOTH_WAYS = frozenset({"link-down", "admin-down", "flap", "drop", "loss", "mtu", "reload"})
+_UPWARDS = frozenset({"drop-one-way", "loss-one-way"})
+"""From the near end of a link to the far one: what a NIC sends, or what a leaf sends to a spine."""
+
+Lane = tuple[str, Literal["up", "down"]]
+"""One direction of a link, by its name; up is from its near end to its far one."""
+
+
+class _Spell(NamedTuple):
+    since_ns: int
+    until_ns: int
+    blocked: frozenset[Lane]
+
+
+class Ways:
+    """What was left of a fabric while these faults were on.
+
+    Parameters:
+        end_ns: of the run; what has not healed lasts until then.
+    """
+
+    def __init__(self, fabric: FabricPlan, injections: Sequence[Injection], end_ns: int) -> None:
+        self._fabric = fabric
+        self._spells = list(_spells(injections, fabric, end_ns))
+        self._trunks: dict[str, dict[str, str]] = {}
+        for trunk in fabric.trunks:
+            self._trunks.setdefault(trunk.near.owner, {})[trunk.far.owner] = trunk.name
+        self._known: dict[tuple[str, str], Intervals] = {}
+
+    def without(self, one: str, other: str) -> Intervals:
+        """When traffic between two hosts could not pass, one way or the other, by any rail; with the time until what came back is trusted."""
+        key = (min(one, other), max(one, other))
+        if key not in self._known:
+            dead = (
+                (spell.since_ns, spell.until_ns)
+                for spell in self._spells
+                if not (self._reaches(spell.blocked, *key) and self._reaches(spell.blocked, *key[::-1]))
+            )
+            self._known[key] = Intervals(dead).longer(TRUSTED_NS)
+        return self._known[key]
+
+    def _reaches(self, blocked: frozenset[Lane], source: str, destination: str) -> bool:
+        return any(self._passes(blocked, source, destination, rail) for rail in self._fabric.rails)
+
+    def _passes(self, blocked: frozenset[Lane], source: str, destination: str, rail: str) -> bool:
+        if (f"{source}.{rail}", "up") in blocked or (f"{destination}.{rail}", "down") in blocked:
+            return False
+        here, there = self._fabric.leaf(source, rail), self._fabric.leaf(destination, rail)
+        if here == there:
+            return True
+        up, down = self._trunks[here], self._trunks[there]
+        return any((up[spine], "up") not in blocked and (down[spine], "down") not in blocked for spine in up)
+
+
+def _spells(injections: Sequence[Injection], fabric: FabricPlan, end_ns: int) -> Iterator[_Spell]:
+    """The time from the first fault to the last healing, cut wherever a link began or ended to pass."""
+    lanes = [(lane, part) for injection in injections for lane, part in _of(injection, fabric, end_ns)]
+    moments = sorted({moment for _, part in lanes for moment in part})
+    for since_ns, until_ns in itertools.pairwise(moments):
+        blocked = frozenset(lane for lane, (began, ended) in lanes if began <= since_ns and until_ns <= ended)
+        if blocked:
+            yield _Spell(since_ns, until_ns, blocked)
+
+
+def _of(injection: Injection, fabric: FabricPlan, end_ns: int) -> Iterator[tuple[Lane, Interval]]:
+    if injection.where not in fabric.links or injection.kind not in _BOTH_WAYS | _UPWARDS:
+        return
+    for part in downs(injection, end_ns):
+        yield (injection.where, "up"), part
+        if injection.kind in _BOTH_WAYS:
+            yield (injection.where, "down"), part
+
+
+def downs(injection: Injection, end_ns: int) -> Iterable[Interval]:
+    """When a fault was on: of one that flaps, each time; else from the injection to the healing, or the end of the run."""
+    began: int | None = None
+    if len(injection.edges) <= 2:
+        return [(injection.injected_ns, end_ns if injection.healed_ns is None else injection.healed_ns)]
+    found = []
+    for edge in injection.edges:
+        if edge.down:
+            began = edge.at_ns
+        elif began is not None:
+            found.append((began, edge.at_ns))
+            began = None
+    return found if began is None else [*found, (began, end_ns)]

@@ -1,0 +1,51 @@
+"""What a run left behind, from which its report is made."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from foliot_lab.report.attribution import RECOVERY_NS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from foliot_lab.faults.injection import Injection
+    from foliot_lab.measure.bus_recorder import Heard
+    from foliot_lab.measure.clock_truth import LabTime, Truth
+    from foliot_lab.measure.host_latency import Machine, Second
+    from foliot_lab.measure.outages import Verdict
+    from foliot_lab.scenario.topology import FabricPlan
+    from foliot_lab.workload.flow_loop import FlowPlan
+    from foliot_lab.workload.flow_record import FlowRecord
+    from foliot_lab.workload.train.record import JobRecord
+    from foliot_schemas import Command, Event
+
+
+class Evidence(msgspec.Struct, frozen=True, kw_only=True):
+    """All that a report is made from."""
+
+    fabric: FabricPlan
+    injections: Sequence[Injection]
+    seen: Mapping[str, Verdict]
+    """What the witness saw, per fault, see `witnessed`."""
+    events: Sequence[Heard[Event]]
+    commands: Sequence[Heard[Command]]
+    flows: tuple[FlowPlan, ...]
+    record: FlowRecord | None
+    """Of `flows`, in their order; None without any."""
+    job: JobRecord | None = None
+    """None without a training job."""
+    truth: Truth
+    lab: LabTime
+    machine: Machine
+    seconds: Sequence[Second] = ()
+    """The machine, second by second of lab time."""
+    start_ns: int = 0
+    """Second 0 of the scenario."""
+    end_ns: int
+    """End of the run."""
+    armed: str = "off"
+    """Whether agents act on their own lost carrier: `off`, `bus-away` or `always`."""
+    recovery_ns: int = RECOVERY_NS

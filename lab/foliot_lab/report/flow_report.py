@@ -1,0 +1,183 @@
+"""What became of the TCP flows that a fault may touch."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from foliot_lab.report.blast_radius import OF_PATHS, scope
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from foliot_lab.faults.injection import Injection
+    from foliot_lab.measure.intervals import Interval
+    from foliot_lab.report.allowances import Allowances, Course, NotCounted
+    from foliot_lab.report.attribution import Span
+    from foliot_lab.report.evidence import Evidence
+    from foliot_lab.workload.flow_loop import FlowPlan
+    from foliot_lab.workload.flow_record import FlowRecord
+
+BESIDE_NS = 5_000_000_000
+"""How much of a flow before and after a fault is taken for its rate: long against TCP's saw-tooth at these rates, short
+against the pauses between a scenario's faults."""
+STANDS_AGAIN = 2
+"""TCP waits twice as long after each repetition that is lost (RFC 6298, 5.5): what stood still for want of a way may stand as long again once there is one."""
+_BEGINS_NS = 50_000_000
+"""A gap that a fault makes began at most so long before it, with the last bytes of a burst or a queue: see `outages.REACH_NS`."""
+
+
+class Rates(msgspec.Struct, frozen=True, kw_only=True):
+    """Mb/s of goodput; null where nothing was recorded."""
+
+    before: float | None
+    during: float | None
+    after: float | None
+
+
+class FlowReport(msgspec.Struct, frozen=True, kw_only=True):
+    """A flow that a fault may touch."""
+
+    id: str
+    errors: int
+    longest_gap_ms: float
+    gap_with_way_ms: float
+    """The most of a gap that began with the fault or later, less twice what did not count of it: see `STANDS_AGAIN`."""
+    mbps: Rates
+
+
+class FlowRest(msgspec.Struct, frozen=True, kw_only=True):
+    """A flow in the time for which no fault answers."""
+
+    id: str
+    longest_gap_ms: float
+    gap_with_way_ms: float
+
+
+def flow_reports(
+    evidence: Evidence, injection: Injection, span: Span, restored_ns: int | None, accounts: Accounts
+) -> list[FlowReport]:
+    """Of each of them, up to the next fault that may touch it."""
+    record = evidence.record
+    if record is None:
+        return []
+    since_ns, until_ns = injection.injected_ns, min(span.until_ns, evidence.end_ns)
+    healed_ns = injection.healed_ns if injection.healed_ns is not None else until_ns
+    ends = accounts.ends(injection)
+    after_ns = max(healed_ns, restored_ns or 0)
+    return [
+        FlowReport(
+            id=flow.id,
+            errors=record.errors(number, since_ns, ends[flow.id]),
+            longest_gap_ms=round(record.longest_gap_ms(number, since_ns, ends[flow.id]), 3),
+            gap_with_way_ms=accounts.gap_with_way_ms(number, injection),
+            mbps=Rates(
+                before=_rate(record, number, since_ns - BESIDE_NS, since_ns),
+                during=_rate(record, number, since_ns, healed_ns),
+                after=_rate(record, number, after_ns, min(after_ns + BESIDE_NS, evidence.end_ns)),
+            ),
+        )
+        for number, flow in enumerate(evidence.flows)
+        if flow.id in ends
+    ]
+
+
+def flow_rests(evidence: Evidence, accounts: Accounts) -> list[FlowRest]:
+    """Of every flow, what no fault's report has of it, from second 0 on."""
+    if evidence.record is None:
+        return []
+    found = []
+    for number, flow in enumerate(evidence.flows):
+        gaps = accounts.rest(number)
+        longest_ns = max((until - since for since, until in gaps), default=0)
+        found.append(
+            FlowRest(
+                id=flow.id,
+                longest_gap_ms=round(longest_ns * 1e-6, 3),
+                gap_with_way_ms=accounts.gap_with_way_ms(number, None),
+            )
+        )
+    return found
+
+
+class Accounts:
+    """Which fault answers for which gap of a flow.
+
+    A fault answers for the gaps of the flows that it may touch that begin between its injection and the end of its recovery, or the next fault that may
+    touch the flow. One that is no path's answers for none for which a path's fault does.
+    """
+
+    def __init__(self, evidence: Evidence, spans: Sequence[Span], allowances: Allowances) -> None:
+        self._evidence = evidence
+        self._allowances = allowances
+        self._ends = {
+            injection.fault_id: _ends(evidence, injection, span)
+            for injection, span in zip(evidence.injections, spans, strict=True)
+        }
+
+    def not_counted(self, injection: Injection, course: Course) -> NotCounted:
+        """What does not count of a fault's own times."""
+        return self._allowances.of(injection, course)
+
+    def ends(self, injection: Injection) -> dict[str, int]:
+        """Up to when a fault answers for each flow that it may touch."""
+        return self._ends[injection.fault_id]
+
+    def rest(self, flow: int) -> list[Interval]:
+        """The gaps of a flow for which no fault answers, from second 0 on."""
+        start_ns = self._evidence.start_ns
+        gaps = [(max(since, start_ns), until) for since, until in self._gaps(flow) if until > start_ns]
+        return [gap for gap in gaps if not any(self._answers(each, flow, gap) for each in self._evidence.injections)]
+
+    def gap_with_way_ms(self, flow: int, injection: Injection | None) -> float:
+        """Of the gaps for which a fault answers, or none, the most of one that is left when what does not count is taken off."""
+        if injection is None:
+            return max((self._left_ms(flow, gap, self._last_of_paths(gap)) for gap in self.rest(flow)), default=0.0)
+        mine = [gap for gap in self._gaps(flow) if self._answers(injection, flow, gap)]
+        if injection.kind in OF_PATHS:
+            return max((self._left_ms(flow, gap, injection) for gap in mine), default=0.0)
+        paths = [each for each in self._evidence.injections if each.kind in OF_PATHS]
+        alone = [gap for gap in mine if not any(self._answers(each, flow, gap) for each in paths)]
+        return max((self._left_ms(flow, gap, self._last_of_paths(gap)) for gap in alone), default=0.0)
+
+    def _gaps(self, flow: int) -> list[Interval]:
+        record = self._evidence.record
+        return [] if record is None else record.gaps(flow, self._evidence.start_ns, self._evidence.end_ns)
+
+    def _answers(self, injection: Injection, flow: int, gap: Interval) -> bool:
+        until_ns = self._ends[injection.fault_id].get(self._evidence.flows[flow].id)
+        return until_ns is not None and injection.injected_ns - _BEGINS_NS <= gap[0] < until_ns
+
+    def _last_of_paths(self, gap: Interval) -> Injection | None:
+        """The path's fault after which a gap came, wherever that was: traffic may have been sent its way by another."""
+        before = [each for each in self._evidence.injections if each.kind in OF_PATHS and each.injected_ns <= gap[1]]
+        return max(before, key=lambda each: each.injected_ns, default=None)
+
+    def _left_ms(self, flow: int, gap: Interval, injection: Injection | None) -> float:
+        plan = self._evidence.flows[flow]
+        standing = self._allowances.standing(plan.source, plan.destination, injection)
+        since_ns, until_ns = gap
+        left_ns = until_ns - since_ns - STANDS_AGAIN * standing.within(since_ns, until_ns)
+        return round(max(0, left_ns) * 1e-6, 3)
+
+
+def _ends(evidence: Evidence, injection: Injection, span: Span) -> dict[str, int]:
+    until_ns = min(span.until_ns, evidence.end_ns)
+    healed_ns = injection.healed_ns if injection.healed_ns is not None else until_ns
+    return {
+        flow.id: min([until_ns, *_next_faults(evidence, flow, healed_ns)])
+        for flow in evidence.flows if span.scope.has_flow(flow)
+    }  # fmt: skip
+
+
+def _next_faults(evidence: Evidence, flow: FlowPlan, after_ns: int) -> Iterator[int]:
+    """When later faults began that may touch a flow: what it suffers from then on is theirs."""
+    for other in evidence.injections:
+        if other.injected_ns > after_ns and scope(other.kind, other.where, evidence.fabric).has_flow(flow):
+            yield other.injected_ns
+
+
+def _rate(record: FlowRecord, flow: int, since_ns: int, until_ns: int) -> float | None:
+    mbps = record.mbps(flow, since_ns, until_ns)
+    return None if mbps is None else round(mbps, 3)

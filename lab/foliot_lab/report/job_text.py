@@ -1,0 +1,59 @@
+"""What became of a job, in the words of the terminal and the verdict."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from foliot_lab.report.report import FaultReport
+    from foliot_lab.workload.train.record import Death, TrainReport
+
+_FATAL = frozenset({"kill"})
+"""Kinds of fault that end a rank by themselves, done to its host; a job that nobody starts again ends with it."""
+
+
+def finding(fault: FaultReport) -> Iterator[tuple[bool, str]]:
+    """Whether the job went on beside a fault as it may; nothing where there is none."""
+    seen = fault.train
+    if seen is None:
+        return
+    if seen.deaths:
+        yield ends_the_job(fault), dead(seen.deaths)
+    elif seen.longest is None:
+        yield True, "the job was not at any step"
+    elif seen.stuck:
+        step = seen.longest
+        yield False, f"no rank died, but step {step.step} of {step.node} was not over after {step.ms * 1e-3:.0f} s"
+    else:
+        before = "" if seen.before_ms is None else f" (before, in the median {seen.before_ms:.0f} ms)"
+        yield True, f"no rank died, no step took longer than {seen.longest.ms:.0f} ms{before}"
+
+
+def ends_the_job(fault: FaultReport) -> bool:
+    """Whether a fault is one that no job of this kind outlives."""
+    return fault.kind in _FATAL and fault.where in {death.node for death in (fault.train.deaths if fault.train else ())}
+
+
+def dead(deaths: list[Death]) -> str:
+    """Who died first, and of what, and how many more."""
+    first = min(deaths, key=lambda death: death.at_ns)
+    more = f", and {len(deaths) - 1} more after it" if len(deaths) > 1 else ""
+    return f"the rank of {first.node} died{more}: {first.reason}"
+
+
+def summary(job: TrainReport) -> str:
+    """The job's line under the verdict."""
+    words = [f"job: {job.steps} steps of {job.ranks} ranks"]
+    if job.asked is not None:
+        words[0] = f"job: {job.steps} of {job.asked} steps of {job.ranks} ranks"
+    if job.step_ms is not None and job.comm_ms is not None:
+        words.append(f"{job.step_ms:.0f} ms each in the median, {job.comm_ms:.0f} ms of it all-reduce")
+    if job.longest is not None:
+        words.append(
+            f"the longest {job.longest.ms:.0f} ms (step {job.longest.step} of {job.longest.node}, at {job.longest_at_s:.1f} s)"
+        )
+    if job.first_loss is not None and job.last_loss is not None:
+        words.append(f"loss from {job.first_loss:.3f} to {job.last_loss:.3f}")
+    return "; ".join(words)

@@ -1,0 +1,179 @@
+"""What happens in a lab, in plain words, as it happens: a second later, since what happened first is not always known first."""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import heapq
+from typing import TYPE_CHECKING, TextIO
+
+from foliot.text.events import sentence
+from foliot_schemas import Command, Event, Outcome
+
+if TYPE_CHECKING:
+    from foliot_lab.faults.injection import Injection
+    from foliot_lab.measure.clock_truth import LabTime, Truth
+    from foliot_lab.scenario.spec import FaultSpec
+
+_GATHER_S = 0.4
+"""Commands and outcomes of one fault are told together: they come within milliseconds of one another."""
+_UNASKED = "by themselves"
+_HOLD_S = 1.0
+"""A line is written so long after what it tells of, so that lines stand in the order of their times. What is known later still
+is written when it is known. Longer than what is told together is waited for, and than the witness takes to look."""
+
+_DEEDS = {
+    "link-down": ("cutting the cable of {where}", "plugging the cable of {where} in again"),
+    "admin-down": ("setting {where} down, as an administrator would", "setting {where} up again"),
+    "flap": ("{where} loses its link", "{where} has its link again"),
+    "drop": ("{where} silently drops all packets, both ways", "{where} carries packets again"),
+    "drop-one-way": ("{where} silently drops all packets, one way", "{where} carries packets again"),
+    "loss": ("{where} drops {share:.0%} of its packets", "{where} drops nothing any more"),
+    "loss-one-way": ("{where} drops {share:.0%} of its packets, one way", "{where} drops nothing any more"),
+    "rate": ("{where} falls to {mbps:g} Mb/s", "{where} has its rate again"),
+    "mtu": (
+        "{where} silently drops packets of more than {bytes} bytes, both ways",
+        "{where} carries packets of every size again",
+    ),
+    "reload": (
+        "taking the device of {where} away, as a driver does that is reloaded",
+        "{where} has a new device, and its carrier",
+    ),
+    "cpu": ("a hog takes {share:.0%} of every processor", "the hog is gone"),
+    "kill": ("killing {where}", "{where} may start again"),
+    "stop": ("stopping {where} (SIGSTOP)", "{where} goes on (SIGCONT)"),
+    "clock-step": ("stepping the clock of {where} by {offset_ns:,} ns", "stepping the clock of {where} back"),
+    "restart": ("restarting {where}", "{where} was restarted"),
+    "partition": ("{where} do not hear each other any more", "{where} hear each other again"),
+    "bus-cut": ("cutting {where} off the bus", "{where} is on the bus again"),
+}
+
+
+class Narrator:
+    """Writes a line per happening, with the seconds since the workload started."""
+
+    def __init__(self, time: LabTime, truth: Truth, out: TextIO) -> None:
+        self._time = time
+        self._truth = truth
+        self._out = out
+        self._zero_ns = time.now_ns()
+        self._gathered: dict[tuple[str, ...], list[Event | Command | Outcome]] = {}
+        self._held: list[tuple[int, str]] = []
+        """A heap of lines with the lab times of what they tell of."""
+
+    @property
+    def zero_ns(self) -> int:
+        """Second 0, lab time."""
+        return self._zero_ns
+
+    def start(self, faults: tuple[FaultSpec, ...], in_s: float = 0.0) -> None:
+        """Second 0 is now, or in a moment."""
+        self._zero_ns = self._time.now_ns() + round(in_s * 1e9)
+        self._faults = {fault.id: fault for fault in faults}
+
+    def say(self, text: str, *, at_ns: int | None = None, who: str = "lab") -> None:
+        """One line, in its turn."""
+        now_ns = self._time.now_ns()
+        at_ns = at_ns or now_ns
+        seconds = (at_ns - self._zero_ns) * 1e-9
+        heapq.heappush(self._held, (at_ns, f"{seconds:9.3f} s  {who:<11} {text}\n"))
+        wait_s = min(max(0.0, _HOLD_S - (now_ns - at_ns) * 1e-9), _HOLD_S)  # times of a wrong clock may lie ahead
+        asyncio.get_running_loop().call_later(wait_s, self._write, at_ns)
+
+    def finish(self) -> None:
+        """Writes what is held, also what waits to be told together."""
+        for key in list(self._gathered):
+            self._tell(key)
+        if self._held:
+            self._write(max(at_ns for at_ns, _ in self._held))
+
+    def _write(self, until_ns: int) -> None:
+        while self._held and self._held[0][0] <= until_ns:
+            self._out.write(heapq.heappop(self._held)[1])
+        self._out.flush()
+
+    def injected(self, injection: Injection) -> None:
+        """A fault began or ended."""
+        edge = injection.edges[-1]
+        fault = self._faults[injection.fault_id]
+        words = _DEEDS[injection.kind][0 if edge.down else 1]
+        self.say(words.format_map({name: getattr(fault, name) for name in fault.__struct_fields__}), at_ns=edge.at_ns)
+
+    def moved(self, changed: int, moved_ns: int, injected_ns: int) -> None:
+        """The witness saw all pairs flow again."""
+        after_ms = (moved_ns - injected_ns) * 1e-6
+        self.say(f"on the wire: {changed} pairs changed their way, all flow after {after_ms:.1f} ms", at_ns=moved_ns)
+
+    def event(self, event: Event) -> None:
+        """The detector, or the remediator refusing; what comes by the dozen is told together."""
+        if event.kind in {"path", "refusal"}:
+            self._gather(("event", event.kind, event.state, event.policy), event)
+        else:
+            self._tell_events([event])
+
+    def command(self, command: Command) -> None:
+        """The remediator; told together with the others of the same fault."""
+        self._gather(("command", command.verb, command.fault or command.cause), command)
+
+    def outcome(self, outcome: Outcome) -> None:
+        """An agent; told together with the others of the same fault."""
+        self._gather(("outcome", outcome.verb, outcome.fault or outcome.cause), outcome)
+
+    def _gather(self, key: tuple[str, ...], message: Event | Command | Outcome) -> None:
+        if key not in self._gathered:
+            self._gathered[key] = []
+            asyncio.get_running_loop().call_later(_GATHER_S, self._tell, key)
+        self._gathered[key].append(message)
+
+    def _tell(self, key: tuple[str, ...]) -> None:
+        messages = self._gathered.pop(key, [])
+        events = [message for message in messages if isinstance(message, Event)]
+        commands = [message for message in messages if isinstance(message, Command)]
+        outcomes = [message for message in messages if isinstance(message, Outcome)]
+        if events:
+            self._tell_events(events)
+        if commands:
+            self._tell_commands(commands)
+        if outcomes:
+            self._tell_outcomes(outcomes)
+
+    def _tell_events(self, events: list[Event]) -> None:
+        first = min(events, key=lambda event: event.at_ns)
+        who = first.who if len(events) == 1 else f"{first.who} and {len(events) - 1} more"
+        speaker = "remediator" if first.kind == "refusal" else "detector"
+        self.say(sentence(first, who), at_ns=self._lab_ns(first.at_ns), who=speaker)
+
+    def _tell_commands(self, commands: list[Command]) -> None:
+        nodes = sorted({command.node for command in commands})
+        verb = commands[0].verb
+        advice = " (as advice)" if commands[0].advice else ""
+        told = f"{nodes[0]} is told" if len(nodes) == 1 else f"{len(nodes)} nodes are told ({', '.join(nodes)})"
+        self.say(
+            f"{verb}: {told}{advice}",
+            who="remediator",
+            at_ns=self._lab_ns(min(command.issued_ns for command in commands)),
+        )
+
+    def _tell_outcomes(self, outcomes: list[Outcome]) -> None:
+        counts = collections.Counter(_deed(outcome) for outcome in outcomes)
+        words = ", ".join(_counted(count, status) for status, count in counts.most_common())
+        confirmed = sum(len(outcome.confirmations) for outcome in outcomes)
+        expected = sum(outcome.expected for outcome in outcomes)
+        wire = f"; {confirmed} of {expected} pairs confirmed on the wire" if expected else ""
+        reasons = sorted({outcome.reason for outcome in outcomes if outcome.status in {"refused", "failed"}})
+        why = f"; {'; '.join(reasons)}" if reasons else ""
+        last_ns = max(max(outcome.moved_ns, outcome.confirmed_ns, outcome.started_ns) for outcome in outcomes)
+        self.say(f"{outcomes[0].verb}: {words}{wire}{why}", who="agents", at_ns=self._lab_ns(last_ns))
+
+    def _lab_ns(self, reference_ns: int) -> int:
+        raw_ns = self._truth.raw_ns(reference_ns)
+        return self._time.now_ns() if raw_ns is None else self._time.of_raw(raw_ns)
+
+
+def _deed(outcome: Outcome) -> str:
+    """What was done, or why nothing was: a node moves something by itself only if there was something to move."""
+    return _UNASKED if outcome.armed and outcome.status == "done" else outcome.status
+
+
+def _counted(count: int, status: str) -> str:
+    return f"{count} by itself" if status == _UNASKED and count == 1 else f"{count} {status}"

@@ -1,0 +1,248 @@
+"""How one fault's outcome is judged: each thing that is to be said of it, right or wrong."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from foliot_detector.settings import DetectorSettings
+from foliot_lab.report import job_text as of_job
+from foliot_lab.report.allowances import Allowance
+from foliot_lab.report.figures_text import count_of, miss, time_of
+from foliot_lab.report.report import Held
+from foliot_lab.scenario.promises import expected, promise_of
+from foliot_remediator.settings import RemediatorSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from foliot_lab.measure.outages import Verdict
+    from foliot_lab.report.report import FaultReport, Report
+    from foliot_lab.scenario.promises import Key
+    from foliot_lab.scenario.spec import FaultSpec, Scenario
+
+_CUTS = frozenset({"link-down", "admin-down", "flap", "drop", "drop-one-way", "mtu", "reload"})
+"""Kinds that stop traffic for good: it must move."""
+_DEGRADES = frozenset({"loss", "loss-one-way", "rate"})
+"""Kinds that let traffic through: whether it moves is a matter of settings."""
+_FLAP_MOVES = 2
+"""Away and back once; the next time away must be the last until the flapping is over."""
+_MOVES_OF_ONE = 2
+"""Away and back. More is no wrong outcome: what was tried first may have been lost as well."""
+_MOVES_OF_FABRIC_LINK = 3
+"""To what is known to be good at once, by another path of the own rail a second later, and back."""
+_MOST_DOUBLINGS = 32
+
+
+class Finding(NamedTuple):
+    """One thing that is to be said of an outcome."""
+
+    right: bool
+    words: str
+    held: Held | None = None
+
+
+class Outcome:
+    """Judges one fault."""
+
+    def __init__(self, report: Report, scenario: Scenario, specs: Mapping[str, FaultSpec], fault: FaultReport) -> None:
+        self._report = report
+        self._scenario = scenario
+        self._specs = specs
+        self._spec = specs[fault.id]
+        self._fault = fault
+        self._promise = promise_of(fault.kind, fault.where)
+
+    def findings(self, seen: Verdict | None) -> Iterator[Finding]:
+        """What is to be said of it, each right or wrong; in the order of the sentence."""
+        fault, spec = self._fault, self._spec
+        if fault.kind in _CUTS or self._own("moved_ms") is not None:
+            yield from self._found(seen)
+            yield self._moved(seen)
+            if fault.moves and spec.lasts_s is not None:
+                yield self._restored(spec.lasts_s)
+            if fault.kind == "flap":
+                yield _damped(fault, spec.lasts_s or 0.0)
+            elif fault.moves > (most := _MOVES_OF_FABRIC_LINK if "-spine" in fault.where else _MOVES_OF_ONE):
+                yield Finding(True, f"on the way some pair's traffic changed its way {fault.moves} times, not {most}")
+        else:
+            yield from self._found(seen)
+            if fault.kind not in _DEGRADES and seen is not None:
+                moved = f"traffic was moved ({count_of(fault.moves, 'move')}) though no path was at fault"
+                yield Finding(not fault.moves, moved if fault.moves else "no traffic was moved, rightly")
+        yield from (Finding(right, words) for right, words in of_job.finding(fault))
+        broken = [flow for flow in fault.flows if flow.errors]
+        if broken:
+            yield Finding(False, f"{count_of(len(broken), 'flow')} broke: {', '.join(flow.id for flow in broken)}")
+        if fault.flows:
+            yield self._gap(none_broke=not broken)
+
+    def _own(self, key: Key) -> float | None:
+        return expected(key, self._spec, self._scenario)
+
+    def _found(self, seen: Verdict | None) -> Iterator[Finding]:
+        """Of what traffic felt: what nobody used is found by the slow sweep."""
+        fault, own_ms = self._fault, self._own("found_ms")
+        most_ms = self._promise.found_ms if own_ms is None else own_ms
+        if most_ms == math.inf or (own_ms is None and (seen is None or not seen.interrupted)):
+            return
+        off = fault.not_counted.found if own_ms is None else Allowance()
+        lasted_ms = self._lasted_ms(fault.detected_ns)
+        counted_ms = lasted_ms - off.ms
+        held = Held(what="found_ms", promised=most_ms, was=None, right=counted_ms <= most_ms)
+        if fault.detected_ns is None:
+            words = "" if held.right else f"nobody found it in {time_of(lasted_ms)}, promised within {time_of(most_ms)}"
+            yield Finding(held.right, words, held)
+            return
+        held = msgspec.structs.replace(held, was=round(counted_ms, 3))
+        words = f"found after {time_of(lasted_ms)}{self._off(off)}, {miss(counted_ms, most_ms, 'too late')}"
+        yield Finding(held.right, "" if held.right else words, held)
+
+    def _moved(self, seen: Verdict | None) -> Finding:
+        fault, own_ms = self._fault, self._own("moved_ms")
+        most_ms = self._promise.moved_ms if own_ms is None else own_ms
+        off = fault.not_counted.moved if own_ms is None else Allowance()
+        lasted_ms = self._lasted_ms(fault.moved_ns)
+        counted_ms = lasted_ms - off.ms
+        held = Held(what="moved_ms", promised=most_ms, was=None, right=counted_ms <= most_ms)
+        if fault.moved_ns is not None:
+            held = msgspec.structs.replace(held, was=round(counted_ms, 3))
+            words = f"both directions of every pair flowed again after {time_of(lasted_ms)}"
+            if not held.right:
+                words += f"{self._off(off)}, {miss(counted_ms, most_ms, 'too late')}"
+            return Finding(held.right, words, held if most_ms < math.inf else None)
+        unasked = self._unasked(seen)
+        if unasked is not None:
+            return unasked
+        assert seen is not None
+        if held.right:
+            no_way = fault.not_counted.no_way_ms >= lasted_ms - most_ms
+            why = "there is no other way to move to" if no_way else "it was over before traffic had to be moved"
+            return Finding(True, f"{why}{self._off(off)}")
+        words = f"{count_of(seen.interrupted, 'pair')} fell silent and did not all move in {time_of(lasted_ms)}{self._off(off)}"
+        return Finding(False, f"{words}, promised within {time_of(most_ms)}", held)
+
+    def _unasked(self, seen: Verdict | None) -> Finding | None:
+        """Of traffic that did not move: why it need not have, or cannot be judged; None: it had to."""
+        fault = self._fault
+        if _forbidden(self._scenario):
+            return Finding(True, "nothing was to be moved by its policy")
+        if seen is None:
+            return Finding(False, "nobody watched the wire")
+        if not seen.interrupted:
+            # A fabric link carries only what the switches' hash put on it; a NIC carries all of its pairs.
+            idle = fault.where.startswith("rail") or self._is_left()
+            return Finding(idle, "no pair was cut off")
+        return None
+
+    def _restored(self, lasts_s: float) -> Finding:
+        fault, own_s = self._fault, self._own("back_s")
+        held_s = self._held_back_s() if own_s is None else 0.0
+        most_s = self._promise.back_s + held_s if own_s is None else own_s
+        off = fault.not_counted.back if own_s is None else Allowance()
+        healed_ns = fault.injected_ns + round(lasts_s * 1e9) if fault.healed_ns is None else fault.healed_ns
+        if fault.restored_ns is None:
+            left_s = self._scenario.duration_s - self._spec.at_s - lasts_s
+            if left_s - off.ms * 1e-3 < most_s:
+                return Finding(True, "the run was over before it could be trusted again")
+            held = Held(what="back_s", promised=most_s, was=None, right=False)
+            words = f"it was healed and is not used again after {left_s:.1f} s{self._off(off)}, promised within {most_s:.1f} s"
+            return Finding(False, words, held)
+        took_s = (fault.restored_ns - healed_ns) * 1e-9
+        counted_s = took_s - off.ms * 1e-3
+        held = Held(what="back_s", promised=most_s, was=round(counted_s, 3), right=counted_s <= most_s)
+        words = f"all of it was back {took_s:.1f} s after the healing"
+        if not held.right:
+            words += f"{self._off(off)}, {miss(counted_s * 1e3, most_s * 1e3, 'too late')}"
+        return Finding(held.right, words, held if most_s < math.inf else None)
+
+    def _gap(self, *, none_broke: bool) -> Finding:
+        """How long the flows stood still."""
+        flows, own_ms = self._fault.flows, self._own("gap_ms")
+        longest = max(flows, key=lambda flow: flow.longest_gap_ms)
+        said = f"the longest gap was {longest.longest_gap_ms:.0f} ms"
+        if none_broke:
+            said = f"no flow broke, {said}"
+        worst = max(flows, key=lambda flow: flow.gap_with_way_ms)
+        was_ms, most_ms = worst.gap_with_way_ms, math.inf if _forbidden(self._scenario) else self._promise.gap_ms
+        if own_ms is not None:
+            worst, was_ms, most_ms = longest, longest.longest_gap_ms, own_ms
+        held = Held(what="gap_ms", promised=most_ms, was=was_ms, right=was_ms <= most_ms)
+        if held.right:
+            return Finding(True, said, held if most_ms < math.inf else None)
+        why = "while a way lived" if own_ms is None and was_ms == worst.longest_gap_ms else "in all"
+        if was_ms < worst.longest_gap_ms:
+            why = "beyond what the want of a way explains"
+        return Finding(
+            False,
+            f"{said}; {worst.id} stood still for {time_of(was_ms)} {why}, {miss(was_ms, most_ms, 'too long')}",
+            held,
+        )
+
+    def _lasted_ms(self, until_ns: int | None) -> float:
+        """From the injection until this happened, or else to the end of the fault or of the run."""
+        fault = self._fault
+        if until_ns is None:
+            until_ns = fault.healed_ns
+        if until_ns is None:
+            return (self._scenario.duration_s - self._spec.at_s) * 1e3
+        return (until_ns - fault.injected_ns) * 1e-6
+
+    def _off(self, off: Allowance) -> str:
+        """What is not counted of a time, and why."""
+        if off.ms < 1.0:
+            return ""
+        moved = off is self._fault.not_counted.moved
+        why = ["no way lived"] if moved and self._fault.not_counted.no_way_ms >= 1.0 else []
+        why += [f"{each} ({self._specs[each].kind})" for each in off.because if each in self._specs]
+        return f" ({time_of(off.ms)} of it not counted: {', '.join(why) or 'other faults were on its paths'})"
+
+    def _is_left(self) -> bool:
+        """Whether an earlier fault had sent this NIC's traffic away, and it was not back yet."""
+        return any(
+            other.injected_ns <= self._fault.injected_ns
+            and other.moved_ns is not None
+            and (other.restored_ns is None or other.restored_ns > self._fault.injected_ns)
+            for other in self._before()
+        )
+
+    def _before(self) -> Iterator[FaultReport]:
+        """The earlier faults of paths at the same place."""
+        for other in self._report.faults:
+            here = other.where == self._fault.where and other.kind in _CUTS | _DEGRADES
+            if here and other.id != self._fault.id and other.injected_ns <= self._fault.injected_ns:
+                yield other
+
+    def _held_back_s(self) -> float:
+        """How long what was lost is rightly held back: by the probation that doubles with each loss, and a NIC by the detector's rule before that."""
+        spec, scenario = self._spec, self._scenario
+        losses = (spec.times or 1) + sum(self._specs[other.id].times or 1 for other in self._before())
+        remediator = msgspec.convert(_section(scenario, "remediator"), RemediatorSettings)
+        held_s = min(remediator.probation_s * 2.0 ** min(losses - 1, _MOST_DOUBLINGS), remediator.longest_probation_s)
+        if not spec.where.startswith("rail") and losses > 1:
+            held_s += msgspec.convert(_section(scenario, "detector"), DetectorSettings).rule().held_s(losses)
+        return held_s
+
+
+def _section(scenario: Scenario, name: str) -> dict[str, object]:
+    """The scenario's settings of a service; whether agents are armed is the agents' own."""
+    prefix = f"{name}."
+    given: dict[str, object] = {
+        key.removeprefix(prefix): value for key, value in scenario.services.items() if key.startswith(prefix)
+    }
+    given.pop("armed", None)
+    return given
+
+
+def _damped(fault: FaultReport, lasts_s: float) -> Finding:
+    over_ns = fault.injected_ns + round(lasts_s * 1e9)
+    # The return after the last flap is the end of the damping.
+    moves = fault.moves - (1 if fault.restored_ns is not None and fault.restored_ns > over_ns else 0)
+    return Finding(moves <= _FLAP_MOVES, f"it cost {count_of(moves, 'move')} before it was damped")
+
+
+def _forbidden(scenario: Scenario) -> bool:
+    """Whether a setting says that commands are advice, or none at all."""
+    return any(scenario.services.get(name) in {"off", "advise"} for name in ("remediator.reroute", "agent.policy"))

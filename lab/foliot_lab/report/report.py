@@ -1,0 +1,270 @@
+"""The report of a run: per fault what the lab saw and what the services did, then clocks, strays and the machine."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from foliot_lab.measure.clock_truth import ClockSummary  # noqa: TC001 - msgspec reads annotations at run time
+from foliot_lab.measure.host_latency import Machine, worst
+from foliot_lab.measure.outages import FULL_SIZE_REACH_NS, REACH_NS, judge
+from foliot_lab.report.allowances import Allowances, Course, NotCounted
+from foliot_lab.report.attribution import RECOVERY_NS, explain, spans
+from foliot_lab.report.blast_radius import OF_PATHS, scope
+from foliot_lab.report.connectivity import Ways
+from foliot_lab.report.flow_report import Accounts, FlowReport, FlowRest, flow_reports, flow_rests
+from foliot_lab.scenario.spec import Scenario  # noqa: TC001 - msgspec reads annotations at run time
+from foliot_lab.workload.train.record import TrainFault, TrainReport  # noqa: TC001 - msgspec reads annotations at run time
+from foliot_schemas.fault import trace_id
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from foliot_lab.faults.injection import Injection
+    from foliot_lab.measure.bus_recorder import Heard
+    from foliot_lab.measure.outages import Pair, Pulses, Verdict
+    from foliot_lab.report.attribution import Explained, Span
+    from foliot_lab.report.evidence import Evidence
+    from foliot_lab.scenario.topology import FabricPlan
+    from foliot_schemas import Event
+
+_BEFORE_STRAYS_NS = 1_500_000_000
+"""A silence is said within a quarter of a second, a dead process after one."""
+RELIEF = frozenset({"up", "admin-up", "speaking", "sound", "alive", "synchronised"})
+"""States that end a trouble; no fault is detected by them."""
+_HONEST_NS = 1_000_000_000
+"""A time inside a message that lies further from its arrival comes from before the clocks were in step; arrival stands in."""
+
+
+class FaultReport(msgspec.Struct, frozen=True, kw_only=True):
+    """One fault. Times are lab time; null: it did not happen."""
+
+    id: str
+    kind: str
+    where: str
+    injected_ns: int
+    healed_ns: int | None
+    """None: it lasted to the end of the run."""
+    detected_ns: int | None
+    """When the first event about it was decided."""
+    commanded_ns: int | None
+    """When the first reroute that it caused was issued; a return is no answer to the fault, and does not count."""
+    moved_ns: int | None
+    """When both directions of every affected pair flowed on the wire."""
+    restored_ns: int | None
+    """When the last pair was back on its way of before."""
+    moves: int
+    """The most changes of way that any pair made, away and back."""
+    events: list[str]
+    trace_id: str | None
+    not_counted: NotCounted
+    """What is taken off its times before they are held against what is promised."""
+    flows: list[FlowReport]
+    train: TrainFault | None = None
+    """None without a training job."""
+
+
+class Unexplained(msgspec.Struct, frozen=True, kw_only=True):
+    """What no fault explains, see `attribution.py`."""
+
+    events: int
+    commands: int
+    least_idle_cpu: float | None = None
+    """Of the seconds around the first of it, the share of idle CPU in the one with least; null: there is nothing unexplained, or it was not sampled."""
+
+
+class Held(msgspec.Struct, frozen=True, kw_only=True):
+    """One figure, and what it was held against."""
+
+    what: str
+    """As `[expect]` names it: `found_ms`, `moved_ms`, `gap_ms`, `back_s` or `unexplained`."""
+    promised: float
+    """At most."""
+    was: float | None
+    """Without what does not count; null: it did not happen."""
+    right: bool
+
+
+class Judged(msgspec.Struct, frozen=True, kw_only=True):
+    """One fault's outcome, or, without a fault, that of the run as a whole, in the words of the terminal."""
+
+    fault: str
+    right: bool
+    sentence: str
+    held: list[Held]
+
+
+class Conclusion(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether every outcome was right, and why."""
+
+    right: bool
+    outcomes: list[Judged]
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True):
+    """All of it."""
+
+    faults: list[FaultReport]
+    flows: list[FlowRest]
+    """Each in the time for which no fault answers."""
+    clocks: ClockSummary
+    unexplained: Unexplained
+    machine: Machine
+    train: TrainReport | None = None
+    """None without a training job."""
+    verdict: Conclusion | None = None
+    """None before it was judged."""
+    commit: str | None = None
+    """Of the code, see `machine.commit`; null: it is in no checkout."""
+    versions: dict[str, str | None] = {}
+    """See `machine.versions`."""
+    scenario: Scenario | None = None
+    """As it was run, with every default: the demo's fabric depends on the machine."""
+
+    def json(self) -> bytes:
+        """For a file, indented."""
+        return msgspec.json.format(msgspec.json.encode(self), indent=2) + b"\n"
+
+
+def witnessed(
+    injections: Sequence[Injection], pulses: Mapping[str, Mapping[Pair, Pulses]], fabric: FabricPlan
+) -> dict[str, Verdict]:
+    """What the pulses of each fault's pairs say of it, up to the next fault at the same place.
+
+    Of a fault that is no path's, such as a killed process, up to the next fault of a path that the pair may take: what happens
+    then is that one's doing, and so is what happens until it is over.
+    """
+    found = {}
+    for injection in injections:
+        if injection.fault_id not in pulses:
+            continue
+        own = pulses[injection.fault_id]
+        if injection.kind not in OF_PATHS:
+            own = _undisturbed(own, injection, injections, fabric)
+        later = [
+            other.injected_ns
+            for other in injections
+            if other.where == injection.where and other.injected_ns > injection.injected_ns
+        ]
+        reach_ns = FULL_SIZE_REACH_NS if injection.kind == "mtu" else REACH_NS
+        found[injection.fault_id] = judge(own, injection.injected_ns, min(later, default=None), reach_ns)
+    return found
+
+
+def _undisturbed(
+    pulses: Mapping[Pair, Pulses], injection: Injection, injections: Sequence[Injection], fabric: FabricPlan
+) -> dict[Pair, Pulses]:
+    """The pulses without what faults of their own paths had to do with."""
+    left = dict(pulses)
+    for other in injections:
+        if other.kind not in OF_PATHS:
+            continue
+        before = other.injected_ns <= injection.injected_ns
+        if before and other.healed_ns is not None and other.healed_ns + RECOVERY_NS < injection.injected_ns:
+            continue
+        for pair in left.keys() & set(scope(other.kind, other.where, fabric).pairs()):
+            if before:
+                del left[pair]
+            else:
+                left[pair] = left[pair].until(other.injected_ns)
+    return left
+
+
+def build(evidence: Evidence) -> Report:
+    """The report of a run."""
+    faults = spans(evidence.injections, evidence.seen, evidence.fabric, evidence.end_ns, evidence.recovery_ns)
+    found = explain(evidence.events, evidence.commands, faults)
+    ways = Ways(evidence.fabric, evidence.injections, evidence.end_ns)
+    allowances = Allowances(evidence.fabric, evidence.injections, ways, evidence.armed, evidence.end_ns)
+    accounts = Accounts(evidence, faults, allowances)
+    return Report(
+        faults=[
+            _fault(evidence, injection, span, found, accounts)
+            for injection, span in zip(evidence.injections, faults, strict=True)
+        ],
+        flows=flow_rests(evidence, accounts),
+        clocks=evidence.truth.summary(),
+        unexplained=_unexplained(evidence, found),
+        machine=evidence.machine,
+        train=None if evidence.job is None else evidence.job.summary(),
+    )
+
+
+def _unexplained(evidence: Evidence, found: Explained) -> Unexplained:
+    moments = [each.at_ns for each in found.stray_events] + [each.at_ns for each in found.stray_commands]
+    first_ns = min(moments, default=None)
+    second = None if first_ns is None else worst(evidence.seconds, first_ns - _BEFORE_STRAYS_NS, first_ns)
+    return Unexplained(
+        events=len(found.stray_events),
+        commands=len(found.stray_commands),
+        least_idle_cpu=None if second is None else round(second.idle_cpu, 3),
+    )
+
+
+def _fault(evidence: Evidence, injection: Injection, span: Span, found: Explained, accounts: Accounts) -> FaultReport:
+    events = found.events[injection.fault_id]
+    verdict = evidence.seen.get(injection.fault_id)
+    detected_ns = _detected_ns(evidence, events)
+    moved_ns = None if verdict is None else verdict.moved_ns
+    restored_ns = None if verdict is None else verdict.restored_ns
+    return FaultReport(
+        id=injection.fault_id,
+        kind=injection.kind,
+        where=injection.where,
+        injected_ns=injection.injected_ns,
+        healed_ns=injection.healed_ns,
+        detected_ns=detected_ns,
+        commanded_ns=_commanded_ns(evidence, events),
+        moved_ns=moved_ns,
+        restored_ns=restored_ns,
+        moves=0 if verdict is None else verdict.moves,
+        events=[event.message.id for event in events],
+        trace_id=next((f"{trace_id(event.message.fault):032x}" for event in events if event.message.fault), None),
+        not_counted=accounts.not_counted(injection, Course(detected_ns, moved_ns, restored_ns)),
+        flows=flow_reports(evidence, injection, span, restored_ns, accounts),
+        train=_train(evidence, injection, span),
+    )
+
+
+def _train(evidence: Evidence, injection: Injection, span: Span) -> TrainFault | None:
+    """Up to the next fault, wherever that is: a job is on all hosts and links."""
+    if evidence.job is None:
+        return None
+    over_ns = injection.healed_ns if injection.healed_ns is not None else span.until_ns
+    later = [other.injected_ns for other in evidence.injections if other.injected_ns > over_ns]
+    return evidence.job.beside(injection.injected_ns, min([span.until_ns, evidence.end_ns, *later]))
+
+
+def _detected_ns(evidence: Evidence, events: Sequence[Heard[Event]]) -> int | None:
+    return min(
+        (
+            _lab_ns(evidence, event.message.at_ns, event.at_ns)
+            for event in events
+            if event.message.kind != "refusal" and event.message.state not in RELIEF
+        ),
+        default=None,
+    )
+
+
+def _commanded_ns(evidence: Evidence, events: Sequence[Heard[Event]]) -> int | None:
+    causes = {event.message.id for event in events}
+    faults = {event.message.fault for event in events} - {""}
+    return min(
+        (
+            _lab_ns(evidence, command.message.issued_ns, command.at_ns)
+            for command in evidence.commands
+            if command.message.verb == "reroute"
+            and (command.message.cause in causes or command.message.fault in faults)
+        ),
+        default=None,
+    )
+
+
+def _lab_ns(evidence: Evidence, reference_ns: int, arrival_ns: int) -> int:
+    """A time inside a message as lab time."""
+    raw_ns = evidence.truth.raw_ns(reference_ns)
+    if raw_ns is None:
+        return arrival_ns
+    lab_ns = evidence.lab.of_raw(raw_ns)
+    return lab_ns if abs(arrival_ns - lab_ns) <= _HONEST_NS else arrival_ns

@@ -1,0 +1,105 @@
+"""Whether every outcome of a run was right, in plain words: held against what is promised of it, and by how much it missed."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, NamedTuple
+
+from foliot_lab.report import job_text as of_job
+from foliot_lab.report.figures_text import count_of, miss, time_of
+from foliot_lab.report.outcome import Outcome
+from foliot_lab.report.report import Held
+from foliot_lab.scenario.promises import promise_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from foliot_lab.measure.outages import Verdict
+    from foliot_lab.report.report import Report
+    from foliot_lab.scenario.spec import Scenario
+
+_STARTS = {
+    "link-down": "{} lost its carrier",
+    "admin-down": "{} was set down by an administrator",
+    "flap": "{} flapped",
+    "drop": "{} silently dropped everything",
+    "drop-one-way": "{} silently dropped everything one way",
+    "loss": "{} lost a share of its packets",
+    "loss-one-way": "{} lost a share of its packets one way",
+    "rate": "{} lost a part of its rate",
+    "mtu": "{} silently dropped large packets",
+    "reload": "{} lost its device, which was made anew",
+    "cpu": "{} was kept busy by something else",
+    "kill": "{} was killed",
+    "stop": "{} was stopped",
+    "clock-step": "the clock of {} was stepped",
+    "bus-cut": "{} was cut",
+    "restart": "{} was restarted",
+    "partition": "{} did not hear each other",
+}
+
+
+class Judgement(NamedTuple):
+    """One fault's outcome, or, without a fault, that of the run as a whole."""
+
+    fault_id: str
+    right: bool
+    sentence: str
+    held: tuple[Held, ...] = ()
+
+
+def verdicts(report: Report, scenario: Scenario, seen: Mapping[str, Verdict]) -> list[Judgement]:
+    """Every fault's outcome, then that of the run as a whole.
+
+    Right is: traffic that was cut off was found and moved to where it flows as soon as promised, if there is another way; nothing moved for troubles that are no
+    path's; it went back as soon as promised once its way was healed; ten flaps cost two moves before they are damped; no flow broke, and none stood still for
+    longer than promised while a way lived; no rank of a job died, but for that of a host that was killed, and those that missed it; nothing happened that
+    nobody can explain. What a scenario expects takes the place of what is promised.
+    """
+    specs = {fault.id: fault for fault in scenario.faults}
+    judged = []
+    for fault in report.faults:
+        findings = list(Outcome(report, scenario, specs, fault).findings(seen.get(fault.id)))
+        words = "; ".join([_STARTS[fault.kind].format(fault.where), *(each.words for each in findings if each.words)])
+        held = tuple(each.held for each in findings if each.held is not None)
+        judged.append(Judgement(fault.id, all(each.right for each in findings), f"{words}.", held))
+    if report.train is not None and report.train.deaths:
+        right = any(of_job.ends_the_job(fault) for fault in report.faults)
+        judged.append(Judgement("", right, f"The job ended before its time: {of_job.dead(report.train.deaths)}."))
+    elif report.train is not None:
+        judged.append(Judgement("", right=True, sentence="No rank of the job died."))
+    if report.flows:
+        judged.append(_rests(report, scenario))
+    judged.append(_strays(report, scenario))
+    return judged
+
+
+def _rests(report: Report, scenario: Scenario) -> Judgement:
+    """Whether flows stood still for which no fault answers."""
+    worst = max(report.flows, key=lambda flow: flow.gap_with_way_ms)
+    own_ms, most_ms = scenario.expect.gap_ms, promise_of("", "").gap_ms
+    was_ms = worst.gap_with_way_ms
+    if own_ms is not None:
+        worst = max(report.flows, key=lambda flow: flow.longest_gap_ms)
+        was_ms, most_ms = worst.longest_gap_ms, own_ms
+    right = was_ms <= most_ms
+    held = (Held(what="gap_ms", promised=most_ms, was=was_ms, right=right),) if most_ms < math.inf else ()
+    if right:
+        return Judgement("", right=True, sentence="No flow stood still but for a fault.", held=held)
+    what = f"{worst.id} stood still for {time_of(worst.longest_gap_ms)} though no fault was on its own rail"
+    return Judgement("", right=False, sentence=f"{what}, {miss(was_ms, most_ms, 'too long')}.", held=held)
+
+
+def _strays(report: Report, scenario: Scenario) -> Judgement:
+    """Whether more happened that no fault explains than was expected."""
+    strays, most = report.unexplained, scenario.expect.unexplained
+    count = strays.events + strays.commands
+    held = (Held(what="unexplained", promised=most, was=count, right=count <= most),)
+    if not count:
+        return Judgement("", right=True, sentence="Nothing happened that no fault explains.", held=held)
+    words = f"{count_of(strays.events, 'event')} and {count_of(strays.commands, 'command')} that no fault explains"
+    if strays.least_idle_cpu is not None:
+        words += f", the first while the machine was {strays.least_idle_cpu:.0%} idle"
+    if most:
+        words += f"; expected at most {most}"
+    return Judgement("", right=count <= most, sentence=f"{words}.", held=held)

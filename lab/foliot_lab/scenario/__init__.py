@@ -1,0 +1,1 @@
+"""What a run is: the description, and what is wrong with it."""

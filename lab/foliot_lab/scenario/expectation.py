@@ -1,0 +1,32 @@
+"""What a scenario may expect of an outcome, in place of what is promised: its table [expect], and that of a fault."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+
+_Milliseconds = Annotated[float, msgspec.Meta(gt=0)]
+
+
+_Seconds = Annotated[float, msgspec.Meta(gt=0)]
+
+
+class FaultExpectation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What one fault's outcome is held against: `[fault.expect]`. Held as it stands: nothing is taken off, whatever else goes on. `inf`: not judged."""
+
+    found_ms: _Milliseconds | None = None
+    """From the injection until an event about it was decided."""
+    moved_ms: _Milliseconds | None = None
+    """From the injection until both directions of every affected pair flow."""
+    gap_ms: _Milliseconds | None = None
+    """The longest time in which a flow that it may touch received nothing."""
+    back_s: _Seconds | None = None
+    """From the healing until the last pair is on its way of before."""
+
+
+class Expectation(FaultExpectation, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The run's, `[expect]`: of every fault that has no expectation of its own, and of the run as a whole."""
+
+    unexplained: Annotated[int, msgspec.Meta(ge=0)] = 0
+    """Events and commands, together, that no fault explains: at most so many."""

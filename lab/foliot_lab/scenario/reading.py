@@ -1,0 +1,202 @@
+"""A scenario from a TOML file. Whatever is wrong with it is found in one go, each with its line."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_type_hints
+
+import msgspec
+
+from foliot_lab.scenario.expectation import Expectation
+from foliot_lab.scenario.spec import (
+    RECOVERY_S,
+    ClockSpec,
+    FabricSpec,
+    FaultSpec,
+    RunSpec,
+    Scenario,
+    Setting,
+    WorkloadSpec,
+)
+from foliot_lab.scenario.toml_lines import Place, line_of, lines_of
+from foliot_lab.scenario.topology import HOSTS_PER_LEAF, leaf_sizes
+from foliot_lab.scenario.train_spec import TrainSpec
+from foliot_lab.scenario.validation import problems_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+class Problem(msgspec.Struct, frozen=True, order=True):
+    """One thing that is wrong with a scenario."""
+
+    line: int
+    reason: str
+
+
+class ScenarioError(ValueError):
+    """A scenario that cannot be run, with everything that is wrong with it."""
+
+    def __init__(self, source: str, problems: list[Problem]) -> None:
+        super().__init__("\n".join(f"{source}:{problem.line}: {problem.reason}" for problem in problems))
+        self.problems = problems
+
+
+def load_scenario(path: Path) -> Scenario:
+    """The scenario in a file.
+
+    Raises:
+        ScenarioError: it is wrong, or there is none.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ScenarioError(str(path), [Problem(1, f"cannot be read: {error}")]) from error
+    return parse_scenario(text, str(path))
+
+
+def parse_scenario(text: str, source: str = "scenario") -> Scenario:
+    """The scenario in a text; the source is what error messages call it.
+
+    Raises:
+        ScenarioError: it is wrong.
+    """
+    try:
+        tables = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        at = re.search(r"at line (\d+)", str(error))
+        line = int(at[1]) if at else len(text.splitlines()) or 1
+        raise ScenarioError(source, [Problem(line, f"not TOML: {error}")]) from error
+    reader = _Reader(lines_of(text))
+    scenario = reader.scenario(tables)
+    if reader.problems:
+        raise ScenarioError(source, sorted(set(reader.problems)))
+    return scenario
+
+
+Spec = TypeVar("Spec", bound=msgspec.Struct)
+
+
+class _Reader:
+    """Reads the tables and notes every problem with its line."""
+
+    def __init__(self, lines: dict[Place, int]) -> None:
+        self.problems: list[Problem] = []
+        self._lines = lines
+
+    def scenario(self, tables: dict[str, Any]) -> Scenario:
+        known = ("fabric", "clock", "services", "workload", "train", "fault", "run", "expect")
+        for key in tables.keys() - set(known):
+            self._refuse((key,), f"unknown: {key}; expected one of {', '.join(known)}")
+        fabric = self._table(tables, FabricSpec, "fabric")
+        faults = self._faults(tables)
+        if fabric is not None:  # Else what is wrong with the fabric would be blamed on the faults too.
+            self._judge(fabric, faults)
+        run = self._table(tables, RunSpec, "run") or RunSpec()
+        workload = self._table(tables, WorkloadSpec, "workload") or WorkloadSpec()
+        self._judge_load(workload, tables)
+        present = [fault for fault in faults if fault is not None]
+        last_s = max((fault.at_s + (fault.lasts_s or 0.0) for fault in present), default=0.0)
+        return Scenario(
+            fabric=fabric or FabricSpec(),
+            clock=self._table(tables, ClockSpec, "clock") or ClockSpec(),
+            services=self._services(tables.get("services", {})),
+            workload=workload,
+            train=self._table(tables, TrainSpec, "train") or TrainSpec(),
+            expect=self._table(tables, Expectation, "expect") or Expectation(),
+            faults=tuple(present),
+            duration_s=run.duration_s if run.duration_s is not None else last_s + RECOVERY_S,
+        )
+
+    def _judge(self, fabric: FabricSpec, faults: list[FaultSpec | None]) -> None:
+        for position, field, reason in problems_of(faults, fabric):
+            self._refuse(("fault", position, *field.split(".")), reason)
+        if fabric.leaves > fabric.hosts:
+            self._refuse(("fabric", "leaves"), f"{fabric.leaves} leaves for {fabric.hosts} hosts: some would be empty")
+        elif max(leaf_sizes(fabric.hosts, fabric.leaves)) > HOSTS_PER_LEAF:
+            what = f"{fabric.hosts} hosts on {fabric.leaves} leaves"
+            self._refuse(("fabric", "hosts"), f"{what}: a leaf has addresses for {HOSTS_PER_LEAF}")
+
+    def _judge_load(self, workload: WorkloadSpec, tables: dict[str, Any]) -> None:
+        given = tables.get("workload")
+        if workload.kind != "train" and "train" in tables:
+            self._refuse(
+                ("train",), f'the workload is {workload.kind}; a [train] goes with kind = "train" in [workload]'
+            )
+        elif workload.kind == "train" and isinstance(given, dict) and "load" in given:
+            reason = "train has no load: a job takes what the links give while it reduces its gradients; see gradient_mb in [train]"
+            self._refuse(("workload", "load"), reason)
+
+    def _faults(self, tables: dict[str, Any]) -> list[FaultSpec | None]:
+        given = tables.get("fault", [])
+        if not isinstance(given, list):
+            self._refuse(("fault",), "faults are written as [[fault]], each its own table")
+            return []
+        faults = [self._spec(fault, FaultSpec, ("fault", position)) for position, fault in enumerate(given)]
+        return [
+            msgspec.structs.replace(fault, id=fault.id or f"f{position}") if fault is not None else None
+            for position, fault in enumerate(faults, start=1)
+        ]
+
+    def _table(self, tables: dict[str, Any], kind: type[Spec], name: str) -> Spec | None:
+        return self._spec(tables.get(name, {}), kind, (name,))
+
+    def _spec(self, table: Any, kind: type[Spec], place: Place) -> Spec | None:
+        """The table as a struct, every key judged on its own; None if any was wrong."""
+        name = next(str(part) for part in reversed(place) if isinstance(part, str))
+        if not isinstance(table, dict):
+            self._refuse(place, f"{name} is a table, not {table!r}")
+            return None
+        before = len(self.problems)
+        types = get_type_hints(kind, include_extras=True)
+        values = {}
+        for key, value in table.items():
+            if key not in types:
+                self._refuse((*place, key), f"unknown key {key} in {name}; expected one of {', '.join(types)}")
+                continue
+            if (inner := _struct(types[key])) is not None:
+                values[key] = self._spec(value, inner, (*place, key))
+                continue
+            try:
+                values[key] = msgspec.convert(value, types[key])
+            except msgspec.ValidationError as error:
+                reason = str(error).replace(" | null", "")  # TOML has no null; a key is left out.
+                self._refuse((*place, key), f"{key} = {value!r}: {reason[0].lower()}{reason[1:]}")
+        for field in msgspec.structs.fields(kind):
+            if field.required and field.name not in table:
+                self._refuse(place, f"a {name} needs {field.name}")
+        return kind(**values) if len(self.problems) == before else None
+
+    def _services(self, given: Any, prefix: tuple[str, ...] = ()) -> dict[str, Setting]:
+        """Settings by dotted name, whether that was written as one quoted key or as a table of tables."""
+        if not isinstance(given, dict):
+            self._refuse(("services",), f"services is a table of settings, not {given!r}")
+            return {}
+        found: dict[str, Setting] = {}
+        for key, value in given.items():
+            place = (*prefix, key)
+            name = ".".join(place)
+            if isinstance(value, dict):
+                found |= self._services(value, place)
+                continue
+            if not re.fullmatch(r"[\w-]+(\.[\w-]+)+", name):
+                self._refuse(
+                    ("services", *place), f"{name!r} is not a setting; expected a dotted name like remediator.armed"
+                )
+            try:
+                found[name] = msgspec.convert(value, Setting)
+            except msgspec.ValidationError as error:
+                self._refuse(("services", *place), f"{name}: {error}")
+        return found
+
+    def _refuse(self, place: Place, reason: str) -> None:
+        self.problems.append(Problem(line_of(self._lines, place), reason))
+
+
+def _struct(kind: Any) -> type[msgspec.Struct] | None:
+    """The struct that a key's type is, or may be; None: it is none."""
+    for each in (kind, *get_args(kind)):
+        if isinstance(each, type) and issubclass(each, msgspec.Struct):
+            return each
+    return None

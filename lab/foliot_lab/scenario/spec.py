@@ -1,0 +1,128 @@
+"""What a scenario says: the fabric, the clocks, the services' settings, the workload and the timeline of faults.
+
+Times are seconds since the workload started. A fault without `for_s` lasts until the end of the run. A clock step with `for_s` is stepped back after it.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+
+from foliot_lab.scenario.expectation import Expectation, FaultExpectation
+from foliot_lab.scenario.train_spec import TrainSpec
+
+WorkloadKind = Literal["ring", "all-to-all", "train", "none"]
+FaultKind = Literal[
+    "link-down", "admin-down", "flap", "drop", "drop-one-way", "loss", "loss-one-way", "rate", "cpu", "kill", "stop", "restart",
+    "clock-step", "bus-cut", "partition", "reload", "mtu",
+]  # fmt: skip
+Setting = bool | int | float | str | list[bool | int | float | str]
+
+CARRIER_S = 1.0
+"""A device that a driver has made anew has its carrier so much later: links of 100 Gb/s and more take one to several seconds to come up."""
+RECOVERY_S = 20.0
+"""After the last fault: probation and the decay of the damping penalty are over by then with the lab's settings."""
+
+_Count = Annotated[int, msgspec.Meta(ge=1)]
+_Seconds = Annotated[float, msgspec.Meta(gt=0, le=1e6)]
+_Share = Annotated[float, msgspec.Meta(gt=0, le=1)]
+_Moment = Annotated[float, msgspec.Meta(ge=0, le=1e6)]
+
+
+class FabricSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Each rail is a leaf-spine fabric of its own; a host has one NIC on every rail."""
+
+    hosts: Annotated[int, msgspec.Meta(ge=2, le=254)] = 8
+    """At most as many as the frontend has addresses."""
+    rails: Annotated[int, msgspec.Meta(ge=1, le=8)] = 2
+    """At most as many as the service prefix 10.200.0.0/13 has /16s."""
+    leaves: Annotated[int, msgspec.Meta(ge=1, le=64)] = 2
+    """Per rail; the hosts are split among them in contiguous blocks."""
+    spines: Annotated[int, msgspec.Meta(ge=1, le=64)] = 4
+    """Per rail, each joined to every leaf."""
+    link_mbps: Annotated[float, msgspec.Meta(ge=1, le=10_000)] = 200.0
+    """At 1, a single full-size packet takes 12 ms; above 10,000 no machine carries what the lab would measure."""
+    queue_packets: Annotated[int, msgspec.Meta(ge=64, le=100_000)] = 200
+    """At least a GSO packet of 64 KiB must fit."""
+    bus_servers: Literal[1, 3] = 1
+    """NATS servers: one, or a cluster that keeps three copies of everything and bears the loss of one member."""
+
+
+class ClockSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Each host's skew is drawn from the seed, uniform within plus and minus these."""
+
+    seed: Annotated[int, msgspec.Meta(ge=0)] = 7
+    offset_ms: Annotated[float, msgspec.Meta(ge=0, le=1e6)] = 50.0
+    drift_ppb: Annotated[float, msgspec.Meta(ge=0, le=1e6)] = 30_000.0
+    wander_ppb: Annotated[float, msgspec.Meta(ge=0, le=1e5)] = 20.0
+    """Random walk of the drift, per square root of a second."""
+
+
+class WorkloadSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The traffic that the fabric carries all the time."""
+
+    kind: WorkloadKind = "ring"
+    load: _Share = 0.6
+    """Of link_mbps; a training job takes what it gets, and has none."""
+
+
+class FaultSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One fault of the timeline."""
+
+    id: Annotated[str, msgspec.Meta(min_length=1)] = ""
+    """f1, f2, ... in the file's order unless given."""
+    at_s: _Moment
+    kind: FaultKind
+    where: str
+    for_s: _Seconds | None = None
+    times: Annotated[int, msgspec.Meta(ge=1, le=10_000)] | None = None
+    """Flap: how often the link goes down."""
+    down_s: _Seconds | None = None
+    up_s: _Seconds | None = None
+    share: _Share | None = None
+    """Loss: of the packets. Cpu: of each processor that the host's processes may use."""
+    mbps: Annotated[float, msgspec.Meta(ge=0.1, le=10_000)] | None = None
+    """Rate: what is left of link_mbps, in both directions."""
+    bytes: Annotated[int, msgspec.Meta(ge=576)] | None = None
+    """Mtu: the largest IP packet that passes, on the wire. At least what every host must accept (RFC 791): small probes and segments go on passing."""
+    offset_ns: Annotated[int, msgspec.Meta(ge=-(10**15), le=10**15)] | None = None
+    """Clock step: how far forward; back if negative."""
+    expect: FaultExpectation | None = None
+    """None: what is promised, see `promises.py`."""
+
+    @property
+    def lasts_s(self) -> float | None:
+        """How long it lasts; None: until the end of the run. A device that was away is of use again when it has its carrier."""
+        if self.times is not None and self.down_s is not None and self.up_s is not None:
+            return self.times * self.down_s + (self.times - 1) * self.up_s
+        if self.kind == "reload" and self.for_s is not None:
+            return self.for_s + CARRIER_S
+        return self.for_s
+
+
+class RunSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How long to go on."""
+
+    duration_s: _Seconds | None = None
+
+
+class Scenario(msgspec.Struct, frozen=True, kw_only=True):
+    """All of it."""
+
+    fabric: FabricSpec = FabricSpec()
+    clock: ClockSpec = ClockSpec()
+    services: dict[str, Setting] = {}
+    """By dotted name, as in the configuration file: `remediator.armed`."""
+    workload: WorkloadSpec = WorkloadSpec()
+    train: TrainSpec = TrainSpec()
+    """Of a workload of that kind."""
+    expect: Expectation = Expectation()
+    faults: tuple[FaultSpec, ...] = ()
+    duration_s: float = RECOVERY_S
+    """Unless given: from the start to the end of the last fault, and `RECOVERY_S` more."""
+
+
+def armed(scenario: Scenario) -> str:
+    """Whether its agents act on their own lost carrier: `off`, `bus-away` or `always`; both names of the setting are the agents'."""
+    return str(scenario.services.get("remediator.armed", scenario.services.get("agent.armed", "off")))

@@ -1,0 +1,174 @@
+"""What must hold between a fault, its target and the other faults."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from foliot_lab.scenario.fault_target import Target, parse_where
+from foliot_lab.scenario.promises import wrong_key
+from foliot_lab.scenario.topology import MTU_BYTES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from foliot_lab.scenario.fault_target import TargetKind
+    from foliot_lab.scenario.spec import FabricSpec, FaultKind, FaultSpec
+
+_LINKS: frozenset[TargetKind] = frozenset({"nic", "fabric link"})
+_RUNNING: frozenset[TargetKind] = frozenset({"host", "process", "service", "bus server"})
+
+TARGETS: dict[FaultKind, frozenset[TargetKind]] = {
+    "link-down": _LINKS,
+    "admin-down": frozenset({"nic"}),
+    "flap": _LINKS,
+    "drop": _LINKS,
+    "drop-one-way": _LINKS,
+    "loss": _LINKS,
+    "loss-one-way": _LINKS,
+    "rate": _LINKS,
+    "cpu": frozenset({"host"}),
+    "kill": _RUNNING,
+    "stop": _RUNNING,
+    "restart": _RUNNING,
+    "clock-step": frozenset({"host"}),
+    "bus-cut": frozenset({"bus"}),
+    "partition": frozenset({"pair"}),
+    "reload": frozenset({"nic"}),
+    "mtu": _LINKS,
+}
+"""What each kind of fault can be done to."""
+
+_WORDS: dict[TargetKind, str] = {
+    "nic": "a NIC",
+    "fabric link": "a fabric link",
+    "host": "a host",
+    "process": "a process of a host",
+    "service": "a service",
+    "bus server": "a bus server",
+    "bus": "the bus",
+    "pair": "two places (node3|bus)",
+}
+
+PARAMETERS: dict[FaultKind, tuple[str, ...]] = {
+    "flap": ("times", "down_s", "up_s"),
+    "loss": ("share",),
+    "loss-one-way": ("share",),
+    "rate": ("mbps",),
+    "clock-step": ("offset_ns",),
+    "cpu": ("share",),
+    "mtu": ("bytes",),
+}
+"""What a kind needs besides at_s, kind and where, and nothing else may have."""
+
+_ALL_PARAMETERS = ("times", "down_s", "up_s", "share", "mbps", "offset_ns", "bytes")
+
+_TOUCHES: dict[FaultKind, str] = {
+    "link-down": "carrier", "admin-down": "carrier", "flap": "carrier", "reload": "carrier",
+    "drop": "filter", "drop-one-way": "filter", "loss": "filter", "loss-one-way": "filter", "mtu": "filter",
+    "kill": "process", "stop": "process", "restart": "process",
+}  # fmt: skip
+"""What of its target a fault changes: two at a time there would undo each other. Else each its own kind."""
+
+Trouble = tuple[int, str, str]
+"""Position of the fault in the file, the key to blame (of a table in it, with a dot), the reason."""
+
+
+def problems_of(faults: Sequence[FaultSpec | None], fabric: FabricSpec) -> Iterator[Trouble]:
+    """Everything that is wrong with these faults in this fabric; None stands for a fault that could not be read."""
+    seen: dict[str, int] = {}
+    judged: list[tuple[FaultSpec, Target]] = []
+    for position, fault in enumerate(faults):
+        if fault is None:
+            continue
+        if fault.id in seen:
+            yield position, "id", f"a fault {fault.id} is there already, the {_ordinal(seen[fault.id])}"
+        seen.setdefault(fault.id, position)
+        yield from ((position, field, reason) for field, reason in _parameter_problems(fault, fabric))
+        yield from ((position, field, reason) for field, reason in _expectation_problems(fault))
+        try:
+            target = parse_where(fault.where, fabric)
+        except ValueError as error:
+            yield position, "where", str(error)
+            continue
+        if target.kind not in TARGETS[fault.kind]:
+            fitting = " or ".join(sorted(_WORDS[kind] for kind in TARGETS[fault.kind]))
+            yield (
+                position,
+                "where",
+                f"{fault.kind} cannot be done to {_WORDS[target.kind]} ({fault.where}), only to {fitting}",
+            )
+            continue
+        for other, other_target in judged:
+            if _collide(fault, target, other, other_target):
+                like = _touched(fault) == _touched(other)
+                why = (
+                    f"which does the like to {other.where} then"
+                    if like
+                    else "and with a device goes what was done to it"
+                )
+                yield position, "where", f"{fault.id} overlaps {other.id}, {why}"
+        judged.append((fault, target))
+
+
+def _parameter_problems(fault: FaultSpec, fabric: FabricSpec) -> Iterator[tuple[str, str]]:
+    wanted = PARAMETERS.get(fault.kind, ())
+    for name in _ALL_PARAMETERS:
+        given = getattr(fault, name)
+        if name in wanted and given is None:
+            yield "kind", f"{fault.kind} needs {name}"
+        elif name not in wanted and given is not None:
+            yield name, f"{fault.kind} has no {name}"
+    if fault.kind == "flap" and fault.for_s is not None:
+        yield "for_s", "flap has no for_s: it lasts as long as its times, down_s and up_s make it"
+    if fault.kind == "restart" and fault.for_s is not None:
+        yield "for_s", "restart has no for_s: it is over when the process is back"
+    if fault.kind == "clock-step" and fault.offset_ns == 0:
+        yield "offset_ns", "a clock step of 0 is none"
+    if fault.kind == "mtu" and fault.bytes is not None and fault.bytes >= MTU_BYTES:
+        yield "bytes", f"{fault.bytes:,} is no less than the link's own {MTU_BYTES:,}"
+    if fault.kind == "rate" and fault.mbps is not None and fault.mbps >= fabric.link_mbps:
+        yield "mbps", f"{fault.mbps:g} is no less than the link's own {fabric.link_mbps:g}"
+
+
+def _expectation_problems(fault: FaultSpec) -> Iterator[tuple[str, str]]:
+    found = wrong_key(fault)
+    if found is not None:
+        yield f"expect.{found[0]}", found[1]
+
+
+def _collide(one: FaultSpec, target: Target, other: FaultSpec, other_target: Target) -> bool:
+    # With a device goes whatever was done to it.
+    away = "reload" in {one.kind, other.kind} and {target.kind, other_target.kind} <= _LINKS
+    if not away and _touched(one) != _touched(other):
+        return False
+    if one.at_s >= _end_s(other) or other.at_s >= _end_s(one):
+        return False
+    if one.kind == other.kind == "partition":
+        return _meet(one.where.split("|"), other.where.split("|"))
+    same = target.name == other_target.name
+    # A host's processes are its probe and its agent.
+    inside = target.node == other_target.node != "" and "host" in {target.kind, other_target.kind}
+    return same or inside
+
+
+def _touched(fault: FaultSpec) -> str:
+    return _TOUCHES.get(fault.kind, fault.kind)
+
+
+def _meet(one: list[str], other: list[str]) -> bool:
+    """Whether two partitions part the same two places, in whatever order; `bus` is all its servers."""
+    return any(all(map(_alike, one, places)) for places in (other, other[::-1]))
+
+
+def _alike(one: str, other: str) -> bool:
+    servers = all(place == "bus" or place.startswith("nats") for place in (one, other))
+    return one == other or ("bus" in {one, other} and servers)
+
+
+def _end_s(fault: FaultSpec) -> float:
+    return math.inf if fault.lasts_s is None else fault.at_s + fault.lasts_s
+
+
+def _ordinal(position: int) -> str:
+    return f"number {position + 1} in the file"

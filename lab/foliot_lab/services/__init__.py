@@ -1,0 +1,1 @@
+"""The services in a lab, and the processes around them."""

@@ -1,0 +1,179 @@
+"""Which service runs where in a lab, and with which settings. Pure, but for writing the files."""
+
+from __future__ import annotations
+
+import random
+import secrets
+import time
+from pathlib import Path  # noqa: TC003 - msgspec reads annotations at run time
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from foliot.clock.injected_skew import SkewSpec, write_step
+from foliot.keys.keyring import Keyring
+from foliot.settings import SECTIONS, BusSettings, NicSettings, NodeSettings
+from foliot.text.toml_text import toml
+from foliot_lab.scenario.topology import CENTRAL
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from foliot_lab.scenario.spec import ClockSpec
+    from foliot_lab.scenario.topology import FabricPlan
+
+GATEWAY_PORT = 8470
+ON_A_NODE = ("agent", "probe")
+
+
+class Desk(msgspec.Struct, frozen=True, kw_only=True):
+    """The folder of a run, with a settings file, a skew and a log per process."""
+
+    folder: Path
+    boot: str
+    """What the hosts of this run say their boot is: two runs on one kernel are not the same fault."""
+
+    def config(self, process: str) -> Path:
+        """The settings file of a process."""
+        return self.folder / f"{process.replace('/', '-')}.toml"
+
+    def log(self, process: str) -> Path:
+        """The log of a process."""
+        return self.folder / f"{process.replace('/', '-')}.log"
+
+    @property
+    def keys(self) -> Path:
+        """The credentials for the bus."""
+        return self.folder / "keys"
+
+    def skew(self, node: str) -> Path:
+        """The injected clock error of a node."""
+        return self.folder / f"{node}.skew.json"
+
+    def step(self, node: str) -> Path:
+        """The sum of the steps injected into a node's clock."""
+        return self.folder / f"{node}.step"
+
+    def clock_page(self, node: str) -> Path:
+        """The page that a node's probe writes, for whoever wants its time."""
+        return self.folder / f"{node}.clock"
+
+    def loop_steps(self, process: str) -> Path:
+        """How long the steps of a service's loop took, see `foliot.runtime.loop_steps`."""
+        return self.folder / f"{process.replace('/', '-')}.steps"
+
+    def environment(self, process: str) -> dict[str, str]:
+        """What a process needs to be told beside its settings file."""
+        node = process.partition("/")[0] if "/" in process else ""
+        own = {
+            "FOLIOT_CONFIG": str(self.config(process)),
+            "FOLIOT_BOOT_ID": self.boot,
+            "FOLIOT_TELEMETRY__LOOP_STEPS": str(self.loop_steps(process)),
+            # Two dozen interpreters start at once: where bytecode is not written, each compiles all it imports.
+            "PYTHONDONTWRITEBYTECODE": "",
+            "PYTHONPYCACHEPREFIX": str(self.folder.with_name("pycache")),
+        }
+        if node:
+            own |= {"FOLIOT_CLOCK_SKEW": str(self.skew(node)), "FOLIOT_CLOCK__PAGE": str(self.clock_page(node))}
+        return own
+
+
+def desk(folder: Path) -> Desk:
+    """A desk in a folder of its own."""
+    return Desk(folder=folder, boot=f"lab-{secrets.token_hex(4)}")
+
+
+def node_settings(plan: FabricPlan, node: str) -> NodeSettings:
+    """The ``[node]`` section of a host."""
+    nics = tuple(
+        NicSettings(rail=rail, number=number, device=rail, address=plan.underlay(node, rail))
+        for number, rail in enumerate(plan.rails)
+    )
+    return NodeSettings(name=node, index=plan.hosts.index(node), nics=nics)
+
+
+def skew_specs(clock: ClockSpec, hosts: tuple[str, ...], start_raw_ns: int, desk: Desk) -> dict[str, SkewSpec]:
+    """Each host's clock error, drawn from the scenario's seed."""
+    draw = random.Random(clock.seed)
+    return {
+        host: SkewSpec(
+            start_raw_ns=start_raw_ns,
+            offset_ns=round(draw.uniform(-clock.offset_ms, clock.offset_ms) * 1e6),
+            drift_ppb=draw.uniform(-clock.drift_ppb, clock.drift_ppb),
+            wander_ppb=clock.wander_ppb,
+            seed=draw.getrandbits(32),
+            step_file=str(desk.step(host)),
+        )
+        for host in hosts
+    }
+
+
+def write_skews(specs: Mapping[str, SkewSpec], desk: Desk) -> None:
+    """Puts them where the hosts' processes read them."""
+    for host, spec in specs.items():
+        write_step(str(desk.step(host)), 0)
+        desk.skew(host).write_bytes(msgspec.json.encode(spec))
+
+
+class Addresses(msgspec.Struct, frozen=True):
+    """Where the processes find the bus and the gateway."""
+
+    bus: str
+    """``host:port``; several, with commas between, for a cluster, which then has that many copies of everything."""
+    gateway: str
+
+    @property
+    def url(self) -> str:
+        """Of the bus, as settings name it."""
+        return ",".join(f"nats://{server}" for server in self.bus.split(","))
+
+    @property
+    def copies(self) -> int:
+        """Of everything that the bus keeps."""
+        return len(self.bus.split(","))
+
+
+def listener(addresses: Addresses, desk: Desk) -> BusSettings:
+    """For whoever watches the lab's bus and may not speak on it."""
+    return BusSettings(url=addresses.url, credentials=str(desk.keys / "tools" / "reader.creds"))
+
+
+def write_configs(
+    nodes: tuple[NodeSettings, ...], services: Mapping[str, Any], desk: Desk, addresses: Addresses
+) -> None:
+    """Credentials and settings files of all processes.
+
+    Parameters:
+        services: the scenario's settings by dotted name; ``remediator.armed`` is the agents' to obey.
+
+    Raises:
+        ValueError: a dotted name does not begin with a section.
+    """
+    keyring = Keyring(desk.keys, time.time)
+    keyring.make()
+    common: dict[str, dict[str, Any]] = {
+        "bus": {"url": addresses.url, "replicas": addresses.copies},
+        "telemetry": {"endpoint": f"http://{addresses.gateway}"},
+        "gateway": {"bind": [addresses.gateway]},
+        "agent": {"key": keyring.fleet_key, "memory": str(desk.folder / "memory")},
+    }
+    for name, value in services.items():
+        section, _, setting = name.partition(".")
+        if section not in SECTIONS or not setting:
+            raise ValueError(
+                f"services: {name!r} is not section.setting; the sections are {', '.join(sorted(SECTIONS))}"
+            )
+        home = "agent" if name == "remediator.armed" else section
+        common.setdefault(home, {})[setting] = value
+    for process in CENTRAL:
+        desk.config(process).write_text(toml(_with_credentials(common, desk.keys / "services" / process)))
+    # For whoever watches the lab's bus by hand.
+    desk.config("reader").write_text(toml({"bus": msgspec.to_builtins(listener(addresses, desk))}))
+    for node in nodes:
+        own = _with_credentials(common, keyring.issue_node(node.name)) | {"node": msgspec.to_builtins(node)}
+        for process in ON_A_NODE:
+            desk.config(f"{node.name}/{process}").write_text(toml(own))
+
+
+def _with_credentials(common: dict[str, dict[str, Any]], folder: Path) -> dict[str, dict[str, Any]]:
+    return common | {"bus": common["bus"] | {"credentials": str(folder)}}

@@ -1,0 +1,170 @@
+"""A fabric with all services in it, running."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import time
+from typing import TYPE_CHECKING
+
+from foliot.bus.client import Bus
+from foliot.clock.injected_skew import Skew
+from foliot.node.addressing import describe
+from foliot.runtime import loop_steps
+from foliot.runtime.supervisor import LAST, Supervisor, service
+from foliot_lab.fabric.fabric import Fabric
+from foliot_lab.fabric.namespaces import enter_control, entering, inside
+from foliot_lab.fabric.partition import Partitions
+from foliot_lab.fabric.rtnetlink import Rtnetlink, link_state
+from foliot_lab.measure.clock_truth import LabTime, Truth
+from foliot_lab.scenario.topology import CENTRAL, plan
+from foliot_lab.services import bus_servers, deployment, foreign_processes
+from foliot_lab.services.process_control import LabWorld
+from foliot_lab.services.readiness import Readiness
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from foliot.runtime.loop_steps import Counted
+    from foliot.settings import BusSettings, NodeSettings
+    from foliot_lab.fabric.namespaces import Namespace
+    from foliot_lab.scenario.spec import Scenario
+    from foliot_schemas import Node
+
+READY_S = 90.0
+"""Two dozen Python processes start, clocks need three windows of 2 s; a busy machine takes several times as long."""
+
+
+class Lab:
+    """Everything that stands still: fabric, clocks, services, ready for a workload and faults.
+
+    `build`, then `start`, then `ready`; `close` whatever happens. Building takes this process into network namespaces of its
+    own, for good.
+
+    Parameters:
+        folder: for settings, logs and NATS' store; what an earlier lab left in it is removed.
+        listener: a listening socket of the host's network for the gateway, made before.
+    """
+
+    def __init__(self, scenario: Scenario, folder: Path, listener: socket.socket | None = None) -> None:
+        self.scenario = scenario
+        self.plan = plan(scenario.fabric, scenario.clock.seed)
+        self.time = LabTime.starting_now()
+        self._settings = tuple(deployment.node_settings(self.plan, host) for host in self.plan.hosts)
+        self.nodes: tuple[Node, ...] = tuple(describe(settings) for settings in self._settings)
+        self.readiness = Readiness(self.nodes)
+        self.supervisor = Supervisor()
+        self.fabric: Fabric
+        self.truth: Truth
+        self.bus: Bus
+        self.world: LabWorld
+        self.addresses = deployment.Addresses(
+            bus=bus_servers.address(self.plan), gateway=f"{self.plan.front('gateway')}:{deployment.GATEWAY_PORT}"
+        )
+        self.folder = folder
+        self._desk = deployment.desk(folder)
+        self._listener = listener
+
+    def build(self) -> None:
+        """Makes the fabric, the clocks' errors and the settings of all processes."""
+        folder = self._desk.folder
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        self.fabric = Fabric.build(self.plan, enter_control())
+        start_raw_ns = time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW)
+        specs = deployment.skew_specs(self.scenario.clock, self.plan.hosts, start_raw_ns, self._desk)
+        deployment.write_skews(specs, self._desk)
+        self.truth = Truth({host: Skew(spec) for host, spec in specs.items()})
+        deployment.write_configs(self._settings, self.scenario.services, self._desk, self.addresses)
+        frontend = Rtnetlink(self.fabric.control)
+        ports = {host: _index(self.fabric.control, host) for host in self.plan.hosts}
+
+        def cut(away: bool) -> None:
+            for index in ports.values():
+                frontend.request(link_state(index, up=not away))
+
+        self._partitions = Partitions(self.fabric)
+        self.world = LabWorld(self.supervisor, self._desk, cut, self._partitions)
+        descriptors = {
+            name: self.fabric.namespace(name).fd for name in ("control", *self.plan.hosts, *self.plan.central)
+        }
+        (folder / "namespaces.json").write_text(json.dumps({"pid": os.getpid(), "descriptors": descriptors}))
+
+    async def start(self) -> None:
+        """Starts NATS and the services, and listens to them."""
+        for spec in bus_servers.specs(self.fabric, self._desk):
+            await self.supervisor.start(spec)
+        for name in CENTRAL:
+            await self._start_service(name)
+        for host in self.plan.hosts:
+            for name in deployment.ON_A_NODE:
+                await self._start_service(name, host)
+        self.bus = await Bus.connect(self.listener, "lab", makes=False)
+        await self.readiness.watch(self.bus)
+
+    async def ready(self, timeout_s: float = READY_S) -> None:
+        """Waits until clocks are in step, every path is heard and every backup armed.
+
+        Raises:
+            NotReadyError: that took too long.
+        """
+        await self.readiness.wait(timeout_s)
+
+    @property
+    def listener(self) -> BusSettings:
+        """For whoever watches the bus and may not speak on it."""
+        return deployment.listener(self.addresses, self._desk)
+
+    def settings(self, host: str) -> NodeSettings:
+        """The ``[node]`` section of a host.
+
+        Raises:
+            ValueError: there is no such host.
+        """
+        return self._settings[self.plan.hosts.index(host)]
+
+    def pids(self) -> dict[str, int]:
+        """The processes of services and bus by name, and the lab's own; 0: it does not run now."""
+        return {"lab": os.getpid()} | {name: self.supervisor.pid(name) for name in self.supervisor.names()}
+
+    def loop_steps(self) -> dict[str, Counted]:
+        """How long the steps of each service's loop took so far."""
+        services = (*CENTRAL, *(f"{host}/{name}" for host in self.plan.hosts for name in deployment.ON_A_NODE))
+        return {name: loop_steps.read(self._desk.loop_steps(name)) for name in services}
+
+    async def close(self) -> None:
+        """Ends the services and what `foliot lab exec` started, lets go of the fabric; the kernel removes the rest. May be called twice."""
+        if hasattr(self, "fabric"):
+            await foreign_processes.see_out(self.fabric.namespaces())
+        if hasattr(self, "bus"):
+            await self.bus.close()
+        await self.supervisor.stop((*LAST, *bus_servers.servers(self.plan)))
+        if hasattr(self, "_partitions"):
+            self._partitions.close()
+        if hasattr(self, "fabric"):
+            self.fabric.close()
+
+    async def _start_service(self, name: str, host: str = "") -> None:
+        process = f"{host}/{name}" if host else name
+        more: dict[str, object] = {
+            "log_file": str(self._desk.log(process)),
+            "environment": self._desk.environment(process),
+            "setup": entering(self.fabric.namespace(host or name)),
+        }
+        if name == "gateway" and self._listener is not None:
+            more |= activated(self._listener, self._desk.environment(process))
+        await self.supervisor.start(service(name, node=host, **more))
+
+
+def activated(listener: socket.socket, environment: dict[str, str]) -> dict[str, object]:
+    """The gateway with a listening socket handed over in systemd's way: descriptor 3 (sd_listen_fds(3))."""
+    spec = service("gateway")
+    shell = ("/bin/sh", "-c", f'exec "$@" 3<&{listener.fileno()}', "sh", *spec.arguments)
+    return {"arguments": shell, "environment": {**environment, "LISTEN_FDS": "1"}, "pass_fds": (listener.fileno(),)}
+
+
+def _index(namespace: Namespace, device: str) -> int:
+    with inside(namespace):
+        return socket.if_nametoindex(device)

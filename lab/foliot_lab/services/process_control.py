@@ -1,0 +1,104 @@
+"""The lab's processes and clocks as targets of faults."""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import TYPE_CHECKING, Protocol
+
+from foliot.clock.injected_skew import write_step
+from foliot_lab.services.deployment import ON_A_NODE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from foliot.runtime.supervisor import Supervisor
+    from foliot_lab.fabric.partition import Partitions
+    from foliot_lab.services.deployment import Desk
+
+
+class Job(Protocol):
+    """A training job on the hosts; `foliot_lab.workload.train.ranks.Ranks` is one."""
+
+    def signal(self, node: str, number: signal.Signals) -> None:
+        """Sends a signal to a node's rank; nothing, if it has none that runs."""
+
+
+class LabWorld:
+    """What faults can reach beside the wires: processes by name, clocks by node, the bus.
+
+    What kills or stops all of a host's processes reaches its rank of a job too, which nothing starts again.
+
+    Parameters:
+        cut: sets the hosts' ports of the frontend's bridge down (True) or up again.
+    """
+
+    def __init__(self, supervisor: Supervisor, desk: Desk, cut: Callable[[bool], None], partitions: Partitions) -> None:
+        self._supervisor = supervisor
+        self._desk = desk
+        self._cut = cut
+        self._partitions = partitions
+        self._steps: dict[str, int] = {}
+        self.job: Job | None = None
+
+    def names(self, where: str) -> list[str]:
+        """The processes at a place: a service, a bus server, ``node3/probe``, or all of a node."""
+        if where in self._supervisor.names():
+            return [where]
+        return [f"{where}/{process}" for process in ON_A_NODE]
+
+    def kill(self, where: str) -> None:
+        """SIGKILL, and they stay dead until `restart`."""
+        for name in self.names(where):
+            self._supervisor.kill(name)
+        self._signal_rank(where, signal.SIGKILL)
+
+    def restart(self, where: str) -> None:
+        """Lets what was killed start again."""
+        for name in self.names(where):
+            self._supervisor.release(name)
+
+    def stop(self, where: str) -> None:
+        """SIGSTOP."""
+        self._signal(where, signal.SIGSTOP)
+        self._signal_rank(where, signal.SIGSTOP)
+
+    def resume(self, where: str) -> None:
+        """SIGCONT."""
+        self._signal(where, signal.SIGCONT)
+        self._signal_rank(where, signal.SIGCONT)
+
+    def terminate(self, where: str) -> None:
+        """SIGTERM; the supervisor starts them again."""
+        self._signal(where, signal.SIGTERM)
+
+    def step_clock(self, node: str, offset_ns: int) -> None:
+        """Steps a node's clock by this much, from now on."""
+        self._steps[node] = self._steps.get(node, 0) + offset_ns
+        write_step(str(self._desk.step(node)), self._steps[node])
+
+    def cut_bus(self) -> None:
+        """Nobody on a node reaches the bus."""
+        self._cut(True)
+
+    def mend_bus(self) -> None:
+        """Everybody does again."""
+        self._cut(False)
+
+    def part(self, where: str) -> None:
+        """Two places of the frontend do not hear each other."""
+        self._partitions.cut(*where.split("|"))
+
+    def join(self, where: str) -> None:
+        """They do again."""
+        self._partitions.mend(*where.split("|"))
+
+    def _signal(self, where: str, number: signal.Signals) -> None:
+        for name in self.names(where):
+            pid = self._supervisor.pid(name)
+            if pid:
+                os.kill(pid, number)
+
+    def _signal_rank(self, where: str, number: signal.Signals) -> None:
+        if self.job is not None:
+            self.job.signal(where, number)

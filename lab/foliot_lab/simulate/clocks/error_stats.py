@@ -1,0 +1,50 @@
+"""How far what sync says is from the truth, at any time until it says the next."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from foliot_lab.simulate.clocks.oscillators import SECOND_NS
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from foliot_lab.simulate.clocks.oscillators import Oscillators
+    from foliot_schemas import ClockState
+
+_AGES = (0.0, 0.25, 0.5, 0.75, 1.0)
+"""Shares of a window for which a state is the newest."""
+
+
+class Errors(NamedTuple):
+    """One row a moment, one column a clock, in ns."""
+
+    said: NDArray[np.float64]
+    """Reference time by the clock, less that by the reference."""
+    bound: NDArray[np.float64]
+    hard: NDArray[np.float64]
+
+
+def errors(states: Sequence[ClockState], clocks: Oscillators, said_ns: int, window_ns: int) -> Errors:
+    """What states published at a true time are worth from then on, for as long as a window."""
+    clocks.run_to(said_ns + window_ns + SECOND_NS)
+    numbers = np.array([int(state.clock.removeprefix("node")) for state in states])
+    reference = [state.clock for state in states].index(states[0].reference)
+    moments = [np.full(len(states), said_ns + round(age * window_ns)) for age in _AGES]
+    local = [[int(each) for each in clocks.local_ns(numbers, at_ns)] for at_ns in moments]
+    shown = np.array(
+        [[state.reference_ns(ns) for state, ns in zip(states, each, strict=True)] for each in local], np.int64
+    )
+    return Errors(
+        (shown - shown[:, [reference]]).astype(np.float64),
+        np.array(
+            [[state.bound_at_ns(ns) for state, ns in zip(states, each, strict=True)] for each in local], np.float64
+        ),
+        np.array(
+            [[state.hard_bound_at_ns(ns) for state, ns in zip(states, each, strict=True)] for each in local], np.float64
+        ),
+    )

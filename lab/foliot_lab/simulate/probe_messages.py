@@ -1,0 +1,73 @@
+"""What the probes of a crowd say while a storm goes over it: the messages of each step."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from foliot_schemas import Witness
+from foliot_schemas.names import Path, nic_name
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from foliot_lab.simulate.fault_storm import Step
+    from foliot_lab.simulate.synthetic_fleet import SyntheticFleet
+    from foliot_schemas import DelayBatch, PortState
+
+_LAST_NS = 10_000_000
+"""Before a cut: when the path was last heard."""
+_SILENCE_NS = 130_000_000
+"""What it takes to say that a path fell silent."""
+
+
+class Telling:
+    """Lets a storm's steps befall a crowd, and says what comes of them."""
+
+    def __init__(self, crowd: SyntheticFleet) -> None:
+        self._crowd = crowd
+        self.begun: dict[str, int] = {}
+        """Per NIC or path, when what tells of its last fault's beginning was said, ns."""
+
+    def of(self, step: Step, now_ns: int) -> Iterator[DelayBatch | PortState]:
+        """The messages of a step that is made now."""
+        crowd, node = self._crowd, step.node
+        nic = nic_name(crowd.name(node), step.rail) if step.rail else ""
+        match step.kind:
+            case "report":
+                yield crowd.report(node, now_ns)
+            case "port":
+                yield crowd.port(node, step.rail, now_ns, change=False)
+            case "lose":
+                crowd.lose(nic, now_ns)
+                self.begun[nic] = now_ns
+                yield crowd.port(node, step.rail, now_ns, change=True)
+            case "return":
+                crowd.lost.pop(nic, None)
+                yield crowd.port(node, step.rail, now_ns, change=True)
+            case "mute":
+                yield from self._turn_all(step, now_ns, Witness.FELL_SILENT, now_ns - _SILENCE_NS - _LAST_NS)
+            case "unmute":
+                yield from self._turn_all(step, now_ns, Witness.SPEAKS_AGAIN, now_ns)
+            case "cut":
+                crowd.cut[str(self._path(step))] = now_ns
+            case "fell":
+                path = self._path(step)
+                self.begun[str(path)] = now_ns
+                yield crowd.word(step.peer, now_ns, Witness.FELL_SILENT, [path], crowd.cut[str(path)] - _LAST_NS)
+            case "mend":
+                crowd.cut.pop(str(self._path(step)), None)
+                yield crowd.word(step.peer, now_ns, Witness.SPEAKS_AGAIN, [self._path(step)], now_ns)
+
+    def _path(self, step: Step) -> Path:
+        name = self._crowd.name
+        return Path(nic_name(name(step.node), step.rail), nic_name(name(step.peer), step.rail), 0)
+
+    def _turn_all(self, step: Step, now_ns: int, witness: int, last_ns: int) -> Iterator[DelayBatch]:
+        """The paths in use of a lost NIC, by all that hear them no more, or again."""
+        crowd = self._crowd
+        lost = nic_name(crowd.name(step.node), step.rail)
+        others = {peer: nic_name(crowd.name(peer), step.rail) for peer in crowd.neighbours(step.node)}
+        others = {peer: nic for peer, nic in others.items() if nic not in crowd.lost}
+        yield crowd.word(step.node, now_ns, witness, (Path(nic, lost, 0) for nic in others.values()), last_ns)
+        for peer, nic in others.items():
+            yield crowd.word(peer, now_ns, witness, [Path(lost, nic, 0)], last_ns)

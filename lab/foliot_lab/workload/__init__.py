@@ -1,0 +1,1 @@
+"""What the fabric carries during a run."""

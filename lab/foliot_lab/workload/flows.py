@@ -1,0 +1,171 @@
+"""The workload of plain TCP flows between service addresses: what is planned, and the process that carries it."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import struct
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING, Self
+
+import msgspec
+
+from foliot_lab.workload.flow_loop import TURN_NS, FlowPlan, Loop, LoopPlan
+from foliot_lab.workload.flow_record import SLOT_NS, FlowRecord
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from foliot_lab.fabric.namespaces import Namespace
+    from foliot_lab.measure.clock_truth import LabTime
+    from foliot_schemas import Node
+
+PORT = 7950
+"""Next to the probes' 7946 and the agents' 7947; any would do inside the lab's namespaces."""
+_KEEP_S = 3600.0
+_LENGTH = struct.Struct("=I")
+_STOP_S = 5.0
+
+
+def plan(kind: str, nodes: Sequence[Node], *, link_mbps: float, load: float) -> tuple[FlowPlan, ...]:
+    """The flows of a workload: ``ring`` (each node to the next), ``all-to-all`` (each to all others) or ``none``, on every rail.
+
+    A node sends `load` times `link_mbps` on each of its NICs, split evenly among that NIC's flows.
+
+    Raises:
+        ValueError: this kind is not made of plain flows.
+    """
+    if kind not in {"ring", "all-to-all", "none"}:
+        raise ValueError(f"workload.kind: {kind!r} is not made of plain flows; there are ring, all-to-all and none")
+    steps = {"ring": range(1, 2), "all-to-all": range(1, len(nodes)), "none": range(0)}[kind]
+    if len(nodes) < 2 or not steps:
+        return ()
+    bytes_per_s = round(load * link_mbps * 1e6 / 8 / len(steps))
+    return tuple(
+        FlowPlan(
+            id=f"{node.name}>{peer.name}/{nic.rail}",
+            source=node.name,
+            destination=peer.name,
+            rail=nic.rail,
+            source_address=nic.service_address,
+            destination_address=peer.nic(nic.rail).service_address,
+            bytes_per_s=bytes_per_s,
+        )
+        for number, node in enumerate(nodes)
+        for step in steps
+        for peer in (nodes[(number + step) % len(nodes)],)
+        for nic in node.nics
+    )
+
+
+class Flows:
+    """A running workload. Make it by `start`; `record` fills while it runs and stays readable after `stop`."""
+
+    def __init__(self, plans: tuple[FlowPlan, ...], process: subprocess.Popen[bytes], record: FlowRecord) -> None:
+        self.plans = plans
+        self.record = record
+        self._process = process
+
+    @classmethod
+    def start(
+        cls,
+        plans: tuple[FlowPlan, ...],
+        namespaces: Mapping[str, Namespace],
+        lab: LabTime,
+        *,
+        keep_s: float = _KEEP_S,
+        port: int = PORT,
+    ) -> Self:
+        """Starts the process; the flows open as soon as the fabric lets them.
+
+        Parameters:
+            namespaces: of each node.
+            keep_s: how far back the record reaches; only what is used takes memory.
+        """
+        slots = int(keep_s * 1e9) // SLOT_NS
+        memory = os.memfd_create("foliot-flows")
+        try:
+            os.truncate(memory, FlowRecord.size(len(plans), slots))
+            record = FlowRecord(mmap.mmap(memory, 0), len(plans), slots)
+            record.begin(lab.now_ns())
+            nodes = {flow.source for flow in plans} | {flow.destination for flow in plans}
+            fds = {node: namespaces[node].fd for node in nodes}
+            spec = msgspec.msgpack.encode(
+                LoopPlan(flows=plans, namespaces=fds, record=memory, slots=slots, base_ns=lab.base_ns, port=port)
+            )
+            process = subprocess.Popen(
+                [sys.executable, "-m", "foliot_lab.workload.flows"],
+                stdin=subprocess.PIPE,
+                pass_fds=[memory, *fds.values()],
+            )
+        finally:
+            os.close(memory)
+        assert process.stdin is not None
+        process.stdin.write(_LENGTH.pack(len(spec)) + spec)
+        process.stdin.flush()
+        return cls(plans, process, record)
+
+    @property
+    def open(self) -> bool:
+        """Whether every flow has carried its first byte."""
+        return bool(self.record.opened_ns.all())
+
+    @property
+    def pid(self) -> int:
+        """Of the process; 0: it has ended."""
+        return self._process.pid if self.alive else 0
+
+    @property
+    def alive(self) -> bool:
+        """Whether the process runs."""
+        return self._process.poll() is None
+
+    def stop(self) -> None:
+        """Ends the process. May be called twice."""
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+        try:
+            self._process.wait(_STOP_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+
+def main() -> None:
+    """The process: reads its plan from stdin and goes on until stdin ends, so that it ends with the lab, however that ends."""
+    with open(0, "rb", buffering=0, closefd=False) as stdin:
+        (length,) = _LENGTH.unpack(_read_exactly(stdin.fileno(), _LENGTH.size))
+        spec = msgspec.msgpack.decode(_read_exactly(stdin.fileno(), length), type=LoopPlan)
+        os.set_blocking(stdin.fileno(), False)
+        loop = Loop(spec, FlowRecord(mmap.mmap(spec.record, 0), len(spec.flows), spec.slots))
+        due_ns = time.monotonic_ns()
+        while _lasts(stdin.fileno()):
+            loop.turn()
+            # A turn that comes late is not made up for: the kernel has queued what came meanwhile.
+            due_ns = max(due_ns + TURN_NS, time.monotonic_ns())
+            time.sleep(max(due_ns - time.monotonic_ns(), 0) * 1e-9)
+        loop.close()
+
+
+def _read_exactly(fd: int, count: int) -> bytes:
+    data = b""
+    while len(data) < count:
+        more = os.read(fd, count - len(data))
+        if not more:
+            raise SystemExit("the lab ended before it said what to do")
+        data += more
+    return data
+
+
+def _lasts(fd: int) -> bool:
+    """Whether the lab still holds the other end of this pipe."""
+    try:
+        return os.read(fd, 1) != b""
+    except BlockingIOError:
+        return True
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,85 @@
+"""The job: data-parallel training by PyTorch's own DistributedDataParallel over Gloo. It knows nothing of Foliot.
+
+    RANK=0 WORLD_SIZE=4 MASTER_ADDR=10.99.1.1 MASTER_PORT=29500 python -m foliot_lab.workload.train.job --address 10.200.0.1 --record FILE
+
+Every step writes a line of JSON to the record as it ends, so that a job that is killed or halted leaves all it did: step, began_ns and ended_ns
+(CLOCK_MONOTONIC_RAW), comm_ns (from the start of the first all-reduce to the end of the last) and the rank's loss, exact to the bit.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import time
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+from foliot_lab.workload.train.group import join, work
+from foliot_lab.workload.train.model import LENGTH, Model
+from foliot_lab.workload.train.toy_language import VOCABULARY, Speaker
+
+_RATE = 1e-3
+
+
+def train(arguments: argparse.Namespace) -> None:
+    """Steps until they are done, or until the process is ended."""
+    torch.manual_seed(arguments.seed)
+    torch.use_deterministic_algorithms(mode=True)
+    local = Model(arguments.gradient_bytes)
+    # A bucket is full with one table: operations of one size, dealt to the devices in turn.
+    model = DistributedDataParallel(local, bucket_cap_mb=local.table_bytes / (1 << 20), gradient_as_bucket_view=True)
+    model._set_ddp_runtime_logging_sample_rate(1)  # noqa: SLF001 - see `_comm_ns`
+    optimizer = torch.optim.AdamW(model.parameters(), lr=_RATE, fused=True)
+    speaker = Speaker(f"{arguments.seed}/{dist.get_rank()}")
+    with arguments.record.open("w", buffering=1) as record:
+        began_ns = _now_ns()
+        for step in range(arguments.steps) if arguments.steps else itertools.count():
+            loss = _step(model, optimizer, speaker, arguments.batch)
+            ended_ns = _now_ns()
+            comm_ns = _comm_ns(model)
+            line = {"step": step, "began_ns": began_ns, "ended_ns": ended_ns, "comm_ns": comm_ns, "loss": loss}
+            record.write(json.dumps(line) + "\n")
+            began_ns = ended_ns
+
+
+def _step(model: DistributedDataParallel, optimizer: torch.optim.Optimizer, speaker: Speaker, batch: int) -> float:
+    said = torch.tensor([speaker.sentence(LENGTH + 1) for _ in range(batch)])
+    logits = model(said[:, :-1])
+    loss = torch.nn.functional.cross_entropy(logits.reshape(-1, VOCABULARY), said[:, 1:].reshape(-1))
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    return float(loss.item())
+
+
+def _comm_ns(model: DistributedDataParallel) -> int:
+    """PyTorch's own measure of the last backward pass, which it takes down with the next forward pass if not asked before; 0 of the first."""
+    model.logger.set_runtime_stats_and_log()
+    return int(model._get_ddp_logging_data().get("backward_comm_time", 0))  # noqa: SLF001 - there is no public way
+
+
+def _now_ns() -> int:
+    return time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW)
+
+
+def main() -> None:
+    """Parses the command line, joins, trains."""
+    parser = argparse.ArgumentParser(prog="foliot_lab.workload.train.job")
+    parser.add_argument("--address", action="append", required=True, help="of this host; one per device")
+    parser.add_argument("--record", type=Path, required=True)
+    parser.add_argument("--gradient-bytes", type=int, default=8_000_000)
+    parser.add_argument("--batch", type=int, default=8, help="sentences of a rank and step")
+    parser.add_argument("--steps", type=int, default=0, help="0: until ended")
+    parser.add_argument("--seed", type=int, default=7)
+    parser.add_argument("--timeout-s", type=float, default=1800.0)
+    arguments = parser.parse_args()
+    join(arguments.address, arguments.timeout_s)
+    work(lambda: train(arguments))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,186 @@
+"""The processes of a job, a rank on each host, in the host's network namespace: started once, never again, and watched."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib.util
+import os
+import signal
+import sys
+import time
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+import msgspec
+
+from foliot_lab.fabric.namespaces import child_setup
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+    from foliot_lab.fabric.namespaces import Namespace
+    from foliot_lab.measure.clock_truth import LabTime
+    from foliot_lab.services.lab import Lab
+
+Over = Literal["service", "nic"]
+"""Whose addresses a job uses."""
+
+STORE_PORT = 29500
+"""Where torchrun puts it."""
+_NICENESS = 10
+"""A cluster's NICs and clocks do not wait for its training; on the lab's few processors the services go first."""
+_GRACE_S = 3.0
+_TAIL_BYTES = 4096
+_LONGEST_REASON = 200
+
+
+class Place(NamedTuple):
+    """Where a rank runs."""
+
+    node: str
+    namespace: Namespace
+    addresses: tuple[str, ...]
+    """A device of Gloo's at each, one per rail."""
+
+
+class Ended(msgspec.Struct, frozen=True, kw_only=True):
+    """A rank's process that is no more."""
+
+    node: str
+    at_ns: int
+    """Lab time."""
+    status: int
+    """As of `subprocess`: 0, its steps were done; below, the signal that killed it."""
+    reason: str
+    """The last line that it wrote, or the signal's name."""
+
+
+class Ranks:
+    """A job's processes. Make it by `start`; `stop` whatever happens.
+
+    Parameters:
+        folder: the logs, one per node.
+    """
+
+    def __init__(self, folder: Path, time: LabTime) -> None:
+        self.ended: list[Ended] = []
+        """In the order of their ends; those that `stop` ended are not among them."""
+        self.folder = folder
+        self._time = time
+        self._processes: dict[str, asyncio.subprocess.Process] = {}
+        self._watchers: list[asyncio.Task[None]] = []
+
+    async def start(
+        self, module: str, places: Sequence[Place], master: str, arguments: Callable[[str], Sequence[str]]
+    ) -> None:
+        """Starts all ranks of a program, in the order of the places.
+
+        Parameters:
+            module: takes an ``--address`` per device, and the rest from the environment as torchrun sets it.
+            master: where rank 0 keeps the store, by which the ranks find one another: an address that no backend fault cuts.
+            arguments: more of them, for a node.
+        """
+        self.folder.mkdir(parents=True, exist_ok=True)
+        for rank, place in enumerate(places):
+            environment = _environment(rank, len(places), master)
+            devices = [word for address in place.addresses for word in ("--address", address)]
+            process = await self._spawn(place, environment, [module, *devices, *arguments(place.node)])
+            self._processes[place.node] = process
+            self._watchers.append(asyncio.create_task(self._watch(place.node, process)))
+
+    def signal(self, node: str, number: signal.Signals) -> None:
+        """Sends a signal to a node's rank, if it runs."""
+        process = self._processes.get(node)
+        if process is not None and process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                process.send_signal(number)
+
+    def pid(self, node: str) -> int:
+        """Of a node's rank; 0: it does not run."""
+        process = self._processes.get(node)
+        return process.pid if process is not None and process.returncode is None else 0
+
+    def log(self, node: str) -> Path:
+        """What a node's rank has written."""
+        return self.folder / f"{node}.log"
+
+    async def finished(self) -> None:
+        """Returns when no rank runs any more."""
+        await asyncio.wait(self._watchers)
+
+    async def stop(self) -> None:
+        """Ends them. May be called twice."""
+        for watcher in self._watchers:
+            watcher.cancel()
+        for node in self._processes:
+            self.signal(node, signal.SIGCONT)
+            self.signal(node, signal.SIGTERM)
+        deadline_s = time.monotonic() + _GRACE_S
+        for node, process in self._processes.items():
+            try:
+                await asyncio.wait_for(process.wait(), max(0.0, deadline_s - time.monotonic()))
+            except TimeoutError:
+                self.signal(node, signal.SIGKILL)
+                await process.wait()
+
+    async def _spawn(
+        self, place: Place, environment: Mapping[str, str], arguments: Sequence[str]
+    ) -> asyncio.subprocess.Process:
+        enter = child_setup(place.namespace)
+
+        def prepare() -> None:
+            enter()
+            os.nice(_NICENESS)
+
+        with self.log(place.node).open("wb") as log:
+            return await asyncio.create_subprocess_exec(
+                sys.executable, "-m", *arguments, env={**os.environ, **environment}, stdin=asyncio.subprocess.DEVNULL,
+                stdout=log, stderr=log, preexec_fn=prepare, start_new_session=True,
+            )  # fmt: skip
+
+    async def _watch(self, node: str, process: asyncio.subprocess.Process) -> None:
+        status = await process.wait()
+        reason = last_words(self.log(node)) if status >= 0 else f"killed by {signal.Signals(-status).name}"
+        self.ended.append(Ended(node=node, at_ns=self._time.now_ns(), status=status, reason=reason))
+
+
+def places(lab: Lab, over: Over = "service") -> list[Place]:
+    """One on each host of a lab, with all of its service addresses, or all of its NICs'."""
+    return [
+        Place(
+            node.name,
+            lab.fabric.host(node.name),
+            tuple(
+                nic.service_address if over == "service" else lab.fabric.underlay(node.name, nic.rail)
+                for nic in node.nics
+            ),
+        )
+        for node in lab.nodes
+    ]
+
+
+def missing() -> str:
+    """Why no job can run here, and what to do about it; empty if one can."""
+    if importlib.util.find_spec("torch") is not None:
+        return ""
+    return "A training job needs PyTorch, which is not installed here. `make train` installs it into .venv: see docs/lab.md, A training job."
+
+
+def last_words(log: Path) -> str:
+    """The last line of a log: of a traceback, what was raised."""
+    with log.open("rb") as file:
+        file.seek(max(0, log.stat().st_size - _TAIL_BYTES))
+        lines = file.read().decode(errors="replace").split("\n")
+    said = next((line.strip() for line in reversed(lines) if line.strip()), "it said nothing")
+    return said if len(said) <= _LONGEST_REASON else f"{said[:_LONGEST_REASON]}..."
+
+
+def _environment(rank: int, size: int, master: str) -> dict[str, str]:
+    return {
+        "RANK": str(rank),
+        "WORLD_SIZE": str(size),
+        "MASTER_ADDR": master,
+        "MASTER_PORT": str(STORE_PORT),
+        "OMP_NUM_THREADS": "1",
+    }

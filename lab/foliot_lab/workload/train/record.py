@@ -1,0 +1,191 @@
+"""What a job did, step by step, as its ranks wrote it down; what the report says of it, as a whole and beside a fault."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from foliot_lab.scenario.train_spec import TrainSpec
+    from foliot_lab.workload.train.ranks import Ended
+
+STEP = np.dtype([("step", "i8"), ("began_ns", "i8"), ("ended_ns", "i8"), ("comm_ns", "i8"), ("loss", "f8")])
+"""A line of a rank's record; times are lab time here."""
+_STUCK_MS, _STUCK_TIMES = 10_000.0, 3.0
+_BESIDE_NS = 5_000_000_000
+"""How much before a fault its steps are compared with."""
+
+
+class _Line(msgspec.Struct, frozen=True):
+    step: int
+    began_ns: int
+    ended_ns: int
+    comm_ns: int
+    loss: float
+
+
+class Step(msgspec.Struct, frozen=True, kw_only=True):
+    """One rank's step."""
+
+    node: str
+    step: int
+    began_ns: int
+    """Lab time."""
+    ms: float
+    done: bool
+    """False: it was still at it."""
+
+
+class Death(msgspec.Struct, frozen=True, kw_only=True):
+    """A rank that ended before its steps were done."""
+
+    node: str
+    at_ns: int
+    reason: str
+
+
+class TrainFault(msgspec.Struct, frozen=True, kw_only=True):
+    """What the job noticed of a fault, from the injection to the end of the recovery or the next fault."""
+
+    longest: Step | None
+    """The longest step that was under way then; null: none was."""
+    before_ms: float | None
+    """Median of the steps of the five seconds before."""
+    stuck: bool
+    """The step at the end of that time had gone on for ten seconds, and three times as long as any that was done."""
+    deaths: list[Death]
+
+
+class TrainReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of the job. Times leave out each rank's first step, in which PyTorch sets itself up."""
+
+    ranks: int
+    gradient_mb: float
+    steps: int
+    """That all ranks have done."""
+    asked: int | None
+    """Steps that the job was to do; null: it was to go on until the run ended."""
+    step_ms: float | None
+    """Median."""
+    comm_ms: float | None
+    """Median, from the start of a step's first all-reduce to the end of its last."""
+    longest: Step | None
+    longest_at_s: float | None
+    """When it began, in seconds of the story on the terminal."""
+    first_loss: float | None
+    """Mean over the ranks."""
+    last_loss: float | None
+    deaths: list[Death]
+    folder: str
+    """The record of each step and rank."""
+
+
+class JobRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """All that is known of a job at the end of a run, or before."""
+
+    spec: TrainSpec
+    folder: str
+    steps: Mapping[str, NDArray[np.void]]
+    """Per node, of `STEP`."""
+    ended: Sequence[Ended]
+    zero_ns: int
+    """Second 0 of the story, lab time."""
+    at_ns: int
+    """When it was read, lab time."""
+
+    def summary(self) -> TrainReport:
+        """What became of the job."""
+        done = [rows[1:] for rows in self.steps.values()]
+        longest = _longest(self._under_way(0, self.at_ns))
+        all_of_them = np.concatenate(done) if done else np.zeros(0, STEP)
+        return TrainReport(
+            ranks=len(self.steps),
+            gradient_mb=self.spec.gradient_mb,
+            steps=self._done(),
+            asked=self.spec.steps,
+            step_ms=_median_ms(all_of_them["ended_ns"] - all_of_them["began_ns"]),
+            comm_ms=_median_ms(all_of_them["comm_ns"]),
+            longest=longest,
+            longest_at_s=None if longest is None else round((longest.began_ns - self.zero_ns) * 1e-9, 3),
+            first_loss=self._loss(0),
+            last_loss=self._loss(self._done() - 1),
+            deaths=list(self._deaths(0, self.at_ns)),
+            folder=self.folder,
+        )
+
+    def beside(self, since_ns: int, until_ns: int) -> TrainFault:
+        """What it noticed of a fault in an interval."""
+        before = [
+            row["ended_ns"] - row["began_ns"]
+            for rows in self.steps.values()
+            for row in rows[1:][(rows[1:]["ended_ns"] > since_ns - _BESIDE_NS) & (rows[1:]["ended_ns"] <= since_ns)]
+        ]
+        longest = _longest(self._under_way(since_ns, until_ns))
+        return TrainFault(
+            longest=longest,
+            before_ms=_median_ms(np.array(before, dtype=np.int64)),
+            stuck=longest is not None and self._is_stuck(longest),
+            deaths=list(self._deaths(since_ns, until_ns)),
+        )
+
+    def _is_stuck(self, step: Step) -> bool:
+        done_ms = max((each.ms for each in self._under_way(0, self.at_ns) if each.done), default=0.0)
+        return not step.done and step.ms > max(_STUCK_MS, _STUCK_TIMES * done_ms)
+
+    def _done(self) -> int:
+        return min((len(rows) for rows in self.steps.values()), default=0)
+
+    def _loss(self, step: int) -> float | None:
+        losses = [float(rows["loss"][step]) for rows in self.steps.values() if 0 <= step < len(rows)]
+        return sum(losses) / len(losses) if losses else None
+
+    def _deaths(self, since_ns: int, until_ns: int) -> Iterator[Death]:
+        for ended in self.ended:
+            if ended.status and since_ns <= ended.at_ns <= until_ns:
+                yield Death(node=ended.node, at_ns=ended.at_ns, reason=ended.reason)
+
+    def _under_way(self, since_ns: int, until_ns: int) -> Iterator[Step]:
+        """Per rank the longest step of those under way in an interval that are done, and the one that was not at the interval's end."""
+        gone = {ended.node: ended for ended in self.ended}
+        for node, rows in self.steps.items():
+            here = rows[1:][(rows[1:]["ended_ns"] > since_ns) & (rows[1:]["began_ns"] < until_ns)]
+            if len(here):
+                row = here[np.argmax(here["ended_ns"] - here["began_ns"])]
+                yield _step(node, int(row["step"]), int(row["began_ns"]), int(row["ended_ns"]), done=True)
+            if not len(rows) or (node in gone and not gone[node].status):
+                continue
+            number, began_ns = int(rows["step"][-1]) + 1, int(rows["ended_ns"][-1])
+            over_ns = min(until_ns, self.at_ns, gone[node].at_ns if node in gone else until_ns)
+            if max(since_ns, began_ns) < over_ns:
+                yield _step(node, number, began_ns, over_ns, done=False)
+
+
+def read(file: Path, base_ns: int) -> NDArray[np.void]:
+    """A rank's record so far; a line that it was killed in the middle of is left out.
+
+    Parameters:
+        base_ns: lab time minus CLOCK_MONOTONIC_RAW.
+    """
+    text = file.read_bytes() if file.exists() else b""
+    lines = [msgspec.json.decode(line, type=_Line) for line in text.split(b"\n")[:-1]]
+    rows = [(line.step, line.began_ns + base_ns, line.ended_ns + base_ns, line.comm_ns, line.loss) for line in lines]
+    return np.array(rows, dtype=STEP)
+
+
+def _step(node: str, number: int, began_ns: int, until_ns: int, *, done: bool) -> Step:
+    return Step(node=node, step=number, began_ns=began_ns, ms=round((until_ns - began_ns) * 1e-6, 3), done=done)
+
+
+def _longest(steps: Iterable[Step]) -> Step | None:
+    return max(steps, key=lambda step: step.ms, default=None)
+
+
+def _median_ms(values_ns: NDArray[np.int64]) -> float | None:
+    return round(float(np.median(values_ns)) * 1e-6, 3) if len(values_ns) else None

@@ -1,0 +1,298 @@
+"""The bus: NATS for observations, JetStream for what may not be lost, key-value buckets for the present state.
+
+A subject that a stream captures still reaches plain subscribers at once, so what must be fast subscribes to the subject itself and
+uses a durable consumer only to catch up (`subscribe_kept`); deterministic message ids make the double delivery harmless.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import contextlib
+import functools
+from typing import TYPE_CHECKING, Any, Self
+
+import nats
+import structlog
+
+from foliot import tracing
+from foliot.bus import connection
+from foliot.bus.connection import ACK_TIMEOUT_S, BusClosedError
+from foliot.bus.dispatch import Dispatch
+from foliot.bus.durable_consumer import DurableConsumer
+from foliot.bus.key_value import KeyValue
+from foliot.bus.load_shedding import LATE_S
+from foliot.bus.outbox import Outbox
+from foliot.bus.provisioning import make_streams
+from foliot.bus.rejected import Rejecting
+from foliot.bus.retry import BUS_ERRORS, until_done
+from foliot.bus.stream_read import newest, pattern
+from foliot.bus.subscription import Subscription
+from foliot_schemas import encode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Mapping
+
+    import msgspec
+
+    from foliot.bus.dispatch import About, Handler
+    from foliot.bus.key_value import KeyHandler
+    from foliot.settings import BusSettings
+    from foliot_schemas.subjects import Bucket, Channel
+
+log = structlog.get_logger()
+
+
+class Bus:
+    """A service's connection. Make it by `connect`; it reconnects forever.
+
+    `counts` so far: published, kept, unstored (attempts to keep that failed), rejected; of observations stale (the bus was away), behind (left out).
+    """
+
+    def __init__(self, service: str, replicas: int, *, makes: bool) -> None:
+        self.service = service
+        self.url = ""
+        self._makes = makes
+        self.counts: collections.Counter[str] = collections.Counter()
+        self._replicas = replicas
+        self._client = nats.NATS()
+        self._stream = self._client.jetstream(timeout=ACK_TIMEOUT_S)
+        self._rejecting = Rejecting(service, self.counts, self.publish)
+        self._keeper = Outbox(self._stream, self.counts, self._rejecting, lambda: self.connected)
+        self._delivery = Dispatch(self.reject)
+        self._hearing = Subscription(self._client, self.counts, self._delivery)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._opening: asyncio.Task[None]
+        self._on_away: list[Callable[[], None]] = []
+        self._on_back: list[Callable[[], object]] = []
+        self._catch_ups: list[DurableConsumer] = []
+        self._on_reconnect: list[Callable[[], Coroutine[Any, Any, None]]] = []
+        self._tried = self._established = False
+        self._sent_away = asyncio.Event()
+        self._buckets = KeyValue(self._client, self._stream, replicas, self.reject, makes=makes)
+
+    @classmethod
+    async def connect(cls, settings: BusSettings, service: str, *, makes: bool = True) -> Self:
+        """Connects, waiting for as long as it takes, until streams and buckets exist.
+
+        Parameters:
+            makes: whether to make those that do not; what runs on a node, or only listens, may not.
+
+        Raises:
+            SettingsError: a file that the settings name cannot be read.
+        """
+        bus = cls.later(settings, service, makes=makes)
+        try:
+            await bus.opened()
+        except BaseException:
+            await bus.close()
+            raise
+        return bus
+
+    @classmethod
+    def later(cls, settings: BusSettings, service: str, *, makes: bool = True) -> Self:
+        """As `connect`, for a service that has work to do meanwhile: it publishes at once, and subscribes after `opened`.
+
+        Raises:
+            SettingsError: a file that the settings name cannot be read.
+        """
+        found = connection.options(settings, service)
+        bus = cls(service, settings.replicas, makes=makes)
+        bus.url = settings.url
+        bus._opening = bus._spawn(bus._open(found))
+        return bus
+
+    async def opened(self) -> None:
+        """Waits until it was connected for the first time."""
+        await asyncio.shield(self._opening)
+
+    async def _open(self, found: dict[str, Any]) -> None:
+        self._tried = True
+        await connection.establish(
+            self._client, found, reconnected_cb=self._reconnected, disconnected_cb=self._disconnected,
+            error_cb=functools.partial(connection.note, self.counts), closed_cb=self._closed,
+        )  # fmt: skip
+        self._established = True
+        await self._make_streams()
+
+    @property
+    def connected(self) -> bool:
+        """Whether the bus answers, as far as is known: a cut is noticed after two to three seconds."""
+        return bool(self._client.is_connected)
+
+    async def closed(self) -> None:
+        """Waits until the server sends us away for good, which need never happen.
+
+        Raises:
+            BusClosedError: it did.
+        """
+        await self._sent_away.wait()
+        raise BusClosedError(str(self._client.last_error or "no reason given"))
+
+    def when_away(self, told: Callable[[], None]) -> None:
+        """Calls this whenever it is noticed that the bus does not answer any more."""
+        self._on_away.append(told)
+
+    def when_back(self, told: Callable[[], object]) -> None:
+        """Calls this whenever the bus answers again, before streams and buckets are looked after."""
+        self._on_back.append(told)
+
+    async def close(self) -> None:
+        """Ends all subscriptions and the connection; what was published is flushed for a short while."""
+        self._on_away.clear()
+        for task in self._tasks:
+            task.cancel()
+        self._established = False
+        if self._tried:  # nats-py cannot close what it was never asked to connect
+            with contextlib.suppress(*BUS_ERRORS):
+                await asyncio.wait_for(self._client.flush(), 1.0)
+            await self._client.close()
+
+    # -- publishing ---------------------------------------------------------------------------------------------------
+
+    async def publish(self, channel: Channel, message: msgspec.Struct, *names: str) -> None:
+        """An observation: at once, or, while the bus is away, not at all."""
+        if not self.connected:
+            self.counts["stale"] += 1
+            return
+        headers: dict[str, str] = {}
+        tracing.inject(headers)
+        with contextlib.suppress(*BUS_ERRORS):
+            await self._client.publish(channel.subject(*names), encode(message), headers=headers or None)
+            self.counts["published"] += 1
+
+    def publish_kept(self, channel: Channel, message: Any, *names: str) -> None:
+        """An event, command or outcome: at once, and again under the same id until its stream has stored it; what is said while the bus is away, in its order."""
+        headers = {"Nats-Msg-Id": message.id}
+        tracing.inject(headers)
+        self._spawn(self._keeper.keep(channel.name, channel.subject(*names), encode(message), headers))
+
+    # -- subscribing --------------------------------------------------------------------------------------------------
+
+    async def subscribe(
+        self, channel: Channel, handler: Handler, *names: str, about: About | None = None, late_s: float = LATE_S
+    ) -> None:
+        """Calls the handler with each message and its subject, in order, inside the sender's trace.
+
+        Parameters:
+            about: whose messages are wanted, by whom their subject is about; others are not even decoded.
+            late_s: for how long an observation may have waited; older ones are left out.
+        """
+        await self._hearing.begin(channel, handler, names, once=False, about=about, late_s=late_s)
+
+    async def subscribe_kept(
+        self, channel: Channel, handler: Handler, *names: str, durable: str, again: int = 0, about: About | None = None
+    ) -> None:
+        """As `subscribe`, and what was missed meanwhile is caught up with, each message id once.
+
+        What happened before is not delivered, but for the stream's last `again` messages: an earlier run may have taken them and ended.
+        """
+
+        async def take(raw: Any) -> None:
+            await self._delivery.hand_over(channel, handler, raw, once=True, about=about)
+
+        catch_up = DurableConsumer(self._stream, channel.stream, pattern(channel, names), durable, take)
+        await catch_up.begin(again)
+        self._catch_ups.append(catch_up)
+        await self._hearing.begin(channel, handler, names, once=True, about=about)
+        self._spawn(catch_up.run())
+
+    async def newest(self, channel: Channel, *names: str) -> list[Any]:
+        """Of each subject that the channel's stream keeps, the newest message; no names, or empty ones, stand for all.
+
+        Raises:
+            nats.errors.Error: the bus did not answer.
+        """
+        return await newest(self._stream, channel, pattern(channel, names), self.reject)
+
+    async def reject(self, subject: str, data: bytes, reason: str) -> None:
+        """Counts, logs and shows a message that could not be read."""
+        await self._rejecting.reject(subject, data, reason)
+
+    # -- key-value ----------------------------------------------------------------------------------------------------
+
+    async def put(self, bucket: Bucket, key: str, message: msgspec.Struct) -> int:
+        """Writes a key and returns its revision.
+
+        Raises:
+            nats.errors.Error: the bus did not store it.
+        """
+        return await self._buckets.put(bucket, key, message)
+
+    async def put_all(self, bucket: Bucket, messages: Mapping[str, msgspec.Struct]) -> None:
+        """Writes many keys, at least one, and waits until the last of them is stored; one before it may be lost with the connection.
+
+        Raises:
+            nats.errors.Error: the bus did not store it.
+        """
+        await self._buckets.put_all(bucket, messages)
+
+    async def present(self, bucket: Bucket) -> dict[str, Any]:
+        """Every key's present value, by key.
+
+        Raises:
+            nats.errors.Error: the bus did not answer.
+        """
+        return await self._buckets.present(bucket)
+
+    async def get(self, bucket: Bucket, key: str) -> Any | None:
+        """The key's present value.
+
+        Raises:
+            nats.errors.Error: the bus did not answer.
+        """
+        return await self._buckets.get(bucket, key)
+
+    async def watch(self, bucket: Bucket, handler: KeyHandler, *, key: str = "", about: About | None = None) -> None:
+        """Calls the handler with every key's present value, or one key's, then with each change; None: it was deleted.
+
+        Changes come as plain messages of the bucket's own subject, sooner than through a consumer; after a reconnection all
+        present values are told again, and what was deleted meanwhile. `about`: as with `subscribe`.
+        """
+        self._on_reconnect.append(await self._buckets.watch(bucket, handler, key, about))
+
+    async def store(self, bucket: Bucket) -> Any:
+        """The nats-py key-value store of a bucket, made if it is not there."""
+        return await self._buckets.store(bucket)
+
+    # -- inside -------------------------------------------------------------------------------------------------------
+
+    async def _make_streams(self) -> None:
+        async def make() -> None:
+            if self._makes:
+                await make_streams(self._stream, self._replicas)
+            await self._buckets.open()
+
+        await until_done(make, "streams_awaited")
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def _reconnected(self) -> None:
+        log.info("bus_back")
+        for told in self._on_back:
+            told()
+        self._spawn(self._recover())
+
+    async def _recover(self) -> None:
+        """After a restart of the server, streams and buckets that it held in memory are gone: made again, told again."""
+        self._buckets.forget()
+        await self._make_streams()
+        for catch_up in self._catch_ups:
+            catch_up.renew()
+        await asyncio.gather(*(until_done(tell_present, "present_awaited") for tell_present in self._on_reconnect))
+
+    async def _disconnected(self) -> None:
+        log.warning("bus_away")
+        self._keeper.away()
+        for told in self._on_away:
+            told()
+
+    async def _closed(self) -> None:
+        """nats-py closes for good on most of a server's errors, however often it was told to reconnect."""
+        if self._established:
+            log.error("bus_closed", reason=str(self._client.last_error))
+            self._sent_away.set()

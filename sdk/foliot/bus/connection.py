@@ -1,0 +1,110 @@
+"""How anything of Foliot's connects to NATS: servers, credentials, TLS, and an inbox of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import nats.errors
+import structlog
+
+from foliot.bus.credentials import CredentialsError, holder
+from foliot.bus.retry import BUS_ERRORS
+from foliot.settings import SettingsError
+from foliot_schemas.permissions import inbox_prefix
+
+if TYPE_CHECKING:
+    import collections
+
+    from foliot.settings import BusSettings
+
+log = structlog.get_logger()
+
+_PING_S = 1
+"""A cut bus is noticed after two unanswered pings; nats-py's default of 120 s would leave armed backups asleep."""
+ACK_TIMEOUT_S = 2.0
+"""A stream answers what is published to it within milliseconds, or is away."""
+_RETRY_S = 0.25
+_REFUSED_S = 2.0
+"""Between attempts when the server refuses the credentials: it is there, and will not change its mind soon."""
+
+
+class BusClosedError(Exception):
+    """The server sent us away for good: credentials revoked or expired, too slow a reader. A new start may do better."""
+
+
+async def establish(client: Any, found: dict[str, Any], **callbacks: Any) -> None:
+    """Connects, waiting for as long as it takes; afterwards the client reconnects forever.
+
+    Parameters:
+        client: nats-py's, not connected yet.
+        found: `options`.
+        callbacks: as of nats-py's `connect`.
+    """
+    waiting = False
+    while True:
+        try:
+            await client.connect(
+                **found, **callbacks, max_reconnect_attempts=-1, reconnect_time_wait=_RETRY_S, connect_timeout=1,
+                ping_interval=_PING_S, max_outstanding_pings=2, allow_reconnect=True,
+            )  # fmt: skip
+        except BUS_ERRORS as error:
+            if not waiting:
+                log.info("bus_awaited", url=",".join(found["servers"]), reason=str(error) or type(error).__name__)
+            waiting = True
+            await asyncio.sleep(_REFUSED_S if isinstance(error, nats.errors.AuthorizationError) else _RETRY_S)
+        else:
+            return
+
+
+def options(settings: BusSettings, name: str) -> dict[str, Any]:
+    """Keyword arguments for nats-py's `connect`: where, as whom, and how to know the server.
+
+    Parameters:
+        name: what the server shows this connection as; where the credentials are a directory, those of the service of this name.
+
+    Raises:
+        SettingsError: a file that the settings name cannot be read.
+    """
+    found: dict[str, Any] = {"servers": [url.strip() for url in settings.url.split(",")], "name": name}
+    if settings.credentials:
+        path = Path(settings.credentials)
+        try:
+            path = path / f"{name}.creds" if path.is_dir() else path
+            who = holder(path.read_text())
+        except OSError as error:
+            raise SettingsError(f"bus.credentials: {path}: {error.strerror}") from error
+        except CredentialsError as error:
+            raise SettingsError(f"bus.credentials: {path}: {error}") from error
+        found["user_credentials"] = str(path)
+        # The server lets nobody else listen where this holder's answers go.
+        found["inbox_prefix"] = inbox_prefix(who.role, who.name)
+    if settings.ca:
+        try:
+            found["tls"] = ssl.create_default_context(cafile=settings.ca)
+        except OSError as error:
+            raise SettingsError(f"bus.ca: {settings.ca}: {error.strerror or error}") from error
+    return found
+
+
+async def settle(client: Any) -> None:
+    """Waits until the server has taken all that was sent, subscriptions too.
+
+    Twice, as nats-py 2.16 writes the ping of a `flush` past what still waits to be written: only the second comes behind it.
+    """
+    await client.flush()
+    await client.flush()
+
+
+async def note(counts: collections.Counter[str], error: Exception) -> None:
+    """Logs what nats-py tells in passing: loudly, if something was lost or will never be answered."""
+    reason = str(error) or type(error).__name__
+    if isinstance(error, nats.errors.SlowConsumerError):
+        counts["behind"] += 1
+        log.error("message_dropped", reason="the client's own queue is full", subject=error.subject)
+    elif "permissions violation" in reason:  # what was asked times out without a word
+        log.error("bus_forbade", reason=reason)
+    else:
+        log.debug("bus_error", reason=reason)

@@ -1,0 +1,76 @@
+"""From raw messages to handlers: decoded, each id once where that is asked, and whatever is wrong with one is said and passed over."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import structlog
+
+from foliot import tracing
+from foliot.bus.recent_ids import RecentIds
+from foliot_schemas import WireError, decode
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from foliot_schemas.subjects import Channel
+
+    Handler = Callable[[Any, str], Awaitable[None]]
+    About = Callable[[str], bool]
+    Reject = Callable[[str, bytes, str], Awaitable[None]]
+
+log = structlog.get_logger()
+
+_SEEN = 65_536
+"""Message ids remembered to drop second deliveries: a minute of events and outcomes in a storm of 300 events a second."""
+_LONGEST_ID = 4_096
+"""Characters of one, as the schemas allow them."""
+
+
+class Dispatch:
+    """Of one connection.
+
+    Parameters:
+        reject: called with subject, data and reason for a message that cannot be read.
+    """
+
+    def __init__(self, reject: Reject) -> None:
+        self._reject = reject
+        self._seen = RecentIds(_SEEN)
+
+    async def hand_over(
+        self, channel: Channel, handler: Handler, raw: Any, *, once: bool, about: About | None = None
+    ) -> None:
+        """Calls the handler inside the sender's trace; with `once`, not for an id that was there before.
+
+        After each observation others have their turn: however many wait, an event or command stands behind one of them at most.
+
+        Parameters:
+            about: whether messages about the one of this name are wanted.
+        """
+        if about is None or about(channel.concerned(raw.subject)):
+            await self._hand_over(channel, handler, raw, once=once)
+        if not channel.stream:
+            await asyncio.sleep(0)
+
+    async def _hand_over(self, channel: Channel, handler: Handler, raw: Any, *, once: bool) -> None:
+        message_id = (raw.headers or {}).get("Nats-Msg-Id", "") if once else ""
+        if len(message_id) > _LONGEST_ID:
+            await self._reject(raw.subject, raw.data, f"its Nats-Msg-Id has {len(message_id)} characters")
+            return
+        if message_id in self._seen:
+            return
+        try:
+            message = decode(raw.data, channel.message)
+            channel.check(raw.subject, message)
+            # Only now: what is refused shall not use up the id of what is still to come.
+            if message_id:
+                self._seen.add(message_id)
+            with tracing.received(raw.headers):
+                await handler(message, raw.subject)
+        except WireError as error:
+            await self._reject(raw.subject, raw.data, str(error))
+        except Exception as error:  # a bad message, or a fault of ours with it, never stops a service
+            log.exception("handler_failed", subject=raw.subject)
+            await self._reject(raw.subject, raw.data, f"handler failed: {error!r}")

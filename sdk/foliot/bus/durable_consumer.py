@@ -1,0 +1,137 @@
+"""Catching up with a stream: what a plain subscription missed, by a durable consumer that is made anew when it has gone."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import TYPE_CHECKING, Any
+
+import structlog
+from nats.js import api
+
+from foliot.bus.retry import BUS_ERRORS, until_done
+from foliot.bus.stream_read import between
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+log = structlog.get_logger()
+
+_AT_ONCE = 256
+_REST_S = 0.1
+"""Between two looks for what was missed. Nearly all of it has come already; in a storm, looking for each alone cost as much as hearing it."""
+_FETCH_S = 5.0
+_ACK_WAIT_S = 5.0
+"""What was handed to a reader that died is delivered again after this long."""
+_AGAIN_S = 0.5
+_MOST_MADE_UP = 4_096
+"""Messages that are read again at once after a cut; what a longer one leaves, the consumer delivers in its own time."""
+
+
+class DurableConsumer:
+    """One durable consumer.
+
+    Parameters:
+        jetstream: the JetStream context of the connection.
+        take: called with every message, oldest first; it is acknowledged when that returns, and on its own: one acknowledgement for all
+            before it would let those go that the server sent into a connection that was dead already.
+    """
+
+    def __init__(
+        self, jetstream: Any, stream: str, subject: str, durable: str, take: Callable[[Any], Awaitable[None]]
+    ) -> None:
+        self._jetstream = jetstream
+        self._stream = stream
+        self._subject = subject
+        self._durable = durable
+        self._take = take
+        self._consumer: Any = None
+        self._reads = False
+        """Whether it may read the stream itself. Nodes may not."""
+        self._taken = 0
+        """The stream's number of the last message that was taken, or was there before the durable was first made."""
+        self._renewed = asyncio.Event()
+
+    async def begin(self, again: int) -> None:
+        """Makes the consumer if it is not there: of a new one, what happened before is not delivered.
+
+        Parameters:
+            again: of the last so many messages of the stream, those that an earlier run took are taken once more.
+        """
+        self._reads = bool(again)
+        await self._bind(api.ConsumerConfig(deliver_policy=api.DeliverPolicy.NEW, ack_wait=_ACK_WAIT_S))
+        self._taken = (await until_done(self._consumer.consumer_info, "consumer_awaited")).delivered.stream_seq
+        if again and self._taken:
+            await self._read(self._taken - again + 1, self._taken)
+
+    async def _read(self, first: int, last: int) -> None:
+        async def stored() -> list[Any]:
+            return await between(self._jetstream, self._stream, self._subject, first, last)
+
+        for raw in await until_done(stored, "history_awaited", durable=self._durable):
+            await self._take(raw)
+
+    def renew(self) -> None:
+        """The connection is a new one: what was asked over the old one will not be answered."""
+        self._renewed.set()
+
+    async def run(self) -> None:
+        """Takes messages as they come, until cancelled."""
+        while True:
+            try:
+                await self._fetch()
+                await asyncio.sleep(_REST_S)
+            except TimeoutError:
+                continue  # nothing new
+            except BUS_ERRORS as error:
+                log.warning("catch_up_retried", subject=self._subject, reason=str(error) or type(error).__name__)
+                await asyncio.sleep(_AGAIN_S)
+                await until_done(self._find, "consumer_awaited", durable=self._durable)
+
+    async def _fetch(self) -> None:
+        fetching = asyncio.ensure_future(self._consumer.fetch(_AT_ONCE, timeout=_FETCH_S))
+        fetching.add_done_callback(
+            lambda ended: None if ended.cancelled() else ended.exception()
+        )  # looked at, if only here
+        renewed = asyncio.ensure_future(self._renewed.wait())
+        try:
+            await asyncio.wait({fetching, renewed}, return_when=asyncio.FIRST_COMPLETED)
+            if fetching.done():
+                for raw in fetching.result():
+                    await self._take(raw)
+                    await raw.ack()
+                    self._taken = max(self._taken, raw.metadata.sequence.stream)
+            else:
+                self._renewed.clear()
+                last = await until_done(self._find, "consumer_awaited", durable=self._durable)
+                if self._reads and self._taken < last:
+                    # What was sent to us over the dead connection is delivered again in `_ACK_WAIT_S` only.
+                    await self._read(max(self._taken + 1, last - _MOST_MADE_UP + 1), last)
+        finally:
+            fetching.cancel()
+            renewed.cancel()
+
+    async def _find(self) -> int:
+        """Binds to the consumer, which is made anew behind what was taken if somebody has deleted it, or the store was lost.
+
+        Returns the number of the stream's last message.
+        """
+        state = (await self._jetstream.stream_info(self._stream)).state
+        with contextlib.suppress(*BUS_ERRORS):
+            await self._consumer.unsubscribe()
+        if state.last_seq < self._taken:  # another stream than the one that we read: all of it is new
+            log.warning("stream_began_anew", stream=self._stream, durable=self._durable)
+            self._taken = 0
+        config = api.ConsumerConfig(
+            deliver_policy=api.DeliverPolicy.BY_START_SEQUENCE, opt_start_seq=self._taken + 1, ack_wait=_ACK_WAIT_S
+        )
+        await self._bind(config)
+        return int(state.last_seq)
+
+    async def _bind(self, config: api.ConsumerConfig) -> None:
+        async def bind() -> Any:
+            return await self._jetstream.pull_subscribe(
+                self._subject, durable=self._durable, stream=self._stream, config=config
+            )
+
+        self._consumer = await until_done(bind, "consumer_awaited", durable=self._durable)

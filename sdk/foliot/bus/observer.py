@@ -1,0 +1,278 @@
+"""A connection that listens and never writes: it needs no more rights than reading, and makes no stream and no bucket.
+
+Tools are built on it; services have `Bus`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import datetime as dt
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from urllib.parse import urlsplit
+
+import nats
+import nats.errors
+from nats.js import api
+from nats.js.errors import NotFoundError
+
+from foliot.bus import key_value_read
+from foliot.bus.connection import options
+from foliot.bus.recent_ids import RecentIds
+from foliot.bus.retry import BUS_ERRORS, in_words
+from foliot.bus.stream_read import stored
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
+
+    from foliot.settings import BusSettings
+
+_WHO = "reader"
+"""The role whose credentials are taken from a directory of them."""
+_RETRY_S = 0.5
+_PING_S = 2
+"""A bus that is away is noticed after two unanswered pings."""
+_ANSWER_S = 2.0
+_TRIES = 20
+"""How often streams are asked after a reconnection: a server that has just started may need ten seconds to have them ready."""
+_IDS = 65_536
+"""Message ids remembered to drop second deliveries."""
+
+
+class Heard(NamedTuple):
+    """A message as it came."""
+
+    subject: str
+    data: bytes
+    headers: dict[str, str]
+    arrived_ns: int
+    """CLOCK_REALTIME of this host, or, where a stream kept it, of the server when it was stored."""
+
+
+class Refused(Exception):  # noqa: N818 - what the bus did, not what went wrong here
+    """The bus does not let us in."""
+
+
+class Absent(Exception):  # noqa: N818 - what is so there, not what went wrong here
+    """The bus did not answer in time."""
+
+
+class _Back(NamedTuple):
+    """In the queue of what was heard: the connection was lost, and is there again."""
+
+
+class Observer:
+    """Hears subjects, and what streams have kept of them, each message once. Make it by `connect`.
+
+    Parameters:
+        say: is told in a sentence what a person should know of: that the bus is away, is back, forbids something.
+    """
+
+    def __init__(self, say: Callable[[str], None], now_ns: Callable[[], int]) -> None:
+        self._say = say
+        self._now_ns = now_ns
+        self._client = nats.NATS()
+        self._jetstream = self._client.jetstream(timeout=_ANSWER_S)
+        self._queue: asyncio.Queue[Heard | _Back] = asyncio.Queue()
+        self._ids = RecentIds(_IDS)
+        self._marks: dict[str, int] = {}
+        self._said: set[str] = set()
+        self._refusal = asyncio.Event()
+        self._leaving = False
+        self._patient = True
+        self._trouble: Exception = TimeoutError()
+        self.place = ""
+        """Hosts and ports of the bus."""
+
+    @classmethod
+    async def connect(
+        cls, settings: BusSettings, say: Callable[[str], None], now_ns: Callable[[], int], within_s: float | None = None
+    ) -> Self:
+        """Connects, waiting for as long as it takes, or not longer than `within_s`.
+
+        Raises:
+            Absent: the bus did not answer within that time.
+            Refused: the bus is there and does not accept who we say we are.
+            SettingsError: a file that the settings name cannot be read.
+        """
+        listener = cls(say, now_ns)
+        listener.place = _place(settings.url)
+        listener._patient = within_s is None
+        connecting = asyncio.ensure_future(
+            listener._client.connect(
+                **options(settings, _WHO), max_reconnect_attempts=-1, reconnect_time_wait=_RETRY_S,
+                ping_interval=_PING_S, max_outstanding_pings=2, connect_timeout=2, allow_reconnect=True,
+                reconnected_cb=listener._reconnected, disconnected_cb=listener._disconnected, error_cb=listener._failed,
+            )
+        )  # fmt: skip
+        refused = asyncio.ensure_future(listener._refusal.wait())
+        try:
+            ready, _ = await asyncio.wait({connecting, refused}, return_when=asyncio.FIRST_COMPLETED, timeout=within_s)
+        finally:
+            refused.cancel()
+            if not connecting.done():
+                connecting.cancel()
+        if listener._refusal.is_set():
+            raise Refused(f"the bus at {listener.place} refuses our credentials")
+        if not ready:
+            raise Absent(f"the bus at {listener.place} does not answer: {in_words(listener._trouble)}")
+        await connecting
+        listener._patient = True
+        return listener
+
+    async def close(self) -> None:
+        """Ends it."""
+        self._leaving = True
+        with contextlib.suppress(*BUS_ERRORS):
+            await self._client.close()
+
+    # -- what is heard ------------------------------------------------------------------------------------------------
+
+    async def subscribe(self, subjects: Iterable[str]) -> None:
+        """From now on these are heard."""
+
+        async def arrived(raw: Any) -> None:
+            self._queue.put_nowait(Heard(raw.subject, raw.data, raw.headers or {}, self._now_ns()))
+
+        for subject in subjects:
+            await self._client.subscribe(subject, cb=arrived)
+        with contextlib.suppress(*BUS_ERRORS):
+            await self._client.flush()
+
+    async def heard(self, kept: Iterable[tuple[str, str]] = ()) -> AsyncGenerator[Heard, None]:
+        """Everything subscribed to, as it comes; after a connection was lost, first what streams kept meanwhile.
+
+        Parameters:
+            kept: stream and subject of what is to be caught up with.
+        """
+        kept = tuple(kept)
+        await self._mark(stream for stream, _ in kept)
+        while True:
+            item = await self._queue.get()
+            for each in [item] if isinstance(item, Heard) else await self._missed(kept):
+                if self._is_new(each):
+                    yield each
+
+    async def since(self, stream: str, subject: str, age_s: float) -> list[Heard]:
+        """What a stream has kept that is no older than this."""
+        start = dt.datetime.fromtimestamp(self._now_ns() / 1e9 - age_s, tz=dt.UTC)
+        where = {"deliver_policy": api.DeliverPolicy.BY_START_TIME, "opt_start_time": start}
+        return await self._or_nothing(stream, self._kept(stream, subject, **where))
+
+    async def last(self, stream: str, subject: str, count: int) -> list[Heard]:
+        """The newest that a stream has kept of a subject."""
+        return await self._or_nothing(stream, self._last(stream, subject, count))
+
+    async def present(self, bucket: str, subject: str) -> list[Heard]:
+        """The present values of a bucket's keys."""
+        return await self._or_nothing(f"KV_{bucket}", self._values(bucket, subject))
+
+    def note(self, heard: Iterable[Heard]) -> list[Heard]:
+        """Of what was read from streams, what was not there yet, by time; `heard` does not bring it again."""
+        return [each for each in sorted(heard, key=lambda each: each.arrived_ns) if self._is_new(each)]
+
+    # -- inside -------------------------------------------------------------------------------------------------------
+
+    def _is_new(self, heard: Heard) -> bool:
+        identity = heard.headers.get("Nats-Msg-Id", "")
+        return not identity or self._ids.add(identity)
+
+    async def _missed(self, kept: tuple[tuple[str, str], ...]) -> list[Heard]:
+        """What streams have stored since they were looked at last, as long as they remember."""
+        missed: list[Heard] = []
+        for stream, subject in kept:
+            for _ in range(_TRIES):
+                try:
+                    missed += await self._from(stream, subject, self._marks[stream] + 1)
+                    break
+                except BUS_ERRORS as error:
+                    failure = error
+                    await asyncio.sleep(_RETRY_S)
+            else:
+                self._unread(stream, failure)
+        await self._mark(stream for stream, _ in kept)
+        return sorted(missed, key=lambda each: each.arrived_ns)
+
+    async def _mark(self, streams: Iterable[str]) -> None:
+        """Remembers how far each stream is: what comes later and is not heard has been missed."""
+        for stream in set(streams):
+            try:
+                self._marks[stream] = (await self._jetstream.stream_info(stream)).state.last_seq
+            except BUS_ERRORS as error:
+                self._marks.setdefault(stream, 0)
+                self._unread(stream, error)
+
+    async def _last(self, stream: str, subject: str, count: int) -> list[Heard]:
+        state = (await self._jetstream.stream_info(stream)).state
+        oldest, reach = max(state.first_seq, 1), 4 * count
+        while True:
+            first = max(oldest, state.last_seq - reach + 1)
+            found = await self._from(stream, subject, first)
+            if len(found) >= count or first == oldest:
+                return found[-count:]
+            reach *= 4
+
+    async def _from(self, stream: str, subject: str, first: int) -> list[Heard]:
+        where = {"deliver_policy": api.DeliverPolicy.BY_START_SEQUENCE, "opt_start_seq": first}
+        return await self._kept(stream, subject, **where)
+
+    async def _kept(self, stream: str, subject: str, **where: Any) -> list[Heard]:
+        found = await stored(self._jetstream, stream, subject, **where)
+        return [Heard(raw.subject, raw.data, raw.headers or {}, _ns(raw.metadata.timestamp)) for raw in found]
+
+    async def _values(self, bucket: str, subject: str) -> list[Heard]:
+        subjects = await key_value_read.subjects(self._client, bucket, subject)
+        found = key_value_read.values(self._jetstream, bucket, subjects)
+        return [Heard(raw.subject, bytes(raw.data or b""), raw.headers or {}, _ns(raw.time)) async for raw in found]
+
+    async def _or_nothing(self, stream: str, read: Awaitable[list[Heard]]) -> list[Heard]:
+        try:
+            return await read
+        except BUS_ERRORS as error:
+            self._unread(stream, error)
+            return []
+
+    def _unread(self, stream: str, error: Exception) -> None:
+        what = f"bucket {stream.removeprefix('KV_')}" if stream.startswith("KV_") else f"stream {stream}"
+        if isinstance(error, NotFoundError):
+            self._once(f"the bus has no {what} yet")
+        else:
+            self._once(f"the {what} cannot be read ({str(error) or type(error).__name__})")
+
+    def _once(self, sentence: str) -> None:
+        if sentence not in self._said:
+            self._said.add(sentence)
+            self._say(sentence)
+
+    @property
+    def _away(self) -> str:
+        return f"the bus at {self.place} is away; waiting for it"
+
+    async def _reconnected(self) -> None:
+        self._said.clear()
+        self._say(f"the bus at {self.place} is back")
+        self._queue.put_nowait(_Back())
+
+    async def _disconnected(self) -> None:
+        if not self._leaving:
+            self._once(self._away)
+
+    async def _failed(self, error: Exception) -> None:
+        if isinstance(error, nats.errors.AuthorizationError) or "Authorization Violation" in str(error):
+            self._refusal.set()
+        elif "permissions violation" in str(error).lower():
+            self._once(f"the bus forbids: {str(error).removeprefix('nats: ')}")
+        elif not self._client.is_connected:
+            self._trouble = error
+            if self._patient:
+                self._once(self._away)
+
+
+def _place(url: str) -> str:
+    """The hosts and ports of addresses, without the user and password that these may hold."""
+    places = [urlsplit(each if "//" in each else f"//{each}") for each in url.replace(" ", "").split(",")]
+    return ", ".join(f"{place.hostname}:{place.port or 4222}" for place in places)
+
+
+def _ns(at: dt.datetime) -> int:
+    return round(at.timestamp() * 1e9)

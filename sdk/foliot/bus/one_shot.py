@@ -1,0 +1,162 @@
+"""A short visit to the bus, as a command makes it: it looks without making streams or buckets, gives up soon, and tidies up.
+
+Services use `foliot.bus.client`, which waits and stays.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import time
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
+
+import nats
+import nats.errors
+from nats.js.errors import BucketNotFoundError, KeyNotFoundError, NotFoundError
+
+from foliot.bus import connection, key_value_read
+from foliot.bus.retry import BUS_ERRORS
+from foliot_schemas import WireError, decode
+from foliot_schemas.names import escape, unescape
+from foliot_schemas.subjects import BUCKETS
+
+if TYPE_CHECKING:
+    from foliot.settings import BusSettings
+    from foliot_schemas.subjects import Bucket
+
+_ABSENT = (BucketNotFoundError, KeyNotFoundError, NotFoundError)
+WITHIN_S = 3.0
+_AS = "agent"
+"""A directory of credentials has none for commands; the agent's permit what joining and leaving need of a node's own."""
+
+
+class Ahead(NamedTuple):
+    """How far the server's clock is ahead of this host's, and how far that may be wrong."""
+
+    by_ns: int
+    bound_ns: int
+
+
+class OneShot:
+    """A connection. Enter it; every method may raise what `foliot.bus.retry.BUS_ERRORS` names."""
+
+    def __init__(self, settings: BusSettings, within_s: float = WITHIN_S) -> None:
+        self._options = connection.options(settings, _AS)
+        self._within_s = within_s
+        self._client = nats.NATS()
+        self._stream = self._client.jetstream(timeout=within_s)
+        self._stores: dict[str, Any] = {}
+        self._told: Exception | None = None
+
+    async def __aenter__(self) -> Self:
+        """Connects, once."""
+        try:
+            async with asyncio.timeout(self._within_s):
+                await self._client.connect(
+                    **self._options, allow_reconnect=False, connect_timeout=self._within_s, error_cb=self._note
+                )
+        except BUS_ERRORS as error:
+            await self.__aexit__()
+            # nats-py tries until the time is over, and only tells in passing what is wrong.
+            if isinstance(error, TimeoutError) and isinstance(self._told, BUS_ERRORS):
+                raise self._told from error
+            raise
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        with contextlib.suppress(Exception):
+            await self._client.close()
+
+    @property
+    def role(self) -> str:
+        """Whose credentials these are; empty: none are used."""
+        return str(self._options.get("inbox_prefix", "")).partition(".")[2].partition(".")[0]
+
+    @property
+    def version(self) -> str:
+        """The server's."""
+        found = self._client.connected_server_version
+        return f"{found.major}.{found.minor}.{found.patch}"
+
+    async def has_jetstream(self) -> bool:
+        """Whether this account may use JetStream."""
+        try:
+            await self._stream.account_info()
+        except nats.errors.Error:
+            return False
+        return True
+
+    async def lacking(self) -> tuple[str, ...]:
+        """The names of the contract's buckets that nobody has made yet."""
+        lacking = []
+        for bucket in BUCKETS:
+            try:
+                await self._store(bucket)
+            except NotFoundError:
+                lacking.append(bucket.name)
+        return tuple(lacking)
+
+    async def ahead(self) -> Ahead | None:
+        """The server's clock against this host's; None: there is no bucket yet, or the server does not say its time."""
+        before_ns = time.time_ns()
+        reply = await self._client.request("$JS.API.STREAM.INFO.KV_inventory", b"", timeout=self._within_s)
+        after_ns = time.time_ns()
+        said = json.loads(reply.data).get("ts", "")
+        if not said:
+            return None
+        # Nanoseconds are more than datetime reads.
+        at = datetime.fromisoformat(said[:19] + "+00:00")
+        fraction_ns = int((said[20:].rstrip("Z") or "0")[:9].ljust(9, "0"))
+        at_ns = int(at.timestamp()) * 1_000_000_000 + fraction_ns
+        half_ns = (after_ns - before_ns) // 2
+        return Ahead(at_ns - before_ns - half_ns, half_ns)
+
+    async def present(self, bucket: Bucket) -> dict[str, Any]:
+        """Every readable value of a bucket by its key; empty where there is no such bucket."""
+        try:
+            subjects = await key_value_read.subjects(self._client, bucket.name, bucket.subject(), self._within_s)
+        except NotFoundError:
+            return {}
+        found: dict[str, Any] = {}
+        async for raw in key_value_read.values(self._stream, bucket.name, subjects):
+            with contextlib.suppress(WireError, ValueError):
+                found[unescape(raw.subject.removeprefix(f"$KV.{bucket.name}."))] = decode(
+                    bytes(raw.data or b""), bucket.message
+                )
+        return found
+
+    async def get(self, bucket: Bucket, key: str) -> Any | None:
+        """A key's value; None: there is none that can be read."""
+        try:
+            entry = await (await self._store(bucket)).get(escape(key))
+            return decode(bytes(entry.value or b""), bucket.message)
+        except (*_ABSENT, WireError):
+            return None
+
+    async def delete(self, bucket: Bucket, key: str) -> bool:
+        """Deletes a key; False: it was not there."""
+        try:
+            store = await self._store(bucket)
+            await store.get(escape(key))
+        except _ABSENT:
+            return False
+        await store.delete(escape(key))
+        return True
+
+    async def delete_consumer(self, stream: str, durable: str) -> bool:
+        """Deletes a durable consumer; False: it was not there."""
+        try:
+            return bool(await self._stream.delete_consumer(stream, durable))
+        except NotFoundError:
+            return False
+
+    async def _store(self, bucket: Bucket) -> Any:
+        if bucket.name not in self._stores:
+            self._stores[bucket.name] = await self._stream.key_value(bucket.name)
+        return self._stores[bucket.name]
+
+    async def _note(self, error: Exception) -> None:
+        """What goes wrong later is raised where it is asked for."""
+        self._told = error

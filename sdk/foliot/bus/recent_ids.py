@@ -1,0 +1,30 @@
+"""The last so many of something, so that what comes a second time is known for it."""
+
+from __future__ import annotations
+
+import collections
+
+
+class RecentIds:
+    """Keys in the order in which they came.
+
+    Parameters:
+        most: how many are remembered; the oldest is forgotten first.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._keys: collections.OrderedDict[str, None] = collections.OrderedDict()
+
+    def __contains__(self, key: str) -> bool:
+        """Whether it came, and is remembered still."""
+        return key in self._keys
+
+    def add(self, key: str) -> bool:
+        """It has come; returns whether for the first time."""
+        if key in self._keys:
+            return False
+        self._keys[key] = None
+        if len(self._keys) > self._most:
+            self._keys.popitem(last=False)
+        return True

@@ -1,0 +1,13 @@
+"""The time of a node, and how far to trust it.
+
+Every service takes a `Clock`; no core file reads the time itself. For any other process of a node there are `now`, `wait` and `read`, which need neither a bus
+nor numpy.
+"""
+
+from foliot.clock.clocks import BusClock, Clock, HostClock, VirtualClock
+from foliot.clock.page import ClockUnknown
+from foliot.clock.reader import Interval, Reader, Reading, now, read, wait
+
+__all__ = (
+    "BusClock", "Clock", "ClockUnknown", "HostClock", "Interval", "Reader", "Reading", "VirtualClock", "now", "read", "wait",
+)  # fmt: skip

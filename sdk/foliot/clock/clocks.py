@@ -1,0 +1,158 @@
+"""The clocks of services: local time that nobody disciplines, and the reference time read off it."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from foliot.clock.injected_skew import Skew
+    from foliot_schemas import ClockState
+
+
+class Clock(Protocol):
+    """What a service knows of the time."""
+
+    name: str
+
+    def local_ns(self) -> int:
+        """Undisciplined local time."""
+
+    def now_ns(self) -> int:
+        """Reference time, as far as it is known here."""
+
+    def bound_ns(self) -> int:
+        """Statistical bound of `now_ns`; -1 while it is not synchronised."""
+
+
+class HostClock:
+    """The system clock of a node: CLOCK_MONOTONIC_RAW, read as reference time by what sync last said of it.
+
+    Parameters:
+        name: the clock's name in the inventory.
+        skew: an error to inject, in the lab.
+    """
+
+    def __init__(self, name: str, skew: Skew | None = None) -> None:
+        from foliot.clock.realtime_map import RealtimeMap  # noqa: PLC0415 - it needs numpy, and who only wants the time has no such clock
+
+        self.name = name
+        self.state: ClockState | None = None
+        self._skew = skew
+        self._ruler = RealtimeMap()
+        self._epoch_ns = self.epoch_ns()
+
+    def local_ns(self) -> int:
+        """CLOCK_MONOTONIC_RAW, plus the skew."""
+        raw_ns = time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW)
+        return raw_ns if self._skew is None else raw_ns + self._skew.offset_ns(raw_ns)
+
+    def epoch_ns(self) -> int:
+        """CLOCK_REALTIME minus local time, now, to some ten nanoseconds."""
+        raw_ns, realtime_ns = self._ruler.reading()
+        return realtime_ns - raw_ns - (0 if self._skew is None else self._skew.offset_ns(raw_ns))
+
+    def update(self, state: ClockState) -> None:
+        """Takes what sync said of this clock."""
+        if state.clock == self.name:
+            self.state = state
+
+    def now_ns(self) -> int:
+        """Reference time; before the first word of sync, CLOCK_REALTIME as it was when the process started."""
+        local_ns = self.local_ns()
+        return local_ns + self._epoch_ns if self.state is None else self.state.reference_ns(local_ns)
+
+    def bound_ns(self) -> int:
+        """Statistical bound of `now_ns`; -1 without a valid word of sync."""
+        local_ns = self.local_ns()
+        if self.state is None or self.state.status not in {"synchronised", "holdover"}:
+            return -1
+        return -1 if local_ns > self.state.void_after_ns else self.state.bound_at_ns(local_ns)
+
+    def moment(self) -> tuple[int, int] | None:
+        """Reference time and CLOCK_REALTIME of one moment, now; None without a valid word of sync."""
+        if self.state is None or self.bound_ns() < 0:
+            return None
+        raw_ns, realtime_ns = self._ruler.reading()
+        local_ns = raw_ns if self._skew is None else raw_ns + self._skew.offset_ns(raw_ns)
+        return self.state.reference_ns(local_ns), realtime_ns
+
+    def realtime_to_local(self, stamps_ns: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Kernel packet timestamps (CLOCK_REALTIME, recent) as local time.
+
+        Whoever disciplines CLOCK_REALTIME bends the kernel's stamps; local time stays straight.
+        """
+        raw_ns = self._ruler.realtime_to_raw(stamps_ns)
+        return raw_ns if self._skew is None else raw_ns + self._skew.offsets_ns(raw_ns)
+
+
+class BusClock:
+    """Reference time where no probe runs, learnt from the times inside arriving messages.
+
+    A message cannot arrive before its time, so the largest difference of the last seconds is the closest: it is late by the least
+    delay of the bus, some hundred microseconds. One that comes from the future is believed for no longer than they last.
+    Good for deadlines and for the order of spans; no measurement rests on it.
+    """
+
+    _REMEMBERED_NS = 10_000_000_000
+    """The largest difference counts for so long, and at most twice as long: nodes speak ten times a second, and the local clock's
+    drift (at most 30 ppm by the published figures: Huygens, NSDI '18) makes it wrong by less than 1 ms meanwhile."""
+
+    def __init__(self, name: str = "bus") -> None:
+        self.name = name
+        self._largest_ns: int | None = None
+        self._before_ns: int | None = None
+        """The largest of the span of time before."""
+        self._since_ns = 0
+        self._epoch_ns = time.clock_gettime_ns(time.CLOCK_REALTIME) - self.local_ns()
+
+    def local_ns(self) -> int:
+        """CLOCK_MONOTONIC_RAW."""
+        return time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW)
+
+    def learn(self, at_ns: int) -> None:
+        """Takes the reference time inside a message that has just arrived."""
+        local_ns = self.local_ns()
+        difference_ns = at_ns - local_ns
+        if self._largest_ns is None or local_ns - self._since_ns > self._REMEMBERED_NS:
+            recent = self._largest_ns is not None and local_ns - self._since_ns <= 2 * self._REMEMBERED_NS
+            self._before_ns = self._largest_ns if recent else None
+            self._largest_ns, self._since_ns = difference_ns, local_ns
+        self._largest_ns = max(difference_ns, self._largest_ns)
+
+    def now_ns(self) -> int:
+        """Reference time; before the first message, CLOCK_REALTIME as it was when the process started."""
+        known = [each for each in (self._largest_ns, self._before_ns) if each is not None]
+        return self.local_ns() + max(known, default=self._epoch_ns)
+
+    def bound_ns(self) -> int:
+        """-1: nothing is promised."""
+        return -1
+
+
+class VirtualClock:
+    """A clock that moves only when it is told to, for tests."""
+
+    def __init__(self, name: str = "virtual", now_ns: int = 1_000_000_000_000_000_000) -> None:
+        self.name = name
+        self._now_ns = now_ns
+        self.known_bound_ns = 100
+
+    def local_ns(self) -> int:
+        """The same as `now_ns`."""
+        return self._now_ns
+
+    def now_ns(self) -> int:
+        """Where it was put."""
+        return self._now_ns
+
+    def bound_ns(self) -> int:
+        """`known_bound_ns`."""
+        return self.known_bound_ns
+
+    def advance(self, by_ns: int) -> None:
+        """Moves it on."""
+        self._now_ns += by_ns

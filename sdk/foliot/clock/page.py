@@ -1,0 +1,195 @@
+"""The page of shared memory that has the time: a node's probe writes it, and any process of the node reads.
+
+It is a file of two slots and a count. The writer fills the slot that is not the latest, and then says so by the count; a reader takes the slot that the
+count names, so that it never waits, not for a writer that died in the middle either. A slot that was overwritten while it was read has another checksum,
+also where a processor shows one's stores to another out of order. All in the machine's own byte order; docs/clock.md has the layout as a table.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import struct
+import time
+import zlib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+if TYPE_CHECKING:
+    from foliot_schemas import ClockState
+
+MAGIC = b"FOLIOTck"
+VERSION = 1
+SIZE = 8_192
+COUNT = 2
+"""Where the count stands, in words of 64 bits."""
+
+STATUSES = ("unsynchronised", "synchronised", "holdover", "disrupted")
+TIMESCALES = ("free", "nodes", "utc")
+SLEPT_NS = 1_000_000
+"""By so much a host must have slept to have slept: its clocks are read one after the other, and a busy host pauses in between."""
+
+HEADER = struct.Struct("=8sIIQQ16s1024s1024s")
+SLOT = struct.Struct("=QqqqqqddddqqQQdII1024s")
+CHECKSUM = struct.Struct("=I")
+SLOTS, SLOT_SIZE = 4_096, 2_048
+_TRIES = 100
+"""A writer laps a reader once in two seconds at most; only a damaged page is read so often in vain."""
+_BOOT_DIGITS = 32
+
+Why = Literal["no-page", "foreign", "damaged", "unsynchronised", "disrupted", "void", "slept", "wide"]
+
+
+class ClockUnknown(Exception):  # noqa: N818 - what is so, not what went wrong
+    """There is no time to be trusted now; the message says why, and what to do.
+
+    Parameters:
+        why: `no-page`: there is none, or it may not be read; `foreign`: it is of another boot, time namespace or version; `damaged`; `unsynchronised`, `disrupted`:
+            what sync says; `void`: nothing was heard for too long; `slept`: the host was suspended, which its clock has not counted; `wide`: the bound
+            is not yet what was asked for.
+    """
+
+    def __init__(self, why: Why, sentence: str) -> None:
+        super().__init__(sentence)
+        self.why = why
+
+
+class Told(NamedTuple):
+    """A slot."""
+
+    number: int
+    offset_ns: int
+    as_of_ns: int
+    void_after_ns: int
+    bound_ns: int
+    hard_bound_ns: int
+    drift_ppb: float
+    growth_ppb: float
+    wander_ppb: float
+    hard_growth_ppb: float
+    slept_ns: int
+    """How long the host had been suspended since its boot when this was so."""
+    told_ns: int
+    """Local time when it was written."""
+    window: int
+    neighbours: int
+    surplus_ns: float
+    status: int
+    timescale: int
+    reference: bytes
+
+
+class Header(NamedTuple):
+    """What stays the same for as long as the page lies there."""
+
+    magic: bytes
+    version: int
+    size: int
+    number: int
+    time_namespace: int
+    boot: bytes
+    clock: bytes
+    skew: bytes
+    """Path of the lab's `SkewSpec` that the local time has on top; empty on a real host."""
+
+
+def as_state(told: Told, clock: str) -> ClockState:
+    """What sync said, as it said it."""
+    from foliot_schemas import ClockState  # noqa: PLC0415 - who only wants the time need not load the contract
+
+    fields: dict[str, Any] = {
+        name: value for name, value in told._asdict().items() if name in ClockState.__struct_fields__
+    }
+    fields["status"], fields["timescale"] = STATUSES[told.status], TIMESCALES[told.timescale]
+    fields["reference"] = text(told.reference)
+    return ClockState(clock=clock, **fields)
+
+
+class Page:
+    """A page, mapped to be read.
+
+    Raises:
+        ClockUnknown: there is none, it may not be read, or what it says does not hold for this process.
+    """
+
+    def __init__(self, path: str) -> None:
+        try:
+            with Path(path).open("rb") as file:
+                found = os.fstat(file.fileno())
+                self.identity = (found.st_dev, found.st_ino)
+                memory = mmap.mmap(file.fileno(), SIZE, prot=mmap.PROT_READ) if found.st_size == SIZE else None
+        except FileNotFoundError:
+            raise ClockUnknown(
+                "no-page", f"{path} is not there: no probe runs on this node, or [clock] page names another place"
+            ) from None
+        except OSError as error:
+            raise ClockUnknown("no-page", f"{path} cannot be read: {error.strerror}") from error
+        if memory is None:
+            raise ClockUnknown("foreign", f"{path} is no clock's page, or another version's")
+        self.header = Header._make(HEADER.unpack_from(memory))
+        self._memory = memory
+        self.words = memoryview(memory).cast("Q")
+        _check(self.header, path)
+
+    def latest(self) -> Told:
+        """What was said last.
+
+        Raises:
+            ClockUnknown: the page is damaged.
+        """
+        for _ in range(_TRIES):
+            count = self.words[COUNT]
+            start = SLOTS + SLOT_SIZE * (count & 1)
+            slot = self._memory[start : start + SLOT.size + CHECKSUM.size]
+            if CHECKSUM.unpack_from(slot, SLOT.size)[0] == zlib.crc32(slot[: SLOT.size]):
+                told = Told._make(SLOT.unpack_from(slot))
+                if told.number == count and told.status < len(STATUSES) and told.timescale < len(TIMESCALES):
+                    return told
+        raise ClockUnknown("damaged", "the clock's page is damaged; the probe writes a new one when it starts")
+
+
+def _check(header: Header, path: str) -> None:
+    if header.magic != MAGIC or header.version != VERSION:
+        raise ClockUnknown("foreign", f"{path} is no clock's page, or another version's")
+    own_boot, own_namespace = boot(), time_namespace()
+    if bytes(16) not in {own_boot, header.boot} and own_boot != header.boot:
+        raise ClockUnknown("foreign", f"{path} was written before this host's last boot")
+    if 0 not in {own_namespace, header.time_namespace} and own_namespace != header.time_namespace:
+        raise ClockUnknown("foreign", f"{path}: its probe is in another time namespace, where clocks show other times")
+
+
+def text(field: bytes) -> str:
+    """A field of text, which is filled up with zeros."""
+    return field.rstrip(b"\0").decode(errors="replace")
+
+
+def slept_ns() -> int:
+    """How long this host has been suspended since its boot: CLOCK_BOOTTIME counts that, CLOCK_MONOTONIC does not. The closest of three tries."""
+    best = (1 << 62, 0)
+    for _ in range(3):
+        before_ns = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
+        boottime_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+        after_ns = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
+        best = min(best, (after_ns - before_ns, boottime_ns - before_ns))
+    return best[1]
+
+
+def boot() -> bytes:
+    """The id of the kernel's boot; zeros where it cannot be had. ``FOLIOT_BOOT_ID``, if it is one, says it where /proc/sys cannot be seen."""
+    try:
+        found = Path("/proc/sys/kernel/random/boot_id").read_text()
+    except OSError:
+        found = os.environ.get("FOLIOT_BOOT_ID", "")
+    digits = found.strip().replace("-", "")
+    try:
+        return bytes.fromhex(digits) if len(digits) == _BOOT_DIGITS else bytes(16)
+    except ValueError:
+        return bytes(16)
+
+
+def time_namespace() -> int:
+    """The number of this process's time namespace, in which CLOCK_MONOTONIC_RAW may be shifted; 0 where the kernel has none."""
+    try:
+        return Path("/proc/self/ns/time").stat().st_ino
+    except OSError:
+        return 0

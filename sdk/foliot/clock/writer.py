@@ -1,0 +1,163 @@
+"""The writer of the page that has a node's time: its probe."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import mmap
+import os
+import zlib
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from foliot.clock.page import (
+    CHECKSUM,
+    COUNT,
+    HEADER,
+    MAGIC,
+    SIZE,
+    SLEPT_NS,
+    SLOT,
+    SLOT_SIZE,
+    SLOTS,
+    STATUSES,
+    TIMESCALES,
+    VERSION,
+    ClockUnknown,
+    Header,
+    Page,
+    Told,
+    boot,
+    slept_ns,
+    time_namespace,
+)
+
+if TYPE_CHECKING:
+    from foliot_schemas import ClockState
+
+
+_NOTHING = Told(0, 0, 0, 0, -1, -1, 0, 0, 0, 0, 0, 0, 0, 0, 0, STATUSES.index("unsynchronised"), 0, b"")
+"""Before the first word of sync."""
+
+
+class PageWriter:
+    """The page of a node's probe.
+
+    What an earlier probe of this boot left there stands until sync speaks again.
+
+    Parameters:
+        clock: name of the clock.
+        skew: path of the lab's `SkewSpec`; empty: none.
+
+    Raises:
+        OSError: the page cannot be written there, or another probe writes it.
+    """
+
+    def __init__(self, path: str, clock: str, skew: str = "") -> None:
+        place = Path(path).absolute()
+        if not place.parent.exists():
+            place.parent.mkdir(parents=True)
+            place.parent.chmod(0o755)  # whatever the umask: everybody reads the page
+        self._lock = _lock(place.with_name(f".{place.name}.lock"))
+        try:
+            self._slept_ns = self._slept_before_ns = slept_ns()
+            self._awake_ns = -(1 << 62)
+            self._count = 0
+            lab = str(Path(skew).absolute()).encode() if skew else b""
+            header = Header(MAGIC, VERSION, SIZE, 0, time_namespace(), boot(), clock.encode(), lab)
+            kept = self._kept(place, header)
+            self._memory = _made(place, header)
+            self._words = memoryview(self._memory).cast("Q")
+            self._put(kept or _NOTHING._replace(slept_ns=self._slept_ns))
+            os.replace(_new(place), place)  # noqa: PTH105 - as the calls around it
+        except BaseException:
+            os.close(self._lock)
+            raise
+
+    def write(self, state: ClockState, local_ns: int) -> None:
+        """What sync says of the clock, at this local time of it."""
+        slept = slept_ns()
+        if abs(slept - self._slept_ns) > SLEPT_NS:
+            self._slept_before_ns, self._slept_ns, self._awake_ns = self._slept_ns, slept, local_ns
+        self._put(
+            Told(
+                number=0,
+                # What was measured before the host slept does not hold after it.
+                slept_ns=self._slept_ns if state.as_of_ns >= self._awake_ns else self._slept_before_ns,
+                told_ns=local_ns,
+                status=STATUSES.index(state.status),
+                timescale=TIMESCALES.index(state.timescale),
+                reference=state.reference.encode(),
+                offset_ns=state.offset_ns,
+                as_of_ns=state.as_of_ns,
+                void_after_ns=state.void_after_ns,
+                bound_ns=state.bound_ns,
+                hard_bound_ns=state.hard_bound_ns,
+                drift_ppb=state.drift_ppb,
+                growth_ppb=state.growth_ppb,
+                wander_ppb=state.wander_ppb,
+                hard_growth_ppb=state.hard_growth_ppb,
+                window=state.window,
+                neighbours=state.neighbours,
+                surplus_ns=state.surplus_ns,
+            )
+        )
+
+    def close(self) -> None:
+        """Lets another probe write. The page stays: what it says holds until it is void."""
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+
+    def _put(self, told: Told) -> None:
+        count = self._count + 1
+        slot = SLOT.pack(*told._replace(number=count))
+        start = SLOTS + SLOT_SIZE * (count & 1)
+        self._memory[start : start + SLOT.size + CHECKSUM.size] = slot + CHECKSUM.pack(zlib.crc32(slot))
+        self._words[COUNT] = self._count = count
+
+    def _kept(self, place: Path, header: Header) -> Told | None:
+        """What is written there by an earlier probe, if it was of this user, boot and clock."""
+        try:
+            if place.lstat().st_uid != os.geteuid() or place.is_symlink():
+                return None
+            page = Page(str(place))
+            told = page.latest()
+        except (OSError, ClockUnknown):
+            return None
+        name, skew = page.header.clock.rstrip(b"\0"), page.header.skew.rstrip(b"\0")
+        same = (page.header.boot, name, skew) == (header.boot, header.clock, header.skew)
+        return told if same and abs(told.slept_ns - self._slept_ns) <= SLEPT_NS else None
+
+
+def _lock(path: Path) -> int:
+    """Two probes in one place would write by turns what is true of another clock."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        os.close(descriptor)
+        raise OSError(
+            error.errno, "another probe writes it: [clock] page must differ between nodes on one machine"
+        ) from None
+    return descriptor
+
+
+def _new(place: Path) -> Path:
+    return place.with_name(f".{place.name}.new")
+
+
+def _made(place: Path, header: Header) -> mmap.mmap:
+    """A page under a name of its own; it gets its true one when all is in it."""
+    path = _new(place)
+    with contextlib.suppress(FileNotFoundError):
+        path.unlink()
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+    try:
+        os.fchmod(descriptor, 0o644)
+        os.posix_fallocate(descriptor, 0, SIZE)  # a full disk is found here, and not by a signal at the first store
+        memory = mmap.mmap(descriptor, SIZE)
+    finally:
+        os.close(descriptor)
+    HEADER.pack_into(memory, 0, *header)
+    return memory

@@ -1,0 +1,1 @@
+"""What a node is: its addresses, its NICs, its links, its claims, its shard."""

@@ -1,0 +1,189 @@
+"""What the kernel says of links and addresses: who hears of a lost carrier first, hears it here."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import socket
+from typing import TYPE_CHECKING, Self
+
+import msgspec
+import structlog
+from pyroute2 import AsyncIPRoute
+from pyroute2.netlink.rtnl.marshal import MarshalRtnl
+
+from foliot.node.nic_discovery import Held, is_settled, settle
+from foliot.settings import NodeSettings, load
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+log = structlog.get_logger()
+
+_RTMGRP_LINK = 1
+_RTMGRP_IPV4_IFADDR = 0x10
+_RTM_NEWLINK = 16
+_RTM_DELLINK = 17
+_RTM_NEWADDR = 20
+_IFF_UP = 0x1
+_IFF_LOWER_UP = 0x10000
+_RECEIVE_BYTES = 1 << 16
+
+
+class LinkChange(msgspec.Struct, frozen=True, kw_only=True):
+    """The state of a network device as the kernel just told it."""
+
+    name: str
+    index: int
+    admin_up: bool
+    carrier: bool
+    """False also while the device is administratively down."""
+    carrier_down_count: int
+    carrier_up_count: int
+    gone: bool = False
+    mtu: int = 0
+    """Bytes; 0 where it was not told."""
+
+
+async def node_settings() -> NodeSettings:
+    """``[node]`` of the settings, with the devices and addresses of this host's NICs where they are left to it.
+
+    Raises:
+        SettingsError: a key is wrong, or a NIC is not there.
+    """
+    settings = load(NodeSettings, "node")
+    return settings if is_settled(settings) else settle(settings, await addresses())
+
+
+async def addresses() -> list[Held]:
+    """All IPv4 addresses of this network namespace, those of devices that are down too."""
+    async with AsyncIPRoute() as netlink:
+        names = {message["index"]: message.get_attr("IFLA_IFNAME") async for message in await netlink.get_links()}
+        return [
+            Held(names[message["index"]], message.get_attr("IFA_LOCAL") or message.get_attr("IFA_ADDRESS"))
+            async for message in await netlink.addr("dump", family=socket.AF_INET)
+            if message["index"] in names
+        ]
+
+
+class LinkMonitor:
+    """Link messages (RTNLGRP_LINK) of this network namespace, decoded in the event loop as they come.
+
+    Parameters:
+        on_change: called at once for every message, also for those that change nothing of interest; must not block.
+        on_address: called at once with the index of a device and the IPv4 address that it was given.
+    """
+
+    def __init__(
+        self, on_change: Callable[[LinkChange], None], on_address: Callable[[int, str], None] | None = None
+    ) -> None:
+        self._on_change = on_change
+        self._on_address = on_address
+        self._marshal = MarshalRtnl()
+        self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_NONBLOCK, socket.NETLINK_ROUTE)
+        self._resync: asyncio.Task[None] | None = None
+        self._overrun = False
+        self._asking = asyncio.Lock()
+        self._there: dict[int, LinkChange] = {}
+        """The last word of every device that is there, by index."""
+        self._told: set[int] = set()
+        """Indexes of the devices that a message has told of since the present state was asked for; while nobody asks, none: hosts of containers have another one for each."""
+
+    async def __aenter__(self) -> Self:
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
+        self._socket.bind((0, _RTMGRP_LINK | (_RTMGRP_IPV4_IFADDR if self._on_address is not None else 0)))
+        asyncio.get_running_loop().add_reader(self._socket, self._read)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        asyncio.get_running_loop().remove_reader(self._socket)
+        self._socket.close()
+        if self._resync is not None:
+            self._resync.cancel()
+
+    async def present(self) -> list[LinkChange]:
+        """All devices as they are now, and as gone those that have gone without a word.
+
+        Left out is what a message has told of since the answer was asked for. The answer may be older than that message, and what came
+        after the message is told by another one.
+        """
+        async with self._asking:
+            self._told.clear()
+            async with AsyncIPRoute() as netlink:
+                found = [_change(message) async for message in await netlink.get_links()]
+            self._read()  # what the kernel has told up to now is handed on before the answer is
+            present = {change.index for change in found}
+            gone = [
+                msgspec.structs.replace(change, gone=True, carrier=False, admin_up=False)
+                for index, change in self._there.items()
+                if index not in present
+            ]
+            changes = [change for change in (*gone, *found) if change.index not in self._told]
+            for change in changes:
+                self._note(change)
+            self._told.clear()
+            return changes
+
+    def _read(self) -> None:
+        while True:
+            try:
+                data = self._socket.recv(_RECEIVE_BYTES)
+            except BlockingIOError:
+                break
+            except OSError as error:
+                if error.errno != errno.ENOBUFS:
+                    raise
+                # What was queued before is still there, and until it is read the kernel drops what is new.
+                self._overrun = True
+                continue
+            for message in self._marshal.parse(data):
+                self._take(message)
+        if self._overrun and (self._resync is None or self._resync.done()):
+            self._overrun = False
+            # Messages were lost: the present state is asked for, and the counters tell what happened between.
+            log.warning("link_messages_lost")
+            self._resync = asyncio.get_running_loop().create_task(self._tell_present())
+
+    def _take(self, message: Any) -> None:
+        kind = message["header"]["type"]
+        if kind in {_RTM_NEWLINK, _RTM_DELLINK} and message["family"] == 0:
+            change = _change(message)
+            if self._asking.locked():
+                self._told.add(change.index)
+            self._note(change)
+            self._on_change(change)
+        elif kind == _RTM_NEWADDR and self._on_address is not None:
+            self._on_address(message["index"], message.get_attr("IFA_LOCAL") or message.get_attr("IFA_ADDRESS"))
+
+    def _note(self, change: LinkChange) -> None:
+        if change.gone:
+            self._there.pop(change.index, None)
+        else:
+            self._there[change.index] = change
+
+    async def _tell_present(self) -> None:
+        while True:
+            for change in await self.present():
+                self._on_change(change)
+            if self._on_address is not None:
+                async with AsyncIPRoute() as netlink:
+                    async for message in await netlink.addr("dump", family=socket.AF_INET):
+                        self._take(message)
+            if not self._overrun:  # else more was lost meanwhile
+                return
+            self._overrun = False
+
+
+def _change(message: Any) -> LinkChange:
+    admin_up = bool(message["flags"] & _IFF_UP)
+    return LinkChange(
+        name=message.get_attr("IFLA_IFNAME"),
+        index=message["index"],
+        admin_up=admin_up,
+        carrier=admin_up and bool(message["flags"] & _IFF_LOWER_UP),
+        carrier_down_count=message.get_attr("IFLA_CARRIER_DOWN_COUNT") or 0,
+        carrier_up_count=message.get_attr("IFLA_CARRIER_UP_COUNT") or 0,
+        gone=message["header"]["type"] == _RTM_DELLINK,
+        mtu=message.get_attr("IFLA_MTU") or 0,
+    )

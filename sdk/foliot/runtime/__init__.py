@@ -1,0 +1,1 @@
+"""How a service starts, lives and ends."""

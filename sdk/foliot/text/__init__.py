@@ -1,0 +1,1 @@
+"""Events, messages and settings in words."""

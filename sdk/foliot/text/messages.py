@@ -1,0 +1,207 @@
+"""Every message in plain words, with its numbers: one line each, for a person who watches the bus."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import TYPE_CHECKING, Any
+
+from foliot.text.events import headline
+from foliot_schemas import (
+    Claim,
+    ClockState,
+    Command,
+    DelayBatch,
+    Event,
+    FitBatch,
+    Lease,
+    Node,
+    NodePaths,
+    Outcome,
+    PortState,
+    Rejected,
+    StampBatch,
+    Witness,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    import msgspec
+
+_MANY = 4
+"""So many of a kind are named; more are counted."""
+_UNITS_NS = {"ns": 1, "ms": 1_000_000, "s": 1_000_000_000}
+_TIMES = frozenset({"last_heard_ns", "reuse_at_ns", "spoke_ns"})
+"""Of the evidence, what is a reference time; all other numbers with such a unit are lengths of time."""
+_LATEST_NS = 1 << 63
+
+
+def sentence(message: msgspec.Struct) -> str:
+    """One line about a message, without the time."""
+    return _SENTENCES[type(message)](message)
+
+
+def happened_ns(message: msgspec.Struct) -> int:
+    """When it happened, reference time; 0: the message does not say."""
+    if isinstance(message, (Event, PortState, DelayBatch)):
+        return message.at_ns
+    if isinstance(message, Command):
+        return message.issued_ns
+    if isinstance(message, Outcome):
+        return max(message.started_ns, message.moved_ns, message.confirmed_ns)
+    return 0
+
+
+def is_bad(message: msgspec.Struct) -> bool:
+    """Whether it tells of trouble."""
+    if isinstance(message, Event):
+        return message.state not in {"up", "admin-up", "speaking", "alive", "synchronised"}
+    if isinstance(message, Outcome):
+        return message.status in {"refused", "failed"}
+    if isinstance(message, ClockState):
+        return message.status in {"disrupted", "unsynchronised"}
+    return isinstance(message, Rejected) or (isinstance(message, PortState) and not message.carrier)
+
+
+def duration(length_ns: float) -> str:
+    """A length of time with three digits and a fitting unit."""
+    for unit, size in (("s", 1e9), ("ms", 1e6), ("µs", 1e3)):
+        if abs(length_ns) >= size:
+            return (
+                f"{length_ns / size:.3g} {unit}" if abs(length_ns) < 1_000 * size else f"{length_ns / size:.0f} {unit}"
+            )
+    return f"{length_ns:.0f} ns"
+
+
+def _event(event: Event) -> str:
+    guard = f": {event.policy}" if event.policy else ""
+    doubt = f", confidence {event.confidence:.2g}" if event.confidence < 1 else ""
+    # A time of 0 is none: what would be said here does not apply.
+    known = [(name, value) for name, value in event.evidence.items() if name not in _TIMES or value]
+    evidence = ", ".join(_evidence(name, value) for name, value in known)
+    return f"{headline(event)}{guard}{doubt}" + (f" ({evidence})" if evidence else "")
+
+
+def _command(command: Command) -> str:
+    advice = "is advised to" if command.advice else "is told to"
+    return f"{command.node} {advice} {command.verb}" + _ways(command)
+
+
+def _outcome(outcome: Outcome) -> str:
+    done = f"{outcome.node} {outcome.verb}: {_status(outcome)}"
+    wire = f", {len(outcome.confirmations)} of {outcome.expected} confirmed on the wire" if outcome.expected else ""
+    took = f" after {duration(outcome.confirmed_ns - outcome.started_ns)}" if wire and outcome.confirmed_ns else ""
+    return done + _ways(outcome) + wire + took + (f": {outcome.reason}" if outcome.reason else "")
+
+
+def _status(outcome: Outcome) -> str:
+    if outcome.status == "already":  # nothing was moved
+        return "was so already" + (", as it found by itself" if outcome.armed else "")
+    return outcome.status + (" by itself" if outcome.armed else "")
+
+
+def _ways(message: Command | Outcome) -> str:
+    parts = [f"away from {rail}" for rail in message.away] + [f"back on {rail}" for rail in message.back]
+    parts += [f"{way.peer} on {way.rail} by {way.via}#{way.entropy}" for way in message.placements]
+    return f" ({_some(parts)})" if parts else ""
+
+
+def _port(port: PortState) -> str:
+    carrier = "has its carrier" if port.carrier else "has no carrier"
+    admin = "" if port.admin_up else ", set down by an administrator"
+    return f"{port.nic} {carrier}{admin}, lost it {port.carrier_down_count} times"
+
+
+def _delay(batch: DelayBatch) -> str:
+    rows = batch.rows()
+    said = [
+        f"{batch.paths[row['path']]} {words}"
+        for witness, words in ((Witness.FELL_SILENT, "fell silent"), (Witness.SPEAKS_AGAIN, "speaks again"))
+        for row in rows[rows["witness"] == witness]
+    ]
+    heard = rows[rows["witness"] == Witness.DESTINATION]
+    sent, received = int(heard["sent"].sum()), int(heard["received"].sum())
+    if sent:
+        said.append(f"heard {len(heard)} paths, {received} of {sent} probes")
+    delays = heard["median_ns"][heard["received"] > 0]
+    if len(delays):
+        said.append(f"medians {duration(int(delays.min()))} to {duration(int(delays.max()))}")
+    bound = f"within {duration(batch.bound_ns)}" if batch.bound_ns >= 0 else "clock not synchronised"
+    return f"{batch.node}: {_some(said) or 'nothing heard'} in {duration(batch.interval_ns)}, {bound}"
+
+
+def _stamps(batch: StampBatch) -> str:
+    over = duration(batch.until_ns - batch.since_ns)
+    return f"{batch.node}: {len(batch.rows())} probes in {over}, streams: {len(batch.streams)}"
+
+
+def _fits(batch: FitBatch) -> str:
+    part = f", part {batch.part + 1} of {batch.parts}" if batch.parts > 1 else ""
+    return (
+        f"{batch.shard}: {len(batch.rows())} pairs of clocks by {len(batch.heard)} nodes in window {batch.window}{part}"
+    )
+
+
+def _clock(clock: ClockState) -> str:
+    by = f"by {clock.neighbours} neighbours in window {clock.window}"
+    return (
+        f"{clock.clock} is {clock.status}: offset {duration(clock.offset_ns)}, drift {clock.drift_ppb:.1f} ppb, "
+        f"within {duration(clock.bound_ns)} (surely {duration(clock.hard_bound_ns)}), {by}"
+    )
+
+
+def _rejected(rejected: Rejected) -> str:
+    return f"{rejected.service} could not read {rejected.subject}: {rejected.reason}"
+
+
+def _node(node: Node) -> str:
+    nics = _some(f"{nic.rail} {nic.device} {nic.address} (service {nic.service_address})" for nic in node.nics)
+    return f"{node.name}: {nics}{', armed' if node.armed else ''}"
+
+
+def _paths(paths: NodePaths) -> str:
+    away = f"away from {', '.join(paths.away)}, " if paths.away else ""
+    counts = f"destinations moved: {len(paths.placements)}, backups: {len(paths.backups)}"
+    return f"{paths.node}: {away}{counts}, lease {paths.lease_revision}"
+
+
+def _claim(claim: Claim) -> str:
+    return f"claimed by {claim.node}" + (f" on host {claim.host}" if claim.host else "")
+
+
+def _lease(lease: Lease) -> str:
+    return f"held by {lease.holder}"
+
+
+def _some(parts: Iterable[str]) -> str:
+    named = list(parts)
+    more = [f"{len(named) - _MANY} more"] if len(named) > _MANY else []
+    return ", ".join(named[:_MANY] + more)
+
+
+def _evidence(name: str, value: float | str | bool) -> str:
+    """A name and its value; the unit that a number's name ends with becomes a clock time or a fitting unit."""
+    bare, _, unit = name.rpartition("_")
+    if not bare or unit not in _UNITS_NS or isinstance(value, (bool, str)):
+        return f"{name} {_value(value)}"
+    if name in _TIMES and 0 <= value < _LATEST_NS:
+        return f"{bare} {_clock_time(int(value))}"
+    return f"{bare} {duration(value * _UNITS_NS[unit])}"
+
+
+def _clock_time(at_ns: int) -> str:
+    """Of the day, as in the time that a line begins with."""
+    at = dt.datetime.fromtimestamp(at_ns // 1_000_000_000, tz=dt.UTC)
+    return f"{at:%H:%M:%S}.{at_ns // 1_000_000 % 1_000:03d}Z"
+
+
+def _value(value: float | str | bool) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+_SENTENCES: dict[type[msgspec.Struct], Callable[[Any], str]] = {
+    Claim: _claim, ClockState: _clock, Command: _command, DelayBatch: _delay, Event: _event, FitBatch: _fits, Lease: _lease, Node: _node,
+    NodePaths: _paths, Outcome: _outcome, PortState: _port, Rejected: _rejected, StampBatch: _stamps,
+}  # fmt: skip

@@ -1,0 +1,203 @@
+"""Link messages, from a real kernel in a network namespace of the test's own."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+pytestmark = pytest.mark.net
+
+CODE = textwrap.dedent("""
+    import asyncio, subprocess
+    from foliot.node.link_monitor import LinkMonitor
+
+    def ip(*words):
+        subprocess.run(["ip", *words], check=True)
+
+    async def main():
+        changes = []
+        ip("link", "add", "near", "type", "veth", "peer", "far")
+        ip("link", "set", "near", "up")
+        ip("link", "set", "far", "up")
+        # The kernel tells of a carrier when it finds the time.
+        while "LOWER_UP" not in subprocess.run(["ip", "link", "show", "near"], check=True, capture_output=True, text=True).stdout:
+            await asyncio.sleep(0.01)
+        async with LinkMonitor(changes.append) as monitor:
+            present = {change.name: change for change in await monitor.present()}
+            assert present["near"].carrier and present["near"].admin_up, present
+            for words in (("far", "down"), ("far", "up"), ("near", "down")):
+                ip("link", "set", *words)
+            ip("link", "del", "near")
+            async with asyncio.timeout(60):
+                while not any(change.gone for change in changes):
+                    await asyncio.sleep(0.01)
+        # The kernel may still be telling what is present already.
+        states = [(True, True, 0, False)]
+        for change in changes:
+            state = (change.carrier, change.admin_up, change.carrier_down_count - present["near"].carrier_down_count, change.gone)
+            if change.name == "near" and state not in states[-1:]:
+                states.append(state)
+        print(states)
+
+    asyncio.run(main())
+""")
+
+
+def said(program: str) -> str:
+    """What a Python program prints in a network namespace of its own."""
+    done = subprocess.run(
+        ["unshare", "--net", "--map-root-user", sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_carrier_loss_return_and_an_administrators_down_are_told_apart():
+    """As the kernel tells them: carrier lost while up, carrier back, set down, gone."""
+    told = said(CODE)
+    states = ast.literal_eval(told)
+    assert states[1:3] == [(False, True, 1, False), (True, True, 1, False)]
+    assert (False, False, 2, False) in states
+    assert states[-1][3] is True
+
+
+STALE = textwrap.dedent("""
+    import asyncio, subprocess
+    from pyroute2 import AsyncIPRoute
+    from foliot.node.link_monitor import LinkMonitor
+
+    def ip(line):
+        subprocess.run(["ip", "-batch", "-"], input=line, text=True, check=True)
+
+    async def main():
+        ip("link add near type veth peer far\\nlink set near up\\nlink set far up\\nlink add old type bridge")
+        changes = {}
+
+        def tell(change):
+            changes[change.name] = change
+
+        read = AsyncIPRoute.get_links
+
+        async def late(self, *args, **words):
+            # The answer is on its way when things happen, of which the messages are read before or after it.
+            found = [each async for each in await read(self, *args, **words)]
+            if not happened:
+                happened.append(True)
+                ip("link set far down\\nlink del old")
+                await asyncio.sleep(pause_s)
+
+            async def again():
+                for each in found:
+                    yield each
+            return again()
+
+        AsyncIPRoute.get_links = late
+        for pause_s in (0, 0.05):
+            happened = []
+            async with LinkMonitor(tell) as monitor:
+                for change in await monitor.present():
+                    tell(change)
+                async with asyncio.timeout(20):
+                    while changes["near"].carrier or not changes["old"].gone:
+                        await asyncio.sleep(0.01)
+                await asyncio.sleep(0.1)  # nothing more is told
+                print(changes["near"].carrier, changes["old"].gone)
+            ip("link set far up\\nlink add old type bridge")
+
+    asyncio.run(main())
+""")
+
+
+def test_an_older_answer_overrules_no_newer_message():
+    """What the kernel said before something happened is read after the message of it: a lost carrier stays lost, and what is gone stays gone."""
+    assert said(STALE).splitlines() == ["False True"] * 2
+
+
+CHURN = textwrap.dedent("""
+    import asyncio, subprocess
+    from foliot.node.link_monitor import LinkMonitor
+
+    async def main():
+        changes = []
+        async with LinkMonitor(changes.append) as monitor:
+            await monitor.present()
+            before = len(monitor._there), len(monitor._told)
+            lines = "".join(f"link add near{number} type veth peer far{number}\\nlink del near{number}\\n" for number in range(20))
+            subprocess.run(["ip", "-batch", "-"], input=lines, text=True, check=True)
+            async with asyncio.timeout(60):
+                while sum(change.gone for change in changes) < 40:
+                    await asyncio.sleep(0.01)
+            print((len(monitor._there), len(monitor._told)) == before)
+
+    asyncio.run(main())
+""")
+
+
+def test_nothing_is_remembered_of_devices_that_came_and_went():
+    """As those of containers do, each with an index of its own."""
+    assert said(CHURN).splitlines() == ["True"]
+
+
+LOST = textwrap.dedent("""
+    import asyncio, socket, subprocess
+    from foliot.node.link_monitor import LinkMonitor
+
+    def ip(*lines):
+        subprocess.run(["ip", "-batch", "-"], input="\\n".join(lines), text=True, check=True)
+
+    async def main():
+        ip("link add near type veth peer far", "link set near up", "link set far up", "link add old type bridge")
+        changes, addresses = [], set()
+        async with LinkMonitor(changes.append, lambda index, address: addresses.add(address)) as monitor:
+            for change in await monitor.present():
+                changes.append(change)
+            monitor._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)  # the kernel makes it a few kilobytes
+            # Nothing is read meanwhile, so that most messages are dropped, and the last ones surely.
+            ip(*["link set far down", "link set far up"] * 20, "link set far down", "link del old", "addr add 10.0.0.1/24 dev near")
+            def last(name):
+                return next(change for change in reversed(changes) if change.name == name)
+            async with asyncio.timeout(20):
+                while last("near").carrier or not last("old").gone or not addresses:
+                    await asyncio.sleep(0.01)
+            downs = last("near").carrier_down_count - next(each for each in changes if each.name == "near").carrier_down_count
+            told = sum(not change.carrier for change in changes if change.name == "near")
+            print(downs, told < 21, addresses)
+
+    asyncio.run(main())
+""")
+
+
+def test_what_was_lost_in_a_full_queue_is_made_up_for():
+    """The present state follows what was still queued: a lost carrier with all that were counted, a device that is gone, a new address."""
+    told = said(LOST)
+    assert told.splitlines()[-1] == "21 True {'10.0.0.1'}"
+
+
+FIND = textwrap.dedent("""
+    import asyncio, subprocess
+    from foliot.node.link_monitor import node_settings
+
+    for words in (
+        "link add eth7 type veth peer far", "addr add 10.16.0.6/24 dev eth7", "addr add 10.17.0.6/24 dev far", "link set eth7 up",
+    ):
+        subprocess.run(["ip", *words.split()], check=True)
+    print([(nic.device, nic.address) for nic in asyncio.run(node_settings()).nics])
+""")
+
+
+def test_nics_are_found_by_the_addresses_that_the_kernel_has(monkeypatch):
+    """One text for all nodes, given by the environment; a device that is down is found as well."""
+    monkeypatch.delenv("FOLIOT_CONFIG", raising=False)
+    monkeypatch.setenv("FOLIOT_NODE__NAME", "node3")
+    monkeypatch.setenv("FOLIOT_NODE__INDEX", "3")
+    rails = ", ".join(f'{{rail = "rail{n}", number = {n}, address = "10.{16 + n}.0.0/24"}}' for n in (0, 1))
+    monkeypatch.setenv("FOLIOT_NODE__NICS", f"[{rails}]")
+    told = said(FIND)
+    assert ast.literal_eval(told) == [("eth7", "10.16.0.6"), ("far", "10.17.0.6")]

@@ -1,0 +1,1 @@
+"""What moves traffic: the interface, and its makers."""

@@ -1,0 +1,58 @@
+"""The fence: who held the remediator's lease before is not obeyed any more."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import structlog
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Coroutine
+
+    from foliot.bus.lease import Count
+
+log = structlog.get_logger()
+
+
+class LeaseFence:
+    """The highest revision of the lease that was heard; what is lower is refused. Void when the bus counts anew.
+
+    Parameters:
+        count: asks the bus; None if it does not answer.
+        spawn: starts work that outlives the call.
+    """
+
+    def __init__(
+        self, count: Callable[[], Awaitable[Count | None]], spawn: Callable[[Coroutine[Any, Any, None]], object]
+    ) -> None:
+        self.highest = 0
+        self._count = count
+        self._since_ns = 0
+        """Since when the bus counted that gave `highest`; 0: unknown."""
+        self._spawn = spawn
+
+    async def passes(self, revision: int) -> bool:
+        """Whether a revision is not past. Before one that looks so is refused, the bus is asked."""
+        if 0 < revision < self.highest and self._since_ns:
+            count = await self._count()
+            if count is not None and count.since_ns != self._since_ns and revision <= count.last:
+                self._begin_anew(revision)
+        return revision >= self.highest
+
+    def raise_to(self, revision: int) -> None:
+        """It was heard, and passed."""
+        if revision > self.highest or not self._since_ns:
+            self._spawn(self._look_up())
+        self.highest = max(revision, self.highest)
+
+    async def _look_up(self) -> None:
+        count = await self._count()
+        if count is None:
+            return
+        self._since_ns = count.since_ns
+        if self.highest > count.last:  # given by the bus of before, to a holder that has not noticed yet
+            self._begin_anew(count.last)
+
+    def _begin_anew(self, revision: int) -> None:
+        log.warning("lease_counted_anew", seen=self.highest, revision=revision)
+        self.highest = self._since_ns = 0

@@ -1,0 +1,72 @@
+"""The node's place in the fleet: its claims, and its record in the inventory, also after the bus has lost its store."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import structlog
+
+from foliot.bus.retry import until_done
+from foliot.node import identity_claims
+from foliot.runtime import systemd
+from foliot.runtime.service import opened
+from foliot_schemas.subjects import CLAIMS, INVENTORY
+
+if TYPE_CHECKING:
+    from foliot.bus.client import Bus
+    from foliot.settings import NodeSettings
+    from foliot_schemas import Node
+
+log = structlog.get_logger()
+
+_AGAIN_S = 5.0
+"""Between two looks whether the one who took our place has given it up: a person has to see to that."""
+
+
+class Membership:
+    """One node's.
+
+    Parameters:
+        record: what the inventory is to say of it.
+    """
+
+    def __init__(self, bus: Bus, node: NodeSettings, record: Node) -> None:
+        self._bus = bus
+        self._node = node
+        self._record = record
+        self._host = identity_claims.host_id()
+
+    async def claim(self) -> None:
+        """Takes the place. One that the node's last run has touched is its own; any other is not touched before.
+
+        Raises:
+            ClaimError: another node has it.
+        """
+        await opened(self._bus)
+        await identity_claims.claim(self._bus, self._node, self._host)
+
+    async def announce(self) -> None:
+        """Says that the node is there, unless that is known."""
+        if await self._bus.get(INVENTORY, self._node.name) != self._record:
+            await self._bus.put(INVENTORY, self._node.name, self._record)
+
+    async def renew(self) -> None:
+        """After a cut, the bus may have lost its store: claims the place again, and says that the node is there if it has it.
+
+        If another has it meanwhile, that is said aloud, and no record is written: it would turn traffic that is the other's by now to us. What
+        runs goes on as it is. Should the other give the place up, it is taken again.
+        """
+        said: dict[str, str] = {}
+        while reasons := await identity_claims.renew(self._bus, self._node, self._host):
+            for key, reason in reasons.items():
+                if said.get(key) != reason:
+                    log.error("place_taken", reason=reason)
+                    await self._bus.reject(CLAIMS.subject(key), b"", reason)
+            said = reasons
+            systemd.tell(f"STATUS=has lost its place: {next(iter(reasons.values()))}")
+            await asyncio.sleep(_AGAIN_S)
+        await until_done(self.announce, "inventory_awaited")
+        if said:
+            log.info("place_regained", node=self._node.name)
+            systemd.tell(f"STATUS=keeps the ways of {self._node.name}")

@@ -1,0 +1,258 @@
+"""Moves: whatever asks for them, a command, a notice, the bucket `paths` or a lost carrier of one's own.
+
+The kernel is changed by one message at a time, and whoever waits for it has the next turn. So the loss of a NIC waits for one route, however
+many a command or the arming of a large fleet still has to put; these look before each route whether it is still wanted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from foliot_agent.actuators.base import ActuatorError
+from foliot_agent.core.routing_table import destination_of, detours
+from foliot_schemas import OutcomeStatus, Placement  # noqa: TC001 - msgspec reads annotations at run time
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from foliot.clock import Clock
+    from foliot_agent.actuators.base import Actuator
+    from foliot_agent.core.desired_diff import Wanted
+    from foliot_agent.core.failed_links import FailedLinks
+    from foliot_agent.core.routing_table import Destination, RoutingTable
+
+
+class Move(msgspec.Struct, frozen=True, kw_only=True):
+    """What a move came to."""
+
+    status: OutcomeStatus
+    reason: str = ""
+    moved_ns: int = 0
+    away: tuple[str, ...] = ()
+    back: tuple[str, ...] = ()
+    destinations: tuple[tuple[str, str], ...] = ()
+    """Peers and rails concerned."""
+    before: tuple[Placement, ...] = ()
+    after: tuple[Placement, ...] = ()
+
+
+class MoveQueue:
+    """Serialises the moves of one node: two causes of the same move find that it was done already.
+
+    A lock is held while the kernel is spoken to, never while a peer is waited for.
+    """
+
+    def __init__(self, actuator: Actuator, losses: FailedLinks, clock: Clock) -> None:
+        self._actuator = actuator
+        self._losses = losses
+        self._clock = clock
+        self._turn = asyncio.Lock()
+        """For one change of the kernel. asyncio's lock is fair: who lets it go has it again when all who wait have had it."""
+        self._commanded = asyncio.Lock()
+        """One command after the other, each whole."""
+        self._armed = asyncio.Lock()
+        """One set of backups after the other, each whole."""
+
+    @property
+    def routing(self) -> RoutingTable:
+        """What is in force."""
+        return self._actuator.routing
+
+    async def apply(
+        self,
+        *,
+        away: tuple[str, ...] = (),
+        back: tuple[str, ...] = (),
+        placements: tuple[Placement, ...] = (),
+    ) -> Move:
+        """Moves what is not there yet."""
+        for placement in placements:
+            self._losses.overrule(placement.peer, placement.via)
+        async with self._commanded:
+            return await self._apply(away, back, placements)
+
+    async def flee(self, rail: str) -> Move:
+        """Leaves a rail whose own NIC is lost: one rule, however many peers there are."""
+        if rail not in self._losses.own:
+            return Move(status="refused", reason="the NIC is back already", away=(rail,))
+        if rail not in self.routing.away and not self.routing.can_leave(rail, self._losses.dead):
+            reason = f"{rail} cannot be left: no backup that is alive is armed for any of its addresses"
+            return Move(status="refused", reason=reason, away=(rail,))
+        return await self._turn_rails((rail,), ())
+
+    async def mend(self, destinations: Iterable[Destination] | None = None) -> Move:
+        """Takes all destinations, or these, off the ways that have lost a NIC at either end.
+
+        A whole rail by one rule where that does it: from an own NIC that is lost, or back to one that is there again where the other is not.
+        """
+        if destinations is not None:
+            return await self._detour(tuple(destinations))
+        routing, losses = self.routing, self._losses
+        away = tuple(rail for rail in sorted(losses.own - routing.away) if routing.can_leave(rail, losses.dead))
+        back = tuple(rail for rail in sorted(routing.away - losses.own) if routing.can_return(rail, losses.dead))
+        turned = await self._turn_rails(away, back)
+        return joined(turned, await self._detour(tuple(routing.placements)))
+
+    async def follow(self, wanted: Wanted, *, act: bool) -> Move:
+        """Arms the wanted backups and, where the node may act, makes the wanted moves."""
+        async with self._armed:
+            reason = await self._arm(wanted.backups)
+        if not act:
+            return Move(status="failed" if reason else "advised", reason=reason)
+        away = tuple(rail for rail in wanted.away if self.routing.can_leave(rail, self._losses.dead))
+        async with self._commanded:
+            move = await self._apply(away, wanted.back, wanted.placements)
+        return msgspec.structs.replace(move, status="failed", reason=reason) if reason else move
+
+    async def renew(self, is_concerned: Callable[[Placement], bool]) -> None:
+        """Puts the routes by devices that were made anew.
+
+        Parameters:
+            is_concerned: whether a placement goes by one of them.
+
+        Raises:
+            ActuatorError: the kernel refuses one.
+        """
+        async with self._armed:
+            for destination in tuple(self.routing.placements):
+                kept = self.routing.placements.get(destination), self.routing.backups.get(destination)
+                if any(placement is not None and is_concerned(placement) for placement in kept):
+                    async with self._turn:
+                        await self._actuator.renew((destination,))
+
+    async def _arm(self, backups: Iterable[Placement]) -> str:
+        """Makes these, and no others, the backups; why one of them could not be armed, if any."""
+        wanted, failed = {destination_of(backup): backup for backup in backups}, ""
+        for destination, backup in wanted.items():
+            if self.routing.backups.get(destination) != backup:
+                async with self._turn:
+                    if self._may_arm(destination, backup):
+                        try:
+                            await self._actuator.arm((backup,))
+                        except ActuatorError as error:
+                            failed = failed or str(error)
+        for destination in set(self.routing.backups) - set(wanted):
+            async with self._turn:
+                try:
+                    await self._actuator.disarm((destination,))
+                except ActuatorError as error:
+                    failed = failed or str(error)
+        return failed
+
+    def _may_arm(self, destination: Destination, backup: Placement) -> bool:
+        """A backup in use is not replaced by one that has lost a NIC: it was chosen before that was known."""
+        in_use = destination[1] in self.routing.away and destination in self.routing.backups
+        return destination in self.routing.placements and not (in_use and self._losses.dead(backup.peer, backup.via))
+
+    async def _apply(self, away: tuple[str, ...], back: tuple[str, ...], placements: tuple[Placement, ...]) -> Move:
+        routing = self.routing
+        rails = [routing.of_rail(rail) for rail in (*away, *back)]
+        concerned = dict.fromkeys([*(each for rail in rails for each in rail), *map(destination_of, placements)])
+        before = routing.now(concerned)
+        # Laid ready before the rail comes back: no packet takes the old placement in between.
+        ahead = [
+            each for each in placements if each.rail in back and routing.placements.get(destination_of(each)) != each
+        ]
+        others = [each for each in placements if each.rail not in back and routing.way(destination_of(each)) != each]
+        changed, reason = False, ""
+        try:
+            for rail in away:
+                changed |= await self._rail(rail, away=True)
+            changed |= await self._place(ahead, ahead=True)
+            changed |= await self._place(others)
+            for rail in back:
+                changed |= await self._rail(rail, away=False)
+            if back:
+                await self._place(detours(routing, concerned, self._losses.dead))
+        except ActuatorError as error:
+            reason = str(error)
+        move = self._move(concerned, before, away=away, back=back, changed=changed, failed=reason)
+        if (ahead or others) and move.status == "already":
+            return msgspec.structs.replace(
+                move, status="refused", reason="a NIC of every way that it asks for was lost meanwhile"
+            )
+        return move
+
+    async def _turn_rails(self, away: tuple[str, ...], back: tuple[str, ...]) -> Move:
+        """Only the rules of these rails."""
+        concerned = [destination for rail in (*away, *back) for destination in self.routing.of_rail(rail)]
+        before, changed, reason = self.routing.now(concerned), False, ""
+        try:
+            for rail in away:
+                changed |= await self._rail(rail, away=True)
+            for rail in back:
+                changed |= await self._rail(rail, away=False)
+        except ActuatorError as error:
+            reason = str(error)
+        return self._move(concerned, before, away=away, back=back, changed=changed, failed=reason)
+
+    async def _detour(self, destinations: tuple[Destination, ...]) -> Move:
+        """Only the routes of those of these destinations whose way is dead."""
+        concerned = [destination_of(each) for each in detours(self.routing, destinations, self._losses.dead)]
+        before, changed, reason = self.routing.now(concerned), False, ""
+        try:
+            for destination in concerned:
+                async with self._turn:
+                    # Looked at again: it may have been moved meanwhile, or its NIC be back.
+                    found = detours(self.routing, (destination,), self._losses.dead)
+                    await self._actuator.set_placements(found)
+                    changed |= bool(found)
+        except ActuatorError as error:
+            reason = str(error)
+        return self._move(concerned, before, changed=changed, failed=reason)
+
+    async def _place(self, placements: Iterable[Placement], *, ahead: bool = False) -> bool:
+        """Those that have not lost a NIC while others had their turn; whether there were any."""
+        changed = False
+        for placement in placements:
+            async with self._turn:
+                known = destination_of(placement) in self.routing.placements
+                if known and not self._losses.dead(placement.peer, placement.via):
+                    await self._actuator.set_placements((placement,), ahead=ahead)
+                    changed = True
+        return changed
+
+    async def _rail(self, rail: str, *, away: bool) -> bool:
+        async with self._turn:
+            if away:
+                return await self._actuator.away(rail)
+            return rail not in self._losses.own and await self._actuator.back(rail)
+
+    def _move(
+        self,
+        concerned: Iterable[Destination],
+        before: tuple[Placement, ...],
+        *,
+        away: tuple[str, ...] = (),
+        back: tuple[str, ...] = (),
+        changed: bool,
+        failed: str,
+    ) -> Move:
+        return Move(
+            status="failed" if failed else "done" if changed else "already",
+            reason=failed,
+            moved_ns=self._clock.now_ns() if changed else 0,
+            away=away,
+            back=back,
+            destinations=tuple(concerned),
+            before=before,
+            after=self.routing.now(concerned),
+        )
+
+
+def joined(first: Move, second: Move) -> Move:
+    """Two moves for one cause, told as one; the first speaks for both unless only the second did anything."""
+    speaker = second if first.status in {"refused", "already"} and second.status in {"done", "failed"} else first
+    return Move(
+        status=speaker.status,
+        reason=speaker.reason or first.reason,
+        moved_ns=second.moved_ns if second.status == "done" else first.moved_ns,
+        away=first.away + second.away,
+        back=first.back + second.back,
+        destinations=tuple(dict.fromkeys(first.destinations + second.destinations)),
+        before=first.before + second.before,
+        after=first.after + second.after,
+    )

@@ -1,0 +1,1 @@
+"""What the agent decides, without I/O."""

@@ -1,0 +1,61 @@
+"""What a new value in the bucket `paths` changes. Pure.
+
+A value is compared with the one before it, not with what is in force: only what the remediator changed its mind about is
+taken over. Else a value written for another reason, while a notice or a command had just moved something, would move it back.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from foliot_agent.core.routing_table import destination_of
+from foliot_schemas import Placement  # noqa: TC001 - msgspec reads annotations at run time
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from foliot_agent.core.routing_table import Dead, RoutingTable
+    from foliot_schemas import NodePaths
+
+
+class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+    """Changes to be made; `backups` is the whole new set."""
+
+    away: tuple[str, ...] = ()
+    back: tuple[str, ...] = ()
+    placements: tuple[Placement, ...] = ()
+    backups: tuple[Placement, ...] = ()
+
+
+def wanted(
+    before: NodePaths | None,
+    after: NodePaths,
+    *,
+    routing: RoutingTable,
+    dead: Dead,
+    own_lost: frozenset[str],
+    is_known: Callable[[Placement], bool],
+) -> Wanted:
+    """The changes that lead from one value to the next, less those that would lead onto a lost NIC.
+
+    Parameters:
+        before: the value before, None for the first one heard: then everything in it counts as a change of mind.
+        is_known: whether the node knows a placement's peer, rails and entropy.
+    """
+    unchanged = set() if before is None else set(before.placements)
+    was_away = set(routing.away) if before is None else set(before.away)
+    return Wanted(
+        away=tuple(rail for rail in after.away if rail not in was_away or before is None),
+        back=tuple(sorted(rail for rail in was_away - set(after.away) if rail not in own_lost)),
+        placements=tuple(
+            placement
+            for placement in after.placements
+            if placement not in unchanged
+            and routing.placements.get(destination_of(placement)) != placement
+            and is_known(placement)
+            and not dead(placement.peer, placement.via)
+        ),
+        backups=tuple(backup for backup in after.backups if is_known(backup)),
+    )

@@ -1,0 +1,125 @@
+"""Whether the agent moves traffic by itself, and the key that it needs for it: asked for, in its variables, or in the settings."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from foliot.settings import SettingsError
+from foliot_agent.install import envfile, systemd_units
+from foliot_agent.install.addressing import PlaceError
+from foliot_agent.install.findings import Finding, stop
+from foliot_agent.install.settingsfile import PATH
+
+if TYPE_CHECKING:
+    import argparse
+
+    from foliot_agent.install.tracked_files import Files
+    from foliot_agent.settings import AgentSettings
+
+_KEY = re.compile(r"[A-Za-z0-9+/=_.-]{16,}")
+
+
+class Arming(msgspec.Struct, frozen=True, kw_only=True):
+    """What was asked for."""
+
+    found: tuple[Finding, ...] = ()
+    """What is in its way."""
+    changes: tuple[str, ...] = ()
+    """What the agent's variables will say otherwise, a line each; no key is told."""
+
+
+def want(files: Files, present: AgentSettings, arguments: argparse.Namespace) -> Arming:
+    """Asks for the agent's variables, and that it can read the key file that its settings name.
+
+    Parameters:
+        present: what the settings say of the key.
+    """
+    found: list[Finding] = []
+    key = ""
+    try:
+        key = _given(arguments.key_file)
+    except PlaceError as error:
+        found.append(stop("key", str(error)))
+    values = {envfile.KEY: f"'\"{key}\"'"} if key else {}
+    # The settings' key file would come before the key.
+    values |= {envfile.KEY_FILE: ""} if key and present.key_file else {}
+    values |= {envfile.ARMED: arguments.armed} if arguments.armed else {}
+    known = _known(files, arguments) if values or arguments.key_file or present.key_file else ""
+    # Of a key that was given and cannot be had, nothing more need be said.
+    has_key = arguments.key_file or known is None or _has_key(known)
+    if arguments.armed in {"bus-away", "always"} and not has_key:
+        try:
+            _check(files, present, only_looks=arguments.dry_run)
+        except PlaceError as error:
+            found.append(stop("key", str(error)))
+    if values or arguments.key_file:
+        files.want(envfile.PATH, envfile.with_values(known or "", values), 0o600)
+    path = present.key_file.lstrip("/")
+    is_used = path and not key and not envfile.has(known or "", envfile.KEY_FILE)
+    systemd_units.want_key(files, Path("/") / path if is_used and not _is_for_all(files, path) else None)
+    return Arming(found=tuple(found), changes=_changes(known or "", key, arguments))
+
+
+def _has_key(known: str) -> bool:
+    return envfile.has(known, envfile.KEY) or envfile.has(known, envfile.KEY_FILE)
+
+
+def _changes(known: str, key: str, arguments: argparse.Namespace) -> tuple[str, ...]:
+    """What the variables say otherwise than before, a line each."""
+    changes = []
+    if arguments.armed and (before := envfile.value(known, envfile.ARMED)) != arguments.armed:
+        changes.append(f"agent.env: {envfile.ARMED}={'' if before is None else f'{before} -> '}{arguments.armed}")
+    if arguments.key_file and not (key and envfile.value(known, envfile.KEY) == key):
+        changes.append(f"agent.env: {envfile.KEY}=(what {arguments.key_file} has)")
+    return tuple(changes)
+
+
+def _given(path: Path | None) -> str:
+    """The key of ``--key-file``; empty: none was given."""
+    if path is None:
+        return ""
+    try:
+        key = path.read_text().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise PlaceError(f"--key-file {path}: cannot be read: {getattr(error, 'strerror', 'no text')}") from error
+    if not _KEY.fullmatch(key):
+        raise PlaceError(f"--key-file {path}: a key has at least 16 letters, digits, or + / = _ . -")
+    return key
+
+
+def _known(files: Files, arguments: argparse.Namespace) -> str | None:
+    """None: this is only a look, by somebody who may not see them."""
+    try:
+        return files.read(envfile.PATH) or ""
+    except PermissionError:
+        if arguments.dry_run:
+            return None
+        raise
+
+
+def _is_for_all(files: Files, path: str) -> bool:
+    try:
+        return files.is_for_all(path)
+    except OSError:  # not even we may look
+        return False
+
+
+def _check(files: Files, present: AgentSettings, *, only_looks: bool) -> None:
+    """Makes sure that the settings have a key; a file's path is meant below the root."""
+    if not (present.key or present.key_file):
+        raise PlaceError(
+            "--armed: agents that move by themselves tell each other so under a key: give --key-file, "
+            f"or set agent.key_file in /{PATH}"
+        )
+    below = str(files.root / present.key_file.lstrip("/")) if present.key_file else ""
+    try:
+        msgspec.structs.replace(present, key_file=below, armed="always").secret()
+    except SettingsError as error:
+        if not (only_looks and isinstance(error.__cause__, PermissionError)):
+            raise PlaceError(f"--armed: {error} (from /{PATH}); put it right, or give --key-file") from error
+    except ValueError as error:
+        raise PlaceError(f"--armed: agent.key in /{PATH} is too short; put it right, or give --key-file") from error

@@ -1,0 +1,78 @@
+"""``foliot agent`` and ``foliot node``: what they take. What they do is imported when they are called."""
+
+from __future__ import annotations
+
+import argparse  # noqa: TC003 - argparse's private type is part of the signature
+import functools
+import importlib
+import os
+from pathlib import Path
+
+from foliot_agent.install import console
+
+CONFIG = "/etc/foliot/foliot.toml"
+"""Where ``foliot node join`` writes the settings, and the units read them."""
+
+
+def register_agent(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Adds ``foliot agent``."""
+    agent = subparsers.add_parser("agent", help="what the agent of this node does")
+    commands = agent.add_subparsers(required=True, metavar="command")
+    plan = commands.add_parser("plan", help="print every change that the agent would make on this host, and make none")
+    plan.add_argument(
+        "--config", default=os.environ.get("FOLIOT_CONFIG", CONFIG), help="settings file (default: %(default)s)"
+    )
+    plan.add_argument("--no-bus", action="store_true", help="as if there were no other node yet")
+    plan.add_argument("--json", action="store_true", help="for programs")
+    plan.set_defaults(func=_later("foliot_agent.install.plan_command"))
+
+
+def register_node(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Adds ``foliot node``."""
+    node = subparsers.add_parser("node", help="make this host a node of a fleet, or take it out again")
+    commands = node.add_subparsers(required=True, metavar="command")
+    join = commands.add_parser("join", help="check this host, write its settings, install and start probe and agent")
+    join.add_argument("bus", help="where NATS is, as nats://host:4222")
+    join.add_argument("--name", default="", help="of the node (default: as before, else the host's name)")
+    join.add_argument("--index", type=int, help="of the node (default: as before, else the lowest that is free)")
+    join.add_argument(
+        "--rail", action="append", default=[], metavar="RAIL=DEVICE", help="a backend NIC, as rail0=eth2; once for each"
+    )
+    join.add_argument("--telemetry", default="", metavar="URL", help="where spans go, as http://gateway:8470")
+    join.add_argument(
+        "--armed", choices=("off", "bus-away", "always"), help="whether the agent moves traffic by itself; needs a key"
+    )
+    join.add_argument("--key-file", type=Path, help="file with the key that the fleet's agents share")
+    join.add_argument("--dry-run", action="store_true", help="check and say what would be done, and do nothing")
+    join.add_argument("--no-start", action="store_true", help="install, but start nothing")
+    join.set_defaults(func=_later("foliot_agent.install.join"))
+    leave = commands.add_parser("leave", help="undo all that join and the agent did on this host and on the bus")
+    leave.add_argument("--name", default="", help="forget this node, whose host is gone, and touch nothing on this one")
+    leave.add_argument("--bus", default="", help="where NATS is (default: as the settings say)")
+    leave.add_argument("--dry-run", action="store_true", help="say what would be undone, and do nothing")
+    leave.add_argument(
+        "--kernel",
+        action="store_true",
+        help="with --root: take away also what the agent made in this network namespace",
+    )
+    leave.set_defaults(func=_later("foliot_agent.install.leave"))
+    for parser in (join, leave):
+        parser.add_argument(
+            "--credentials", default="", help="for the bus: what `foliot keys` made, a file or directory"
+        )
+        parser.add_argument("--ca", default="", help="certificate that vouches for the bus's server")
+        parser.add_argument(
+            "--root", type=Path, default=Path("/"), help="all files are below it (default: %(default)s)"
+        )
+
+
+def _later(module: str) -> functools.partial[int]:
+    """Runs the module's `run`. pyroute2 takes a third of a second to import, for which no other command shall wait."""
+    return functools.partial(_run, module)
+
+
+def _run(module: str, arguments: argparse.Namespace) -> int:
+    try:
+        return int(importlib.import_module(module).run(arguments))
+    finally:
+        console.end()

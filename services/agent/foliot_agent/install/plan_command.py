@@ -1,0 +1,108 @@
+"""``foliot agent plan``: what the agent would change on this host, told by the code that changes it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from typing import TYPE_CHECKING
+
+import msgspec
+from pyroute2 import AsyncIPRoute
+
+from foliot.bus.one_shot import OneShot
+from foliot.bus.retry import BUS_ERRORS, in_words
+from foliot.node.addressing import describe
+from foliot.node.link_monitor import node_settings
+from foliot.runtime.service import node_clock
+from foliot.settings import BusSettings, SettingsError, load
+from foliot_agent.actuators.base import ActuatorError
+from foliot_agent.actuators.overlay import OverlayActuator
+from foliot_agent.control.move_queue import MoveQueue
+from foliot_agent.core.desired_diff import wanted
+from foliot_agent.core.failed_links import FailedLinks
+from foliot_agent.core.overlay_layout import Layout
+from foliot_agent.install.console import complain, say
+from foliot_agent.kernel.dry_run import Change, DryRun
+from foliot_agent.kernel.overlay_devices import Overlay, OverlayError, remove
+from foliot_agent.settings import AgentSettings
+from foliot_schemas.subjects import INVENTORY, PATHS
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterable
+
+    from foliot.settings import NodeSettings
+    from foliot_schemas import Node, NodePaths
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Prints the plan; returns the exit status."""
+    os.environ["FOLIOT_CONFIG"] = arguments.config
+    try:
+        node, settings = asyncio.run(node_settings()), load(AgentSettings, "agent")
+        peers, paths = ((), None) if arguments.no_bus else asyncio.run(_fleet(load(BusSettings, "bus"), describe(node)))
+        changes = () if settings.actuator == "emulated" else asyncio.run(rehearse(node, settings, peers, paths))
+    except (SettingsError, OverlayError, ActuatorError) as error:
+        complain(f"{error}\n")
+        return 1
+    if arguments.json:
+        say(msgspec.json.format(msgspec.json.encode(changes)).decode() + "\n")
+        return 0
+    say("".join(f"{change}\n" for change in changes))
+    known = ", ".join(peer.name for peer in peers) or "none"
+    complain(f"{len(changes)} changes on {node.name}; other nodes: {known}\n")
+    return 0
+
+
+async def rehearse(
+    node: NodeSettings, settings: AgentSettings, peers: Iterable[Node], paths: NodePaths | None
+) -> tuple[Change, ...]:
+    """What starting the agent would change in this network namespace, as it is now.
+
+    Parameters:
+        peers: those that it talks to.
+
+    Raises:
+        OverlayError: a NIC is not there.
+        ActuatorError: a route or rule could not be.
+    """
+    layout = Layout.of(node)
+    known = {peer.name: peer for peer in peers}
+    async with AsyncIPRoute() as netlink:
+        rehearsal = DryRun(netlink)
+        overlay = Overlay(rehearsal, layout, rehearsal)
+        await overlay.build()
+        actuator = OverlayActuator(rehearsal, layout, rehearsal)
+        await actuator.adopt()
+        for peer in known.values():
+            await overlay.join(peer)
+            await actuator.welcome(peer)
+        if paths is not None:
+            losses = FailedLinks(layout, "")
+            mover = MoveQueue(actuator, losses, node_clock(node.name))
+            changes = wanted(
+                None, paths, ways=actuator.ways, dead=losses.dead, own_lost=losses.own,
+                is_known=lambda placement: placement.peer in known,
+            )  # fmt: skip
+            await mover.follow(changes, act=settings.policy == "act")
+        return rehearsal.changes()
+
+
+async def rehearse_removal() -> tuple[Change, ...]:
+    """What taking away everything of the agent's would change in this network namespace, as it is now."""
+    async with AsyncIPRoute() as netlink:
+        rehearsal = DryRun(netlink)
+        await remove(rehearsal)
+        return rehearsal.changes()
+
+
+async def _fleet(settings: BusSettings, own: Node) -> tuple[tuple[Node, ...], NodePaths | None]:
+    """Those whom the agent would join, and what the node was told."""
+    try:
+        async with OneShot(settings) as bus:
+            nodes = await bus.present(INVENTORY)
+            peers = tuple(nodes[key] for key in sorted(nodes) if nodes[key].talks_to(own))
+            return peers, await bus.get(PATHS, own.name)
+    except BUS_ERRORS as error:
+        complain(f"the bus at {settings.url} does not answer ({in_words(error)}): planned without other nodes\n")
+        return (), None

@@ -1,0 +1,120 @@
+"""``/etc/foliot/foliot.toml``: what a join changes in it, and what stays. Pure."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import msgspec
+
+from foliot.settings import BusSettings, NodeSettings, SettingsError, read
+from foliot.text.toml_text import toml, value_text
+from foliot_agent.settings import AgentSettings
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterator, Mapping
+
+PATH = "etc/foliot/foliot.toml"
+
+
+def asked_of_bus(arguments: argparse.Namespace) -> dict[str, str]:
+    """What the command line says of ``[bus]``; files by their whole paths, as services do not run where the command did."""
+    files = {key: getattr(arguments, key) for key in ("credentials", "ca")}
+    return {"url": arguments.bus, **{key: str(Path(path).resolve()) if path else "" for key, path in files.items()}}
+
+
+def check_telemetry(url: str) -> None:
+    """Makes sure that spans can be sent to what ``--telemetry`` gives; empty: it was not given.
+
+    Raises:
+        SettingsError: they cannot.
+    """
+    try:
+        parts = urlsplit(url)
+        is_whole = parts.scheme in {"http", "https"} and parts.hostname and parts.port != 0
+    except ValueError:  # a port that is no number, half an IPv6 address
+        is_whole = False
+    if url and not is_whole:
+        raise SettingsError(
+            f"--telemetry {url}: give the whole address, with http:// or https://, as --telemetry http://gateway:8470"
+        )
+
+
+class SettingsFile:
+    """The file as it is, and as it shall be.
+
+    Parameters:
+        text: its present text; None: there is none.
+        asked: what was asked for of ``[bus]``; what is empty is as the text says.
+
+    Raises:
+        SettingsError: the present text cannot be read.
+    """
+
+    def __init__(self, text: str | None, asked: Mapping[str, str]) -> None:
+        self._present_text = text
+        try:
+            self._present: dict[str, Any] = tomllib.loads(text or "")
+        except (ValueError, RecursionError) as error:
+            raise SettingsError(f"/{PATH}: not TOML: {error}") from error
+        for section, values in self._present.items():
+            if not isinstance(values, dict):
+                raise SettingsError(f"/{PATH}: {section}: expected a table [{section}], got {type(values).__name__}")
+        self._bus = {**self._present.get("bus", {}), **{key: value for key, value in asked.items() if value}}
+        self.bus = read(BusSettings, "bus", {"bus": self._bus}, {}, source=f"/{PATH}")
+
+    @property
+    def node(self) -> NodeSettings | None:
+        """The node that the present text speaks of."""
+        return read(NodeSettings, "node", self._present, {}, source=f"/{PATH}") if "node" in self._present else None
+
+    @property
+    def agent_key(self) -> AgentSettings:
+        """What the present text says of the key that agents share, and nothing else."""
+        present = self._present.get("agent", {})
+        said = {key: value for key, value in present.items() if key in {"key", "key_file"}}
+        return read(AgentSettings, "agent", {"agent": said}, {}, source=f"/{PATH}")
+
+    def text(self, node: NodeSettings, *, telemetry: str) -> str:
+        """The new text; the present one, comments and all, if it says the same."""
+        wanted = self._wanted(node, telemetry)
+        return self._present_text if self._present_text is not None and wanted == self._present else toml(wanted)
+
+    def changes(self, node: NodeSettings, *, telemetry: str, open_yet: Mapping[str, str]) -> Iterator[str]:
+        """What the new text says otherwise, a line each, in TOML as it is written.
+
+        Parameters:
+            open_yet: settings whose value nobody knows yet, and in words what it will be.
+        """
+        before, after = _flat(self._present), _flat(self._wanted(node, telemetry))
+        for key in sorted({*before, *after, *open_yet}):
+            if key in open_yet:
+                yield f"{key} = ({open_yet[key]})"
+            elif before.get(key) != after.get(key):
+                new = value_text(after[key]) if key in after else "none"
+                yield f"{key}: {value_text(before[key])} -> {new}" if key in before else f"{key} = {new}"
+
+    def _wanted(self, node: NodeSettings, telemetry: str) -> dict[str, Any]:
+        """What join knows of, over what is there: settings made by hand stay."""
+        present = self._present
+        own = _plain(node)
+        defaults = _plain(NodeSettings(name="", index=0, nics=()))
+        kept = {key: value for key, value in own.items() if key in present.get("node", {}) or value != defaults[key]}
+        wanted: dict[str, Any] = {**present, "bus": {**self._bus, "url": self.bus.url}}
+        if telemetry:
+            wanted["telemetry"] = {**present.get("telemetry", {}), "endpoint": telemetry}
+        return {**wanted, "node": {"name": node.name, "index": node.index, **kept}}
+
+
+def _plain(node: NodeSettings) -> dict[str, Any]:
+    """As TOML has it: lists instead of tuples, and no empty clock, which is the default."""
+    plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(node))
+    plain["nics"] = [{key: value for key, value in nic.items() if value != ""} for nic in plain["nics"]]
+    return plain
+
+
+def _flat(document: Mapping[str, Any]) -> dict[str, Any]:
+    return {f"{section}.{key}": value for section, values in document.items() for key, value in values.items()}

@@ -1,0 +1,220 @@
+"""A rehearsal: the code that changes the kernel runs against this instead, and what it would change is written down.
+
+It reads what is really there, for which no privilege is needed, and changes nothing. What the kernel adds by itself, such as the
+route that comes with an address, is not in it; it goes as it came.
+"""
+
+from __future__ import annotations
+
+import itertools
+import socket
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
+
+from foliot_agent.kernel.devices import Devices, path_of
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+Verb = Literal["add", "change", "remove"]
+Kind = Literal["link", "address", "sysctl", "rule", "route", "forwarding", "neighbour"]
+
+_IFF_UP = 1
+
+
+class Change(msgspec.Struct, frozen=True, kw_only=True):
+    """One change of the kernel's state."""
+
+    verb: Verb
+    kind: Kind
+    name: str
+    """What is changed: a device, an address or prefix, a file of /proc/sys."""
+    detail: dict[str, str | int]
+    """The rest of it, by iproute2's words."""
+
+    def __str__(self) -> str:
+        """One line for a person."""
+        words = " ".join(f"{key} {value}" for key, value in self.detail.items())
+        return f"{self.verb:<7}{self.kind:<11}{self.name}  {words}".rstrip()
+
+
+class DryRun(Devices):
+    """Stands for both an `AsyncIPRoute` and the devices of this network namespace.
+
+    Parameters:
+        netlink: an `AsyncIPRoute`, which is only read.
+    """
+
+    def __init__(self, netlink: Any) -> None:
+        self._netlink = netlink
+        self._changes: list[Change] = []
+        self._planned: dict[str, int] = {}
+        self._numbers = itertools.count(-1, -1)  # no real device has a negative one
+        self._forwardings: frozenset[tuple[int, str, str]] | None = None
+        self._neighbours: frozenset[tuple[int, str, str, int]] | None = None
+        self._routes: dict[int, dict[str, tuple[str, int, str]]] = {}
+
+    def changes(self) -> tuple[Change, ...]:
+        """What would have been changed so far, in order."""
+        return tuple(self._changes)
+
+    # -- devices ------------------------------------------------------------------------------------------------------
+
+    def index(self, name: str) -> int:
+        """See `Devices`; a device that would have been made has a number too."""
+        return self._planned[name] if name in self._planned else super().index(name)
+
+    def setting(self, family: str, device: str, key: str) -> str | None:
+        """See `Devices`; a device that would have been made has the default settings."""
+        return super().setting(family, "default" if device in self._planned else device, key)
+
+    def set(self, family: str, device: str, key: str, value: str) -> None:
+        """Writes down what would be set."""
+        before = self.setting(family, device, key) or ""
+        self._note("change", "sysctl", str(path_of(family, device, key)), {"from": before, "to": value})
+
+    # -- netlink, by pyroute2's names ---------------------------------------------------------------------------------
+
+    async def link(self, verb: str, **what: Any) -> AsyncIterator[Any]:
+        """As `AsyncIPRoute.link`."""
+        if verb == "dump":
+            return await self._read("link", what)
+        if verb == "add":
+            self._add_link(what)
+        elif verb == "del":
+            name = self._name(what["index"])
+            self._planned[name] = next(self._numbers)
+            self._note("remove", "link", name, {})
+        else:
+            await self._set_link(what)
+        return _nothing()
+
+    async def addr(self, verb: str, **what: Any) -> AsyncIterator[Any]:
+        """As `AsyncIPRoute.addr`."""
+        if verb == "dump":
+            return _nothing() if what["index"] < 0 else await self._read("addr", what)
+        address = f"{what['address']}/{what['prefixlen']}"
+        self._note(_verb(verb), "address", address, {"dev": self._name(what["index"])})
+        return _nothing()
+
+    async def rule(self, verb: str, **what: Any) -> AsyncIterator[Any]:
+        """As `AsyncIPRoute.rule`."""
+        if verb == "dump":
+            return await self._read("rule", what)
+        detail = {"priority": what["priority"], "lookup": what["table"]}
+        self._note(_verb(verb), "rule", f"to {what['dst']}/{what['dst_len']}", detail)
+        return _nothing()
+
+    async def route(self, verb: str, **what: Any) -> AsyncIterator[Any]:
+        """As `AsyncIPRoute.route`."""
+        if verb == "dump":
+            return await self._read("route", what)
+        detail: dict[str, str | int] = {"table": what["table"]}
+        present = await self._present_route(what["table"], what["dst"])
+        if verb == "replace":
+            device = self._name(what["oif"])
+            detail |= {"via": what["gateway"], "dev": device, "src": what["prefsrc"]}
+            if present == (what["gateway"], what["oif"], what["prefsrc"]):
+                return _nothing()
+        self._note("change" if verb == "replace" and present else _verb(verb), "route", what["dst"], detail)
+        return _nothing()
+
+    async def fdb(self, verb: str, **what: Any) -> None:
+        """As `AsyncIPRoute.fdb`."""
+        device = what["ifindex"]
+        if verb != "replace" or (device, what["lladdr"], what["dst"]) not in await self._present_forwardings():
+            detail = {"dst": what["dst"], "dev": self._name(device)}
+            self._note(_verb(verb), "forwarding", what["lladdr"], detail)
+
+    async def neigh(self, verb: str, **what: Any) -> None:
+        """As `AsyncIPRoute.neigh`."""
+        device, wanted = what["ifindex"], (what["ifindex"], what["dst"], what["lladdr"], what["state"])
+        if verb != "replace" or wanted not in await self._present_neighbours():
+            detail = {"lladdr": what["lladdr"], "dev": self._name(device)}
+            self._note(_verb(verb), "neighbour", what["dst"], detail)
+
+    # -- inside -------------------------------------------------------------------------------------------------------
+
+    async def _read(self, kind: str, what: dict[str, Any]) -> AsyncIterator[Any]:
+        found: AsyncIterator[Any] = await getattr(self._netlink, kind)("dump", **what)
+        return found
+
+    def _add_link(self, what: dict[str, Any]) -> None:
+        name = what["ifname"]
+        self._planned[name] = next(self._numbers)
+        detail: dict[str, str | int] = {"type": what["kind"]}
+        if what["kind"] == "vxlan":
+            detail |= {
+                "id": what["vxlan_id"],
+                "local": what["vxlan_local"],
+                "dev": self._name(what["vxlan_link"]),
+                "srcport": what["vxlan_port_range"]["low"],
+                "dstport": what["vxlan_port"],
+                "address": what["address"],
+            }
+        self._note("add", "link", name, detail)
+        if "peer" in what:
+            peer = what["peer"]["ifname"]
+            self._planned[peer] = next(self._numbers)
+            self._note("add", "link", peer, {"type": what["kind"], "peer": name})
+
+    async def _set_link(self, what: dict[str, Any]) -> None:
+        wanted: dict[str, str | int] = {key: what[key] for key in ("state", "mtu") if key in what}
+        name = self._name(what["index"])
+        if what["index"] > 0:
+            for link in await self._netlink.link("get", index=what["index"]):
+                present = {"state": "up" if link["flags"] & _IFF_UP else "down", "mtu": link.get_attr("IFLA_MTU")}
+                wanted = {key: value for key, value in wanted.items() if present[key] != value}
+        if wanted:
+            self._note("change", "link", name, wanted)
+
+    # Whole tables are read once each: they have entries for every node of the fleet, and a rehearsal changes none.
+
+    async def _present_forwardings(self) -> frozenset[tuple[int, str, str]]:
+        if self._forwardings is None:
+            self._forwardings = frozenset(
+                [
+                    (entry["ifindex"], entry.get_attr("NDA_LLADDR"), entry.get_attr("NDA_DST"))
+                    async for entry in await self._netlink.fdb("dump")
+                ]
+            )
+        return self._forwardings
+
+    async def _present_neighbours(self) -> frozenset[tuple[int, str, str, int]]:
+        if self._neighbours is None:
+            self._neighbours = frozenset(
+                [
+                    (entry["ifindex"], entry.get_attr("NDA_DST"), entry.get_attr("NDA_LLADDR"), entry["state"])
+                    async for entry in await self._netlink.neigh("dump", family=socket.AF_INET)
+                ]
+            )
+        return self._neighbours
+
+    async def _present_route(self, table: int, destination: str) -> tuple[str, int, str] | None:
+        if table not in self._routes:
+            self._routes[table] = {
+                route.get_attr("RTA_DST"): tuple(
+                    route.get_attr(f"RTA_{name}") for name in ("GATEWAY", "OIF", "PREFSRC")
+                )
+                async for route in await self._netlink.route("dump", family=socket.AF_INET, table=table)
+                if route.get_attr("RTA_TABLE") == table
+            }
+        return self._routes[table].get(destination)
+
+    def _name(self, index: int) -> str:
+        if index > 0:
+            return socket.if_indextoname(index)
+        return next(name for name, number in self._planned.items() if number == index)
+
+    def _note(self, verb: Verb, kind: Kind, name: str, detail: dict[str, str | int]) -> None:
+        self._changes.append(Change(verb=verb, kind=kind, name=name, detail=detail))
+
+
+def _verb(verb: str) -> Verb:
+    return "remove" if verb == "del" else "add"
+
+
+async def _nothing() -> AsyncIterator[Any]:
+    return
+    yield

@@ -1,0 +1,154 @@
+"""What is long never keeps what is urgent waiting."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from foliot.clock import VirtualClock
+from foliot.node.addressing import describe
+from foliot_agent.actuators.base import ActuatorError, EmulatedActuator
+from foliot_agent.control.move_queue import MoveQueue
+from foliot_agent.core.desired_diff import Wanted
+from foliot_agent.core.failed_links import FailedLinks
+from foliot_agent.core.overlay_layout import Layout
+from foliot_schemas import Placement
+from patience import patience
+
+PEERS = 200
+
+
+class Slow(EmulatedActuator):
+    """Each message to the kernel takes a turn of the event loop, and is written down."""
+
+    def __init__(self, layout) -> None:
+        super().__init__(layout)
+        self.done: list[str] = []
+        self.fails: set[str] = set()
+
+    async def set_placements(self, placements, *, ahead=False):
+        """See `Actuator`."""
+        placements = tuple(placements)
+        for placement in placements:
+            await self._message(f"place {placement.peer} {placement.rail} via {placement.via}")
+        return await super().set_placements(placements, ahead=ahead)
+
+    async def arm(self, backups):
+        """See `Actuator`."""
+        backups = tuple(backups)
+        for backup in backups:
+            await self._message(f"arm {backup.peer}")
+            if backup.peer in self.fails:
+                raise ActuatorError(f"no route to {backup.peer}")
+        await super().arm(backups)
+
+    async def away(self, rail):
+        """See `Actuator`."""
+        await self._message(f"away {rail}")
+        return await super().away(rail)
+
+    async def _message(self, words: str) -> None:
+        await asyncio.sleep(0)
+        self.done.append(words)
+
+    async def until(self, count: int) -> None:
+        """Waits for that many messages."""
+        async with asyncio.timeout(patience(20)):
+            while len(self.done) < count:  # noqa: ASYNC110 - the messages are the event
+                await asyncio.sleep(0)
+
+
+def placed(peer: int, rail: str = "rail0", via: str = "rail1") -> Placement:
+    """A placement."""
+    return Placement(peer=f"node{peer}", rail=rail, via=via, entropy=0)
+
+
+BACKUPS = tuple(placed(peer) for peer in range(1, PEERS + 1))
+
+
+@pytest.fixture
+async def move_queue(settings_of):
+    """Of a node with many peers, of which the first ten are armed."""
+    layout = Layout.of(settings_of(0))
+    actuator = Slow(layout)
+    for index in range(1, PEERS + 1):
+        await actuator.welcome(describe(settings_of(index)))
+    await actuator.arm(BACKUPS[:10])
+    actuator.done.clear()
+    made = MoveQueue(actuator, FailedLinks(layout, "boot1"), VirtualClock())
+    made.actuator = actuator
+    return made
+
+
+async def test_a_loss_does_not_wait_for_backups_that_are_being_armed(move_queue):
+    """It waits for one of them, and the others come after it."""
+    following = asyncio.create_task(move_queue.follow(Wanted(backups=BACKUPS), act=True))
+    await move_queue.actuator.until(5)
+    move_queue._losses._own["rail0"] = "fault"
+    assert (await move_queue.flee("rail0")).status == "done"
+    assert move_queue.actuator.done.index("away rail0") <= 6
+    await following
+    assert set(move_queue.routing.backups.values()) == set(BACKUPS)
+
+
+async def test_a_loss_does_not_wait_for_a_command_and_what_it_killed_is_not_placed(move_queue):
+    """The command's ways by the lost NIC are not taken; those that were go on."""
+    homes = tuple(placed(peer, rail="rail1", via="rail0") for peer in range(1, PEERS + 1))
+    command = asyncio.create_task(move_queue.apply(placements=homes))
+    await move_queue.actuator.until(5)
+    move_queue._losses._own["rail0"] = "fault"
+    await move_queue.flee("rail0")
+    assert move_queue.actuator.done.index("away rail0") <= 6
+    move = await command
+    assert move.status == "done"
+    assert sum(words.startswith("place") for words in move_queue.actuator.done) <= 6
+    await move_queue.mend()
+    assert {move_queue.routing.way(("node1", rail)).via for rail in ("rail0", "rail1")} == {"rail1"}
+
+
+async def test_a_loss_does_not_wait_for_a_command_that_goes_on(move_queue):
+    """The loss concerns none of its ways."""
+    others = tuple(Placement(peer=f"node{peer}", rail="rail1", via="rail1", entropy=1) for peer in range(1, PEERS + 1))
+    command = asyncio.create_task(move_queue.apply(placements=others))
+    await move_queue.actuator.until(5)
+    move_queue._losses._own["rail0"] = "fault"
+    await move_queue.flee("rail0")
+    assert move_queue.actuator.done.index("away rail0") <= 6
+    assert (await command).status == "done"
+    assert {way for way in move_queue.routing.placements.values() if way.rail == "rail1"} == set(others)
+
+
+async def test_a_command_that_was_overtaken_by_the_loss_of_its_way_is_refused(move_queue):
+    """Nothing of it was done."""
+    first = asyncio.create_task(move_queue.apply(placements=(placed(1), placed(2))))
+    second = asyncio.create_task(move_queue.apply(placements=(placed(3), placed(4))))
+    await move_queue.actuator.until(1)
+    move_queue._losses._own["rail1"] = "fault"
+    assert (await first).status == "done"
+    assert ((await second).status, (await second).moved_ns) == ("refused", 0)
+
+
+async def test_a_later_set_of_backups_comes_after_an_earlier_one_whole(move_queue):
+    """They are not mixed: what the later one does not have is disarmed."""
+    first = asyncio.create_task(move_queue.follow(Wanted(backups=BACKUPS), act=True))
+    await move_queue.actuator.until(5)
+    await move_queue.follow(Wanted(backups=BACKUPS[50:60]), act=True)
+    await first
+    assert set(move_queue.routing.backups.values()) == set(BACKUPS[50:60])
+
+
+async def test_a_backup_that_cannot_be_armed_keeps_no_other_from_it(move_queue):
+    """As one by a NIC that is out: it is said, and the others stand."""
+    move_queue.actuator.fails = {"node20"}
+    move = await move_queue.follow(Wanted(backups=BACKUPS), act=True)
+    assert (move.status, move.reason) == ("failed", "no route to node20")
+    assert set(move_queue.routing.backups.values()) == set(BACKUPS) - {placed(20)}
+
+
+async def test_a_backup_in_use_is_not_replaced_by_one_that_has_lost_a_nic(move_queue):
+    """The value was written before its writer knew of the loss."""
+    move_queue._losses._own["rail0"] = "fault"
+    await move_queue.flee("rail0")
+    await move_queue.follow(Wanted(backups=(placed(1, via="rail0"), *BACKUPS[1:])), act=True)
+    assert move_queue.routing.way(("node1", "rail0")) == placed(1)

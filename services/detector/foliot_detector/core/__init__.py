@@ -1,0 +1,1 @@
+"""The detectors and what they stand on, without I/O."""

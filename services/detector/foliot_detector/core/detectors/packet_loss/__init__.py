@@ -1,0 +1,1 @@
+"""Paths and NICs that lose packets without falling silent."""

@@ -1,0 +1,146 @@
+"""Paths that pass only small packets: of their probes of full size none arrives, while others do."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from foliot_detector.core.state.path_table import PathTable
+    from foliot_schemas.event import Evidence
+
+
+_SMALL_LOST = 0.1
+"""Where more of the small probes are lost as well, the trouble is not one of size."""
+_SHARED_LOST = 2
+"""Full-size probes that must be lost of a path which shares a NIC with one of which it is known that none pass: the NIC has many
+paths, and traffic should not be moved to each of them in turn."""
+
+_Window = np.dtype(
+    [
+        ("lost", "<i8"),
+        ("in_row", "<i8"),
+        ("since_ns", "<i8"),
+        ("bytes", "<i8"),
+        ("small_sent", "<i8"),
+        ("small_lost", "<i8"),
+        ("blocked", "?"),
+    ]
+)
+"""Per path. `lost`: full-size probes that were lost since one arrived, from `since_ns` on, with `small_sent` others of which `small_lost` were lost. `blocked`: it is said to pass
+none; `in_row`, of these: how many arrived since any probe was lost."""
+
+
+class FullSizeLoss:
+    """What became of full-size probes, by path.
+
+    Parameters:
+        least: how many, lost in a row or arrived in a row, decide.
+    """
+
+    def __init__(self, table: PathTable, least: int) -> None:
+        self._table = table
+        self._least = least
+        self._windows = np.zeros(0, _Window)
+        self._blocked_at = np.zeros(0, np.int64)
+        """Per NIC, how many paths from or to it are said to pass none."""
+
+    def make_room(self) -> None:
+        """As the table of paths has grown."""
+        missing = self._table.room - len(self._windows)
+        if missing:
+            self._windows = np.concatenate([self._windows, np.zeros(missing, _Window)])
+        missing = len(self._table.nics) - len(self._blocked_at)
+        if missing > 0:
+            self._blocked_at = np.concatenate([self._blocked_at, np.zeros(2 * missing, np.int64)])
+
+    def forget(self, ids: NDArray[np.intp]) -> None:
+        """These paths, each once, are silent: nothing passes them."""
+        for path_id in ids[self._windows["blocked"][ids]].tolist():
+            self.unblock(path_id)
+        self._windows[ids] = np.zeros((), _Window)
+
+    def block(self, path_id: int) -> None:
+        """It is said of a path that it passes none."""
+        self.make_room()
+        window = self._windows[path_id]
+        if not window["blocked"]:
+            self._blocked_at[self._table.ends[path_id]] += 1
+        window["blocked"], window["in_row"] = True, 0
+
+    def unblock(self, path_id: int) -> None:
+        """It is not said of it any more, if it was."""
+        if self._windows["blocked"][path_id]:
+            self._blocked_at[self._table.ends[path_id]] -= 1
+            self._windows["blocked"][path_id] = False
+
+    def count(self, ids: NDArray[np.intp], rows: NDArray[Any], since_ns: int, queued: NDArray[np.bool_]) -> None:
+        """Takes receivers' rows of paths, each once. Where packets `queued` up, loss shows nothing: a full queue drops large packets first."""
+        # Nearly always all arrive, and there is nothing to count.
+        windows = self._windows[ids]
+        if not ((rows["full_sent"] > rows["full_received"]) | (windows["lost"] > 0) | windows["blocked"]).any():
+            return
+        sent, received = rows["full_sent"].astype(np.int64), rows["full_received"].astype(np.int64)
+        lost = np.maximum(sent - received, 0)
+        small_sent, small_lost = rows["sent"] - sent, rows["sent"].astype(np.int64) - rows["received"] - lost
+        arrived = received > 0
+        telling = (lost > 0) & ~arrived & ~queued
+        windows["since_ns"] = np.where(telling & (windows["lost"] == 0), since_ns, windows["since_ns"])
+        # A sender that pads none any more, as its settings are others now, lets nobody know.
+        windows["lost"] = np.where(arrived | (rows["full_bytes"] == 0), 0, windows["lost"] + telling * lost)
+        windows["bytes"] = np.where(sent > 0, rows["full_bytes"], windows["bytes"])
+        going = windows["lost"] > 0
+        windows["small_sent"] = np.where(going, windows["small_sent"] + np.maximum(small_sent, 0), 0)
+        windows["small_lost"] = np.where(going, windows["small_lost"] + np.maximum(small_lost, 0), 0)
+        windows["in_row"] = np.where(rows["sent"] > rows["received"], 0, windows["in_row"] + received)
+        self._windows[ids] = windows
+
+    def due(self, ids: NDArray[np.intp]) -> NDArray[np.bool_]:
+        """Of which paths `is_losing_all` or `passes` may have changed."""
+        windows = self._windows[ids]
+        least = np.where(self._share_nic(ids), min(self._least, _SHARED_LOST), self._least)
+        due: NDArray[np.bool_] = np.where(
+            windows["blocked"], windows["in_row"] >= self._least, windows["lost"] >= least
+        )
+        return due
+
+    def is_blocked(self, path_id: int) -> bool:
+        """Whether it is said of a path that it passes none."""
+        return bool(self._windows["blocked"][path_id])
+
+    def is_losing_all(self, path_id: int) -> bool:
+        """Whether full-size probes alone are lost on a path, and enough of them."""
+        window = self._windows[path_id]
+        if window["small_lost"] > _SMALL_LOST * window["small_sent"]:
+            return False
+        return bool(window["lost"] >= self._least or self._share_nic(np.array([path_id]))[0])
+
+    def passes(self, path_id: int) -> bool:
+        """Whether full-size probes pass a path again."""
+        return bool(self._windows[path_id]["in_row"] >= self._least)
+
+    def is_losing(self, path_id: int) -> bool:
+        """Whether those of a path were lost lately."""
+        return bool(self._windows[path_id]["lost"] > 0)
+
+    def since_ns(self, path_id: int) -> int:
+        """When the first of those that were lost was sent, at the earliest."""
+        return int(self._windows[path_id]["since_ns"])
+
+    def evidence(self, path_id: int) -> Evidence:
+        """For an event about a path."""
+        window = self._windows[path_id]
+        return {
+            "full_size_lost": bool(window["lost"] > 0),
+            "bytes": int(window["bytes"]),
+            "sent": int(window["small_sent"] + window["lost"]),
+            "lost": int(window["small_lost"] + window["lost"]),
+            "full_size_arrived": int(window["in_row"]),
+        }
+
+    def _share_nic(self, ids: NDArray[np.intp]) -> NDArray[np.bool_]:
+        """Of which paths a NIC at either end is one of a path that passes none."""
+        return np.asarray((self._blocked_at[self._table.ends[ids]] > 0).any(axis=1))

@@ -1,0 +1,222 @@
+"""NICs that lose a little of all that they send, or of all that is sent to them: too little for a path alone to show it soon."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+from foliot_schemas import Event
+from foliot_schemas.names import node_of
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from foliot_detector.core.state.inventory import Inventory
+    from foliot_detector.settings import DetectorSettings
+
+Key: TypeAlias = tuple[int, int]
+"""A NIC's place, and a direction."""
+
+_DIRECTIONS, _BOTH = ("out", "in"), "both"
+_S = 1_000_000_000
+_SPREAD = 5
+"""Seconds that must have lost something: one burst on a whole rail, as when a route changes, is no NIC's trouble."""
+_SHORTEST_NS, _LONGEST_NS = 10 * _S, 60 * _S
+"""A window has probes enough, and is no shorter than the one; if it is older than the other, it begins anew with the next loss."""
+_SEVERAL = 2
+"""Probes of a row: with fewer, their delays say little of the queue when another was lost."""
+_REST_SHARE, _REST_LOST = 0.5, 3
+"""What must be left without the peer that lost most: of the threshold, and in probes. Otherwise the trouble is that peer's."""
+_HEALED_SHARE, _HEALED_SENT = 0.5, 0.25
+"""Sound again: less than this share of what makes a NIC seep, of this part of a window's probes."""
+
+_Path = np.dtype([("sent", "<u4"), ("lost", "<u4"), ("begun", "<u4", (2, 2))])
+"""Probes sent and lost until now, and the same when the windows of its source and its destination began."""
+_Window = np.dtype([("since_ns", "<i8"), ("losing_s", "<i4"), ("last_s", "<i8")])
+"""`losing_s`: in how many seconds something was lost, the last of them in `last_s`."""
+
+
+class _Verdict(NamedTuple):
+    event: Event
+    open: set[int]
+    """Directions that are not sound again."""
+
+
+class _Sum(NamedTuple):
+    """What the paths of a NIC, in one direction, sent and lost in its window."""
+
+    paths: NDArray[np.intp]
+    sent: NDArray[np.uint32]
+    lost: NDArray[np.uint32]
+
+    @property
+    def share(self) -> float:
+        return float(self.lost.sum() / max(self.sent.sum(), 1))
+
+
+class NicLoss:
+    """Events of kind ``nic``, states `lossy` and `sound`.
+
+    What all paths from a NIC lost is added up, and what all paths to it did. The share that makes it seep (`lossy_nic_share`) is a tenth of what makes a path lossy, and must not be of one peer
+    or a few, whose own trouble it is then.
+    """
+
+    def __init__(self, settings: DetectorSettings, inventory: Inventory) -> None:
+        self._settings = settings
+        self._inventory = inventory
+        self._table = inventory.paths
+        self._enough = round(2 * settings.lossy_lost / settings.lossy_nic_share)
+        self._paths = np.zeros(0, _Path)
+        self._windows = np.zeros((0, 2), _Window)
+        """Per NIC and direction."""
+        self._losing: set[Key] = set()
+        """Where something was lost in another second than the last time, and in enough of them."""
+        self._look_ns = 0
+        self._verdicts: dict[int, _Verdict] = {}
+
+    def resume(self, event: Event) -> None:
+        """A NIC that an earlier run said to be lossy is watched for being sound again."""
+        if event.kind == "nic" and event.state == "lossy" and event.who in self._inventory.nics:
+            said = str(event.evidence.get("direction"))
+            directions = {place for place, name in enumerate(_DIRECTIONS) if said in {name, _BOTH}}
+            self._verdicts[self._table.nic_id(event.who)] = _Verdict(event, directions or {*range(len(_DIRECTIONS))})
+
+    def begin(self, nic: str, now_ns: int) -> None:
+        """The NIC's port went down or came back: what that lost has its cause."""
+        place = self._table.nic_id(nic)
+        self._make_room(now_ns)
+        for direction in range(len(_DIRECTIONS)):
+            self._begin((place, direction), now_ns)
+
+    def count(
+        self, ids: NDArray[np.intp], sent: NDArray[Any], received: NDArray[Any], calm: NDArray[np.bool_], now_ns: int
+    ) -> None:
+        """Takes what receivers counted on paths, each once; `calm` where queues were not full."""
+        self._make_room(now_ns)
+        counted = calm & ((sent >= _SEVERAL) | self._seeps(ids))
+        self._paths["sent"][ids] += counted * sent
+        losing = np.flatnonzero(counted & (sent > received))
+        if not len(losing):
+            return
+        self._paths["lost"][ids[losing]] += sent[losing] - received[losing]
+        second = now_ns // _S
+        for ends in self._table.ends[ids[losing]].tolist():
+            for direction, nic in enumerate(ends):
+                window = self._windows[nic, direction]
+                if window["last_s"] == second:
+                    continue
+                if now_ns - window["since_ns"] >= _LONGEST_NS:
+                    self._begin((nic, direction), now_ns)
+                window["losing_s"] += 1
+                window["last_s"] = second
+                if window["losing_s"] >= _SPREAD:
+                    self._losing.add((nic, direction))
+
+    def judge(self, now_ns: int) -> list[Event]:
+        """Looks at NICs that lost something, each once a second, and at those that may be sound again. Where nothing is lost nothing is to be done, in however large a fleet."""
+        keys, self._losing = self._losing, set()
+        if now_ns >= self._look_ns:
+            self._look_ns = now_ns + _S
+            self._make_room(now_ns)
+            keys |= {(nic, direction) for nic, verdict in self._verdicts.items() for direction in verdict.open}
+        return [event for key in sorted(keys) for event in self._judge(key, now_ns)]
+
+    def _judge(self, key: Key, now_ns: int) -> list[Event]:
+        nic, direction = key
+        total, verdict = self._sum(key), self._verdicts.get(nic)
+        age_ns = now_ns - int(self._windows[key]["since_ns"])
+        event = None
+        if verdict is None:
+            if self._is_seeping(key, total):
+                event = self._lossy(key, total, age_ns, now_ns)
+        elif direction in verdict.open and self._is_sound(total, age_ns):
+            self._begin(key, now_ns)
+            verdict.open.discard(direction)
+            if not verdict.open:
+                del self._verdicts[nic]
+                event = self._sound(verdict.event, key, total, now_ns)
+        if age_ns >= _LONGEST_NS or (age_ns >= _SHORTEST_NS and total.sent.sum() >= self._enough):
+            self._begin(key, now_ns)
+        return [event] if event else []
+
+    def _is_sound(self, total: _Sum, age_ns: int) -> bool:
+        enough = age_ns >= _SHORTEST_NS and total.sent.sum() >= _HEALED_SENT * self._enough
+        return bool(enough and total.share < _HEALED_SHARE * self._settings.lossy_nic_share)
+
+    def _is_seeping(self, key: Key, total: _Sum) -> bool:
+        """Whether it is enough, at different times and with most peers: what one NIC loses shows, thinner, at all that it speaks with."""
+        least = self._settings.lossy_nic_share
+        lost = int(total.lost.sum())
+        if lost < self._settings.lossy_lost or total.share < least or self._windows[key]["losing_s"] < _SPREAD:
+            return False
+        _, peers = np.unique(self._table.ends[total.paths, 1 - key[1]], return_inverse=True)
+        sent_each, lost_each = np.bincount(peers, total.sent), np.bincount(peers, total.lost)
+        if 2 * int((lost_each > 0).sum()) < min(len(lost_each), lost):
+            return False
+        most = lost_each.argmax()
+        rest_sent, rest_lost = total.sent.sum() - sent_each[most], lost - lost_each[most]
+        return bool(rest_lost >= max(_REST_LOST, _REST_SHARE * least * rest_sent))
+
+    def _lossy(self, key: Key, total: _Sum, age_ns: int, now_ns: int) -> Event:
+        nic, direction = key
+        other = self._sum((nic, 1 - direction))
+        both = other.share >= self._settings.lossy_nic_share and other.lost.sum() >= _REST_LOST
+        name = self._table.nics[nic]
+        at_ns = self._inventory.at_ns(node_of(name), now_ns)
+        fault = f"{name}/lossy-{at_ns - age_ns}"
+        event = Event(
+            id=f"{fault}/lossy", kind="nic", who=name, state="lossy", at_ns=at_ns, since_ns=at_ns - age_ns,
+            evidence={"direction": _BOTH if both else _DIRECTIONS[direction]} | _evidence(total), fault=fault,
+        )  # fmt: skip
+        self._verdicts[nic] = _Verdict(event, {0, 1} if both else {direction})
+        for each in self._verdicts[nic].open:
+            self._begin((nic, each), now_ns)
+        return event
+
+    def _sound(self, lossy: Event, key: Key, total: _Sum, now_ns: int) -> Event:
+        return Event(
+            id=f"{lossy.fault}/sound", kind="nic", who=lossy.who, state="sound",
+            at_ns=self._inventory.at_ns(node_of(lossy.who), now_ns), since_ns=lossy.since_ns,
+            evidence={"direction": _DIRECTIONS[key[1]]} | _evidence(total), fault=lossy.fault, cause=lossy.id,
+        )  # fmt: skip
+
+    def _sum(self, key: Key) -> _Sum:
+        paths = self._paths_of(key)
+        rows, begun = self._paths[paths], self._paths["begun"][paths, key[1]]
+        return _Sum(paths, rows["sent"] - begun[:, 0], rows["lost"] - begun[:, 1])
+
+    def _begin(self, key: Key, now_ns: int) -> None:
+        paths = self._paths_of(key)
+        rows = self._paths[paths]
+        self._paths["begun"][paths, key[1]] = np.stack([rows["sent"], rows["lost"]], axis=1)
+        self._windows[key] = (now_ns, 0, 0)
+
+    def _paths_of(self, key: Key) -> NDArray[np.intp]:
+        nic = self._table.nics[key[0]]
+        return self._table.entering(nic) if key[1] else self._table.leaving(nic)
+
+    def _seeps(self, ids: NDArray[np.intp]) -> NDArray[np.bool_] | bool:
+        """Whether an end of a path seeps: its traffic may be elsewhere since, and the slow sweep has to show that it is sound again."""
+        if not self._verdicts:
+            return False
+        return np.asarray(np.isin(self._table.ends[ids], [*self._verdicts]).any(axis=1))
+
+    def _make_room(self, now_ns: int) -> None:
+        missing = self._table.room - len(self._paths)
+        if missing:
+            self._paths = np.concatenate([self._paths, np.zeros(missing, _Path)])
+        if len(self._windows) < len(self._table.nics):
+            more = np.zeros((len(self._table.nics), 2), _Window)
+            more["since_ns"] = now_ns
+            self._windows = np.concatenate([self._windows, more])
+
+
+def _evidence(total: _Sum) -> dict[str, Any]:
+    return {
+        "sent": int(total.sent.sum()),
+        "lost": int(total.lost.sum()),
+        "loss_share": round(total.share, 6),
+        "paths": len(total.paths),
+        "paths_losing": int((total.lost > 0).sum()),
+    }

@@ -1,0 +1,299 @@
+"""Paths that lose probes without falling silent, told from queues that overflow."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from foliot_detector.core.detectors.packet_loss.full_size_loss import FullSizeLoss
+from foliot_detector.core.detectors.packet_loss.nic_loss import NicLoss
+from foliot_detector.core.state.full_queues import FullQueues
+from foliot_detector.core.state.path_table import Delays
+from foliot_schemas import ClockState, Event, PortState, Witness
+from foliot_schemas.names import node_of
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from foliot_detector.core.protocol import Seen
+    from foliot_detector.core.state.inventory import Inventory
+    from foliot_detector.settings import DetectorSettings
+    from foliot_schemas.event import Evidence
+
+_NEVER = np.iinfo(np.int64).max
+_HEALED = 0.5
+"""A lossy path speaks again when it loses less than this share of what made it lossy, so that one at the edge does not chatter."""
+_SPREAD = 5
+"""Rows that must have lost something: a node that was away for less than a silence loses a second's probes, but in one row or two."""
+
+_BURST_NS = 200_000_000
+"""A burst that fills a queue for less than a probe's interval may show in other paths of the NIC alone, whose nodes report within 100 ms, and know delays by when the next probe has come."""
+
+_Window = np.dtype(
+    [
+        ("since_ns", "<i8"),
+        ("sent", "<i8"),
+        ("received", "<i8"),
+        ("rows", "<i8"),
+        ("losing", "<i8"),
+        ("timed", "<i8"),
+        ("high", "<i8"),
+        ("excess_ns", "<i8"),
+        ("least_ns", "<i8"),
+        ("heard_ns", "<i8"),
+        ("lossless", "<i8"),
+        ("tainted", "?"),
+        ("full", "?"),
+        ("lossy", "?"),
+    ]
+)
+"""Per path: what a window adds up. `losing`: rows with a loss; `timed`: rows with delays; `high`: those whose delays stand high, by at most `excess_ns`. Kept over windows: `least_ns`, the
+least delay (while synchronised), `heard_ns`, when the last probe of a row was heard, `lossless`, the probes since one was lost, and `tainted`: the next such
+row counts what a silence lost, `full`: the delays of the last row that had any stood high, and `lossy`: it is said to be.
+"""
+
+
+class PathLossDetector:
+    """Events of kind ``path``, states `lossy` and `speaking`, and those of `NicLoss`.
+
+    Per path, windows of `lossy_sent` probes, or of as many as it takes to lose `lossy_lost` here and there, by the receiver's rows alone: their sequence numbers prove what was sent, so that a batch
+    lost on the bus is not taken for lost probes. What a silence lost is left to the silence. Smaller losses are judged by NIC (`NicLoss`).
+
+    A path that passes no probe of full size, but others, is lossy as soon as `full_size_lost` of them were lost in a row.
+    """
+
+    def __init__(self, settings: DetectorSettings, inventory: Inventory) -> None:
+        self._settings = settings
+        self._inventory = inventory
+        self._gap_ns = round(settings.late_silence_s * 1e9)
+        self._congestion_ns = round(settings.congestion_ms * 1e6)
+        self._windows = np.zeros(0, _Window)
+        self._lossy: dict[int, Event] = {}
+        self._sizes = FullSizeLoss(inventory.paths, settings.full_size_lost)
+        self._queues = FullQueues(inventory.paths)
+        self._nic_loss = NicLoss(settings, inventory)
+        self._clocks: dict[str, str] = {}
+        self._down: dict[str, bool] = {}
+
+    def resume(self, event: Event) -> None:
+        """A path that an earlier run said to be lossy is watched for being sound again."""
+        path_id = int(self._inventory.paths.ids((event.who,), self._inventory.nics)[0]) if event.kind == "path" else -1
+        if path_id >= 0 and event.state == "lossy":
+            self._make_room()
+            self._note_lossy(path_id, event)
+            if event.evidence.get("full_size_lost"):
+                self._sizes.block(path_id)
+        self._nic_loss.resume(event)
+
+    def observe(self, seen: Seen, now_ns: int) -> list[Event]:
+        """Takes the delays that a node reports, and news of clocks."""
+        if isinstance(seen, ClockState):
+            self._learn_clock(seen)
+        if isinstance(seen, PortState):
+            self._learn_port(seen, now_ns)
+        if not isinstance(seen, Delays) or not len(seen.rows):
+            return []
+        self._make_room()
+        witness = seen.rows["witness"]
+        fell = seen.ids[witness >= Witness.FELL_SILENT]
+        self._windows["tainted"][fell], self._windows["lossless"][fell] = True, 0
+        counted = self._counted(seen, witness == Witness.DESTINATION)
+        if not len(counted):
+            return []
+        ids = self._add(seen, counted, now_ns)
+        events = [event for path_id in ids[self._sizes.due(ids)] for event in self._judge_size(int(path_id), seen)]
+        return events + [event for path_id in ids[self._is_due(ids)] for event in self._judge(int(path_id), seen)]
+
+    def _judge_size(self, path_id: int, seen: Delays) -> list[Event]:
+        """Whether full-size probes pass."""
+        sizes, path = self._sizes, self._inventory.paths.path(path_id)
+        if self._inventory.is_down(path.source) or self._inventory.is_down(path.destination):
+            return []
+        if sizes.is_blocked(path_id):
+            return [self._speaks(path_id, seen, sizes.evidence(path_id))] if sizes.passes(path_id) else []
+        if path_id in self._lossy or not sizes.is_losing_all(path_id):
+            return []
+        sizes.block(path_id)
+        return [self._says_lossy(path_id, seen, sizes.since_ns(path_id), sizes.evidence(path_id))]
+
+    def _is_due(self, ids: NDArray[np.intp]) -> NDArray[np.bool_]:
+        windows, settings = self._windows[ids], self._settings
+        lost = windows["sent"] - windows["received"]
+        due: NDArray[np.bool_] = windows["sent"] >= settings.lossy_sent
+        due |= (lost >= settings.lossy_lost) & (windows["losing"] >= _SPREAD)
+        return due | (windows["lossy"] & (windows["lossless"] >= settings.lossless_sent))
+
+    def tick(self, now_ns: int) -> list[Event]:
+        """What NICs lost, by all their paths."""
+        return self._nic_loss.judge(now_ns)
+
+    def _make_room(self) -> None:
+        self._sizes.make_room()
+        missing = self._inventory.paths.room - len(self._windows)
+        if missing:
+            more = np.zeros(missing, _Window)
+            more["least_ns"] = _NEVER
+            self._windows = np.concatenate([self._windows, more])
+
+    def _counted(self, seen: Delays, regular: NDArray[np.bool_]) -> NDArray[np.intp]:
+        """The receiver's rows of paths that are not silent and were not just before."""
+        windows, ids = self._windows, seen.ids
+        silent = self._inventory.paths.silent[ids]
+        if (gone := ids[regular & silent]).size:
+            for path_id in gone[windows["lossy"][gone]].tolist():
+                self._lossy.pop(path_id, None)
+            windows["lossy"][gone] = False
+            self._sizes.forget(np.unique(gone))
+        heard = regular & (seen.rows["received"] > 0)
+        before_ns = windows["heard_ns"][ids]
+        after_gap = (before_ns > 0) & (seen.here_ns - before_ns > self._gap_ns)
+        counted = np.flatnonzero(regular & ~silent & ~windows["tainted"][ids] & ~after_gap)
+        windows["tainted"][ids[heard]] = False
+        windows["heard_ns"][ids[heard]] = seen.here_ns[heard]
+        return counted
+
+    def _add(self, seen: Delays, counted: NDArray[np.intp], now_ns: int) -> NDArray[np.intp]:
+        """Adds rows to their windows; returns the paths, each once."""
+        ids = seen.ids[counted]
+        if len(set(ids.tolist())) == len(ids):  # np.unique takes as long as all the adding
+            self._add_once(seen, ids, seen.rows[counted], now_ns)
+            return ids
+        every = np.unique(ids)
+        while len(counted):  # the first row of each path, then the second of each that has two
+            first = np.unique(seen.ids[counted], return_index=True)[1]
+            self._add_once(seen, seen.ids[counted[first]], seen.rows[counted[first]], now_ns)
+            counted = np.delete(counted, first)
+        return every
+
+    def _add_once(self, seen: Delays, ids: NDArray[np.intp], rows: NDArray[Any], now_ns: int) -> None:
+        windows = self._windows[ids]
+        p99_ns = rows["p99_ns"]
+        # A probe's delay is known only when its successor has brought its stamp: a row may have probes and no delay yet.
+        timed = (rows["received"] > 0) & ((rows["least_ns"] != 0) | (p99_ns != 0))
+        least_ns = np.where(timed, np.minimum(windows["least_ns"], rows["least_ns"]), windows["least_ns"])
+        excess_ns = np.where(timed, p99_ns - least_ns, 0)
+        high = timed & (excess_ns >= self._congestion_ns)
+        self._queues.note(ids[high], now_ns)
+        # Between two rows of short delays the queue was not full, and what is lost was lost elsewhere.
+        queued = windows["full"] | high
+        # Of clocks that are not synchronised nobody knows.
+        known = (least_ns < _NEVER) & (seen.bound_ns >= 0)
+        crowded = queued | ~known | self._queues.are_full(ids, now_ns)
+        sent, received = _counted(rows, crowded)
+        windows["since_ns"][windows["rows"] == 0] = seen.at_ns - seen.interval_ns
+        windows["sent"] += sent
+        windows["received"] += received
+        windows["rows"] += 1
+        losing = sent > received
+        windows["losing"] += losing
+        windows["lossless"] = np.where(losing, 0, windows["lossless"] + received)
+        windows["timed"] += timed
+        windows["least_ns"] = least_ns
+        windows["excess_ns"] = np.maximum(windows["excess_ns"], excess_ns)
+        windows["high"] += high
+        calm = known & ~queued & ~self._queues.are_full(ids, now_ns, _BURST_NS)
+        self._nic_loss.count(ids, sent, received, calm, now_ns)
+        self._sizes.count(ids, rows, seen.at_ns - seen.interval_ns, crowded)
+        windows["full"] = np.where(timed, high, windows["full"])
+        self._windows[ids] = windows
+
+    def _judge(self, path_id: int, seen: Delays) -> list[Event]:
+        window = self._windows[path_id].copy()
+        path = self._inventory.paths.path(path_id)
+        sender_bound_ns = self._inventory.bound_ns.get(node_of(path.source), -1)
+        self._begin(path_id, synchronised=min(seen.bound_ns, sender_bound_ns) >= 0)
+        if self._inventory.is_down(path.source) or self._inventory.is_down(path.destination):
+            return []
+        lost = max(int(window["sent"] - window["received"]), 0)
+        share = lost / max(int(window["sent"]), 1)
+        # Where a queue overflows, what gets through has waited in it: most of the window's delays stand high.
+        congested = 2 * int(window["high"]) > int(window["timed"])
+        before = self._lossy.get(path_id)
+        evidence = _evidence(window, lost, share, congested=congested)
+        if before is None:
+            few = lost < self._settings.lossy_lost or window["losing"] < _SPREAD
+            if share < self._settings.lossy_share or few or congested:
+                return []
+            return [self._says_lossy(path_id, seen, int(window["since_ns"]), evidence)]
+        if self._sizes.is_blocked(path_id) and self._sizes.is_losing(path_id):
+            return []
+        lossless = int(window["lossless"]) >= self._settings.lossless_sent
+        if not lossless and (
+            share >= self._settings.lossy_share * _HEALED or window["sent"] < self._settings.lossy_sent
+        ):
+            return []
+        return [self._speaks(path_id, seen, evidence)]
+
+    def _says_lossy(self, path_id: int, seen: Delays, since_ns: int, evidence: Evidence) -> Event:
+        path = self._inventory.paths.path(path_id)
+        fault = f"{path}/lossy-{since_ns}"
+        event = Event(
+            id=f"{fault}/lossy", kind="path", who=str(path), state="lossy", at_ns=seen.at_ns, since_ns=since_ns,
+            evidence=evidence, fault=fault,
+        )  # fmt: skip
+        self._note_lossy(path_id, event)
+        return event
+
+    def _note_lossy(self, path_id: int, event: Event) -> None:
+        self._lossy[path_id], self._windows["lossy"][path_id] = event, True
+
+    def _speaks(self, path_id: int, seen: Delays, evidence: Evidence) -> Event:
+        self._sizes.unblock(path_id)
+        lossy, self._windows["lossy"][path_id] = self._lossy.pop(path_id), False
+        return Event(
+            id=f"{lossy.fault}/speaking", kind="path", who=lossy.who, state="speaking", at_ns=seen.at_ns,
+            since_ns=lossy.since_ns, evidence=evidence, fault=lossy.fault, cause=lossy.id,
+        )  # fmt: skip
+
+    def _learn_clock(self, state: ClockState) -> None:
+        """Delays measured before a clock lost or found its step say nothing of those after."""
+        if self._clocks.get(state.clock) == state.status:
+            return
+        self._clocks[state.clock] = state.status
+        self._make_room()
+        for node in self._inventory.clocks.get(state.clock, ()):
+            nics = self._inventory.nodes[node].nics
+            if any(nic.clock == state.clock for nic in nics):
+                for path_id in [place for nic in nics for place in self._inventory.paths.at_nic(nic.name)]:
+                    self._begin(path_id, synchronised=False)
+
+    def _learn_port(self, port: PortState, now_ns: int) -> None:
+        """What a port that is down loses has its cause already: windows begin anew when it goes down and when it is back."""
+        down = self._inventory.is_down(port.nic)
+        if port.nic not in self._inventory.nics or self._down.get(port.nic, False) == down:
+            return
+        self._down[port.nic] = down
+        self._make_room()
+        for path_id in self._inventory.paths.at_nic(port.nic):
+            self._begin(path_id, synchronised=True)
+            self._windows["tainted"][path_id] = True
+        self._nic_loss.begin(port.nic, now_ns)
+
+    def _begin(self, path_id: int, *, synchronised: bool) -> None:
+        window = self._windows[path_id]
+        for name in ("since_ns", "sent", "received", "rows", "losing", "timed", "high", "excess_ns"):
+            window[name] = 0
+        if not synchronised:
+            # Delays drift with the clocks, or jump when these are set: the least of one window says nothing of the next.
+            window["least_ns"] = _NEVER
+
+
+def _counted(rows: NDArray[Any], crowded: NDArray[np.bool_]) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Probes sent and received; where a queue was full lately, without those of full size, for which it has no room while it has for others."""
+    full_received = np.where(crowded, np.minimum(rows["full_received"], rows["received"]), 0)
+    received = (rows["received"] - full_received).astype(rows["received"].dtype)
+    full_sent = np.where(crowded, np.minimum(rows["full_sent"], rows["sent"]), 0)
+    return np.maximum(rows["sent"] - full_sent, received).astype(rows["sent"].dtype), received
+
+
+def _evidence(window: Any, lost: int, share: float, *, congested: bool) -> Evidence:
+    return {
+        "sent": int(window["sent"]),
+        "lost": lost,
+        "loss_share": round(share, 6),
+        "congestion": congested,
+        "least_ns": int(window["least_ns"]),
+        "p99_above_least_ns": int(window["excess_ns"]),
+        "high_share": round(int(window["high"]) / max(int(window["timed"]), 1), 6),
+    }

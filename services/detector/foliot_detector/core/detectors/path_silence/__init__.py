@@ -1,0 +1,1 @@
+"""Paths that fell silent: claims, and what it takes to believe them."""

@@ -1,0 +1,279 @@
+"""Paths: silent although its sender was heard to send, or speaking again.
+
+A receiver says that a path fell silent; that is a claim. It becomes an event when a witness shows that the sender sent on: then
+the path is dead, and not the process or the host at its beginning. Until then the claim waits.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from foliot_detector.core.detectors.path_silence.claim import LEAST_INTERVALS, Claim, Judge, evidence
+from foliot_detector.core.detectors.path_silence.claim_queue import ClaimQueue
+from foliot_detector.core.detectors.path_silence.fault_grouping import FaultGrouping
+from foliot_detector.core.state.path_table import Delays
+from foliot_schemas import Event, Node, Witness
+from foliot_schemas.fault import path_fault
+
+if TYPE_CHECKING:
+    from foliot_detector.core.protocol import Seen
+    from foliot_detector.core.state.inventory import Inventory
+    from foliot_detector.settings import DetectorSettings
+
+_MOST_DOUBLINGS = 8
+"""Of the time that a path must speak: from 200 ms to 51 s."""
+_AGAIN_NS = 1_000_000_000
+"""What is heard so much after it was said to be silent speaks again, whatever its receiver's clock says: more than two words of one moment are ever off on the timeline."""
+
+
+@dataclass(slots=True)
+class _Silence:
+    """A path that was said to be silent."""
+
+    claim: Claim
+    event: Event
+    spoke_ns: int = 0
+    """When, on the timeline, it was first heard again; 0: it was not."""
+    spoke_at_ns: int = 0
+    """The same by the receiver's time."""
+    fell_again_ns: int = 0
+    """When it was last heard before it fell silent once more, by the receiver's time."""
+    fell_again_sequence: int = 0
+    """The highest probe heard by then; 0: not said."""
+
+    def is_heard_again(self, seen: Delays, row: np.void) -> bool:
+        """Whether a row is of later than it last fell silent."""
+        if not _is_heard_again(self.claim, seen, row):
+            return False
+        if self.fell_again_sequence and row["sequence"]:
+            return bool(row["sequence"] != self.fell_again_sequence)
+        return bool(row["last_ns"] > self.fell_again_ns + self.claim.owed_ns)
+
+
+class PathSilenceDetector:
+    """Events of kind ``path``, states `silent` and `speaking`.
+
+    Paths of one rail that fell silent within `burst_ms` share a fault, that of the first of them, and so a trace; each has its own
+    event. A path that ends at a NIC whose port is known to be down has none: the port's event says it.
+    """
+
+    def __init__(self, settings: DetectorSettings, inventory: Inventory) -> None:
+        self._settings = settings
+        self._inventory = inventory
+        self._judge = Judge(settings, inventory)
+        self._grouping = FaultGrouping(round(settings.burst_ms * 1e6))
+        self._late_ns = round(settings.late_silence_s * 1e9)
+        self._waiting = ClaimQueue()
+        self._silences: dict[int, _Silence] = {}
+        self._spoken: set[int] = set()
+        """Of `_silences`, those that were heard again."""
+        self._repeats: dict[int, tuple[int, int]] = {}
+        """Per path, how often it fell silent again so far, and when it last spoke again."""
+
+    def resume(self, event: Event) -> None:
+        """A path that an earlier run said to be silent is waited for."""
+        table = self._inventory.paths
+        path_id = int(table.ids((event.who,), self._inventory.nics)[0]) if event.kind == "path" else -1
+        if path_id < 0 or event.state != "silent":
+            return
+        claim = Claim(
+            path_id=path_id, path=table.path(path_id), name=event.who, since_ns=event.since_ns, since_here_ns=0,
+            said_ns=event.at_ns, said_here_ns=0, bound_ns=-1, owed_ns=0, confirmed_ns=event.at_ns, confirmed_here_ns=0,
+            sequence=int(event.number("last_heard_sequence")),
+        )  # fmt: skip
+        self._silences[path_id] = _Silence(claim, event)
+        table.silent[path_id] = True
+
+    def observe(self, seen: Seen, now_ns: int) -> list[Event]:
+        """Takes the delays that a node reports, and news of the inventory."""
+        if isinstance(seen, Node):
+            self._forget_unknown()
+        if not isinstance(seen, Delays) or not len(seen.rows):
+            return []
+        self._judge.note(seen, now_ns)
+        # What is heard again comes first: a path that fell silent anew in the same batch is claimed anew.
+        self._hear(seen, now_ns)
+        self._claim(seen, now_ns)
+        return []  # every claim waits, if only for the ports to speak
+
+    def tick(self, now_ns: int) -> list[Event]:
+        """Decides what waited for a deadline or for a witness."""
+        return self._decide(now_ns) + self._let_speak(now_ns)
+
+    # -- what is said -------------------------------------------------------------------------------------------------
+
+    def _hear(self, seen: Delays, now_ns: int) -> None:
+        rows = seen.rows
+        spoken = (rows["witness"] == Witness.SPEAKS_AGAIN) | (
+            (rows["witness"] == Witness.DESTINATION) & (rows["received"] > 0)
+        )
+        for row in np.flatnonzero(spoken & self._inventory.paths.silent[seen.ids]):
+            path_id, said = int(seen.ids[row]), rows[row]
+            claim = self._waiting.claims.get(path_id)
+            if claim is not None and _is_heard_again(claim, seen, said):
+                self._waiting.remove(path_id)
+                self._inventory.paths.silent[path_id] = False
+            silence = self._silences.get(path_id)
+            if silence is not None and not silence.spoke_ns and silence.is_heard_again(seen, said):
+                silence.spoke_ns, silence.spoke_at_ns = now_ns, int(said["last_ns"])
+                self._spoken.add(path_id)
+
+    def _claim(self, seen: Delays, now_ns: int) -> None:
+        rows, table = seen.rows, self._inventory.paths
+        fell, regular = rows["witness"] == Witness.FELL_SILENT, rows["witness"] == Witness.DESTINATION
+        # The word at once may be lost, or be older than this detector; the regular rows go on telling.
+        late = regular & (seen.at_ns - rows["last_ns"] > self._late_ns)
+        unheard = regular & (rows["received"] == 0)
+        still = regular & table.silent[seen.ids]
+        if not (fell | late | unheard | still).any():
+            return
+        for row in np.flatnonzero(fell & table.silent[seen.ids]):
+            self._fall_again(int(seen.ids[row]), rows[row], now_ns)
+        for row in np.flatnonzero(still):  # what was heard of these came before they fell silent, see `_hear`
+            claim = self._waiting.claims.get(int(seen.ids[row]))
+            # By the timeline too: a clock that was set back says for long what is before.
+            if claim is not None and (seen.at_ns > claim.confirmed_ns or seen.at_here_ns > claim.confirmed_here_ns):
+                claim.confirmed_ns, claim.confirmed_here_ns = seen.at_ns, seen.at_here_ns
+                claim.remembered &= bool(rows["sequence"][row] == claim.sequence)
+        fresh = np.flatnonzero((fell | late) & (rows["last_ns"] > 0) & ~table.silent[seen.ids])
+        for row in fresh:
+            last = _Last(int(rows["last_ns"][row]), int(seen.here_ns[row]), int(rows["sequence"][row]))
+            self._begin(seen, int(seen.ids[row]), last, now_ns)
+        # A receiver that was started anew never heard what died meanwhile; that its earlier run did is known here.
+        heard_ns = np.maximum(table.heard_ns[seen.ids], self._inventory.listening_ns.get(seen.node, 0))
+        forgotten = (
+            unheard & (rows["last_ns"] == 0) & (table.heard_ns[seen.ids] > 0) & (now_ns - heard_ns > self._late_ns)
+        )
+        lost = np.flatnonzero(forgotten & ~table.silent[seen.ids])
+        for row in lost:
+            here_ns = int(table.heard_ns[seen.ids[row]])
+            self._begin(seen, int(seen.ids[row]), _Last(self._inventory.at_ns(seen.node, here_ns), here_ns, 0), now_ns)
+
+    def _begin(self, seen: Delays, path_id: int, last: _Last, now_ns: int) -> None:
+        table = self._inventory.paths
+        claim = Claim(
+            path_id=path_id, path=table.path(path_id), name=table.names[path_id], since_ns=last.at_ns,
+            since_here_ns=last.here_ns, said_ns=seen.at_ns, said_here_ns=now_ns, bound_ns=seen.bound_ns,
+            confirmed_ns=seen.at_ns, confirmed_here_ns=seen.at_here_ns, sequence=last.sequence,
+            owed_ns=min(seen.at_ns - last.at_ns, self._late_ns) // LEAST_INTERVALS,
+        )  # fmt: skip
+        self._waiting.add(claim)
+        table.silent[path_id] = True
+
+    def _fall_again(self, path_id: int, row: np.void, now_ns: int) -> None:
+        silence, last_ns = self._silences.get(path_id), int(row["last_ns"])
+        if silence is not None and silence.spoke_ns and last_ns >= silence.spoke_at_ns - silence.claim.owed_ns:
+            silence.spoke_ns, silence.fell_again_ns, silence.fell_again_sequence = 0, last_ns, int(row["sequence"])
+            self._spoken.discard(path_id)
+            self._repeats[path_id] = (self._repeats.get(path_id, (0, 0))[0] + 1, now_ns)
+
+    def _forget_unknown(self) -> None:
+        """Lets go of paths whose NICs have left the inventory."""
+        for path_id, claim in [*self._waiting.claims.items()]:
+            if not self._judge.is_known(claim):
+                self._waiting.remove(path_id)
+                self._inventory.paths.silent[path_id] = False
+        for path_id, silence in [*self._silences.items()]:
+            if not self._judge.is_known(silence.claim):
+                del self._silences[path_id]
+                self._spoken.discard(path_id)
+                self._inventory.paths.silent[path_id] = False
+
+    # -- what follows -------------------------------------------------------------------------------------------------
+
+    def _decide(self, now_ns: int) -> list[Event]:
+        events = []
+        for claim in self._waiting.due(now_ns, self._inventory.take_touched(), self._inventory.take_turned()):
+            if self._judge.is_ripe(claim, now_ns):
+                self._waiting.remove(claim.path_id)
+                events.append(self._silent(claim, now_ns))
+            else:
+                self._waiting.look_again(claim)
+        return events
+
+    def _silent(self, claim: Claim, now_ns: int) -> Event:
+        fault = self._grouping.join(claim)
+        deaf = self._judge.is_deaf(claim)
+        at_ns = max(claim.said_ns, self._inventory.at_ns(claim.receiver, now_ns))
+        repeats, spoke_ns = self._repeats.get(claim.path_id, (0, 0))
+        calm = not spoke_ns or now_ns - spoke_ns > self._settings.calm_s * 1e9
+        self._repeats[claim.path_id] = (0 if calm else repeats + 1, now_ns)
+        event = Event(
+            id=f"{path_fault(claim.name, claim.since_ns)}/silent",
+            kind="path",
+            who=claim.name,
+            state="silent",
+            at_ns=at_ns,
+            since_ns=claim.since_ns,
+            # A receiver that hears nobody at all may be cut off, or the trouble may be its own.
+            confidence=0.5 if deaf else 1.0,
+            evidence=evidence(claim, self._inventory, now_ns)
+            | {"silent_ms": (at_ns - claim.since_ns) / 1e6, "receiver_deaf": deaf},
+            fault=fault,
+        )
+        self._silences[claim.path_id] = _Silence(claim, event)
+        return event
+
+    def _let_speak(self, now_ns: int) -> list[Event]:
+        events = []
+        for path_id in sorted(self._spoken):
+            silence = self._silences[path_id]
+            repeats = self._repeats.get(path_id, (0, 0))[0]
+            hold_ns = self._settings.speaking_hold_ms * 1e6 * 2.0 ** min(repeats, _MOST_DOUBLINGS)
+            if now_ns - silence.spoke_ns < hold_ns:
+                continue
+            del self._silences[path_id]
+            self._spoken.discard(path_id)
+            self._inventory.paths.silent[path_id] = False
+            self._repeats[path_id] = (repeats, now_ns)
+            events.append(self._speaking(silence, repeats, now_ns))
+        return events
+
+    def _speaking(self, silence: _Silence, repeats: int, now_ns: int) -> Event:
+        claim = silence.claim
+        return Event(
+            id=f"{path_fault(claim.name, claim.since_ns)}/speaking",
+            kind="path",
+            who=claim.name,
+            state="speaking",
+            at_ns=max(silence.spoke_at_ns, self._inventory.at_ns(claim.receiver, now_ns)),
+            since_ns=claim.since_ns,
+            evidence={
+                "silent_ms": (silence.spoke_at_ns - claim.since_ns) / 1e6,
+                "spoke_ns": silence.spoke_at_ns,
+                "silences_before": repeats,
+            },
+            fault=silence.event.fault,
+            cause=silence.event.id,
+        )
+
+
+class _Last(NamedTuple):
+    """What a receiver heard last of a path."""
+
+    at_ns: int
+    """By its own reference time."""
+    here_ns: int
+    """On the timeline."""
+    sequence: int
+    """Of the highest probe; 0: not said."""
+
+
+def _is_heard_again(claim: Claim, seen: Delays, row: np.void) -> bool:
+    """Whether a row is newer than the claim: by the probe's number, or else by the receiver's own time.
+
+    The row of the interval in which the silence began names what was heard last once more, some microseconds off, as the node's clock is set all the time.
+    """
+    if claim.sequence and row["sequence"]:
+        # A lower number is of another life of the sender, whose host has an earlier date now.
+        return bool(
+            row["sequence"] > claim.sequence or (row["sequence"] < claim.sequence and seen.at_ns > claim.said_ns)
+        )
+    if seen.at_ns > claim.said_ns and row["last_ns"] > claim.since_ns + claim.owed_ns:
+        return True
+    # Or the clock was set back meanwhile. An earlier run's timeline is not known.
+    heard_here_ns = seen.at_here_ns - max(seen.at_ns - int(row["last_ns"]), 0)
+    return claim.said_here_ns > 0 and heard_here_ns > claim.said_here_ns + _AGAIN_NS

@@ -1,0 +1,1 @@
+"""Ports: a carrier lost or back, and ports that flap."""

@@ -1,0 +1,105 @@
+"""Processes: one from which nothing comes at all, neither probes on any path nor messages on the bus."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from foliot_schemas import Event
+
+if TYPE_CHECKING:
+    from foliot_detector.core.protocol import Seen
+    from foliot_detector.core.state.inventory import Inventory
+    from foliot_detector.settings import DetectorSettings
+
+_CHECKS = 10
+"""Looks per silence time: a verdict is late by at most a tenth of it."""
+_MOST = 3
+"""Silence times that one is given whose words had gaps lately."""
+
+
+class ProcessDownDetector:
+    """Events of kind ``process``.
+
+    Nobody is declared dead unless at least half of the nodes not yet dead have spoken on the bus all through the silence time:
+    where most are gone at once, it is the bus or this detector that was away. How long somebody has been silent, the words of the others say, by when
+    these were sent: what this detector has not read yet, or has left out, is no silence. A node that never spoke here is not missed.
+    """
+
+    def __init__(self, settings: DetectorSettings, inventory: Inventory) -> None:
+        self._silence_ns = round(settings.process_silence_s * 1e9)
+        self._inventory = inventory
+        self._dead: dict[str, Event] = {}
+        self._checked_ns = 0
+        self._heard_to_ns = 0
+        """Until when at least half of the nodes have spoken."""
+        self._quorum_since_ns: int | None = None
+
+    def resume(self, event: Event) -> None:
+        """A process that an earlier run said to be dead is waited for."""
+        if event.kind == "process" and event.state == "dead":
+            self._dead[event.who.partition("/")[0]] = event
+
+    def observe(self, seen: Seen, now_ns: int) -> list[Event]:  # noqa: ARG002 - the fleet keeps the signs of life
+        """Nothing: verdicts come with time."""
+        return []
+
+    def tick(self, now_ns: int) -> list[Event]:
+        """Who is missed, and who is back."""
+        if now_ns - self._checked_ns < self._silence_ns // _CHECKS:
+            return []
+        self._checked_ns = now_ns
+        self._dead = {node: death for node, death in self._dead.items() if node in self._inventory.nodes}
+        liveness = self._inventory.liveness
+        living = liveness.present(self._dead)
+        heard_to_ns = liveness.heard_to_ns(living)
+        # One that an earlier run missed has no time of its own here before it speaks on the bus.
+        known = [node for node in self._dead if liveness.on_bus_ns(node)]
+        until_ns = heard_to_ns or now_ns
+        back = [node for node in known if until_ns - self._inventory.last_ns(node) < self._inventory.silence_ns(node)]
+        events = [self._alive(node, now_ns) for node in back]
+        before_ns, self._heard_to_ns = self._heard_to_ns, heard_to_ns
+        silence_ns = liveness.silence_ns(living, self._silence_ns)
+        # Of those cut off together one is always the first to have been silent for long; the others must have spoken since.
+        if now_ns - heard_to_ns > silence_ns // 2:
+            self._quorum_since_ns = None
+        elif self._quorum_since_ns is None or heard_to_ns - before_ns > silence_ns // 2:
+            self._quorum_since_ns = heard_to_ns
+        if self._quorum_since_ns is None or heard_to_ns - self._quorum_since_ns < silence_ns:
+            return events
+        speaking = liveness.count_speaking(living, heard_to_ns - silence_ns // 2)
+        missed = liveness.quiet(living, heard_to_ns, self._silence_ns, _MOST)
+        return events + [self._died(node, heard_to_ns, speaking) for node in missed]
+
+    def _died(self, node: str, heard_to_ns: int, speaking: int) -> Event:
+        since_ns = self._inventory.at_ns(node, self._inventory.last_ns(node))
+        fault = f"{node}/probe/dead-{since_ns}"
+        self._dead[node] = event = Event(
+            id=fault,
+            kind="process",
+            who=f"{node}/probe",
+            state="dead",
+            at_ns=self._inventory.at_ns(node, heard_to_ns),
+            since_ns=since_ns,
+            evidence={
+                "silent_ms": (heard_to_ns - self._inventory.last_ns(node)) / 1e6,
+                "bus_silent_ms": (heard_to_ns - self._inventory.liveness.on_bus_ns(node)) / 1e6,
+                "nodes_speaking": speaking,
+            },
+            fault=fault,
+        )
+        return event
+
+    def _alive(self, node: str, now_ns: int) -> Event:
+        death = self._dead.pop(node)
+        at_ns = self._inventory.at_ns(node, now_ns)
+        return Event(
+            id=f"{death.fault}/alive",
+            kind="process",
+            who=death.who,
+            state="alive",
+            at_ns=at_ns,
+            since_ns=death.since_ns,
+            evidence={"silent_ms": (at_ns - death.since_ns) / 1e6},
+            fault=death.fault,
+            cause=death.id,
+        )

@@ -1,0 +1,151 @@
+"""What a detector is, and the fan-out that feeds every observation to those that want it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from foliot.node.shard import WHOLE
+from foliot_detector.core.detectors.clock_disruption import ClockDisruptionDetector
+from foliot_detector.core.detectors.packet_loss.path_loss import PathLossDetector
+from foliot_detector.core.detectors.path_silence.detector import PathSilenceDetector
+from foliot_detector.core.detectors.port_flap.detector import PortFlapDetector
+from foliot_detector.core.detectors.process_down import ProcessDownDetector
+from foliot_detector.core.state.event_time import EventTime
+from foliot_detector.core.state.inventory import Inventory
+from foliot_schemas import ClockState, DelayBatch, Event, Node, PortState
+from foliot_schemas.names import node_of
+
+if TYPE_CHECKING:
+    from foliot.node.shard import Shard
+    from foliot_detector.core.protocol import Detector, Observation, Seen
+    from foliot_detector.settings import DetectorSettings
+
+
+_TICK_NS = 10_000_000
+"""How often deadlines are looked at: small beside the 15 ms that the shortest of them takes."""
+
+
+class Pipeline:
+    """All detectors behind one door.
+
+    Driven by the times inside the observations. Where somebody measures the time between them, `elapsed_ns` and `tick` let deadlines
+    pass sooner than the next observation would; a recording replays without them.
+
+    Whoever is not in the inventory is not heard, so that what is remembered is as large as the fleet; nor is whoever does not concern its
+    shard. Of a node beside the shard only what it exchanges with the shard is known, so nothing is said of it.
+
+    `counts` has what was dropped and why: nodes_foreign, clocks_foreign, ports_management, delays_stale, delays_broken, rows_foreign.
+    """
+
+    def __init__(self, settings: DetectorSettings, shard: Shard = WHOLE) -> None:
+        self._shard = shard
+        self.inventory = Inventory(
+            process_silence_ns=round(settings.process_silence_s * 1e9),
+            break_ns=round(settings.alive_ms * 1e6 / 2),
+            interval_ns=round(settings.report_ms * 1e6),
+            shard=shard,
+        )
+        self.counts = self.inventory.counts
+        self._event_time = EventTime()
+        self._detectors: tuple[Detector, ...] = (
+            PortFlapDetector(settings, self.inventory),
+            # Before loss, which leaves alone what is silent.
+            PathSilenceDetector(settings, self.inventory),
+            PathLossDetector(settings, self.inventory),
+            ProcessDownDetector(settings, self.inventory),
+            ClockDisruptionDetector(),
+        )
+        self._stale_ns = round(settings.stale_s * 1e9)
+        self._newest: dict[str, tuple[int, int]] = {}
+        self._ticked_ns = 0
+
+    def resume(self, event: Event) -> None:
+        """Takes the last event about something that an earlier run told, once the inventory is known and before all else."""
+        if (event.kind == "clock" and event.who not in self.inventory.clocks) or not self._is_own(event):
+            return
+        for detector in self._detectors:
+            detector.resume(event)
+
+    def observe(self, observation: Observation, elapsed_ns: int = 0) -> list[Event]:
+        """What an observation gives rise to, and whatever was due before it.
+
+        Parameters:
+            elapsed_ns: time since the last call of `observe` or `tick`, if somebody measured it.
+        """
+        self._event_time.advance(elapsed_ns)
+        if isinstance(observation, Node):
+            observation = self._shard.narrow(observation)
+            if not observation.nics and observation.name not in self.inventory.nodes:
+                return []
+        if foreign := self._is_foreign(observation):
+            self.counts[foreign] += 1
+            return []
+        if isinstance(observation, PortState | DelayBatch):
+            self._event_time.learn(observation.node, observation.at_ns)
+            if isinstance(observation, DelayBatch) and self._is_stale(observation):
+                self.counts["delays_stale"] += 1
+                return []
+        now_ns = self._event_time.now_ns
+        events = self._tick() if now_ns - self._ticked_ns >= _TICK_NS else []
+        try:
+            seen = self._learn(observation, now_ns)
+        except ValueError:
+            self.counts["delays_broken"] += 1
+            return events
+        return events + self._own([event for detector in self._detectors for event in detector.observe(seen, now_ns)])
+
+    def tick(self, elapsed_ns: int) -> list[Event]:
+        """What becomes due by the passing of time alone."""
+        self._event_time.advance(elapsed_ns)
+        return self._tick()
+
+    def _tick(self) -> list[Event]:
+        self._ticked_ns = self._event_time.now_ns
+        return self._own([event for detector in self._detectors for event in detector.tick(self._ticked_ns)])
+
+    def _own(self, events: list[Event]) -> list[Event]:
+        return events if self._shard.is_whole else [event for event in events if self._is_own(event)]
+
+    def _is_own(self, event: Event) -> bool:
+        """Whether this shard says it. Of a path, that of its receiver does; of a clock, that of each node which has it, with the same id."""
+        owns = self._shard.owns
+        match event.kind:
+            case "flap" | "nic":
+                return owns(node_of(event.who))
+            case "path":
+                return owns(node_of(event.who.partition(">")[2].partition("#")[0]))
+            case "process":
+                return owns(event.who.partition("/")[0])
+            case "clock":
+                return any(map(owns, self.inventory.clocks.get(event.who, ())))
+        return False
+
+    def _learn(self, observation: Observation, now_ns: int) -> Seen:
+        if isinstance(observation, DelayBatch):
+            return self.inventory.learn_delays(observation, now_ns)
+        if isinstance(observation, PortState):
+            self.inventory.learn_port(observation, now_ns)
+        elif isinstance(observation, Node):
+            self.inventory.learn_node(observation)
+            if not observation.nics:
+                self._event_time.forget(observation.name)
+                self._newest.pop(observation.name, None)
+        return observation
+
+    def _is_foreign(self, observation: Observation) -> str:
+        """As what an observation that the inventory knows nothing of is counted; empty: it is none."""
+        if isinstance(observation, PortState | DelayBatch):
+            return "" if observation.node in self.inventory.nodes else "nodes_foreign"
+        if isinstance(observation, ClockState):
+            return "" if observation.clock in self.inventory.clocks else "clocks_foreign"
+        return ""
+
+    def _is_stale(self, batch: DelayBatch) -> bool:
+        """Whether the node has said newer things; one whose clock was set back is believed after a while."""
+        now_ns = self._event_time.now_ns
+        newest_ns, here_ns = self._newest.get(batch.node, (batch.at_ns, now_ns))
+        if newest_ns - batch.at_ns > self._stale_ns and now_ns - here_ns <= self._stale_ns:
+            return True
+        if batch.at_ns >= newest_ns or now_ns - here_ns > self._stale_ns:
+            self._newest[batch.node] = (batch.at_ns, now_ns)
+        return False

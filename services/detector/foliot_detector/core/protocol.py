@@ -1,0 +1,27 @@
+"""What a detector is: observations in, events out."""
+
+from __future__ import annotations
+
+from typing import Protocol, TypeAlias
+
+from foliot_detector.core.state.path_table import Delays
+from foliot_schemas import ClockState, DelayBatch, Event, Node, PortState
+
+Observation: TypeAlias = PortState | DelayBatch | ClockState | Node
+
+
+Seen: TypeAlias = PortState | Delays | ClockState | Node
+"""An observation as detectors see it: a batch is unpacked once, for all of them."""
+
+
+class Detector(Protocol):
+    """One kind of trouble. The same observations and ticks in give the same events out."""
+
+    def resume(self, event: Event) -> None:
+        """Takes the last event about something, by an earlier run: what it began is to be ended. Others change nothing."""
+
+    def observe(self, seen: Seen, now_ns: int) -> list[Event]:
+        """Takes an observation at a time of the timeline; what does not concern it changes nothing."""
+
+    def tick(self, now_ns: int) -> list[Event]:
+        """Takes the passing of time."""

@@ -1,0 +1,1 @@
+"""What the detectors share: the inventory, signs of life, paths, ports, the time of events."""

@@ -1,0 +1,44 @@
+"""At which NICs a queue stood full lately: what is lost there then says nothing of the link."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from foliot_detector.core.state.path_table import PathTable
+
+_LATELY_NS = 2_000_000_000
+"""A sender that fills its link, as TCP does, fills and drains the queue before it in less. A full queue has room for small packets and none for large ones."""
+
+
+class FullQueues:
+    """By NIC, as the delays of any of its paths show it.
+
+    Parameters:
+        table: of the paths, with the NICs at their ends.
+    """
+
+    def __init__(self, table: PathTable) -> None:
+        self._table = table
+        self._seen_ns = np.zeros(0, np.int64)
+
+    def note(self, ids: NDArray[np.intp], now_ns: int) -> None:
+        """Delays of these paths stand high now."""
+        if len(ids):
+            self._make_room()
+            self._seen_ns[self._table.ends[ids]] = now_ns
+
+    def are_full(self, ids: NDArray[np.intp], now_ns: int, within_ns: int = _LATELY_NS) -> NDArray[np.bool_]:
+        """Whether a queue at either end of these paths was full within the last seconds, or so lately."""
+        self._make_room()
+        seen_ns: NDArray[np.int64] = self._seen_ns[self._table.ends[ids]].max(axis=1, initial=0)
+        return seen_ns > max(now_ns - within_ns, 0)
+
+    def _make_room(self) -> None:
+        missing = len(self._table.nics) - len(self._seen_ns)
+        if missing > 0:
+            self._seen_ns = np.concatenate([self._seen_ns, np.zeros(2 * missing, np.int64)])

@@ -1,0 +1,386 @@
+"""What is known of the fleet: its inventory, which ports are down, and when each node last gave a sign of life."""
+
+from __future__ import annotations
+
+import collections
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import msgspec
+import numpy as np
+
+from foliot.clock.minimum_offset import MinimumOffsets
+from foliot.node.shard import WHOLE
+from foliot_detector.core.state.liveness import Liveness
+from foliot_detector.core.state.path_table import ELSEWHERE, Delays, PathTable
+from foliot_detector.core.state.port_counters import BELIEVED_NS, is_old, returns_between
+from foliot_detector.core.state.recent_peak import RecentPeak
+from foliot_schemas import Witness
+from foliot_schemas.bounds import FAR_NS
+from foliot_schemas.names import node_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from numpy.typing import NDArray
+
+    from foliot.node.shard import Shard
+    from foliot_schemas import DelayBatch, HostLoad, Node, PortState
+    from foliot_schemas.names import Path
+
+_APART_NS = 10_000_000
+"""Signs that are kept lie at least this far apart, two by two; a claim needs one from the right moment, not all of them."""
+_SIGNS = 128
+_INTERVALS = 2
+"""Between two reports of a node of which none was left out: half an interval of lateness each, and some."""
+_INTERVALS_OF_SILENCE = 2.5
+"""A node that left out one report is late, and not dead; nor is it half an interval later."""
+_LONGEST_INTERVAL_NS = 10_000_000_000
+"""The most that `probe.delay_interval_ms` may be."""
+_ENDS = 2
+"""Of a path: both have to be in the inventory."""
+_NOTABLE_NS = 10_000_000
+"""Twice a shorter delay is less than any proven probe is given to arrive, and changes nothing."""
+
+_HELD_NS = 4_000_000_000
+"""The kernel holds packets until it knows a neighbour's address, and asks for that three times, a second apart (arp(7)); the report comes after it."""
+
+
+class Sign(msgspec.Struct, frozen=True, gc=False):
+    """Proof that a node's process sent a probe, on whatever path."""
+
+    here_ns: int
+    """When, on the detector's timeline."""
+    at_ns: int
+    """When, by the witness's reference time."""
+    bound_ns: int
+    """Of the witness's clock; -1: not synchronised."""
+    witness: str
+    """The node that says so."""
+    kind: Literal["source", "receiver"]
+    sequence: int = 0
+    """Of the probe, where it was on the path in question; 0: it was on another, or nobody says."""
+
+
+class _Port(NamedTuple):
+    latest: PortState
+    up: bool
+    back_ns: int
+    """When it came up, if it was down before; else 0."""
+    here_ns: int
+    """When it was last believed."""
+
+
+class Inventory:
+    """Fed with every observation before any detector sees it; detectors only read it.
+
+    Parameters:
+        process_silence_ns: a gap in the signs of life of a node that is longer means that it was away.
+        break_ns: one that is longer means that it may have stalled.
+        interval_ns: of a node's reports, at least; also of those that do not say theirs.
+        shard: of which nodes it is told, and of their peers.
+    """
+
+    def __init__(self, process_silence_ns: int, break_ns: int, interval_ns: int, shard: Shard = WHOLE) -> None:
+        self.nics: dict[str, int] = {}
+        """Names of NICs, and how many entropies each has."""
+        self.clocks: dict[str, set[str]] = {}
+        """Per clock, the nodes whose records name it."""
+        self.nodes: dict[str, Node] = {}
+        self.paths = PathTable(shard)
+        self.counts: collections.Counter[str] = collections.Counter()
+        self.liveness = Liveness()
+        self.signs: dict[str, collections.deque[Sign]] = {}
+        """Per node, its signs of life on the fabric in the last second or so, the latest last."""
+        self.news: collections.Counter[str] = collections.Counter()
+        """Per node, how often anything was learnt of what it sent."""
+        self.hearing_ns: dict[str, int] = {}
+        """Per node, when it last heard a probe, whosever."""
+        self.listening_ns: dict[str, int] = {}
+        """Per node, the beginning of its unbroken reports: what it did not hear before then, it may not have listened for."""
+        self.bound_ns: dict[str, int] = {}
+        self._back_ns: dict[str, int] = {}
+        self.unbroken_ns: dict[str, int] = {}
+        """Per node, the beginning of its unbroken signs of life on the fabric."""
+        self._touched: dict[str, None] = {}
+        """Nodes of which anything was learnt, for `take_touched`."""
+        self._turned: dict[str, None] = {}
+        """NICs whose ports came up, for `take_turned`."""
+        self._process_silence_ns = process_silence_ns
+        self._break_ns = break_ns
+        self._interval_ns = interval_ns
+        self._intervals_ns: dict[str, int] = {}
+        """Per node, the interval of its reports as it names it, or that, if that is more."""
+        self._ports: dict[str, _Port] = {}
+        self._offsets = MinimumOffsets()
+        self._reported_ns: dict[str, int] = {}
+        self.delay_ns: dict[str, RecentPeak] = {}
+        """Per node, the longest one-way delays of what it sent or heard lately."""
+        self.late_ns: dict[str, RecentPeak] = {}
+        """Per node, by how much steps of its probe came late lately."""
+        self.load: dict[str, HostLoad] = {}
+        """Per node, how busy its host was as it last said."""
+
+    # -- what it is told ----------------------------------------------------------------------------------------------
+
+    def learn_node(self, node: Node) -> None:
+        """Takes an inventory record; one without NICs takes the node out."""
+        known = self.nodes.pop(node.name, None)
+        before = {nic.name: len(nic.entropies) for nic in known.nics} if known is not None else {}
+        present = {nic.name: len(nic.entropies) for nic in node.nics}
+        for nic in before:
+            del self.nics[nic]
+        self.nics |= present
+        for clock in _clocks(known):
+            self.clocks[clock].discard(node.name)
+            if not self.clocks[clock]:
+                del self.clocks[clock]
+        for clock in _clocks(node if node.nics else None):
+            self.clocks.setdefault(clock, set()).add(node.name)
+        self.liveness.enlist(node.name, listed=bool(node.nics))
+        if node.nics:
+            self.nodes[node.name] = node
+        else:
+            self._forget(node.name, before)
+        if before != present:
+            self.paths.forget_batches()
+
+    def _forget(self, node: str, nics: Iterable[str]) -> None:
+        times = (self.hearing_ns, self.listening_ns, self.unbroken_ns, self.bound_ns)
+        lately = (self.delay_ns, self.late_ns, self.load)
+        self._offsets.forget(node)
+        for memory in (*times, *lately, self.news, self.signs, self._back_ns, self._reported_ns, self._intervals_ns):
+            memory.pop(node, None)
+        for nic in nics:
+            self._ports.pop(nic, None)
+
+    def learn_port(self, port: PortState, now_ns: int) -> None:
+        """Takes the state of a port of the inventory."""
+        self._on_bus(port.node, port.at_ns, now_ns)
+        if port.nic not in self.nics or node_of(port.nic) != port.node:
+            return
+        up = port.carrier and port.admin_up
+        before = self._ports.get(port.nic)
+        if before is None:
+            self._ports[port.nic] = _Port(port, up, 0, now_ns)
+        elif not is_old(before.latest, port) or now_ns - before.here_ns > BELIEVED_NS:
+            was_away, back_ns = not before.up or returns_between(before.latest, port) > 0, before.back_ns
+            if up and was_away:
+                back_ns, self._turned[port.nic] = now_ns, None
+            self._ports[port.nic] = _Port(port, up, back_ns, now_ns)
+
+    def learn_delays(self, batch: DelayBatch, now_ns: int) -> Delays:
+        """Takes a batch and returns those of its rows that can be believed.
+
+        Raises:
+            ValueError: its columns do not fit together.
+        """
+        rows = batch.rows()
+        self._note_interval(batch)
+        self._on_bus(batch.node, batch.at_ns, now_ns)
+        at_here_ns = self.here_ns(batch.node, batch.at_ns, now_ns)
+        self._note_listening(batch, at_here_ns)
+        self._note_load(batch, now_ns)
+        self.bound_ns[batch.node] = batch.bound_ns
+        self.news[batch.node] += 1
+        ids = self.paths.ids_said_by(batch.node, batch.paths, self.nics)[rows["path"]]
+        from_source = rows["witness"] == Witness.SOURCE
+        end = np.where(from_source, self.paths.source_node[ids], self.paths.destination_node[ids])
+        right = (ids >= 0) & (end == self.paths.node_id(batch.node)) & (rows["witness"] <= Witness.SPEAKS_AGAIN)
+        if not right.all():
+            self.counts["rows_foreign"] += len(rows) - int((right | (ids == ELSEWHERE)).sum())
+            rows, ids, from_source = rows[right], ids[right], from_source[right]
+        here_ns = self._all_here_ns(batch.node, rows["last_ns"], now_ns)
+        for learn, said in ((self._learn_sent, from_source), (self._learn_heard, ~from_source)):
+            known = said & (here_ns > 0)
+            if known.any():
+                learn(batch, ids[known], rows, known, here_ns[known])
+        if batch.bound_ns >= 0:
+            self._note_delays(batch.node, ids, rows, now_ns)
+        return Delays(batch.node, batch.at_ns, at_here_ns, batch.bound_ns, batch.interval_ns, rows, ids, here_ns)
+
+    # -- what it can say ----------------------------------------------------------------------------------------------
+
+    def is_down(self, nic: str) -> bool:
+        """Whether a NIC's port is known to be down, by the administrator or for want of a carrier."""
+        port = self._ports.get(nic)
+        return port is not None and not port.up
+
+    def back_ns(self, nic: str) -> int:
+        """When the NIC or its node's process last came back; 0: it was never away."""
+        port = self._ports.get(nic)
+        return max(self._back_ns.get(node_of(nic), 0), 0 if port is None else port.back_ns)
+
+    def silence_ns(self, node: str) -> int:
+        """How long nothing must have come of a node that was away: the setting, or more where the node reports more seldom."""
+        interval_ns = self._intervals_ns.get(node, self._interval_ns)
+        return max(self._process_silence_ns, round(_INTERVALS_OF_SILENCE * interval_ns))
+
+    def last_ns(self, node: str) -> int:
+        """When anything of a node was last heard, by the bus or on the fabric."""
+        return self.liveness.last_ns(node)
+
+    def own_words(self, node: str, place: int) -> list[Sign]:
+        """A node's own word of when it sent on a path, in its latest batches, the earliest first."""
+        bound_ns = self.bound_ns.get(node, -1)
+        table = self.paths
+        said = (table.sent_ns[place].tolist(), table.sent_at_ns[place].tolist(), table.sent_sequence[place].tolist())
+        return [
+            Sign(here_ns, at_ns, bound_ns, node, "source", sequence)
+            for here_ns, at_ns, sequence in zip(*said, strict=True)
+            if here_ns
+        ]
+
+    def at_ns(self, node: str, here_ns: int) -> int:
+        """A time of the timeline by a node's own reference time."""
+        offset_ns = self._offsets.offset_ns(node)
+        return here_ns if offset_ns is None else min(max(here_ns - offset_ns, 1 - FAR_NS), FAR_NS - 1)
+
+    def here_ns(self, node: str, at_ns: int, now_ns: int) -> int:
+        """A node's own time on the timeline, however late it came; what it dates into its future is now."""
+        return max(self._offsets.here_ns(node, at_ns, now_ns), 1)
+
+    def siblings(self, path: Path) -> NDArray[np.intp]:
+        """The paths between the same two nodes by other NICs, of those that were ever heard."""
+        table, sender, receiver = self.paths, node_of(path.source), node_of(path.destination)
+        ends = [[nic.name for nic in node.nics] for node in map(self.nodes.get, (sender, receiver)) if node is not None]
+        if len(ends) < _ENDS:
+            return np.zeros(0, np.intp)
+        leaving = [table.leaving(nic) for nic in ends[0] if nic != path.source]
+        entering = [table.entering(nic) for nic in ends[1] if nic != path.destination]
+        if not leaving or not entering:
+            return np.zeros(0, np.intp)
+        return np.intersect1d(np.concatenate(leaving), np.concatenate(entering))
+
+    def stirred_ns(self, node: str) -> int:
+        """When anything that a node sent was heard last, or anything was heard by it: when its host did not stand still."""
+        heard = (sign.here_ns for sign in reversed(self.signs.get(node, ())) if sign.kind == "receiver")
+        return max(next(heard, 0), self.hearing_ns.get(node, 0))
+
+    def take_touched(self) -> Iterable[str]:
+        """The nodes of which anything was learnt since the last call: what they or their NICs did, or who heard them."""
+        touched, self._touched = self._touched, {}
+        return touched
+
+    def take_turned(self) -> Iterable[str]:
+        """The NICs whose ports came up since the last call."""
+        turned, self._turned = self._turned, {}
+        return turned
+
+    # -- inside -------------------------------------------------------------------------------------------------------
+
+    def _on_bus(self, node: str, at_ns: int, now_ns: int) -> None:
+        self._touched[node] = None
+        self._offsets.learn(node, at_ns, now_ns)
+        here_ns = self.here_ns(node, at_ns, now_ns)
+        self._note_return(node, here_ns, self.liveness.on_bus_ns(node) or None)
+        self.liveness.speak(node, here_ns)
+
+    def _note_listening(self, batch: DelayBatch, at_here_ns: int) -> None:
+        before_ns = self._reported_ns.get(batch.node)
+        self._reported_ns[batch.node] = batch.at_ns
+        missed_ns = _INTERVALS * self._intervals_ns.get(batch.node, self._interval_ns)
+        if before_ns is None or batch.at_ns - before_ns > missed_ns:
+            self.listening_ns[batch.node] = at_here_ns
+
+    def _note_interval(self, batch: DelayBatch) -> None:
+        """By its settings: the time that a report covers is longer after a stall, and who stalls regularly leaves out reports all the same."""
+        interval_ns = max(self._interval_ns, min(batch.every_ns, _LONGEST_INTERVAL_NS))
+        if interval_ns != self._intervals_ns.get(batch.node):
+            self._intervals_ns[batch.node] = interval_ns
+            self.liveness.allow(batch.node, self.silence_ns(batch.node))
+
+    def _note_load(self, batch: DelayBatch, now_ns: int) -> None:
+        if batch.late_ns:
+            _peak(self.late_ns, batch.node).note(batch.late_ns, now_ns)
+        if batch.host is not None:
+            self.load[batch.node] = batch.host
+
+    def _note_delays(self, node: str, ids: NDArray[np.intp], rows: NDArray[Any], now_ns: int) -> None:
+        """By clocks that are known: how long probes of a node take lately, either way."""
+        notable = np.flatnonzero(rows["p99_ns"] > _NOTABLE_NS)
+        for path_id, delay_ns in zip(ids[notable].tolist(), rows["p99_ns"][notable].tolist(), strict=True):
+            source, destination, _ = self.paths.path(path_id)
+            if self._was_away(source, now_ns) or self._was_away(destination, now_ns):
+                continue
+            for end in (node, node_of(source)):
+                _peak(self.delay_ns, end).note(delay_ns, now_ns)
+
+    def _was_away(self, nic: str, now_ns: int) -> bool:
+        """Whether a probe may have waited for a NIC that had no carrier, or whose peer's address had to be asked for anew."""
+        port = self._ports.get(nic)
+        return port is not None and (not port.up or (port.back_ns > 0 and now_ns - port.back_ns < _HELD_NS))
+
+    def _all_here_ns(self, node: str, at_ns: NDArray[np.int64], now_ns: int) -> NDArray[np.int64]:
+        """As `here_ns`, of many; 0 stays 0."""
+        age_ns = np.maximum(now_ns - (self._offsets.offset_ns(node) or 0) - at_ns, 0)  # in this order no time overflows
+        return np.where(at_ns > 0, np.maximum(now_ns - age_ns, 1), 0)
+
+    def _learn_sent(
+        self,
+        batch: DelayBatch,
+        ids: NDArray[np.intp],
+        rows: NDArray[Any],
+        known: NDArray[np.bool_],
+        here_ns: NDArray[np.int64],
+    ) -> None:
+        last_ns = rows["last_ns"][known]
+        self.paths.send(ids, here_ns, last_ns, rows["sequence"][known])
+        latest = int(here_ns.argmax())
+        self._sign(batch.node, int(here_ns[latest]), int(last_ns[latest]), batch, "source")
+
+    def _learn_heard(
+        self,
+        batch: DelayBatch,
+        ids: NDArray[np.intp],
+        rows: NDArray[Any],
+        known: NDArray[np.bool_],
+        here_ns: NDArray[np.int64],
+    ) -> None:
+        last_ns = rows["last_ns"][known]
+        self.paths.hear(ids, here_ns)
+        self.hearing_ns[batch.node] = max(int(here_ns.max()), self.hearing_ns.get(batch.node, 0))
+        sources = self.paths.source_node[ids]
+        # Sorted by source, then time: the last of each source's run is its latest.
+        order = np.lexsort((here_ns, sources))
+        ends = np.append(np.flatnonzero(np.diff(sources[order])), len(order) - 1)
+        latest = order[ends]
+        nodes = self.paths.nodes
+        for source, heard_ns, at_ns in zip(
+            sources[latest].tolist(), here_ns[latest].tolist(), last_ns[latest].tolist(), strict=True
+        ):
+            self._sign(nodes[source], heard_ns, at_ns, batch, "receiver")
+
+    def _sign(
+        self, node: str, here_ns: int, at_ns: int, batch: DelayBatch, kind: Literal["source", "receiver"]
+    ) -> None:
+        signs = self.signs.get(node)
+        if signs is None:
+            signs = self.signs[node] = collections.deque(maxlen=_SIGNS)
+        self.news[node] += 1
+        self._touched[node] = None
+        before_ns = signs[-1].here_ns if signs else None
+        if before_ns is not None and here_ns <= before_ns:
+            return
+        self._note_return(node, here_ns, before_ns)
+        if before_ns is None or here_ns - before_ns > self._break_ns:
+            self.unbroken_ns[node] = here_ns
+        if len(signs) > 1 and here_ns - signs[-2].here_ns < _APART_NS:
+            signs.pop()
+        signs.append(Sign(here_ns, at_ns, batch.bound_ns, batch.node, kind))
+        self.liveness.show(node, here_ns)
+
+    def _note_return(self, node: str, here_ns: int, before_ns: int | None) -> None:
+        if before_ns is not None and here_ns - before_ns > self.silence_ns(node):
+            self._back_ns[node] = max(here_ns, self._back_ns.get(node, 0))
+
+
+def _peak(peaks: dict[str, RecentPeak], node: str) -> RecentPeak:
+    peak = peaks.get(node)
+    if peak is None:
+        peak = peaks[node] = RecentPeak()
+    return peak
+
+
+def _clocks(node: Node | None) -> set[str]:
+    """The clocks that a record names: that of the node, and those of its NICs."""
+    return set() if node is None else {node.name, *(nic.clock for nic in node.nics)}

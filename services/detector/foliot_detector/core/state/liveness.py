@@ -1,0 +1,134 @@
+"""When each node last gave a sign of life, in columns: that nobody of a large fleet is missed takes a few numpy calls."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from numpy.typing import NDArray
+
+_ROOM = 256
+_REMEMBERED_NS = 10_000_000_000
+"""For so long a node's longest gap is remembered at least: who stood still does so again while its host is as busy."""
+
+
+class Liveness:
+    """Times are on the detector's timeline; 0: never."""
+
+    _times = ("_bus_ns", "_fabric_ns", "_gap_ns", "_gap_end_ns", "_silence_ns")
+    """Columns that are 0 of a node that is met."""
+
+    def __init__(self) -> None:
+        self._names: list[str] = []
+        self._free: list[int] = []
+        """Places of those that have left."""
+        self._places: dict[str, int] = {}
+        self._bus_ns = np.zeros(_ROOM, np.int64)
+        self._fabric_ns = np.zeros(_ROOM, np.int64)
+        self._gap_ns = np.zeros(_ROOM, np.int64)
+        """The longest time between two messages of a node lately, and when it ended."""
+        self._gap_end_ns = np.zeros(_ROOM, np.int64)
+        self._silence_ns = np.zeros(_ROOM, np.int64)
+        """How long a node may be silent at least."""
+        self._listed = np.zeros(_ROOM, np.bool_)
+
+    def enlist(self, node: str, *, listed: bool) -> None:
+        """A node is in the inventory, or has left it, and what was known of it is forgotten."""
+        if listed:
+            place = self._place(node)  # first: the columns may grow
+            self._listed[place] = True
+            return
+        left = self._places.pop(node, None)
+        if left is not None:
+            self._listed[left] = False
+            for column in self._times:
+                getattr(self, column)[left] = 0
+            self._free.append(left)
+
+    def allow(self, node: str, silence_ns: int) -> None:
+        """A node that is silent for so long is not missed."""
+        place = self._place(node)
+        self._silence_ns[place] = silence_ns
+
+    def speak(self, node: str, here_ns: int) -> None:
+        """A node has sent a message then, whenever it arrived."""
+        place = self._place(node)
+        before_ns = int(self._bus_ns[place])
+        if here_ns <= before_ns:
+            return
+        self._bus_ns[place] = here_ns
+        gap_ns = here_ns - before_ns if before_ns else 0
+        if gap_ns >= self._gap_ns[place] or here_ns - self._gap_end_ns[place] > _REMEMBERED_NS:
+            self._gap_ns[place], self._gap_end_ns[place] = gap_ns, here_ns
+
+    def show(self, node: str, here_ns: int) -> None:
+        """A node was seen to send a probe."""
+        place = self._place(node)
+        self._fabric_ns[place] = here_ns
+
+    def on_bus_ns(self, node: str) -> int:
+        """When it sent its last message that has arrived."""
+        place = self._places.get(node)
+        return 0 if place is None else int(self._bus_ns[place])
+
+    def last_ns(self, node: str) -> int:
+        """When anything of it was last heard, by the bus or on the fabric."""
+        place = self._places.get(node)
+        return 0 if place is None else int(max(self._bus_ns[place], self._fabric_ns[place]))
+
+    def present(self, but: Iterable[str]) -> NDArray[np.intp]:
+        """Places of the nodes of the inventory that ever spoke on the bus, but for these."""
+        there = self._listed & (self._bus_ns > 0)
+        there[[self._places[node] for node in but if node in self._places]] = False
+        return np.flatnonzero(there)
+
+    def heard_to_ns(self, places: NDArray[np.intp]) -> int:
+        """The time by which at least half of these have sent a later message that has arrived; of none: 0.
+
+        Messages are read in the order in which they arrive. So whoever sent one by then, and none later, is not merely waiting to be read.
+        """
+        if not len(places):
+            return 0
+        half = len(places) // 2
+        return int(np.partition(self._bus_ns[places], half)[half])
+
+    def count_speaking(self, places: NDArray[np.intp], since_ns: int) -> int:
+        """How many of these spoke on the bus after a time."""
+        return int((self._bus_ns[places] > since_ns).sum())
+
+    def silence_ns(self, places: NDArray[np.intp], least_ns: int) -> int:
+        """How long at least half of these may be silent."""
+        if not len(places):
+            return least_ns
+        half = len(places) // 2
+        return max(int(np.partition(self._silence_ns[places], half)[half]), least_ns)
+
+    def quiet(self, places: NDArray[np.intp], now_ns: int, silence_ns: int, most: int) -> list[str]:
+        """Those of which nothing at all has come for a silence time, or for twice the longest gap in their words lately, up to so many silence times.
+
+        Parameters:
+            silence_ns: the silence time of nodes that are not allowed more.
+        """
+        last_ns = np.maximum(self._bus_ns[places], self._fabric_ns[places])
+        least_ns = np.maximum(self._silence_ns[places], silence_ns)
+        allowed_ns = np.clip(2 * self._gap_ns[places], least_ns, most * least_ns)
+        return [self._names[place] for place in places[now_ns - last_ns >= allowed_ns]]
+
+    def _place(self, node: str) -> int:
+        place = self._places.get(node)
+        if place is None:
+            if self._free:
+                place = self._places[node] = self._free.pop()
+                self._names[place] = node
+                return place
+            place = self._places[node] = len(self._names)
+            self._names.append(node)
+            if place == len(self._bus_ns):
+                for name in (*self._times, "_listed"):
+                    column = getattr(self, name)
+                    setattr(self, name, np.concatenate([column, np.zeros_like(column)]))
+        return place

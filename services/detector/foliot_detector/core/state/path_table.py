@@ -1,0 +1,206 @@
+"""Every path that was ever spoken of, in columns, so that a batch of rows costs a few numpy calls."""
+
+from __future__ import annotations
+
+from array import array
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from foliot.node.shard import WHOLE
+from foliot_schemas.names import Path, node_of, parse_path
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import NDArray
+
+    from foliot.node.shard import Shard
+
+_UNKNOWN = -1
+ELSEWHERE = -2
+"""A path between nodes of other shards."""
+_ROOM = 256
+WORDS = 3
+"""Of a sender that are remembered: two regular ones, and one that it gave between them, as it found another path silent."""
+_REGULAR = 8
+"""Paths of a batch that is worth remembering. Shorter ones, of silences, are read as fast as looked up, and would displace it."""
+
+
+class Delays(NamedTuple):
+    """The rows of a batch that name known paths and come from the right end of them."""
+
+    node: str
+    at_ns: int
+    at_here_ns: int
+    """The same on the detector's timeline, however late it came."""
+    bound_ns: int
+    interval_ns: int
+    rows: NDArray[Any]
+    """Of dtype `DelayRow`."""
+    ids: NDArray[np.intp]
+    """Per row, the path's place in the table."""
+    here_ns: NDArray[np.int64]
+    """Per row, its `last_ns` on the detector's timeline; 0: never."""
+
+
+class PathTable:
+    """Columns by path. Times are on the detector's timeline unless they say otherwise; 0: never.
+
+    Parameters:
+        shard: a path has a place if it begins or ends at a node of it.
+    """
+
+    def __init__(self, shard: Shard = WHOLE) -> None:
+        self._shard = shard
+        self.names: list[str] = []
+        self.nodes: list[str] = []
+        self.source_node = np.zeros(_ROOM, np.intp)
+        """Index into `nodes`."""
+        self.destination_node = np.zeros(_ROOM, np.intp)
+        self.nics: list[str] = []
+        self.ends = np.zeros((_ROOM, 2), np.int32)
+        """Of source and destination, the index into `nics`."""
+        self.heard_ns = np.zeros(_ROOM, np.int64)
+        self.sent_ns = np.zeros((_ROOM, WORDS), np.int64)
+        """In the sender's latest batches, the earliest first: there is one of them from the right moment of a silence."""
+        self.sent_at_ns = np.zeros((_ROOM, WORDS), np.int64)
+        """As `sent_ns`, by the sender's reference time."""
+        self.sent_sequence = np.zeros((_ROOM, WORDS), np.int64)
+        """Of the probe that was sent then; 0: not said."""
+        self.silent = np.zeros(_ROOM, np.bool_)
+        """Claimed or known to be silent."""
+        self._sound = np.zeros(_ROOM, np.bool_)
+        """Known to be between NICs of the inventory as it is."""
+        self._leaving: dict[str, array[int]] = {}
+        self._entering: dict[str, array[int]] = {}
+        """Per NIC, the paths from it and to it: 4 bytes each, of which a large fleet has some million."""
+        self._ids: dict[str, int] = {}
+        self._node_ids: dict[str, int] = {}
+        self._nic_ids: dict[str, int] = {}
+        self._batches: dict[str, tuple[int, NDArray[np.int32]]] = {}
+        """Per node, a hash of the paths of its last batch, and their places."""
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    @property
+    def room(self) -> int:
+        """Length of the columns."""
+        return len(self.heard_ns)
+
+    def forget_batches(self) -> None:
+        """To be called when NICs have become known or unknown."""
+        self._batches.clear()
+        self._sound[:] = False
+
+    def ids(self, names: tuple[str, ...], nics: Mapping[str, int]) -> NDArray[np.intp]:
+        """Places of paths between these NICs (with how many entropies each has), made where new; below 0: none."""
+        return np.array([self._id(name, nics) for name in names], np.intp)
+
+    def ids_said_by(self, node: str, names: tuple[str, ...], nics: Mapping[str, int]) -> NDArray[np.intp]:
+        """As `ids`, for the paths that a node speaks of: mostly those that it spoke of last."""
+        known, said = self._batches.get(node), hash(names)
+        if known is not None and known[0] == said and len(known[1]) == len(names):
+            return known[1].astype(np.intp)
+        places = self.ids(names, nics)
+        if len(names) >= _REGULAR and node in self._node_ids and (places != _UNKNOWN).all():
+            self._batches[node] = said, places.astype(np.int32)
+        return places
+
+    def path(self, place: int) -> Path:
+        """The path at a place. Made anew: there may be millions, of which few are ever asked for."""
+        return parse_path(self.names[place])
+
+    def id_of(self, path: Path) -> int:
+        """A path's place, or -1."""
+        return self._ids.get(str(path), _UNKNOWN)
+
+    def node_id(self, node: str) -> int:
+        """A node's index in `nodes`, or -1."""
+        return self._node_ids.get(node, _UNKNOWN)
+
+    def nic_id(self, nic: str) -> int:
+        """A NIC's index in `nics`, made where it is new."""
+        if nic not in self._nic_ids:
+            self._nic_ids[nic] = len(self.nics)
+            self.nics.append(nic)
+        return self._nic_ids[nic]
+
+    def hear(self, ids: NDArray[np.intp], here_ns: NDArray[np.int64]) -> None:
+        """Notes when paths were last heard."""
+        np.maximum.at(self.heard_ns, ids, here_ns)
+
+    def leaving(self, nic: str) -> NDArray[np.intp]:
+        """The paths from a NIC that were heard at least once."""
+        return self._heard(self._leaving.get(nic))
+
+    def entering(self, nic: str) -> NDArray[np.intp]:
+        """Those to it."""
+        return self._heard(self._entering.get(nic))
+
+    def at_nic(self, nic: str) -> list[int]:
+        """All paths that begin or end at a NIC."""
+        return [*self._leaving.get(nic, ()), *self._entering.get(nic, ())]
+
+    def send(
+        self,
+        ids: NDArray[np.intp],
+        here_ns: NDArray[np.int64],
+        at_ns: NDArray[np.int64],
+        sequence: NDArray[np.int64],
+    ) -> None:
+        """Notes when paths were last sent on, by their senders, and with which probe."""
+        newer = here_ns > self.sent_ns[ids, -1]
+        ids = ids[newer]
+        said = ((self.sent_ns, here_ns), (self.sent_at_ns, at_ns), (self.sent_sequence, sequence))
+        for column, values in said:
+            column[ids, :-1] = column[ids, 1:]
+            column[ids, -1] = values[newer]
+
+    def spoke_since(self, places: NDArray[np.intp], here_ns: int) -> int:
+        """How many of these paths were heard after a time."""
+        return int((self.heard_ns[places] > here_ns).sum())
+
+    def _heard(self, places: array[int] | None) -> NDArray[np.intp]:
+        known = np.array(places or (), np.intp)
+        heard: NDArray[np.intp] = known[self.heard_ns[known] > 0]
+        return heard
+
+    def _id(self, name: str, nics: Mapping[str, int]) -> int:
+        place = self._ids.get(name, _UNKNOWN)
+        if place != _UNKNOWN and self._sound[place]:
+            return place
+        try:
+            path = parse_path(name)
+        except ValueError:
+            return _UNKNOWN
+        if not self._shard.is_whole and not any(map(self._shard.owns, map(node_of, path[:2]))):
+            return ELSEWHERE
+        if path.entropy >= min(nics.get(path.source, 0), nics.get(path.destination, 0)):
+            return _UNKNOWN
+        if place == _UNKNOWN:
+            place = self._add(name, path)
+        self._sound[place] = True
+        return place
+
+    def _add(self, name: str, path: Path) -> int:
+        place = len(self.names)
+        if place == self.room:
+            for column, values in vars(self).items():
+                if isinstance(values, np.ndarray):
+                    setattr(self, column, np.concatenate([values, np.zeros_like(values)]))
+        self._ids[name] = place
+        self.names.append(name)
+        self.source_node[place] = self._node(node_of(path.source))
+        self.destination_node[place] = self._node(node_of(path.destination))
+        self.ends[place] = self.nic_id(path.source), self.nic_id(path.destination)
+        for index, nic in ((self._leaving, path.source), (self._entering, path.destination)):
+            index.setdefault(nic, array("i")).append(place)
+        return place
+
+    def _node(self, node: str) -> int:
+        if node not in self._node_ids:
+            self._node_ids[node] = len(self.nodes)
+            self.nodes.append(node)
+        return self._node_ids[node]

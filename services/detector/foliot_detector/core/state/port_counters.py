@@ -1,0 +1,146 @@
+"""Two messages about the same port: which is the newer, and what the kernel's counters say happened between them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+if TYPE_CHECKING:
+    from foliot_schemas import PortChange, PortState
+
+
+SECOND_NS = 1_000_000_000
+BELIEVED_NS = 5 * SECOND_NS
+"""Ports report every second. If for so long nothing came but what is older than the latest, it is the latest that was wrong: a
+clock that had run ahead, or a message from the future."""
+_WRAP = 1 << 32
+"""The kernel counts carriers in 32 bits (``atomic_t`` of struct net_device)."""
+_MOST_BETWEEN = 1 << 16
+"""Carriers lost between two messages at most: a second holds no tenth of them. Further apart, counters did not count."""
+_LINK_DOWNED = "link_downed"
+_LAG_NS = 5 * SECOND_NS
+"""How long a lost carrier may wait for the port's own counter to show it; five readings."""
+
+
+class Change(NamedTuple):
+    """What happened at a port since the last message about it. What an administrator did is left out."""
+
+    at_ns: int
+    carrier: bool
+    """Whether it can be used now."""
+    falls: int = 0
+    """Carriers lost."""
+    returns: int = 0
+    """Carriers that came back."""
+    outage_ns: int = 0
+    """How long it was without a carrier, where one came back after that; 0: none did, or nobody saw it go."""
+    link_downed: int = 0
+    """By how much the RDMA device's count rose."""
+
+
+def is_old(latest: PortState, seen: PortState) -> bool:
+    """Whether `seen` was said before the latest.
+
+    The counters know best: a node's clock may have been set back between two messages.
+    """
+    if seen.fault != latest.fault:
+        return False
+    if _is_another(latest, seen):
+        return seen.at_ns < latest.at_ns
+    if falls_between(latest, seen) or returns_between(latest, seen):
+        return False
+    return seen.at_ns < latest.at_ns or (seen.at_ns == latest.at_ns and _counts(seen) != _counts(latest))
+
+
+def unheard(latest: PortState, seen: PortState) -> list[PortState]:
+    """What befell the port between the latest word about it that came and a newer one, oldest first, as words of their own."""
+    found: list[PortState] = []
+    for change in reversed(seen.changes):
+        if not _is_between(latest, change, seen):
+            break
+        found.append(
+            msgspec.structs.replace(seen, **msgspec.structs.asdict(change), change=True, counters={}, changes=())
+        )
+    return found[::-1]
+
+
+def _is_between(latest: PortState, change: PortChange, seen: PortState) -> bool:
+    """Whether a change that came with `seen` happened after the latest word.
+
+    The counters know best, as in `is_old`. Where they did not move the time does, unless the clock was set back after the change.
+    """
+    is_same = seen.fault == latest.fault and not _is_another(latest, change)
+    if is_same and (falls_between(latest, change) or returns_between(latest, change)):
+        return True
+    return latest.at_ns < change.at_ns <= seen.at_ns
+
+
+def is_made_anew(before: PortState, seen: PortState) -> bool:
+    """Whether the host booted or the device was made again, so that the counters began again."""
+    return seen.fault != before.fault or _is_another(before, seen)
+
+
+def ran_back(before: PortState, seen: PortState) -> bool:
+    """Whether a counter is where counting cannot have brought it: it was reset, or is no counter. It says nothing of what happened."""
+    pairs = zip(_counts(before), _counts(seen), strict=True)
+    return any(now != then and not _rose(then, now) for then, now in pairs)
+
+
+def falls_between(before: PortState, seen: PortState | PortChange) -> int:
+    """Carriers lost, an administrator's among them; 0 if the counter does not tell. It may have begun again at 0 after 2 ** 32 - 1."""
+    return _rose(before.carrier_down_count, seen.carrier_down_count)
+
+
+def returns_between(before: PortState, seen: PortState | PortChange) -> int:
+    """As `falls_between`, of carriers that came back."""
+    return _rose(before.carrier_up_count, seen.carrier_up_count)
+
+
+def _rose(before: int, now: int) -> int:
+    rose = (now - before) % _WRAP
+    return rose if rose < _MOST_BETWEEN else 0
+
+
+def _counts(port: PortState) -> tuple[int, int]:
+    return port.carrier_down_count, port.carrier_up_count
+
+
+def _is_another(before: PortState, seen: PortState | PortChange) -> bool:
+    return bool(before.index and seen.index) and seen.index != before.index
+
+
+@dataclass(slots=True)
+class LinkDowned:
+    """The RDMA device's own count of lost links, which finds those that the network device did not notice.
+
+    It has 8 bits and stays at 255 (InfiniBand's PortCounters; on a real H100 host one of nine ports stands there), and may be
+    cleared by anybody: only a rise says anything. The two counters do not move in the same instant, so a rise has until the next
+    reading to be explained by a lost carrier, and a lost carrier some seconds to show here.
+    """
+
+    count: int = -1
+    ahead: int = 0
+    """Carriers lost that it has not shown yet; below 0: what it has shown that no lost carrier explains yet."""
+    lost_ns: int = 0
+
+    def read(self, seen: PortState, falls: int) -> tuple[int, int]:
+        """Takes a message and the carriers lost since the last one; what it finds besides those, and by how much it rose."""
+        if falls:
+            self.ahead, self.lost_ns = self.ahead + falls, seen.at_ns
+        count = seen.counters.get(_LINK_DOWNED, -1)
+        if count < 0:
+            return 0, 0
+        if self.ahead > 0 and seen.at_ns - self.lost_ns > _LAG_NS:
+            self.ahead = 0
+        hidden, self.ahead = max(-self.ahead, 0), max(self.ahead, 0)
+        rose = max(count - self.count, 0) if self.count >= 0 else 0
+        if count < self.count:
+            self.ahead = 0
+        self.ahead, self.count = self.ahead - rose, count
+        return hidden, rose
+
+    def begin_anew(self) -> None:
+        """Another device, or another boot."""
+        self.count, self.ahead = -1, 0

@@ -1,0 +1,260 @@
+"""NICs that lose a little of everything: told from their peers, from full queues and from bursts."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+MS = 1_000_000
+NIC = "node0.rail0"
+
+
+def some(share, seed):
+    """Loses a share of a path's probes by chance; no two in a row, which would be a silence here."""
+    chance, last = random.Random(seed), -2
+
+    def loses(number):
+        nonlocal last
+        lost = number - last > 1 and chance.random() < share
+        last = number if lost else last
+        return lost
+
+    return loses
+
+
+def lose(inventory, share, *, source=None, destination=None, seed=1):
+    """What a NIC sends, or what is sent to it, is lost by chance."""
+    for number, path in enumerate(inventory.paths):
+        if source in {None, path.source} and destination in {None, path.destination}:
+            inventory.lose[path] = some(share, 1_000 * seed + number)
+
+
+def told(events):
+    """NIC, direction and state of events."""
+    return [(event.kind, event.who, event.evidence["direction"], event.state) for event in events]
+
+
+@pytest.fixture(params=range(2))
+def seed(request):
+    """Chances, none of which is chosen."""
+    return request.param
+
+
+def test_a_nic_that_loses_one_in_a_hundred_of_what_it_sends(make_fleet, seed):
+    """Is found within half a minute, once, with its numbers; and no peer is taken for it."""
+    inventory = make_fleet(nodes=6)
+    lose(inventory, 0.01, source=NIC, seed=seed)
+    inventory.run(30_000)
+    (event,) = inventory.take()
+
+    assert told([event]) == [("nic", NIC, "out", "lossy")]
+    assert event.evidence["loss_share"] == pytest.approx(event.evidence["lost"] / event.evidence["sent"], abs=1e-6)
+    assert event.evidence["loss_share"] >= 0.005
+    assert event.evidence["lost"] >= 10
+    assert 5 <= event.evidence["paths_losing"] <= event.evidence["paths"] == 10
+    assert event.since_ns < event.at_ns
+    inventory.run(30_000)
+    assert inventory.take() == []
+
+
+def test_a_nic_that_loses_one_in_a_hundred_of_what_it_gets(make_fleet, seed):
+    """The other direction."""
+    inventory = make_fleet(nodes=6)
+    lose(inventory, 0.01, destination=NIC, seed=seed)
+    inventory.run(30_000)
+
+    assert told(inventory.take()) == [("nic", NIC, "in", "lossy")]
+
+
+def test_a_nic_that_loses_both_ways(make_fleet, seed):
+    """One fault; sound when both directions are."""
+    inventory = make_fleet(nodes=6)
+    lose(inventory, 0.012, destination=NIC, seed=seed)
+    lose(inventory, 0.012, source=NIC, seed=seed + 50)
+    inventory.run(30_000)
+    (lossy,) = inventory.take()
+    assert (lossy.who, lossy.state) == (NIC, "lossy")
+    both = lossy.evidence["direction"] == "both"
+
+    lose(inventory, 0.0, source=NIC)
+    inventory.run(40_000)
+    between = inventory.take()
+    assert [event.state for event in between] in ([], ["sound", "lossy"]) if not both else between == []
+
+    inventory.lose.clear()
+    inventory.run(40_000)
+    assert inventory.take()[-1].state == "sound"
+
+
+def test_when_it_loses_nothing_any_more_it_is_sound(make_fleet, seed):
+    """Under the same fault, because of what was said of it; not before."""
+    inventory = make_fleet(nodes=6)
+    lose(inventory, 0.01, source=NIC, seed=seed)
+    inventory.run(60_000)
+    (lossy,) = inventory.take()
+
+    inventory.lose.clear()
+    inventory.run(40_000)
+    (sound,) = inventory.take()
+    assert told([sound]) == [("nic", NIC, "out", "sound")]
+    assert (sound.cause, sound.fault, sound.since_ns) == (lossy.id, lossy.fault, lossy.since_ns)
+    assert sound.evidence["loss_share"] < 0.0025
+
+
+def test_a_loss_of_one_in_a_thousand_is_left_alone(make_fleet, seed):
+    """And so is none at all."""
+    inventory = make_fleet(nodes=6)
+    lose(inventory, 0.001, source=NIC, seed=seed)
+    inventory.run(60_000)
+
+    assert inventory.take() == []
+
+
+def test_what_was_sent_long_before_does_not_count(make_fleet, seed):
+    """A NIC that was good for a minute and a half is found as soon as a new one."""
+    inventory = make_fleet(nodes=6)
+    inventory.run(90_000)
+    lose(inventory, 0.01, source=NIC, seed=seed)
+    inventory.run(30_000)
+
+    assert told(inventory.take()) == [("nic", NIC, "out", "lossy")]
+
+
+def test_one_path_that_loses_is_not_its_nic(make_fleet):
+    """One in thirty-three, below what makes a path lossy: of all that the NIC sends it is more than half a percent, and of one peer alone."""
+    inventory = make_fleet(nodes=6)
+    for path in inventory.paths:
+        if (path.source, path.destination) == (NIC, "node1.rail0"):
+            inventory.lose[path] = lambda number: number % 33 == 0
+    inventory.run(60_000)
+
+    assert inventory.take() == []
+
+
+def test_full_queues_drop_and_no_nic_seeps(make_fleet, seed):
+    """Half of the time, in turns of 0.4 s as a training job's, delays stand 10 ms above the least, and one probe in a hundred is dropped then."""
+    inventory = make_fleet(nodes=6)
+    mine = [path for path in inventory.paths if path.source == NIC]
+    chances = {path: some(0.01, 1_000 * seed + number) for number, path in enumerate(mine)}
+    for _ in range(75):
+        for path in mine:
+            inventory.lose[path], inventory.delay_ns[path] = chances[path], 10 * MS
+        inventory.run(400)
+        for path in mine:
+            del inventory.lose[path], inventory.delay_ns[path]
+        inventory.run(400)
+
+    assert inventory.take() == []
+
+
+def test_a_nic_that_seeps_under_load_is_found_by_the_other_half(make_fleet, seed):
+    """The same load, and losses at all times."""
+    inventory = make_fleet(nodes=6)
+    lose(inventory, 0.012, source=NIC, seed=seed)
+    mine = [path for path in inventory.paths if path.source == NIC]
+    for _ in range(75):
+        inventory.delay_ns.update(dict.fromkeys(mine, 10 * MS))
+        inventory.run(400)
+        inventory.delay_ns.clear()
+        inventory.run(400)
+
+    assert told(inventory.take()) == [("nic", NIC, "out", "lossy")]
+
+
+def test_bursts_on_a_rail_are_no_nics(make_fleet):
+    """Routes that change lose a probe of each path, four times in eighty seconds."""
+    inventory = make_fleet(nodes=6)
+    rail = [path for path in inventory.paths if path.source.endswith("rail0")]
+    for _ in range(4):
+        inventory.lose.update({path: lambda _: True for path in rail})
+        inventory.run(45)
+        inventory.lose.clear()
+        inventory.run(20_000)
+
+    assert inventory.take() == []
+
+
+def test_a_flapping_nic_does_not_seep(make_fleet):
+    """What it loses until its peers hear nothing has a cause."""
+    inventory = make_fleet(nodes=6)
+    for _ in range(12):
+        inventory.set_carrier(NIC, carrier=False)
+        inventory.run(300)
+        inventory.set_carrier(NIC, carrier=True)
+        inventory.run(2_000)
+
+    assert {event.kind for event in inventory.take()} == {"flap"}
+
+
+def test_two_nics_of_different_hosts_are_told_apart(make_fleet, seed):
+    """Each is found; what passes between them is one's or the other's, once."""
+    inventory = make_fleet(nodes=8)
+    lose(inventory, 0.012, source=NIC, seed=seed)
+    lose(inventory, 0.015, source="node5.rail0", seed=seed + 100)
+    inventory.run(40_000)
+
+    assert sorted(told(inventory.take())) == [("nic", NIC, "out", "lossy"), ("nic", "node5.rail0", "out", "lossy")]
+
+
+def test_a_path_that_loses_much_is_told_besides(make_fleet):
+    """A NIC that seeps, and one of its paths that loses a tenth: traffic leaves by the path's own event."""
+    inventory = make_fleet(nodes=6)
+    lose(inventory, 0.01, source=NIC)
+    inventory.run(40_000)
+    inventory.take()
+    path = next(path for path in inventory.paths if path.source == NIC and path.entropy == 0)
+    inventory.lose[path] = lambda number: number % 10 == 0
+    inventory.run(20_000)
+
+    assert [(event.kind, event.who, event.state) for event in inventory.take()] == [("path", str(path), "lossy")]
+
+
+def test_a_detector_that_takes_over_says_when_it_is_sound(make_fleet):
+    """And not once more that it is not."""
+    inventory = make_fleet(nodes=6)
+    lose(inventory, 0.01, source=NIC)
+    inventory.run(40_000)
+    (lossy,) = inventory.take()
+    inventory.start_detector()
+    inventory.detector.resume(lossy)
+    inventory.run(30_000)
+    assert inventory.take() == []
+
+    inventory.lose.clear()
+    inventory.run(40_000)
+    (sound,) = inventory.take()
+    assert (sound.state, sound.cause) == ("sound", lossy.id)
+
+
+def test_without_synchronised_clocks_nobody_knows_of_full_queues(make_fleet, seed):
+    """What is lost may be lost in one, and no NIC is accused; when the clocks are known, it is."""
+    inventory = make_fleet(nodes=6, offsets_ms=(3, -3, 1, 0, 2, 5))
+    lose(inventory, 0.012, source=NIC, seed=seed)
+    inventory.run(60_000)
+    assert inventory.take() == []
+
+    inventory.bound_ns.update(dict.fromkeys(inventory.names, 100))
+    inventory.offset_ns.update(dict.fromkeys(inventory.names, 0))
+    inventory.run(40_000)
+    assert told(event for event in inventory.take() if event.kind == "nic") == [("nic", NIC, "out", "lossy")]
+
+
+def test_bursts_shorter_than_a_probe_interval_show_in_other_paths_and_no_nic_seeps(make_fleet, seed):
+    """Every half second the queue of a NIC is full for 50 ms: of a path's probes one falls into that, is delayed or lost, and nothing else of it tells of a queue."""
+    inventory = make_fleet(nodes=6)
+    mine = [path for path in inventory.paths if path.source == NIC]
+    chances = {path: some(0.2, 1_000 * seed + number) for number, path in enumerate(mine)}
+    for _ in range(120):
+        for number, path in enumerate(mine):
+            inventory.lose[path] = chances[path]
+            if number % 2:  # in turn; those of which a probe came through tell of it
+                inventory.delay_ns[path] = 10 * MS
+        inventory.run(50)
+        for path in mine:
+            inventory.lose.pop(path, None)
+        inventory.run(100)
+        inventory.delay_ns.clear()
+        inventory.run(350)
+
+    assert [each for each in inventory.take() if each.kind == "nic"] == []

@@ -1,0 +1,1 @@
+"""HTTP: the API, the page, server-sent events, metrics."""

@@ -1,0 +1,1 @@
+"""What the gateway knows: what the bus fills and every transport reads."""

@@ -1,0 +1,251 @@
+"""The present state of the fleet, folded from what the bus shows: nodes, NICs, which way traffic goes, clocks."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Literal
+
+import msgspec
+
+from foliot.text import events
+from foliot_gateway.state.cardinality_limit import CardinalityLimit
+from foliot_gateway.state.nic_condition import Condition, Tile, judge
+from foliot_gateway.state.path_table import PathTable, PathView
+from foliot_gateway.state.routing_view import RoutingView
+from foliot_schemas.names import node_of, parse_path, rail_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from foliot_schemas import ClockState, DelayBatch, Event, Nic, Node, NodePaths, Outcome, PortState
+
+NicState = Literal["up", "down", "admin-down", "unknown"]
+
+
+class NicView(msgspec.Struct, frozen=True, kw_only=True):
+    """One NIC, as it was last heard of."""
+
+    nic: str
+    rail: str
+    state: NicState
+    """``unknown``: its node's probe has said nothing yet."""
+    carrier: bool
+    admin_up: bool
+    moved: bool
+    """All its traffic goes another way, out of it or to it: as agents last reported, else as the remediator wants it."""
+    condition: Condition
+    """Link, paths and traffic in one word."""
+    why: str
+    """Why it is in this condition, in words; empty where there is nothing to say."""
+    at_ns: int
+    """When the kernel last said so."""
+    carrier_down_count: int
+    carrier_up_count: int
+    counters: dict[str, int]
+    device: str = ""
+    address: str = ""
+    service_address: str = ""
+
+
+class NodeView(msgspec.Struct, frozen=True, kw_only=True):
+    """One node and its NICs."""
+
+    node: str
+    nics: tuple[NicView, ...]
+
+
+class Fleet:
+    """The present state. `fold_…` takes a message, the rest answers.
+
+    Parameters:
+        now_ns: reference time. What is dated ahead of it counts as of now, and does not outlast what comes after it.
+    """
+
+    def __init__(self, now_ns: Callable[[], int] = time.time_ns) -> None:
+        self._now_ns = now_ns
+        self._limit = CardinalityLimit()
+        self._nodes = self._limit.nodes
+        self._ports: dict[str, PortState] = {}
+        self._ports_of: dict[str, set[str]] = {}
+        """Per node, its NICs among those."""
+        self._ways = RoutingView(self._limit)
+        self._dead: dict[str, tuple[int, bool]] = {}
+        """Per node: when the detector last judged of its probe, and whether that is dead."""
+        self._losing: dict[str, tuple[int, str]] = {}
+        """Per NIC: when the detector last said what it loses, and that, in words; empty: nothing."""
+        self._touched: set[str] = set()
+        """NICs whose tile may have changed since somebody looked."""
+        self._clocks: dict[str, ClockState] = {}
+        self._paths = PathTable(self._limit)
+
+    # -- in -----------------------------------------------------------------------------------------------------------
+
+    def fold_node(self, name: str, node: Node | None) -> None:
+        """Takes a node's inventory record; None: it has left."""
+        before = self._nodes.pop(name, None)
+        if node is not None:
+            self._nodes[name] = node
+        self._touched |= {nic.name for each in (before, node) if each is not None for nic in each.nics}
+        if node is None:
+            self._forget(name, before)
+        self._paths.look_up_anew()
+
+    def _forget(self, name: str, record: Node | None) -> None:
+        """What was known of a node that has left: if it comes back, it begins anew."""
+        ports = self._ports_of.pop(name, set())
+        self._touched |= ports
+        for nic in ports:
+            del self._ports[nic]
+            self._losing.pop(nic, None)
+        self._dead.pop(name, None)
+        for clock in {name, *(nic.clock for nic in (() if record is None else record.nics))}:
+            if not self._limit.knows_clock(clock):
+                self._clocks.pop(clock, None)
+        self._touched |= self._ways.forget(name)
+
+    def fold_port(self, port: PortState) -> None:
+        """Takes the state of a NIC's port. One sent at once on a change has no counters: the last ones stand."""
+        known = self._ports.get(port.nic)
+        if not self._limit.has_for(port.nic, self._ports) and not self._limit.knows_nic(port.nic):
+            return
+        if known is not None and not port.counters:
+            port = msgspec.structs.replace(port, counters=known.counters)
+        if known is None or (known.carrier, known.admin_up) != (port.carrier, port.admin_up):
+            self._touched.add(port.nic)
+        self._ports[port.nic] = port
+        self._ports_of.setdefault(port.node, set()).add(port.nic)
+
+    def fold_delays(self, batch: DelayBatch) -> None:
+        """Takes the delays that one node saw.
+
+        Raises:
+            ValueError: the batch does not fit together.
+        """
+        self._paths.fold(batch)
+
+    def fold_clock(self, state: ClockState) -> None:
+        """Takes what sync says of a clock."""
+        if self._limit.has_for(state.clock, self._clocks) or self._limit.knows_clock(state.clock):
+            self._clocks[state.clock] = state
+
+    def fold_wanted(self, node: str, wanted: NodePaths | None) -> None:
+        """Takes what the remediator wants in force on a node."""
+        self._touched |= self._ways.want(node, wanted)
+
+    def fold_event(self, event: Event) -> None:
+        """Takes the detector's verdict on a path, a NIC or a process.
+
+        Raises:
+            ValueError: it names something that is no path.
+        """
+        at_ns = min(event.at_ns, self._now_ns())
+        if event.kind == "path":
+            if self._paths.judge(event.who, event.state, at_ns):
+                self._touched |= set(parse_path(event.who)[:2])
+        elif event.kind == "nic" and self._limit.knows_nic(event.who):
+            if at_ns >= self._losing.get(event.who, (0, ""))[0]:
+                self._losing[event.who] = at_ns, events.losing(event) if event.state == "lossy" else ""
+                self._touched.add(event.who)
+        elif event.kind == "process" and event.who.endswith("/probe"):
+            self._fold_probe(event.who.partition("/")[0], at_ns, dead=event.state == "dead")
+
+    def fold_outcome(self, outcome: Outcome) -> None:
+        """Takes what an agent reports of its routes; an older report never overrides a newer one."""
+        if outcome.status not in {"done", "already"}:
+            return
+        self._touched |= self._ways.report(outcome, min(reported_ns(outcome), self._now_ns()))
+
+    # -- out ----------------------------------------------------------------------------------------------------------
+
+    def nodes(self) -> tuple[NodeView, ...]:
+        """Every node by name, from the inventory or from its ports."""
+        names = sorted(self._nodes.keys() | self._ports_of.keys())
+        return tuple(self._node(name) for name in names)
+
+    def paths(self, *, node: str = "", nic: str = "") -> tuple[PathView, ...]:
+        """Every path by name, or those that begin or end at a node or NIC."""
+        return self._paths.views(self._ways.in_force(), node=node, nic=nic)
+
+    def clocks(self) -> tuple[ClockState, ...]:
+        """What sync last said of each clock."""
+        return tuple(state for _, state in sorted(self._clocks.items()))
+
+    def in_force(self) -> frozenset[str]:
+        """The paths that traffic of jobs takes."""
+        return self._ways.in_force()
+
+    def changed_tiles(self) -> dict[str, Tile | None]:
+        """By name, the NICs that may look different since the last call; None: it is gone."""
+        touched, self._touched = self._touched, set()
+        return {nic: self._tile(nic) for nic in touched}
+
+    # -- inside -------------------------------------------------------------------------------------------------------
+
+    def _fold_probe(self, node: str, at_ns: int, *, dead: bool) -> None:
+        if at_ns < self._dead.get(node, (0, False))[0]:
+            return
+        if node not in self._nodes and not self._limit.has_for(node, self._dead):
+            return
+        self._dead[node] = at_ns, dead
+        described = self._nodes.get(node)
+        self._touched |= {nic.name for nic in described.nics} if described is not None else set()
+        self._touched |= self._ports_of.get(node, set())
+
+    def _tile(self, nic: str) -> Tile | None:
+        node, rail = node_of(nic), rail_of(nic)
+        described = self._nodes.get(node)
+        if nic not in self._ports and (described is None or all(each.name != nic for each in described.nics)):
+            return None
+        condition, why = self._judge(nic)
+        return Tile(nic=nic, node=node, rail=rail, condition=condition, moved=self._ways.is_moved(node, rail), why=why)
+
+    def _judge(self, nic: str) -> tuple[Condition, str]:
+        node = node_of(nic)
+        return judge(
+            self._ports.get(nic),
+            self._paths.of(nic),
+            moved=self._ways.is_moved(node, rail_of(nic)),
+            probe_dead=self._dead.get(node, (0, False))[1],
+            losing=self._losing.get(nic, (0, ""))[1],
+        )
+
+    def _node(self, name: str) -> NodeView:
+        node = self._nodes.get(name)
+        described = {nic.name: nic for nic in node.nics} if node is not None else {}
+        nics = sorted(described.keys() | self._ports_of.get(name, set()))
+        return NodeView(node=name, nics=tuple(self._nic(name, nic, described.get(nic)) for nic in nics))
+
+    def _nic(self, node: str, nic: str, described: Nic | None) -> NicView:
+        port = self._ports.get(nic)
+        rail = rail_of(nic)
+        condition, why = self._judge(nic)
+        return NicView(
+            nic=nic,
+            rail=rail,
+            state=_state(port),
+            carrier=port is not None and port.carrier,
+            admin_up=port is not None and port.admin_up,
+            moved=self._ways.is_moved(node, rail),
+            condition=condition,
+            why=why,
+            at_ns=0 if port is None else port.at_ns,
+            carrier_down_count=0 if port is None else port.carrier_down_count,
+            carrier_up_count=0 if port is None else port.carrier_up_count,
+            counters={} if port is None else port.counters,
+            device="" if described is None else described.device,
+            address="" if described is None else described.address,
+            service_address="" if described is None else described.service_address,
+        )
+
+
+def reported_ns(outcome: Outcome) -> int:
+    """The latest time inside an outcome."""
+    return max(outcome.started_ns, outcome.moved_ns, outcome.confirmed_ns)
+
+
+def _state(port: PortState | None) -> NicState:
+    if port is None:
+        return "unknown"
+    if not port.admin_up:
+        return "admin-down"
+    return "up" if port.carrier else "down"

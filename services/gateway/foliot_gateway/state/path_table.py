@@ -1,0 +1,193 @@
+"""The last that was heard of every path, in columns: some thousand rows arrive per second, and few are ever asked for."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
+import numpy as np
+
+from foliot_gateway.state.cardinality_limit import CardinalityLimit
+from foliot_gateway.state.nic_condition import NicPaths
+from foliot_schemas import DelayBatch, Witness
+from foliot_schemas.names import node_of, parse_path
+
+if TYPE_CHECKING:
+    from collections.abc import Set as AbstractSet
+
+    from numpy.typing import NDArray
+
+PathState = Literal["unknown", "speaking", "lossy", "silent"]
+
+_STATES: tuple[PathState, ...] = ("unknown", "speaking", "lossy", "silent")
+_SPEAKING, _LOSSY, _SILENT = 1, 2, 3
+
+_Last = np.dtype(
+    [
+        ("state", "u1"),
+        ("judged_ns", "<i8"),
+        ("sent", "<i8"),
+        ("sent_at_ns", "<i8"),
+        ("received", "<i8"),
+        ("received_at_ns", "<i8"),
+        ("least_ns", "<i8"),
+        ("median_ns", "<i8"),
+        ("p99_ns", "<i8"),
+        ("heard_ns", "<i8"),
+    ]
+)
+_FIRST_ROOM = 1_024
+_NO_ROOM = -1
+
+
+class PathView(msgspec.Struct, frozen=True, kw_only=True):
+    """One path, as it was last heard of."""
+
+    path: str
+    source: str
+    destination: str
+    entropy: int
+    state: PathState
+    in_force: bool
+    """Traffic of jobs takes it."""
+    sent: int
+    """Probes, by the source's count, in the interval that ended at `sent_at_ns`."""
+    sent_at_ns: int
+    received: int
+    """Probes, by the destination's count, in the interval that ended at `received_at_ns`."""
+    received_at_ns: int
+    least_ns: int
+    """One-way delay of the last interval in which a probe arrived, as are the next two; 0: none ever did."""
+    median_ns: int
+    p99_ns: int
+    heard_ns: int
+    """When the destination last heard anything on it; 0: never."""
+
+
+class PathTable:
+    """What `DelayBatch` after `DelayBatch` says, folded.
+
+    Parameters:
+        limit: for which paths there is some; by default for as many as it has for strangers.
+    """
+
+    def __init__(self, limit: CardinalityLimit | None = None) -> None:
+        self._limit = limit or CardinalityLimit()
+        self._numbers: dict[str, int] = {}
+        self._last = np.zeros(_FIRST_ROOM, _Last)
+        self._indices: dict[str, tuple[tuple[str, ...], NDArray[np.intp]]] = {}
+        self._nics: dict[str, NicPaths] = {}
+        self._bad: set[str] = set()
+        """Paths that the detector says are silent or lossy: what a receiver alone says is a claim (it may be its own trouble)."""
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def fold(self, batch: DelayBatch) -> None:
+        """Takes what one node saw.
+
+        Raises:
+            ValueError: the batch's columns do not fit together, or it names something that is no path.
+        """
+        rows = batch.rows()
+        table = self._index(batch)[rows["path"]]
+        rows, table = rows[table != _NO_ROOM], table[table != _NO_ROOM]
+        witness = rows["witness"]
+        source = witness == Witness.SOURCE
+        self._last["sent"][table[source]] = rows["sent"][source]
+        self._last["sent_at_ns"][table[source]] = batch.at_ns
+        self._fold_heard(table[~source], rows[~source], batch.at_ns)
+
+    def _fold_heard(self, table: NDArray[np.intp], rows: NDArray[Any], at_ns: int) -> None:
+        last = self._last
+        witness = rows["witness"]
+        counted = (witness == Witness.DESTINATION) | (witness == Witness.FELL_SILENT)
+        last["received"][table[counted]] = rows["received"][counted]
+        last["received_at_ns"][table[counted]] = at_ns
+        last["heard_ns"][table] = np.maximum(last["heard_ns"][table], rows["last_ns"])
+        measured = rows["received"] > 0
+        for column in ("least_ns", "median_ns", "p99_ns"):
+            last[column][table[measured]] = rows[column][measured]
+        heard = (witness == Witness.SPEAKS_AGAIN) | ((witness == Witness.DESTINATION) & measured)
+        # A lossy path speaks too: that it is no longer lossy, only the detector says.
+        heard &= last["state"][table] != _LOSSY
+        last["state"][table[heard]] = _SPEAKING
+        last["state"][table[witness == Witness.FELL_SILENT]] = _SILENT
+
+    def look_up_anew(self) -> None:
+        """The inventory has changed: there may be room for what there was none for."""
+        self._indices.clear()
+
+    def judge(self, path: str, state: str, at_ns: int) -> bool:
+        """Takes the detector's verdict on a path, unless a later one is known; states that are not of paths are ignored.
+
+        Returns whether the path is bad now and was not, or the other way round.
+
+        Raises:
+            ValueError: it is no path.
+        """
+        number = self._number(path)
+        if number == _NO_ROOM or state not in _STATES or at_ns < self._last["judged_ns"][number]:
+            return False
+        self._last["state"][number] = _STATES.index(state)
+        self._last["judged_ns"][number] = at_ns
+        return self._count(path, bad=state in {"silent", "lossy"})
+
+    def of(self, nic: str) -> NicPaths:
+        """The counts of a NIC's paths."""
+        return self._nics.get(nic) or NicPaths()
+
+    def views(self, in_force: AbstractSet[str], *, node: str = "", nic: str = "") -> tuple[PathView, ...]:
+        """Every path by name, or those that begin or end at a node or NIC."""
+        views = (self._view(path, number, in_force) for path, number in sorted(self._numbers.items()))
+        return tuple(
+            view
+            for view in views
+            if (not node or node in {node_of(view.source), node_of(view.destination)})
+            and (not nic or nic in {view.source, view.destination})
+        )
+
+    def _view(self, path: str, number: int, in_force: AbstractSet[str]) -> PathView:
+        source, destination, entropy = parse_path(path)
+        values = {name: int(self._last[name][number]) for name in _Last.names or () if name != "judged_ns"}
+        return PathView(
+            path=path,
+            source=source,
+            destination=destination,
+            entropy=entropy,
+            state=_STATES[values.pop("state")],
+            in_force=path in in_force,
+            **values,
+        )
+
+    def _index(self, batch: DelayBatch) -> NDArray[np.intp]:
+        """The table's row of each of the batch's paths; a node names the same paths in the same order most of the time."""
+        known = self._indices.get(batch.node)
+        if known is None or known[0] != batch.paths:
+            known = batch.paths, np.array([self._number(path) for path in batch.paths], np.intp)
+            if self._limit.has_for(batch.node, self._indices) or batch.node in self._limit.nodes:
+                self._indices[batch.node] = known
+        return known[1]
+
+    def _number(self, path: str) -> int:
+        number = self._numbers.get(path)
+        if number is None:
+            parsed = parse_path(path)
+            if not self._limit.has_for(path, self._numbers) and not self._limit.knows_path(parsed):
+                return _NO_ROOM
+            self._nics.setdefault(parsed.source, NicPaths()).out += 1
+            self._nics.setdefault(parsed.destination, NicPaths()).into += 1
+            number = self._numbers[path] = len(self._numbers)
+            if number >= len(self._last):
+                self._last = np.concatenate([self._last, np.zeros_like(self._last)])
+        return number
+
+    def _count(self, path: str, *, bad: bool) -> bool:
+        if bad == (path in self._bad):
+            return False
+        source, destination, _ = parse_path(path)
+        change = 1 if bad else -1
+        self._nics[source].bad_out += change
+        self._nics[destination].bad_into += change
+        self._bad.symmetric_difference_update({path})
+        return True

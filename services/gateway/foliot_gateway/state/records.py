@@ -1,0 +1,130 @@
+"""What happened: events, and commands with what became of them. The newest; the streams keep the rest."""
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Literal, TypeVar
+
+import msgspec
+
+from foliot_gateway.state.fleet import reported_ns
+from foliot_schemas import Command, Event, Outcome, OutcomeStatus, Verb
+
+_MOST_OUTCOMES = 4_096
+"""Of one command: an armed move has one of every peer."""
+_SLACK = 8
+"""Old records are let go an eighth of the limit at a time, so that the sort they need is paid once for many."""
+
+Key = TypeVar("Key")
+Record = TypeVar("Record")
+
+
+class CommandView(msgspec.Struct, frozen=True, kw_only=True):
+    """A command and what became of it; or a node's own armed move, which no command asked for."""
+
+    id: str
+    verb: Verb
+    node: str
+    at_ns: int
+    """When it was issued; of an armed move, when it began."""
+    status: OutcomeStatus | Literal["pending"]
+    """Of the last outcome."""
+    armed: bool
+    fault: str
+    command: Command | None
+    outcomes: tuple[Outcome, ...]
+    """In the order of their times."""
+
+
+class Records:
+    """The newest events and commands.
+
+    Parameters:
+        events: how many events are kept.
+        commands: how many commands are kept, with all outcomes of each.
+    """
+
+    def __init__(self, *, events: int, commands: int) -> None:
+        self._limit_events = events
+        self._limit_commands = commands
+        self._events: dict[str, Event] = {}
+        self._commands: dict[tuple[str, str], CommandView] = {}
+        """By the command's id and its node: all who move by themselves for one fault give their moves one id."""
+        self.event_counts: Counter[str] = Counter()
+        """By kind, all that were ever taken."""
+        self.command_counts: Counter[str] = Counter()
+        """By verb."""
+        self.outcome_counts: Counter[tuple[str, str]] = Counter()
+        """By verb and status."""
+
+    def add_event(self, event: Event) -> bool:
+        """Takes an event; False: it is known."""
+        if event.id in self._events:
+            return False
+        self._events[event.id] = event
+        self.event_counts[event.kind] += 1
+        _let_go(self._events, self._limit_events, _at)
+        return True
+
+    def add_command(self, command: Command) -> bool:
+        """Takes a command; False: it is known. Its outcomes may have come before it."""
+        known = self._commands.get((command.id, command.node))
+        if known is not None and known.command is not None:
+            return False
+        self._join(command.id, command, () if known is None else known.outcomes)
+        self.command_counts[command.verb] += 1
+        return True
+
+    def add_outcome(self, outcome: Outcome) -> bool:
+        """Takes an outcome; False: it is known, or one too many."""
+        known = self._commands.get((outcome.command, outcome.node))
+        outcomes = () if known is None else known.outcomes
+        if len(outcomes) >= _MOST_OUTCOMES or any(outcome.id == other.id for other in outcomes):
+            return False
+        self._join(outcome.command, None if known is None else known.command, (*outcomes, outcome))
+        self.outcome_counts[outcome.verb, outcome.status] += 1
+        return True
+
+    def event(self, event_id: str) -> Event | None:
+        """The event of this id, if it is kept."""
+        return self._events.get(event_id)
+
+    def events(self, *, limit: int, kind: str = "", since_ns: int = 0) -> tuple[Event, ...]:
+        """Newest first: events of a kind (empty: any) whose time is `since_ns` or later."""
+        chosen = [event for event in self._events.values() if kind in {"", event.kind} and event.at_ns >= since_ns]
+        return tuple(sorted(chosen, key=_at, reverse=True)[:limit])
+
+    def commands(self, *, limit: int, node: str = "", fault: str = "") -> tuple[CommandView, ...]:
+        """Newest first: the commands of a node, and of a fault (empty: any)."""
+        chosen = [
+            command
+            for command in self._commands.values()
+            if node in {"", command.node} and fault in {"", command.fault}
+        ]
+        return tuple(sorted(chosen, key=_at, reverse=True)[:limit])
+
+    def _join(self, command_id: str, command: Command | None, outcomes: tuple[Outcome, ...]) -> None:
+        outcomes = tuple(sorted(outcomes, key=reported_ns))
+        said: Command | Outcome = outcomes[-1] if command is None else command
+        self._commands[command_id, said.node] = CommandView(
+            id=command_id,
+            verb=said.verb,
+            node=said.node,
+            at_ns=outcomes[0].started_ns if command is None else command.issued_ns,
+            status=outcomes[-1].status if outcomes else "pending",
+            armed=any(outcome.armed for outcome in outcomes),
+            fault=said.fault,
+            command=command,
+            outcomes=outcomes,
+        )
+        _let_go(self._commands, self._limit_commands, _at)
+
+
+def _at(record: Event | CommandView) -> int:
+    return record.at_ns
+
+
+def _let_go(records: dict[Key, Record], limit: int, at: Callable[[Record], int]) -> None:
+    if len(records) > limit:
+        kept = max(1, limit - limit // _SLACK)
+        for record_id in sorted(records, key=lambda each: at(records[each]))[:-kept]:
+            del records[record_id]

@@ -1,0 +1,100 @@
+"""All that the gateway knows, in one place: what the bus fills and the API shows."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from foliot_gateway.state.fleet import Fleet
+from foliot_gateway.state.live_feed import Journal
+from foliot_gateway.state.records import Records
+from foliot_gateway.state.trace_store import TraceStore
+from foliot_schemas.fault import trace_id
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from foliot_gateway.settings import GatewaySettings
+    from foliot_schemas import Command, Event, Outcome
+
+
+_QUIET_S = 10.0
+"""A message is offered again every seven seconds at the least: waits double up to five, and an attempt takes two."""
+_LASTING_S = 4.0
+"""A new leader of a stream, or a server that starts again, takes less in general; that is no reason to call anybody."""
+
+
+class Store:
+    """What is known now.
+
+    Parameters:
+        now_ns: reference time.
+    """
+
+    def __init__(self, settings: GatewaySettings, now_ns: Callable[[], int] = time.time_ns) -> None:
+        self.settings = settings
+        self.fleet = Fleet(now_ns)
+        self.records = Records(events=settings.events, commands=settings.commands)
+        self.traces = TraceStore(
+            traces=settings.traces, memory_bytes=settings.trace_bytes, spans_per_trace=settings.spans_per_trace
+        )
+        self.rejected: Counter[str] = Counter()
+        """Messages that could not be read, by the service that rejected them."""
+        self.unstored: Counter[str] = Counter()
+        """Attempts of each service to have a message stored that failed."""
+        self._unstored_s: dict[str, tuple[float, float]] = {}
+        """When the first and the last of them were, of those that followed each other."""
+        self.spans_refused = 0
+        """Spans without proper ids."""
+        self.journal = Journal()
+        """The newest events as live pages read them."""
+        self.bus_connected = False
+        self.heard_s: float | None = None
+        """When an observation last came, by ``time.monotonic``: how old the picture of the fleet is."""
+        self.history_read = False
+        """What happened before the start has been read from the streams."""
+
+    def event(self, event: Event) -> None:
+        """Takes an event, once.
+
+        Raises:
+            ValueError: it is of a path and names none.
+        """
+        if self.records.add_event(event):
+            self.journal.append(event)
+            self.fleet.fold_event(event)
+
+    def past_read(self) -> None:
+        """What happened before the start has been taken: the journal begins, in the order of the events' times."""
+        self.history_read = True
+        self.journal.open(self.records.events(limit=self.journal.limit)[::-1])
+
+    def command(self, command: Command) -> None:
+        """Takes a command, once."""
+        self.records.add_command(command)
+
+    def outcome(self, outcome: Outcome) -> bool:
+        """Takes an outcome, once; False: it is known."""
+        if not self.records.add_outcome(outcome):
+            return False
+        self.fleet.fold_outcome(outcome)
+        return True
+
+    def not_stored(self, service: str, now_s: float) -> None:
+        """An event, command or outcome of a service was not stored."""
+        self.unstored[service] += 1
+        first_s, last_s = self._unstored_s.get(service, (now_s, now_s))
+        self._unstored_s[service] = (now_s if now_s - last_s > _QUIET_S else first_s, now_s)
+
+    def unstoring(self, now_s: float) -> list[str]:
+        """The services whose events, commands or outcomes have not been stored for a while."""
+        return sorted(
+            service
+            for service, (first_s, last_s) in self._unstored_s.items()
+            if now_s - last_s < _QUIET_S and last_s - first_s > _LASTING_S
+        )
+
+    def trace_of(self, event: Event) -> str:
+        """The trace id of an event's fault, in hex; empty: it belongs to none."""
+        return f"{trace_id(event.fault):032x}" if event.fault else ""

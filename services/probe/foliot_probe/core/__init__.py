@@ -1,0 +1,1 @@
+"""What the probe makes of packets, without I/O."""

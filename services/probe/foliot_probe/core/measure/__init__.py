@@ -1,0 +1,1 @@
+"""From probes to sessions, silence, delays and windows of stamps."""

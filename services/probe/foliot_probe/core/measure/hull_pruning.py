@@ -1,0 +1,87 @@
+"""Lossless pruning: of clouds of points only those that can decide a line's fit.
+
+For a line under a cloud that may leave up to k points on its wrong side, only the k smallest residuals ``y - b x`` matter. For all slopes b of a range, the point
+with the least residual is a vertex of the cloud's lower hull, and of those only the ones that the range's lines touch. Peel these off k times: whatever
+the slope within the range, the k-th smallest residual is always found inside. How fast one clock runs against the other is known well once sync has spoken, so that the
+range is narrow and a layer one or two points.
+
+The vertices are found as quickhull finds them (Barber, Dobkin and Huhdanpaa, ACM TOMS 22, 1996): between two of them, the line through both touches the cloud in
+a third, or there is none; for many clouds at once.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from foliot_probe.core.measure.slope_range import SlopeRange
+
+    Floats = NDArray[np.float64]
+
+_TOUCH_NS = 1e-6
+"""A point lower than the line by less is on it: floats, of which times within a window leave a tenth of that, can not tell."""
+
+
+def lower_layers(x: Floats, y: Floats, tilt: SlopeRange, layers: int) -> NDArray[np.bool_]:
+    """Which points lie on the first lower hulls, peeled one after another, for the slopes of each row.
+
+    One cloud a row; `x` and `y` relative to anything near, missing points with y = inf and x = 0.
+    """
+    keep = np.zeros(y.shape, np.bool_)
+    place = _near_the_line(x, y, tilt, layers)
+    row = np.arange(len(y))[:, None]
+    x, left = x[row, place], y[row, place]
+    for _ in range(min(layers, left.shape[1])):
+        layer = _touched(x, left, tilt)
+        at = np.nonzero(layer)
+        keep[at[0], place[at]] = True
+        left[layer] = np.inf
+    return keep & np.isfinite(y)
+
+
+def _near_the_line(x: Floats, y: Floats, tilt: SlopeRange, layers: int) -> NDArray[np.intp]:
+    """Per row, the points that can be among the smallest for any of the slopes, the others left out as far as rows are of one length.
+
+    From the middle of the slopes to any other, no residual changes by more than half their range times the largest x.
+    """
+    residuals = y - ((tilt.least + tilt.most) / 2)[:, None] * x
+    if residuals.shape[1] <= layers:
+        return np.broadcast_to(np.arange(residuals.shape[1]), residuals.shape)
+    least = np.partition(residuals, layers - 1, axis=1)[:, layers - 1]
+    change = (tilt.most - tilt.least) / 2 * np.abs(x).max(axis=1)
+    most = int((residuals <= (least + 2 * change)[:, None]).sum(axis=1).max())
+    if most >= residuals.shape[1]:
+        return np.broadcast_to(np.arange(residuals.shape[1]), residuals.shape)
+    return np.argpartition(residuals, most - 1, axis=1)[:, :most]
+
+
+def _touched(x: Floats, y: Floats, tilt: SlopeRange) -> NDArray[np.bool_]:
+    """The points that the lowest of the lines of each slope touch, of those of all rows that have any."""
+    found = np.zeros(y.shape, np.bool_)
+    row = np.flatnonzero(np.isfinite(y).any(axis=1))
+    first, last = (_lowest(x, y, row, slope[row]) for slope in tilt)
+    found[row, first] = found[row, last] = True
+    while len(row):
+        apart = first != last
+        row, first, last = row[apart], first[apart], last[apart]
+        run = x[row, last] - x[row, first]
+        # Of two points one above the other only one is touched at either end, unless they are the same to a float.
+        flat = run == 0
+        slope = (y[row, last] - y[row, first]) / np.where(flat, 1.0, run)
+        between = _lowest(x, y, row, slope)
+        depth = (y[row, first] - slope * x[row, first]) - (y[row, between] - slope * x[row, between])
+        new = (depth > _TOUCH_NS) & ~flat
+        row, first, between, last = row[new], first[new], between[new], last[new]
+        found[row, between] = True
+        row, first, last = np.tile(row, 2), np.concatenate((first, between)), np.concatenate((between, last))
+    return found
+
+
+def _lowest(x: Floats, y: Floats, row: NDArray[np.intp], slope: Floats) -> NDArray[np.intp]:
+    """Of each of these rows, the point with the least residual."""
+    lowest: NDArray[np.intp] = (y[row] - slope[:, None] * x[row]).argmin(axis=1)
+    return lowest

@@ -1,0 +1,174 @@
+"""One-way delays by the clocks of both ends, and what is published of them per path and interval."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from foliot_schemas import DelayRow, Witness
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from foliot_probe.core.measure.sessions import Completed
+    from foliot_schemas import ClockState
+
+    Rows = NDArray[np.intp]
+    Times = NDArray[np.int64]
+
+_HOUR_NS = 3_600_000_000_000
+_NEVER = -(1 << 62)
+_WALKED = 3.5
+"""Times what a random walk of the rate adds to the offset in a second: what it adds to the rate in four, by when the next word has come."""
+_MOST_FULL = np.iinfo(DelayRow["full_sent"]).max
+_TRUSTED = frozenset({"synchronised", "holdover"})
+
+
+class References:
+    """Per row, how to read the reference time off the clock of one end."""
+
+    def __init__(self, rows: int) -> None:
+        self._offset_ns = np.zeros(rows, np.int64)
+        self._drift_ppb = np.zeros(rows, np.float64)
+        self._as_of_ns = np.zeros(rows, np.int64)
+        self._growth_ppb = np.zeros(rows, np.float64)
+        self._void_after_ns = np.full(rows, _NEVER, np.int64)
+
+    @property
+    def rate(self) -> NDArray[np.float64]:
+        """What the reference gains on the clock, in ns per ns."""
+        return self._drift_ppb * 1e-9
+
+    @property
+    def growth(self) -> NDArray[np.float64]:
+        """How far that may be wrong."""
+        return self._growth_ppb * 1e-9
+
+    @property
+    def known(self) -> NDArray[np.bool_]:
+        """Of which rows anything is known."""
+        return self._void_after_ns > _NEVER
+
+    def valid(self, local_ns: int) -> NDArray[np.bool_]:
+        """Of which rows it still holds at a local time of their clocks."""
+        return self._void_after_ns >= local_ns
+
+    def grow(self, rows: int) -> None:
+        """Make room for this many rows."""
+        grown = References(rows)
+        for name, column in vars(self).items():
+            getattr(grown, name)[: len(column)] = column
+        vars(self).update(vars(grown))
+
+    def set(self, row: int, state: ClockState | None) -> None:
+        """Take what sync says of a row's clock; None, or a clock that is not synchronised: nothing is known."""
+        if state is None or state.status not in _TRUSTED:
+            self._void_after_ns[row] = _NEVER
+            return
+        self._offset_ns[row] = state.offset_ns
+        self._drift_ppb[row] = state.drift_ppb
+        self._growth_ppb[row] = state.growth_ppb + _WALKED * state.wander_ppb
+        self._as_of_ns[row] = state.as_of_ns
+        self._void_after_ns[row] = state.void_after_ns
+
+    def read(self, row: Rows, local_ns: Times) -> tuple[Times, NDArray[np.bool_]]:
+        """The reference times of stamps in local time, and for which of them it is known (`ClockState.reference_ns`)."""
+        age_ns = local_ns - self._as_of_ns[row]
+        drifted_ns = np.rint(age_ns * (self._drift_ppb[row] * 1e-9)).astype(np.int64)
+        return local_ns + self._offset_ns[row] + drifted_ns, local_ns <= self._void_after_ns[row]
+
+
+def one_way_ns(heard: Completed, own: References, peers: References) -> tuple[Rows, Times]:
+    """The one-way delays of probes heard, with their rows; those for which both ends are synchronised.
+
+    One that the clocks' errors made negative is given as it is; one beyond an hour comes of no clock's error, and is left out.
+    """
+    left_ns, sure = peers.read(heard.row, heard.transmit_ns)
+    came_ns, sure_too = own.read(heard.row, heard.receive_ns)
+    delay_ns = came_ns - left_ns
+    known = sure & sure_too & (delay_ns > -_HOUR_NS) & (delay_ns < _HOUR_NS)
+    return heard.row[known], delay_ns[known]
+
+
+def runs(row: Rows) -> tuple[Rows, Rows]:
+    """Where each value of a sorted column with anything in it begins, and how often it is there."""
+    bounds = np.concatenate([[0], np.flatnonzero(row[1:] != row[:-1]) + 1, [len(row)]])
+    return bounds[:-1], bounds[1:] - bounds[:-1]
+
+
+class Digest(NamedTuple):
+    """Per row, of the delays of an interval (ns); 0 where there was none."""
+
+    least_ns: Times
+    median_ns: Times
+    p99_ns: Times
+
+
+def digest(row: Rows, delay_ns: Times, rows: int) -> Digest:
+    """Least, median and 99th percentile per row, by nearest rank: each is a delay that was seen."""
+    result = Digest(*(np.zeros(rows, np.int64) for _ in Digest._fields))
+    if not len(row):
+        return result
+    order = np.lexsort((delay_ns, row))
+    row, delay_ns = row[order], delay_ns[order]
+    start, count = runs(row)
+    each = row[start]
+    result.least_ns[each] = delay_ns[start]
+    result.median_ns[each] = delay_ns[start + (count - 1) // 2]
+    result.p99_ns[each] = delay_ns[start + (count * 99 - 1) // 100]
+    return result
+
+
+class Counts(NamedTuple):
+    """What an interval brought, per row of the table of streams."""
+
+    sent: NDArray[np.int64]
+    proven: NDArray[np.int64]
+    received: NDArray[np.int64]
+    full_sent: NDArray[np.int64]
+    full_received: NDArray[np.int64]
+    """Of those proven and received, the padded ones."""
+    full_bytes: NDArray[np.int64]
+    left_last_ns: Times
+    heard_last_ns: Times
+    """Both in reference time; 0: never."""
+    left_sequence: NDArray[np.int64]
+    heard_sequence: NDArray[np.int64]
+    """Of the last probe that left, and of the highest that was heard; 0: none."""
+
+
+def interval_rows(rows: Rows, counts: Counts, delays: Digest) -> NDArray[Any]:
+    """The rows (`DelayRow`) of these streams: of each, its outgoing path as source and its incoming path as destination.
+
+    Stream i of `rows` is said to have the paths 2i and 2i + 1.
+    """
+    table = np.zeros(2 * len(rows), DelayRow)
+    table["path"] = np.arange(len(table))
+    source, destination = table[0::2], table[1::2]
+    source["witness"] = Witness.SOURCE
+    source["sent"] = counts.sent[rows]
+    source["last_ns"] = counts.left_last_ns[rows]
+    source["sequence"] = counts.left_sequence[rows]
+    destination["witness"] = Witness.DESTINATION
+    destination["sent"] = counts.proven[rows]
+    destination["received"] = counts.received[rows]
+    destination["full_sent"] = np.minimum(counts.full_sent[rows], _MOST_FULL)
+    destination["full_received"] = np.minimum(counts.full_received[rows], _MOST_FULL)
+    destination["full_bytes"] = counts.full_bytes[rows]
+    destination["last_ns"] = counts.heard_last_ns[rows]
+    destination["sequence"] = counts.heard_sequence[rows]
+    for name, column in zip(Digest._fields, delays, strict=True):
+        destination[name] = column[rows]
+    return table
+
+
+def silence_rows(fell: Rows, again: Rows, heard_last_ns: Times, heard_sequence: NDArray[np.int64]) -> NDArray[Any]:
+    """The rows of incoming paths that have just fallen silent, then of those that speak again; paths in this order."""
+    rows = np.concatenate([fell, again])
+    table = np.zeros(len(rows), DelayRow)
+    table["path"] = np.arange(len(rows))
+    table["witness"] = np.repeat((Witness.FELL_SILENT, Witness.SPEAKS_AGAIN), (len(fell), len(again)))
+    table["last_ns"] = heard_last_ns[rows]
+    table["sequence"] = heard_sequence[rows]
+    return table

@@ -1,0 +1,335 @@
+"""The sessions of a node: what was sent, heard and echoed on every stream.
+
+A stream is a sequence of probes both ways between two NICs with one entropy. All streams of a node live in one table of
+columns, one row per stream, so that a batch of probes costs a handful of numpy calls and not a Python object each.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from foliot_probe.core.measure.padded_counts import PaddedCounts, said
+from foliot_probe.core.packet import ECHOES, IN_USE, LEAST_BYTES, MAGIC, MOST_BYTES, PREDECESSORS, ROW_BITS, USER, Probe
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Rows = NDArray[np.intp]
+
+DEPTH = 128
+"""Probes that a stream remembers in each direction: two and a half seconds of one that sends a coded pair in every tick, which is as long as a large fleet waits between two
+reports. A power of two."""
+
+_NEVER = -(1 << 62)
+"""Sequence of an empty cell: nobody can name it, not even a stranger who echoes what was never sent."""
+
+_LAST = (1 << 63) - 1
+_ROW_MASK = (1 << ROW_BITS) - 1
+_COUNT_SHIFT = IN_USE.bit_length()
+
+_BEFORE = np.arange(1, PREDECESSORS + 1)
+_ECHO = np.arange(ECHOES)
+
+
+class Completed(NamedTuple):
+    """Probes of which both stamps are known, ordered by row; all columns have the same length."""
+
+    row: Rows
+    sequence: NDArray[np.int64]
+    transmit_ns: NDArray[np.int64]
+    receive_ns: NDArray[np.int64]
+
+
+class Ring:
+    """One direction of every stream: the last `DEPTH` probes with their stamps (0: not known yet)."""
+
+    def __init__(self, rows: int) -> None:
+        cells = rows * DEPTH
+        self.sequence = np.full(cells, _NEVER, np.int64)
+        self.transmit_ns = np.zeros(cells, np.int64)
+        self.receive_ns = np.zeros(cells, np.int64)
+        self.full = np.zeros(cells, np.bool_)
+        """Padded ones: they take longer on every link, so that their stamps say nothing of clocks."""
+        self._fresh = np.zeros(cells, np.bool_)
+        self._ready = np.zeros(cells, np.bool_)
+
+    def grow(self, rows: int) -> None:
+        """Make room for this many rows."""
+        grown = Ring(rows)
+        for name, column in vars(self).items():
+            getattr(grown, name)[: len(column)] = column
+        vars(self).update(vars(grown))
+
+    def forget(self, row: Rows | int) -> None:
+        """Empty a row, or several."""
+        for column, empty in ((self.sequence, _NEVER), (self._fresh, False), (self._ready, False)):
+            column.reshape(-1, DEPTH)[row] = empty
+
+    def place(
+        self,
+        row: Rows,
+        sequence: NDArray[np.int64],
+        full: NDArray[np.bool_],
+        receive_ns: NDArray[np.int64] | int = 0,
+    ) -> None:
+        """Take these probes in; one already known, or older than the ring remembers, changes nothing."""
+        cell = row * DEPTH + (sequence & (DEPTH - 1))
+        new = self.sequence[cell] < sequence
+        if not new.all():
+            cell, sequence, full = cell[new], sequence[new], full[new]
+            receive_ns = receive_ns if isinstance(receive_ns, int) else receive_ns[new]
+        self.sequence[cell] = sequence
+        self.transmit_ns[cell] = 0
+        self.receive_ns[cell] = receive_ns
+        self.full[cell] = full
+        self._fresh[cell] = True
+        self._ready[cell] = False
+
+    def transmitted(self, row: Rows, sequence: NDArray[np.int64], stamp_ns: NDArray[np.int64]) -> None:
+        """Note transmit stamps; repeated ones, stamps of 0 and those of forgotten probes change nothing."""
+        self._stamp(self.transmit_ns, self.receive_ns, row, sequence, stamp_ns)
+
+    def received(self, row: Rows, sequence: NDArray[np.int64], stamp_ns: NDArray[np.int64]) -> None:
+        """Note receive stamps, likewise."""
+        self._stamp(self.receive_ns, self.transmit_ns, row, sequence, stamp_ns)
+
+    def _stamp(
+        self,
+        column: NDArray[np.int64],
+        other: NDArray[np.int64],
+        row: Rows,
+        sequence: NDArray[np.int64],
+        stamp_ns: NDArray[np.int64],
+    ) -> None:
+        cell = row * DEPTH + (sequence & (DEPTH - 1))
+        new = (column[cell] == 0) & (self.sequence[cell] == sequence) & (stamp_ns != 0)
+        cell = cell[new]
+        column[cell] = stamp_ns[new]
+        self._ready[cell] = other[cell] != 0
+
+    def recall(self, column: NDArray[np.int64], row: Rows, sequence: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The stamps of a column for these probes; 0 where unknown."""
+        cell = row * DEPTH + (sequence & (DEPTH - 1))
+        stamps: NDArray[np.int64] = column[cell] * (self.sequence[cell] == sequence)
+        return stamps
+
+    def count_fresh(self, rows: int) -> NDArray[np.int64]:
+        """Probes placed since the last call, per row; a duplicated datagram counts once."""
+        cells = np.flatnonzero(self._fresh)
+        self._fresh[cells] = False
+        return np.bincount(cells // DEPTH, minlength=rows)
+
+    def take_completed(self) -> Completed:
+        """The probes completed since the last call, but for padded ones."""
+        cells = np.flatnonzero(self._ready)
+        self._ready[cells] = False
+        cells = cells[~self.full[cells]]
+        return Completed(cells // DEPTH, self.sequence[cells], self.transmit_ns[cells], self.receive_ns[cells])
+
+
+def _heads(rows: int) -> NDArray[Any]:
+    """Of each row a probe in which all is set that no probe changes."""
+    head = np.zeros(rows, Probe)
+    head["magic"] = MAGIC
+    head["row"] = np.arange(rows)
+    return head
+
+
+def _said(count: NDArray[np.int64]) -> NDArray[np.uint8]:
+    """A count of padded probes, as a probe says it."""
+    return (said(count) << _COUNT_SHIFT).astype(np.uint8)
+
+
+class Sessions:
+    """All streams of a node."""
+
+    def __init__(self, rows: int) -> None:
+        self.outgoing = Ring(rows)
+        self.incoming = Ring(rows)
+        self.session = np.zeros(rows, np.uint64)
+        """Ours, per row; 0: the row is free."""
+        self._peer_session = np.zeros(rows, np.uint64)
+        self._head = _heads(rows)
+        self._next = np.zeros(rows, np.int64)
+        self._highest = np.full(rows, -1, np.int64)
+        self._counted = np.full(rows, -1, np.int64)
+        self.mesh_ms = np.zeros(rows, np.int64)
+        """How often the peer wants coded pairs; 0: it does not count the stream to the mesh."""
+        self.peer_kind = np.full(rows, USER, np.uint8)
+        self.full_bytes = np.zeros(rows, np.int64)
+        """What padded probes of each row measure, as packets; 0: none are sent."""
+        self._own_bytes = np.zeros(rows, np.int64)
+        self._peer_bytes = np.zeros(rows, np.int64)
+        self._full_sent = np.zeros(rows, np.int64)
+        self._count = np.zeros(rows, np.uint8)
+        """Of padded probes sent, as the next probe says it."""
+        self._padded = PaddedCounts(rows)
+        self.left_sequence = np.zeros(rows, np.int64)
+        """The last probe that left, per row; 0: none did."""
+        self.left_ns = np.zeros(rows, np.int64)
+        """When it had left for certain, by the clock that stamped it; 0: never."""
+
+    def __len__(self) -> int:
+        return len(self.session)
+
+    def grow(self, rows: int) -> None:
+        """Make room for this many rows."""
+        grown = Sessions(rows)
+        for name, column in vars(self).items():
+            if isinstance(column, (Ring, PaddedCounts)):
+                column.grow(rows)
+                setattr(grown, name, column)
+            else:
+                getattr(grown, name)[: len(column)] = column
+        vars(self).update(vars(grown))
+
+    def open(self, row: int, session: int, first: int = 0) -> None:
+        """Begin a stream in a row, under a new session number.
+
+        Parameters:
+            first: sequence of its first probe; above that of the stream's earlier lives, so that sequences can be compared over restarts.
+        """
+        self._forget_peer(row)
+        self.outgoing.forget(row)
+        self.session[row] = session
+        self._next[row] = first
+        self.left_sequence[row] = self.left_ns[row] = 0
+
+    def close(self, row: int) -> None:
+        """End the stream of a row."""
+        self.open(row, 0)
+
+    def announce(
+        self,
+        interval_us: NDArray[np.int64],
+        in_use: NDArray[np.bool_],
+        kind: NDArray[np.int64],
+        mesh_ms: NDArray[np.int64],
+    ) -> None:
+        """What the next probes of each row say of it."""
+        self._head["interval_us"] = interval_us
+        self._head["use"] = self._count | in_use
+        self._head["kind"] = kind
+        self._head["mesh_ms"] = mesh_ms
+
+    def set_sizes(self, own_bytes: NDArray[np.int64]) -> None:
+        """How large a packet this end's device carries, per row; 0: not known, and no padded probes are sent or asked for."""
+        self._own_bytes = own_bytes
+        self._head["row"] = np.arange(len(self)) | (own_bytes << ROW_BITS)
+        self._agree()
+
+    def _agree(self) -> None:
+        """Full size is what both ends carry."""
+        least = np.minimum(self._own_bytes, self._peer_bytes)
+        self.full_bytes = np.where(least >= LEAST_BYTES, np.minimum(least, MOST_BYTES), 0)
+        self._count = np.where(self.full_bytes > 0, _said(self._full_sent), np.uint8(0))
+
+    def compose(
+        self, row: Rows, number: NDArray[np.integer[Any]] | NDArray[np.bool_], full: NDArray[np.bool_] | None = None
+    ) -> NDArray[Any]:
+        """The next probes of these rows, of which `full` are to be padded.
+
+        A row may stand there several times, as for a coded pair: `number` counts its probes from 0, in this order.
+        """
+        full = np.zeros(len(row), np.bool_) if full is None else full
+        probes = self._head.take(row)
+        sequence = self._next[row] + number
+        padded = np.flatnonzero(full)
+        if len(padded):
+            rows = row[padded]
+            self._full_sent[rows] += 1
+            self._count[rows] = _said(self._full_sent[rows])
+            probes["use"][padded] = probes["use"][padded] & IN_USE | self._count[rows]
+        heard = self._highest[row]
+        probes["session"] = self.session[row]
+        probes["sequence"] = sequence
+        probes["transmit_ns"] = self.outgoing.recall(
+            self.outgoing.transmit_ns, row[:, None], sequence[:, None] - _BEFORE
+        )
+        probes["peer_session"] = self._peer_session[row]
+        probes["heard"] = heard
+        probes["receive_ns"] = self.incoming.recall(self.incoming.receive_ns, row[:, None], heard[:, None] - _ECHO)
+        self._next[row] = sequence + 1  # of a pair the later one stays
+        self.outgoing.place(row, sequence, full)
+        return probes
+
+    def left(self, probes: NDArray[Any], transmit_ns: NDArray[np.int64], by_ns: int = 0) -> None:
+        """Note the transmit stamps of own probes, as the kernel handed them back.
+
+        Parameters:
+            by_ns: when all of them had left for certain, where the stamps are of before they did; 0: the stamps say it.
+        """
+        row = (probes["row"] & _ROW_MASK).astype(np.intp)
+        known = row < len(self)
+        known[known] = self.session[row[known]] == probes["session"][known]
+        if not known.all():
+            row, probes, transmit_ns = row[known], probes[known], transmit_ns[known]
+        self.outgoing.transmitted(row, probes["sequence"], transmit_ns)
+        np.maximum.at(self.left_sequence, row, probes["sequence"])
+        np.maximum.at(self.left_ns, row, np.maximum(transmit_ns, by_ns))
+
+    def hear(
+        self, row: Rows, probes: NDArray[Any], receive_ns: NDArray[np.int64], full: NDArray[np.bool_] | None = None
+    ) -> None:
+        """Take in probes of these rows' peers, in the order of arrival, with their receive stamps (0: none); `full` of them are padded."""
+        full = np.zeros(len(row), np.bool_) if full is None else full
+        known = self._peer_session[row] == probes["session"]
+        if not known.all():
+            known = self._meet(row, probes, known)
+            row, probes, receive_ns, full = row[known], probes[known], receive_ns[known], full[known]
+        sequence = probes["sequence"]
+        self.incoming.place(row, sequence, full, receive_ns)
+        self._padded.hear(row, probes["use"] >> _COUNT_SHIFT, full)
+        theirs = probes["row"] >> ROW_BITS
+        if (theirs != self._peer_bytes[row]).any():
+            self._peer_bytes[row] = theirs
+            self._agree()
+        before = sequence[:, None] - _BEFORE
+        self.incoming.transmitted(row[:, None], before, probes["transmit_ns"])
+        ours = probes["peer_session"] == self.session[row]
+        echoed = probes["heard"][:, None] - _ECHO
+        self.outgoing.received(row[:, None], echoed, probes["receive_ns"] * ours[:, None])
+        np.maximum.at(self._highest, row, sequence)
+        self.mesh_ms[row] = probes["mesh_ms"]
+        self.peer_kind[row] = probes["kind"]
+
+    def _meet(self, row: Rows, probes: NDArray[Any], known: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        # Peers that are new, or have started anew: the latest probe of each says which life is the present one. All at once, as a node that starts meets all of its peers in one tick.
+        met = np.zeros(len(self), np.bool_)
+        met[row[~known]] = True
+        probe = np.flatnonzero(met[row])
+        self._forget_peer(np.flatnonzero(met))
+        self._peer_session[row[probe]] = probes["session"][probe]  # of several the last one stays
+        present: NDArray[np.bool_] = self._peer_session[row] == probes["session"]
+        probe = probe[present[probe]]
+        first = np.full(len(self), _LAST)
+        np.minimum.at(first, row[probe], probes["sequence"][probe])
+        self._highest[met] = self._counted[met] = first[met] - 1
+        return present
+
+    def _forget_peer(self, row: Rows | int) -> None:
+        self.incoming.forget(row)
+        self._peer_session[row] = 0
+        self._highest[row] = self._counted[row] = -1
+        self._padded.forget(row)
+        self._peer_bytes[row] = self.full_bytes[row] = self._count[row] = 0
+        self.mesh_ms[row] = 0
+        self.peer_kind[row] = USER
+
+    @property
+    def heard_sequence(self) -> NDArray[np.int64]:
+        """The highest probe heard, per row; 0: none was."""
+        highest: NDArray[np.int64] = np.maximum(self._highest, 0)
+        return highest
+
+    def count(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Per row, since the last call: probes that the sequence numbers heard prove to have been sent; probes heard."""
+        sent = self._highest - self._counted
+        self._counted[:] = self._highest
+        return sent, self.incoming.count_fresh(len(self))
+
+    def count_full(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """As `count`, of padded probes."""
+        return self._padded.count()

@@ -1,0 +1,48 @@
+"""How fast the clocks at a stream's two ends run against each other: which slopes a fit can find."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from foliot_probe.core.measure.one_way_delay import References
+
+    Floats = NDArray[np.float64]
+    Rows = NDArray[np.intp] | slice
+
+APART = 200e-6
+"""Two clocks never run further apart: twice the 100 ppm that the worst PC crystals are sold with."""
+_LEAST_RANGE = 5e-9
+"""Nobody knows it better: a quartz wanders by as much within a minute."""
+
+
+class SlopeRange(NamedTuple):
+    """Per row, the least and the most that the responder's clock gains on the initiator's, in ns per ns."""
+
+    least: Floats
+    most: Floats
+
+    def of(self, rows: Rows) -> SlopeRange:
+        """That of some rows."""
+        return SlopeRange(self.least[rows], self.most[rows])
+
+    @classmethod
+    def unknown(cls, rows: int) -> SlopeRange:
+        """Nothing but what any two clocks do."""
+        return cls(np.full(rows, -APART), np.full(rows, APART))
+
+
+def expected(own: References, peers: References, local_ns: int) -> SlopeRange:
+    """What sync has said of both ends of every row, as long as it is valid at a local time."""
+    known = own.valid(local_ns) & peers.known
+    rate, range_ = own.rate - peers.rate, np.maximum(own.growth + peers.growth, _LEAST_RANGE)
+    slope = rate / (1 + peers.rate)
+    apart = SlopeRange.unknown(len(known))
+    return SlopeRange(
+        np.where(known, np.clip(slope - range_, -APART, APART), apart.least),
+        np.where(known, np.clip(slope + range_, -APART, APART), apart.most),
+    )

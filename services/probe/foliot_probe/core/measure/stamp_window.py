@@ -1,0 +1,205 @@
+"""The stamps of a window, filtered and pruned to what can decide a fit, in batches of whole streams."""
+
+from __future__ import annotations
+
+import zlib
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from foliot_probe.core.measure.coded_pairs import LEAST_TOLERANCE_NS, CodedPairs
+from foliot_probe.core.measure.hull_pruning import lower_layers
+from foliot_probe.core.measure.sessions import Completed
+from foliot_probe.core.measure.slope_range import SlopeRange
+from foliot_probe.core.packet import KINDS
+from foliot_schemas import StampRow
+from foliot_schemas.observation import Stream
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    from foliot_probe.core.stream_table import StreamEnds
+
+    Rows = NDArray[np.intp]
+
+MOST_ROWS = 1_024
+"""Of a batch, by the rules of the wire."""
+
+_FORTH, _BACK = 0, 1
+_LEAST_PURE = 4
+"""Pairs of a window that look pure before they are taken to be: where queues are long, now and then two probes wait equally long by chance."""
+_LEAST_SHARE = 0.05
+"""And of all probes."""
+_STREAMS_A_STEP = 16
+"""Pruned at a time: 100 probes each, with ten layers, take 1 to 3 ms of a slow core."""
+_LEAST_NS = np.array([LEAST_TOLERANCE_NS[kind] for kind in KINDS])
+
+
+def window_number(node: str, now_ns: int, window_ns: int) -> int:
+    """Which window a node is in at a reference time: all of them end within a tenth of a window, so that sync waits no longer than it must, but not all at once."""
+    return (now_ns - zlib.crc32(node.encode()) % (window_ns // 10)) // window_ns
+
+
+class WindowPart(NamedTuple):
+    """What one batch holds."""
+
+    streams: tuple[Stream, ...]
+    rows: NDArray[Any]
+    """Of dtype `StampRow`."""
+
+
+class _Sifted(NamedTuple):
+    """What is left of one direction, ordered by row."""
+
+    row: Rows
+    transmit_ns: NDArray[np.int64]
+    receive_ns: NDArray[np.int64]
+    pure: NDArray[np.intp]
+    """Per row of the table, of how many pure pairs; 0: there was none, and these are all probes."""
+
+    def take(self, some: slice | NDArray[np.bool_]) -> _Sifted:
+        """Some of the points."""
+        return self._replace(row=self.row[some], transmit_ns=self.transmit_ns[some], receive_ns=self.receive_ns[some])
+
+    def points(self, direction: int) -> NDArray[Any]:
+        """As the batch has them, of dtype `StampRow`."""
+        points = np.zeros(len(self.row), StampRow)
+        points["direction"] = direction
+        points["transmit_ns"], points["receive_ns"] = self.transmit_ns, self.receive_ns
+        return points
+
+
+def _slices(row: Rows) -> Iterator[slice]:
+    """The points of some streams at a time; points of a stream are together."""
+    first = np.append(np.flatnonzero(np.diff(row, prepend=-1)), len(row))[::_STREAMS_A_STEP]
+    if not len(first) or first[-1] != len(row):
+        first = np.append(first, len(row))
+    yield from map(slice, first[:-1].tolist(), first[1:].tolist())
+
+
+class StampWindow:
+    """Collects the completed probes of streams that the node initiates, until it is closed.
+
+    Parameters:
+        tolerated: layers of points to keep.
+    """
+
+    def __init__(self, tolerated: int) -> None:
+        self._tolerated = tolerated
+        self._coded = CodedPairs()
+        self._parts: tuple[list[Completed], list[Completed]] = ([], [])
+
+    def add(self, forth: Completed, back: Completed) -> None:
+        """Take in probes completed on the outgoing and on the incoming paths."""
+        self._parts[_FORTH].append(forth)
+        self._parts[_BACK].append(back)
+
+    def forget(self, row: int) -> None:
+        """A stream ended; its row may become another's within the window."""
+        for parts in self._parts:
+            parts[:] = [Completed(*(column[part.row != row] for column in part)) for part in parts]
+
+    def close(
+        self, ends: Sequence[StreamEnds | None], kinds: NDArray[np.integer[Any]], tilt: SlopeRange
+    ) -> Iterator[WindowPart | None]:
+        """What the window came to, a little with each step of the iterator, and an empty window again at once.
+
+        Sifting and pruning all streams of a node with many peers takes longer than a probe may be late. A step that yields None has only got further.
+
+        Parameters:
+            ends: of the streams, by row.
+            kinds: the worse kind of stamp of each row's two ends (index of `KINDS`).
+            tilt: between which slopes each row's line lies.
+        """
+        initiated = np.array([each is not None and each.initiator for each in ends])
+        parts, self._parts = self._parts, ([], [])
+        return self._parts_of(parts, initiated, ends, kinds, tilt)
+
+    def _parts_of(
+        self,
+        parts: Sequence[Sequence[Completed]],
+        initiated: NDArray[np.bool_],
+        ends: Sequence[StreamEnds | None],
+        kinds: NDArray[np.integer[Any]],
+        tilt: SlopeRange,
+    ) -> Iterator[WindowPart | None]:
+        sifted: list[_Sifted] = []
+        for completed in parts:
+            sifted.append(self._sift(completed, initiated, _LEAST_NS[kinds]))
+            yield None
+        pruned: list[tuple[Rows, NDArray[Any]]] = [(np.zeros(0, np.intp), np.zeros(0, StampRow))]
+        for direction, each in enumerate(sifted):
+            for some in _slices(each.row):
+                kept = each.take(some)
+                if len(kept.row):
+                    kept = kept.take(self._prune(direction, kept, tilt))
+                pruned.append((kept.row, kept.points(direction)))
+                yield None
+        row = np.concatenate([rows for rows, _ in pruned])
+        order = np.argsort(row, kind="stable")
+        points = np.concatenate([each for _, each in pruned])[order]
+        present, sizes = np.unique(row, return_counts=True)
+        streams: list[Stream] = []
+        first = stop = 0
+        for each, size in zip(present.tolist(), sizes.tolist(), strict=True):
+            if stop > first and stop + size - first > MOST_ROWS:
+                yield WindowPart(tuple(streams), points[first:stop])
+                streams, first = [], stop
+            points["stream"][stop : stop + size] = len(streams)
+            stop += size
+            pure = [int(direction.pure[each]) for direction in sifted]
+            slopes = float(tilt.least[each]), float(tilt.most[each])
+            streams.append(_stream(ends[each], int(kinds[each]), pure, slopes))
+        if streams:
+            yield WindowPart(tuple(streams), points[first:stop])
+
+    def _sift(self, parts: Sequence[Completed], initiated: NDArray[np.bool_], least_ns: NDArray[np.float64]) -> _Sifted:
+        """Of a direction, pure pairs where there are any, else everything."""
+        if not parts:
+            none = np.zeros(0, np.int64)
+            return _Sifted(np.zeros(0, np.intp), none, none, np.zeros(len(initiated), np.intp))
+        columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
+        mine = initiated[columns[0]]
+        done = Completed(*(column[mine] for column in columns))
+        pure = self._coded.sift(*done, least_ns[done.row])
+        purely = np.bincount(done.row[pure], minlength=len(initiated))
+        every = np.bincount(done.row, minlength=len(initiated))
+        purely[purely < np.maximum(_LEAST_PURE, _LEAST_SHARE * every)] = 0
+        chosen = np.flatnonzero(np.where(purely[done.row] > 0, pure, True))
+        order = chosen[np.argsort(done.row[chosen], kind="stable")]
+        return _Sifted(done.row[order], done.transmit_ns[order], done.receive_ns[order], purely)
+
+    def _prune(self, direction: int, sifted: _Sifted, tilt: SlopeRange) -> NDArray[np.bool_]:
+        """Which points can decide; their x is the initiator's clock in either direction, and a lower cloud is an upper one reflected."""
+        row, transmit_ns, receive_ns = sifted.row, sifted.transmit_ns, sifted.receive_ns
+        present, first, cloud = np.unique(row, return_index=True, return_inverse=True)
+        x_ns, y_ns = transmit_ns if direction == _FORTH else -receive_ns, receive_ns - transmit_ns
+        # Relative to their cloud's first point, so that floats hold them.
+        x_ns, y_ns = x_ns - x_ns[first][cloud], y_ns - y_ns[first][cloud]
+        place = np.arange(len(cloud)) - first[cloud]
+        shape = len(first), int(place.max()) + 1
+        x, y = np.zeros(shape), np.full(shape, np.inf)
+        x[cloud, place], y[cloud, place] = x_ns, y_ns
+        x -= (x.max(axis=1) + x.min(axis=1))[:, None] / 2
+        # One layer whatever the slope: what bounds the offset for certain rests on nothing that was said before.
+        keep = lower_layers(x, y, SlopeRange.unknown(len(first)), 1) | lower_layers(
+            x, y, tilt.of(present), self._tolerated
+        )
+        kept: NDArray[np.bool_] = keep[cloud, place]
+        return kept
+
+
+def _stream(ends: StreamEnds | None, kind: int, pure: Sequence[int], slopes: tuple[float, float]) -> Stream:
+    assert ends is not None
+    return Stream(
+        path=ends.outgoing,
+        initiator=ends.own_clock,
+        responder=ends.peer_clock,
+        kind=KINDS[kind],
+        pure_forth=pure[0],
+        pure_back=pure[1],
+        least_ppb=slopes[0] * 1e9,
+        most_ppb=slopes[1] * 1e9,
+    )

@@ -1,0 +1,109 @@
+"""How densely the least delays of each stream lie: whether more probes would say more.
+
+How far the quickest probe of a window lies above the path's floor is as far, on average, as the next ones lie above each other; by that an offset is wrong, if queues
+make it so. Half as many probes would have had every second of these delays.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from foliot_probe.core.measure.one_way_delay import one_way_ns, runs
+from foliot_probe.core.measure.sessions import Completed
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from numpy.typing import NDArray
+
+    from foliot_probe.core.measure.one_way_delay import References
+
+    Floats = NDArray[np.float64]
+
+_LEFT_OUT = 2
+"""The least delays that may be of wrong stamps; sync leaves out as many."""
+_GAPS = 5
+"""Whose mean counts, as in sync: fewer are too noisy, and more lie where the queues are already."""
+
+
+class DelayDensity(NamedTuple):
+    """Per row, of its worse direction."""
+
+    ns: Floats
+    """Mean gap between the least delays; inf: too few are known."""
+    halved_ns: Floats
+    """What it would have been with half as many probes."""
+    heard: NDArray[np.bool_]
+    """Something came at all."""
+
+    def of(self, rows: int) -> DelayDensity:
+        """The same with at least so many rows: of new ones nothing is known."""
+        more = max(0, rows - len(self.ns))
+        unknown = np.full(more, np.inf)
+        return DelayDensity(
+            np.concatenate([self.ns, unknown]), np.concatenate([self.halved_ns, unknown]),
+            np.concatenate([self.heard, np.zeros(more, np.bool_)]),
+        )  # fmt: skip
+
+
+class DelayDensities:
+    """Collects the completed probes of all streams, until a window ends."""
+
+    def __init__(self) -> None:
+        self._parts: tuple[list[Completed], list[Completed]] = ([], [])
+
+    def add(self, forth: Completed, back: Completed) -> None:
+        """Take in probes completed on the outgoing and on the incoming paths."""
+        self._parts[0].append(forth)
+        self._parts[1].append(back)
+
+    def forget(self, row: int) -> None:
+        """A stream ended; its row may become another's within the window."""
+        for parts in self._parts:
+            parts[:] = [Completed(*(column[part.row != row] for column in part)) for part in parts]
+
+    def close(
+        self, wanted: NDArray[np.bool_], own: References, peers: References
+    ) -> Generator[None, None, DelayDensity]:
+        """What the window came to for the rows wanted, returned after a few steps of the generator, and nothing collected again at once.
+
+        Parameters:
+            wanted: per row.
+            own, peers: how to read the time off the clocks of both ends; delays of rows of which it is not known do not count.
+        """
+        parts, self._parts = self._parts, ([], [])
+        return _density(parts, wanted, own, peers)
+
+
+def _density(
+    parts: tuple[list[Completed], list[Completed]], wanted: NDArray[np.bool_], own: References, peers: References
+) -> Generator[None, None, DelayDensity]:
+    rows = len(wanted)
+    result = DelayDensity(np.zeros(rows), np.zeros(rows), np.zeros(rows, np.bool_))
+    for some, sender, receiver in zip(parts, (own, peers), (peers, own), strict=True):
+        done = Completed(*(np.concatenate(columns) for columns in zip(*some, strict=True))) if some else _NOTHING
+        mine = wanted[done.row]
+        done = Completed(*(column[mine] for column in done))
+        result.heard[done.row] = True
+        row, delay_ns = one_way_ns(done, receiver, sender)
+        order = np.lexsort((delay_ns, row))
+        row, delay_ns = row[order], delay_ns[order]
+        np.maximum(result.ns, _gap_ns(row, delay_ns, rows, 1), out=result.ns)
+        np.maximum(result.halved_ns, _gap_ns(row, delay_ns, rows, 2), out=result.halved_ns)
+        yield
+    return result
+
+
+_NOTHING = Completed(*(np.zeros(0, np.int64) for _ in Completed._fields))
+
+
+def _gap_ns(row: NDArray[np.intp], delay_ns: NDArray[np.int64], rows: int, every: int) -> Floats:
+    """The mean gap between the least of every so many delays of each row; ordered by row, then delay."""
+    start, count = runs(row)
+    first, last = _LEFT_OUT * every, (_LEFT_OUT + _GAPS) * every
+    start = start[count > last]
+    gap_ns = np.full(rows, np.inf)
+    gap_ns[row[start]] = (delay_ns[start + last] - delay_ns[start + first]) / _GAPS
+    return gap_ns

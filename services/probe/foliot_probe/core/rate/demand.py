@@ -1,0 +1,163 @@
+"""How often each stream is probed: fast if its path is in use or armed as a backup, as its clocks need if it is of the mesh, and all others by a slow sweep."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from foliot_probe.core.rate.adaptive_rate import AdaptiveRates
+from foliot_probe.core.rate.clock_neighbours import neighbours, streams
+from foliot_probe.core.stream_table import StreamKey
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from numpy.typing import NDArray
+
+    from foliot_probe.core.rate.adaptive_rate import Sight
+    from foliot_probe.core.rate.clock_neighbours import Pair
+    from foliot_probe.core.stream_table import StreamTable
+    from foliot_probe.settings import ProbeSettings
+    from foliot_schemas import NodePaths
+
+    Ints = NDArray[np.int64]
+
+DEFAULT_ENTROPY = 0
+"""What carries a service address of which nobody has said otherwise."""
+
+_AGAIN_S = 1.0
+"""The neighbours are not looked for more often, however many nodes come at once."""
+
+
+def in_use(keys: Iterable[StreamKey], paths: NodePaths | None) -> frozenset[StreamKey]:
+    """The streams in use or armed, of all the node's streams, by what is in force on the node (None: not known yet).
+
+    A service address without a placement is carried by its own rail.
+    """
+    placements = () if paths is None else paths.placements
+    backups = () if paths is None else paths.backups
+    placed = {(each.peer, each.rail) for each in placements}
+    wanted = {StreamKey(each.peer, each.via, each.entropy) for each in (*placements, *backups)}
+    return frozenset(
+        key for key in keys if key in wanted or (key.entropy == DEFAULT_ENTROPY and (key.peer, key.rail) not in placed)
+    )
+
+
+class Rate(NamedTuple):
+    """Of a stream."""
+
+    row: int
+    every: int
+    """Ticks between two probes."""
+    coded_every: int
+    """In every so many rounds a coded pair; 0: never."""
+    in_use: bool
+
+
+class Demand:
+    """What a node wants of its streams, by row; the peers' wishes come with their probes.
+
+    Parameters:
+        table: the streams.
+    """
+
+    def __init__(self, table: StreamTable, settings: ProbeSettings) -> None:
+        self._table = table
+        self._settings = settings
+        self.paces = AdaptiveRates(min(settings.mesh_least_hz, settings.mesh_most_hz), settings.mesh_most_hz)
+        self.wish_ms = np.zeros(len(table), np.int64)
+        """Between two coded pairs, as this end wants them; 0: of a stream that it does not count to the mesh."""
+        self._in_use: frozenset[StreamKey] = frozenset()
+        self._fast = np.zeros(len(table), np.bool_)
+        self._live = np.zeros(len(table), np.bool_)
+        self._peers_ms = np.zeros(len(table), np.int64)
+        self._met_ms = np.zeros(len(table), np.int64)
+        self._pairs: frozenset[Pair] = frozenset()
+        self.rows: dict[Pair, list[int]] = {}
+        """The streams of each pair of clocks that this end measures."""
+        self.sweep = self._ticks(1 / settings.sweep_hz)
+        """Ticks between two probes of a stream that nobody needs."""
+        self._stale = self._changed = self._wished = True
+        self._looked = -self._ticks(_AGAIN_S)
+
+    def grow(self, rows: int) -> None:
+        """Make room for this many rows."""
+        for name in ("wish_ms", "_fast", "_live", "_peers_ms", "_met_ms"):
+            column = getattr(self, name)
+            setattr(self, name, np.concatenate([column, np.zeros(rows - len(column), column.dtype)]))
+
+    def peers_changed(self) -> None:
+        """A peer came, went or is another now: its streams are new."""
+        self._stale = self._changed = True
+
+    def set_in_use(self, in_use: frozenset[StreamKey]) -> None:
+        """These streams are probed fast."""
+        self._in_use = in_use
+        self._changed = True
+
+    @property
+    def meshed(self) -> NDArray[np.bool_]:
+        """The streams that either end counts to the mesh."""
+        return self._met_ms > 0
+
+    def judge(self, sight: Sight) -> None:
+        """Take a window into account."""
+        self.paces.judge(self.rows, sight)
+        self._wish()
+
+    def changes(self, tick: int, peers_ms: Ints) -> Iterator[Rate]:
+        """The rates that are others since the last call, or may be.
+
+        Parameters:
+            tick: the present one.
+            peers_ms: what the peers want, as `wish_ms`.
+        """
+        if self._stale and tick - self._looked >= self._ticks(_AGAIN_S):
+            self._stale, self._looked = False, tick
+            self._pairs = neighbours(self._table.own, self._table.nodes, self._settings.mesh_neighbours)
+            self._changed = True
+        if self._changed:
+            self._choose()
+        if not self._changed and not self._wished and (peers_ms == self._peers_ms).all():
+            return
+        # What either end wants, both do: neither direction is of use without the other.
+        met_ms = np.where(
+            (self.wish_ms > 0) & (peers_ms > 0), np.minimum(self.wish_ms, peers_ms), self.wish_ms + peers_ms
+        )
+        row = np.flatnonzero(self._live & (self._changed | (met_ms != self._met_ms)))
+        self._changed = self._wished = False
+        self._peers_ms, self._met_ms = peers_ms.copy(), met_ms
+        if len(row):
+            columns = (column.tolist() for column in (row, *self._rates(met_ms[row], self._fast[row]), self._fast[row]))
+            yield from map(Rate, *columns)
+
+    def _rates(self, met_ms: Ints, fast: NDArray[np.bool_]) -> tuple[Ints, Ints]:
+        """Ticks between two probes, and rounds between two coded pairs."""
+        settings, meshed = self._settings, met_ms > 0
+        usual = np.where(fast, self._ticks(1 / settings.in_use_hz), self.sweep)
+        pairs = np.maximum(1, np.rint(met_ms / settings.tick_ms)).astype(np.int64)
+        every = np.where(meshed, np.minimum(usual, pairs), usual)
+        coded = np.where(meshed, np.maximum(1, np.rint(pairs / every)), 0).astype(np.int64)
+        coded = np.where(fast, np.where(meshed, np.minimum(coded, settings.coded_every), settings.coded_every), coded)
+        return every, coded
+
+    def _ticks(self, seconds: float) -> int:
+        return max(1, round(seconds * 1_000 / self._settings.tick_ms))
+
+    def _choose(self) -> None:
+        table = self._table
+        self._fast[:] = False
+        self._fast[[row for key, row in table.rows.items() if key in self._in_use]] = True
+        ends = {row: each for row, each in enumerate(table.ends) if each is not None}
+        self._live[:] = False
+        self._live[list(ends)] = True
+        self.rows = streams(ends, self._pairs, self._settings.mesh_streams, self._in_use)
+        self.paces.keep(self.rows)
+        self._wish()
+
+    def _wish(self) -> None:
+        self._wished = True
+        self.wish_ms[:] = 0
+        for pair, rows in self.rows.items():
+            self.wish_ms[rows] = self.paces.interval_ms(pair)

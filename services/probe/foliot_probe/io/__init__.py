@@ -1,0 +1,1 @@
+"""What of the probe touches sockets, files and the kernel."""

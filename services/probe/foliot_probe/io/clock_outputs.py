@@ -1,0 +1,71 @@
+"""What the other processes of the node get of its time: the page that `foliot.clock.now` reads, and samples for chrony."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from typing import TYPE_CHECKING
+
+import structlog
+
+from foliot.clock.injected_skew import VARIABLE
+from foliot.clock.writer import PageWriter
+from foliot.settings import ClockSettings, load
+from foliot_probe.io.chrony_refclock import Refclock
+
+if TYPE_CHECKING:
+    from foliot.clock import HostClock
+    from foliot_probe.settings import ProbeSettings
+    from foliot_schemas import ClockState
+
+log = structlog.get_logger()
+
+_SAMPLE_S = 1.0
+"""chrony looks once a second, unless its settings say otherwise (dpoll)."""
+
+
+class ClockOutputs:
+    """The outlets of one node's clock. What cannot be written is said in the log, and disturbs nothing else.
+
+    Raises:
+        SettingsError: ``[clock]`` is wrong.
+    """
+
+    def __init__(self, clock: HostClock, settings: ProbeSettings) -> None:
+        self._clock = clock
+        self._page: PageWriter | None = None
+        self._refclock = Refclock(settings.chrony_shm) if settings.chrony_shm is not None else None
+        path = load(ClockSettings, "clock").page
+        if path:
+            try:
+                self._page = PageWriter(path, clock.name, os.environ.get(VARIABLE, ""))
+            except OSError as error:
+                log.warning("clock_page_not_written", path=path, reason=error.strerror)
+
+    def take(self, state: ClockState) -> None:
+        """What sync says of a clock; of others than the node's nothing is told."""
+        if self._page is not None and state.clock == self._clock.name:
+            self._page.write(state, self._clock.local_ns())
+
+    async def sample(self) -> None:
+        """Gives chrony a sample a second, while there is a time to be trusted; forever, if it shall have any."""
+        said = ""
+        while self._refclock is not None:
+            moment = self._clock.moment()
+            if moment is not None:
+                try:
+                    self._refclock.tell(*moment)
+                    reason = ""
+                except OSError as error:
+                    reason = str(error.strerror)
+                if reason != said:
+                    said = reason
+                    log.warning("chrony_not_told", reason=reason) if reason else log.info("chrony_told")
+            await asyncio.sleep(_SAMPLE_S)
+
+    def close(self) -> None:
+        """Ends both; the page stays, and holds until it is void."""
+        if self._page is not None:
+            self._page.close()
+        if self._refclock is not None:
+            self._refclock.close()

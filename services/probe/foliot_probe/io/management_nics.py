@@ -1,0 +1,79 @@
+"""Which devices are the host's management: its default route leaves by them, or its way to the bus.
+
+Such a port is lost and back with the host's own network, and one that was made a rail by mistake would be judged as the fabric's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import socket
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+_ROUTES = Path("/proc/thread-self/net/route")
+"""Of this network namespace: the main table, IPv4."""
+_RTF_UP = 0x1
+_NATS_PORT = 4222
+
+
+class ManagementNics:
+    """Remembers what it found: a default route goes with its device, and that is when it matters whose it was.
+
+    Parameters:
+        addresses: of the node's NICs, per device.
+    """
+
+    def __init__(self, addresses: Mapping[str, str], routes: Path = _ROUTES) -> None:
+        self._devices = {address: device for device, address in addresses.items()}
+        self._routes = routes
+        self._defaults: frozenset[str] = frozenset()
+        self._frontend = ""
+
+    def devices(self) -> frozenset[str]:
+        """Names of devices, as far as they are known."""
+        try:
+            found = default_devices(self._routes.read_text())
+        except OSError:
+            found = frozenset()
+        self._defaults = found or self._defaults
+        return self._defaults | ({self._frontend} if self._frontend else frozenset())
+
+    async def find_frontend(self, urls: str) -> None:
+        """Asks the kernel from which address it would send to the bus, the first server that it knows a way to."""
+        for url in urls.split(","):
+            address = await _address_towards(url.strip())
+            if address and not ipaddress.ip_address(address).is_loopback:
+                self._frontend = self._devices.get(address, "")
+                return
+
+
+def default_devices(text: str) -> frozenset[str]:
+    """Devices of the default routes, from the text of ``/proc/net/route``; lines of another form are left out."""
+    return frozenset(_defaults(line.split() for line in text.splitlines()))
+
+
+def _defaults(rows: Iterable[list[str]]) -> Iterable[str]:
+    for row in rows:
+        if len(row) < 8 or row[1] != "00000000" or row[7] != "00000000":
+            continue
+        if int(row[3], 16) & _RTF_UP:
+            yield row[0]
+
+
+async def _address_towards(url: str) -> str:
+    """The local address that the kernel would send from; empty: no way. Nothing is sent."""
+    try:
+        parts = urlsplit(url if "//" in url else f"nats://{url}")
+        found = await asyncio.get_running_loop().getaddrinfo(
+            parts.hostname, parts.port or _NATS_PORT, family=socket.AF_INET, type=socket.SOCK_DGRAM
+        )
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
+            asked.connect(found[0][4])
+            return str(asked.getsockname()[0])
+    except (OSError, ValueError):
+        return ""

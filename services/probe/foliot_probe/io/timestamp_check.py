@@ -1,0 +1,112 @@
+"""Whether the kernel stamps what a socket sends and receives, learnt at start-up from the first probes themselves.
+
+No flag that a driver shows is believed: some devices promise stamps that never come (and some kernels stamp where tools say
+that they cannot). Until the first stamp has come, or has failed to come for long enough, no stamp is used at all. Once one
+has come, a missing stamp means a packet that did not leave, and never falls back.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import structlog
+
+from foliot_probe.core.packet import KERNEL, USER
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    Places = NDArray[np.intp]
+
+log = structlog.get_logger()
+
+PATIENCE = 64
+"""Probes without any stamp after which user-space stamps are used. The first packets after stamps were asked for may
+lack theirs, and packets wait without a stamp while a neighbour is being resolved."""
+
+
+class StampCheck:
+    """The verdict on one direction of one socket."""
+
+    def __init__(self) -> None:
+        self._unstamped = 0
+        self._verdict: int | None = None
+
+    @property
+    def kind(self) -> int | None:
+        """`KERNEL` or `USER`; None: too early to say."""
+        return self._verdict
+
+    def note(self, packets: int, stamped: int) -> None:
+        """Count packets that were sent or heard, and those that came with a stamp; a late stamp still convinces."""
+        if stamped:
+            self._verdict = KERNEL
+        elif self._verdict is None:
+            self._unstamped += packets
+            if self._unstamped >= PATIENCE:
+                self._verdict = USER
+
+
+def worse(transmit: StampCheck, receive: StampCheck) -> int:
+    """The kind of stamps of a socket: that of its worse direction; `USER` while nothing is known."""
+    return max(USER if check.kind is None else check.kind for check in (transmit, receive))
+
+
+class StampChecks:
+    """The verdicts on both directions of all sockets of a node.
+
+    Parameters:
+        addresses: of the sockets.
+    """
+
+    def __init__(self, addresses: Sequence[str]) -> None:
+        self.kind = np.full(len(addresses), USER)
+        """Of each socket's worse direction."""
+        self._addresses = addresses
+        self._checks = [(StampCheck(), StampCheck()) for _ in addresses]
+        self._sent = [0] * len(addresses)
+        self._settled = False
+
+    def sent_by_hand(self, place: int, went: NDArray[np.bool_]) -> bool:
+        """Packets were given to a socket and went, or did not; returns whether they need stamps from user space."""
+        check = self._checks[place][0]
+        if check.kind == KERNEL:
+            return False
+        # Only those of the last tick have had the time to come back with their stamps.
+        check.note(self._sent[place], 0)
+        self._sent[place] = int(np.count_nonzero(went))
+        self._judge(place)
+        return check.kind == USER
+
+    def left(self, places: Places) -> None:
+        """Packets were handed back from these sockets with a stamp, one each."""
+        self._note(0, places, np.ones(len(places), np.bool_))
+
+    def came(self, places: Places, stamped: NDArray[np.bool_]) -> None:
+        """Packets came to these sockets, with a stamp or without one."""
+        self._note(1, places, stamped)
+
+    def received_by_hand(self) -> NDArray[np.bool_]:
+        """Of each socket, whether what comes without a stamp needs one from user space."""
+        return np.array([check.kind == USER for _, check in self._checks])
+
+    def _note(self, direction: int, places: Places, stamped: NDArray[np.bool_]) -> None:
+        if self._settled:
+            return
+        for place, checks in enumerate(self._checks):
+            check = checks[direction]
+            if check.kind != KERNEL:
+                here = places == place
+                before = check.kind
+                check.note(int(np.count_nonzero(here)), int(np.count_nonzero(here & stamped)))
+                self._judge(place)
+                if check.kind == USER and before != USER:
+                    way = ("transmit", "receive")[direction]
+                    log.warning("stamps_missing", address=self._addresses[place], direction=way)
+        self._settled = bool((self.kind == KERNEL).all())
+
+    def _judge(self, place: int) -> None:
+        self.kind[place] = worse(*self._checks[place])

@@ -1,0 +1,207 @@
+"""What the engine found, as messages: delays per interval, silence at once, stamps per window."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from foliot.clock.kernel_discipline import utc_error_ns
+from foliot_probe.core.measure.coded_pairs import LEAST_TOLERANCE_NS
+from foliot_probe.core.measure.one_way_delay import Counts, References, digest, interval_rows, one_way_ns, silence_rows
+from foliot_probe.core.measure.slope_range import expected
+from foliot_probe.core.measure.stamp_window import StampWindow
+from foliot_probe.core.packet import KINDS
+from foliot_probe.core.rate.adaptive_rate import Sight
+from foliot_probe.core.rate.delay_density import DelayDensities
+from foliot_schemas import DelayBatch, StampBatch
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterator, Mapping
+
+    from numpy.typing import NDArray
+
+    from foliot.clock import HostClock
+    from foliot_probe.core.measure.stamp_window import WindowPart
+    from foliot_probe.core.rate.delay_density import DelayDensity
+    from foliot_probe.core.stream_table import StreamEnds
+    from foliot_probe.engine import Engine, SilenceChanges
+    from foliot_probe.settings import ProbeSettings
+    from foliot_schemas import ClockState, HostLoad
+
+_STREAMS_PER_BATCH = 512
+"""Two rows each: 1,024 rows, by the rules of the wire."""
+_MILLISECOND_NS = 1_000_000
+_SPEECHLESS = 5
+"""Windows without a word of sync about any clock: nobody reads what is measured."""
+
+
+class Reporter:
+    """Turns what the engine found into messages.
+
+    Parameters:
+        engine: what to report of.
+        now_ns: monotonic time, as of the engine.
+    """
+
+    def __init__(self, engine: Engine, clock: HostClock, settings: ProbeSettings, now_ns: int) -> None:
+        self._engine = engine
+        self._clock = clock
+        self._node = engine.table.own.name
+        rows = len(engine.table)
+        self._own, self._peers = References(rows), References(rows)
+        self._states: dict[str, ClockState] = {}
+        self._window = StampWindow(settings.tolerated)
+        self._densities = DelayDensities()
+        self._wanted_ns = np.maximum([LEAST_TOLERANCE_NS[kind] for kind in KINDS], settings.accuracy_ns)
+        self._speechless = 0
+        self._tolerated = settings.tolerated
+        self._interval_ns = settings.delay_interval_ms * _MILLISECOND_NS
+        self._reported_ns = now_ns
+        self._since_ns = clock.local_ns()
+        self._late_ns = 0
+
+    def set_clock(self, state: ClockState) -> None:
+        """Take what sync says of a clock."""
+        self._states[state.clock] = state
+        self._speechless = 0
+        for row in self._engine.table.rows.values():
+            ends = self._ends(row)
+            if ends.own_clock == state.clock:
+                self._own.set(row, state)
+            if ends.peer_clock == state.clock:
+                self._peers.set(row, state)
+
+    def begin(self, rows: list[int]) -> None:
+        """Streams have begun in these rows."""
+        for references in (self._own, self._peers):
+            references.grow(len(self._engine.table))
+        for row in rows:
+            ends = self._ends(row)
+            self._own.set(row, self._states.get(ends.own_clock))
+            self._peers.set(row, self._states.get(ends.peer_clock))
+
+    def end(self, rows: list[int]) -> None:
+        """The streams of these rows have ended."""
+        for row in rows:
+            self._window.forget(row)
+            self._densities.forget(row)
+
+    def late(self, late_ns: int) -> None:
+        """A step of the probe came so much later than it was due, or took so long."""
+        self._late_ns = max(self._late_ns, late_ns)
+
+    def silence(self, changes: SilenceChanges) -> DelayBatch:
+        """Paths that have just fallen silent or speak again."""
+        paths = tuple(self._ends(int(row)).incoming for row in np.concatenate(changes))
+        heard_ns = self._reference(self._engine.heard_last_ns)
+        return DelayBatch.of(
+            silence_rows(changes.fell, changes.again, heard_ns, self._engine.sessions.heard_sequence),
+            node=self._node,
+            at_ns=self._listened_ns(),
+            interval_ns=self._interval_ns,
+            bound_ns=self._clock.bound_ns(),
+            paths=paths,
+            late_ns=self._late_ns,
+            every_ns=self._interval_ns,
+        )
+
+    def delays(self, now_ns: int, host: HostLoad | None = None) -> Iterator[DelayBatch]:
+        """All paths since the last call.
+
+        Parameters:
+            host: the host's load, if it is to be told.
+        """
+        engine = self._engine
+        completed = engine.take_completed()
+        self._window.add(*completed)
+        self._densities.add(*completed)
+        delays = digest(*one_way_ns(completed[1], self._own, self._peers), len(engine.table))
+        proven, received = engine.sessions.count()
+        full_sent, full_received = engine.sessions.count_full()
+        counts = Counts(
+            sent=engine.take_sent(),
+            proven=proven,
+            received=received,
+            full_sent=full_sent,
+            full_received=full_received,
+            full_bytes=engine.sessions.full_bytes,
+            left_last_ns=self._reference(engine.sessions.left_ns),
+            heard_last_ns=self._reference(engine.heard_last_ns),
+            left_sequence=engine.sessions.left_sequence,
+            heard_sequence=engine.sessions.heard_sequence,
+        )
+        at_ns, bound_ns = self._listened_ns(), self._clock.bound_ns()
+        interval_ns, self._reported_ns = now_ns - self._reported_ns, now_ns
+        late_ns, self._late_ns = self._late_ns, 0
+        for first in range(0, len(engine.table.live), _STREAMS_PER_BATCH):
+            stop = first + _STREAMS_PER_BATCH
+            yield DelayBatch.of(
+                interval_rows(engine.table.live[first:stop], counts, delays),
+                node=self._node,
+                at_ns=at_ns,
+                interval_ns=interval_ns,
+                bound_ns=bound_ns,
+                paths=engine.table.paths[2 * first : 2 * stop],
+                late_ns=late_ns,
+                every_ns=self._interval_ns,
+                host=host if first == 0 else None,
+            )
+
+    def stamps(self) -> Iterator[StampBatch | None]:
+        """The window since the last call, a little with each step of the iterator; what completed after the last `delays` belongs to the next.
+
+        A step that yields None has only got further: all batches come at the end, as the reader takes the first for the sign that the node has spoken.
+        """
+        since_ns, self._since_ns = self._since_ns, self._clock.local_ns()
+        tilt = expected(self._own, self._peers, self._since_ns)
+        header = {
+            "node": self._node,
+            "since_ns": since_ns,
+            "until_ns": self._since_ns,
+            "epoch_ns": self._clock.epoch_ns(),
+            "tolerated": self._tolerated,
+            "utc_error_ns": utc_error_ns(),
+        }
+        meshed = self._engine.demand.meshed.copy()  # of other streams sync hears nothing
+        ends = [each if wanted else None for each, wanted in zip(self._engine.table.ends, meshed.tolist(), strict=True)]
+        density = self._densities.close(meshed, self._own, self._peers)
+        parts = self._window.close(ends, self._engine.kinds(), tilt)
+        return self._steps(density, parts, header)
+
+    def _steps(
+        self,
+        density: Generator[None, None, DelayDensity],
+        parts: Iterator[WindowPart | None],
+        header: Mapping[str, Any],
+    ) -> Iterator[StampBatch | None]:
+        found = yield from density
+        self._pace(found)
+        yield None
+        for part in parts:
+            yield None if part is None else StampBatch.of(part.rows, streams=part.streams, **header)
+
+    def _pace(self, density: DelayDensity) -> None:
+        """Probe the mesh as often as the window shows to be needed."""
+        engine = self._engine
+        gone = np.flatnonzero(~density.heard)
+        density = density.of(len(engine.table))  # peers may have come meanwhile
+        engine.sessions.mesh_ms[gone] = 0  # whoever is gone wants nothing
+        self._speechless += 1
+        trusted = self._own.valid(self._since_ns) & self._peers.known
+        wanted_ns = self._wanted_ns[engine.kinds()]
+        engine.demand.judge(Sight(density, wanted_ns, trusted, self._speechless <= _SPEECHLESS))
+
+    def _ends(self, row: int) -> StreamEnds:
+        ends = self._engine.table.ends[row]
+        assert ends is not None
+        return ends
+
+    def _listened_ns(self) -> int:
+        """When the sockets were read last, reference time."""
+        return int(self._reference(np.array([self._engine.listened_ns]))[0])
+
+    def _reference(self, local_ns: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Recent local times as reference times, as far as known; 0 stays 0."""
+        shift_ns = self._clock.now_ns() - self._clock.local_ns()
+        return np.where(local_ns == 0, 0, local_ns + shift_ns)

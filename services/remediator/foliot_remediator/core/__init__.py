@@ -1,0 +1,1 @@
+"""What the remediator decides, without I/O: the time comes with the calls."""

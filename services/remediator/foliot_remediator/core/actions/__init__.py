@@ -1,0 +1,1 @@
+"""What is done: guards, the decision, commands and their outcomes."""

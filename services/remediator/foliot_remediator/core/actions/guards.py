@@ -1,0 +1,135 @@
+"""What may not be done: policy, doubts, budgets. Each guard that speaks is one refusal event."""
+
+from __future__ import annotations
+
+import collections
+from typing import TYPE_CHECKING, Literal
+
+import msgspec
+
+from foliot.bus.recent_ids import RecentIds
+from foliot_schemas import Event
+from foliot_schemas.bounds import fitting
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from foliot_remediator.core.state.path_health import PathHealth
+    from foliot_remediator.core.state.routing_table import Cause
+    from foliot_remediator.settings import RemediatorSettings
+    from foliot_schemas import Verb
+    from foliot_schemas.event import Evidence
+
+Guard = Literal[
+    "lease", "policy", "unknown", "confidence", "contradicted", "stale-observation", "stale-clock", "no-alternative",
+    "moves-per-minute", "nics-away", "nodes-at-once", "agent",
+]  # fmt: skip
+
+_MINUTE_NS = 60_000_000_000
+_REMEMBERED = 8_192
+"""Refusals remembered so as not to be repeated: half an hour of them at 300 events/s, one in 60 refused."""
+
+
+class Objection(msgspec.Struct, frozen=True, kw_only=True):
+    """A guard's word, with the numbers it rests on."""
+
+    guard: Guard
+    evidence: Evidence
+
+
+class Budgets:
+    """How much was moved lately, and how much is on its way."""
+
+    def __init__(self, settings: RemediatorSettings) -> None:
+        self._settings = settings
+        self._moves: collections.deque[tuple[int, int, str]] = collections.deque()
+        self._moved = 0
+        self._for: collections.Counter[str] = collections.Counter()
+        """Per lost NIC, what was moved for it."""
+        self._for_nics = 0
+
+    def nics_allowed(self, nics: int) -> int:
+        """How many of so many NICs may be away at once; one always may."""
+        share = int(nics * self._settings.nics_away_share)
+        return min(self._settings.nics_away, max(share, 1))
+
+    def object_to_nics(self, nics_away: int, nics: int) -> Objection | None:
+        """The objection to so many of the commanded nodes' NICs being away."""
+        allowed = self.nics_allowed(nics)
+        if nics_away <= allowed:
+            return None
+        return Objection(guard="nics-away", evidence={"nics_away": nics_away, "nics_allowed": allowed, "nics": nics})
+
+    def allowed(self, moves: int, now_ns: int, *, lost: str = "", can_wait: bool = False) -> int:
+        """How many of so many moves may be made now.
+
+        Whatever a lost NIC carries is dead, and its port has said so itself. So what else was moved takes nothing from it; and what one carries may always be moved, however much it is.
+
+        Parameters:
+            lost: the NIC that they are for; empty: no lost NIC.
+            can_wait: nothing is dead. Half of the budget is left to what cannot wait.
+        """
+        self._expire(now_ns)
+        most = self._settings.moves_per_minute
+        if lost:
+            left = moves if self._for_nics == self._for[lost] else most - self._for_nics
+        else:
+            left = ((most + 1) // 2 if can_wait else most) - self._moved
+        return min(max(left, 0), moves)
+
+    def moved(self, now_ns: int, *, lost: str = "") -> int:
+        """Moves within the last minute; of a lost NIC, those for lost NICs."""
+        self._expire(now_ns)
+        return self._for_nics if lost else self._moved
+
+    def spend(self, moves: int, now_ns: int, *, lost: str = "") -> None:
+        """Counts moves that were commanded."""
+        self._moves.append((now_ns, moves, lost))
+        self._count(moves, lost)
+
+    def _expire(self, now_ns: int) -> None:
+        while self._moves and self._moves[0][0] <= now_ns - _MINUTE_NS:
+            _, moves, lost = self._moves.popleft()
+            self._count(-moves, lost)
+
+    def _count(self, moves: int, lost: str) -> None:
+        self._moved += moves
+        if lost:
+            self._for_nics += moves
+            self._for[lost] += moves
+            if not self._for[lost]:
+                del self._for[lost]
+
+
+def stale_clocks(
+    nodes: Collection[str], health: PathHealth, settings: RemediatorSettings, now_ns: int
+) -> dict[str, int]:
+    """Of these nodes, those whose clock is too uncertain for a deadline, with the bound they last gave (-1: unknown)."""
+    within_ns, widest_ns = round(settings.clock_stale_s * 1e9), round(settings.clock_bound_s * 1e9)
+    bounds = {node: health.reports.bound_ns(node, now_ns, within_ns) for node in nodes}
+    return {node: bound_ns for node, bound_ns in bounds.items() if not 0 <= bound_ns <= widest_ns}
+
+
+def object_to_clocks(stale: dict[str, int], nodes: int) -> Objection:
+    """The objection to nodes with stale clocks."""
+    first = min(stale)
+    evidence: Evidence = {"nodes_refused": len(stale), "nodes": nodes, "node": first, "bound_ns": stale[first]}
+    return Objection(guard="stale-clock", evidence=evidence)
+
+
+class Refusals:
+    """Makes refusal events: one per cause, what is concerned, and guard, however often it is tried again."""
+
+    def __init__(self) -> None:
+        self._said = RecentIds(_REMEMBERED)
+
+    def say(self, objection: Objection, *, verb: Verb, who: str, cause: Cause, now_ns: int) -> tuple[Event, ...]:
+        """The event, unless it was said before."""
+        identity = fitting(f"{cause.event}/refused/{objection.guard}/{verb}/{who}")
+        if not self._said.add(identity):
+            return ()
+        event = Event(
+            id=identity, kind="refusal", who=who, state="refused", at_ns=now_ns, since_ns=now_ns, fault=cause.fault,
+            cause=cause.event, policy=objection.guard, evidence={"verb": verb, **objection.evidence},
+        )  # fmt: skip
+        return (event,)

@@ -1,0 +1,1 @@
+"""What events say, what speaks against them, and which incidents are open."""

@@ -1,0 +1,1 @@
+"""The way back: probation, restoring, and taking over from another remediator."""

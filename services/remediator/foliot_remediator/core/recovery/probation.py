@@ -1,0 +1,116 @@
+"""When what is on probation may be used again: after its hold, undamped, and heard to be good."""
+
+from __future__ import annotations
+
+import heapq
+from typing import TYPE_CHECKING
+
+from foliot_remediator.core.state.inventory import Destination
+from foliot_remediator.core.state.path_health import LastHeard
+from foliot_remediator.core.state.state_machine import Input, State
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from foliot_remediator.core.routing.path_selection import PathSelector
+    from foliot_remediator.core.state.inventory import Inventory
+    from foliot_remediator.core.state.path_health import PathHealth
+    from foliot_remediator.settings import RemediatorSettings
+    from foliot_schemas import Event
+
+_RECHECK_NS, _LONGEST_RECHECK_NS = 100_000_000, 5_000_000_000
+"""Nodes report every 100 ms. What has not been heard for long is looked at after an eighth of that time again, and this at most: where thousands
+wait for nodes that are away, looking at all of them ten times a second takes a processor."""
+_LONGEST_REST_NS = 60_000_000_000
+"""What is held for longer is looked at all the same: it may have left the fleet."""
+_LONGEST_DAMPING_NS = 86_400_000_000_000
+"""A day: far more than any rule holds what flaps (RFC 2439: an hour), so that a wrong event cannot bar a NIC for ever."""
+
+
+class Probation:
+    """Watches NICs and paths on probation."""
+
+    def __init__(
+        self, settings: RemediatorSettings, inventory: Inventory, health: PathHealth, selector: PathSelector
+    ) -> None:
+        self._share = settings.good_share
+        self._inventory = inventory
+        self._health = health
+        self._selector = selector
+        self._queue: list[tuple[int, str]] = []
+        self._watched: set[str] = set()
+        """Those in the queue."""
+        self._reuse_at_ns: dict[str, int] = {}
+
+    def damp(self, event: Event, now_ns: int) -> None:
+        """A NIC that flaps is not to be used before the time that its event names (RFC 2439; 0: it may be)."""
+        self._reuse_at_ns[event.who] = min(int(event.number("reuse_at_ns")), now_ns + _LONGEST_DAMPING_NS)
+
+    def watch(self, who: str, now_ns: int) -> None:
+        """A NIC or path is on probation."""
+        if who not in self._watched:
+            self._watched.add(who)
+            heapq.heappush(self._queue, (now_ns, who))
+
+    def forget(self, nic: str) -> None:
+        """A NIC has left the fleet for good. What of it is on probation is let go when its turn comes."""
+        self._reuse_at_ns.pop(nic, None)
+
+    def recovered(self, now_ns: int) -> list[str]:
+        """The NICs and paths that are up from now on."""
+        found = []
+        while self._queue and self._queue[0][0] <= now_ns:
+            _, who = heapq.heappop(self._queue)
+            is_nic = who in self._health.nics
+            track = self._health.nics.get(who) or self._health.paths.get(who)
+            if track is None or track.state is not State.PROBATION:
+                self._watched.discard(who)
+                continue
+            ready_ns = max(track.due_ns, self._reuse_at_ns.get(who, 0))
+            if (
+                ready_ns <= now_ns
+                and self._is_known(who)
+                and (self._is_good_nic(who, now_ns) if is_nic else self._is_good_path(who, now_ns))
+            ):
+                (self._health.feed_nic if is_nic else self._health.feed_path)(who, Input.TIMER, now_ns)
+                self._watched.discard(who)
+                found.append(who)
+            else:
+                rest_ns = min(max((now_ns - ready_ns) // 8, _RECHECK_NS), _LONGEST_RECHECK_NS)
+                look_ns = min(max(ready_ns, now_ns + rest_ns), now_ns + _LONGEST_REST_NS)
+                heapq.heappush(self._queue, (look_ns, who))
+        return found
+
+    def _is_known(self, who: str) -> bool:
+        return who in self._inventory.nics or self._inventory.path(who) is not None
+
+    def _is_good_path(self, path: str, now_ns: int) -> bool:
+        return self._health.hearing(path, now_ns) is LastHeard.HEALTHY
+
+    def _is_good_nic(self, nic: str, now_ns: int) -> bool:
+        """Whether enough of its primary paths are heard, both ways, of those that can be judged at all.
+
+        A peer whose own NIC is down says nothing of this one. If nobody can be asked because all such peers are down, nothing stands
+        against it; if nobody answers, that is a doubt.
+        """
+        heard = unheard = unknown = 0
+        for path in self._paths_of(nic):
+            hearing = self._health.hearing(path, now_ns)
+            heard += hearing is LastHeard.HEALTHY
+            unheard += hearing is LastHeard.UNHEARD
+            unknown += hearing is LastHeard.UNKNOWN
+        if not heard + unheard:
+            return not unknown
+        return heard >= self._share * (heard + unheard)
+
+    def _paths_of(self, nic: str) -> Iterator[str]:
+        owner, rail = self._inventory.nics[nic]
+        for peer in self._inventory.peers(owner, rail):
+            if not (self._inventory.owns(owner) or self._inventory.owns(peer)):
+                continue  # told to another shard
+            other = f"{peer}.{rail}"
+            if self._health.nic_state(other) is not State.DOWN:
+                primary = self._selector.primary(Destination(owner, peer, rail))
+                entropy = primary.entropy if primary.via == rail else 0
+                yield f"{nic}>{other}#{entropy}"
+                yield f"{other}>{nic}#{entropy}"

@@ -1,0 +1,66 @@
+"""The way back: what is good again is used again, and what nobody has taken home is looked for."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from foliot_remediator.core.actions.decision import Decider, Decision, DecisionRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from foliot_remediator.core.routing.reroute_plan import ReroutePlan, ReroutePlanner
+    from foliot_remediator.core.state.displaced import Displaced
+    from foliot_remediator.core.state.incidents import Incidents
+    from foliot_remediator.core.state.routing_table import Cause
+    from foliot_remediator.settings import RemediatorSettings
+
+
+class Restorer:
+    """Decides for who holds the lease."""
+
+    def __init__(
+        self,
+        settings: RemediatorSettings,
+        planner: ReroutePlanner,
+        decider: Decider,
+        incidents: Incidents,
+        displaced: Displaced,
+    ) -> None:
+        self._paths_too = settings.restore_paths
+        self._planner = planner
+        self._decider = decider
+        self._incidents = incidents
+        self._displaced = displaced
+
+    def use(self, who: str, cause: Cause, now_ns: int) -> Decision | None:
+        """Uses again a NIC or path that is up again."""
+        return self._restore(self._planner.use(who, now_ns, paths_too=self._paths_too), who, cause, now_ns)
+
+    def look(self, now_ns: int) -> Iterator[Decision | None]:
+        """Looks at the nodes whose turn it is, of those with anything away. What the budget leaves no room for was said when it was to be used again, and comes later."""
+        for node in self._displaced.due(now_ns):
+            for nic, cause in self._planner.overdue_back(node):
+                yield self._restore_some(self._planner.use_nic(nic, now_ns), nic, cause, now_ns)
+            if self._paths_too:
+                for cause, plan in self._planner.overdue_home(node, now_ns).items():
+                    yield self._restore_some(plan, node, cause, now_ns)
+            yield from self._nearer(node, now_ns)
+
+    def _nearer(self, node: str, now_ns: int) -> Iterator[Decision | None]:
+        """Takes back to its own rail what a path's trouble sent to another, where no trouble needs the moves."""
+        for incident, plan in self._planner.nearer(node, self._incidents, now_ns):
+            if self._decider.has_room(plan, now_ns):
+                request = DecisionRequest("reroute", incident.who, incident.cause, now_ns, now_ns)
+                yield self._decider.decide(request, plan)[0]
+
+    def _restore_some(self, plan: ReroutePlan, who: str, cause: Cause, now_ns: int) -> Decision | None:
+        if plan.parts and not self._decider.has_room(plan, now_ns, whole=False):
+            return None
+        return self._restore(plan, who, cause, now_ns)
+
+    def _restore(self, plan: ReroutePlan, who: str, cause: Cause, now_ns: int) -> Decision | None:
+        """What a refusal, a failure or a restart leaves away is looked for later."""
+        if not self._decider.lease:
+            return None
+        return self._decider.decide(DecisionRequest("restore", who, cause, now_ns, now_ns), plan)[0]

@@ -1,0 +1,66 @@
+"""What a new holder of the lease makes of what it finds in force."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from foliot_remediator.core.state.inventory import path_name
+from foliot_remediator.core.state.state_machine import Input, State
+from foliot_schemas.names import nic_name
+
+if TYPE_CHECKING:
+    from foliot_remediator.core.events.event_log import EventLog
+    from foliot_remediator.core.routing.path_selection import PathSelector
+    from foliot_remediator.core.state.inventory import Destination, Inventory
+    from foliot_remediator.core.state.path_health import PathHealth
+    from foliot_remediator.core.state.routing_table import RoutingTable
+
+
+class Takeover:
+    """Judges what is in force by what is known of it."""
+
+    def __init__(
+        self, inventory: Inventory, health: PathHealth, routing: RoutingTable, selector: PathSelector, record: EventLog
+    ) -> None:
+        self._inventory = inventory
+        self._health = health
+        self._routing = routing
+        self._selector = selector
+        self._record = record
+
+    def put_on_probation(self, now_ns: int) -> list[str]:
+        """Treats what is away without a known reason as lost by itself; returns what is on probation by that.
+
+        Somebody had a reason, which this process has not seen. A NIC waits, down, until its port is said to be good; a path whose
+        NICs are good is taken to be speaking, which its probation will show.
+        """
+        nics = [nic_name(node, rail) for node, rail in self._routing.away]
+        paths = [
+            self._primary(each) for each in self._routing.moved if (each.node, each.rail) not in self._routing.away
+        ]
+        return [nic for nic in nics if self._is_nic_coming_back(nic, now_ns)] + [
+            path for path in dict.fromkeys(paths) if self._is_path_coming_back(path, now_ns)
+        ]
+
+    def _is_nic_coming_back(self, nic: str, now_ns: int) -> bool:
+        health = self._health
+        if nic not in self._inventory.nics or health.nic_state(nic) not in {State.UP, State.SUSPECT}:
+            return False
+        health.feed_nic(nic, Input.CARRIER_LOST, now_ns)
+        if not self._record.says_good(nic) and health.port_good_for_ns(nic, now_ns) < 0:
+            return False
+        health.feed_nic(nic, Input.CARRIER_BACK, now_ns)
+        return True
+
+    def _is_path_coming_back(self, path: str, now_ns: int) -> bool:
+        health, known = self._health, self._inventory.path(path)
+        if known is None or health.path_state(path) is not State.UP:
+            return False
+        if any(health.nic_state(nic) is not State.UP for nic in (known.source, known.destination)):
+            return False
+        health.feed_path(path, Input.SILENT, now_ns)
+        health.feed_path(path, Input.SPEAKING, now_ns)
+        return True
+
+    def _primary(self, destination: Destination) -> str:
+        return path_name(destination.node, self._selector.primary(destination))

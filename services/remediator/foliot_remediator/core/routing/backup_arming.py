@@ -1,0 +1,158 @@
+"""What every node is kept supplied with: the ways in force, and the armed backup of each."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from foliot_remediator.core.scheduling import Round, Soon
+from foliot_schemas import NodePaths, encode
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from foliot_remediator.core.routing.path_selection import PathSelector
+    from foliot_remediator.core.state.inventory import Destination, Inventory
+    from foliot_remediator.core.state.routing_table import RoutingTable
+    from foliot_remediator.settings import RemediatorSettings
+    from foliot_schemas import Placement
+
+
+_CHANGED_PER_S = 20_000
+"""Destinations of nodes on which something has changed that are looked through at most: some 6 us each, so an eighth of a core."""
+_ROUND_PER_S = 8_000
+"""And of all the others in turn, less what was looked through because it changed: those of 64 nodes on two rails who all know each other, once a second. In a larger fleet the round takes
+longer: it finds backups that fell silent, which events say as well."""
+_STRETCH_S = 0.025
+"""Of that at a stretch, but always one node: 3 ms, for which an event may have to wait."""
+
+
+class BackupArming(msgspec.Struct, frozen=True, kw_only=True):
+    """A node's key in the bucket `paths` is to be written."""
+
+    paths: NodePaths
+
+
+class _Credit:
+    """Destinations that may be looked through, so many more with each second."""
+
+    def __init__(self, per_s: float) -> None:
+        self.left = 0.0
+        self._per_s = per_s
+        self._earned_ns = 0
+
+    def earn(self, now_ns: int) -> None:
+        """Takes what the time since the last call has brought."""
+        more = max(now_ns - self._earned_ns, 0) / 1e9 * self._per_s
+        self.left, self._earned_ns = min(self.left + more, self._per_s * _STRETCH_S), now_ns
+
+    def spend(self, count: int) -> None:
+        """So many were looked through; never more than a second's are owed."""
+        self.left = max(self.left - count, -self._per_s)
+
+
+class BackupArmer:
+    """Looks through one node after the other, and writes what changed, not more often than needed."""
+
+    def __init__(
+        self, settings: RemediatorSettings, inventory: Inventory, routing: RoutingTable, selector: PathSelector
+    ) -> None:
+        self._inventory = inventory
+        self._routing = routing
+        self._selector = selector
+        gap_ns = round(settings.write_gap_s * 1e9)
+        self._commanded, self._stirred = Soon(gap_ns), Soon(gap_ns)
+        self._round = Round(round(settings.review_s * 1e9))
+        self._round_credit = _Credit(_ROUND_PER_S)
+        self._turns = ((self._commanded, _Credit(_CHANGED_PER_S)), (self._stirred, _Credit(_CHANGED_PER_S)),
+            (self._round, self._round_credit))  # fmt: skip
+        self._written: dict[str, bytes] = {}
+        """Per node, a digest of what its key holds: the values themselves would take a kilobyte and more each."""
+
+    def join(self, node: str) -> None:
+        """A node is new: it is looked through next."""
+        self._round.join(node)
+
+    def leave(self, node: str) -> None:
+        """A node has left."""
+        self._written.pop(node, None)
+        for turns in (self._commanded, self._stirred, self._round):
+            turns.leave(node)
+
+    def stored(self, paths: NodePaths) -> bool:
+        """Takes what the bucket has for a node; says whether that is news."""
+        before, self._written[paths.node] = self._written.get(paths.node), _digest(paths)
+        return self._written[paths.node] != before
+
+    def touch(self, nodes: Iterable[str]) -> None:
+        """What is in force on these nodes has changed: they come before all others."""
+        self._commanded.name(nodes)
+
+    def stir(self, nodes: Iterable[str]) -> None:
+        """Something beside these nodes has changed: they come before those that are only looked through."""
+        self._stirred.name(nodes)
+
+    def begin_anew(self) -> None:
+        """All nodes are to be looked through, by a new holder of the lease."""
+        self._round.begin_anew()
+
+    def write(self, lease: int, now_ns: int) -> list[BackupArming]:
+        """What changed on the nodes that were touched, a moment ago: a command is to be there before what it changes is written."""
+        supplies = []
+        for turns, credit in self._turns:
+            credit.earn(now_ns)
+            while credit.left > 0 and (node := turns.take(now_ns)) is not None:
+                if node in self._round:
+                    paths = self._renewed(node, lease, now_ns)
+                    credit.spend(len(paths.placements))
+                    if credit is not self._round_credit:  # the round has what is left of its share
+                        self._round_credit.spend(len(paths.placements))
+                    digest = _digest(paths)
+                    if digest != self._written.get(node):
+                        self._written[node] = digest
+                        supplies.append(BackupArming(paths=paths))
+        return supplies
+
+    # -- inside -------------------------------------------------------------------------------------------------------
+
+    def _renewed(self, node: str, lease: int, now_ns: int) -> NodePaths:
+        self._arm(node, now_ns)
+        return self._paths(node, lease)
+
+    def _arm(self, node: str, now_ns: int) -> None:
+        """Renews the node's backups. One that stands is kept: a change would cost a route, and an armed move its way."""
+        armed = self._routing.backups.setdefault(node, {})
+        wanted: dict[tuple[str, str], Placement] = {}
+        for destination in self._inventory.destinations(node):
+            key = destination.peer, destination.rail
+            backup = self._backup(destination, armed.get(key), now_ns)
+            if backup is not None:
+                wanted[key] = backup
+        self._routing.backups[node] = wanted
+
+    def _backup(self, destination: Destination, armed: Placement | None, now_ns: int) -> Placement | None:
+        node = destination.node
+        if armed is not None:
+            if (node, destination.rail) in self._routing.away:
+                return armed  # it carries the traffic; what to do when it is lost is not decided here
+            if armed.via != self._routing.placed(destination).via and self._selector.stands(node, armed, now_ns):
+                return armed
+        return self._selector.spare(destination, self._routing.way(destination), now_ns)
+
+    def _paths(self, node: str, lease: int) -> NodePaths:
+        placements = sorted(map(self._routing.placed, self._inventory.destinations(node)), key=_order)
+        backups = sorted(self._routing.backups[node].values(), key=_order)
+        away = sorted(rail for rail in self._inventory.rails(node) if (node, rail) in self._routing.away)
+        return NodePaths(
+            node=node, lease_revision=lease, away=tuple(away), placements=tuple(placements), backups=tuple(backups)
+        )
+
+
+def _digest(paths: NodePaths) -> bytes:
+    return hashlib.blake2b(encode(paths), digest_size=16).digest()
+
+
+def _order(way: Placement) -> tuple[str, str]:
+    return way.peer, way.rail

@@ -1,0 +1,153 @@
+"""Which way traffic should go: the primary way, and the alternative when that is lost. Pure and deterministic."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING
+
+from foliot_remediator.core.state.inventory import Destination, path_name
+from foliot_remediator.core.state.path_health import LastHeard
+from foliot_remediator.core.state.state_machine import State
+from foliot_schemas import Placement
+from foliot_schemas.names import nic_name
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from foliot_remediator.core.state.incidents import Incident
+    from foliot_remediator.core.state.inventory import Inventory
+    from foliot_remediator.core.state.path_health import PathHealth
+    from foliot_remediator.settings import RemediatorSettings
+
+_TRUSTED = frozenset({State.UP})
+_SEVERAL = 2
+"""Paths of a NIC: with one more, the one that is to be left, chance has become unlikely to have hit the same NIC."""
+_BETTER_THAN_NOTHING = frozenset({State.UP, State.PROBATION})
+
+
+class PathSelector:
+    """Chooses ways by what the fleet has and what its health is."""
+
+    def __init__(self, inventory: Inventory, health: PathHealth, settings: RemediatorSettings) -> None:
+        self._inventory = inventory
+        self._health = health
+        self._hashed = settings.primary == "hash"
+        self._margin_ns = round(settings.proof_margin_s * 1e9)
+        self._chosen = {Destination(rule.node, rule.peer, rule.rail): rule.placement() for rule in settings.placements}
+
+    def primary(self, destination: Destination) -> Placement:
+        """The way when all is well: over the service address's own rail, or as the settings say."""
+        chosen = self._chosen.get(destination)
+        if chosen is not None and chosen.entropy < self._inventory.entropies(destination.node, chosen.peer, chosen.via):
+            return chosen
+        _, peer, rail = destination
+        count = self._entropies(destination, rail) if self._hashed else 0
+        entropy = _number(*destination) % count if count else 0
+        return Placement(peer=peer, rail=rail, via=rail, entropy=entropy)
+
+    def usable(self, node: str, way: Placement, now_ns: int, *, trusted: frozenset[State] = _TRUSTED) -> bool:
+        """Whether both NICs and the path are trusted, and the path was heard a moment ago."""
+        return self._health.is_heard(path_name(node, way), now_ns) and self._alive(node, way, trusted)
+
+    def stands(self, node: str, way: Placement, now_ns: int) -> bool:
+        """Whether nothing speaks against a way that was usable once. That nobody reports, as while the bus is away, does not."""
+        return self._alive(node, way, _TRUSTED) and self._hearing(node, way, now_ns) is not LastHeard.UNHEARD
+
+    def alternative(
+        self, destination: Destination, present: Placement, armed: Placement | None, now_ns: int
+    ) -> Placement | None:
+        """The way around a lost NIC of the present way: the armed one if it is usable, else the first usable one in turn.
+
+        If there is none, one on probation is better than the dead one, and so is one of which nobody can say anything, because the probe at
+        its end is away. None: there is not even that.
+        """
+        node = destination.node
+        for trusted in (_TRUSTED, _BETTER_THAN_NOTHING):
+            for way in self._others(destination, present, armed):
+                if self.usable(node, way, now_ns, trusted=trusted):
+                    return way
+        return next((way for way in self._others(destination, present, armed) if self.stands(node, way, now_ns)), None)
+
+    def detour(
+        self, destination: Destination, present: Placement, armed: Placement | None, incident: Incident, now_ns: int
+    ) -> Placement | None:
+        """The way around a silent or lossy path of the present way.
+
+        First a way that was heard since the silence began, on the same rail if there is one: it shows that it does not share the fate.
+        Of the others, which were healthy but have not been heard since, one on another rail comes first. That a way is heard does not show
+        that it loses nothing: where paths lose packets, one whose NICs have several in trouble comes late.
+        """
+        found = []
+        for place, way in enumerate(self._others(destination, present, armed)):
+            if self.usable(destination.node, way, now_ns):
+                heard_ns = self._health.reports.heard_ns(path_name(destination.node, way))
+                unproven = heard_ns <= incident.since_ns + self._margin_ns
+                siblings = self._troubled_siblings(destination.node, way, path_name(destination.node, present))
+                doubtful = incident.lossy and siblings >= _SEVERAL
+                found.append(((unproven, doubtful, (way.via == present.via) == unproven, siblings, place), way))
+        return min(found)[1] if found else None
+
+    def spare(self, destination: Destination, present: Placement, now_ns: int) -> Placement | None:
+        """The backup to arm: usable when the present way loses a NIC, so on another rail."""
+        for way in self._candidates(destination, but=present.via):
+            if self.usable(destination.node, way, now_ns):
+                return way
+        return None
+
+    # -- inside -------------------------------------------------------------------------------------------------------
+
+    def _others(self, destination: Destination, present: Placement, armed: Placement | None) -> Iterator[Placement]:
+        if armed is not None and armed != present:
+            yield armed
+        for way in self._candidates(destination):
+            if way not in {present, armed}:
+                yield way
+
+    def _candidates(self, destination: Destination, but: str = "") -> Iterator[Placement]:
+        """All ways, or those over all rails but one: the primary, its rail's other entropies, then the other rails, in a turn that spreads destinations.
+
+        The turn is the same for both directions of a pair, so that where all is healthy they take the same way.
+        """
+        node, peer, rail = destination
+        primary = self.primary(destination)
+        if primary.via != but:
+            yield primary
+        rails = self._inventory.shared(node, peer)
+        others = [other for other in rails if other != primary.via]
+        number = _number(node, peer, rail)
+        first = number % len(others) if others else 0
+        for via in (primary.via, *others[first:], *others[:first]):
+            if via == but:
+                continue
+            count = self._entropies(destination, via)
+            for step in range(count):
+                way = Placement(peer=peer, rail=rail, via=via, entropy=(number + step) % count)
+                if way != primary:
+                    yield way
+
+    def _entropies(self, destination: Destination, via: str) -> int:
+        return self._inventory.entropies(destination.node, destination.peer, via)
+
+    def _alive(self, node: str, way: Placement, trusted: frozenset[State]) -> bool:
+        if way.entropy >= self._inventory.entropies(node, way.peer, way.via):
+            return False
+        health = self._health
+        nics = (nic_name(node, way.via), nic_name(way.peer, way.via))
+        return all(health.nic_state(nic) in trusted for nic in nics) and (
+            health.path_state(path_name(node, way)) in trusted
+        )
+
+    def _hearing(self, node: str, way: Placement, now_ns: int) -> LastHeard:
+        return self._health.hearing(path_name(node, way), now_ns)
+
+    def _troubled_siblings(self, node: str, way: Placement, present: str) -> int:
+        """Paths that share a NIC with the way and are in trouble, besides the one to be left."""
+        troubled = self._health.troubled
+        siblings = troubled.get(nic_name(node, way.via), set()) | troubled.get(nic_name(way.peer, way.via), set())
+        return len(siblings - {present})
+
+
+def _number(node: str, peer: str, rail: str) -> int:
+    """A number that follows from the unordered pair and the rail."""
+    text = "|".join((*sorted((node, peer)), rail)).encode()
+    return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest())

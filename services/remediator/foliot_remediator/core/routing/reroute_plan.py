@@ -1,0 +1,247 @@
+"""What has to move when a NIC or path is lost, and back when it may be used again. Pure: plans, nothing decided."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from foliot_remediator.core.state.inventory import Destination, path_name
+from foliot_remediator.core.state.state_machine import State
+from foliot_schemas.names import nic_name
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from foliot_remediator.core.routing.path_selection import PathSelector
+    from foliot_remediator.core.state.incidents import Incident, Incidents
+    from foliot_remediator.core.state.inventory import Inventory
+    from foliot_remediator.core.state.path_health import PathHealth
+    from foliot_remediator.core.state.routing_table import Cause, RoutingTable
+    from foliot_schemas import Placement
+    from foliot_schemas.names import Path
+
+
+@dataclass(slots=True)
+class NodeChanges:
+    """What is wanted of one node."""
+
+    away: list[str] = field(default_factory=list)
+    back: list[str] = field(default_factory=list)
+    placements: list[Placement] = field(default_factory=list)
+
+    @property
+    def moves(self) -> int:
+        """Service addresses, or whole rails, that it sends another way."""
+        return len(self.away) + len(self.back) + len(self.placements)
+
+    def within(self, moves: int) -> NodeChanges:
+        """As much of it as so many moves are: rails that are left first, and those that are used again only with all that is to stay elsewhere then."""
+        away = self.away[:moves]
+        return NodeChanges(away, self.back if self.moves <= moves else [], self.placements[: moves - len(away)])
+
+
+@dataclass(slots=True)
+class ReroutePlan:
+    """What is wanted of each node, and what nothing can be done for."""
+
+    parts: dict[str, NodeChanges] = field(default_factory=dict)
+    stranded: list[Destination] = field(default_factory=list)
+    looked_at: int = 0
+    """Destinations on the lost NIC or path."""
+
+    def of(self, node: str) -> NodeChanges:
+        """The node's part."""
+        return self.parts.setdefault(node, NodeChanges())
+
+    def move(self, destination: Destination, way: Placement | None) -> None:
+        """Adds a move, or a destination without a way."""
+        self.looked_at += 1
+        if way is None:
+            self.stranded.append(destination)
+        else:
+            self.of(destination.node).placements.append(way)
+
+
+class ReroutePlanner:
+    """Makes plans from what is in force and what is healthy."""
+
+    def __init__(self, inventory: Inventory, health: PathHealth, routing: RoutingTable, selector: PathSelector) -> None:
+        self._inventory = inventory
+        self._health = health
+        self._routing = routing
+        self._selector = selector
+
+    def leave(self, incident: Incident, now_ns: int) -> ReroutePlan:
+        """Everything that a lost NIC or path carries."""
+        if incident.is_nic:
+            return self.leave_nic(
+                incident.who, incident.cause, now_ns, restate=incident.restate, by_rule=incident.by_rule
+            )
+        path = self._inventory.path(incident.who)
+        return ReroutePlan() if path is None else self.leave_path(path, incident, now_ns)
+
+    def leave_nic(self, nic: str, cause: Cause, now_ns: int, *, restate: bool, by_rule: bool) -> ReroutePlan:
+        """Everything that a lost NIC carries, in both directions.
+
+        Parameters:
+            restate: also what armed agents have moved for this fault already, so that their moves are confirmed and known.
+            by_rule: send the rail of the NIC's own node away by its armed backups; else destination by destination.
+        """
+        if nic not in self._inventory.nics:
+            return ReroutePlan()
+        owner, lost = self._inventory.nics[nic]
+        plan, routing = ReroutePlan(), self._routing
+        peers = self._inventory.peers(owner, lost) if self._inventory.owns(owner) else ()
+        own = [Destination(owner, peer, lost) for peer in peers]
+        away = (owner, lost) in routing.away
+        if not away and by_rule and self._can_leave_by_rule(own, lost, now_ns):
+            away = True
+            plan.of(owner).away.append(lost)
+            plan.looked_at += 1
+        elif restate and away and routing.away[owner, lost].fault == cause.fault:
+            plan.of(owner).away.append(lost)
+        for destination in own:
+            self._leave_own(plan, destination, (routing.backup(destination) if away else None), now_ns)
+        for destination in self._others_over(owner, lost):
+            present = routing.way(destination)
+            if present.via == lost:
+                self._around(plan, destination, present, now_ns)
+            elif restate and self._was_moved_by(destination, lost, cause):
+                plan.of(destination.node).placements.append(present)
+        return plan
+
+    def leave_path(self, path: Path, incident: Incident, now_ns: int) -> ReroutePlan:
+        """What takes exactly this path, in its direction."""
+        plan = ReroutePlan()
+        node, peer = self._inventory.nics[path.source][0], self._inventory.nics[path.destination][0]
+        for rail in self._inventory.shared(node, peer) if self._inventory.owns(node) else ():
+            destination = Destination(node, peer, rail)
+            present = self._routing.way(destination)
+            if path_name(node, present) == str(path):
+                armed = self._routing.backup(destination)
+                plan.move(destination, self._selector.detour(destination, present, armed, incident, now_ns))
+        return plan
+
+    def use(self, who: str, now_ns: int, *, paths_too: bool) -> ReroutePlan:
+        """What a NIC, or a path too, carried before it was lost."""
+        if who in self._inventory.nics:
+            return self.use_nic(who, now_ns)
+        path = self._inventory.path(who) if paths_too else None
+        return ReroutePlan() if path is None else self.use_path(path, now_ns)
+
+    def use_nic(self, nic: str, now_ns: int) -> ReroutePlan:
+        """What a NIC carried before it was lost, as far as its path is healthy again; the rest stays where it is."""
+        owner, rail = self._inventory.nics[nic]
+        plan, routing = ReroutePlan(), self._routing
+        if (owner, rail) in routing.away:
+            plan.of(owner).back.append(rail)
+            for peer in self._inventory.peers(owner, rail):
+                destination = Destination(owner, peer, rail)
+                primary = self._selector.primary(destination)
+                wanted = primary if self._selector.usable(owner, primary, now_ns) else routing.way(destination)
+                if routing.placed(destination) != wanted:
+                    plan.move(destination, wanted)
+        for destination in routing.touching(owner):
+            if (destination.node, destination.rail) not in routing.away and self._primary_via(destination) == rail:
+                self._home(plan, destination, now_ns)
+        return plan
+
+    def use_path(self, path: Path, now_ns: int) -> ReroutePlan:
+        """What took this path before it was lost."""
+        plan = ReroutePlan()
+        node, peer = self._inventory.nics[path.source][0], self._inventory.nics[path.destination][0]
+        for rail in self._inventory.shared(node, peer):
+            destination = Destination(node, peer, rail)
+            if (
+                path_name(node, self._selector.primary(destination)) == str(path)
+                and (node, rail) not in self._routing.away
+            ):
+                self._home(plan, destination, now_ns)
+        return plan
+
+    def overdue_home(self, node: str, now_ns: int) -> dict[Cause, ReroutePlan]:
+        """By what moved it away: traffic of a node whose primary way is healthy, which nobody has taken home."""
+        plans: dict[Cause, ReroutePlan] = {}
+        for destination in self._moved(node):
+            self._home(plans.setdefault(self._routing.moved[destination][1], ReroutePlan()), destination, now_ns)
+        return {cause: plan for cause, plan in plans.items() if plan.parts}
+
+    def nearer(self, node: str, incidents: Incidents, now_ns: int) -> list[tuple[Incident, ReroutePlan]]:
+        """What a path's trouble sent from its own rail to another, of a node, where the rail has a path that was heard since.
+
+        In the first moments it is seldom known of any but those in use, which are probed often. The other rail has traffic of its own, and half of the capacity is worth a second move.
+        """
+        plans: dict[str, tuple[Incident, ReroutePlan]] = {}
+        for destination in self._moved(node):
+            primary, present = self._selector.primary(destination), self._routing.placed(destination)
+            incident = incidents.get(path_name(node, primary)) if present.via != primary.via else None
+            if incident is None:
+                continue
+            way = self._selector.detour(destination, primary, self._routing.backup(destination), incident, now_ns)
+            if way is not None and way.via == primary.via:
+                plans.setdefault(incident.who, (incident, ReroutePlan()))[1].move(destination, way)
+        return list(plans.values())
+
+    def overdue_back(self, node: str) -> Iterator[tuple[str, Cause]]:
+        """NICs of a node that are away although they are up, which nobody has taken back, and what sent them away."""
+        for rail in self._inventory.rails(node):
+            nic, cause = nic_name(node, rail), self._routing.away.get((node, rail))
+            if cause is not None and self._health.nic_state(nic) is State.UP:
+                yield nic, cause
+
+    # -- inside -------------------------------------------------------------------------------------------------------
+
+    def _moved(self, node: str) -> Iterator[Destination]:
+        """What a node sends another way than the primary one, but for rails that are away as a whole."""
+        for destination in self._routing.touching(node):
+            if destination.node == node and (node, destination.rail) not in self._routing.away:
+                yield destination
+
+    def _can_leave_by_rule(self, own: list[Destination], lost: str, now_ns: int) -> bool:
+        """Whether the rail carries anything, and at least one of its backups is healthy: agents ask for as much."""
+        carries = any(self._routing.way(destination).via == lost for destination in own)
+        backups = [(each.node, self._routing.backup(each)) for each in own]
+        return carries and any(
+            backup is not None and self._selector.usable(node, backup, now_ns) for node, backup in backups
+        )
+
+    def _leave_own(self, plan: ReroutePlan, destination: Destination, backup: Placement | None, now_ns: int) -> None:
+        """Looks at what the rule does to one address of the rail: `backup` is its way while the rail is away."""
+        present = backup or self._routing.way(destination)
+        if present.via == destination.rail:
+            self._around(plan, destination, present, now_ns)
+        elif backup is not None and not self._selector.stands(destination.node, present, now_ns):
+            # Its backup is lost too, which is another trouble to speak of; this one only takes what there is.
+            self._around(plan, destination, present, now_ns, say=False)
+
+    def _around(
+        self, plan: ReroutePlan, destination: Destination, present: Placement, now_ns: int, *, say: bool = True
+    ) -> None:
+        way = self._selector.alternative(destination, present, self._routing.backup(destination), now_ns)
+        if way is not None or say:
+            plan.move(destination, way)
+
+    def _home(self, plan: ReroutePlan, destination: Destination, now_ns: int) -> None:
+        primary = self._selector.primary(destination)
+        if self._routing.placed(destination) != primary and self._selector.usable(destination.node, primary, now_ns):
+            plan.move(destination, primary)
+
+    def _others_over(self, owner: str, lost: str) -> Iterable[Destination]:
+        """What nodes of the shard may send across the NIC, besides its own node on its own rail, without looking at the whole fleet."""
+        found = {Destination(peer, owner, lost): None for peer in self._inventory.peers(owner, lost)}
+        found |= {each: None for each in self._routing.touching(owner) if (each.node, each.rail) != (owner, lost)}
+        inventory, away = self._inventory, self._routing.away
+        for node in inventory.neighbours(owner):
+            found |= {Destination(node, owner, rail): None for rail in inventory.rails(node) if (node, rail) in away}
+        for rail in inventory.rails(owner):
+            if rail != lost and (owner, rail) in away:
+                found |= {Destination(owner, peer, rail): None for peer in inventory.peers(owner, rail)}
+        own = (each for each in found if inventory.owns(each.node))
+        return [each for each in own if each.rail in inventory.shared(each.node, each.peer)]
+
+    def _was_moved_by(self, destination: Destination, lost: str, cause: Cause) -> bool:
+        moved = self._routing.moved.get(destination)
+        return moved is not None and moved[1].fault == cause.fault and self._primary_via(destination) == lost
+
+    def _primary_via(self, destination: Destination) -> str:
+        return self._selector.primary(destination).via

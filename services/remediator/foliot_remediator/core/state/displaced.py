@@ -1,0 +1,45 @@
+"""Nodes with anything away from its primary way: they alone are looked at for what nobody has taken home."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from foliot_remediator.core.scheduling import Round
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from foliot_remediator.core.state.routing_table import RoutingTable
+
+_AT_ONCE = 16
+"""In a tick of 10 ms: some 20 us each."""
+
+
+class Displaced:
+    """Each has its turn once per interval, or later where there are very many; never before it has been astray for one.
+
+    An agent that moves by itself may be heard of before the event that says why. Until then its NIC seems up, and is dead.
+    """
+
+    def __init__(self, routing: RoutingTable, interval_ns: int) -> None:
+        self._routing = routing
+        self._round = Round(interval_ns)
+
+    def moved_itself(self, node: str, now_ns: int) -> None:
+        """A node says that it has moved what nobody told it to: what calls for that has an interval to be heard of."""
+        self._round.wait(node, now_ns)
+
+    def due(self, now_ns: int) -> Iterator[str]:
+        """Those whose turn it is. One that is all home again has none until something strays anew."""
+        for node in self._routing.strayed:
+            if node not in self._round:
+                self._round.wait(node, now_ns)
+        self._routing.strayed.clear()
+        for _ in range(_AT_ONCE):
+            stray = self._round.take(now_ns)
+            if stray is None:
+                return
+            if self._routing.is_astray(stray):
+                yield stray
+            else:
+                self._round.leave(stray)

@@ -1,0 +1,182 @@
+"""What is known of every NIC and path: its state, when it was last heard, and whether its node can be believed."""
+
+from __future__ import annotations
+
+import enum
+from typing import TYPE_CHECKING
+
+from foliot_remediator.core.state.inventory import nics_of
+from foliot_remediator.core.state.path_reports import PathReports
+from foliot_remediator.core.state.port_reports import PortReports
+from foliot_remediator.core.state.retention import Retained
+from foliot_remediator.core.state.state_machine import Input, State, Track
+from foliot_schemas.names import node_of, parse_path
+
+if TYPE_CHECKING:
+    from foliot_remediator.core.state.incidents import Incident
+    from foliot_remediator.core.state.inventory import Inventory
+    from foliot_remediator.core.state.state_machine import Hold
+    from foliot_remediator.settings import RemediatorSettings
+    from foliot_schemas import DelayBatch
+
+_UNHEARD_NS = 300_000_000
+"""A path that was not heard for so long, by the word of a receiver that reports: more than a probe's interval, also of the slow sweep."""
+_TRANSIT_NS = 20_000_000
+"""What was sent before a silence may still have waited in a queue."""
+
+
+class LastHeard(enum.Enum):
+    """What a path's receiver says of it."""
+
+    HEALTHY = enum.auto()
+    UNHEARD = enum.auto()
+    """The receiver reports, the sender's process lives, and yet nothing was heard."""
+    UNKNOWN = enum.auto()
+    """The receiver says nothing, or the sender's process is dead: no judgement."""
+
+
+class PathHealth:
+    """States of NICs and paths (those never in trouble are not stored), and what their nodes report.
+
+    All times are those of the `now_ns` given, so that a node with a wrong clock is wrong about itself alone.
+    """
+
+    def __init__(self, settings: RemediatorSettings, hold: Hold, inventory: Inventory) -> None:
+        self.nics: dict[str, Track] = {}
+        self.paths: Retained[Track] = Retained()
+        self.troubled: dict[str, set[str]] = {}
+        """Per NIC, its paths that are not up."""
+        self.dead: set[str] = set()
+        """Nodes whose probe is dead: silence says nothing of their paths."""
+        self.ports = PortReports()
+        self.reports = PathReports(inventory)
+        self._hold = hold
+        self._within_ns = round(settings.healthy_within_s * 1e9)
+
+    # -- in -----------------------------------------------------------------------------------------------------------
+
+    def feed_nic(self, nic: str, given: Input, now_ns: int) -> State:
+        """Takes an input to a NIC's state; returns the state before."""
+        return self.nics.setdefault(nic, Track()).feed(given, now_ns, self._hold)
+
+    def feed_path(self, path: str, given: Input, now_ns: int) -> State:
+        """Takes an input to a path's state; returns the state before."""
+        track = self.paths.get(path)
+        if track is None:
+            track = self.paths[path] = Track()
+        before = track.feed(given, now_ns, self._hold)
+        if track.state is State.UP:
+            self._is_well(path)
+        else:
+            for nic in nics_of(path):
+                self.troubled.setdefault(nic, set()).add(path)
+        if track.state is State.UP and not track.strikes:
+            self.paths.pop(path)
+        return before
+
+    def _is_well(self, path: str) -> None:
+        """It is not among the paths in trouble, or no more."""
+        for nic in nics_of(path):
+            paths = self.troubled.get(nic, set())
+            paths.discard(path)
+            if not paths:
+                self.troubled.pop(nic, None)
+
+    def settle(self, who: str, at_ns: int) -> None:
+        """Up to this time nobody said anything of a NIC or path: a probation that was over by then had ended well."""
+        track = self.nics.get(who) or self.paths.get(who)
+        if track is not None and track.state is State.PROBATION and track.due_ns <= at_ns:
+            (self.feed_nic if who in self.nics else self.feed_path)(who, Input.TIMER, track.due_ns)
+
+    def take_delays(self, batch: DelayBatch, now_ns: int) -> list[str]:
+        """Takes what a node heard; returns the paths that fell silent by its word.
+
+        Raises:
+            ValueError: the batch does not fit together.
+        """
+        changes = self.reports.take(batch, now_ns)
+        for path in changes.again:
+            track = self.paths.get(path)
+            if track is not None and track.state is State.SUSPECT:
+                self.feed_path(path, Input.SPEAKS_AGAIN, now_ns)
+        for path in changes.fell:
+            self.feed_path(path, Input.FELL_SILENT, now_ns)
+        return changes.fell
+
+    # -- out: NICs and nodes ------------------------------------------------------------------------------------------
+
+    def nic_state(self, nic: str) -> State:
+        """The NIC's state; one whose port is reported to be down is not up, whatever events said."""
+        track = self.nics.get(nic)
+        state = State.UP if track is None else track.state
+        port = self.ports.get(nic)
+        return State.SUSPECT if state is State.UP and port is not None and not port.good else state
+
+    def port_good_for_ns(self, nic: str, now_ns: int) -> int:
+        """For how long reports have said that the NIC's port is good; -1 if the last one did not, or there is none."""
+        port = self.ports.get(nic)
+        return now_ns - port.since_ns if port is not None and port.good else -1
+
+    # -- out: paths ---------------------------------------------------------------------------------------------------
+
+    def path_state(self, path: str) -> State:
+        """The path's own state; its NICs have theirs."""
+        track = self.paths.get(path)
+        return State.UP if track is None else track.state
+
+    def is_reported(self, path: str, now_ns: int) -> bool:
+        """Whether the node that hears the path, or does not, reports."""
+        return self.reports.is_reporting(node_of(parse_path(path).destination), now_ns)
+
+    def is_unheard(self, path: str) -> bool:
+        """Whether the path's receiver itself says that it hears nothing, for longer than a healthy path is quiet, of a sender whose node reported all the while."""
+        return self.reports.unheard_ns(path) > _UNHEARD_NS
+
+    def is_heard(self, path: str, now_ns: int) -> bool:
+        """Whether the path was heard a moment ago."""
+        return now_ns - self.reports.heard_ns(path) <= self._within_ns
+
+    def hearing(self, path: str, now_ns: int) -> LastHeard:
+        """What the path's receiver says of it."""
+        if self.is_heard(path, now_ns):
+            return LastHeard.HEALTHY
+        ends = parse_path(path)
+        sender, receiver = node_of(ends.source), node_of(ends.destination)
+        # What a node that speaks no more heard in its last moments says nothing of now.
+        told = self.reports.reported_ns(receiver) - self.reports.heard_ns(path) > _UNHEARD_NS
+        judged = told and self.reports.is_reporting(receiver, now_ns) and not {sender, receiver} & self.dead
+        return LastHeard.UNHEARD if judged else LastHeard.UNKNOWN
+
+    def confirms(self, incident: Incident, now_ns: int) -> bool:
+        """Whether a recent observation says the same as an event of long ago."""
+        if incident.is_nic:
+            port = self.ports.get(incident.who)
+            return port is not None and not port.good and port.is_recent(now_ns)
+        path, reports = incident.who, self.reports
+        unheard = reports.heard_ns(path) <= incident.since_ns + _TRANSIT_NS
+        silent = unheard or reports.has_fallen(path) or self.is_unheard(path)
+        return silent and self.is_reported(path, now_ns)
+
+    # -- what there is ------------------------------------------------------------------------------------------------
+
+    def leave(self, node: str) -> None:
+        """A node has left the fleet; it may come back, and what befell its NICs is not forgotten by that (`forget`)."""
+        self.reports.forget(node)
+        self.dead.discard(node)
+        self.ports.forget(node)
+
+    def forget(self, nic: str) -> None:
+        """A NIC has left the fleet for good."""
+        self.nics.pop(nic, None)
+        for path in self.paths.forget(nic):
+            self._is_well(path)
+
+    def forget_paths(self, paths: list[str]) -> None:
+        """These paths have left the fleet, or what a batch names may be another one now."""
+        self.reports.forget_paths(paths)
+        self.reports.forget_batches()
+        for path in paths:
+            # The word that it fell silent is gone, so nobody would take it back.
+            track = self.paths.get(path)
+            if track is not None and track.state is State.SUSPECT:
+                self.feed_path(path, Input.SPEAKS_AGAIN, track.since_ns)

@@ -1,0 +1,73 @@
+"""What nodes' kernels say of their ports, as the remediator hears it itself."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from foliot_schemas.names import node_of
+
+if TYPE_CHECKING:
+    from foliot_schemas import PortState
+
+RECENT_NS = 3_000_000_000
+"""Ports report every second."""
+_BELIEVED_NS = 5_000_000_000
+"""If for so long nothing came but what is older than the last word, the clock that dated that one was wrong."""
+
+
+class Port(NamedTuple):
+    """The last word of a port. Times are those of whoever listens, but for `bad_said_ns`."""
+
+    good: bool
+    since_ns: int
+    """Since when its reports have said the same."""
+    at_ns: int
+    bad_said_ns: int
+    """When, by the node's time, it last said that it could not be used; 0: never."""
+    word: PortState
+
+    def is_recent(self, now_ns: int) -> bool:
+        """Whether it has reported a moment ago."""
+        return now_ns - self.at_ns <= RECENT_NS
+
+
+class PortReports:
+    """By NIC."""
+
+    def __init__(self) -> None:
+        self._ports: dict[str, Port] = {}
+
+    def get(self, nic: str) -> Port | None:
+        """A NIC's; None: it has never reported."""
+        return self._ports.get(nic)
+
+    def take(self, word: PortState, now_ns: int) -> None:
+        """Takes a report, and from it when the port was bad that nobody heard of. One that is told again changes nothing of what is known to have come later."""
+        good = word.admin_up and word.carrier
+        known = self._ports.get(word.nic)
+        if known is not None and _is_old(known.word, word) and now_ns - known.at_ns <= _BELIEVED_NS:
+            return
+        before_ns = 0 if known is None else known.bad_said_ns
+        bad_said_ns = max(before_ns, _last_bad_ns(word)) if good else word.at_ns
+        is_unchanged = known is not None and known.good == good and not (good and bad_said_ns > before_ns)
+        since_ns = known.since_ns if known is not None and is_unchanged else now_ns
+        self._ports[word.nic] = Port(good, since_ns, now_ns, bad_said_ns, word)
+
+    def forget(self, node: str) -> None:
+        """A node has left the fleet."""
+        self._ports = {nic: port for nic, port in self._ports.items() if node_of(nic) != node}
+
+
+def _last_bad_ns(word: PortState) -> int:
+    """When it last could not be used, by what it says of its past; 0: it does not say that it ever was so."""
+    return next((change.at_ns for change in reversed(word.changes) if not (change.carrier and change.admin_up)), 0)
+
+
+def _is_old(known: PortState, word: PortState) -> bool:
+    """Whether a word was said before another one: the kernel's counters only rise, while a clock may have been set back."""
+    return (
+        word.at_ns < known.at_ns
+        and (word.fault, word.index) == (known.fault, known.index)
+        and word.carrier_down_count <= known.carrier_down_count
+        and word.carrier_up_count <= known.carrier_up_count
+    )

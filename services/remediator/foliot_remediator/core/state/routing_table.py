@@ -1,0 +1,135 @@
+"""Which way all traffic goes: what is in force on every node, as far as it is not the primary way."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from foliot_remediator.core.state.inventory import Destination
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from foliot_schemas import NodePaths, Placement
+
+
+class Cause(NamedTuple):
+    """Why something is as it is."""
+
+    event: str
+    fault: str
+
+
+class RoutingTable:
+    """What is in force, kept as agents keep it, so that only what deviates takes room.
+
+    On a rail that is away, a node's traffic takes its backups; elsewhere what it was `moved` to, else the primary way.
+    """
+
+    def __init__(self, primary: Callable[[Destination], Placement]) -> None:
+        self.away: dict[tuple[str, str], Cause] = {}
+        """Nodes and rails whose traffic goes by the backups. Changed by `leave` and `come_back` alone."""
+        self.moved: dict[Destination, tuple[Placement, Cause]] = {}
+        self.backups: dict[str, dict[tuple[str, str], Placement]] = {}
+        """Per node, by peer and rail."""
+        self._primary = primary
+        self._touching: dict[str, set[Destination]] = {}
+        self._rails_away: dict[str, list[str]] = {}
+        self.strayed: dict[str, None] = {}
+        """Nodes on which something has left its primary way since it was last asked whether `is_astray`."""
+
+    def way(self, destination: Destination) -> Placement:
+        """The way that the traffic takes."""
+        node, peer, rail = destination
+        if (node, rail) in self.away:
+            backup = self.backups.get(node, {}).get((peer, rail))
+            if backup is not None:
+                return backup
+        return self.placed(destination)
+
+    def placed(self, destination: Destination) -> Placement:
+        """The way in the table in force, which counts unless the rail is away."""
+        moved = self.moved.get(destination)
+        return self._primary(destination) if moved is None else moved[0]
+
+    def backup(self, destination: Destination) -> Placement | None:
+        """The armed backup."""
+        return self.backups.get(destination.node, {}).get((destination.peer, destination.rail))
+
+    def touching(self, node: str) -> Iterator[Destination]:
+        """Moved destinations that begin or end at a node, in a stable order."""
+        return iter(sorted(self._touching.get(node, ())))
+
+    def leave(self, node: str, rail: str, cause: Cause) -> bool:
+        """Sends a node's rail away by its backups; False: it was away before, and its cause stands."""
+        if (node, rail) in self.away:
+            return False
+        self.away[node, rail] = cause
+        self._rails_away.setdefault(node, []).append(rail)
+        self.strayed[node] = None
+        return True
+
+    def come_back(self, node: str, rail: str) -> bool:
+        """Uses a node's rail again; False: it was not away."""
+        if self.away.pop((node, rail), None) is None:
+            return False
+        rails = self._rails_away[node]
+        rails.remove(rail)
+        if not rails:
+            del self._rails_away[node]
+        return True
+
+    def is_astray(self, node: str) -> bool:
+        """Whether anything on the node does not go its primary way."""
+        return node in self._rails_away or any(each.node == node for each in self._touching.get(node, ()))
+
+    def place(self, destination: Destination, way: Placement, cause: Cause) -> None:
+        """Puts a way in force, as an agent does."""
+        node, peer, rail = destination
+        if (node, rail) in self.away and (peer, rail) in self.backups.get(node, {}):
+            self.backups[node][peer, rail] = way
+        self._put(destination, way, cause)
+
+    def _put(self, destination: Destination, way: Placement, cause: Cause) -> None:
+        node, peer, _ = destination
+        if way == self._primary(destination):
+            if self.moved.pop(destination, None) is not None:
+                for end in (node, peer):
+                    self._untouch(end, destination)
+        else:
+            self.moved[destination] = way, cause
+            self.strayed[node] = None
+            for end in (node, peer):
+                self._touching.setdefault(end, set()).add(destination)
+
+    def adopt(self, paths: NodePaths, cause: Cause) -> None:
+        """Takes over what another holder of the lease, or an earlier run, put in force on a node."""
+        for rail in set(self._rails_away.get(paths.node, ())).difference(paths.away):
+            self.come_back(paths.node, rail)
+        for rail in paths.away:
+            self.leave(paths.node, rail, cause)
+        self.backups[paths.node] = {(backup.peer, backup.rail): backup for backup in paths.backups}
+        for way in paths.placements:
+            destination = Destination(paths.node, way.peer, way.rail)
+            if self.placed(destination) != way:
+                self._put(destination, way, cause)
+
+    def forget(self, node: str, peers: Iterable[str]) -> None:
+        """Drops a node that has left the fleet."""
+        for destination in tuple(self._touching.pop(node, ())):
+            self.moved.pop(destination, None)
+            for end in (destination.node, destination.peer):
+                self._untouch(end, destination)
+        for rail in tuple(self._rails_away.get(node, ())):
+            self.come_back(node, rail)
+        self.backups.pop(node, None)
+        for peer in peers:
+            armed = self.backups.get(peer, {})
+            for key in [key for key in armed if key[0] == node]:
+                del armed[key]
+
+    def _untouch(self, end: str, destination: Destination) -> None:
+        touching = self._touching.get(end)
+        if touching is not None:
+            touching.discard(destination)
+            if not touching:
+                del self._touching[end]

@@ -1,0 +1,1 @@
+"""What of the remediator reads clocks and messages."""

@@ -1,0 +1,168 @@
+"""Whoever has left the fleet is forgotten; who comes back in time is not."""
+
+from __future__ import annotations
+
+import collections
+import types
+
+import pytest
+
+from foliot.bus.recent_ids import RecentIds
+from foliot_remediator.core.actions.command_ledger import CommandLedger
+from foliot_remediator.core.state.retention import Retained
+from foliot_remediator.core.state.state_machine import State
+from foliot_schemas import Node
+from foliot_schemas.names import node_of
+
+SECOND = 1_000_000_000
+
+
+def leave(world, name: str) -> None:
+    """A node leaves the fleet."""
+    world.names.remove(name)
+    world.see(Node(name=name, nics=()))
+
+
+def befall(world, name: str) -> None:
+    """All that there is to remember happens to a node: losses and returns of a NIC that flaps, silences, commands, doubts, and reports."""
+    world.flap(f"{name}.rail0", "down", reuse_at_ns=world.now_ns + 3_600 * SECOND)
+    world.path_event(f"node0.rail1>{name}.rail1#1", "silent")
+    world.path_event(f"{name}.rail1>node0.rail1#0", "silent")
+    world.run(0.5)
+    world.flap(f"{name}.rail0", "up", suppressed=True, reuse_at_ns=world.now_ns + 3_600 * SECOND)
+    world.path_event(f"{name}.rail1>node0.rail1#0", "speaking")
+    world.word(f"node1.rail1>{name}.rail1#1", "silent")
+    world.see(world.flap_event(f"{name}.rail1", "down"))
+    world.lie(f"node1.rail1>{name}.rail1#2", "silent")
+    world.run(0.5)
+
+
+def names_in(thing: object, wanted: str, seen: set[int]) -> list[str]:
+    """The texts with something in them that can be reached from a thing, but for memories of a number of entries."""
+    if id(thing) in seen or isinstance(thing, type | types.FunctionType | types.ModuleType | RecentIds):
+        return []
+    seen.add(id(thing))
+    if isinstance(thing, str):
+        return [thing] if wanted in thing else []
+    found: list[str] = []
+    if isinstance(thing, collections.abc.Mapping):
+        parts: list[object] = [*thing.keys(), *thing.values()]
+    elif isinstance(thing, list | tuple | set | frozenset | collections.deque):
+        parts = [*thing]
+    elif isinstance(thing, types.MethodType):
+        parts = [thing.__self__]
+    else:
+        counted = {"_attempts", "_failures"} if isinstance(thing, CommandLedger) else set()
+        slots = [name for kind in type(thing).__mro__ for name in getattr(kind, "__slots__", ())]
+        names = {*getattr(thing, "__dict__", ()), *slots} - counted
+        parts = [getattr(thing, name, None) for name in names]
+    for part in parts:
+        found += names_in(part, wanted, seen)
+    return found
+
+
+def test_nothing_is_remembered_of_nodes_that_left(world):
+    """A minute later; until then it may have been the bus that lost them. Nodes of other names took their places all the time."""
+    sizes = []
+    for number in range(24):
+        name = f"gone{number}"
+        world.join(name)
+        world.run(0.3)
+        befall(world, name)
+        leave(world, name)
+        if number % 8 == 7:
+            world.run(130.0)
+            sizes.append(len(world.core.health.reports._heard_ns))
+    assert any("gone" in refusal.who for refusal in world.refusals)
+    assert any("gone" in command.node for command in world.commands)
+    world.core._decider._budgets.moved(world.now_ns)  # what is older than a minute is let go when somebody asks
+    assert names_in(world.core, "gone", set()) == []
+    places = world.core.health.reports
+    assert len(places._ids) == 4 * 3 * 2 * 4
+    assert len(places._ids) + len(places._free) <= 4 * 3 * 2 * 4 + 2 * 4 * 2 * 4
+    assert len(set(sizes)) == 1
+
+
+def test_what_befell_a_node_is_known_when_it_is_back_in_time(world):
+    """The bus lost its store, and has it again: nothing was repaired by that."""
+    world.flap("node3.rail0", "down")
+    world.path_event("node1.rail1>node2.rail1#0", "silent")
+    world.run(1.0)
+    world.flap("node3.rail0", "up")
+    leave(world, "node3")
+    world.run(5.0)
+    assert world.core._state("node3.rail0") is State.PROBATION
+    world.join("node3")
+    world.run(2.0)
+    assert world.core._state("node3.rail0") is State.UP
+
+
+def test_a_nic_that_left_and_is_lost_when_it_comes_back_is_left_as_any_other(world):
+    """Its event has the name that it had before: nothing is remembered by which it came twice."""
+    down = world.flap_event("node3.rail0", "down")
+    assert len(world.flap("node3.rail0", "down")) == 4
+    world.run(1.0)
+    leave(world, "node3")
+    world.run(61.0)
+    world.join("node3")
+    world.run(2.0)
+    assert world.core._state("node3.rail0") is State.UP
+    assert {command.node for command in world.see(down)} == set(world.names)
+
+
+def test_a_doubt_about_a_node_that_left_is_dropped(world):
+    """Nobody can speak against it any more, and nobody has to."""
+    world.see(world.flap_event("node3.rail0", "down"))
+    world.lie("node0.rail0>node3.rail0#0", "silent")
+    leave(world, "node3")
+    assert world.run(10.0) == []
+
+
+def test_places_of_paths_that_left_are_given_to_others_clean(world):
+    """What was heard and lost on the one says nothing of the other."""
+    reports = world.core.health.reports
+    old = "node0.rail0>node3.rail0#0"
+    world.path_event(old, "lossy")
+    world.word(old, "silent")
+    assert (reports.heard_ns(old) > 0, reports.lost(old), reports.has_fallen(old)) == (True, 10, True)
+    leave(world, "node3")
+    assert (reports.heard_ns(old), reports.heard_sequence(old), reports.lost(old), reports.has_fallen(old)) == (
+        0,
+        0,
+        0,
+        False,
+    )
+    rooms = len(reports._ids) + len(reports._free)
+    world.join("node9")
+    world.mute |= {"node9.rail0", "node9.rail1"}
+    world.run(0.2)
+    news = [path for path in reports._ids if "node9" in path]
+    assert len(news) == 2 * 3 * 2 * 4
+    assert all((reports.heard_ns(path), reports.lost(path), reports.has_fallen(path)) == (0, 0, False) for path in news)
+    assert len(reports._ids) + len(reports._free) == rooms
+    assert all(reports.heard_ns(path) for path in reports._ids if path not in news)
+
+
+@pytest.mark.parametrize("peers", [("node1",), ("node1", "node2")])
+def test_paths_between_nodes_that_exchange_nothing_have_no_place(world, peers):
+    """A node names fewer peers than before: what it was heard on with the others is let go."""
+    node = world.core.inventory.nodes["node0"]
+    world.see(type(node)(name="node0", nics=node.nics, peers=peers))
+    world.run(0.3)
+    mine = {path for path in world.core.health.reports._ids if "node0" in path}
+    assert {node_of(end.partition("#")[0]) for path in mine for end in path.split(">")} == {"node0", *peers}
+
+
+def test_a_memory_forgets_a_nic_with_its_paths():
+    """And keeps those of other NICs, and no trace of what it let go."""
+    memory: Retained[int] = Retained()
+    for number, who in enumerate(("a.r", "a.r>b.r#0", "b.r>a.r#0", "b.r>c.r#1", "c.r")):
+        memory[who] = number
+    memory["c.r"] = 7
+    assert memory.forget("a.r") == ["a.r", "a.r>b.r#0", "b.r>a.r#0"]
+    assert (len(memory), sorted(memory.values()), memory.get("a.r"), memory["c.r"]) == (2, [3, 7], None, 7)
+    assert memory.pop("b.r>c.r#1") == 3
+    assert memory.pop("b.r>c.r#1") is None
+    assert memory.forget("b.r") == []
+    assert memory.forget("c.r") == ["c.r"]
+    assert (len(memory), memory._of) == (0, {})

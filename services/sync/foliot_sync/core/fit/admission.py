@@ -1,0 +1,81 @@
+"""Whose stamps count: those of nodes in the inventory, about clocks in it, over paths between its NICs.
+
+Sync remembers a clock and a path for ever. What is not in the inventory never gets that far, so that a flood of names takes no memory.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from foliot_schemas import StampBatch
+from foliot_schemas.names import parse_path
+
+if TYPE_CHECKING:
+    from foliot_schemas import Nic, Node
+    from foliot_schemas.observation import Stream
+
+
+class Admission:
+    """The inventory, as a shard needs it.
+
+    `foreign` counts, by node, the streams that were left out, and whole batches of nodes that are not in it under no name.
+    """
+
+    def __init__(self) -> None:
+        self.foreign: Counter[str] = Counter()
+        self._nodes: dict[str, Node] = {}
+        self._nics: dict[str, Nic] = {}
+        self._ends: dict[str, tuple[str, str]] = {}
+        """By path, the clocks at its ends, of paths that were asked for since the inventory changed last."""
+
+    def learn(self, name: str, node: Node | None) -> None:
+        """Takes a node's record; None: it has left."""
+        self._ends.clear()
+        known = self._nodes.pop(name, None)
+        for nic in () if known is None else known.nics:
+            self._nics.pop(nic.name, None)
+        if node is not None:
+            self._nodes[name] = node
+            self._nics |= {nic.name: nic for nic in node.nics}
+
+    def admit(self, batch: StampBatch) -> StampBatch | None:
+        """What of a batch counts; None: nothing."""
+        if batch.node not in self._nodes:
+            self.foreign[""] += 1
+            return None
+        known = [self._knows(stream) for stream in batch.streams]
+        if all(known):
+            return batch
+        self.foreign[batch.node] += known.count(False)
+        place = np.cumsum(known) - 1
+        rows = batch.rows()
+        rows = rows[np.array(known, bool)[rows["stream"]]]
+        rows["stream"] = place[rows["stream"]]
+        streams = tuple(stream for stream, is_known in zip(batch.streams, known, strict=True) if is_known)
+        header = {name: getattr(batch, name) for name in batch.__struct_fields__ if name != "columns"}
+        return StampBatch.of(rows, **header | {"streams": streams})
+
+    def _knows(self, stream: Stream) -> bool:
+        """Whether its path lies between two NICs that are there, and is stamped by their clocks."""
+        ends = self._ends.get(stream.path)
+        if ends is None:
+            ends = self._clocks(stream.path)
+            if ends is None:
+                return False
+            self._ends[stream.path] = ends
+        return ends == (stream.initiator, stream.responder)
+
+    def _clocks(self, name: str) -> tuple[str, str] | None:
+        """The clocks at the ends of a path; None: there is no such path."""
+        try:
+            path = parse_path(name)
+        except ValueError:
+            return None
+        source, destination = self._nics.get(path.source), self._nics.get(path.destination)
+        if source is None or destination is None:
+            return None
+        fits = path.entropy < min(len(source.entropies), len(destination.entropies))
+        return (source.clock, destination.clock) if fits else None

@@ -1,0 +1,82 @@
+"""The least one-way delay that each stream has shown lately: what tells a good window from a congested one.
+
+The half-width of a stream's margin is its floor plus the mean of the two least queueing delays, and the error of its
+offset is half their difference. So the width's excess over the floor bounds the error, for paths with equal floors.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from foliot_sync.core.clock_numbers import ClockNumbers
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    Rows = NDArray[np.int64]
+
+REMEMBERED = 30
+"""Windows: a minute at two seconds each. Longer, and a route change would leave a floor that no longer exists."""
+
+_AGREEING = 3
+"""Windows whose least widths tell how far above the floor they may be; two agree by chance too often."""
+
+
+class Known(NamedTuple):
+    """What is known of streams' floors, one element each."""
+
+    floor_ns: NDArray[np.float64]
+    """The half-width of the best of the latest windows, this one included."""
+    doubt_ns: NDArray[np.float64]
+    """How far above the true floor that is expected to be: by how densely that window's points lay, or how well the best windows agree."""
+
+
+class DelayFloors:
+    """Per stream, the half-widths of its latest windows, and by how much each is expected to be too wide."""
+
+    def __init__(self) -> None:
+        self._numbers = ClockNumbers()
+        self._widths = np.full((0, REMEMBERED), np.inf)
+        self._doubts = np.full((0, REMEMBERED), np.inf)
+        self._next = np.zeros(0, dtype=np.int64)
+
+    def __len__(self) -> int:
+        """How many streams are known."""
+        return len(self._numbers)
+
+    def rows(self, paths: Sequence[str]) -> Rows:
+        """The rows of streams, made when they are new."""
+        rows = np.fromiter(map(self._numbers.__getitem__, paths), np.int64, len(paths))
+        missing = len(self._numbers) - len(self._widths)
+        if missing > 0:
+            more = max(64, missing, len(self._widths))
+            self._widths = np.concatenate((self._widths, np.full((more, REMEMBERED), np.inf)))
+            self._doubts = np.concatenate((self._doubts, np.full((more, REMEMBERED), np.inf)))
+            self._next = np.concatenate((self._next, np.zeros(more, dtype=np.int64)))
+        return rows
+
+    def least(self, rows: Rows) -> NDArray[np.float64]:
+        """The least half-widths of the latest windows; inf where there were none."""
+        least: NDArray[np.float64] = self._widths[rows].min(axis=1)
+        return least
+
+    def known(self, rows: Rows, half_ns: NDArray[np.float64], doubt_ns: NDArray[np.float64]) -> Known:
+        """What the latest windows and this one say."""
+        widths = np.concatenate((self._widths[rows], half_ns[:, None]), axis=1)
+        doubts = np.concatenate((self._doubts[rows], doubt_ns[:, None]), axis=1)
+        best = np.arange(len(rows)), (widths + doubts).argmin(axis=1)
+        # Windows that agree on the least they have seen have seen the floor, however far apart their other points lay.
+        least = np.partition(widths, _AGREEING - 1, axis=1)[:, :_AGREEING]
+        floor, spread = least.min(axis=1), np.ptp(least, axis=1)
+        agree = spread < doubts[best]
+        return Known(np.where(agree, floor, widths[best]), np.where(agree, spread, doubts[best]))
+
+    def learn(self, rows: Rows, half_ns: NDArray[np.float64], doubt_ns: NDArray[np.float64]) -> None:
+        """Remember the half-widths of a window that held no step."""
+        self._widths[rows, self._next[rows]] = half_ns
+        self._doubts[rows, self._next[rows]] = doubt_ns
+        self._next[rows] = (self._next[rows] + 1) % REMEMBERED

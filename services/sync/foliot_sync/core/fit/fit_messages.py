@@ -1,0 +1,77 @@
+"""What a window came to, as messages of a shard to the leader, and back."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from foliot_schemas import FitBatch, FitRow, HeardNode
+from foliot_schemas.fit import LONGEST_NS, sound
+from foliot_sync.core.fit.pair_estimate import PairEstimates
+from foliot_sync.core.fit.shard_fit import Fits, Heard
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+_ROWS = 2_048
+"""In a message, which may have a megabyte: 0.2 MB of columns, and the names of twice as many clocks at most."""
+_HEARD = 2_048
+_WHOLE = ("initiator", "responder", "at_ns", "base_ns")
+_LONG = np.dtype([(name, "<i8" if name in _WHOLE else FitRow[name]) for name in FitRow.names or ()])
+"""As `FitRow`, with room to count the clocks of all messages."""
+
+
+def batches(fits: Fits, shard: str, term: int, window: int) -> list[FitBatch]:
+    """The messages, at least one."""
+    rows = _rows(fits)
+    clocks = np.array(fits.clocks, dtype=object)
+    parts = max(-(-len(rows) // _ROWS), -(-len(fits.heard) // _HEARD), 1)
+    return [
+        _batch(
+            rows[part * _ROWS : (part + 1) * _ROWS],
+            clocks,
+            shard=shard,
+            term=term,
+            window=window,
+            part=part,
+            parts=parts,
+            heard=tuple(
+                HeardNode(**node._replace(since_ns=min(node.since_ns, LONGEST_NS))._asdict())
+                for node in fits.heard[part * _HEARD : (part + 1) * _HEARD]
+            ),
+        )
+        for part in range(parts)
+    ]
+
+
+def read(batch: FitBatch, waited_ns: int) -> Fits:
+    """A message, when it has waited for so long."""
+    rows = batch.rows()
+    columns: dict[str, Any] = {
+        name: rows[name].astype(np.int64 if name in _WHOLE else np.float64) for name in PairEstimates._fields
+    }
+    pairs = PairEstimates(**columns | {"torn": rows["torn"] != 0}) if len(rows) else None
+    heard = tuple(
+        Heard(node.node, node.until_ns, node.since_ns + waited_ns, node.epoch_ns, node.utc_error_ns)
+        for node in batch.heard
+    )
+    return Fits(batch.clocks, pairs, heard)
+
+
+def _rows(fits: Fits) -> NDArray[Any]:
+    """The pairs that are worth telling, their clocks counted as in `fits`."""
+    if fits.pairs is None:
+        return np.empty(0, _LONG)
+    rows = np.empty(len(fits.pairs.initiator), _LONG)
+    for name, column in fits.pairs._asdict().items():
+        rows[name] = column
+    return rows[sound(rows)]
+
+
+def _batch(rows: NDArray[Any], clocks: NDArray[Any], **header: Any) -> FitBatch:
+    """A message of these rows, with none but their own clocks counted."""
+    used, ends = np.unique(np.concatenate((rows["initiator"], rows["responder"])), return_inverse=True)
+    own = rows.astype(FitRow)
+    own["initiator"], own["responder"] = np.split(ends, 2)
+    return FitBatch.of(own, clocks=tuple(clocks[used].tolist()), **header)

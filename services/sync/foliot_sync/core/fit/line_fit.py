@@ -1,0 +1,196 @@
+"""The line that the clouds of each pair of clocks stand on: how fast the one runs against the other.
+
+What was known of it is better than what one window's clouds say, as a rule; they say by how much to turn it. Where nothing was known, or no room is left
+between the clouds, the line that separates them widest is searched for.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from foliot_sync.core.fit.path_minimum import PathMinimum, lowest
+from foliot_sync.core.fit.soft_margin import Middle, at_middle, separate, slope_uncertainty, touch
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from foliot_sync.core.fit.point_clouds import PointClouds
+    from foliot_sync.core.fit.soft_margin import Sides
+    from foliot_sync.settings import SyncSettings
+
+CAUTION = 2.0
+"""Spacings of a few points understate how far the least lies above the floor when bursts fill the queues: with 1, one
+value in 500 was outside its bound in the first ten seconds at 60 % load; with 2, none of 6,000."""
+
+_VAGUE = 100.0
+"""Times the stamps' noise: by what a known line may be off at the window's ends before a line is searched for among all. Nearer, the clouds tell by how much to turn it."""
+
+_UNSEEN = 0.25
+"""Of the stamps' noise: a line that is turned by less at the window's ends touches its clouds where it did."""
+
+_FEW = 4
+"""Fewer points in half a window say nothing of how far above the floor the least of them is."""
+
+_FAR_NS = 1e6
+"""So far, for all that is known: a millisecond's queue."""
+
+
+class Stands(NamedTuple):
+    """Where each side stands on its line."""
+
+    lowest: PathMinimum
+    middle: Middle
+
+    def put(self, chosen: NDArray[np.bool_], others: Stands) -> Stands:
+        """These, with the others in the chosen places."""
+        columns: Any = [
+            [np.where(chosen, _spread(new, chosen), old) for old, new in zip(mine, theirs, strict=True)]
+            for mine, theirs in zip(self, others, strict=True)
+        ]
+        return Stands(PathMinimum(*columns[0]), Middle(*columns[1]))
+
+
+class LineFits(NamedTuple):
+    """The lines that the clouds stand on."""
+
+    fitted: NDArray[np.float64]
+    """Per pair, its slope by this window's clouds alone."""
+    variance: NDArray[np.float64]
+    """Of that."""
+    doubt: NDArray[np.float64]
+    """Variance of the slope that was used."""
+    stands: Stands
+    searched: NDArray[np.bool_]
+    """Per pair, whether its slope was searched for."""
+
+
+def find_lines(clouds: PointClouds, least_ns: NDArray[np.float64], stray_ns: float, settings: SyncSettings) -> LineFits:
+    """The line of each pair: the one that was known, turned as the clouds have it, each by its weight.
+
+    Where none was known, or it was known badly or leaves no room between the clouds, it is searched for.
+    """
+    known = (clouds.least_ppb <= clouds.most_ppb) & (clouds.most_ppb - clouds.least_ppb < settings.rate_limit_ppb)
+    slope = np.where(known, (clouds.least_ppb + clouds.most_ppb) / 2, 0.0)
+    doubt = np.where(known, (clouds.most_ppb - clouds.least_ppb) / 2 / settings.sigmas, np.inf) ** 2
+    stands = _stands(clouds, slope, settings)
+    crossed = stands.lowest.value[0::2] + stands.lowest.value[1::2] < -2 * stray_ns
+    vague = np.sqrt(doubt) * settings.window_s / 2 > _VAGUE * clouds.noise_ns
+    searched = vague | (np.bincount(clouds.pair, weights=crossed, minlength=len(slope)) > 0)
+    half = (stands.lowest.value[0::2] + stands.lowest.value[1::2]) / 2
+    excess = np.maximum(half - least_ns, 0.0)  # 0 where no floor is known
+    fitted, variance = _turned(clouds, slope, excess, settings.rate_limit_ppb)
+    if searched.any():
+        fitted[searched], variance[searched] = _slopes(clouds.of(searched), settings)
+    used, doubt = _with_known(fitted, variance, slope, doubt, settings.gate_sigmas)
+    moved = np.abs(used - slope) * settings.window_s / 2 > _UNSEEN * clouds.noise_ns
+    if moved.any():
+        stands = stands.put(np.repeat(moved[clouds.pair], 2), _stands(clouds.of(moved), used[moved], settings))
+    return LineFits(fitted, variance, doubt, stands, searched)
+
+
+def _stands(clouds: PointClouds, slope: NDArray[np.float64], settings: SyncSettings) -> Stands:
+    """Where the sides of each pair stand on lines of its slope."""
+    of = np.repeat(clouds.pair, 2)
+    residuals = clouds.residuals(slope)
+    middle = at_middle(clouds.sides, residuals, settings.rate_limit_ppb)
+    return Stands(lowest(residuals, clouds.noise_ns[of]), middle)
+
+
+def _turned(
+    clouds: PointClouds, slope: NDArray[np.float64], excess_ns: NDArray[np.float64], limit_ppb: float
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The slopes by which the clouds stand as high in the second half of the window as in the first, and their variances.
+
+    What a stream is wider than it was at best, in either half and direction, tells nothing of how the clocks run.
+    """
+    of, pairs = np.repeat(clouds.pair, 2), len(slope)
+    residuals = clouds.residuals(slope)
+    before, after = (
+        _half(clouds, np.where(half, residuals, np.inf)) for half in (clouds.sides.x <= 0, clouds.sides.x > 0)
+    )
+    span_s = after.at_s - before.at_s
+    late = before.late_ns**2 + after.late_ns**2 + 2 * np.repeat(excess_ns, 2) ** 2
+    weight = np.where(span_s > 0, span_s**2 / late, 0.0)
+    wanted = weight * (after.value - before.value) / np.where(span_s > 0, span_s, 1.0)
+    total = np.bincount(of, weight, minlength=pairs)
+    told = total > 0
+    turn = np.bincount(of, wanted, minlength=pairs) / np.where(told, total, 1.0)
+    return slope + turn, np.where(told, 1 / np.where(told, total, 1.0), limit_ppb**2)
+
+
+class _Half(NamedTuple):
+    """Where each side stands in half of the window."""
+
+    value: NDArray[np.float64]
+    at_s: NDArray[np.float64]
+    late_ns: NDArray[np.float64]
+    """How far above the floor that is expected to be; inf: there is no point."""
+
+
+def _half(clouds: PointClouds, residuals: NDArray[np.float64]) -> _Half:
+    noise = clouds.noise_ns[np.repeat(clouds.pair, 2)]
+    stand, rows = lowest(residuals, noise), np.arange(len(residuals))
+    there = np.isfinite(stand.value)
+    at_s = clouds.sides.x[rows, (residuals == stand.value[:, None]).argmax(axis=1)]
+    few = np.isfinite(residuals).sum(axis=1) < _FEW
+    late = np.hypot(CAUTION * np.where(few, _FAR_NS, stand.spacing), noise)
+    return _Half(np.where(there, stand.value, 0.0), at_s, np.where(there, late, np.inf))
+
+
+def _slopes(clouds: PointClouds, settings: SyncSettings) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The slope that separates each pair's clouds widest, and its variance."""
+    sides, limit, group = clouds.sides, settings.rate_limit_ppb, np.repeat(clouds.pair, 2)
+    said = clouds.least_ppb <= clouds.most_ppb
+    least = np.where(said, np.clip(clouds.least_ppb, -limit, limit), -limit)
+    most = np.where(said, np.clip(clouds.most_ppb, -limit, limit), limit)
+    slope = separate(sides, group, least, most)
+    gap = np.minimum(lowest(clouds.residuals(slope), clouds.noise_ns[group]).spacing, _width(sides, slope[group]))
+    gap = np.hypot(CAUTION * gap, clouds.noise_ns[group])
+    noise = np.sqrt(np.bincount(group, weights=gap**2, minlength=len(slope)))
+    sigma = slope_uncertainty(sides, group, slope, noise, limit)
+    # At the end of what was left unpruned, the best slope may lie beyond.
+    cut = (slope <= least) | (slope >= most)
+    return slope, np.where(cut, np.maximum(sigma, most - least), sigma) ** 2
+
+
+def torn(clouds: PointClouds, lines: LineFits, stray_ns: float) -> NDArray[np.bool_]:
+    """Which pairs' clouds have no straight line between them: most of the streams' own do not leave room for one."""
+    found, searched = np.zeros(len(clouds.initiator), dtype=bool), lines.searched
+    if searched.any():
+        some = clouds.of(searched)
+        widest = touch(some.sides, np.repeat(lines.fitted[searched][some.pair], 2)).intercept
+        crossed = np.bincount(some.pair, weights=widest[0::2] + widest[1::2] < -2 * stray_ns)
+        found[searched] = crossed * 2 > np.bincount(some.pair)
+    return found
+
+
+def _with_known(
+    slope: NDArray[np.float64],
+    variance: NDArray[np.float64],
+    known_slope: NDArray[np.float64],
+    known_variance: NDArray[np.float64],
+    gate_sigmas: float,
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The slope to measure the offset with, and its variance: the fitted and the known one by their weights.
+
+    If they exclude each other, something happened, and only what was seen counts.
+    """
+    known = np.isfinite(known_variance)
+    known &= np.abs(slope - known_slope) <= gate_sigmas * np.sqrt(variance + np.where(known, known_variance, 0.0))
+    weight = np.where(known, variance / (variance + np.where(known, known_variance, 1.0)), 0.0)
+    return slope + weight * np.where(known, known_slope - slope, 0.0), (1 - weight) * variance
+
+
+def _width(sides: Sides, slope: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Per side, half the distance between the lines of its stream: its intercepts are never further off than that."""
+    intercept = touch(sides, slope).intercept
+    return np.repeat(np.abs(intercept[0::2] + intercept[1::2]) / 2, 2)
+
+
+def _spread(values: NDArray[np.float64], chosen: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """Values of the chosen places as a column of all; 0 elsewhere."""
+    column = np.zeros(len(chosen))
+    column[chosen] = values
+    return column

@@ -1,0 +1,178 @@
+"""What the streams between two clocks say together: offset, drift, how good, and what is certain.
+
+All streams between the same two clocks, over whatever rails and entropies, see the same drift, so one slope is fitted
+to them all; each then has its own intercepts, because each path has its own one-way floor.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from foliot_sync.core import arrays
+from foliot_sync.core.fit.line_fit import CAUTION, find_lines, torn
+from foliot_sync.core.fit.queueing_split import share
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from foliot_sync.core.fit.delay_floor import DelayFloors, Known
+    from foliot_sync.core.fit.point_clouds import PointClouds
+    from foliot_sync.settings import SyncSettings
+
+DISAGREEMENT_SIGMAS = 4.0
+"""A stream further than this from the streams' weighted median is left out, if most of the others agree."""
+
+_BRIDGE = 48.0
+"""A twice integrated white noise of density w strays from its own chord over T by w sqrt(T^3 / 48) in the middle."""
+
+
+class PairEstimates(NamedTuple):
+    """Measurements of one clock against another: offsets of responder minus initiator, one row each."""
+
+    initiator: NDArray[np.int64]
+    responder: NDArray[np.int64]
+    at_ns: NDArray[np.int64]
+    """Local time of the initiator."""
+    base_ns: NDArray[np.int64]
+    """What `offset_ns`, `lower_ns` and `upper_ns` are relative to."""
+    offset_ns: NDArray[np.float64]
+    variance: NDArray[np.float64]
+    slope_ppb: NDArray[np.float64]
+    """As fitted, without what was known before."""
+    slope_variance: NDArray[np.float64]
+    lower_ns: NDArray[np.float64]
+    """The true offset is at least this, whatever the asymmetry."""
+    upper_ns: NDArray[np.float64]
+    noise_ns: NDArray[np.float64]
+    """Of the stamps."""
+    torn: NDArray[np.bool_]
+    """No straight line has the clouds on its two sides: a clock was stepped within the window."""
+
+    def take(self, chosen: NDArray[np.bool_]) -> PairEstimates:
+        """Some of them."""
+        return arrays.take(self, chosen)
+
+
+class Widths(NamedTuple):
+    """Of streams, one element each, in ns."""
+
+    half: NDArray[np.float64]
+    """Half the width of the margin."""
+    doubt: NDArray[np.float64]
+    """How far above the floor that is expected to be."""
+
+    def take(self, chosen: NDArray[np.bool_]) -> Widths:
+        """Some of them."""
+        return arrays.take(self, chosen)
+
+
+def measure(
+    clouds: PointClouds,
+    rows: NDArray[np.int64],
+    floors: DelayFloors,
+    settings: SyncSettings,
+    longer_ns: NDArray[np.float64] | float = 0.0,
+) -> tuple[PairEstimates, Widths]:
+    """The measurement of every pair of clocks in these clouds, and the widths of its streams.
+
+    Parameters:
+        clouds: of a window.
+        rows: of its streams in `floors`.
+        floors: what the widths were at best.
+        settings: of sync.
+        longer_ns: per stream, by how much longer forth takes than back, as somebody has measured it.
+    """
+    pairs, stray = len(clouds.initiator), _stray_ns(settings)
+    lines = find_lines(clouds, floors.least(rows), stray, settings)
+    (stand, middle), noise = lines.stands, clouds.noise_ns[clouds.pair]
+    offset = (stand.value[0::2] - stand.value[1::2] - longer_ns) / 2
+    half = (stand.value[0::2] + stand.value[1::2]) / 2
+    late = np.hypot(CAUTION * np.minimum(stand.spacing, np.repeat(np.abs(half), 2)), np.repeat(noise, 2))
+    doubt = (late[0::2] + late[1::2]) / 2
+    wrong, variance = _lateness(late, half, floors.known(rows, half, doubt), noise)
+
+    upper, lower = np.full(pairs, np.inf), np.full(pairs, -np.inf)
+    np.minimum.at(upper, clouds.pair, middle.ceiling[0::2] + stray)
+    np.maximum.at(lower, clouds.pair, -middle.ceiling[1::2] - stray)
+    mean, variance = combine(offset - wrong, np.sqrt(variance), clouds.pair, pairs)
+    # All streams of a pair are wrong together if its line is turned wrongly.
+    lever_s = (middle.least_at_s[0::2] + middle.least_at_s[1::2]) / 2
+    lever_s = np.bincount(clouds.pair, weights=lever_s) / np.bincount(clouds.pair)
+    measured = PairEstimates(
+        initiator=clouds.initiator,
+        responder=clouds.responder,
+        at_ns=clouds.at_ns,
+        base_ns=clouds.base_ns,
+        offset_ns=mean,
+        variance=variance + lines.doubt * lever_s**2 + clouds.noise_ns**2,
+        slope_ppb=lines.fitted,
+        slope_variance=lines.variance,
+        lower_ns=lower,
+        upper_ns=upper,
+        noise_ns=clouds.noise_ns,
+        torn=torn(clouds, lines, stray) | (lower > upper),
+    )
+    return measured, Widths(half, doubt)
+
+
+def _lateness(
+    late: NDArray[np.float64], half: NDArray[np.float64], floors: Known, noise_ns: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """By how much each stream's offset is expected to be wrong, and the variance of what is left: one direction was later than the other.
+
+    Parameters:
+        late: per side, how far its least delay is expected above the floor by its own points, at least the noise.
+        half: half of the margins' widths.
+        floors: what they were at best.
+        noise_ns: of the stamps.
+    """
+    first, second = late[0::2], late[1::2]
+    # The floor lies lower by its own window's doubt, but hardly by more than this window's; nor is it known better than stamps repeat.
+    doubt = np.minimum(np.maximum(floors.doubt_ns, noise_ns), (first + second) / 2)
+    total = np.maximum(half - floors.floor_ns, 0.0) + doubt
+    # Where both were far later than their points let expect, those tell no more than which of the two was the later one.
+    larger = np.maximum(2 * total / (first + second), 1.0)
+    known = share(2 * total, larger * first, larger * second)
+    wrong = known.mean - total
+    return wrong, known.variance + (wrong / total * doubt) ** 2 + noise_ns**2
+
+
+def combine(
+    offset: NDArray[np.float64], sigma: NDArray[np.float64], pair: NDArray[np.int64], pairs: int
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The weighted mean of the streams of each pair, and its variance.
+
+    A stream far from the weighted median is left out, but only if more than half remain: of two that disagree nobody
+    can say which is wrong, so both stay and the variance grows by their disagreement (the Birge ratio).
+    """
+    offsets, sigmas = _padded(offset, pair, pairs, 0.0), _padded(sigma, pair, pairs, np.inf)
+    weights = sigmas**-2.0
+    order = offsets.argsort(axis=1)
+    heap = np.take_along_axis(weights, order, axis=1).cumsum(axis=1)
+    middle = (heap >= heap[:, -1:] / 2).argmax(axis=1)
+    median = np.take_along_axis(offsets, np.take_along_axis(order, middle[:, None], axis=1), axis=1)
+    present = weights > 0
+    agree = present & (np.abs(offsets - median) <= DISAGREEMENT_SIGMAS * np.where(present, sigmas, 1.0))
+    decided = (agree.sum(axis=1) * 2 > present.sum(axis=1))[:, None]
+    weights = np.where(decided & ~agree, 0.0, weights)
+    total = weights.sum(axis=1)
+    mean = (weights * offsets).sum(axis=1) / total
+    scatter = (weights * (offsets - mean[:, None]) ** 2).sum(axis=1) / np.maximum((weights > 0).sum(axis=1) - 1, 1)
+    return mean, np.maximum(scatter, 1.0) / total
+
+
+def _stray_ns(settings: SyncSettings) -> float:
+    """How far two clocks that wander may leave a straight line within a window."""
+    return settings.sigmas * settings.wander_ppb * float(np.sqrt(2 * settings.window_s**3 / _BRIDGE))
+
+
+def _padded(values: NDArray[np.float64], pair: NDArray[np.int64], pairs: int, missing: float) -> NDArray[np.float64]:
+    """Values of streams as one row per pair."""
+    order = np.argsort(pair, kind="stable")
+    counts = np.bincount(pair, minlength=pairs)
+    place = np.arange(len(pair)) - np.concatenate(([0], np.cumsum(counts)[:-1]))[pair[order]]
+    rows = np.full((pairs, int(counts.max())), missing)
+    rows[pair[order], place] = values[order]
+    return rows

@@ -1,0 +1,60 @@
+"""Where a cloud stands on its line: the least residual that is believed, and how far above the floor it may lie."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float64]
+
+_MOST_LEFT_OUT = 2
+"""Points below the line that are not believed: of 100 stamps of a NIC, one or two are wrong by up to a hundred nanoseconds."""
+_WRONG = 40.0
+"""No stamp is wrong by more than so many times what is usual; a wider gap is a queue's."""
+_NEXT = 5
+"""Gaps between the residuals above a point, whose mean the gap below them is compared with."""
+_FAR = 6.0
+"""A point so many times that mean below the next is none of theirs. Where queues alone make the gaps, one in 60 is left out so wrongly, and
+the next takes its place."""
+_SPACINGS = 5
+"""Gaps whose mean tells how far the least residual may lie above the floor; one alone is too noisy."""
+
+
+class PathMinimum(NamedTuple):
+    """Per side."""
+
+    value: Floats
+    """The least residual that is believed, in ns."""
+    spacing: Floats
+    """Mean gap between the residuals next to it: for a tail that falls exponentially, how far it is expected above the floor. inf without others."""
+
+
+def lowest(residuals: Floats, noise_ns: Floats) -> PathMinimum:
+    """Where each side stands, by what its points lie above a line; inf where a row has no more.
+
+    A residual far below all others is a stamp that was wrong. It has to be farther than noise and the others' gaps explain.
+    """
+    wanted = _MOST_LEFT_OUT + _NEXT + 1
+    if residuals.shape[1] > wanted:
+        residuals = np.partition(residuals, wanted - 1, axis=1)[:, :wanted]
+    residuals = np.sort(residuals, axis=1)
+    missing = wanted - residuals.shape[1]
+    if missing > 0:
+        residuals = np.concatenate((residuals, np.full((len(residuals), missing), np.inf)), axis=1)
+    gaps = np.diff(np.where(np.isfinite(residuals), residuals, np.nan), axis=1)
+    first = np.zeros(len(residuals), np.intp)
+    for place in range(_MOST_LEFT_OUT):
+        usual = gaps[:, place + 1 : place + 1 + _NEXT].mean(axis=1)
+        gap = gaps[:, place]
+        alone = (gap > _FAR * usual + 2 * noise_ns) & (gap < _WRONG * noise_ns)
+        first = np.where(alone, place + 1, first)  # never where one is missing: nan
+    rows = np.arange(len(residuals))
+    value = residuals[rows, first]
+    others = np.minimum(_SPACINGS, np.maximum(np.isfinite(residuals).sum(axis=1) - 1 - first, 0))
+    alone = others == 0
+    spacing = (residuals[rows, first + others] - np.where(alone, 0.0, value)) / np.maximum(others, 1)
+    return PathMinimum(value, np.where(alone, np.inf, spacing))

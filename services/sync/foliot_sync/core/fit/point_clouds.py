@@ -1,0 +1,231 @@
+"""From batches of stamps to clouds of points: one side a row, grouped by the two clocks they lie between."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from foliot_schemas.observation import StampRow
+from foliot_sync.core.arrays import take
+from foliot_sync.core.fit.soft_margin import Sides
+from foliot_sync.settings import NANOSECONDS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from numpy.typing import NDArray
+
+    from foliot_schemas.observation import StampBatch, Stream
+
+_SLACK_NS = NANOSECONDS
+"""Stamps may lie this far outside what their batch says it covers: a probe under way when the window closed."""
+
+
+NOISE_NS = {"hardware": 4.0, "kernel": 25.0, "user": 1_000.0}
+"""How well stamps of a kind repeat: NICs' counters run at some hundred MHz; kernel stamps over veth vary by 31 ns between the median and p1; a process
+is woken when the machine likes."""
+_HOUR_NS = 3_600 * NANOSECONDS
+_LIMITS = np.iinfo(np.int64)
+
+
+class PointClouds(NamedTuple):
+    """The streams of some windows, and the pairs of clocks they lie between (one pair per window and two clocks)."""
+
+    sides: Sides
+    """Two rows a stream: upper, then lower reflected."""
+    paths: tuple[str, ...]
+    """Per stream."""
+    pair: NDArray[np.int64]
+    """Per stream, its pair."""
+    initiator: NDArray[np.int64]
+    """Per pair, as the other three."""
+    responder: NDArray[np.int64]
+    at_ns: NDArray[np.int64]
+    """Middle of the window in the initiator's local time: x = 0."""
+    base_ns: NDArray[np.int64]
+    """Responder's minus initiator's local time, near enough that what is added to it fits a float: y = 0."""
+    least_ppb: NDArray[np.float64]
+    """Between this slope and the next, the clouds are whole; beyond, only their outermost points are there."""
+    most_ppb: NDArray[np.float64]
+    noise_ns: NDArray[np.float64]
+    """Of the pair's stamps."""
+
+    def residuals(self, slope: NDArray[np.float64]) -> NDArray[np.float64]:
+        """What the points of each side lie above a line through the origin, one slope a pair; inf where there is none."""
+        residuals: NDArray[np.float64] = self.sides.y - np.repeat(slope[self.pair], 2)[:, None] * self.sides.x
+        return residuals
+
+    def of(self, pairs: NDArray[np.bool_]) -> PointClouds:
+        """Those of some pairs."""
+        if pairs.all():
+            return self
+        streams = pairs[self.pair]
+        points: Any = (column[np.repeat(streams, 2)] for column in self.sides)
+        columns: Any = (column[pairs] for column in self[3:])
+        paths = tuple(self.paths[stream] for stream in np.flatnonzero(streams))
+        return PointClouds(Sides(*points), paths, (np.cumsum(pairs) - 1)[self.pair[streams]], *columns)
+
+
+class _Points(NamedTuple):
+    """The probes of all batches, a row each, in the order of their streams."""
+
+    stream: NDArray[np.int64]
+    """Number among the streams of all batches."""
+    lower: NDArray[np.bool_]
+    x_ns: NDArray[np.int64]
+    y_ns: NDArray[np.int64]
+
+    def take(self, chosen: NDArray[np.bool_]) -> _Points:
+        """Some of them."""
+        return take(self, chosen)
+
+
+class _Streams(NamedTuple):
+    """The streams of all batches, a row each."""
+
+    batch: NDArray[np.int64]
+    ends: NDArray[np.int64]
+    """Initiator and responder, one row each."""
+    pair: NDArray[np.int64]
+    """Streams between the same two clocks in the same batch have the same number."""
+    first: NDArray[np.int64]
+    """Per pair, the first of its streams."""
+
+
+def gather(batches: Sequence[StampBatch], index: Callable[[str], int], tolerated_share: float) -> PointClouds | None:
+    """The clouds of all streams that were heard in both directions; None if there are none.
+
+    Parameters:
+        batches: whose columns are known to fit together.
+        index: the number of a clock, by name.
+        tolerated_share: of a side's points, how many a line may ignore; a batch may have kept fewer.
+    """
+    every = [stream for batch in batches for stream in batch.streams]
+    if not every:
+        return None
+    known = _streams(batches, every, index)
+    foreign = (
+        known.ends[0] != np.fromiter((index(batch.node) for batch in batches), np.int64, len(batches))[known.batch]
+    )
+    since_ns, until_ns = _columns(batches, ("since_ns", "until_ns"))
+    points = _points(batches)
+    # A NIC's own clock has another epoch than the host's, in which the batch says what it covers.
+    early, late = since_ns[known.batch] - _SLACK_NS, until_ns[known.batch] + _SLACK_NS
+    sound = (points.x_ns >= early[points.stream]) & (points.x_ns <= late[points.stream])
+    points = points.take(sound | foreign[points.stream])
+    low_ns, high_ns, near = _courses(known, points, until_ns - since_ns)
+    both = _heard_both_ways(points, len(every)) & near[known.pair]
+    if not both.any():
+        return None
+
+    # Streams keep their order, so a stream's row is its rank among those heard both ways.
+    rank, chosen = np.cumsum(both) - 1, np.flatnonzero(both)
+    pairs, pair = np.unique(known.pair[chosen], return_inverse=True)
+    first = known.first[pairs]
+    of_batch = known.batch[first]
+    at_ns = np.where(
+        foreign[first], (low_ns[0] // 2 + high_ns[0] // 2)[pairs], (since_ns // 2 + until_ns // 2)[of_batch]
+    )
+    base_ns = low_ns[1][pairs]
+    points = points.take(both[points.stream])
+    row = rank[points.stream]
+    sides = _sides(
+        2 * row + points.lower,
+        (points.x_ns - at_ns[pair][row]) / NANOSECONDS,
+        (points.y_ns - base_ns[pair][row]).astype(np.float64),
+    )
+    # What counts is how many there were before pruning; of those that are left, only the layers that were kept are whole.
+    used = [every[stream] for stream in chosen]
+    pure = np.array([(stream.pure_forth, stream.pure_back) for stream in used]).ravel()
+    tolerated = np.repeat(np.maximum(_columns(batches, ("tolerated",))[0], 1)[known.batch[chosen]], 2)
+    wanted = np.rint(np.maximum(sides.counts, pure) * tolerated_share).astype(np.int64)
+    slopes = [every[stream] for stream in first]
+    return PointClouds(
+        sides._replace(k=np.clip(wanted, 1, np.minimum(tolerated, sides.counts))),
+        tuple([stream.path for stream in used]), pair, known.ends[0, first], known.ends[1, first], at_ns, base_ns,
+        np.array([stream.least_ppb for stream in slopes]), np.array([stream.most_ppb for stream in slopes]),
+        np.array([NOISE_NS[stream.kind] for stream in slopes]),
+    )  # fmt: skip
+
+
+def _streams(batches: Sequence[StampBatch], every: Sequence[Stream], index: Callable[[str], int]) -> _Streams:
+    """Who the streams lie between."""
+    ends = np.stack(
+        [
+            np.fromiter((index(stream.initiator) for stream in every), np.int64, len(every)),
+            np.fromiter((index(stream.responder) for stream in every), np.int64, len(every)),
+        ]
+    )
+    batch = np.repeat(np.arange(len(batches)), [len(each.streams) for each in batches])
+    clocks = int(ends.max()) + 1
+    _, first, pair = np.unique((batch * clocks + ends[0]) * clocks + ends[1], return_index=True, return_inverse=True)
+    return _Streams(batch, ends, pair, first)
+
+
+def _columns(batches: Sequence[StampBatch], names: Sequence[str]) -> list[NDArray[np.int64]]:
+    """What the batches say in their heads, a column each."""
+    return [np.fromiter((getattr(batch, name) for batch in batches), np.int64, len(batches)) for name in names]
+
+
+def _points(batches: Sequence[StampBatch]) -> _Points:
+    """The probes of all batches; those of a direction that does not exist left out."""
+    stream, direction, transmit_ns, receive_ns = (
+        np.frombuffer(b"".join([batch.columns[name] for batch in batches]), StampRow[name])
+        for name in StampRow.names or ()
+    )
+    counts = [len(batch.columns["direction"]) for batch in batches]
+    starts = np.cumsum([0, *(len(batch.streams) for batch in batches[:-1])])
+    lower = direction == 1
+    travel_ns = receive_ns - transmit_ns
+    points = _Points(
+        stream + np.repeat(starts, counts),
+        lower,
+        np.where(lower, receive_ns, transmit_ns),
+        np.where(lower, -travel_ns, travel_ns),
+    )
+    return points.take(direction <= 1)
+
+
+def _courses(
+    known: _Streams, points: _Points, covered_ns: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:
+    """Per pair, the least and the most of x and y, and whether its clocks' stamps are less than an hour apart, in time and from each other's course.
+
+    No window is so long and no clock goes so wrong within one; what is further apart was made up, and the mathematics of floats does not
+    bear it. Streams between the same two clocks are judged together, because they are fitted together.
+    """
+    shape = (2, len(known.first))
+    low_ns, high_ns = np.full(shape, _LIMITS.max), np.full(shape, _LIMITS.min)
+    near = covered_ns[known.batch[known.first]] < _HOUR_NS
+    pair = known.pair[points.stream]
+    for row, values in enumerate((points.x_ns, points.y_ns)):
+        np.minimum.at(low_ns[row], pair, values)
+        np.maximum.at(high_ns[row], pair, values)
+        near &= high_ns[row].astype(np.float64) - low_ns[row].astype(np.float64) < _HOUR_NS
+    return low_ns, high_ns, near
+
+
+def _heard_both_ways(points: _Points, streams: int) -> NDArray[np.bool_]:
+    """Which streams have points on both sides: one alone bounds the offset, but does not estimate it."""
+    heard = np.bincount(2 * points.stream + points.lower, minlength=2 * streams) > 0
+    both: NDArray[np.bool_] = heard[0::2] & heard[1::2]
+    return both
+
+
+def _sides(side: NDArray[np.int64], x: NDArray[np.float64], y: NDArray[np.float64]) -> Sides:
+    """Points as padded rows, lower sides reflected through the origin."""
+    if np.any(side[1:] < side[:-1]):
+        order = np.argsort(side, kind="stable")
+        side, x, y = side[order], x[order], y[order]
+    counts = np.bincount(side)
+    starts = np.concatenate(([0], np.cumsum(counts)[:-1]))
+    shape = (len(counts), int(counts.max()))
+    place = np.arange(len(side)) + np.repeat(np.arange(len(counts)) * shape[1] - starts, counts)
+    padded_x, padded_y = np.zeros(shape), np.full(shape, np.inf)
+    padded_x.ravel()[place], padded_y.ravel()[place] = x, y
+    padded_x[1::2] *= -1.0
+    padded_y[1::2] *= -1.0
+    # What is missing lies above all others, on either side.
+    np.abs(padded_y, out=padded_y, where=np.isinf(padded_y))
+    return Sides(padded_x, padded_y, np.ones_like(counts), counts)

@@ -1,0 +1,134 @@
+"""From the batches of a window to what the pairs of clocks say: all of sync that needs no more than some of the nodes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from foliot_sync.asymmetry import Asymmetries
+from foliot_sync.core import arrays
+from foliot_sync.core.clock_numbers import ClockNumbers
+from foliot_sync.core.fit.delay_floor import DelayFloors
+from foliot_sync.core.fit.pair_estimate import PairEstimates, measure
+from foliot_sync.core.fit.point_clouds import gather
+from foliot_sync.core.fit.reassembly import Reassembly
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from numpy.typing import NDArray
+
+    from foliot_schemas.observation import StampBatch
+    from foliot_sync.core.fit.pair_estimate import Widths
+    from foliot_sync.core.fit.reassembly import Arrival
+    from foliot_sync.settings import SyncSettings
+
+
+NO_MATHEMATICS = (ArithmeticError, ValueError, RuntimeError, np.linalg.LinAlgError)
+"""What comes of numbers that fit into none."""
+
+
+class Heard(NamedTuple):
+    """What a node's latest batch says of its own clock."""
+
+    node: str
+    until_ns: int
+    """Its local time at the end of the window."""
+    since_ns: int
+    """How long ago that came."""
+    epoch_ns: int
+    """Its CLOCK_REALTIME minus local time."""
+    utc_error_ns: int
+    """How far that may be from UTC; -1: nobody disciplines it."""
+
+
+class Fits(NamedTuple):
+    """What one window of some nodes came to."""
+
+    clocks: tuple[str, ...]
+    """What the pairs count."""
+    pairs: PairEstimates | None
+    """None: no two clocks heard each other."""
+    heard: tuple[Heard, ...]
+
+
+def joined(parts: Iterable[Fits], numbers: ClockNumbers) -> PairEstimates | None:
+    """The pairs of all parts, their clocks counted by one measure; None if there are none."""
+    found: list[PairEstimates] = []
+    for part in parts:
+        if part.pairs is not None:
+            clock = np.fromiter(map(numbers.__getitem__, part.clocks), np.int64, len(part.clocks))
+            ends = clock[part.pairs.initiator], clock[part.pairs.responder]
+            found.append(part.pairs._replace(initiator=ends[0], responder=ends[1]))
+    if not found:
+        return None
+    return arrays.joined(found)
+
+
+class ShardFit:
+    """Fits the pairs of the nodes whose batches it is given, one window after another."""
+
+    def __init__(self, settings: SyncSettings) -> None:
+        self._settings = settings
+        self._reassembly = Reassembly(settings.window_ns)
+        self._numbers = ClockNumbers()
+        self._names: list[str] = []
+        self._floors = DelayFloors()
+        self._asymmetries = Asymmetries(settings.asymmetry_ns)
+        self._last: tuple[NDArray[np.int64], NDArray[np.bool_], Widths] | None = None
+        """Streams of the last window that went straight, whether their clocks were trusted then, and their widths, which are not yet learnt."""
+
+    def add(self, batch: StampBatch, arrived_ns: int) -> bool:
+        """Takes in a batch for the next `close`; says whether it will count.
+
+        Raises:
+            ValueError: the batch contradicts itself.
+        """
+        return self._reassembly.add(batch, arrived_ns)
+
+    def close(self, now_ns: int) -> Fits:
+        """What the batches since the last time say."""
+        return self.fit(self.take(), now_ns)
+
+    def take(self) -> list[Arrival]:
+        """The batches since the last time."""
+        return self._reassembly.take()
+
+    def fit(self, arrivals: Sequence[Arrival], now_ns: int) -> Fits:
+        """What batches say, which were taken; others may be added meanwhile."""
+        clouds = gather([each.batch for each in arrivals], self._numbers.__getitem__, self._settings.tolerated_share)
+        pairs: PairEstimates | None = None
+        clocks: tuple[str, ...] = ()
+        if clouds is not None:
+            rows = self._floors.rows(clouds.paths)
+            # A probe knows how fast its clocks run as long as what was said of them last has not been contradicted.
+            trusted = (clouds.most_ppb - clouds.least_ppb < self._settings.rate_limit_ppb)[clouds.pair]
+            self._learn(rows[trusted])
+            longer_ns = self._asymmetries.of(clouds.paths)
+            pairs, widths = measure(clouds, rows, self._floors, self._settings, longer_ns)
+            straight = ~pairs.torn[clouds.pair]
+            self._last = rows[straight], trusted[straight], widths.take(straight)
+            pairs, clocks = self._among(pairs)
+        latest = {}
+        for batch, arrived_ns in arrivals:
+            waited_ns = now_ns - arrived_ns
+            latest[batch.node] = Heard(batch.node, batch.until_ns, waited_ns, batch.epoch_ns, batch.utc_error_ns)
+        return Fits(clocks, pairs, tuple(latest.values()))
+
+    def _among(self, pairs: PairEstimates) -> tuple[PairEstimates, tuple[str, ...]]:
+        """The pairs, with none but their own clocks counted."""
+        if len(self._names) < len(self._numbers):
+            self._names = list(self._numbers)
+        used, ends = np.unique(np.concatenate((pairs.initiator, pairs.responder)), return_inverse=True)
+        initiator, responder = np.split(ends, 2)
+        return pairs._replace(initiator=initiator, responder=responder), tuple([self._names[clock] for clock in used])
+
+    def _learn(self, trusted: NDArray[np.int64]) -> None:
+        """Remembers the widths of the last window, unless a clock was found afterwards to have been stepped or slewed in it: then they are wrong."""
+        if self._last is not None:
+            rows, before, widths = self._last
+            still = np.zeros(len(self._floors), dtype=bool)
+            still[trusted] = True
+            sure = still[rows] | ~before
+            self._floors.learn(rows[sure], *widths.take(sure))

@@ -1,0 +1,200 @@
+"""The line between two clouds of points: Huygens' soft-margin separation, exact and for many streams at once.
+
+A probe from the initiator bounds the offset (responder minus initiator) from above, one from the responder bounds it
+from below. x is the initiator's clock in seconds from the middle of the window, y the difference of the stamps in ns,
+so a slope is in ns per second, which is ppb.
+
+A lower cloud reflected through the origin is an upper one. So every *side* is a row of points above a line, and for
+a slope b its intercept is the k-th smallest of ``y - b x``: the least, or past the k-1 points that are not believed.
+The linear programme of the soft margin (slack price 1/k a point) is then, for a fixed slope, the sum over the sides
+of the mean of their k smallest residuals, which is concave in b. Hence a search in one dimension, in which
+each step intersects the tangents at both ends; the objective is piecewise linear, so the last step is exact.
+
+Source: Geng et al., Exploiting a Natural Network Effect for Scalable, Fine-grained Clock Synchronization (NSDI 2018);
+Moon, Skelly and Towsley (INFOCOM 1999) for the linear programme.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from foliot_sync.core.arrays import take
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+MOST_STEPS = 100
+"""Every third step halves the range of slopes, so this many leave 1e-4 ppb of any range that is allowed."""
+
+
+class Sides(NamedTuple):
+    """Clouds of points, one side a row, lower ones reflected. Missing points have y = inf and x = 0."""
+
+    x: NDArray[np.float64]
+    y: NDArray[np.float64]
+    k: NDArray[np.int64]
+    """Per side: which smallest residual the line goes through; at most `counts`."""
+    counts: NDArray[np.int64]
+    """Points a side, at least 1."""
+
+
+class Touch(NamedTuple):
+    """Where lines of given slopes touch their sides."""
+
+    mean: NDArray[np.float64]
+    """Mean of the k smallest residuals."""
+    gradient: NDArray[np.float64]
+    """Its derivative by the slope."""
+    intercept: NDArray[np.float64]
+    """The k-th smallest residual."""
+
+
+def touch(sides: Sides, slope: NDArray[np.float64]) -> Touch:
+    """The intercepts of all sides, each for its slope."""
+    residuals = sides.y - slope[:, None] * sides.x
+    most = int(sides.k.max())
+    rows = np.arange(len(residuals))
+    if most == 1:
+        least = residuals.argmin(axis=1)
+        value = residuals[rows, least]
+        return Touch(value, -sides.x[rows, least], value)
+    nearest = np.argpartition(residuals, most - 1, axis=1)[:, :most]
+    values = np.take_along_axis(residuals, nearest, axis=1)
+    order = values.argsort(axis=1)
+    values = np.take_along_axis(values, order, axis=1)
+    x = np.take_along_axis(sides.x, np.take_along_axis(nearest, order, axis=1), axis=1)
+    inside = np.arange(most) < sides.k[:, None]
+    mean = np.where(inside, values, 0.0).sum(axis=1) / sides.k
+    gradient = -np.where(inside, x, 0.0).sum(axis=1) / sides.k
+    return Touch(mean, gradient, values[rows, sides.k - 1])
+
+
+def separate(
+    sides: Sides, group: NDArray[np.int64], least_ppb: NDArray[np.float64], most_ppb: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Per group of sides, the one slope within its limits that separates them widest.
+
+    The sides of one stream give its soft-margin line; those of all the streams between two clocks share the clocks'
+    drift and so give it together.
+    """
+    left, right = (_ends(sides, group, slope) for slope in (least_ppb.copy(), most_ppb.copy()))
+    best = np.where(left.rise <= 0, left.slope, right.slope)
+    searching = np.flatnonzero((left.rise > 0) & (right.rise < 0))
+    left, right = left.take(searching), right.take(searching)
+    some, place = _of_groups(sides, group, searching)
+    for step in range(MOST_STEPS):
+        if not len(searching):
+            break
+        crossing = (right.value - left.value + left.rise * left.slope - right.rise * right.slope) / (
+            left.rise - right.rise
+        )
+        slope = (left.slope + right.slope) / 2 if step % 3 == 2 else np.clip(crossing, left.slope, right.slope)
+        new = _ends(some, place, slope)
+        ceiling = left.value + left.rise * (crossing - left.slope)
+        best[searching] = slope
+        # The tangents cross above the objective, so where they meet it nothing higher is left between them.
+        met = (new.rise == 0) | ((slope == crossing) & (ceiling - new.value <= 1e-12 * np.abs(ceiling)))
+        left, right = left.where(new.rise <= 0, new), right.where(new.rise >= 0, new)
+        if met.any():
+            searching, left, right = searching[~met], left.take(~met), right.take(~met)
+            some, place = _of_groups(some, place, np.flatnonzero(~met))
+    return best
+
+
+class _End(NamedTuple):
+    """One end of the slopes among which each group's best one lies."""
+
+    slope: NDArray[np.float64]
+    value: NDArray[np.float64]
+    """Of the objective there."""
+    rise: NDArray[np.float64]
+    """Its derivative."""
+
+    def take(self, chosen: NDArray[np.bool_] | NDArray[np.int64]) -> _End:
+        """Those of some groups."""
+        return _End(*(column[chosen] for column in self))
+
+    def where(self, kept: NDArray[np.bool_], new: _End) -> _End:
+        """These, and the new ones where these are not kept."""
+        return _End(*(np.where(kept, old, other) for old, other in zip(self, new, strict=True)))
+
+
+def _ends(sides: Sides, group: NDArray[np.int64], slope: NDArray[np.float64]) -> _End:
+    found = touch(sides, slope[group])
+    return _End(slope, _sums(found.mean, group, len(slope)), _sums(found.gradient, group, len(slope)))
+
+
+def _of_groups(sides: Sides, group: NDArray[np.int64], groups: NDArray[np.int64]) -> tuple[Sides, NDArray[np.int64]]:
+    """The sides of some groups, and which of these each is of."""
+    place = np.full(int(group.max(initial=-1)) + 1, -1)
+    place[groups] = np.arange(len(groups))
+    chosen = place[group] >= 0
+    return take(sides, chosen), place[group[chosen]]
+
+
+def slope_uncertainty(
+    sides: Sides,
+    group: NDArray[np.int64],
+    slope: NDArray[np.float64],
+    noise_ns: NDArray[np.float64],
+    limit_ppb: float,
+) -> NDArray[np.float64]:
+    """How far the slope of each group can be turned, in ppb, until the margin has lost what noise makes of it.
+
+    `noise_ns` is the noise of the sum of the group's intercepts. Doubles outwards from 8 ppb, so the answer is at
+    most twice the true one and never less.
+    """
+    best = _sums(touch(sides, slope[group]).mean, group, len(slope))
+    found, turn = np.full(len(slope), limit_ppb), 8.0
+    searching = np.arange(len(slope))
+    while len(searching) and turn <= limit_ppb:
+        turned = [
+            _sums(touch(sides, (slope[searching] + by)[group]).mean, group, len(searching)) for by in (turn, -turn)
+        ]
+        done = best[searching] - np.maximum(*turned) >= noise_ns[searching]
+        found[searching[done]] = turn
+        sides, group = _of_groups(sides, group, np.flatnonzero(~done))
+        searching, turn = searching[~done], 2 * turn
+    return found
+
+
+class Middle(NamedTuple):
+    """Where sides stand in the middle of the window."""
+
+    ceiling: NDArray[np.float64]
+    """What no straight line below all the points is above at x = 0."""
+    least_at_s: NDArray[np.float64]
+    """Where the least residual is: by so many ns a ppb is a value wrong whose line is turned wrongly."""
+
+
+def at_middle(sides: Sides, residuals: NDArray[np.float64], limit_ppb: float) -> Middle:
+    """Where each side stands at x = 0, whatever its slope.
+
+    The ceiling bounds the true offset whatever the paths' asymmetry, because a probe never arrives before it was sent; it holds as long as the clocks run straight
+    within the window. Where points lie on both sides of the middle, it is the chord between the lowest of either: the lower hull itself, or above it by little, if
+    the residuals are of a line near it. Else it is as far above each point as two clocks can run apart on the way to it.
+
+    Parameters:
+        sides: as they are.
+        residuals: of the points, above any line through the origin.
+        limit_ppb: two clocks never run further apart.
+    """
+    rows = np.arange(len(sides.x))
+    earlier, later = np.where(sides.x <= 0, residuals, np.inf), np.where(sides.x > 0, residuals, np.inf)
+    left, right = earlier.argmin(axis=1), later.argmin(axis=1)
+    before, after = earlier[rows, left], later[rows, right]
+    before_s, after_s = sides.x[rows, left], sides.x[rows, right]
+    least_at_s = np.where(before <= after, before_s, after_s)
+    between = np.isfinite(before) & np.isfinite(after)
+    if between.all():
+        return Middle((before * after_s - after * before_s) / (after_s - before_s), least_at_s)
+    alone = (sides.y + limit_ppb * np.abs(sides.x)).min(axis=1)
+    span, before, after = np.where(between, (after_s - before_s, before, after), ((1.0,), (0.0,), (0.0,)))
+    return Middle(np.where(between, (before * after_s - after * before_s) / span, alone), least_at_s)
+
+
+def _sums(values: NDArray[np.float64], group: NDArray[np.int64], groups: int) -> NDArray[np.float64]:
+    """Per group, the sum of its sides' values."""
+    return np.bincount(group, weights=values, minlength=groups).astype(np.float64)

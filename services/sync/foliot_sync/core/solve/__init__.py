@@ -1,0 +1,1 @@
+"""All pairs of a window solved together, over the mesh."""

@@ -1,0 +1,84 @@
+"""How far a published value can be from the truth whatever the paths' asymmetry: shortest paths through the mesh.
+
+Every pair allows an interval for the difference of its two clocks, and the truth satisfies all of them. So no clock
+can be above (below) its published value by more than the shortest path from the reference, in a graph whose edges
+are as long as the room that the interval leaves above (below) the published difference. This is the tightest bound
+that the intervals imply: the dual of a system of difference constraints.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import dijkstra
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+_LEAST_NS = 1e-3
+"""Length of an edge without room, or with less than none because the value strays out of the interval; a longer edge
+is never wrong, and sparse graphs drop edges of length 0."""
+_MOST_ROUNDS = 40
+"""Within ten, a mesh of 100,000 clocks with ten random neighbours each is done."""
+
+
+class HardBounds(NamedTuple):
+    """What pairs of nodes allow: the truth of `start` minus that of `end`, less what is published of both."""
+
+    start: NDArray[np.int64]
+    end: NDArray[np.int64]
+    lower: NDArray[np.float64]
+    upper: NDArray[np.float64]
+
+
+def hard_bounds(allowed: HardBounds, nodes: int, ground: int) -> NDArray[np.float64]:
+    """Per node, the largest distance of the truth from what is published; inf where no interval connects it.
+
+    The ground is the node whose truth is what is published.
+    """
+    above, below = np.maximum(allowed.upper, _LEAST_NS), np.maximum(-allowed.lower, _LEAST_NS)
+    # An interval lets `start` rise by `above` over `end`, and `end` rise by `below` over `start`.
+    source = np.concatenate((allowed.end, allowed.start))
+    target = np.concatenate((allowed.start, allowed.end))
+    room = np.concatenate((above, below))
+    rise = _distances((source, target), room, nodes, ground)
+    fall = _distances((target, source), room, nodes, ground)
+    return np.maximum(rise, fall)
+
+
+def _distances(
+    ends: tuple[NDArray[np.int64], NDArray[np.int64]], length: NDArray[np.float64], nodes: int, ground: int
+) -> NDArray[np.float64]:
+    """Shortest distances from the ground.
+
+    All nodes ask their neighbours at once, again and again (Bellman, Quarterly of Applied Mathematics 16, 1958): in a random mesh nobody is more than some edges away, and that many
+    rounds are cheaper than going from node to node. Where it is not over by then, it is done node by node.
+    """
+    source, target = ends
+    order = np.argsort(target, kind="stable")
+    source, length = source[order], length[order]
+    reached, starts = np.unique(target[order], return_index=True)
+    distance = np.full(nodes, np.inf)
+    distance[ground] = 0.0
+    for _ in range(_MOST_ROUNDS):
+        nearer = np.minimum(np.minimum.reduceat(distance[source] + length, starts), distance[reached])
+        if np.array_equal(nearer, distance[reached]):
+            return distance
+        distance[reached] = nearer
+    return _one_by_one((source, target[order]), length, nodes, ground)
+
+
+def _one_by_one(
+    ends: tuple[NDArray[np.int64], NDArray[np.int64]], length: NDArray[np.float64], nodes: int, ground: int
+) -> NDArray[np.float64]:
+    """The same by Dijkstra's method, for meshes that are long."""
+    source, target = ends
+    order = np.lexsort((length, target, source))
+    key = source[order] * nodes + target[order]
+    first = np.concatenate(([True], key[1:] != key[:-1])) if len(key) else np.zeros(0, dtype=bool)
+    kept = order[first]
+    graph = csr_array((length[kept], (source[kept], target[kept])), shape=(nodes, nodes))
+    distances: NDArray[np.float64] = dijkstra(graph, indices=ground)
+    return distances

@@ -1,0 +1,101 @@
+"""Between pairs of clocks and histories of clocks: where to start a new clock, and what a window says of all.
+
+A pair's offset is never compared with another's directly, because probes' windows lie at different times. What is
+compared is how far each is from what the histories predict for its own time, and that hardly changes in a window.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from foliot_schemas.bounds import FAR_NS
+from foliot_sync.settings import NANOSECONDS
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from foliot_sync.core.fit.pair_estimate import PairEstimates
+    from foliot_sync.core.track.kalman import ClockTracks
+
+
+class Innovations(NamedTuple):
+    """Per pair, measured minus predicted.
+
+    That is by how much the initiator's true offset to the reference exceeds its predicted one, less the same of the
+    responder.
+    """
+
+    at_ns: NDArray[np.int64]
+    """Reference time."""
+    offset_ns: NDArray[np.float64]
+    drift_ppb: NDArray[np.float64]
+    predicted_ns: NDArray[np.float64]
+    """Offset predicted for the pair, relative to its `base_ns`."""
+
+
+def place(pairs: PairEstimates, tracks: ClockTracks) -> tuple[ClockTracks, NDArray[np.bool_]]:
+    """The tracks with a place to start from for every clock that sound pairs connect to a known one.
+
+    The best pair decides; the mesh corrects it. Also tells which clocks have a place now, or a history. A pair that would put a clock
+    where no message could say it is passed over.
+    """
+    located = tracks.known.copy()
+    as_of, offset, drift = tracks.as_of_ns.copy(), tracks.offset_ns.copy(), tracks.drift_ppb.copy()
+    unplaced = ~pairs.torn & (located[pairs.initiator] != located[pairs.responder])
+    if not unplaced.any():
+        return tracks, located
+    order = np.argsort(pairs.variance)
+    waiting = [int(pair) for pair in order if not pairs.torn[pair]]
+    hopeless: set[int] = set()
+    while True:
+        waiting = [pair for pair in waiting if pair not in hopeless]
+        reach = [pair for pair in waiting if located[pairs.initiator[pair]] != located[pairs.responder[pair]]]
+        if not reach:
+            return tracks._replace(as_of_ns=as_of, offset_ns=offset, drift_ppb=drift), located
+        for pair in reach:
+            start, end = int(pairs.initiator[pair]), int(pairs.responder[pair])
+            if located[start] == located[end]:
+                continue
+            here_ns = int(pairs.at_ns[pair])
+            there_ns = here_ns + int(pairs.base_ns[pair]) + round(float(pairs.offset_ns[pair]))
+            rate = 1 + float(pairs.slope_ppb[pair]) / NANOSECONDS
+            known, new = (start, end) if located[start] else (end, start)
+            known_ns, new_ns = (here_ns, there_ns) if known == start else (there_ns, here_ns)
+            age_s = (known_ns - int(as_of[known])) / NANOSECONDS
+            reference_ns = known_ns + int(offset[known]) + round(float(drift[known]) * age_s)
+            pace = 1 + float(drift[known]) / NANOSECONDS
+            pace = pace / rate if known == start else pace * rate
+            if max(abs(new_ns), abs(reference_ns - new_ns)) >= FAR_NS:
+                hopeless.add(pair)
+                continue
+            as_of[new], offset[new], drift[new] = new_ns, reference_ns - new_ns, (pace - 1) * NANOSECONDS
+            located[new] = True
+
+
+def innovations(pairs: PairEstimates, tracks: ClockTracks) -> Innovations:
+    """What these pairs, between placed clocks, say beyond what the tracks predict."""
+    start, end = pairs.initiator, pairs.responder
+    age_s = (pairs.at_ns - tracks.as_of_ns[start]) / NANOSECONDS
+    gained = tracks.drift_ppb[start] * age_s
+    whole_ns = pairs.at_ns + tracks.offset_ns[start]
+    # The other clock's age follows from the reference time, because its local time is what is being measured.
+    since_ns = (whole_ns - tracks.as_of_ns[end] - tracks.offset_ns[end]) + gained
+    other_age_s = since_ns / NANOSECONDS / (1 + tracks.drift_ppb[end] / NANOSECONDS)
+    apart_ns = tracks.offset_ns[start] - tracks.offset_ns[end] - pairs.base_ns
+    predicted = apart_ns.astype(np.float64) + gained - tracks.drift_ppb[end] * other_age_s
+    return Innovations(
+        at_ns=whole_ns + np.rint(gained).astype(np.int64),
+        offset_ns=pairs.offset_ns - predicted,
+        drift_ppb=pairs.slope_ppb - _slope(tracks, start, end),
+        predicted_ns=predicted,
+    )
+
+
+def _slope(tracks: ClockTracks, start: NDArray[np.int64], end: NDArray[np.int64]) -> NDArray[np.float64]:
+    """The predicted rate of `end` against `start`, less one."""
+    slope: NDArray[np.float64] = (tracks.drift_ppb[start] - tracks.drift_ppb[end]) / (
+        1 + tracks.drift_ppb[end] / NANOSECONDS
+    )
+    return slope

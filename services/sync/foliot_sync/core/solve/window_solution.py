@@ -1,0 +1,181 @@
+"""One window's pairs against the histories: how far each clock is from where it was expected."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from foliot_sync.core.solve import innovations
+from foliot_sync.core.solve.hard_bounds import HardBounds, hard_bounds
+from foliot_sync.core.solve.least_squares import Edges, Solution, solve
+from foliot_sync.core.track import kalman
+from foliot_sync.settings import NANOSECONDS
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from foliot_sync.core.fit.pair_estimate import PairEstimates
+
+
+class WindowSolution(NamedTuple):
+    """What the mesh says of the clocks in one window."""
+
+    tracks: kalman.ClockTracks
+    """As expected at the window's common time, for the clocks reached."""
+    reached: NDArray[np.bool_]
+    measured: kalman.Measurement
+    """Valid for the clocks reached."""
+    offsets: Solution
+    sound: PairEstimates
+    """The pairs it rests on: between placed clocks, none torn."""
+    ground: int
+    """The clock that the others were measured against."""
+
+
+def torn_clocks(pairs: PairEstimates, clocks: int, reference: int) -> NDArray[np.bool_]:
+    """Which clocks were stepped within the window: the fewest that explain the pairs that fit no line.
+
+    Blames the clock with most of them, then the one with most of the rest, and so on. A single torn pair of a clock
+    with others is bad stamps, not a step; of two clocks alone, the one that does not set the pace is blamed.
+    """
+    torn = np.zeros(clocks, dtype=bool)
+    left = pairs.torn.copy()
+    every = np.bincount(pairs.initiator, minlength=clocks) + np.bincount(pairs.responder, minlength=clocks)
+    while left.any():
+        count = np.bincount(pairs.initiator[left], minlength=clocks) + np.bincount(
+            pairs.responder[left], minlength=clocks
+        )
+        count = 2 * count
+        count[reference] -= 1  # Loses a tie.
+        blamed = int(count.argmax())
+        torn[blamed] = count[blamed] > 3 or every[blamed] == 1
+        left &= (pairs.initiator != blamed) & (pairs.responder != blamed)
+    return torn
+
+
+def choose_ground(sound: PairEstimates, tracks: kalman.ClockTracks, reference: int) -> int | None:
+    """The clock to measure against: the reference or, in its absence, the one whose time is known best."""
+    present = np.zeros(len(tracks.windows), dtype=bool)
+    present[sound.initiator] = present[sound.responder] = True
+    if present[reference]:
+        return reference
+    candidates = np.flatnonzero(present & tracks.known)
+    return int(candidates[tracks.p00[candidates].argmin()]) if len(candidates) else None
+
+
+def weigh(sound: PairEstimates, tracks: kalman.ClockTracks, ground: int, reference: int) -> WindowSolution | None:
+    """The innovation of every clock that sound pairs connect to the ground; None if they connect none."""
+    tracks, located = innovations.place(sound, tracks)
+    sound = sound.take(located[sound.initiator] & located[sound.responder])
+    if not len(sound.initiator):
+        return None
+    clocks, fresh = len(tracks.windows), ~tracks.known
+    drift, drift_variance = _drifts(sound, tracks, ground)
+    # A clock without a history has nothing better to extrapolate by than this window's drift.
+    tracks = tracks._replace(drift_ppb=tracks.drift_ppb + np.where(fresh, drift, 0.0))
+    drift = np.where(fresh, 0.0, drift)
+
+    seen = innovations.innovations(sound, tracks)
+    first_ns = int(seen.at_ns[0])
+    at_ns = first_ns + int(np.mean(seen.at_ns - first_ns))
+    apart_s = (seen.at_ns - at_ns) / NANOSECONDS
+    doubt = np.where(fresh, drift_variance, np.minimum(tracks.p11, drift_variance))
+    variance = sound.variance + apart_s**2 * (doubt[sound.initiator] + doubt[sound.responder])
+    offsets = solve(Edges(sound.initiator, sound.responder, seen.offset_ns, variance), clocks, ground)
+    reached = np.isfinite(offsets.value)
+    # The errors of hosts' own stamping paths do not average out over the mesh.
+    own = np.full(clocks, np.inf)
+    np.minimum.at(own, sound.initiator, sound.noise_ns)
+    np.minimum.at(own, sound.responder, sound.noise_ns)
+    noise = np.where(reached, offsets.variance + own**2, 1.0)
+    measured = kalman.Measurement(np.where(reached, offsets.value, 0.0), noise, drift, drift_variance)
+    tracks = _expected(tracks, reached, at_ns)
+    if ground != reference:
+        measured = _by_majority(measured, tracks, reached)
+    return WindowSolution(tracks, reached, measured, offsets, sound, ground)
+
+
+def _drifts(
+    sound: PairEstimates, tracks: kalman.ClockTracks, ground: int
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """How far each clock's rate is from what its track says, and the variance of that."""
+    seen = innovations.innovations(sound, tracks)
+    edges = Edges(sound.initiator, sound.responder, seen.drift_ppb, sound.slope_variance)
+    found = solve(edges, len(tracks.windows), ground)
+    reached = np.isfinite(found.value)
+    return np.where(reached, found.value, 0.0), np.where(reached, found.variance, 1.0)
+
+
+class Doubts(NamedTuple):
+    """Which clocks are not where they were expected."""
+
+    certain: NDArray[np.bool_]
+    """Not even within what the hard bounds of the window allow: no congestion and no asymmetry explains it."""
+    likely: NDArray[np.bool_]
+    """Further than the gate, but a congested window could look like that."""
+
+
+def doubts(weighing: WindowSolution, reference: int, gate_sigmas: float, sigmas: float) -> Doubts:
+    """What contradicts the histories of the clocks reached, other than the reference."""
+    judged = weighing.reached & weighing.tracks.known
+    judged[reference] = False
+    begun = kalman.restart(weighing.tracks.take(weighing.reached), weighing.measured.take(weighing.reached))
+    room = hard_room(weighing, weighing.tracks.put(weighing.reached, begun), sigmas)
+    away = np.abs(weighing.measured.offset)
+    promised = np.sqrt(np.where(judged, weighing.tracks.p00, 0.0))
+    gate = gate_sigmas * np.sqrt(promised**2 + weighing.measured.offset_variance)
+    beyond = judged & (away > gate)
+    certain = beyond & (away > room + sigmas * promised)
+    return Doubts(certain, beyond & ~certain)
+
+
+def disbelieved(measured: kalman.Measurement, window_s: float) -> kalman.Measurement:
+    """Measurements that contradict their histories, as what they are good for: a place to start from.
+
+    A clock that did not run straight is not where the middle of the window has it, nor does it go on at its rate.
+    """
+    away = measured.offset**2
+    return measured._replace(
+        offset_variance=measured.offset_variance + away, drift_variance=measured.drift_variance + away / window_s**2
+    )
+
+
+def hard_room(
+    weighing: WindowSolution, tracks: kalman.ClockTracks, sigmas: float, worst_ppb: float = 0.0
+) -> NDArray[np.float64]:
+    """Per clock, how far the truth can be from these tracks, if what they say of the ground is true, and of rates to so much."""
+    sound = weighing.sound
+    seen = innovations.innovations(sound, tracks)
+    # What a pair allows holds at its own time; from there to the common one, the clocks' drifts may err.
+    common_ns = int(tracks.as_of_ns[weighing.ground] + tracks.offset_ns[weighing.ground])
+    drifts = np.sqrt(tracks.p11[sound.initiator] + tracks.p11[sound.responder])
+    slack = np.abs(seen.at_ns - common_ns) / NANOSECONDS * np.maximum(sigmas * drifts, worst_ppb)
+    lower, upper = sound.lower_ns - seen.predicted_ns - slack, sound.upper_ns - seen.predicted_ns + slack
+    allowed = HardBounds(sound.initiator, sound.responder, lower, upper)
+    return hard_bounds(allowed, len(tracks.windows), weighing.ground)
+
+
+def _expected(tracks: kalman.ClockTracks, reached: NDArray[np.bool_], at_ns: int) -> kalman.ClockTracks:
+    """The tracks of the clocks reached, as of a reference time."""
+    local_ns = kalman.local_at(tracks, at_ns)
+    known, new = reached & tracks.known, reached & ~tracks.known
+    places = tracks.take(new)
+    gained = places.drift_ppb * ((local_ns[new] - places.as_of_ns) / NANOSECONDS)
+    moved = places._replace(as_of_ns=local_ns[new], offset_ns=places.offset_ns + np.rint(gained).astype(np.int64))
+    predicted = kalman.predict(tracks.take(known), local_ns[known])
+    return tracks.put(new, moved).put(known, predicted)
+
+
+def _by_majority(
+    measured: kalman.Measurement, tracks: kalman.ClockTracks, reached: NDArray[np.bool_]
+) -> kalman.Measurement:
+    """Without the reference, the time goes on as most of the clocks remember it, and is as doubtful as they are."""
+    common = reached & tracks.known
+    offset, drift = np.median(measured.offset[common]), np.median(measured.drift[common])
+    return kalman.Measurement(
+        offset=measured.offset - offset,
+        offset_variance=measured.offset_variance + np.median(tracks.p00[common]),
+        drift=measured.drift - np.where(tracks.known, drift, 0.0),
+        drift_variance=measured.drift_variance + np.median(tracks.p11[common]),
+    )

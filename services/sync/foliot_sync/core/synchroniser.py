@@ -1,0 +1,300 @@
+"""The whole chain: batches of stamps in, the state of every clock out."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from foliot_schemas.bounds import MOST_PPB
+from foliot_sync.core.clock_numbers import ClockNumbers
+from foliot_sync.core.clock_states import Publisher
+from foliot_sync.core.fit.shard_fit import ShardFit, joined
+from foliot_sync.core.solve.window_solution import choose_ground, disbelieved, doubts, hard_room, torn_clocks, weigh
+from foliot_sync.core.timescale.steering import Timescale
+from foliot_sync.core.timescale.time_map import Seen, measured_ns
+from foliot_sync.core.track import kalman
+from foliot_sync.core.track.clock_records import ClockRecords
+from foliot_sync.core.track.reference_clock import crown, elect, first_by_name, hand_over, same_boot
+from foliot_sync.core.track.resume import former_run
+from foliot_sync.core.track.statistical_bound import grown_hard, promise
+from foliot_sync.settings import NANOSECONDS, SyncSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from numpy.typing import NDArray
+
+    from foliot_schemas.clock import ClockState
+    from foliot_schemas.observation import StampBatch
+    from foliot_sync.core.fit.pair_estimate import PairEstimates
+    from foliot_sync.core.fit.shard_fit import Fits, Heard
+    from foliot_sync.core.solve.window_solution import WindowSolution
+
+_TAME_SIGMAS = 3.0
+"""Beyond it, an innovation's variance is raised until it is not: three in a thousand windows would be by chance."""
+
+
+class Verdict(NamedTuple):
+    """What a window has said of the clocks, one element each."""
+
+    measured: NDArray[np.bool_]
+    contradicted: NDArray[np.bool_]
+
+
+class Synchroniser:
+    """Keeps the state of every clock from the stamps of one window after another.
+
+    Pure: time enters by `add` and `solve` alone, as ns of any clock that runs on; only differences count.
+    """
+
+    def __init__(self, settings: SyncSettings | None = None) -> None:
+        self.settings = settings or SyncSettings()
+        self.window = 0
+        self.reference = ""
+        """Name of the clock that others are measured against; empty before one is found."""
+        self.timescale = Timescale(self.settings)
+        self._numbers = ClockNumbers()
+        self._names: list[str] = []
+        self._epochs: dict[str, int] = {}
+        self._former_run: dict[str, ClockState] = {}
+        self._unheard: dict[str, int] = {}
+        """Clocks taken up of an earlier run whose hosts have not spoken yet: see `resume.FormerRun`."""
+        self._fitter = ShardFit(self.settings)
+        self._tracks = kalman.ClockTracks.unknown(0, 0.0)
+        self._records = ClockRecords.unknown(0, self.settings)
+        self._now_ns = 0
+        self._reference_ns = 0
+        """Measured time at `_now_ns`, as well as it is known: hand-overs happen then."""
+
+    def resume(self, states: Iterable[ClockState]) -> None:
+        """Takes up the clocks and the time scale of an earlier run, from what that one published last."""
+        self._former_run = {state.clock: state for state in states}
+        self.timescale.resume(self._former_run.values())
+
+    def add(self, batch: StampBatch, arrived_ns: int) -> bool:
+        """Takes in a batch for the next `solve`; says whether it will count.
+
+        Raises:
+            ValueError: the batch contradicts itself.
+        """
+        return self._fitter.add(batch, arrived_ns)
+
+    def solve(self, now_ns: int) -> list[ClockState]:
+        """Closes a window: the state of every clock heard of so far."""
+        return self.weigh([self._fitter.close(now_ns)], now_ns)
+
+    def weigh(self, parts: Sequence[Fits], now_ns: int) -> list[ClockState]:
+        """The state of every clock heard of so far, after what the parts of the fleet have said of a window; none before there is a clock to measure against."""
+        self.window += 1
+        heard = [node for part in parts for node in part.heard]
+        self._meet([clock for part in parts for clock in part.clocks], heard)
+        pairs = joined(parts, self._numbers)
+        self._notice_boots(heard)
+        self._begin(heard)
+        span_s = min((now_ns - self._now_ns) / NANOSECONDS, 2 * self.settings.window_s)
+        self._move_on(heard, now_ns)
+        nothing = np.zeros(len(self._names), dtype=bool)
+        verdict = self._weigh(pairs) if pairs is not None and self.reference else Verdict(nothing, nothing)
+        self._stand(verdict, np.isin(np.arange(len(self._names)), [self._numbers[node.node] for node in heard]))
+        if not self.reference:
+            return []
+        promised = promise(self._tracks, self.settings)
+        seen = Seen.of(self._names, self._tracks, promised, self._records, self._numbers[self.reference])
+        self.timescale.follow(seen, self._reference_ns, span_s)
+        said = Publisher(self.reference, self.window, self._tracks, promised, self.settings, self.timescale)
+        return said.states(self._names, self._records)
+
+    def _meet(self, clocks: Iterable[str], heard: Iterable[Heard]) -> None:
+        """Takes note of clocks that are new, and of what nodes say of themselves."""
+        for name in clocks:
+            _ = self._numbers[name]
+        for node in heard:
+            self._epochs[node.node] = node.epoch_ns
+            self.timescale.realtime.hear(node)
+            _ = self._numbers[node.node]
+        self._make_room()
+        # Until it is measured, its host's own idea of the time is better than none.
+        offset = self._tracks.offset_ns.copy()
+        for number in np.flatnonzero(self._tracks.as_of_ns == 0):
+            offset[number] = self._epochs.get(self._names[number], 0)
+        self._tracks = self._tracks._replace(offset_ns=offset)
+
+    def _make_room(self) -> None:
+        """A place for each clock that has a number."""
+        new = len(self._numbers) - len(self._names)
+        if new:
+            self._names = list(self._numbers)
+            self._tracks = self._tracks.joined(kalman.ClockTracks.unknown(new, self.settings.wander_ppb))
+            self._records = self._records.joined(ClockRecords.unknown(new, self.settings))
+
+    def _take_up(self, heard: Sequence[Heard]) -> bool:
+        """Goes on with the clocks of an earlier run, if its word still holds; says whether it does."""
+        found = former_run(self._former_run, heard, self.settings)
+        if found is None:
+            return False
+        places = np.array([self._numbers[name] for name in found.names])
+        self._make_room()
+        self._unheard = found.unheard
+        self._tracks = self._tracks.put(places, found.tracks)
+        self._records = self._records.put(places, found.records)
+        self._reference_ns = found.now_ns
+        return self._hand_over(int(places[found.heir]))
+
+    def _notice_boots(self, heard: Sequence[Heard]) -> None:
+        """Forgets what an earlier run knew of clocks whose hosts turn out to have been started anew since."""
+        for node in heard:
+            epoch_ns = self._unheard.pop(node.node, None)
+            if epoch_ns is not None and not same_boot(node.epoch_ns, epoch_ns):
+                number, unknown = [self._numbers[node.node]], kalman.ClockTracks.unknown(1, self.settings.wander_ppb)
+                self._tracks = self._tracks.put(number, unknown._replace(offset_ns=np.array([node.epoch_ns])))
+                self._records = self._records.put(number, ClockRecords.unknown(1, self.settings))
+
+    def _begin(self, heard: Sequence[Heard]) -> None:
+        """Chooses the first reference and anchors its time."""
+        if self.reference or not heard:
+            return
+        wanted, patient = self.settings.reference, self.window <= self.settings.takeover_windows
+        if self._take_up(heard):
+            self._former_run = {}
+            return
+        # Of another shard's nodes nothing may be known here; those that are known speak in the next window.
+        if patient and self._former_run and not any(node.node in self._former_run for node in heard):
+            return
+        formerly = {name: state.epoch_ns for name, state in self._former_run.items() if name == state.reference}
+        chosen = elect(self._epochs, wanted, formerly, patient=patient)
+        if chosen is None:
+            return
+        self._former_run, (self.reference, offset_ns) = {}, chosen
+        number = self._numbers[self.reference]
+        self._tracks = crown(self._tracks._replace(offset_ns=_with(self._tracks.offset_ns, number, offset_ns)), number)
+
+    def _move_on(self, heard: Sequence[Heard], now_ns: int) -> None:
+        """Advances the reference time to now, by what the nodes' batches say of it, or else by what has passed."""
+        ends = []
+        for node in heard:
+            if node.node == self.reference:
+                # Its offset is a constant, so it may be said as of any time; the latest is good for longest.
+                number, until_ns = self._numbers[node.node], node.until_ns
+                as_of, measured = (
+                    _with(each, number, until_ns) for each in (self._tracks.as_of_ns, self._tracks.measured_ns)
+                )
+                self._tracks = self._tracks._replace(as_of_ns=as_of, measured_ns=measured)
+            if self._tracks.known[self._numbers[node.node]]:
+                ends.append(measured_ns(self._tracks, self._numbers[node.node], node.until_ns) + node.since_ns)
+        # The median, because one of the clocks may just have been stepped.
+        self._reference_ns = sorted(ends)[len(ends) // 2] if ends else self._reference_ns + now_ns - self._now_ns
+        self._now_ns = now_ns
+
+    def _weigh(self, pairs: PairEstimates) -> Verdict:
+        """What the window's pairs say; histories learn from it."""
+        torn = torn_clocks(pairs, len(self._names), self._numbers[self.reference])
+        if torn[self._numbers[self.reference]]:
+            self._hand_over(self._heir(pairs, torn))
+        return self._settle(pairs.take(~pairs.torn), torn)
+
+    def _settle(self, sound: PairEstimates, torn: NDArray[np.bool_]) -> Verdict:
+        """What the mesh says, once it is clear which clock to measure against."""
+        for _ in range(2):
+            reference = self._numbers[self.reference]
+            ground = choose_ground(sound, self._tracks, reference)
+            if ground is None:
+                break
+            weighing = weigh(sound, self._tracks, ground, reference)
+            if weighing is None:
+                break
+            found = doubts(weighing, reference, self.settings.gate_sigmas, self.settings.sigmas)
+            # One window may be congested; a step shows in the next one too.
+            before = self._records.suspected_ns > 0
+            against, suspected = found.certain | (found.likely & before), found.likely & ~before
+            judged = int((weighing.reached & weighing.tracks.known).sum()) - 1
+            # Most clocks cannot have been stepped at once; the one that they are measured against was.
+            accused = ground == reference and against.sum() >= 2 and against.sum() * 2 > judged
+            if accused and self._hand_over(self._heir(sound, torn)):
+                continue
+            self._learn(weighing, against, suspected)
+            self._forget(torn)
+            return Verdict(weighing.reached, against | torn)
+        self._forget(torn)
+        return Verdict(np.zeros_like(torn), torn)
+
+    def _learn(self, weighing: WindowSolution, against: NDArray[np.bool_], suspected: NDArray[np.bool_]) -> None:
+        """Takes the window's measurement into the tracks of the clocks reached, and their bounds."""
+        tracks, reached, ground = weighing.tracks, weighing.reached, weighing.ground
+        reference = self._numbers[self.reference]
+        goes_on = reached & tracks.known & ~against
+        begins = reached & ~tracks.known
+        # In the reference's absence, the hard bound of the clock measured against counts for all.
+        grown = 0.0 if ground == reference else self._grown_ns(weighing)
+        tame = kalman.tamed(tracks.take(goes_on), weighing.measured.take(goes_on), _TAME_SIGMAS)
+        tracks = tracks.put(goes_on, kalman.update(tracks.take(goes_on), tame))
+        tracks = tracks.put(begins, kalman.restart(tracks.take(begins), weighing.measured.take(begins)))
+        anew = disbelieved(weighing.measured.take(against), self.settings.window_s)
+        tracks = tracks.put(against, kalman.restart(tracks.take(against), anew))
+        tracks = kalman.unsettled(tracks, against, self.settings.wander_ppb)
+        tracks = crown(tracks, reference)
+        room = hard_room(weighing, tracks, self.settings.sigmas, self.settings.worst_ppb) + grown
+        room[reference] = 0.0
+        self._tracks = tracks._replace(hard_ns=np.where(reached, room, tracks.hard_ns))
+        away = np.where(suspected, np.abs(weighing.measured.offset), 0.0)
+        self._records = self._records.measured(reached, weighing.offsets.neighbours, weighing.offsets.surplus, away)
+
+    def _grown_ns(self, weighing: WindowSolution) -> float:
+        chosen = np.arange(len(self._names)) == weighing.ground
+        away = np.abs(weighing.measured.offset[chosen])
+        return float((grown_hard(self._tracks.take(chosen), weighing.tracks.take(chosen), self.settings) + away)[0])
+
+    def _heir(self, pairs: PairEstimates, barred: NDArray[np.bool_]) -> int | None:
+        """Who would take over: by name the first of the settled clocks that these pairs name."""
+        settled = (self._tracks.windows >= self.settings.settle_windows) & ~barred
+        settled[self._numbers[self.reference]] = False
+        present = np.zeros(len(self._names), dtype=bool)
+        present[pairs.initiator] = present[pairs.responder] = True
+        return first_by_name(settled & present, self._names)
+
+    def _hand_over(self, heir: int | None) -> bool:
+        """Makes another clock the reference, without a jump; if there is none, the old one stays."""
+        if heir is None:
+            return False
+        self.timescale.hand_over(float(self._tracks.drift_ppb[heir]), self._reference_ns)
+        self._tracks = hand_over(self._tracks, heir, self._reference_ns, self.settings.worst_ppb)
+        self.reference = self._names[heir]
+        return True
+
+    def _forget(self, which: NDArray[np.bool_]) -> None:
+        """Drops the histories of these clocks, but never that of the reference, which is true by definition."""
+        which = which & (np.arange(len(which)) != self._numbers[self.reference])
+        tracks = kalman.unsettled(self._tracks, which, self.settings.wander_ppb)
+        self._tracks = tracks._replace(
+            windows=np.where(which, 0, tracks.windows), hard_ns=np.where(which, np.inf, tracks.hard_ns)
+        )
+
+    def _stand(self, verdict: Verdict, heard: NDArray[np.bool_]) -> None:
+        """The clocks' new statuses, and a new reference if the old one has been away for long."""
+        settings = self.settings
+        reference = self._numbers.get(self.reference, -1)
+        is_reference = np.arange(len(self._names)) == reference
+        # A state is some two windows old by the time that the next one takes its place.
+        promised_ns = promise(self._tracks, settings).at(2 * settings.window_s)
+        alone = not verdict.measured.any()
+        impossible = np.abs(self.timescale.time_map.drift_ppb(self._tracks.drift_ppb)) > MOST_PPB
+        self._records = self._records.after(
+            verdict.measured | (is_reference & heard & alone),
+            (verdict.contradicted | impossible) & ~is_reference,
+            np.where(is_reference, settings.settle_windows, self._tracks.windows),
+            np.where(is_reference, 0.0, promised_ns),
+            settings,
+        )
+        if reference < 0:
+            return
+        self._forget(impossible | (self._records.missed >= settings.void_after_windows))
+        if self._records.missed[reference] >= settings.takeover_windows:
+            able = (self._records.missed == 0) & self._records.synchronised & self._tracks.known
+            self._hand_over(first_by_name(able, self._names))
+
+
+def _with(column: NDArray[np.int64], number: int, value: int) -> NDArray[np.int64]:
+    """The column with one element changed."""
+    changed = column.copy()
+    changed[number] = value
+    return changed

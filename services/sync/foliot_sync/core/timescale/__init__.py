@@ -1,0 +1,1 @@
+"""The common time: what it follows, and how it is steered."""

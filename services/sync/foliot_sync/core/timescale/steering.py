@@ -1,0 +1,217 @@
+"""What the common time follows: the whole fleet, the rates of named clocks, or UTC; slowly, and never with a jump.
+
+From window to window it goes on as the median of the clocks has it, whatever the one does that they are measured against; and from that its rate is turned by
+so little a second that a node with the last window's word and one with this window's differ by some nanoseconds for it. Before any clock but the reference has
+been called synchronised there is nobody to differ from, so there it begins where it should be.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from foliot_schemas.bounds import FAR_NS
+from foliot_sync.core.timescale.realtime_offsets import RealtimeOffsets
+from foliot_sync.core.timescale.time_map import TimeMap, Told
+from foliot_sync.core.timescale.utc_phase import UtcPhase
+from foliot_sync.core.track.kalman import local_at
+from foliot_sync.core.track.reference_clock import same_boot
+from foliot_sync.core.track.status_machine import BELIEVED
+from foliot_sync.settings import NANOSECONDS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from numpy.typing import NDArray
+
+    from foliot_schemas.clock import ClockState
+    from foliot_sync.core.timescale.time_map import Seen
+    from foliot_sync.settings import SyncSettings
+
+_CALM_S = 10.0
+"""Over so long the rates of clocks are averaged: five windows, so that no window is followed alone."""
+_SPREADS = 4.0
+"""Median deviations (as of a normal distribution) beyond which a named clock is left out of the mean."""
+_LEAST_SPREAD_PPB = 10.0
+"""Nobody is left out for less: a quartz wanders by as much."""
+_MOST_ASKED = 1_000
+"""For UTC: more do not know it any better, and asking takes time."""
+
+
+class Timescale:
+    """The steering of the common time. Pure, as is all of sync but its shell."""
+
+    def __init__(self, settings: SyncSettings) -> None:
+        self.settings = settings
+        self.time_map = TimeMap()
+        self.realtime = RealtimeOffsets()
+        self.followed = False
+        """Whether there was somebody to follow in the last window; if not, it goes on as it ran."""
+        self.off_ns: float | None = None
+        """UTC minus the common time as measured in the last window; None: it was not."""
+        self.utc_error_ns = -1
+        """How far the common time may be from UTC."""
+        self._phase = UtcPhase()
+        self._former_run: dict[str, ClockState] = {}
+        self._told: Told | None = None
+        self._windows = 0
+        self._fixed = False
+        """It has been told to somebody, so it may not jump any more."""
+
+    def resume(self, states: Iterable[ClockState]) -> None:
+        """Takes up the common time where an earlier run of sync left it, as soon as its clocks are heard."""
+        self._former_run = {state.clock: state for state in states if state.status in BELIEVED}
+
+    def hand_over(self, drift_ppb: float, at_ns: int) -> None:
+        """From a measured time on, clocks are measured against one by which the reference was faster by so much."""
+        self.time_map = self.time_map.handed_over(at_ns, drift_ppb)
+
+    def follow(self, seen: Seen, now_ns: int, span_s: float) -> None:
+        """Steers for another window.
+
+        Parameters:
+            seen: the clocks; there is a reference.
+            now_ns: measured time.
+            span_s: since the last call.
+        """
+        self._windows += 1
+        now_ns = min(max(now_ns, 1 - FAR_NS), FAR_NS - 1)
+        if not self._fixed and self._former_run:
+            self._take_up(seen, now_ns)
+        elif self._fixed and self._told is not None:
+            self._go_on(seen, self._told, seen.synchronised, now_ns)
+        if self._fixed:
+            most = self.settings.steer_ppb_s * span_s
+            self._turn(min(max(self._wish_ppb(seen, span_s), -most), most), now_ns)
+        else:
+            self._begin(seen, now_ns)
+        others = seen.synchronised & (np.arange(len(seen.names)) != seen.reference)
+        self._fixed |= bool(others.any()) or self._windows > self.settings.takeover_windows
+        self._remember(seen)
+        self.realtime.forget_whom()
+
+    def _go_on(self, seen: Seen, told: Told, which: NDArray[np.bool_], now_ns: int, *, turning: bool = True) -> bool:
+        """Takes the common time from the median of what clocks were told before, of those that are measured now; says whether there are any.
+
+        So what is wrong with one clock, be it the reference, moves nobody else's time.
+        """
+        which = which & seen.measured
+        which[: len(told.believed)] &= told.believed
+        which[len(told.believed) :] = False
+        if not which.any():
+            return False
+        places = np.flatnonzero(which)
+        local_ns, as_of_ns = local_at(seen.tracks, now_ns)[places], told.as_of_ns[places]
+        drifts_ppb = told.drift_ppb[places]
+        gained_ns = np.rint(drifts_ppb / NANOSECONDS * (local_ns - as_of_ns)).astype(np.int64)
+        apart_ns = local_ns + told.offset_ns[places] + gained_ns - self.time_map.of(now_ns)
+        slower_ppb = drifts_ppb - self.time_map.drift_ppb(seen.tracks.drift_ppb[places])
+        rate_ppb = self._within(self.time_map.rate_ppb + float(np.median(slower_ppb)))
+        self.time_map = self.time_map.shifted(round(float(np.median(apart_ns))))
+        if turning:
+            self.time_map = self.time_map.turned(now_ns, rate_ppb - self.time_map.rate_ppb)
+        return True
+
+    def _take_up(self, seen: Seen, now_ns: int) -> None:
+        """Goes on with the time of an earlier run, by what it told clocks whose hosts have run on since."""
+        count = len(seen.names)
+        told = Told(np.zeros(count, np.int64), np.zeros(count, np.int64), np.zeros(count), np.zeros(count, np.bool_))
+        for number, name in enumerate(seen.names):
+            state = self._former_run.get(name)
+            if state is not None and same_boot(self.realtime.epoch_ns(name), state.epoch_ns):
+                told.as_of_ns[number], told.offset_ns[number] = state.as_of_ns, state.offset_ns
+                told.drift_ppb[number], told.believed[number] = state.drift_ppb, True
+        if told.believed[seen.reference]:
+            # Better known than how fast a first window says that clocks run.
+            self.time_map = self.time_map.turned(now_ns, float(told.drift_ppb[seen.reference]) - self.time_map.rate_ppb)
+        turning = not told.believed[seen.reference]
+        # The median may be far away, and floats are good to 256 ns there; the second time it is near.
+        taken = [self._go_on(seen, told, seen.measured, now_ns, turning=turning) for _ in range(2)]
+        if taken[0]:
+            self._former_run, self._fixed = {}, True
+
+    def _remember(self, seen: Seen) -> None:
+        tracks, time_map = seen.tracks, self.time_map
+        offset_ns = tracks.offset_ns + time_map.ahead_at(tracks.as_of_ns + tracks.offset_ns)
+        self._told = Told(tracks.as_of_ns, offset_ns, time_map.drift_ppb(tracks.drift_ppb), seen.synchronised)
+
+    def _begin(self, seen: Seen, now_ns: int) -> None:
+        """Runs at once as it should, as UTC or the clocks named do, or else the whole fleet; and is where it should be, at UTC or the hosts' median."""
+        named, utc = self._named(seen) & seen.measured, self.settings.timescale == "utc"
+        having = self._having_utc(seen)
+        rate_ppb = self.realtime.rate_ppb(seen, having, self.time_map) if utc else None
+        if self.settings.timescale == "nodes" and named.any():
+            self._turn(self._mean_ppb(seen, named), now_ns)
+        else:
+            self._turn(self._least_motion_ppb(seen, seen.measured) if rate_ppb is None else rate_ppb, now_ns)
+        off_ns = self._off_utc_ns(seen, having)
+        if utc and off_ns is not None:
+            self.time_map = self.time_map.shifted(round(off_ns))
+            self._phase.begin(rate_is_known=rate_ppb is not None)
+            self._off_utc_ns(seen, having)
+        else:
+            away_ns = self.realtime.away_ns(seen, np.flatnonzero(named).tolist(), self.time_map)
+            if not len(away_ns):
+                away_ns = self.realtime.away_ns(seen, np.flatnonzero(seen.measured).tolist(), self.time_map)
+            self.time_map = self.time_map.shifted(round(float(np.median(away_ns))) if len(away_ns) else 0)
+        self.followed = off_ns is not None if utc else bool(named.any())
+
+    def _wish_ppb(self, seen: Seen, span_s: float) -> float:
+        """By how much faster the common time should run."""
+        having, named = self._having_utc(seen), self._named(seen) & seen.synchronised
+        off_ns = self._off_utc_ns(seen, having)
+        if self.settings.timescale == "utc":
+            self.followed = off_ns is not None
+            self._phase.go_on(off_ns, self.realtime.rate_ppb(seen, having, self.time_map), span_s)
+            return self._phase.wish_ppb(self.settings.slew_ppb, self.settings.steer_ppb_s)
+        self.followed = bool(named.any())
+        calmly = 1 - math.exp(-span_s / _CALM_S)
+        if self.settings.timescale == "nodes":
+            return calmly * self._mean_ppb(seen, named)
+        return calmly * self._least_motion_ppb(seen, named)
+
+    def _least_motion_ppb(self, seen: Seen, which: NDArray[np.bool_]) -> float:
+        """By how much faster the common time would need as little correction of these clocks as possible; 0 where there is but one of them."""
+        if which.sum() < 2:
+            return 0.0
+        return -float(np.median(self.time_map.drift_ppb(seen.tracks.drift_ppb[which])))
+
+    def _mean_ppb(self, seen: Seen, which: NDArray[np.bool_]) -> float:
+        """By how much faster it would run as these do on average, but for any that is far from the rest; 0 where there is none."""
+        if not which.any():
+            return 0.0
+        drifts = self.time_map.drift_ppb(seen.tracks.drift_ppb[which])
+        apart = np.abs(drifts - np.median(drifts))
+        spread = max(1.4826 * float(np.median(apart)), _LEAST_SPREAD_PPB)
+        return -float(drifts[apart <= _SPREADS * spread].mean())
+
+    def _turn(self, by_ppb: float, now_ns: int) -> None:
+        """Runs faster from now on, but by no more than any two clocks differ."""
+        by_ppb = self._within(self.time_map.rate_ppb + by_ppb) - self.time_map.rate_ppb
+        self.time_map = self.time_map.turned(now_ns, by_ppb)
+        self._phase.turned(by_ppb)
+
+    def _within(self, rate_ppb: float) -> float:
+        return min(max(rate_ppb, -self.settings.rate_limit_ppb), self.settings.rate_limit_ppb)
+
+    def _having_utc(self, seen: Seen) -> list[int]:
+        """Clocks whose hosts have UTC, and count."""
+        able = seen.measured & (seen.synchronised | (not self._fixed)) & np.isfinite(seen.bound_ns)
+        return self.realtime.with_utc(seen, able & self._named(seen) if self.settings.timescale == "utc" else able)[
+            :_MOST_ASKED
+        ]
+
+    def _off_utc_ns(self, seen: Seen, having: list[int]) -> float | None:
+        """UTC minus the common time, also for whoever asks."""
+        found = self.realtime.off_utc(seen, having, self.time_map)
+        self.off_ns = None if found is None else found.value
+        self.utc_error_ns = -1 if found is None else math.ceil(abs(found.value) + found.error)
+        return self.off_ns
+
+    def _named(self, seen: Seen) -> NDArray[np.bool_]:
+        """Which clocks are named in the settings; all where none is."""
+        if not self.settings.references:
+            return np.ones(len(seen.names), dtype=bool)
+        return np.isin(np.array(seen.names), self.settings.references)

@@ -1,0 +1,106 @@
+"""From the time that clocks are measured in to the common time that is published: a line at a time, continuous for ever.
+
+Clocks are measured against one of them, whose pace is then that of the time they are measured in. The common time is that one, steered: all clocks alike.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+import numpy as np
+
+from foliot_schemas.bounds import FAR_NS
+from foliot_sync.settings import NANOSECONDS
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from foliot_sync.core.track.clock_records import ClockRecords
+    from foliot_sync.core.track.kalman import ClockTracks
+    from foliot_sync.core.track.statistical_bound import StatisticalBound
+
+_FAR_NS = (1 << 63) - 1
+"""Nothing is further away, however wrong: what clocks say fits into 64 bits."""
+
+Rates = TypeVar("Rates", float, np.ndarray[tuple[int, ...], np.dtype[np.float64]])
+"""One, or one of each clock."""
+
+
+class TimeMap(NamedTuple):
+    """At a measured time u, the common time is ``u + ahead_ns + rate_ppb * 1e-9 * (u - since_ns)``."""
+
+    since_ns: int = 0
+    ahead_ns: int = 0
+    rate_ppb: float = 0.0
+
+    def of(self, measured_ns: int) -> int:
+        """The common time."""
+        common_ns = measured_ns + self.ahead_ns + round(self.rate_ppb / NANOSECONDS * (measured_ns - self.since_ns))
+        return min(max(common_ns, -_FAR_NS), _FAR_NS)
+
+    def ahead_at(self, measured_ns: NDArray[np.int64]) -> NDArray[np.int64]:
+        """By how much the common time is ahead at many measured times."""
+        ahead_ns: NDArray[np.int64] = np.rint(self.rate_ppb / NANOSECONDS * (measured_ns - self.since_ns)).astype(
+            np.int64
+        )
+        return ahead_ns + self.ahead_ns
+
+    def drift_ppb(self, drift_ppb: Rates) -> Rates:
+        """By how much the common time runs faster than a clock, of which the measured time does by so much."""
+        return drift_ppb + self.rate_ppb + drift_ppb * self.rate_ppb / NANOSECONDS
+
+    def turned(self, at_ns: int, by_ppb: float) -> TimeMap:
+        """Faster by so much from a measured time on, without a jump."""
+        rate_ppb = self.rate_ppb + by_ppb * (1 + self.rate_ppb / NANOSECONDS)
+        return TimeMap(at_ns, self.of(at_ns) - at_ns, rate_ppb)
+
+    def shifted(self, by_ns: int) -> TimeMap:
+        """Ahead by so much more."""
+        return self._replace(ahead_ns=min(max(self.ahead_ns + by_ns, 1 - FAR_NS), FAR_NS - 1))
+
+    def handed_over(self, at_ns: int, drift_ppb: float) -> TimeMap:
+        """As it was, when from a measured time on that runs as a clock does by which it was faster by so much."""
+        rate_ppb = self.drift_ppb(drift_ppb)
+        return TimeMap(at_ns, self.of(at_ns) - at_ns, rate_ppb)
+
+
+class Seen(NamedTuple):
+    """The clocks as a window leaves them."""
+
+    names: Sequence[str]
+    tracks: ClockTracks
+    bound_ns: NDArray[np.float64]
+    measured: NDArray[np.bool_]
+    """In this window; the reference among them."""
+    synchronised: NDArray[np.bool_]
+    reference: int
+
+    @classmethod
+    def of(
+        cls,
+        names: Sequence[str],
+        tracks: ClockTracks,
+        promised: StatisticalBound,
+        records: ClockRecords,
+        reference: int,
+    ) -> Seen:
+        """As sync keeps them."""
+        measured = (records.missed == 0) & tracks.known
+        return cls(names, tracks, promised.bound_ns, measured, records.synchronised, reference)
+
+
+class Told(NamedTuple):
+    """What clocks were told before, by number."""
+
+    as_of_ns: NDArray[np.int64]
+    offset_ns: NDArray[np.int64]
+    drift_ppb: NDArray[np.float64]
+    believed: NDArray[np.bool_]
+
+
+def measured_ns(tracks: ClockTracks, number: int, local_ns: int) -> int:
+    """The time that clocks are measured in, at a local time of one of them."""
+    age_s = (local_ns - int(tracks.as_of_ns[number])) / NANOSECONDS
+    return local_ns + int(tracks.offset_ns[number]) + round(float(tracks.drift_ppb[number]) * age_s)

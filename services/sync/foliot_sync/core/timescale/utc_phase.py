@@ -1,0 +1,116 @@
+"""How far the common time is from UTC, over time, and how it gets there without going past it."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+_MEMORY_S = 30.0
+"""Of the filter: nodes' system clocks are slewed by their own daemons, which take about as long."""
+_PATIENCE_S = 20.0
+"""The last of a distance is made up for over so long."""
+_FORGOTTEN_S = 60.0
+"""After so long without UTC its filter begins anew: whatever comes next may be another's."""
+_STEPPED = 5.0
+"""Times the usual surprise: more is a step, which says nothing of the rate."""
+_SURPRISE_NS = 5_000.0
+"""The usual one before any is known: what system clocks on a network with NTP agree to."""
+
+
+class Agreed(NamedTuple):
+    """What most say."""
+
+    value: float
+    error: float
+    members: NDArray[np.bool_]
+    """Whose intervals have the point that most have in common."""
+
+
+def agree(values: NDArray[np.float64], errors: NDArray[np.float64]) -> Agreed | None:
+    """The value that more than half agree on within their errors (Marzullo's point), by its weighted median; None: there is none.
+
+    Who lies is outvoted, however sure of itself it is.
+    """
+    count = len(values)
+    ends = np.concatenate((values - errors, values + errors))
+    # At the same place, intervals begin before others end.
+    order = np.lexsort((np.arange(2 * count) >= count, ends))
+    covered = np.where(order < count, 1, -1).cumsum()
+    if not count or covered.max() * 2 <= count:
+        return None
+    first = int(covered.argmax())
+    middle = (ends[order[first]] + ends[order[first + 1]]) / 2
+    members = np.abs(values - middle) <= errors
+    if not members.any():
+        members[order[first] % count] = True
+    place = np.flatnonzero(members)[values[members].argsort()]
+    weight = (errors[place] ** -2.0).cumsum()
+    chosen = place[int((weight >= weight[-1] / 2).argmax())]
+    return Agreed(float(values[chosen]), float(errors[chosen]), members)
+
+
+class UtcPhase:
+    """UTC minus the common time, as a line: where it is now and how fast it changes; a g-h filter that forgets."""
+
+    def __init__(self) -> None:
+        self.away_ns = 0.0
+        self.rate_ppb = 0.0
+        """By how much UTC runs faster than the common time."""
+        self._taken = 0
+        """0: nothing is known; 1: where; 2: how fast it changes, too."""
+        self._missed_s = 0.0
+        self._usual_ns = _SURPRISE_NS
+
+    def begin(self, *, rate_is_known: bool) -> None:
+        """The common time has just been put to UTC, and made to run as UTC does, if that is known."""
+        self.away_ns = self.rate_ppb = 0.0
+        self._taken = 2 if rate_is_known else 1
+
+    def go_on(self, away_ns: float | None, rate_ppb: float | None, span_s: float) -> None:
+        """Takes what was measured so long after the last call.
+
+        Parameters:
+            away_ns: None: nothing was.
+            rate_ppb: how fast that changes, as far as known; it counts at the beginning.
+            span_s: since the last call.
+        """
+        self.away_ns += self.rate_ppb * span_s
+        if away_ns is None:
+            self._missed_s += span_s
+            return
+        if self._missed_s > _FORGOTTEN_S:
+            self._taken, self._usual_ns = 0, _SURPRISE_NS
+        self._missed_s = 0.0
+        if self._taken < 2:
+            self.away_ns = away_ns
+            self.rate_ppb = self.rate_ppb if rate_ppb is None else rate_ppb
+            self._taken = 1 if rate_ppb is None else 2
+            return
+        surprise, fading = away_ns - self.away_ns, math.exp(-span_s / _MEMORY_S)
+        most_ns = _STEPPED * self._usual_ns
+        self._usual_ns += (1 - fading) * (min(abs(surprise), most_ns) - self._usual_ns)
+        if abs(surprise) > most_ns:
+            self.away_ns = away_ns
+            return
+        self.away_ns += (1 - fading**2) * surprise
+        self.rate_ppb += (1 - fading) ** 2 * surprise / span_s
+
+    def turned(self, by_ppb: float) -> None:
+        """The common time runs faster by so much from now on."""
+        self.rate_ppb -= by_ppb
+
+    def wish_ppb(self, slew_ppb: float, steer_ppb_s: float) -> float:
+        """By how much faster the common time should run: as UTC does, and towards it as fast as it can still brake.
+
+        With no more than half of the braking that is allowed, so that noise does not make it go past.
+        """
+        if self._missed_s > 0:
+            return self.rate_ppb
+        far_ns = abs(self.away_ns)
+        towards = min(far_ns / _PATIENCE_S, math.sqrt(steer_ppb_s * far_ns), slew_ppb)
+        return self.rate_ppb + math.copysign(towards, self.away_ns)

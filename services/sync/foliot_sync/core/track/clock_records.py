@@ -1,0 +1,98 @@
+"""What is remembered of each clock besides its track: for how long it was not measured, and its status."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from foliot_sync.core import arrays
+from foliot_sync.core.track.status_machine import SYNCHRONISED, UNSYNCHRONISED, Evidence, after
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from foliot_sync.core.arrays import Chosen
+    from foliot_sync.settings import SyncSettings
+
+
+class ClockRecords(NamedTuple):
+    """Clocks, by number."""
+
+    missed: NDArray[np.int64]
+    """Windows in a row without a measurement."""
+    status: NDArray[np.int8]
+    """See `status_machine.STATUSES`."""
+    neighbours: NDArray[np.int64]
+    surplus_ns: NDArray[np.float64]
+    suspected_ns: NDArray[np.float64]
+    """How far the last window was from the prediction, if it was too far to believe either; else 0."""
+
+    @classmethod
+    def unknown(cls, clocks: int, settings: SyncSettings) -> ClockRecords:
+        """So many clocks of which nothing was heard."""
+        ints, floats = np.zeros(clocks, dtype=np.int64), np.zeros(clocks)
+        return cls(
+            np.full(clocks, settings.void_after_windows),
+            np.full(clocks, UNSYNCHRONISED, dtype=np.int8),
+            ints,
+            floats,
+            floats,
+        )
+
+    def joined(self, others: ClockRecords) -> ClockRecords:
+        """These clocks, then the others."""
+        return arrays.joined((self, others))
+
+    def put(self, chosen: Chosen, others: ClockRecords) -> ClockRecords:
+        """These, with the others in the chosen places."""
+        return arrays.put(self, chosen, others)
+
+    def measured(
+        self, reached: NDArray[np.bool_], neighbours: NDArray[np.int64], surplus_ns: float, away_ns: NDArray[np.float64]
+    ) -> ClockRecords:
+        """After a window, of the clocks that it reached: by how many, how well the mesh closed, and how far suspects were off."""
+        return self._replace(
+            neighbours=np.where(reached, neighbours, self.neighbours),
+            surplus_ns=np.where(reached, surplus_ns, self.surplus_ns),
+            suspected_ns=np.where(reached, away_ns, self.suspected_ns),
+        )
+
+    def after(
+        self,
+        present: NDArray[np.bool_],
+        contradicted: NDArray[np.bool_],
+        windows: NDArray[np.int64],
+        bound_ns: NDArray[np.float64],
+        settings: SyncSettings,
+    ) -> ClockRecords:
+        """After a window.
+
+        Parameters:
+            present: whose clocks were measured.
+            contradicted: those that were away from what was predicted.
+            windows: in a row that agreed.
+            bound_ns: what is promised at the age at which the next state takes its place.
+            settings: of sync.
+        """
+        missed = np.where(present, 0, self.missed + 1)
+        # What was measured in a suspected window is not believed, so it settles nothing.
+        said = evidence(missed, np.where(self.suspected_ns > 0, 0, windows), bound_ns, settings)
+        said = np.where(contradicted, np.int8(Evidence.CONTRADICTS), said)
+        return self._replace(missed=missed, status=after(self.status, said))
+
+    @property
+    def synchronised(self) -> NDArray[np.bool_]:
+        """Which are."""
+        return np.asarray(self.status == SYNCHRONISED)
+
+
+def evidence(
+    missed: NDArray[np.int64], windows: NDArray[np.int64], bound_ns: NDArray[np.float64], settings: SyncSettings
+) -> NDArray[np.int8]:
+    """What a window that did not contradict says of each clock: see `ClockRecords.after`."""
+    credible = (windows >= settings.settle_windows) & (bound_ns <= settings.credible_ns)
+    said = np.where(credible, Evidence.AGREES, Evidence.SETTLES)
+    said = np.where(missed > 0, Evidence.PASSES, said)
+    said = np.where(missed >= settings.holdover_after_windows, Evidence.IS_SILENT, said)
+    return np.where(missed >= settings.void_after_windows, Evidence.IS_VOID, said).astype(np.int8)

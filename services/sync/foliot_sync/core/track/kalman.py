@@ -1,0 +1,178 @@
+"""What is known of each clock over time: offset and drift with their covariance, extrapolated to now.
+
+A Kalman filter with two states per clock. A clock's rate wanders as a random walk, so over t seconds the covariance
+of (offset, drift) grows by ``q [[t^3/3, t^2/2], [t^2/2, t]]`` (Zucca and Tavella, IEEE Trans. UFFC 2005). Offsets are
+reference minus local time in ns, drifts in ns per second of local time, which is ppb. One array element a clock.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from foliot_schemas.bounds import FAR_NS
+from foliot_sync.core import arrays
+from foliot_sync.settings import NANOSECONDS
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from foliot_sync.core.arrays import Chosen
+
+    Floats = NDArray[np.float64]
+    Ints = NDArray[np.int64]
+    Mask = NDArray[np.bool_]
+
+_LEARNING = 0.3
+"""A density a hundred times too large is found in about a minute of windows."""
+_EXPECTED = 0.7
+"""Of the squared innovation over its variance. 1 would be right if clocks wandered as the model has it and measurements were as uncertain as they claim; they claim a
+little more, and temperature turns a rate the same way for minutes. In simulations of either kind predictions were best between 0.5 and 0.7."""
+_DENSITIES = (2 * 0.1**2, 2 * 500.0**2)
+"""Of the best crystal in an oven, and of one in a draught."""
+
+
+class ClockTracks(NamedTuple):
+    """Clocks, by number."""
+
+    as_of_ns: Ints
+    """Local time of the clock."""
+    offset_ns: Ints
+    drift_ppb: Floats
+    p00: Floats
+    """Variance of the offset, ns²."""
+    p01: Floats
+    p11: Floats
+    """Variance of the drift, ppb²."""
+    hard_ns: Floats
+    """Hard bound at `as_of_ns`."""
+    measured_ns: Ints
+    """Local time of the last measurement."""
+    windows: Ints
+    """Windows that agreed in a row; 0: the entry is no more than a place to start from."""
+    density: Floats
+    """Of the wander of the clock's rate against the reference's, ppb² per second: as its windows have shown it."""
+
+    @classmethod
+    def unknown(cls, clocks: int, wander_ppb: float) -> ClockTracks:
+        """So many clocks of which nothing is known, but by how much clocks may wander at first."""
+        ints, floats, far = np.zeros(clocks, dtype=np.int64), np.zeros(clocks), np.full(clocks, np.inf)
+        return cls(ints, ints, floats, far, floats, far, far, ints, ints, np.full(clocks, 2 * wander_ppb**2))
+
+    def joined(self, others: ClockTracks) -> ClockTracks:
+        """These clocks, then the others."""
+        return arrays.joined((self, others))
+
+    def take(self, chosen: Mask) -> ClockTracks:
+        """Some of them."""
+        return arrays.take(self, chosen)
+
+    def put(self, chosen: Chosen, others: ClockTracks) -> ClockTracks:
+        """These, with the others in the chosen places."""
+        return arrays.put(self, chosen, others)
+
+    @property
+    def known(self) -> Mask:
+        """Which clocks have a history."""
+        return self.windows > 0
+
+
+class Measurement(NamedTuple):
+    """How far offset and drift are from what the tracks say, with variances."""
+
+    offset: Floats
+    offset_variance: Floats
+    drift: Floats
+    drift_variance: Floats
+
+    def take(self, chosen: Mask) -> Measurement:
+        """Some of them."""
+        return arrays.take(self, chosen)
+
+
+def local_at(tracks: ClockTracks, reference_ns: int) -> Ints:
+    """The local time of each clock at a reference time."""
+    since_ns = (reference_ns - tracks.as_of_ns - tracks.offset_ns) / (1 + tracks.drift_ppb / NANOSECONDS)
+    # However far away it is, it can be said.
+    return tracks.as_of_ns + np.rint(np.clip(since_ns, -float(FAR_NS), float(FAR_NS))).astype(np.int64)
+
+
+def predict(tracks: ClockTracks, local_ns: Ints) -> ClockTracks:
+    """Known tracks as of these local times."""
+    age_s = (local_ns - tracks.as_of_ns) / NANOSECONDS
+    span_s, density = np.abs(age_s), tracks.density
+    return tracks._replace(
+        as_of_ns=local_ns,
+        offset_ns=tracks.offset_ns + np.rint(tracks.drift_ppb * age_s).astype(np.int64),
+        p00=tracks.p00 + 2 * age_s * tracks.p01 + age_s**2 * tracks.p11 + density * span_s**3 / 3,
+        p01=tracks.p01 + age_s * tracks.p11 + density * age_s * span_s / 2,
+        p11=tracks.p11 + density * span_s,
+    )
+
+
+def update(tracks: ClockTracks, measured: Measurement) -> ClockTracks:
+    """Known tracks after a measurement at the time they are predicted to."""
+    s00, s11 = tracks.p00 + measured.offset_variance, tracks.p11 + measured.drift_variance
+    # No less than this, as P has none below 0, but for rounding; and where all is certain, there is nothing to learn.
+    least = measured.offset_variance * s11 + tracks.p00 * measured.drift_variance
+    determinant = np.maximum(np.maximum(s00 * s11 - tracks.p01**2, least), np.finfo(np.float64).tiny)
+    # The gain is P S^-1, with S = P + R; R is diagonal, and the new covariance is the gain times R.
+    k00 = (tracks.p00 * s11 - tracks.p01**2) / determinant
+    k01 = tracks.p01 * measured.offset_variance / determinant
+    k10 = tracks.p01 * measured.drift_variance / determinant
+    k11 = (tracks.p11 * s00 - tracks.p01**2) / determinant
+    correction = np.rint(k00 * measured.offset + k01 * measured.drift).astype(np.int64)
+    return tracks._replace(
+        offset_ns=tracks.offset_ns + correction,
+        drift_ppb=tracks.drift_ppb + k10 * measured.offset + k11 * measured.drift,
+        p00=k00 * measured.offset_variance,
+        p01=k01 * measured.drift_variance,
+        p11=k11 * measured.drift_variance,
+        measured_ns=tracks.as_of_ns,
+        windows=tracks.windows + 1,
+        density=_learned(tracks, measured),
+    )
+
+
+def _learned(tracks: ClockTracks, measured: Measurement) -> Floats:
+    """The wander that explains how far measurements are from what was predicted, after one more.
+
+    A step up the logarithmic likelihood of the innovation, in the logarithm of the density, as far as the innovation's variance is the prediction's. One
+    window says little; a surprise counts as three deviations at most.
+    """
+    variance = np.maximum(tracks.p00 + measured.offset_variance, np.finfo(np.float64).tiny)
+    surprise = np.minimum(measured.offset**2 / variance, 9.0) - _EXPECTED
+    step = _LEARNING * tracks.p00 / variance * surprise
+    return np.asarray(np.clip(tracks.density * np.exp(step), *_DENSITIES))
+
+
+def restart(tracks: ClockTracks, measured: Measurement) -> ClockTracks:
+    """The tracks as the measurement alone says, everything before forgotten."""
+    return tracks._replace(
+        offset_ns=tracks.offset_ns + np.rint(measured.offset).astype(np.int64),
+        drift_ppb=tracks.drift_ppb + measured.drift,
+        p00=measured.offset_variance,
+        p01=np.zeros_like(measured.offset),
+        p11=measured.drift_variance,
+        measured_ns=tracks.as_of_ns,
+        windows=np.ones_like(tracks.windows),
+    )
+
+
+def unsettled(tracks: ClockTracks, which: Mask, wander_ppb: float) -> ClockTracks:
+    """The tracks with these clocks' wander no less than what clocks may wander at first: how steady they were tells nothing any more."""
+    return tracks._replace(density=np.where(which, np.maximum(tracks.density, 2 * wander_ppb**2), tracks.density))
+
+
+def tamed(tracks: ClockTracks, measured: Measurement, sigmas: float) -> Measurement:
+    """The measurement with the variance of what is further than so many deviations raised until it is not.
+
+    A congested window then moves a clock little, instead of by what its own optimism says.
+    """
+    offset = (measured.offset / sigmas) ** 2 - tracks.p00
+    drift = (measured.drift / sigmas) ** 2 - tracks.p11
+    return measured._replace(
+        offset_variance=np.maximum(measured.offset_variance, offset),
+        drift_variance=np.maximum(measured.drift_variance, drift),
+    )

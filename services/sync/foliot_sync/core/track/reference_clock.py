@@ -1,0 +1,89 @@
+"""Which clock others are measured against, where its time begins, and how another takes over without a jump."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from foliot_sync.core.track.kalman import local_at, predict
+from foliot_sync.settings import NANOSECONDS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from foliot_sync.core.track.kalman import ClockTracks
+
+RESUME_NS = NANOSECONDS
+"""What was known before sync was restarted still holds if CLOCK_REALTIME is as far from local time as then, but for so much: while a host runs,
+whoever disciplines it moves it by less, and a boot moves it by far more."""
+
+
+def same_boot(epoch_ns: int, former_ns: int) -> bool:
+    """Whether a host has run on since an earlier time, by CLOCK_REALTIME minus its local time now and then (0: not known)."""
+    return former_ns != 0 and abs(epoch_ns - former_ns) <= RESUME_NS
+
+
+def elect(
+    epochs: Mapping[str, int], wanted: str, formerly: Mapping[str, int], *, patient: bool
+) -> tuple[str, int] | None:
+    """The clock to begin with and its offset for good; None while there is none, or the wanted one may yet be heard.
+
+    Parameters:
+        epochs: of the clocks heard, CLOCK_REALTIME minus local time.
+        wanted: the configured reference; empty: any.
+        formerly: references of an earlier run of sync, with their epochs then.
+        patient: whether to go on waiting for the wanted one.
+    """
+    for name, epoch_ns in formerly.items():
+        if name in epochs and same_boot(epochs[name], epoch_ns) and wanted in {"", name}:
+            return name, epochs[name]
+    if wanted in epochs:
+        return wanted, epochs[wanted]
+    if not epochs or (wanted and patient):
+        return None
+    name = min(epochs)
+    return name, epochs[name]
+
+
+def first_by_name(which: NDArray[np.bool_], names: Sequence[str]) -> int | None:
+    """Of these clocks; None if there are none."""
+    return min(np.flatnonzero(which).tolist(), key=names.__getitem__, default=None)
+
+
+def hand_over(tracks: ClockTracks, heir: int, reference_ns: int, worst_ppb: float) -> ClockTracks:
+    """The tracks with another clock as the reference from a reference time on.
+
+    No clock's reference time jumps then; all go on at the pace of the heir instead.
+
+    Parameters:
+        worst_ppb: by how much hard bounds grow with age.
+    """
+    known = tracks.known
+    before = tracks.take(known)
+    now = predict(before, local_at(tracks, reference_ns)[known])
+    age_s = np.abs(now.as_of_ns - before.as_of_ns) / NANOSECONDS
+    tracks = tracks.put(known, now._replace(hard_ns=before.hard_ns + worst_ppb * age_s))
+    pace = 1 + tracks.drift_ppb[heir] / NANOSECONDS
+    drift = ((1 + tracks.drift_ppb / NANOSECONDS) / pace - 1) * NANOSECONDS
+    # The heir's own uncertainty is now everyone else's; correlations are not tracked, so it is added in full.
+    tracks = tracks._replace(
+        drift_ppb=drift,
+        p00=tracks.p00 + tracks.p00[heir],
+        p01=tracks.p01 + tracks.p01[heir],
+        p11=tracks.p11 + tracks.p11[heir],
+        hard_ns=tracks.hard_ns + tracks.hard_ns[heir],
+        density=tracks.density + tracks.density[heir],
+    )
+    return crown(tracks, heir)
+
+
+def crown(tracks: ClockTracks, reference: int) -> ClockTracks:
+    """The tracks with the reference's own as it is by definition: certain, and without drift."""
+    columns = {name: getattr(tracks, name).copy() for name in ("drift_ppb", "p00", "p01", "p11", "hard_ns", "windows")}
+    for name in ("drift_ppb", "p00", "p01", "p11", "hard_ns"):
+        columns[name][reference] = 0.0
+    columns["windows"][reference] = np.maximum(columns["windows"][reference], 1)
+    return tracks._replace(**columns)

@@ -1,0 +1,50 @@
+"""What can be promised of every clock, and what that grows by."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from foliot_sync.settings import NANOSECONDS
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from foliot_sync.core.track.kalman import ClockTracks
+    from foliot_sync.settings import SyncSettings
+
+
+class StatisticalBound(NamedTuple):
+    """The statistical bound of every clock as of its track, and what it grows by (`ClockState`); inf and 0 where nothing is known.
+
+    So many deviations of the extrapolated offset at every age: the offset's own, the rate's times the age as if both erred the same way, and what a random
+    walk of the rate adds, t sqrt(t / 3) times its density's root (Zucca and Tavella, IEEE Trans. UFFC 2005).
+    """
+
+    bound_ns: NDArray[np.float64]
+    growth_ppb: NDArray[np.float64]
+    wander_ppb: NDArray[np.float64]
+
+    def at(self, age_s: float | NDArray[np.float64]) -> NDArray[np.float64]:
+        """The bounds at an age."""
+        grown: NDArray[np.float64] = np.hypot(self.bound_ns + self.growth_ppb * age_s, self.wander_ppb * age_s**1.5)
+        return grown
+
+
+def promise(tracks: ClockTracks, settings: SyncSettings) -> StatisticalBound:
+    """What can be promised of these clocks."""
+    known = tracks.known
+    some = tracks.take(known)
+    some = some._replace(density=np.maximum(some.density, 2 * settings.least_wander_ppb**2))
+    bound, growth, wander = np.full(len(known), np.inf), np.zeros(len(known)), np.zeros(len(known))
+    bound[known] = settings.sigmas * np.sqrt(some.p00)
+    growth[known] = settings.sigmas * np.sqrt(some.p11)
+    wander[known] = settings.sigmas * np.sqrt(some.density / 3)
+    return StatisticalBound(bound, growth, wander)
+
+
+def grown_hard(before: ClockTracks, now: ClockTracks, settings: SyncSettings) -> NDArray[np.float64]:
+    """The hard bounds of clocks as of now, by what they were before."""
+    age_s = np.abs(now.as_of_ns - before.as_of_ns) / NANOSECONDS
+    return np.asarray(np.maximum(promise(before, settings).at(age_s), before.hard_ns + settings.worst_ppb * age_s))

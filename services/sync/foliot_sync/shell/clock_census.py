@@ -1,0 +1,64 @@
+"""Which clocks and NICs there are: whoever has left is not spoken of, and an asymmetry of nobody's is a slip."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import structlog
+
+from foliot_sync.asymmetry import Asymmetries
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from foliot_schemas import Node
+
+log = structlog.get_logger()
+
+
+class ClockCensus:
+    """The inventory, as the leader needs it.
+
+    Parameters:
+        asymmetry_ns: as in the settings.
+    """
+
+    def __init__(self, asymmetry_ns: Mapping[str, float]) -> None:
+        self._asymmetries = Asymmetries(asymmetry_ns)
+        self._names: dict[str, tuple[frozenset[str], tuple[str, ...]]] = {}
+        """By node, the clocks that its record names, and its NICs."""
+        self._clocks: Counter[str] = Counter()
+        """How many records name a clock."""
+        self._not_there: list[str] = []
+
+    def learn(self, name: str, node: Node | None) -> set[str]:
+        """Takes a node's record; None: it has left. Returns the clocks that nobody has any more."""
+        before, _ = self._names.pop(name, (frozenset(), ()))
+        if node is not None:
+            self._names[name] = frozenset(_clocks(node)), tuple(nic.name for nic in node.nics)
+            self._clocks.update(self._names[name][0])
+        self._clocks.subtract(before)
+        gone = {clock for clock in before if not self._clocks[clock]}
+        for clock in gone:
+            del self._clocks[clock]
+        return gone
+
+    def has_clock(self, clock: str) -> bool:
+        """Whether somebody who is there has it."""
+        return clock in self._clocks
+
+    def tell_of_nobody(self) -> None:
+        """Says once, as soon as there is anybody, which configured asymmetries are of NICs that are not there: they correct nothing."""
+        if not self._asymmetries or not self._names:
+            return
+        not_there = self._asymmetries.unknown(nic for _, nics in self._names.values() for nic in nics)
+        if self._not_there != not_there:
+            self._not_there = not_there
+            if not_there:
+                log.warning("asymmetry_of_nobody", names=not_there)
+
+
+def _clocks(node: Node) -> set[str]:
+    """The clocks that a record names: that of the node, and those of its NICs."""
+    return {node.name, *(nic.clock for nic in node.nics)}

@@ -1,0 +1,117 @@
+"""The filter over time, against its matrices and against simulated clocks."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from foliot_sync.core.track.kalman import ClockTracks, Measurement, local_at, predict, restart, tamed, update
+from foliot_sync.core.track.statistical_bound import promise
+from foliot_sync.settings import SyncSettings
+
+SECOND = 1_000_000_000
+
+
+def track(*, p00=100.0, p01=20.0, p11=50.0, drift=0.0, offset=0, windows=1, wander=20.0):
+    """One clock as of a large local time."""
+    floats = [np.array([value], float) for value in (drift, p00, p01, p11, 0.0)]
+    ints = [np.array([value]) for value in (10**15, offset)]
+    return ClockTracks(*ints, *floats, np.array([10**15]), np.array([windows]), np.array([2 * wander**2]))
+
+
+def covariance(tracks):
+    """The 2x2 covariance."""
+    return np.array([[tracks.p00[0], tracks.p01[0]], [tracks.p01[0], tracks.p11[0]]])
+
+
+@pytest.mark.parametrize("age_s", [0.5, 4.0, -1.0])
+def test_prediction_follows_the_drift_and_spreads_the_covariance(age_s):
+    """Offset and covariance after a time are those of the constant-drift model, with its wander added."""
+    before = track(drift=30_000.0, offset=7)
+    after = predict(before, before.as_of_ns + round(age_s * SECOND))
+    step = np.array([[1, age_s], [0, 1]])
+    span = abs(age_s)
+    wander = 2 * 20.0**2 * np.array([[span**3 / 3, age_s * span / 2], [age_s * span / 2, span]])
+    assert after.offset_ns[0] == 7 + round(30_000 * age_s)
+    assert covariance(after) == pytest.approx(step @ covariance(before) @ step.T + wander)
+
+
+def test_update_is_the_textbook_filter():
+    """Gain, state and covariance equal those of the matrix equations."""
+    before, noise = track(), np.diag([400.0, 90.0])
+    measured = Measurement(*(np.array([value]) for value in (1_000.0, 400.0, -30.0, 90.0)))
+    after = update(before, measured)
+    gain = covariance(before) @ np.linalg.inv(covariance(before) + noise)
+    state = gain @ np.array([1_000.0, -30.0])
+    assert after.offset_ns[0] == round(state[0])
+    assert after.drift_ppb[0] == pytest.approx(state[1])
+    assert covariance(after) == pytest.approx((np.eye(2) - gain) @ covariance(before))
+    assert after.windows[0] == 2
+
+
+def test_restart_forgets():
+    """After a contradiction only the last measurement counts."""
+    measured = Measurement(*(np.array([value]) for value in (5e6, 400.0, -30.0, 90.0)))
+    after = restart(track(windows=40), measured)
+    assert (after.offset_ns[0], after.drift_ppb[0], after.windows[0]) == (5_000_000, -30.0, 1)
+    assert covariance(after) == pytest.approx(np.diag([400.0, 90.0]))
+
+
+def test_far_measurement_is_tamed():
+    """An innovation of ten deviations moves the clock by less than one and a half of its own."""
+    before = track(p00=100.0, p01=0.0)
+    far = Measurement(*(np.array([value]) for value in (200.0, 300.0, 0.0, 90.0)))
+    assert abs(update(before, tamed(before, far, 3.0)).offset_ns[0]) < 15
+    near = far._replace(offset=np.array([10.0]))
+    assert tamed(before, near, 3.0).offset_variance[0] == 300.0
+
+
+@pytest.mark.parametrize("wander_ppb", [0.5, 20.0])
+def test_bound_covers_every_age(wander_ppb):
+    """What is promised is never less than the filter's own deviations, and hardly more where the rate's error says nothing of the offset's."""
+    settings, density = SyncSettings(), np.array([2 * wander_ppb**2])
+    for tracks in (track(), track(p00=1.0, p01=0.0, p11=0.1), track(p00=1e6, p01=-900.0, p11=1.0)):
+        known = tracks._replace(density=density)
+        promised = promise(known, settings)
+        steady = known._replace(density=np.maximum(density, 2 * settings.least_wander_ppb**2))
+        for age_s in np.linspace(0.01, 20, 200):
+            wanted = settings.sigmas * np.sqrt(predict(steady, np.array([10**15 + int(age_s * 1e9)])).p00[0])
+            assert wanted <= promised.at(age_s)[0] <= 1.5 * wanted + settings.sigmas * 60
+
+
+def test_deviation_is_that_of_clocks_that_wander():
+    """Simulated pairs of clocks stray from a straight line by as much as the filter expects."""
+    random, step_s = np.random.default_rng(3), 0.01
+    rates = random.normal(0, 20 * np.sqrt(step_s), (4_000, 2, 400)).cumsum(axis=2)
+    strayed = (rates[:, 0] - rates[:, 1]).sum(axis=1) * step_s
+    perfect = track(p00=0.0, p01=0.0, p11=0.0)
+    assert strayed.std() == pytest.approx(np.sqrt(predict(perfect, np.array([10**15 + 4 * 10**9])).p00[0]), rel=0.05)
+
+
+def test_local_time_at_a_reference_time_inverts_the_track():
+    """Reading the reference time at the local time found gives the reference time asked for."""
+    tracks = track(drift=30_000.0, offset=1_700_000_000 * SECOND)
+    asked = int(tracks.as_of_ns[0] + tracks.offset_ns[0]) + 12_345_678_901
+    local = int(local_at(tracks, asked)[0])
+    read = local + int(tracks.offset_ns[0]) + round(30_000.0 * (local - int(tracks.as_of_ns[0])) / SECOND)
+    assert abs(read - asked) <= 2
+
+
+@pytest.mark.parametrize("true_ppb", [1.0, 10.0, 100.0])
+def test_wander_is_learnt_from_how_far_measurements_are_from_predictions(true_ppb):
+    """Whatever was taken for it at first, after some minutes it is right within a factor of two."""
+    random, clocks, sigma = np.random.default_rng(4), 400, 5.0
+    tracks = ClockTracks.unknown(clocks, 20.0)._replace(
+        windows=np.ones(clocks, np.int64), p00=np.full(clocks, sigma**2), p11=np.full(clocks, 100.0**2)
+    )
+    rate, offset = np.zeros(clocks), np.zeros(clocks)
+    # Of offset and rate after a window of 2 s of wander.
+    shape = np.linalg.cholesky(2 * true_ppb**2 * np.array([[8 / 3, 2.0], [2.0, 2.0]]))
+    for window in range(1, 200):
+        walk = random.normal(0, 1, (clocks, 2)) @ shape.T
+        offset, rate = offset + 2 * rate + walk[:, 0], rate + walk[:, 1]
+        tracks = predict(tracks, np.full(clocks, 2 * window * SECOND))
+        seen = offset - tracks.offset_ns + random.normal(0, sigma, clocks)
+        nothing = np.full(clocks, 1e12)
+        tracks = update(tracks, Measurement(seen, np.full(clocks, sigma**2), np.zeros(clocks), nothing))
+    assert true_ppb / 2 < np.sqrt(np.median(tracks.density) / 2) < true_ppb * 2

@@ -1,0 +1,212 @@
+"""Batches become clouds of points, and pairs become measurements."""
+
+from __future__ import annotations
+
+import msgspec
+import numpy as np
+import pytest
+
+from foliot_schemas.observation import StampBatch, StampRow, Stream
+from foliot_sync.core.fit.delay_floor import DelayFloors
+from foliot_sync.core.fit.pair_estimate import combine, measure
+from foliot_sync.core.fit.point_clouds import gather
+from foliot_sync.core.fit.reassembly import Reassembly
+from foliot_sync.settings import SyncSettings
+
+SECOND = 1_000_000_000
+NOON = 10**15
+AHEAD = 123_456_789_012_345
+"""What node1's clock is ahead of node0's."""
+
+
+def batch(rows, streams=1, node="node0", until=2 * SECOND, **header):
+    """A batch of (stream, direction, seconds, delay in ns), of probes between node0 and node1."""
+    array = np.empty(len(rows), StampRow)
+    for number, (stream, direction, at_s, delay) in enumerate(rows):
+        sent = NOON + round(at_s * SECOND)
+        to, fro = (0, AHEAD) if direction == 0 else (AHEAD, 0)
+        array[number] = (stream, direction, sent + to, sent + delay + fro)
+    names = [
+        Stream(path=f"{node}.rail0>node1.rail0#{n}", initiator="node0", responder="node1", kind="kernel")
+        for n in range(streams)
+    ]
+    return StampBatch.of(
+        array, node=node, since_ns=NOON, until_ns=NOON + until, epoch_ns=0, streams=tuple(names), **header
+    )
+
+
+def numbers(name):
+    """The number of a node."""
+    return int(name[-1])
+
+
+def straight(stream=0, delay=8_000):
+    """Forty probes each way with the same delay."""
+    return [(stream, direction, at, delay) for direction in (0, 1) for at in np.linspace(0.05, 1.95, 40)]
+
+
+def measured(batches, floors=None):
+    """The measurements in batches, without any history."""
+    clouds = gather(batches, numbers, 0.0125)
+    floors = floors or DelayFloors()
+    return measure(clouds, floors.rows(clouds.paths), floors, SyncSettings())[0]
+
+
+def offset(pairs):
+    """The whole offset, for the first pair."""
+    return int(pairs.base_ns[0]) + float(pairs.offset_ns[0])
+
+
+def test_offset_of_clocks_months_apart_is_exact():
+    """With equal delays both ways the offset comes out to a nanosecond, whatever the epochs."""
+    pairs = measured([batch(straight())])
+    assert offset(pairs) == pytest.approx(AHEAD, abs=1)
+    assert pairs.slope_ppb[0] == pytest.approx(0, abs=1)
+    assert not pairs.torn[0]
+
+
+def test_interval_holds_the_truth_under_any_asymmetry():
+    """All of the delay in one direction moves the estimate by half of it, and stays inside the hard interval."""
+    rows = [(0, 0, at, 40_000) for at in np.linspace(0, 2, 20)] + [(0, 1, at, 0) for at in np.linspace(0, 2, 20)]
+    pairs = measured([batch(rows)])
+    assert offset(pairs) == pytest.approx(AHEAD + 20_000, abs=1)
+    assert pairs.base_ns[0] + pairs.lower_ns[0] <= AHEAD <= pairs.base_ns[0] + pairs.upper_ns[0]
+
+
+def test_streams_heard_one_way_give_no_estimate():
+    """Streams that were heard in one direction only are left out, and a window of nothing else is empty."""
+    one_way = [row for row in straight(1) if row[1] == 0]
+    clouds = gather([batch(straight() + one_way, streams=2)], numbers, 0.0125)
+    assert clouds.paths == ("node0.rail0>node1.rail0#0",)
+    assert gather([batch(one_way, streams=2)], numbers, 0.0125) is None
+    assert gather([], numbers, 0.0125) is None
+
+
+def test_stamps_from_another_time_are_left_out():
+    """A stamp far outside what its batch covers, or of no direction, does not count."""
+    bad = [(0, 0, 500.0, 1), (0, 2, 1.0, 1)]
+    clouds = gather([batch(straight() + bad)], numbers, 0.0125)
+    assert clouds.sides.counts.tolist() == [40, 40]
+
+
+def test_tolerance_is_what_the_batch_kept():
+    """A line may ignore a share of the points, but no more layers than the batch kept, and at least touches one."""
+    many = [(0, direction, at, 8_000) for direction in (0, 1) for at in np.linspace(0, 2, 400)]
+    assert gather([batch(many, tolerated=8)], numbers, 0.0125).sides.k.tolist() == [5, 5]
+    assert gather([batch(many, tolerated=2)], numbers, 0.0125).sides.k.tolist() == [2, 2]
+    assert gather([batch(straight()[::20])], numbers, 0.0125).sides.k.tolist() == [1, 1]
+
+
+def test_step_within_the_window_tears_the_pair():
+    """A clock that is set forward by 5 ms in mid-window leaves clouds that no line separates."""
+    rows = straight()
+    torn = batch(rows)
+    stepped = torn.rows().copy()
+    after = stepped["transmit_ns"] - np.where(stepped["direction"] == 1, AHEAD, 0) > NOON + SECOND
+    stepped["receive_ns"] += np.where(after & (stepped["direction"] == 0), 5_000_000, 0)
+    stepped["transmit_ns"] += np.where(after & (stepped["direction"] == 1), 5_000_000, 0)
+    header = {name: getattr(torn, name) for name in ("node", "since_ns", "until_ns", "epoch_ns", "streams")}
+    assert measured([StampBatch.of(stepped, **header)]).torn[0]
+
+
+def test_stream_that_disagrees_is_left_out():
+    """One stream 20 us off among five is outvoted."""
+    offsets, sigmas = np.array([0.0, 30, -20, 10, 20_000]), np.full(5, 50.0)
+    mean, variance = combine(offsets, sigmas, np.zeros(5, dtype=int), 1)
+    assert mean[0] == pytest.approx(5)
+    assert np.sqrt(variance[0]) == pytest.approx(25)
+
+
+def test_two_streams_that_disagree_both_stay_and_the_variance_says_so():
+    """Of two nobody can say which is wrong."""
+    mean, variance = combine(np.array([0.0, 20_000]), np.full(2, 50.0), np.zeros(2, dtype=int), 1)
+    assert mean[0] == pytest.approx(10_000)
+    assert np.sqrt(variance[0]) == pytest.approx(10_000, rel=0.01)
+
+
+def test_the_floor_is_that_of_the_best_window():
+    """A narrow one whose points lie far apart is worth less than one that is a little wider, and certain."""
+    floors = DelayFloors()
+    for half, doubt in ((8_000.0, 20.0), (7_900.0, 5_000.0), (30_000.0, 10.0)):
+        floors.learn(floors.rows(["a"]), np.array([half]), np.array([doubt]))
+    assert floors.known(floors.rows(["a"]), np.array([38_000.0]), np.array([500.0])) == (8_000.0, 20.0)
+    assert floors.known(floors.rows(["a"]), np.array([7_990.0]), np.array([10.0])) == (7_990.0, 10.0)
+
+
+def test_floor_is_forgotten_after_a_minute():
+    """After thirty windows on a longer route, the floor of the old one no longer counts."""
+    floors, wide, sure = DelayFloors(), np.array([20_000.0]), np.array([5.0])
+    floors.learn(floors.rows(["a"]), np.array([8_000.0]), sure)
+    for _ in range(29):
+        floors.learn(floors.rows(["a"]), wide, sure)
+    assert floors.known(floors.rows(["a"]), wide, sure).floor_ns[0] == 8_000
+    floors.learn(floors.rows(["a"]), wide, sure)
+    assert floors.known(floors.rows(["a"]), wide, sure).floor_ns[0] == 20_000
+
+
+def test_windows_that_are_all_alike_are_no_trouble():
+    """A floor that is known to the nanosecond is still known no better than stamps repeat."""
+    floors = DelayFloors()
+    for _ in range(5):
+        floors.learn(floors.rows(["node0.rail0>node1.rail0#0"]), np.array([8_000.0]), np.array([25.0]))
+    pairs = measured([batch(straight())], floors)
+    assert offset(pairs) == pytest.approx(AHEAD, abs=1)
+    assert 25 <= np.sqrt(pairs.variance[0]) < 100
+
+
+def test_a_late_direction_moves_the_offset_by_less_than_half_of_what_it_was_late():
+    """One way the queues were never empty; the other way's points lie densely, so that it was not the late one."""
+    random = np.random.default_rng(3)
+    at = np.linspace(0.05, 1.95, 40)
+    forth = [
+        (0, 0, when, 8_000 + round(late)) for when, late in zip(at, 3_000 + random.exponential(60_000, 40), strict=True)
+    ]
+    back = [(0, 1, when, 8_000 + round(late)) for when, late in zip(at, random.exponential(30, 40), strict=True)]
+    floors = DelayFloors()
+    floors.learn(floors.rows(["node0.rail0>node1.rail0#0"]), np.array([8_000.0]), np.array([5.0]))
+    late_ns = min(delay for _, _, _, delay in forth) - 8_000
+    assert late_ns > 3_000
+    assert abs(offset(measured([batch(forth + back)], floors)) - AHEAD) < late_ns / 10
+
+
+def test_intake_counts_each_batch_once():
+    """A second copy is dropped; a second part of the same window, and the next window, are not."""
+    reassembly = Reassembly(2 * SECOND)
+    assert reassembly.add(batch(straight()), 1)
+    assert not reassembly.add(batch(straight()), 2)
+    assert reassembly.add(batch(straight(delay=9_000)), 3)
+    assert reassembly.add(batch(straight(), until=4 * SECOND), 4)
+    assert not reassembly.add(batch(straight()), 5)
+    assert [arrived_ns for _, arrived_ns in reassembly.take()] == [1, 3, 4]
+    assert reassembly.take() == []
+    assert reassembly.rejected == 2
+
+
+def test_intake_refuses_what_is_late_but_not_a_host_that_has_booted():
+    """A batch three windows behind is late; one from far before its predecessor is from a clock that began again."""
+    reassembly = Reassembly(2 * SECOND)
+    reassembly.add(batch([], until=60 * SECOND), 1)
+    assert not reassembly.add(batch([], until=54 * SECOND), 2)
+    assert reassembly.add(batch([], until=2 * SECOND), 3)
+    assert reassembly.add(batch([], until=4 * SECOND), 4)
+
+
+def test_intake_refuses_what_contradicts_itself():
+    """A batch that covers no time, or whose columns do not fit, is refused with the reason."""
+    reassembly = Reassembly(2 * SECOND)
+    with pytest.raises(ValueError, match="not after it began"):
+        reassembly.add(batch([], until=0), 1)
+    broken = batch(straight())
+    broken.columns.pop("direction")
+    with pytest.raises(ValueError, match="direction"):
+        reassembly.add(broken, 1)
+    assert reassembly.take() == []
+
+
+def test_clocks_that_are_made_up_are_left_out():
+    """Stamps an hour apart between two clocks fit no window, and numbers that far apart no equation; other pairs stay."""
+    wild = [(1, 0, 1.0, 4_000_000_000_000), (1, 1, 1.0, 0)]
+    clouds = gather([batch(straight() + straight(1) + wild, streams=2)], numbers, 0.0125)
+    assert clouds is None
+    long = msgspec.structs.replace(batch(straight()), until_ns=1 << 61)
+    assert gather([long], numbers, 0.0125) is None

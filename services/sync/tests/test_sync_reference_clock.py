@@ -1,0 +1,53 @@
+"""Whom clocks are measured against, and how the next one takes over."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from foliot_sync.core.track.kalman import ClockTracks, local_at
+from foliot_sync.core.track.reference_clock import elect, hand_over
+
+SECOND = 1_000_000_000
+EPOCHS = {"node2": 50 * SECOND, "node1": 70 * SECOND}
+
+
+@pytest.mark.parametrize(
+    ("epochs", "wanted", "formerly", "patient", "chosen"),
+    [
+        (EPOCHS, "", {}, False, ("node1", 70 * SECOND)),
+        (EPOCHS, "node2", {}, True, ("node2", 50 * SECOND)),
+        (EPOCHS, "node9", {}, True, None),
+        (EPOCHS, "node9", {}, False, ("node1", 70 * SECOND)),
+        ({}, "", {}, False, None),
+        (EPOCHS, "", {"node2": 50 * SECOND + 900_000_000}, False, ("node2", 50 * SECOND)),
+        (EPOCHS, "", {"node2": 48 * SECOND}, False, ("node1", 70 * SECOND)),
+        (EPOCHS, "node1", {"node2": 50 * SECOND}, False, ("node1", 70 * SECOND)),
+    ],
+    ids=["smallest", "wanted", "waits", "waited enough", "nobody", "resumes", "booted since", "wanted beats resumed"],
+)
+def test_election(epochs, wanted, formerly, patient, chosen):
+    """The wanted clock, one that an earlier run left off with, or the smallest name, in that order."""
+    assert elect(epochs, wanted, formerly, patient=patient) == chosen
+
+
+def test_hand_over_leaves_every_reading_where_it_was():
+    """At the moment of a hand-over no clock's reference time jumps, and from then on all keep the heir's pace."""
+    ints = np.array([10**15, 3 * 10**14, 5 * 10**12])
+    offsets = 1_700_000_000 * SECOND - ints
+    drift = np.array([0.0, 25_000.0, -30_000.0])
+    ones = np.ones(3)
+    before = ClockTracks(ints, offsets, drift, ones, ones * 0, ones, ones, ints, np.full(3, 5), ones)
+    at_ns = 1_700_000_003 * SECOND
+    local = local_at(before, at_ns)
+    after = hand_over(before, 1, at_ns, 1_000.0)
+
+    def read(tracks, local_ns):
+        return local_ns + tracks.offset_ns + np.rint(tracks.drift_ppb * (local_ns - tracks.as_of_ns) / SECOND)
+
+    assert np.abs(read(after, local) - read(before, local)).max() <= 2
+    assert after.drift_ppb[1] == 0
+    # A second later by the heir's clock, every clock has gained exactly a second.
+    later = read(before, local_at(before, int(read(before, local + SECOND)[1])))
+    now = read(after, local_at(before, int(later[1])))
+    assert np.abs(now - at_ns - SECOND).max() <= 3
