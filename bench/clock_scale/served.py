@@ -135,7 +135,7 @@ async def serve_shard(job: Job, bus: Bus) -> None:
         bus, BusClock(), SyncSettings(), shard=shard, roster=roster, following=ClockListener(bus), holder="bench"
     )
     meter = Meter(bus)
-    gatherer._muster = All(job.last - job.first, bus, meter)  # type: ignore[assignment]  # noqa: SLF001
+    gatherer._barrier = All(job.last - job.first, bus, meter)  # type: ignore[assignment]  # noqa: SLF001
     fit, close = gatherer._fitter.fit, gatherer._close  # noqa: SLF001
 
     def measured_fit(*arguments: Any) -> Any:

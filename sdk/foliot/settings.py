@@ -32,6 +32,7 @@ SECTIONS = frozenset(
         "remediator",
         "shard",
         "gateway",
+        "extensions",
         "lab",
     },
 )

@@ -160,7 +160,7 @@ def test_a_service_counts_its_own_steps(tmp_path):
     program = (
         "import time; from foliot.runtime.service import run\n"
         "async def main():\n time.sleep(0.05)\n"
-        "run(main)"
+        "run('toy', main)"
     )  # fmt: skip
     subprocess.run(
         [sys.executable, "-c", program], check=False, env={"FOLIOT_TELEMETRY__LOOP_STEPS": str(file), "FOLIOT_CONFIG": ""}

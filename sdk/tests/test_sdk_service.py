@@ -43,7 +43,7 @@ def test_a_wrong_setting_is_said_in_a_line(tmp_path):
     start = (
         "from foliot.clock import BusClock; from foliot.runtime.service import on_bus, run\n"
         "async def main():\n async with on_bus('sync', BusClock()): pass\n"
-        "run(main)"
+        "run('toy', main)"
     )
     ended = subprocess.run(
         [sys.executable, "-c", start], capture_output=True, text=True, check=False,

@@ -22,6 +22,7 @@ from foliot.bus.connection import BusClosedError
 from foliot.clock import HostClock
 from foliot.clock.injected_skew import from_environment
 from foliot.runtime import loop_steps, systemd
+from foliot.runtime.extensions import extend
 from foliot.runtime.liveness_file import beating
 from foliot.settings import BusSettings, HealthSettings, LogLevel, SettingsError, TelemetrySettings, load
 
@@ -48,8 +49,12 @@ _FULL, _LONG_S = 2, 0.02
 _LEVELS: dict[LogLevel, int] = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 
 
-def run(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
+def run(name: str, main: Callable[[], Coroutine[Any, Any, None]]) -> None:
     """Runs a service until it ends, SIGTERM or SIGINT; a wrong setting is said in one line.
+
+    Parameters:
+        name: of the service, as extensions know it.
+        main: the service.
 
     Raises:
         SystemExit: always.
@@ -57,6 +62,7 @@ def run(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
     try:
         settings = load(TelemetrySettings, "telemetry")
         set_up_logs(settings.log_level)
+        extend(name)
         steps = loop_steps.Steps.kept(settings.loop_steps)
         keep_what_is_loaded()
         with asyncio.Runner(loop_factory=steps.loop) as runner:

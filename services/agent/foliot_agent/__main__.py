@@ -17,4 +17,4 @@ if __name__ == "__main__":
         set_up_logs()
         asyncio.run(uninstall())
     else:
-        run(main)
+        run("agent", main)

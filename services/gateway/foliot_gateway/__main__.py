@@ -3,4 +3,4 @@
 from foliot.runtime import service
 from foliot_gateway.service import main
 
-service.run(main)
+service.run("gateway", main)

@@ -3,4 +3,4 @@
 from foliot.runtime.service import run
 from foliot_remediator.service import main
 
-run(main)
+run("remediator", main)

@@ -3,4 +3,4 @@
 from foliot.runtime.service import run
 from foliot_sync.service import main
 
-run(main)
+run("sync", main)

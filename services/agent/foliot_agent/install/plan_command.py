@@ -81,7 +81,7 @@ async def rehearse(
             losses = FailedLinks(layout, "")
             mover = MoveQueue(actuator, losses, node_clock(node.name))
             changes = wanted(
-                None, paths, ways=actuator.ways, dead=losses.dead, own_lost=losses.own,
+                None, paths, routing=actuator.routing, dead=losses.dead, own_lost=losses.own,
                 is_known=lambda placement: placement.peer in known,
             )  # fmt: skip
             await mover.follow(changes, act=settings.policy == "act")

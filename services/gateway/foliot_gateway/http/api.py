@@ -156,7 +156,7 @@ def make(store: Store, hub: Hub) -> Litestar:
             static_page.get_asset,
         ],
         dependencies={
-            "present": Provide(lambda: store, sync_to_thread=False),
+            "store": Provide(lambda: store, sync_to_thread=False),
             "hub": Provide(lambda: hub, sync_to_thread=False),
         },
         exception_handlers={
