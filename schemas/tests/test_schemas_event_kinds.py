@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import msgspec
 import pytest
 
 from foliot_schemas import Event, EventKind, decode, encode, event_kinds
 from foliot_schemas.codec import WireError
 from foliot_schemas.event_kinds import EventState
+from foliot_schemas.page_types import typescript
+
+PAGE = Path(__file__).parents[2] / "services" / "gateway" / "web" / "src" / "event_kinds.ts"
 
 HEAT = EventKind(
     name="heat", concerns="nic", summary="a NIC", states=(EventState("hot", "{who} is hot"), EventState("cool", "{who} is cool", is_relief=True))
@@ -102,3 +107,8 @@ def test_of_a_kind_about_paths_the_path_is_checked(monkeypatch):
     event_kinds.register(late)
     with pytest.raises(WireError, match="not a path"):
         decode(encode(event("late", "hot", who="nonsense")), Event)
+
+
+def test_the_page_has_the_kinds_that_there_are():
+    """Regenerate its types by ``make asyncapi``."""
+    assert PAGE.read_text() == typescript()
