@@ -185,7 +185,7 @@ def lab(tmp_path):
 
 @pytest.mark.e2e
 @pytest.mark.net
-def test_it_works_from_the_kernel_to_the_page_and_through_a_restart(lab):
+def test_it_works_from_the_kernel_to_the_gateway_and_through_a_restart(lab):
     """On the bus, stored, told by `foliot watch` and by the gateway; the detector that was restarted says nothing twice."""
     address, folder, said = lab
     with urllib.request.urlopen(f"{address}events?kind=errors", timeout=patience(10)) as answer:

@@ -45,27 +45,38 @@ class ErrorDetector:
 
     def observe(self, seen: Seen, now_ns: int) -> list[Event]:
         """Takes the counters of a port of the inventory."""
-        count = seen.counters.get(self._settings.counter) if isinstance(seen, PortState) else None
-        if count is None or seen.nic not in self._inventory.nics:
+        counter = self._settings.counter
+        if not isinstance(seen, PortState) or seen.nic not in self._inventory.nics or counter not in seen.counters:
             return []
-        rose = count - self._counts.get(seen.nic, count)
-        is_first, self._counts[seen.nic] = seen.nic not in self._counts, count
-        began = self._rising.get(seen.nic)
-        if is_first or (rose >= self._settings.least) == (began is not None):
+        before, self._counts[seen.nic] = self._counts.get(seen.nic), seen.counters[counter]
+        if before is None:
             return []
-        fault = f"{seen.nic}/errors-{seen.at_ns}" if began is None else began.fault
-        event = Event(
-            id=f"{fault}/{'rising' if began is None else 'still'}", kind=ERRORS.name, who=seen.nic, state="rising" if began is None else "still",
-            at_ns=seen.at_ns, since_ns=seen.at_ns if began is None else began.since_ns, evidence={"count": rose}, fault=fault,
-            cause="" if began is None else began.id,
-        )  # fmt: skip
-        if self._rising.pop(seen.nic, None) is None:
-            self._rising[seen.nic] = event
-        return [event]
+        rose, began = seen.counters[counter] - before, self._rising.get(seen.nic)
+        if rose >= self._settings.least and began is None:
+            self._rising[seen.nic] = event = _rising(seen, rose)
+            return [event]
+        if rose < self._settings.least and began is not None:
+            return [_still(seen, rose, self._rising.pop(seen.nic))]
+        return []
 
     def tick(self, now_ns: int) -> list[Event]:
         """Nothing: ports speak every second."""
         return []
+
+
+def _rising(seen: PortState, rose: int) -> Event:
+    fault = f"{seen.nic}/errors-{seen.at_ns}"
+    return Event(
+        id=f"{fault}/rising", kind=ERRORS.name, who=seen.nic, state="rising", at_ns=seen.at_ns, since_ns=seen.at_ns,
+        evidence={"count": rose}, fault=fault,
+    )  # fmt: skip
+
+
+def _still(seen: PortState, rose: int, began: Event) -> Event:
+    return Event(
+        id=f"{began.fault}/still", kind=ERRORS.name, who=seen.nic, state="still", at_ns=seen.at_ns, since_ns=began.since_ns,
+        evidence={"count": rose}, fault=began.fault, cause=began.id,
+    )  # fmt: skip
 
 
 def extend(service: str) -> None:
