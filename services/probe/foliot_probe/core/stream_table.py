@@ -140,7 +140,8 @@ class StreamTable:
         if None not in self.ends:
             more = len(self.ends)
             self.ends.extend([None] * more)
-            self.place, self.address = (grown(column, len(self.ends)) for column in (self.place, self.address))
+            self.place = grown(self.place, len(self.ends))
+            self.address = grown(self.address, len(self.ends))
         row = self.ends.index(None)
         self.ends[row] = ends
         self.rows[ends.key] = row
