@@ -1,6 +1,6 @@
 """A node's probe, as its loop would drive it: the real judgement of silence and the real schedule, on a modelled socket, clock and processor.
 
-It follows `foliot_probe.engine`, `report` and `service`; what a step costs is in `Costs`.
+It follows `engine`, `reports` and `service` of `foliot_probe`; what a step costs is in `Costs`.
 """
 
 from __future__ import annotations
