@@ -1,4 +1,4 @@
-"""What this kernel allows, and how the lab gets the rights it needs.
+"""Checks the kernel for the features that the lab needs, and gets the rights to use them.
 
 Run as a program (`python -m foliot_lab.fabric.capabilities`) it prints what is missing, a sentence a line, and exits 1 if anything is.
 """

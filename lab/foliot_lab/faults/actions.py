@@ -1,4 +1,4 @@
-"""How each kind of fault is done and undone.
+"""The actions by which each kind of fault is injected and healed.
 
 A deed is prepared beforehand, so that doing it is a system call or two: a link's state changes within some 0.1 ms.
 """

@@ -1,4 +1,4 @@
-"""The timeline: each fault at its moment, and healed whatever happens."""
+"""Injects each fault of the timeline at its moment, and heals it whatever happens."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a scenario costs in processor time, what the machine has of it now, and whether that is enough: found out before anything is built."""
+"""Compares the processor time that a scenario needs with the time that the machine has to spare, before anything is built."""
 
 from __future__ import annotations
 

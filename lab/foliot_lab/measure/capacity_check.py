@@ -1,4 +1,4 @@
-"""Whether this machine carries the traffic that a scenario asks for: found out on the fabric, before a service runs. `budget` judges the rest, before that.
+"""Checks on the fabric, before a service runs, that the machine carries a scenario's traffic. `budget` judges the rest, earlier.
 
 One TCP connection runs alone over the longest way. It must fill its link, and what it costs in processor time,
 times what the workload will move, must leave the machine room for the services.

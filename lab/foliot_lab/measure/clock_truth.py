@@ -1,4 +1,4 @@
-"""What the time really is: one kernel clock under every host of the lab, so that every clock's error is known exactly.
+"""True time: all hosts of the lab share one kernel clock, so that every clock's error is known exactly.
 
 Lab time is CLOCK_MONOTONIC_RAW plus a constant, CLOCK_REALTIME minus it when the lab began, so that it reads like wall-clock
 time and nobody who disciplines CLOCK_REALTIME bends it. A host's local time is CLOCK_MONOTONIC_RAW plus its injected skew.

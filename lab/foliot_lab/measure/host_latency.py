@@ -1,4 +1,4 @@
-"""How well the machine keeps up: how late a sleeper is woken, and how much CPU was left over."""
+"""Measures how well the machine keeps up: the lateness of a sleeper, and the processors' idle share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run's machine and code were: how busy its processors, how quick, and of which commit the code.
+"""Describes a run's machine and code: load and speed of the processors, and the commit.
 
 Figures of two runs can be compared only where these are alike.
 """

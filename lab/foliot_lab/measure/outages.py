@@ -1,4 +1,4 @@
-"""What the pulses say: when the wire went silent, when it flowed again, by which device, and how often that changed.
+"""Judges the witness's pulses: times of silence, times of flow, devices, and the number of changes.
 
 A pulse is a small datagram from one service address to another, numbered by the turn it was sent in. Its receiver knows when it
 came (the kernel's stamp) and by which device, hence which way the sender had chosen. Times are lab time in ns.

@@ -1,4 +1,4 @@
-"""A CPU quota for this process and all that it starts, so that a slow machine can be had on a quick one: a cgroup of its own, of version 1 or 2.
+"""A CPU quota for this process and its children, which makes a quick machine slow. It is a cgroup of its own, of version 1 or 2.
 
 The quota is a share of all processors, handed out anew every few milliseconds, so that what runs sees slow processors and not long halts.
 """

@@ -1,4 +1,4 @@
-"""What processes cost: the processor time of each, by name, over its restarts."""
+"""Processor time of processes, by name, over their restarts."""
 
 from __future__ import annotations
 

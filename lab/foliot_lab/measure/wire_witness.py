@@ -1,4 +1,4 @@
-"""The lab's own eye on the wire: pulses between service addresses around a fault, read with the kernel's receive stamps.
+"""The lab's witness on the wire: pulses between service addresses around a fault, with the kernel's receive stamps.
 
 `outages.py` says what they mean. One thread sends and receives; while nothing is armed it rests.
 """

@@ -1,4 +1,4 @@
-"""What is taken off a fault's times before they are held against a promise: no way lived, or those who were to act were themselves at fault. Pure."""
+"""Times that are taken off a fault's outcome before it is judged: no route was alive, or a service was itself at fault. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which fault explains which event and which command.
+"""Attributes each event and each command to the fault that explains it.
 
 An event or command is explained by a fault if it is about things on the fault's paths (`blast_radius.py`) and came between the
 injection and the end of the recovery. The recovery ends `RECOVERY_NS` after the healing, or `SETTLE_NS` after the witness

@@ -1,4 +1,4 @@
-"""What lies on a fault's paths: which events and commands it explains, which pairs and flows it may touch.
+"""The blast radius of a fault: events and commands that it explains, pairs and flows that it may touch.
 
 ====================== =====================================================================================
 where                  its own things

@@ -1,4 +1,4 @@
-"""Numbers in the words of a verdict."""
+"""Numbers as the text of a verdict."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What became of the TCP flows that a fault may touch."""
+"""The report on those TCP flows that a fault may touch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When those who find a fault, move its traffic or take it home were themselves at fault: killed, halted, or cut off from one another. Pure.
+"""Times at which a service that finds or moves was itself at fault: killed, halted, or cut off from the others. Pure.
 
 What they need: to tell of a fault, the probes, the detector and the bus; to command a move, also the agents, the remediator, and clocks (`sync` for more than the
 20 s for which they go on alone). Armed agents that see their own NIC's loss need nobody but themselves.

@@ -1,4 +1,4 @@
-"""What became of a job, in the words of the terminal and the verdict."""
+"""The report on a training job as text, for the terminal and the verdict."""
 
 from __future__ import annotations
 

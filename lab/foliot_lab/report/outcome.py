@@ -1,4 +1,4 @@
-"""How one fault's outcome is judged: each thing that is to be said of it, right or wrong."""
+"""Judges the outcome of one fault: each of its findings is right or wrong."""
 
 from __future__ import annotations
 

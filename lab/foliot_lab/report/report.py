@@ -1,4 +1,4 @@
-"""The report of a run: per fault what the lab saw and what the services did, then clocks, strays and the machine."""
+"""The report of a run: for each fault what the lab saw and what the services did, then clocks, strays and the machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a scenario may expect of an outcome, in place of what is promised: its table [expect], and that of a fault."""
+"""The tables `[expect]` of a scenario and of a fault, which replace the promises on an outcome."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What outcomes are held against: what is promised of each class of fault, unless a scenario's `[expect]` says otherwise. docs/lab.md has the same table.
+"""The promises that outcomes are judged by, for each class of fault. `[expect]` overrides them; docs/lab.md has the same table.
 
 A promise holds on any machine that the lab accepts, a slow and busy one too, so it is far from what a quick one does: that is reported, not judged.
 """

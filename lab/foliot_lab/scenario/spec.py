@@ -1,4 +1,4 @@
-"""What a scenario says: the fabric, the clocks, the services' settings, the workload and the timeline of faults.
+"""The structs of a scenario: the fabric, the clocks, the services' settings, the workload and the timeline of faults.
 
 Times are seconds since the workload started. A fault without `for_s` lasts until the end of the run. A clock step with `for_s` is stepped back after it.
 """

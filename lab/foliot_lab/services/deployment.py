@@ -1,4 +1,4 @@
-"""Which service runs where in a lab, and with which settings. Pure, but for writing the files."""
+"""Assigns services to hosts of a lab, and writes their settings. Pure, but for writing the files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When a lab's services have found one another: clocks in step, every path heard, every backup armed."""
+"""Waits until a lab is ready: clocks in step, every path heard, every backup armed."""
 
 from __future__ import annotations
 

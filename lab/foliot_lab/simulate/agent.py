@@ -1,4 +1,4 @@
-"""A node's agent: carries out what it is commanded, and says so. It confirms nothing on the wire, and nothing is armed."""
+"""A simulated agent: carries out its commands, and says so. It confirms nothing on the wire, and nothing is armed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The bus: what is said by one process reaches the others later, in order per connection."""
+"""A simulated bus: delivers each message later, in order per connection."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who is in a simulated fleet: names, records, and the streams of each node."""
+"""The inventory of a simulated fleet: names, records, and the streams of each node."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The nodes' clocks: what each takes the reference time for, and how far it trusts that."""
+"""Simulated clocks of nodes: their reading of the reference time, and its bound."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A node's probe, as its loop would drive it: the real judgement of silence and the real schedule, on a modelled socket, clock and processor.
+"""A simulated probe: the real schedule and the real judgement of silence, on a modelled socket, clock and processor.
 
 It follows `engine`, `reports` and `service` of `foliot_probe`; what a step costs is in `Costs`.
 """

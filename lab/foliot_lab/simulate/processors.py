@@ -1,4 +1,4 @@
-"""When processes get to run: halts, stolen processors, and hogs that make every step late."""
+"""Simulated processors: halts, stolen time, and hogs that make every step late."""
 
 from __future__ import annotations
 

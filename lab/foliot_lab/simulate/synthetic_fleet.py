@@ -1,4 +1,4 @@
-"""A fleet that exists only as messages: what the probes of any number of nodes would say, without the nodes.
+"""A fleet that exists only as messages: those of the probes of any number of nodes.
 
 Each node exchanges traffic with its nearest neighbours on a ring of all nodes, over every rail and entropy, as jobs that are placed
 well do; nobody knows the whole fleet.

@@ -1,4 +1,4 @@
-"""What a detector was told about one path, in order, and when each word was true: to see why it said that the path is silent, or did not."""
+"""A transcript of what a detector was told about one path, in order, with the times at which each word was true."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The fabric: when a probe arrives, if it does.
+"""The simulated fabric: the arrival time of a probe, or its loss.
 
 A packet waits before the NIC that it leaves by and before the one that it arrives at. Waits are drawn by how full these links are; a queue that is full
 has less room than the packets that fill it, for small probes still or for none.

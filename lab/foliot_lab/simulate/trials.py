@@ -1,4 +1,4 @@
-"""Trials of doing no harm: a fleet, a disturbance, and what was said and done that no fault explains; or a silence or a hole of size, and how soon it was found and left.
+"""Trials of doing no harm: a fleet, a disturbance, and the events and commands that no fault explains. Others time a true silence.
 
 A trial follows from its seed and number alone. It begins in the state of one of a few fleets that have settled, so that none has to settle by itself.
 """

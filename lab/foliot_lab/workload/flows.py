@@ -1,4 +1,4 @@
-"""The workload of plain TCP flows between service addresses: what is planned, and the process that carries it."""
+"""The workload of plain TCP flows between service addresses: the plan, and the process that carries it."""
 
 from __future__ import annotations
 

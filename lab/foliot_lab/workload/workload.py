@@ -1,4 +1,4 @@
-"""What the fabric carries during a run: plain flows, a training job, or nothing."""
+"""The workload of a run: plain flows, a training job, or nothing."""
 
 from __future__ import annotations
 

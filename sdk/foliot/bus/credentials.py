@@ -1,4 +1,4 @@
-"""A credentials file: whose it is, as the token in it says. What it permits, the server decides."""
+"""Reads a credentials file: the name in its token. The server decides what it permits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The present values of a bucket, for those who may make no consumers: a list of its keys, then one request for each."""
+"""Reads the present values of a bucket without a consumer: a list of its keys, then one request for each."""
 
 from __future__ import annotations
 

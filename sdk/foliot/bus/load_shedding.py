@@ -1,4 +1,4 @@
-"""What a service does with observations that come faster than it can take them: it leaves the oldest out, and says so."""
+"""Sheds load: where observations come faster than a service takes them, it drops the oldest and says so."""
 
 from __future__ import annotations
 

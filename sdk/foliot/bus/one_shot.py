@@ -1,4 +1,4 @@
-"""A short visit to the bus, as a command makes it: it looks without making streams or buckets, gives up soon, and tidies up.
+"""A short connection to the bus for a command: it makes no streams or buckets, gives up soon, and tidies up.
 
 Services use `foliot.bus.client`, which waits and stays.
 """

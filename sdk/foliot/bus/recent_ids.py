@@ -1,4 +1,4 @@
-"""The last so many of something, so that what comes a second time is known for it."""
+"""The last ids that were seen, to find a message's second delivery."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Doing what the bus refuses now again until it does not."""
+"""Repeats a request to the bus until it succeeds."""
 
 from __future__ import annotations
 

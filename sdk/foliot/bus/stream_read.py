@@ -1,4 +1,4 @@
-"""What a stream has kept of its subjects. `Bus` offers it to services."""
+"""Reads the messages that a stream has kept. `Bus` offers it to services."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A message that was heard, as a line: in words, or as JSON."""
+"""A message as a line: in words, or as JSON."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether somebody disciplines CLOCK_REALTIME, and how far it may be from UTC: what daemons tell the kernel (adjtimex(2))."""
+"""Asks the kernel for the discipline of CLOCK_REALTIME, and for its error from UTC (adjtimex(2))."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When what a node says was true, by the time of whoever listens, whatever its clock says and however late the word comes.
+"""Dates a node's messages by the listener's time, whatever the node's clock says and however late they come.
 
 The minimum filter of clock synchronisation: the least difference of arrival and the sender's own time is the clocks' offset and the shortest delay; what came with a
 greater one was late by the rest. The bus delays words, and so does a sender, or a listener, that stood still.

@@ -1,4 +1,4 @@
-"""The page of shared memory that has the time: a node's probe writes it, and any process of the node reads.
+"""The page of shared memory that has the time: a node's probe writes it, and any process of the node reads it.
 
 It is a file of two slots and a count. The writer fills the slot that is not the latest, and then says so by the count; a reader takes the slot that the
 count names, so that it never waits, not for a writer that died in the middle either. A slot that was overwritten while it was read has another checksum,

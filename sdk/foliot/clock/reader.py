@@ -1,4 +1,4 @@
-"""The time, for any process of a node, out of the page that its probe writes: no bus, no system call, no waiting."""
+"""Reads the time from the page of a node's probe: no bus, no system call, no waiting."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The writer of the page that has a node's time: its probe."""
+"""Writes the page of a node's time. The probe uses it."""
 
 from __future__ import annotations
 

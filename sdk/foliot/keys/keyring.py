@@ -1,4 +1,4 @@
-"""The directory that `foliot keys` keeps: `secret`, and a directory for each place that something of it goes to.
+"""The directory of `foliot keys`: `secret`, and a directory for each place that files go to.
 
 secret/              stays where keys are made
 server/              goes to the NATS server

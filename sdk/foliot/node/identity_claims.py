@@ -1,4 +1,4 @@
-"""No two nodes with one name, index or address: each is a key in the bucket `claims`, which only one node can make.
+"""Claims a node's name, index and addresses: each is a key in the bucket `claims`, which only one node can make.
 
 Every address that Foliot gives a node follows from its index. A second node with the same index would take the first one's
 traffic, so a node touches nothing before its claims stand.

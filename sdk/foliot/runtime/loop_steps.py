@@ -1,4 +1,4 @@
-"""How long the steps of a service's event loop take: from when the loop is woken until it waits again, it reads no socket and fires no timer.
+"""Measures the steps of a service's event loop: during a step, the loop reads no socket and fires no timer.
 
 Every step is counted, at some two microseconds each, in histograms whose buckets are an eighth wide: of the time that passed, and of the processor time that the loop's thread
 used. The second is the service's own work; a step that took long but used little waited for a processor, for another thread of the service, or for a disk. Whoever is told the file that they are

@@ -1,4 +1,4 @@
-"""How a service starts and ends: logs, signals, exit codes."""
+"""Starts and ends a service: logs, signals, exit codes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``[probe]``: how often, and how soon silence is said."""
+"""``[probe]``: the rates of probing, and the times after which silence is reported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``[remediator]``: what it may do, how much of it, and how sure it must be."""
+"""``[remediator]``: its policies, its budgets, and the evidence that it asks for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Constant asymmetries that somebody has measured: no stamp shows them, so they are taken off where sync is told of them.
+"""Constant asymmetries that were measured by other means. No stamp shows them, so sync subtracts them where the settings name them.
 
 Of a stream from NIC a to NIC b, forth takes longer than back by a's asymmetry, less b's, plus the link's; the offset that its stamps show is wrong by
 half of that. What is certain is not: the interval that no probe arrives before it was sent allows stays where it is.

@@ -1,4 +1,4 @@
-"""How far what sync says is from the truth, at any time until it says the next."""
+"""Errors of the published clock states against the truth, at any time until the next ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The stamps of a fleet of any size, exact and quickly made: what its probes would publish after they have pruned.
+"""Stamps of a fleet of any size, exact and quickly made, as its probes publish them after pruning.
 
 Unlike `streams`, nothing of the fabric is simulated: every stream has a floor that is the same both ways, and of the delays of a window the least are kept. What that
 leaves to sync is as much as a fleet's probes leave to it, and the truth is known.

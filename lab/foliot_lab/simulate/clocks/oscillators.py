@@ -1,4 +1,4 @@
-"""Clocks whose course is known exactly."""
+"""Simulated clocks whose course is known exactly."""
 
 from __future__ import annotations
 

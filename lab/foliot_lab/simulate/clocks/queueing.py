@@ -1,4 +1,4 @@
-"""A leaf-spine fabric at the level of packets: what a probe waits for in each queue on its way.
+"""A leaf-spine fabric at the level of packets: the queueing delay of a probe at each link of its path.
 
 Cross traffic on a link is bursts that arrive as a Poisson process, their lengths exponential: an M/M/1 queue whose customers are bursts, so that what stands in
 the queue when a probe arrives is known in closed form (nothing with probability 1 - load, else exponential with mean burst / (1 - load)), and what the

@@ -1,4 +1,4 @@
-"""What the probes of a fleet publish: coded pairs over a random regular mesh, stamped with noise, sieved and pruned by the probe's own code."""
+"""Simulated probe streams: coded pairs over a random regular mesh, with noise, filtered and pruned by the probe's own code."""
 
 from __future__ import annotations
 

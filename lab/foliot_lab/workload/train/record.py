@@ -1,4 +1,4 @@
-"""What a job did, step by step, as its ranks wrote it down; what the report says of it, as a whole and beside a fault."""
+"""The record of a job's steps, as its ranks wrote it, and the report on it, as a whole and beside each fault."""
 
 from __future__ import annotations
 

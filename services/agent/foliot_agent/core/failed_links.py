@@ -1,4 +1,4 @@
-"""When a node acts by itself, and what it knows of lost NICs. Pure."""
+"""The NICs that are known to be lost, a node's own and its peers', and the policy of acting alone. Pure."""
 
 from __future__ import annotations
 

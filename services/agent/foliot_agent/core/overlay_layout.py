@@ -1,4 +1,4 @@
-"""Which objects the overlay wants in the kernel: pure arithmetic over inventory records.
+"""The kernel objects of the overlay, computed from inventory records. Pure.
 
 Tables and rules. Table 7000 + rail number holds the route in force to every peer's service address of that rail, table
 7100 + rail number its armed backup. A rule of priority 7100 sends a rail's service prefix to the first, always; a rule of

@@ -1,4 +1,4 @@
-"""What agents tell each other without the bus: sealed datagrams, and the guard against old ones. Pure.
+"""The datagrams between agents: sealed with the fleet's key, and guarded against replay. Pure.
 
 A datagram is 32 bytes of HMAC-SHA256 (RFC 2104) under the fleet's key over all that follows, then the message.
 """

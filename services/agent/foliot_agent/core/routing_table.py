@@ -1,4 +1,4 @@
-"""Which way every service address goes, and what follows when NICs are lost. Pure."""
+"""The routes to every service address, and the detours when NICs are lost. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether the agent moves traffic by itself, and the key that it needs for it: asked for, in its variables, or in the settings."""
+"""Settings of an armed agent, and its key: as asked for, from its variables, or from the settings."""
 
 from __future__ import annotations
 

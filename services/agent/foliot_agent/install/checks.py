@@ -1,4 +1,4 @@
-"""What was found on the host and on the bus, judged. Pure."""
+"""Judges the findings on the host and on the bus. Pure."""
 
 from __future__ import annotations
 

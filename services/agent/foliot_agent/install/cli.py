@@ -1,4 +1,4 @@
-"""``foliot agent`` and ``foliot node``: what they take. What they do is imported when they are called."""
+"""The arguments of ``foliot agent`` and ``foliot node``. Their code is imported when they are called."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Telling the person: what was found and done on standard output, what went wrong on standard error, in the order in which it was said.
+"""Prints findings and actions on standard output and errors on standard error, in order.
 
 Whoever reads may have had enough (``| head -3``). That is no error, and what is being done is not left half done for it: the rest is said to nobody.
 """

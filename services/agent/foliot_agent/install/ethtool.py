@@ -1,4 +1,4 @@
-"""What a NIC's driver says of it, by the ioctl that everybody may ask (linux/ethtool.h)."""
+"""Reads a NIC's driver information by an ioctl that needs no privilege (linux/ethtool.h)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``foliot node join``: looks, says what it found and what it will do, and then does it. Doing it again changes nothing."""
+"""``foliot node join``: surveys the host, shows the plan, and carries it out. A second run changes nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A host's NICs as the kernel has them. Only reads, for which no privilege is needed."""
+"""Reads a host's NICs from the kernel. It needs no privilege."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``foliot agent plan``: what the agent would change on this host, told by the code that changes it."""
+"""``foliot agent plan``: the changes that the agent would make on this host, found by a dry run of its code."""
 
 from __future__ import annotations
 

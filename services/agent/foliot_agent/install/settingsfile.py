@@ -1,4 +1,4 @@
-"""``/etc/foliot/foliot.toml``: what a join changes in it, and what stays. Pure."""
+"""The changes of a join in ``/etc/foliot/foliot.toml``. Pure."""
 
 from __future__ import annotations
 

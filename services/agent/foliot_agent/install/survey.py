@@ -1,4 +1,4 @@
-"""Looks at the host and the bus, and gathers what was found. Changes nothing."""
+"""Surveys the host and the bus. It changes nothing."""
 
 from __future__ import annotations
 

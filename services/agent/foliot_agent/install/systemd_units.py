@@ -1,4 +1,4 @@
-"""The units of a node, and systemd where it runs."""
+"""The systemd units of a node: installs, starts, stops and removes them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The files of a join: what each was before is kept beside them, so that leaving puts back exactly that."""
+"""The files of a join: a copy of each former file is kept, so that leaving puts back exactly that."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Brings the kernel to the plan: the service device, VXLAN devices, forwarding entries and neighbours.
+"""Builds the overlay in the kernel: the service device, VXLAN devices, forwarding entries and neighbours.
 
 Everything is safe to do again: what is there and right stays untouched, so that a restart of the agent disturbs no packet.
 """

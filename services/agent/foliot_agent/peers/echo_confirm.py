@@ -1,4 +1,4 @@
-"""Confirms on the wire that both directions flow: a datagram from service address to service address, and back.
+"""Confirms on the wire that both directions flow, by a datagram from service address to service address and back.
 
 It takes the very routes that jobs take, so it comes back only when both ends have moved.
 """

@@ -1,4 +1,4 @@
-"""Tells every peer of a lost NIC, over all rails that are left, again and again until each has answered."""
+"""Notifies every peer of a lost NIC, over all rails that are left, until each has answered."""
 
 from __future__ import annotations
 

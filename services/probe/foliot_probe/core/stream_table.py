@@ -1,4 +1,4 @@
-"""Which streams a node has: with every peer, on every rail that both have, with every entropy.
+"""The streams of a node: one for every peer, every shared rail and every entropy.
 
 A stream keeps its row for life; rows of streams that ended are used again.
 """

@@ -1,4 +1,4 @@
-"""What the other processes of the node get of its time: the page that `foliot.clock.now` reads, and samples for chrony."""
+"""Gives the time to the node's other processes: the page that `foliot.clock.now` reads, and samples for chrony."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ports: a NIC's link at once when it changes, its counters every second, and with each word what befell it before.
+"""Reads ports: a NIC's link at each change, its counters every second. Each message repeats the last changes.
 
 The bus may be away, and a reader may find it again at any time later. Counters alone would say how often a carrier was lost, but not when; and each
 loss has a name, under which this node's agent has told what it did.

@@ -1,4 +1,4 @@
-"""UDP sockets in batches: many probes per system call, each with the kernel's stamp of when it left or came.
+"""UDP sockets in batches: many probes per system call, each with the kernel's stamp of its departure or arrival.
 
 The slots of a batch lie in numpy arrays laid out as the kernel's ``struct mmsghdr``, so that ``sendmmsg`` and
 ``recvmmsg`` work on them in place and the ancillary data is parsed in columns. 64-bit Linux only.

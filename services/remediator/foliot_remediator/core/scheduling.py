@@ -1,4 +1,4 @@
-"""Whose turn it is: nodes that are looked at in rounds, and nodes that are seen to a moment after they were named.
+"""Schedules work on nodes: in rounds, or a moment after a node was named.
 
 Neither costs more with the size of the fleet than with the number of nodes whose turn has come.
 """

@@ -1,4 +1,4 @@
-"""Named tuples whose fields are arrays of one length: rows of them chosen, replaced and put behind one another."""
+"""Named tuples of arrays of one length, with selection, replacement and concatenation of rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The whole chain: batches of stamps in, the state of every clock out."""
+"""The whole estimator: batches of stamps in, the state of every clock out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The one that leads: fits of all shards off the bus, the states of clocks onto it, once a window, for as long as the leader's lease is held."""
+"""The leader of sync: takes the fits of all shards, and publishes the states of all clocks once a window, while it holds its lease."""
 
 from __future__ import annotations
 

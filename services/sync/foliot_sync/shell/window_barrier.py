@@ -1,4 +1,4 @@
-"""When a window can be closed: who spoke at the end of the last one is waited for, but not for long."""
+"""Closes a window when all nodes that spoke in the last one have spoken, or after a short wait."""
 
 from __future__ import annotations
 

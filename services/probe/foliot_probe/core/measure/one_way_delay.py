@@ -1,4 +1,4 @@
-"""One-way delays by the clocks of both ends, and what is published of them per path and interval."""
+"""One-way delays by the clocks of both ends, and their rows per path and interval."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many padded probes a peer sent and how many came, by the count that each of its probes says."""
+"""Counts of padded probes, sent by a peer and received here, from the count in each of its probes."""
 
 from __future__ import annotations
 

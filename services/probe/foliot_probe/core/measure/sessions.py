@@ -1,4 +1,4 @@
-"""The sessions of a node: what was sent, heard and echoed on every stream.
+"""The sessions of a node: probes sent, heard and echoed on every stream.
 
 A stream is a sequence of probes both ways between two NICs with one entropy. All streams of a node live in one table of
 columns, one row per stream, so that a batch of probes costs a handful of numpy calls and not a Python object each.

@@ -1,4 +1,4 @@
-"""How fast the clocks at a stream's two ends run against each other: which slopes a fit can find."""
+"""The range of slopes that a fit of a stream's two clocks can find, from their expected drifts."""
 
 from __future__ import annotations
 

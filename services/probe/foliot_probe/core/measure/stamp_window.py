@@ -1,4 +1,4 @@
-"""The stamps of a window, filtered and pruned to what can decide a fit, in batches of whole streams."""
+"""The stamps of a window, filtered and pruned to those that can decide a fit, in batches of whole streams."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which clocks a node measures against which: a sparse random mesh, of which every node finds its own part.
+"""Chooses a clock's neighbours: a sparse random mesh, of which every node computes its own part.
 
 The pairs of clocks have weights drawn from their names, so that all draw the same. A node takes of each of its clocks the pairs of least weight, and those that no
 lighter way goes around as far as it sees. The mesh is what either end takes. It is connected wherever the peers are: an edge of the fleet's tree of least weight has

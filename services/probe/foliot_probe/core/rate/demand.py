@@ -1,4 +1,4 @@
-"""How often each stream is probed: fast if its path is in use or armed as a backup, as its clocks need if it is of the mesh, and all others by a slow sweep."""
+"""The wanted rate of each stream: fast for paths in use and backups, as accuracy needs in the mesh, and slow for all others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When each stream sends next, counted in ticks, so that many streams share a wake-up and a batch."""
+"""Schedules each stream's sending in ticks, so that many streams share a wake-up and a batch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Nodes with anything away from its primary way: they alone are looked at for what nobody has taken home."""
+"""The nodes with traffic away from its primary route. Only these are checked for traffic to bring home."""
 
 from __future__ import annotations
 

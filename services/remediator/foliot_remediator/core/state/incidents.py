@@ -1,4 +1,4 @@
-"""What is lost at present, and when to look again at what it carries."""
+"""The present losses, and the times at which what they carry is checked again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who there is: nodes and their NICs, and by rail, who can reach whom."""
+"""The nodes, their NICs and, by rail, their peers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is known of every NIC and path: its state, when it was last heard, and whether its node can be believed."""
+"""The health of every NIC and path: its state, when it was last heard, and the credibility of its node."""
 
 from __future__ import annotations
 

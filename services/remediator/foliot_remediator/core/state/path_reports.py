@@ -1,4 +1,4 @@
-"""What nodes report of the paths that end at them: when each was last heard, what was lost, and which fell silent."""
+"""The nodes' reports on the paths that end at them: last probe heard, losses, and silences."""
 
 from __future__ import annotations
 

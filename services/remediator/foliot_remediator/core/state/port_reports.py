@@ -1,4 +1,4 @@
-"""What nodes' kernels say of their ports, as the remediator hears it itself."""
+"""The nodes' reports on their ports, as the remediator hears them itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is remembered of NICs and paths, and forgotten with them."""
+"""Values that belong to NICs and paths, and are forgotten with the NIC."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which way all traffic goes: what is in force on every node, as far as it is not the primary way."""
+"""The routes in force on every node, where they differ from the primary ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The states of a NIC or path, and what each input makes of them: one table, complete."""
+"""The states of a NIC or path, and the transition on each input: one complete table."""
 
 from __future__ import annotations
 

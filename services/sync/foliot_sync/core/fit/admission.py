@@ -1,4 +1,4 @@
-"""Whose stamps count: those of nodes in the inventory, about clocks in it, over paths between its NICs.
+"""Admits stamps: of nodes in the inventory, about clocks in it, over paths between its NICs.
 
 Sync remembers a clock and a path for ever. What is not in the inventory never gets that far, so that a flood of names takes no memory.
 """

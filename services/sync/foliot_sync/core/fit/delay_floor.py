@@ -1,4 +1,4 @@
-"""The least one-way delay that each stream has shown lately: what tells a good window from a congested one.
+"""The least recent one-way delay of each stream, which tells a good window from a congested one.
 
 The half-width of a stream's margin is its floor plus the mean of the two least queueing delays, and the error of its
 offset is half their difference. So the width's excess over the floor bounds the error, for paths with equal floors.

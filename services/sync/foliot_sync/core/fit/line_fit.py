@@ -1,4 +1,4 @@
-"""The line that the clouds of each pair of clocks stand on: how fast the one runs against the other.
+"""Fits a line to the point clouds of each pair of clocks: the rate of one clock against the other.
 
 What was known of it is better than what one window's clouds say, as a rule; they say by how much to turn it. Where nothing was known, or no room is left
 between the clouds, the line that separates them widest is searched for.

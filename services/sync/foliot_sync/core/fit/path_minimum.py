@@ -1,4 +1,4 @@
-"""Where a cloud stands on its line: the least residual that is believed, and how far above the floor it may lie."""
+"""The least credible residual of a cloud on its line, and its possible distance from the floor."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From batches of stamps to clouds of points: one side a row, grouped by the two clocks they lie between."""
+"""Builds clouds of points from batches of stamps: one direction per row, grouped by the two clocks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Batches as they arrive: late, twice, in parts, broken, and from hosts that have started again."""
+"""Reassembles batches that come late, twice, in parts, broken, or from hosts that have started again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From the batches of a window to what the pairs of clocks say: all of sync that needs no more than some of the nodes."""
+"""A shard's computations: from the batches of a window to estimates of its pairs of clocks."""
 
 from __future__ import annotations
 

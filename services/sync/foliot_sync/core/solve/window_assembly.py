@@ -1,4 +1,4 @@
-"""The shards' words on a window, put together for the one that leads."""
+"""Assembles the shards' fits of a window for the leader."""
 
 from __future__ import annotations
 

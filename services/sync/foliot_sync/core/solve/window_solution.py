@@ -1,4 +1,4 @@
-"""One window's pairs against the histories: how far each clock is from where it was expected."""
+"""The solution of one window: the difference of each clock from its expected value."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What hosts take for the time of day: CLOCK_REALTIME beside the common time, and UTC by those that have it."""
+"""Offsets of the hosts' CLOCK_REALTIME from the common time, and UTC by the hosts that have it."""
 
 from __future__ import annotations
 

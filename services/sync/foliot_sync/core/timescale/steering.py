@@ -1,4 +1,4 @@
-"""What the common time follows: the whole fleet, the rates of named clocks, or UTC; slowly, and never with a jump.
+"""Steers the common time: it follows the whole fleet, the rates of named clocks, or UTC; slowly, and without a jump.
 
 From window to window it goes on as the median of the clocks has it, whatever the one does that they are measured against; and from that its rate is turned by
 so little a second that a node with the last window's word and one with this window's differ by some nanoseconds for it. Before any clock but the reference has

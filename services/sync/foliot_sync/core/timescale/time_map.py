@@ -1,4 +1,4 @@
-"""From the time that clocks are measured in to the common time that is published: a line at a time, continuous for ever.
+"""Maps measured time to the published common time, by continuous pieces of lines.
 
 Clocks are measured against one of them, whose pace is then that of the time they are measured in. The common time is that one, steered: all clocks alike.
 """

@@ -1,4 +1,4 @@
-"""How far the common time is from UTC, over time, and how it gets there without going past it."""
+"""The offset of the common time from UTC, and the control that brings it to zero without overshoot."""
 
 from __future__ import annotations
 

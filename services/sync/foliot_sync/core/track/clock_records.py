@@ -1,4 +1,4 @@
-"""What is remembered of each clock besides its track: for how long it was not measured, and its status."""
+"""The record of each clock beside its track: windows without a measurement, and its status."""
 
 from __future__ import annotations
 

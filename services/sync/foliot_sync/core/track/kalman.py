@@ -1,4 +1,4 @@
-"""What is known of each clock over time: offset and drift with their covariance, extrapolated to now.
+"""A Kalman filter per clock: offset and drift with their covariance, extrapolated to now.
 
 A Kalman filter with two states per clock. A clock's rate wanders as a random walk, so over t seconds the covariance
 of (offset, drift) grows by ``q [[t^3/3, t^2/2], [t^2/2, t]]`` (Zucca and Tavella, IEEE Trans. UFFC 2005). Offsets are

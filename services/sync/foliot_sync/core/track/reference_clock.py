@@ -1,4 +1,4 @@
-"""Which clock others are measured against, where its time begins, and how another takes over without a jump."""
+"""The reference clock: its election, the origin of its time, and a hand-over without a jump."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Going on where an earlier run of sync, or another leader, left off: by what was published last."""
+"""Resumes the tracks of an earlier run, or of another leader, from the states published last."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What can be promised of every clock, and what that grows by."""
+"""The statistical bound of every clock, and its growth with time."""
 
 from __future__ import annotations
 

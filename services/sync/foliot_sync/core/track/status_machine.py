@@ -1,4 +1,4 @@
-"""The status of a clock: what may be believed of it, as a complete state machine."""
+"""The status of a clock, as a complete state machine."""
 
 from __future__ import annotations
 
