@@ -29,7 +29,7 @@ _LONGEST_ID = 4_096
 
 
 class Dispatch:
-    """Of one connection.
+    """Decodes and hands over the messages of one connection.
 
     Parameters:
         reject: called with subject, data and reason for a message that cannot be read.

@@ -23,7 +23,7 @@ _SAY_S = 1.0
 
 
 class LoadShedding:
-    """Of one subscription.
+    """Sheds the load of one subscription.
 
     Parameters:
         counts: `behind` is raised by what is left out.

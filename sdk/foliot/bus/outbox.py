@@ -62,7 +62,7 @@ class _Line:
 
 
 class Outbox:
-    """Of one connection.
+    """Offers the messages of one connection to their streams.
 
     Parameters:
         stream: its JetStream context.

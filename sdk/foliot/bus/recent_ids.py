@@ -21,7 +21,7 @@ class RecentIds:
         return key in self._keys
 
     def add(self, key: str) -> bool:
-        """It has come; returns whether for the first time."""
+        """Adds an id; returns whether it is new."""
         if key in self._keys:
             return False
         self._keys[key] = None

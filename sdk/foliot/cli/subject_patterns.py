@@ -18,7 +18,7 @@ class PatternError(ValueError):
 
 
 class Target(NamedTuple):
-    """What to subscribe to."""
+    """A subscription that a pattern asks for."""
 
     subject: str
     streams: tuple[str, ...] = ()

@@ -33,7 +33,7 @@ class _Differences:
 
 
 class MinimumOffsets:
-    """Of each node.
+    """The minimum offset of each node.
 
     A clock that was set forward is followed at once, one that was set back as soon as it shows.
     """
@@ -66,7 +66,7 @@ class MinimumOffsets:
         return at_ns + min(known.least_ns, known.before_ns)
 
     def offset_ns(self, node: str) -> int | None:
-        """What is to be added to a time of the node's to get the listener's; None: it has said nothing."""
+        """The listener's time minus the node's, in ns; None: the node has said nothing."""
         known = self._nodes.get(node)
         return None if known is None else min(known.least_ns, known.before_ns)
 

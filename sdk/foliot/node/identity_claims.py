@@ -37,7 +37,7 @@ class ClaimError(SettingsError):
 
 
 def host_id(machine_id: Path = _MACHINE_ID) -> str:
-    """What tells this host from others, derived from its machine-id, which itself is not to be shown (machine-id(5)).
+    """An id of this host, derived from its machine-id, which itself is not to be shown (machine-id(5)).
 
     ``FOLIOT_HOST_ID`` overrides it. Empty where there is neither.
     """
@@ -60,7 +60,7 @@ def keys(node: NodeSettings) -> dict[str, str]:
 
 
 def objection(what: str, wanted: Claim, present: Claim) -> str:
-    """Why a node may not have what another claimed; empty: the claim is its own."""
+    """The reason why a node may not have a thing that another claimed; empty: the claim is its own."""
     if present.node != wanted.node:
         return (
             f"{what} is taken by node {present.node!r}: give {wanted.node!r} another one in [node], "

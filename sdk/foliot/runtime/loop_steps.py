@@ -55,12 +55,12 @@ class Histogram(msgspec.Struct, frozen=True):
 
     @property
     def steps(self) -> int:
-        """How many."""
+        """The number of steps."""
         return sum(self.counts)
 
     @property
     def long(self) -> int:
-        """How many took `LONG_MS` and more."""
+        """The number of steps of `LONG_MS` and more."""
         return sum(self.counts[_bucket(round(LONG_MS * 1e6)) :])
 
     def within_ms(self, share: float) -> float:
@@ -158,7 +158,7 @@ class _Selector(selectors.EpollSelector):
 
 
 def read(path: Path) -> Counted:
-    """What a service has counted into its file so far; nothing, where there is none."""
+    """Reads a service's counts from its file; nothing, where there is none."""
     try:
         content = path.read_bytes()
     except FileNotFoundError:

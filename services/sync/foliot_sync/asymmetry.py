@@ -23,7 +23,7 @@ _MOST_NS = 1e9
 
 
 class Asymmetries:
-    """What is known of NICs and links.
+    """The known asymmetries of NICs and links.
 
     Parameters:
         known: by the name of a NIC (``node3.rail0``), by how much longer a probe takes out of it than into it, in ns; by the names of two
@@ -55,7 +55,7 @@ class Asymmetries:
         return bool(self._names)
 
     def of(self, paths: Sequence[str]) -> NDArray[np.float64]:
-        """By how much longer a probe takes along each of these streams than back, in ns."""
+        """The excess of the forward delay over the backward one of each of these streams, in ns."""
         if not self._names:
             return np.zeros(len(paths))
         return np.array([self._of(path) for path in paths])

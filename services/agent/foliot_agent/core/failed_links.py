@@ -42,7 +42,7 @@ class LinkTransition(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FailedLinks:
-    """Which NICs are lost: own ones by the kernel's word, peers' by theirs.
+    """The lost NICs: own ones by the kernel's word, peers' by theirs.
 
     Parameters:
         boot: identity of the present boot, part of the names of faults.

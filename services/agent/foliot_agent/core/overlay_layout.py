@@ -195,7 +195,7 @@ def shared_rails(layout: Layout, peer: Node) -> tuple[str, ...]:
 
 
 def home(layout: Layout, peer: Node) -> tuple[Placement, ...]:
-    """Where a peer's traffic goes before anybody says otherwise: over the service address's own rail, first entropy."""
+    """The default route of a peer's traffic: the service address's own rail, first entropy."""
     return tuple(Placement(peer=peer.name, rail=rail, via=rail, entropy=0) for rail in shared_rails(layout, peer))
 
 

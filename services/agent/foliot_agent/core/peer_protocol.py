@@ -71,7 +71,7 @@ class ReplayGuard:
         self._heard: dict[tuple[str, str], _Heard] = {}
 
     def judge(self, notice: Notice, now_ns: int, *, synchronised: bool) -> Literal["new", "repeat", "old"]:
-        """What to make of a notice whose seal fits.
+        """Judges a notice whose seal fits.
 
         Within a boot of its sender the sequence decides; over a boot, the time, because sequences start anew.
         """

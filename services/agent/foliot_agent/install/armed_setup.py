@@ -24,7 +24,7 @@ _KEY = re.compile(r"[A-Za-z0-9+/=_.-]{16,}")
 
 
 class Arming(msgspec.Struct, frozen=True, kw_only=True):
-    """What was asked for."""
+    """The agent's part of a join: findings, and changes of its variables."""
 
     found: tuple[Finding, ...] = ()
     """What is in its way."""

@@ -21,7 +21,7 @@ def say(text: str) -> None:
 
 
 def complain(text: str) -> None:
-    """Tells what went wrong, after all that was said before: both may go to one place, and the one waits to be written where the other does not."""
+    """Prints an error after all that was said before: standard output is flushed first, as both may go to one place."""
     end()
     with _whether_read_or_not(sys.stderr):
         sys.stderr.write(text)

@@ -47,7 +47,7 @@ _REQUEST, _ACK, _CREATE = 1, 4, 0x400
 
 
 def run_trial() -> dict[str, str]:
-    """What failed, by name, and the kernel's reason; empty: everything works.
+    """The failed trials by name, with the kernel's reason; empty: everything works.
 
     `NOT_PERMITTED` as only name: nothing could be tried.
     """

@@ -43,7 +43,7 @@ class NicState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RouteFound(msgspec.Struct, frozen=True, kw_only=True):
-    """How the kernel would send to an address."""
+    """The kernel's route to an address."""
 
     device: str
     ways: int

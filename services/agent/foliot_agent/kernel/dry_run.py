@@ -56,7 +56,7 @@ class DryRun(Devices):
         self._routes: dict[int, dict[str, tuple[str, int, str]]] = {}
 
     def changes(self) -> tuple[Change, ...]:
-        """What would have been changed so far, in order."""
+        """The changes that would have been made so far, in order."""
         return tuple(self._changes)
 
     # -- devices ------------------------------------------------------------------------------------------------------

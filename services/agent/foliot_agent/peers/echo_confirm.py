@@ -89,7 +89,7 @@ class EchoConfirmer:
         stands: Callable[[Destination], bool] = lambda _: True,
         give_up_s: float = GIVE_UP_S,
     ) -> list[Confirmation]:
-        """Those of the destinations (peer and rail) that answered while their way `stands`, in the order of their answers."""
+        """The destinations (peer and rail) that answered while their route `stands`, in the order of their answers."""
         now = _Round({destination for destination in destinations if destination[0] in self._peers}, stands)
         asked: list[int] = []
         with contextlib.suppress(TimeoutError):

@@ -131,5 +131,5 @@ class _Word:
 
     @property
     def open(self) -> set[str]:
-        """Those who are asked and have not answered."""
+        """The peers that were notified and have not answered."""
         return self.asked & self.missing

@@ -38,7 +38,7 @@ class Place(NamedTuple):
 
 
 class StreamEnds(NamedTuple):
-    """What is known of a stream for as long as it lasts."""
+    """The constant facts of a stream."""
 
     key: StreamKey
     outgoing: str

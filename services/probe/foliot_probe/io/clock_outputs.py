@@ -43,7 +43,7 @@ class ClockOutputs:
                 log.warning("clock_page_not_written", path=path, reason=error.strerror)
 
     def take(self, state: ClockState) -> None:
-        """What sync says of a clock; of others than the node's nothing is told."""
+        """Takes sync's state of a clock; states of other clocks than the node's are not passed on."""
         if self._page is not None and state.clock == self._clock.name:
             self._page.write(state, self._clock.local_ns())
 

@@ -40,7 +40,7 @@ Turn = Literal["", "changed", "lost", "returned"]
 
 
 def turn(before: LinkChange | None, now: LinkChange) -> Turn:
-    """What a link message says that the last one did not; empty: nothing of interest."""
+    """The news in a link message, against the last one; empty: nothing of interest."""
     if before is None:
         return "" if now.carrier else "changed"
     if _view(before) == _view(now):

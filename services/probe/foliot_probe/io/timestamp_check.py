@@ -90,7 +90,7 @@ class StampChecks:
         self._note(1, places, stamped)
 
     def received_by_hand(self) -> NDArray[np.bool_]:
-        """Of each socket, whether what comes without a stamp needs one from user space."""
+        """Whether a packet without a stamp needs one from user space, for each socket."""
         return np.array([check.kind == USER for _, check in self._checks])
 
     def _note(self, direction: int, places: Places, stamped: NDArray[np.bool_]) -> None:

@@ -99,7 +99,7 @@ class Leader:
             tasks.create_task(self._lead())
 
     def leave(self, clocks: set[str]) -> None:
-        """These clocks are gone: their keys in the bucket are, and are not written again."""
+        """Forgets clocks that left: their keys are gone from the bucket, and are not written again."""
         for clock in clocks & self._to_keep.keys():
             del self._to_keep[clock]
 

@@ -27,7 +27,7 @@ _TOUCH_NS = 1e-6
 
 
 def lower_layers(x: Floats, y: Floats, tilt: SlopeRange, layers: int) -> NDArray[np.bool_]:
-    """Which points lie on the first lower hulls, peeled one after another, for the slopes of each row.
+    """Selects the points on the first lower hulls, peeled one after another, for the slopes of each row.
 
     One cloud a row; `x` and `y` relative to anything near, missing points with y = inf and x = 0.
     """

@@ -24,7 +24,7 @@ def said(count: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 class PaddedCounts:
-    """Of all streams, by row.
+    """The counts of all streams, by row.
 
     Parameters:
         rows: how many.

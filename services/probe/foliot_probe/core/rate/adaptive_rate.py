@@ -24,7 +24,7 @@ CALM = 5
 
 
 class Sight(NamedTuple):
-    """What is known of the streams of a window, per row."""
+    """The measurements of a window's streams, per row."""
 
     density: DelayDensity
     wanted_ns: NDArray[np.float64]
@@ -61,7 +61,7 @@ class AdaptiveRates:
         self._paces = {pair: self._paces.get(pair) or _Pace() for pair in pairs}
 
     def interval_ms(self, pair: Pair) -> int:
-        """Between two coded pairs of a pair's streams."""
+        """The time between two coded pairs of a pair's streams, in ms."""
         return max(1, round(min(self._most_ms * (1 << self._paces[pair].level), self._least_ms)))
 
     def judge(self, rows: Mapping[Pair, Sequence[int]], sight: Sight) -> None:

@@ -59,7 +59,7 @@ def neighbours(own: Node, peers: Sequence[Node], least: int) -> frozenset[Pair]:
 def streams(
     ends: Mapping[int, StreamEnds], pairs: frozenset[Pair], most: int, in_use: frozenset[StreamKey]
 ) -> dict[Pair, list[int]]:
-    """Of the mesh's pairs, the rows of the streams that measure them.
+    """The rows of the streams that measure the mesh's pairs.
 
     Several, because each has an asymmetry and queues of its own, which average out; over as many NICs as there are, so that a lost one does not part two clocks; of a NIC the
     first entropies first, which both ends know and which are mostly in use anyway. Those in use are probed fast in any case, so all of them count.

@@ -67,7 +67,7 @@ class DelayDensities:
     def close(
         self, wanted: NDArray[np.bool_], own: References, peers: References
     ) -> Generator[None, None, DelayDensity]:
-        """What the window came to for the rows wanted, returned after a few steps of the generator, and nothing collected again at once.
+        """Closes the window for the rows wanted, over a few steps of the generator, and returns the densities. A new window begins at once.
 
         Parameters:
             wanted: per row.

@@ -45,7 +45,7 @@ def in_use(keys: Iterable[StreamKey], paths: NodePaths | None) -> frozenset[Stre
 
 
 class Rate(NamedTuple):
-    """Of a stream."""
+    """The rate of a stream."""
 
     row: int
     every: int
@@ -56,7 +56,7 @@ class Rate(NamedTuple):
 
 
 class Demand:
-    """What a node wants of its streams, by row; the peers' wishes come with their probes.
+    """A node's wanted rates of its streams, by row; the peers' wishes come with their probes.
 
     Parameters:
         table: the streams.
@@ -92,7 +92,7 @@ class Demand:
         self._stale = self._changed = True
 
     def set_in_use(self, in_use: frozenset[StreamKey]) -> None:
-        """These streams are probed fast."""
+        """Sets the streams that are probed fast."""
         self._in_use = in_use
         self._changed = True
 

@@ -32,7 +32,7 @@ class Port(NamedTuple):
 
 
 class PortReports:
-    """By NIC."""
+    """The latest reports on ports, by NIC."""
 
     def __init__(self) -> None:
         self._ports: dict[str, Port] = {}

@@ -42,7 +42,7 @@ class Admission:
             self._nics |= {nic.name: nic for nic in node.nics}
 
     def admit(self, batch: StampBatch) -> StampBatch | None:
-        """What of a batch counts; None: nothing."""
+        """The part of a batch that counts; None: nothing."""
         if batch.node not in self._nodes:
             self.foreign[""] += 1
             return None

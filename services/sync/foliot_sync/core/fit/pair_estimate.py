@@ -56,7 +56,7 @@ class PairEstimates(NamedTuple):
 
 
 class Widths(NamedTuple):
-    """Of streams, one element each, in ns."""
+    """The widths of streams, one element each, in ns."""
 
     half: NDArray[np.float64]
     """Half the width of the margin."""

@@ -23,7 +23,7 @@ _FLAT = 1e-2
 
 
 class Share(NamedTuple):
-    """What the first of two has of a sum."""
+    """The first one's share of a sum of two."""
 
     mean: Floats
     variance: Floats

@@ -61,6 +61,6 @@ class Reassembly:
         return True
 
     def take(self) -> list[Arrival]:
-        """What has arrived since the last time."""
+        """Takes what arrived since the last call."""
         waiting, self._waiting = self._waiting, []
         return waiting

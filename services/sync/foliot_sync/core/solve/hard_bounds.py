@@ -25,7 +25,7 @@ _MOST_ROUNDS = 40
 
 
 class HardBounds(NamedTuple):
-    """What pairs of nodes allow: the truth of `start` minus that of `end`, less what is published of both."""
+    """Intervals that pairs of nodes allow for the truth of `start` minus that of `end`, less the published values of both."""
 
     start: NDArray[np.int64]
     end: NDArray[np.int64]

@@ -75,7 +75,7 @@ def place(pairs: PairEstimates, tracks: ClockTracks) -> tuple[ClockTracks, NDArr
 
 
 def innovations(pairs: PairEstimates, tracks: ClockTracks) -> Innovations:
-    """What these pairs, between placed clocks, say beyond what the tracks predict."""
+    """The differences of these pairs, between placed clocks, from the tracks' predictions."""
     start, end = pairs.initiator, pairs.responder
     age_s = (pairs.at_ns - tracks.as_of_ns[start]) / NANOSECONDS
     gained = tracks.drift_ppb[start] * age_s

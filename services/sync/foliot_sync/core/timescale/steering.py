@@ -65,7 +65,7 @@ class Timescale:
         self._former_run = {state.clock: state for state in states if state.status in BELIEVED}
 
     def hand_over(self, drift_ppb: float, at_ns: int) -> None:
-        """From a measured time on, clocks are measured against one by which the reference was faster by so much."""
+        """Measures against another clock from a measured time on; the former reference was faster by so much."""
         self.time_map = self.time_map.handed_over(at_ns, drift_ppb)
 
     def follow(self, seen: Seen, now_ns: int, span_s: float) -> None:

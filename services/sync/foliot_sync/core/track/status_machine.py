@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Evidence(IntEnum):
-    """What a window has said of a clock; exactly one of these."""
+    """The evidence of a window on a clock; exactly one of these."""
 
     AGREES = 0
     """Measured, as predicted, with a credible bound, for enough windows in a row."""
