@@ -39,7 +39,7 @@ class Partitions:
                 self._indexes[name] = socket.if_nametoindex(FRONT_DEVICE)
 
     def cut(self, one: str, other: str) -> None:
-        """From now on these two do not hear each other; ``bus`` stands for all its servers.
+        """Cuts these two off from each other; ``bus`` stands for all its servers.
 
         Raises:
             KeyError: there is no such place.

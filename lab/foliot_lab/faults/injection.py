@@ -29,7 +29,7 @@ class Edge(msgspec.Struct, frozen=True):
 
 
 class Injection(msgspec.Struct, frozen=True, kw_only=True):
-    """What was done, and when."""
+    """A fault that was injected, and its times."""
 
     fault_id: str
     kind: str

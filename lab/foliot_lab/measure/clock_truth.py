@@ -58,7 +58,7 @@ class Skewed(Protocol):
 
 
 class Claim(NamedTuple):
-    """What a clock said of the reference time at one moment, beside the truth."""
+    """A clock's claim of the reference time at one moment, beside the truth."""
 
     error_ns: int
     within_bound: bool
@@ -74,7 +74,7 @@ class Errors(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ClockSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """How true the clocks' claims were over a run; shares are null where there was no claim."""
+    """The errors of the clocks' claims over a run; shares are null where there was no claim."""
 
     windows: int
     true_error_ns: Errors

@@ -172,7 +172,7 @@ class Witness:
         return watch
 
     def look(self, watch: Watch) -> dict[Pair, Pulses]:
-        """What became of a watch's pulses so far; those of the last moments may still be on their way."""
+        """The state of a watch's pulses so far; those of the last moments may still be on their way."""
         with self._lock:
             return watch.pulses(tuple(self._devices))
 

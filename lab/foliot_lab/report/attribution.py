@@ -59,7 +59,7 @@ def spans(
     injections: Sequence[Injection], seen: Mapping[str, Verdict], fabric: FabricPlan, end_ns: int,
     recovery_ns: int = RECOVERY_NS,
 ) -> list[Span]:  # fmt: skip
-    """What each fault may explain, and when; `seen` is what the witness saw of it."""
+    """The things that each fault may explain, and the times; `seen` is what the witness saw of it."""
     found = []
     for injection in injections:
         until_ns = end_ns

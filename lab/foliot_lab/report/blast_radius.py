@@ -101,7 +101,7 @@ class Scope(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def scope(kind: str, where: str, fabric: FabricPlan) -> Scope:
-    """What a fault of this kind at this place may touch."""
+    """The blast radius of a fault of this kind at this place."""
     everyone = frozenset(nic_name(host, rail) for host in fabric.hosts for rail in fabric.rails)
     if where in everyone:
         return Scope(nics=frozenset({where}), near=frozenset({where}), far=everyone - {where})

@@ -37,7 +37,7 @@ class _Spell(NamedTuple):
 
 
 class Ways:
-    """What was left of a fabric while these faults were on.
+    """The routes that were left of a fabric while these faults were on.
 
     Parameters:
         end_ns: of the run; what has not healed lasts until then.

@@ -39,7 +39,7 @@ class Hindrance(NamedTuple):
 
 
 def hindrances(task: Task, hosts: Iterable[str], injections: Sequence[Injection], end_ns: int) -> list[Hindrance]:
-    """What keeps from a task those who have to do with the traffic of these hosts, and until they are back at work."""
+    """The hindrances of the services that move the traffic of these hosts, until each is back at work."""
     needed = _needed(task, frozenset(hosts))
     found = []
     for injection in injections:

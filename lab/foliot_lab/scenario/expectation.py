@@ -13,7 +13,7 @@ _Seconds = Annotated[float, msgspec.Meta(gt=0)]
 
 
 class FaultExpectation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What one fault's outcome is held against: `[fault.expect]`. Held as it stands: nothing is taken off, whatever else goes on. `inf`: not judged."""
+    """`[fault.expect]`, which one fault's outcome is held against as it stands: nothing is taken off. `inf`: not judged."""
 
     found_ms: _Milliseconds | None = None
     """From the injection until an event about it was decided."""

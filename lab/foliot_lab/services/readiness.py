@@ -55,7 +55,7 @@ class Readiness:
             raise NotReadyError(f"after {timeout_s:.0f} s: {'; '.join(self.missing())}") from None
 
     def missing(self) -> list[str]:
-        """What is not there yet, in words."""
+        """The conditions that do not hold yet, in words."""
         asleep = [host for host in self._hosts if host not in self._clocks]
         unarmed = [
             host for host in self._hosts

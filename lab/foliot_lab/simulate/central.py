@@ -34,7 +34,7 @@ _LEASE = 7
 
 
 class Heard(NamedTuple):
-    """What one process said, and when it wrote it into its connection."""
+    """A message of one process, and when it wrote it into its connection."""
 
     at_ns: int
     message: Any

@@ -47,7 +47,7 @@ class Step(NamedTuple):
 
 
 class StormSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """How bad it is."""
+    """The parameters of a storm."""
 
     events_per_s: float
     seconds: float

@@ -40,7 +40,7 @@ _ENDLESS_NS = 1 << 62
 
 
 class Costs(msgspec.Struct, frozen=True, kw_only=True):
-    """Processor time of a probe's steps, ns: what those of a node with 24 streams take on a core that makes ten million additions in Python in 0.7 s."""
+    """Processor time of a probe's steps, ns, for 24 streams. The core makes ten million additions in Python in 0.7 s."""
 
     listen_ns: int = 600_000
     send_ns: int = 250_000
@@ -68,7 +68,7 @@ class Packet(NamedTuple):
 
 
 class Surroundings(NamedTuple):
-    """What all probes share."""
+    """The parts that all probes share."""
 
     loop: Loop
     inventory: Inventory

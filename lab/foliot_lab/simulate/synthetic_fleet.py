@@ -99,7 +99,7 @@ class SyntheticFleet:
     # -- what is said of it -------------------------------------------------------------------------------------------
 
     def port(self, number: int, rail: str, now_ns: int, *, change: bool) -> PortState:
-        """What the node's kernel says of a NIC."""
+        """The kernel's word on a NIC."""
         nic = nic_name(self.name(number), rail)
         downs, carrier = self._downs.get(nic, 0), nic not in self.lost
         return PortState(

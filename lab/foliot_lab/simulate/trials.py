@@ -141,7 +141,7 @@ def _follow(course: _Course, state: str, step_ns: int, for_ns: int) -> Silence:
 
 
 def retold_silence(lives: Lives, seed: int, what: str) -> Iterator[str]:
-    """Of the same silence, what the detector was told of each path that carried traffic, and what was said and commanded about it. Times count from the fault."""
+    """The same silence retold: what the detector heard of each path with traffic, and what was said and commanded. Times count from the fault."""
     course = _Course(lives, seed, what)
     fleet, at_ns = course.fleet, course.at_ns
     fleet.detector.taken = []
@@ -264,5 +264,5 @@ def is_trouble(event: Event) -> bool:
 
 
 def findings(fleet: Fleet, broken: set[str]) -> dict[str, Any]:
-    """What was said and done so far, and is explained neither by these broken paths nor by a NIC that is lost: as in a row."""
+    """The events and commands so far that neither these broken paths nor a lost NIC explain, as in a row."""
     return _Findings(fleet, broken).counts()

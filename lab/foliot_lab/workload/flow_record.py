@@ -88,7 +88,7 @@ class FlowRecord:
 
     @property
     def written_ns(self) -> int:
-        """How far the record reaches."""
+        """The time up to which the record reaches."""
         return int(self._header[_WRITTEN])
 
     def mbps(self, flow: int, since_ns: int, until_ns: int) -> float | None:

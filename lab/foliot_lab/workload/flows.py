@@ -114,7 +114,7 @@ class Flows:
 
     @property
     def pid(self) -> int:
-        """Of the process; 0: it has ended."""
+        """The id of the process; 0: it has ended."""
         return self._process.pid if self.alive else 0
 
     @property

@@ -23,7 +23,7 @@ class Speaker:
         self._random = random.Random(seed)
 
     def sentence(self, length: int) -> list[int]:
-        """That many brackets, from the start of a text; what is still open then stays so."""
+        """That many brackets, from the start of a text; those still open then stay open."""
         draw = self._random
         open_kinds: list[int] = []
         said = []
