@@ -84,8 +84,8 @@ def commands() -> str:
     columns, os.environ["COLUMNS"] = os.environ.get("COLUMNS"), _WIDTH
     try:
         parts = ["# Commands"]
-        for parser in _parsers(cli.parser()):
-            parts += [f"## {parser.prog}", f"```text\n{parser.format_help().rstrip()}\n```"]
+        for parser, about in _parsers(cli.parser()):
+            parts += [f"## {parser.prog}", about, f"```text\n{parser.format_help().rstrip()}\n```"]
     finally:
         if columns is None:
             del os.environ["COLUMNS"]
@@ -224,13 +224,14 @@ def _cell(text: str) -> str:
     return text.replace("|", r"\|").replace("\n\n", "<br>").replace("\n", "<br>")
 
 
-def _parsers(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
-    """A parser and those of its subcommands, depth first."""
-    yield parser
+def _parsers(parser: argparse.ArgumentParser, about: str = "") -> Iterator[tuple[argparse.ArgumentParser, str]]:
+    """A parser and those of its subcommands, depth first, each with what its parent says of it."""
+    yield parser, "" if parser.description or not about else f"{about[0].upper()}{about[1:]}."
     for action in parser._actions:  # noqa: SLF001 - argparse has no public way to its subcommands
         if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001 - as above
-            for below in action.choices.values():
-                yield from _parsers(below)
+            said = {each.dest: each.help or "" for each in action._choices_actions}  # noqa: SLF001 - as above
+            for name, below in action.choices.items():
+                yield from _parsers(below, said.get(name, ""))
 
 
 def _channel(document: Schema, name: str) -> str:

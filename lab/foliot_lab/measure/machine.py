@@ -106,7 +106,7 @@ def package(name: str) -> str | None:
 
 
 def versions() -> dict[str, str | None]:
-    """The versions that decide a run's figures: the kernel, Python, the bus, numpy and scipy, and PyTorch."""
+    """The versions that decide a run's figures: the kernel, Python, NATS' server, numpy and PyTorch."""
     return {"kernel": platform.release(), "python": platform.python_version()} | {
         name: package(name) for name in _PACKAGES
     }

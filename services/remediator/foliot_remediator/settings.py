@@ -15,12 +15,15 @@ class PlacementRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """``[[remediator.placements]]``: the primary way of one node's traffic to one service address."""
 
     node: str
+    """Name of the node that sends."""
     peer: str
+    """Name of the node that has the service address."""
     rail: str
     """Rail that the service address belongs to."""
     via: str
     """Rail that carries it."""
     entropy: int
+    """Index of the UDP source port in `node.entropies`, from 0."""
 
     def placement(self) -> Placement:
         """The same as a placement of the node."""
