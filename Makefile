@@ -52,7 +52,7 @@ compose-test: $(VENV)/.dev
 	FOLIOT_CONTAINERS=1 $(BIN)/pytest tests/containers $(ARGS)
 
 bench: $(VENV)/.run
-	@$(BIN)/python -m bench.$(subst -,_,$(NAME)) $(ARGS)
+	@$(BIN)/python -m bench $(NAME) $(ARGS)
 
 train: $(VENV)/.train
 

@@ -73,6 +73,7 @@ class RemediatorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     """NICs that may be away at once, and as a share of the fleet's (but always one). More at once is no failure of NICs, and
     moving would not help."""
     nics_away_share: float = 0.25
+    """The same limit as a share of the fleet's NICs."""
     nodes_at_once: int = 2_048
     """Nodes that have been commanded and have not answered yet; the rest of a plan waits for them."""
 
