@@ -4,7 +4,7 @@ import type { EventKind } from "./event_kinds.ts";
 
 export type Condition = "up" | "lost" | "moved" | "unknown";
 
-/** tiles.py; what has its default is left out. */
+/** state/nic_condition.py; what has its default is left out. */
 export interface Tile {
   nic: string;
   node: string;
