@@ -6,6 +6,7 @@
 # make fuzz     ARGS="messages --seconds 300": what reads bytes from outside, fuzzed; all families, 30 s each
 # make train    PyTorch, for scenarios whose workload is a training job
 # make lint     ruff, mypy, import rules, codespell; tsc and Biome for the page, markdownlint for the documents, buf for the gRPC interface
+# make docs     the documentation as a site, in run/site
 # make page     the gateway's page, if its sources have changed
 # make node     probe, agent and the command foliot, installed for this host into PREFIX=/opt/foliot
 # make central  the central services and the command foliot, likewise
@@ -38,7 +39,7 @@ node_members := schemas sdk services/probe services/agent
 central_pins := gateway sync detector remediator keys
 central_members := schemas sdk services/gateway services/sync services/detector services/remediator
 
-.PHONY: demo test compose-test bench train plots fuzz lint page node central pins asyncapi proto clean
+.PHONY: demo test compose-test bench train plots fuzz lint docs page node central pins asyncapi proto clean
 
 demo: $(VENV)/.run
 	@$(MAKE) -s page || echo "The page was not built: see above. The demo goes on without it."
@@ -54,7 +55,7 @@ compose-test: $(VENV)/.dev
 	FOLIOT_CONTAINERS=1 $(BIN)/pytest tests/containers $(ARGS)
 
 bench: $(VENV)/.run
-	@$(BIN)/python -m bench.$(subst -,_,$(NAME)) $(ARGS)
+	@$(BIN)/python -m bench $(NAME) $(ARGS)
 
 train: $(VENV)/.train
 
@@ -67,12 +68,17 @@ fuzz: $(VENV)/.dev
 lint: $(VENV)/.dev $(WEB)/node_modules/.dev $(PROTO)/node_modules/.done
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy $(wildcard schemas/foliot_* sdk/foliot services/*/foliot_* lab/foliot_*) bench
+	$(BIN)/mypy $(wildcard schemas/foliot_* sdk/foliot services/*/foliot_* lab/foliot_*) bench docs/site
 	$(BIN)/lint-imports
 	$(BIN)/codespell
 	$(NPM) run -s lint
 	$(NPM) run -s lint:documents
 	$(NPM) --prefix $(abspath $(PROTO)) run -s lint
+
+# Its pages are laid out first: the documents, and those that are made from the code. A warning of mkdocs is an error.
+docs: $(VENV)/.docs $(WEB)/node_modules/.dev
+	$(BIN)/python docs/site/pages.py run/docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 page: $(PAGE)
 
@@ -90,7 +96,7 @@ node central: $(VENV)/.run
 # A role's are what its own pyproject asks for, in the versions of run.txt: what its image installs. So are those of `foliot keys`, by the sdk's.
 COMPILE := $(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-emit-index-url
 pins: $(VENV)/bin/uv
-	for set in setup run dev web build node train; do \
+	for set in setup run dev docs web build node train; do \
 	  $(COMPILE) -o requirements/$$set.txt requirements/$$set.in || exit 1; \
 	done
 	for role in $(ROLES); do \
@@ -103,6 +109,7 @@ pins: $(VENV)/bin/uv
 asyncapi: $(VENV)/.run
 	$(BIN)/python -m foliot_schemas.compatibility schemas/tests/golden/contract.json
 	$(BIN)/python -m foliot_schemas.asyncapi schemas/tests/golden > docs/asyncapi.json
+	$(BIN)/python -m foliot_schemas.page_types > $(WEB)/src/event_kinds.ts
 
 # What the gateway serves by gRPC, and what clients built on: refuses to go on if that was broken.
 proto: $(PROTO)/node_modules/.done
@@ -125,6 +132,10 @@ $(VENV)/.run: requirements/run.txt $(MANIFESTS) $(VENV)/bin/uv
 
 $(VENV)/.dev: requirements/dev.txt $(VENV)/.run
 	$(call fetch,$(BIN)/uv pip install -q --require-hashes -r requirements/dev.txt)
+	@touch $@
+
+$(VENV)/.docs: requirements/docs.txt $(VENV)/.run
+	$(call fetch,$(BIN)/uv pip install -q --require-hashes -r requirements/docs.txt)
 	@touch $@
 
 # By pip, and without a hash: see requirements/torch.txt.

@@ -1,4 +1,4 @@
-"""How one fault's outcome is judged: each thing that is to be said of it, right or wrong."""
+"""Judges the outcome of one fault: each of its findings is right or wrong."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
+from foliot_detector.core.detectors.port_flap.settings import PortFlapSettings
 from foliot_detector.settings import DetectorSettings
 from foliot_lab.report import job_text as of_job
 from foliot_lab.report.allowances import Allowance
@@ -56,7 +57,7 @@ class Outcome:
         self._promise = promise_of(fault.kind, fault.where)
 
     def findings(self, seen: Verdict | None) -> Iterator[Finding]:
-        """What is to be said of it, each right or wrong; in the order of the sentence."""
+        """The findings on it, each right or wrong, in the order of the sentence."""
         fault, spec = self._fault, self._spec
         if fault.kind in _CUTS or self._own("moved_ms") is not None:
             yield from self._found(seen)
@@ -222,7 +223,8 @@ class Outcome:
         remediator = msgspec.convert(_section(scenario, "remediator"), RemediatorSettings)
         held_s = min(remediator.probation_s * 2.0 ** min(losses - 1, _MOST_DOUBLINGS), remediator.longest_probation_s)
         if not spec.where.startswith("rail") and losses > 1:
-            held_s += msgspec.convert(_section(scenario, "detector"), DetectorSettings).rule().held_s(losses)
+            detector = msgspec.convert(_section(scenario, "detector"), DetectorSettings)
+            held_s += detector.of(PortFlapSettings).rule().held_s(losses)
         return held_s
 
 

@@ -1,4 +1,4 @@
-"""The report of a run: per fault what the lab saw and what the services did, then clocks, strays and the machine."""
+"""The report of a run: for each fault what the lab saw and what the services did, then clocks, strays and the machine."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from foliot_lab.report.connectivity import Ways
 from foliot_lab.report.flow_report import Accounts, FlowReport, FlowRest, flow_reports, flow_rests
 from foliot_lab.scenario.spec import Scenario  # noqa: TC001 - msgspec reads annotations at run time
 from foliot_lab.workload.train.record import TrainFault, TrainReport  # noqa: TC001 - msgspec reads annotations at run time
+from foliot_schemas.event_kinds import detects
 from foliot_schemas.fault import trace_id
 
 if TYPE_CHECKING:
@@ -31,8 +32,6 @@ if TYPE_CHECKING:
 
 _BEFORE_STRAYS_NS = 1_500_000_000
 """A silence is said within a quarter of a second, a dead process after one."""
-RELIEF = frozenset({"up", "admin-up", "speaking", "sound", "alive", "synchronised"})
-"""States that end a trouble; no fault is detected by them."""
 _HONEST_NS = 1_000_000_000
 """A time inside a message that lies further from its arrival comes from before the clocks were in step; arrival stands in."""
 
@@ -66,7 +65,7 @@ class FaultReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Unexplained(msgspec.Struct, frozen=True, kw_only=True):
-    """What no fault explains, see `attribution.py`."""
+    """Events and commands that no fault explains, see `attribution.py`."""
 
     events: int
     commands: int
@@ -130,7 +129,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 def witnessed(
     injections: Sequence[Injection], pulses: Mapping[str, Mapping[Pair, Pulses]], fabric: FabricPlan
 ) -> dict[str, Verdict]:
-    """What the pulses of each fault's pairs say of it, up to the next fault at the same place.
+    """The findings of each fault's pulses, up to the next fault at the same place.
 
     Of a fault that is no path's, such as a killed process, up to the next fault of a path that the pair may take: what happens
     then is that one's doing, and so is what happens until it is over.
@@ -238,11 +237,7 @@ def _train(evidence: Evidence, injection: Injection, span: Span) -> TrainFault |
 
 def _detected_ns(evidence: Evidence, events: Sequence[Heard[Event]]) -> int | None:
     return min(
-        (
-            _lab_ns(evidence, event.message.at_ns, event.at_ns)
-            for event in events
-            if event.message.kind != "refusal" and event.message.state not in RELIEF
-        ),
+        (_lab_ns(evidence, event.message.at_ns, event.at_ns) for event in events if detects(event.message)),
         default=None,
     )
 

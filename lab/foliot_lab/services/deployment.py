@@ -1,10 +1,11 @@
-"""Which service runs where in a lab, and with which settings. Pure, but for writing the files."""
+"""Assigns services to hosts of a lab, and writes their settings. Pure, but for writing the files."""
 
 from __future__ import annotations
 
 import random
 import secrets
 import time
+import tomllib
 from pathlib import Path  # noqa: TC003 - msgspec reads annotations at run time
 from typing import TYPE_CHECKING, Any
 
@@ -59,11 +60,11 @@ class Desk(msgspec.Struct, frozen=True, kw_only=True):
         return self.folder / f"{node}.clock"
 
     def loop_steps(self, process: str) -> Path:
-        """How long the steps of a service's loop took, see `foliot.runtime.loop_steps`."""
+        """The file with the steps of a service's loop, see `foliot.runtime.loop_steps`."""
         return self.folder / f"{process.replace('/', '-')}.steps"
 
     def environment(self, process: str) -> dict[str, str]:
-        """What a process needs to be told beside its settings file."""
+        """The variables that a process needs beside its settings file."""
         node = process.partition("/")[0] if "/" in process else ""
         own = {
             "FOLIOT_CONFIG": str(self.config(process)),
@@ -116,7 +117,7 @@ def write_skews(specs: Mapping[str, SkewSpec], desk: Desk) -> None:
 
 
 class Addresses(msgspec.Struct, frozen=True):
-    """Where the processes find the bus and the gateway."""
+    """The addresses of the bus and the gateway."""
 
     bus: str
     """``host:port``; several, with commas between, for a cluster, which then has that many copies of everything."""
@@ -124,18 +125,25 @@ class Addresses(msgspec.Struct, frozen=True):
 
     @property
     def url(self) -> str:
-        """Of the bus, as settings name it."""
+        """The URL of the bus, as settings name it."""
         return ",".join(f"nats://{server}" for server in self.bus.split(","))
 
     @property
     def copies(self) -> int:
-        """Of everything that the bus keeps."""
+        """The number of copies of everything that the bus keeps."""
         return len(self.bus.split(","))
 
 
 def listener(addresses: Addresses, desk: Desk) -> BusSettings:
     """For whoever watches the lab's bus and may not speak on it."""
     return BusSettings(url=addresses.url, credentials=str(desk.keys / "tools" / "reader.creds"))
+
+
+def extensions(services: Mapping[str, Any]) -> dict[str, Any]:
+    """Of a scenario's settings, those of extensions, as a settings file has them: the lab loads what its services load."""
+    prefix = "extensions."
+    own = {name.removeprefix(prefix): value for name, value in services.items() if name.startswith(prefix)}
+    return tomllib.loads(toml({"extensions": own}))
 
 
 def write_configs(
@@ -168,7 +176,8 @@ def write_configs(
     for process in CENTRAL:
         desk.config(process).write_text(toml(_with_credentials(common, desk.keys / "services" / process)))
     # For whoever watches the lab's bus by hand.
-    desk.config("reader").write_text(toml({"bus": msgspec.to_builtins(listener(addresses, desk))}))
+    own = {"extensions": common["extensions"]} if "extensions" in common else {}
+    desk.config("reader").write_text(toml({"bus": msgspec.to_builtins(listener(addresses, desk))} | own))
     for node in nodes:
         own = _with_credentials(common, keyring.issue_node(node.name)) | {"node": msgspec.to_builtins(node)}
         for process in ON_A_NODE:

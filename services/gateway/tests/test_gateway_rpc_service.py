@@ -140,7 +140,7 @@ async def both(gateway, bus, rpc_port, eventually):
         ("api/v1/paths?node=nobody", "FleetService/ListPaths", {"node": "nobody"}),
         ("api/v1/clocks", "FleetService/ListClocks", {}),
         ("api/v1/events", "RecordsService/ListEvents", {}),
-        ("api/v1/events?limit=1&kind=flap", "RecordsService/ListEvents", {"limit": 1, "kind": "EVENT_KIND_FLAP"}),
+        ("api/v1/events?limit=1&kind=flap", "RecordsService/ListEvents", {"limit": 1, "kind": "flap"}),
         ("api/v1/events?since=1800000000000000002", "RecordsService/ListEvents", {"since_ns": 1_800_000_000_000_000_002}),
         (f"api/v1/commands?fault={FAULT}", "RecordsService/ListCommands", {"fault": FAULT}),
         ("api/v1/commands?node=nobody", "RecordsService/ListCommands", {"node": "nobody"}),

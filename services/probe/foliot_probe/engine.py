@@ -1,4 +1,4 @@
-"""One tick of a probe: read what came and the stamps of what the last tick sent, judge silence, send what is due.
+"""One tick of a probe: reads packets and the stamps of the last tick's, judges silence, and sends what is due.
 
 The kernel stamps every packet when it comes or leaves, so the sockets need no reading in between: a tick reads them all in batches,
 and a wake-up per arriving packet, which would cost more than everything else together, does not happen.
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import structlog
 
+from foliot.columns import grown
 from foliot_probe.core.measure.sessions import Completed, Sessions
 from foliot_probe.core.measure.silence import SilenceWatch
 from foliot_probe.core.packet import IN_USE, IP_UDP_BYTES, MOST_BYTES, Probe, is_probe
@@ -187,9 +188,7 @@ class Engine:
         for each in (self.sessions, self._schedule, self._watch, self.demand):
             each.grow(rows)
         for name in ("_sent", "heard_last_ns"):
-            column = np.zeros(rows, np.int64)
-            column[: len(getattr(self, name))] = getattr(self, name)
-            setattr(self, name, column)
+            setattr(self, name, grown(getattr(self, name), rows))
         self._outbox = Outbox(_PROBES_A_ROUND * rows)
 
     # -- a tick -------------------------------------------------------------------------------------------------------

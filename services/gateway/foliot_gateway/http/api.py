@@ -20,7 +20,7 @@ from foliot_gateway.state.records import CommandView
 from foliot_gateway.state.store import Store
 from foliot_gateway.state.subscription import Hub
 from foliot_gateway.state.trace_store import Trace, TraceSummary
-from foliot_schemas import ClockState, Event, EventKind
+from foliot_schemas import ClockState, Event
 
 Answers = NamedDependency[Queries]
 Limit = Annotated[int, Parameter(ge=1, le=MOST_RECORDS, description="At most so many")]
@@ -53,11 +53,11 @@ async def get_clocks(queries: Answers) -> tuple[ClockState, ...]:
 async def get_events(
     queries: Answers,
     limit: Limit = FEW_RECORDS,
-    kind: Annotated[EventKind | None, Parameter(description="Only of this kind")] = None,
+    kind: Annotated[str, Parameter(description="Only of this kind: flap, path, and so on")] = "",
     since: Annotated[int, Parameter(description="Only of this reference time or later, in nanoseconds")] = 0,
 ) -> tuple[Event, ...]:
     """Events with their evidence, newest first."""
-    return queries.events(limit=limit, kind=kind or "", since_ns=since)
+    return queries.events(limit=limit, kind=kind, since_ns=since)
 
 
 @get("/api/v1/events/trace", tags=["traces"])

@@ -15,7 +15,7 @@ import structlog
 from google.protobuf.message import DecodeError
 
 from foliot_gateway.rpc import descriptors
-from foliot_gateway.rpc.conversion import enum_word, fields_of, to_message
+from foliot_gateway.rpc.conversion import fields_of, to_message
 from foliot_gateway.rpc.errors import FAILED, refuse
 from foliot_gateway.state.live_feed import Change, Missed, State, Tiles, Told
 from foliot_gateway.state.queries import FEW_RECORDS, QueryError, WrongQueryError
@@ -69,7 +69,7 @@ class Services:
             "ListNodes": lambda _: queries.nodes(),
             "ListPaths": lambda asked: queries.paths(node=asked.node, nic=asked.nic),
             "ListClocks": lambda _: queries.clocks(),
-            "ListEvents": lambda asked: queries.events(limit=_limit(asked), kind=_kind(asked), since_ns=asked.since_ns),
+            "ListEvents": lambda asked: queries.events(limit=_limit(asked), kind=asked.kind, since_ns=asked.since_ns),
             "ListCommands": lambda asked: queries.commands(limit=_limit(asked), node=asked.node, fault=asked.fault),
             "ListTraces": lambda asked: queries.traces(limit=_limit(asked)),
         }
@@ -194,18 +194,3 @@ def _read(method: str, asked: bytes) -> Any:
 def _limit(asked: Any) -> int:
     limit: int = asked.limit if asked.HasField("limit") else FEW_RECORDS
     return limit
-
-
-def _kind(asked: Any) -> str:
-    """The kind that is asked for.
-
-    Raises:
-        WrongQueryError: the number is of none.
-    """
-    kinds = asked.DESCRIPTOR.fields_by_name["kind"].enum_type
-    try:
-        return enum_word(kinds, asked.kind)
-    except KeyError:
-        raise WrongQueryError(
-            f"There is no kind {asked.kind} of events; foliot.v1.EventKind has those there are."
-        ) from None

@@ -6,11 +6,11 @@ Nothing here depends on how an answer travels. A long answer is an iterator, so 
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from foliot_schemas import EventKind
+from foliot_schemas import event_kinds
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,7 +26,6 @@ MOST_RECORDS = 10_000
 """Events, commands or traces in one answer."""
 FEW_RECORDS = 100
 """So many where the question does not say."""
-_KINDS = frozenset(get_args(EventKind))
 
 
 class QueryError(Exception):
@@ -94,9 +93,11 @@ class Queries:
             WrongQueryError: the limit is out of its bounds, or there is no such kind.
         """
         _check_limit(limit)
-        if kind and kind not in _KINDS:
-            raise WrongQueryError(f"There is no kind {kind!r} of events; the kinds are {', '.join(sorted(_KINDS))}.")
-        return self._store.records.events(limit=limit, kind=kind, since_ns=since_ns)
+        found = self._store.records.events(limit=limit, kind=kind, since_ns=since_ns)
+        if kind and not found and event_kinds.find(kind) is None:
+            known = ", ".join(each.name for each in event_kinds.kinds())
+            raise WrongQueryError(f"There is no kind of event {kind}; there are {known}.", "no-such-kind")
+        return found
 
     def commands(self, *, limit: int = FEW_RECORDS, node: str = "", fault: str = "") -> tuple[CommandView, ...]:
         """Commands and armed moves with their outcomes, newest first.

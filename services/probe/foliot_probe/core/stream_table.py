@@ -1,4 +1,4 @@
-"""Which streams a node has: with every peer, on every rail that both have, with every entropy.
+"""The streams of a node: one for every peer, every shared rail and every entropy.
 
 A stream keeps its row for life; rows of streams that ended are used again.
 """
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from foliot.columns import grown
 from foliot_probe.core.sockaddr import Address, sockaddr
 from foliot_schemas.names import Path
 
@@ -38,7 +39,7 @@ class Place(NamedTuple):
 
 
 class StreamEnds(NamedTuple):
-    """What is known of a stream for as long as it lasts."""
+    """The constant facts of a stream."""
 
     key: StreamKey
     outgoing: str
@@ -139,8 +140,8 @@ class StreamTable:
         if None not in self.ends:
             more = len(self.ends)
             self.ends.extend([None] * more)
-            self.place = np.concatenate([self.place, np.zeros(more, np.intp)])
-            self.address = np.concatenate([self.address, np.zeros(more, Address)])
+            self.place = grown(self.place, len(self.ends))
+            self.address = grown(self.address, len(self.ends))
         row = self.ends.index(None)
         self.ends[row] = ends
         self.rows[ends.key] = row

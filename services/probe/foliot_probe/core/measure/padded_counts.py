@@ -1,4 +1,4 @@
-"""How many padded probes a peer sent and how many came, by the count that each of its probes says."""
+"""Counts of padded probes, sent by a peer and received here, from the count in each of its probes."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from foliot import columns
 from foliot_probe.core.packet import FULL_COUNTS
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ def said(count: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 class PaddedCounts:
-    """Of all streams, by row.
+    """The counts of all streams, by row.
 
     Parameters:
         rows: how many.
@@ -37,10 +38,7 @@ class PaddedCounts:
 
     def grow(self, rows: int) -> None:
         """Make room for this many rows."""
-        grown = PaddedCounts(rows)
-        for name, column in vars(self).items():
-            getattr(grown, name)[: len(column)] = column
-        vars(self).update(vars(grown))
+        columns.move(self, PaddedCounts(rows))
 
     def forget(self, row: Rows | int) -> None:
         """Streams begin anew."""

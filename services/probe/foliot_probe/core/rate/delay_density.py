@@ -1,4 +1,4 @@
-"""How densely the least delays of each stream lie: whether more probes would say more.
+"""The density of each stream's least delays, which shows whether more probes would add accuracy.
 
 How far the quickest probe of a window lies above the path's floor is as far, on average, as the next ones lie above each other; by that an offset is wrong, if queues
 make it so. Half as many probes would have had every second of these delays.
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from foliot.columns import grown
 from foliot_probe.core.measure.one_way_delay import one_way_ns, runs
 from foliot_probe.core.measure.sessions import Completed
 
@@ -40,12 +41,7 @@ class DelayDensity(NamedTuple):
 
     def of(self, rows: int) -> DelayDensity:
         """The same with at least so many rows: of new ones nothing is known."""
-        more = max(0, rows - len(self.ns))
-        unknown = np.full(more, np.inf)
-        return DelayDensity(
-            np.concatenate([self.ns, unknown]), np.concatenate([self.halved_ns, unknown]),
-            np.concatenate([self.heard, np.zeros(more, np.bool_)]),
-        )  # fmt: skip
+        return DelayDensity(grown(self.ns, rows, np.inf), grown(self.halved_ns, rows, np.inf), grown(self.heard, rows))
 
 
 class DelayDensities:
@@ -67,7 +63,7 @@ class DelayDensities:
     def close(
         self, wanted: NDArray[np.bool_], own: References, peers: References
     ) -> Generator[None, None, DelayDensity]:
-        """What the window came to for the rows wanted, returned after a few steps of the generator, and nothing collected again at once.
+        """Closes the window for the rows wanted, over a few steps of the generator, and returns the densities. A new window begins at once.
 
         Parameters:
             wanted: per row.

@@ -1,4 +1,4 @@
-"""How often each stream is probed: fast if its path is in use or armed as a backup, as its clocks need if it is of the mesh, and all others by a slow sweep."""
+"""The wanted rate of each stream: fast for paths in use and backups, as accuracy needs in the mesh, and slow for all others."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from foliot.columns import grown
 from foliot_probe.core.rate.adaptive_rate import AdaptiveRates
 from foliot_probe.core.rate.clock_neighbours import neighbours, streams
 from foliot_probe.core.stream_table import StreamKey
@@ -45,7 +46,7 @@ def in_use(keys: Iterable[StreamKey], paths: NodePaths | None) -> frozenset[Stre
 
 
 class Rate(NamedTuple):
-    """Of a stream."""
+    """The rate of a stream."""
 
     row: int
     every: int
@@ -56,7 +57,7 @@ class Rate(NamedTuple):
 
 
 class Demand:
-    """What a node wants of its streams, by row; the peers' wishes come with their probes.
+    """A node's wanted rates of its streams, by row; the peers' wishes come with their probes.
 
     Parameters:
         table: the streams.
@@ -84,15 +85,14 @@ class Demand:
     def grow(self, rows: int) -> None:
         """Make room for this many rows."""
         for name in ("wish_ms", "_fast", "_live", "_peers_ms", "_met_ms"):
-            column = getattr(self, name)
-            setattr(self, name, np.concatenate([column, np.zeros(rows - len(column), column.dtype)]))
+            setattr(self, name, grown(getattr(self, name), rows))
 
     def peers_changed(self) -> None:
         """A peer came, went or is another now: its streams are new."""
         self._stale = self._changed = True
 
     def set_in_use(self, in_use: frozenset[StreamKey]) -> None:
-        """These streams are probed fast."""
+        """Sets the streams that are probed fast."""
         self._in_use = in_use
         self._changed = True
 

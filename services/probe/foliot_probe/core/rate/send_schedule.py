@@ -1,10 +1,12 @@
-"""When each stream sends next, counted in ticks, so that many streams share a wake-up and a batch."""
+"""Schedules each stream's sending in ticks, so that many streams share a wake-up and a batch."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 import numpy as np
+
+from foliot import columns
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -41,11 +43,7 @@ class SendSchedule:
 
     def grow(self, rows: int) -> None:
         """Make room for this many rows."""
-        grown = SendSchedule(rows)
-        for name, column in vars(self).items():
-            if isinstance(column, np.ndarray):
-                getattr(grown, name)[: len(column)] = column
-        vars(self).update(vars(grown))
+        columns.move(self, SendSchedule(rows))
 
     def begin(self, row: int, every: int, tick: int) -> None:
         """Start a stream; rows are spread over the ticks of their interval."""
@@ -78,7 +76,7 @@ class SendSchedule:
             self._next[row] = min(int(self._next[row]), tick + 1 + row % every)
 
     def due(self, tick: int) -> tuple[Rows, Rows, Rows]:
-        """The rows that send in this tick, those of them that send a second probe right after, and those of which a probe is to have full size."""
+        """The rows that send in this tick, those that send a second probe right after, and those whose probe has full size."""
         row = np.flatnonzero(self._next <= tick)
         next_, every, turn = self._next[row], self._every[row], self._round[row] + 1
         # After a stall the missed rounds are not made up for: a burst would measure itself.
