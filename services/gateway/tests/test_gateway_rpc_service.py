@@ -2,6 +2,7 @@
 
 import asyncio
 import functools
+import os
 import sys
 from pathlib import Path
 
@@ -191,8 +192,9 @@ async def test_the_health_of_grpc_follows_the_bus(both, nats_server):
 
 async def test_the_example_of_the_documents_prints_the_fleet(both, rpc_port):
     """As a person would run it."""
+    direct = {**os.environ, "no_grpc_proxy": "127.0.0.1"}
     ran = await asyncio.create_subprocess_exec(
-        sys.executable, str(EXAMPLE), f"127.0.0.1:{rpc_port}", stdout=asyncio.subprocess.PIPE
+        sys.executable, str(EXAMPLE), f"127.0.0.1:{rpc_port}", stdout=asyncio.subprocess.PIPE, env=direct
     )
     out, _ = await ran.communicate()
 
