@@ -2,7 +2,7 @@
 
 export type Condition = "up" | "lost" | "moved" | "unknown";
 
-/** tiles.py; what has its default is left out. */
+/** state/nic_condition.py; what has its default is left out. */
 export interface Tile {
   nic: string;
   node: string;
