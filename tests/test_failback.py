@@ -143,11 +143,11 @@ def test_an_administrators_maintenance_does_not_prolong_anything():
 CODE = textwrap.dedent("""
     import asyncio, subprocess, time
     from foliot.node.link_monitor import LinkMonitor
-    from foliot.node import describe
+    from foliot.node.addressing import describe
     from foliot.settings import NicSettings, NodeSettings
-    from foliot_detector.core.pipeline import FanOut
+    from foliot_detector.core.pipeline import Pipeline
     from foliot_detector.settings import DetectorSettings
-    from foliot_probe.io.port_reader import Ports
+    from foliot_probe.io.port_reader import PortReader
 
     def ip(line):
         subprocess.run(["ip", *line.split()], check=True)
@@ -161,7 +161,7 @@ CODE = textwrap.dedent("""
 
     async def main():
         own = describe(NodeSettings(name="n", index=0, nics=(NicSettings(rail="r", number=0, device="near", address="10.0.0.1"),)))
-        detector, events, states = FanOut(DetectorSettings()), [], []
+        detector, events, states = Pipeline(DetectorSettings()), [], []
         detector.observe(own)
 
         def tell(state):
@@ -174,7 +174,7 @@ CODE = textwrap.dedent("""
                     await asyncio.sleep(0.01)
 
         make()
-        ports = Ports(own, Now(), "boot", tell)
+        ports = PortReader(own, Now(), "boot", tell)
         async with LinkMonitor(ports.changed) as links:
             ports.begin(await links.present())
             ports.tell_counters()

@@ -20,7 +20,7 @@ NOBODY = "65534"
 
 ORPHAN_MAKER = """
 import subprocess, sys, time
-from foliot_lab import kernel
+from foliot_lab.fabric import capabilities as kernel
 from foliot_lab.fabric.namespaces import Namespace, child_setup, enter_control
 kernel.enter()
 enter_control()
@@ -31,7 +31,7 @@ time.sleep(600)
 """
 
 BUILDER = """
-from foliot_lab import kernel
+from foliot_lab.fabric import capabilities as kernel
 from foliot_lab.fabric.fabric import Fabric
 from foliot_lab.fabric.namespaces import enter_control
 from foliot_lab.scenario.topology import plan
@@ -174,7 +174,7 @@ def test_a_user_without_rights_gets_them_in_a_user_namespace():
 def test_numpys_threads_do_not_stand_in_the_way_of_a_user_namespace():
     """Who is not root needs a process of a single thread, and has two or more once numpy is imported on a machine of as many processors."""
     needs_user_namespaces()
-    program = "import numpy; from foliot_lab import kernel; kernel.shed_threads(); print(kernel.enter())"
+    program = "import numpy; from foliot_lab.fabric import capabilities as kernel; kernel.shed_threads(); print(kernel.enter())"
     done = subprocess.run(as_nobody(sys.executable, "-c", program), check=False, capture_output=True, text=True)
     assert (done.stdout, done.stderr) == ("user namespace\n", "")
 

@@ -65,7 +65,7 @@ def test_a_given_boot_id_wins(monkeypatch):
 def test_what_survives_a_long_collection_is_not_looked_through_again(long_s, kept):
     """A fleet's memory grows for hours, and a full collection over all of it would take longer each time."""
     grow = (
-        "import gc; from foliot import service\n"
+        "import gc; from foliot.runtime import service\n"
         f"service._LONG_S = {long_s}\n"
         "service.keep_what_is_loaded()\n"
         "before, grown = gc.get_freeze_count(), [[] for _ in range(10_000)]\n"
@@ -79,7 +79,7 @@ def test_what_survives_a_long_collection_is_not_looked_through_again(long_s, kep
 def test_nothing_of_numpy_is_loaded_at_the_first_fault():
     """Its unique() would load a part of it when called first."""
     loaded = (
-        "import sys; import numpy; from foliot import service\n"
+        "import sys; import numpy; from foliot.runtime import service\n"
         "service.keep_what_is_loaded()\n"
         "before = set(sys.modules)\n"
         "numpy.unique(numpy.array([1]))\n"

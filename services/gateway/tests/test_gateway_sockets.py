@@ -63,7 +63,7 @@ def test_a_taken_port_stops_the_start():
 def test_a_socket_made_elsewhere_is_adopted():
     """A child process finds the socket at descriptor 3 and names its address; LISTEN_PID is empty."""
     program = (
-        "import os; from foliot_gateway import listen; from foliot_gateway.settings import GatewaySettings\n"
+        "import os; from foliot_gateway.http import sockets as listen; from foliot_gateway.settings import GatewaySettings\n"
         "adopted, made = listen.open_all(GatewaySettings(), os.environ)\n"
         "print(*[s.getsockname()[1] for s in adopted], len(made), os.get_inheritable(3))"
     )

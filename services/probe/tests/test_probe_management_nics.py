@@ -57,7 +57,7 @@ async def test_a_bus_on_the_host_itself_or_nowhere_tells_nothing(tmp_path, url):
 
 CODE = textwrap.dedent("""
     import asyncio, subprocess
-    from foliot_probe.io.management_nics import Management
+    from foliot_probe.io.management_nics import ManagementNics
 
     def ip(line):
         subprocess.run(["ip", *line.split()], check=True)
@@ -69,7 +69,7 @@ CODE = textwrap.dedent("""
         ip(f"link set far{number} up")
 
     async def main():
-        management = Management({"front": "10.16.0.2", "rail": "10.17.0.2"})
+        management = ManagementNics({"front": "10.16.0.2", "rail": "10.17.0.2"})
         said = [sorted(management.devices())]
         await management.find_frontend("nats://10.17.0.9:4222")
         said.append(sorted(management.devices()))
