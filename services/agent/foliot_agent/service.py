@@ -72,7 +72,7 @@ class Agent:
         armed = settings.armed == "always" and settings.policy == "act"
         self._membership = Membership(bus, node, msgspec.structs.replace(self.layout.node, armed=armed))
         self._renewing: asyncio.Task[None] | None = None
-        self._restart_cache = RestartCache(settings.restart_cache, node.name, place)
+        self._restart_cache = RestartCache(settings.memory, node.name, place)
         self._kernel = KernelBackend(settings.actuator, self.layout, self._restart_cache)
         self._exchange = PeerSockets(Seal(settings.secret()), node.agent_port, self._on_message)
         self._confirmer = EchoConfirmer(self._exchange, self.layout.node, self.peers, clock)

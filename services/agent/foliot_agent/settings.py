@@ -26,7 +26,7 @@ class AgentSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """Whether the node moves its traffic by itself when it loses a carrier: never, while the bus is away, or always."""
     policy: Policy = "act"
     """``off`` refuses every command, ``advise`` answers what it would do, ``act`` does it. Arms nothing unless ``act``."""
-    restart_cache: str = "/run/foliot"
+    memory: str = "/run/foliot"
     """Folder in which it remembers over a restart what it needs while the bus is away; it should not outlive the boot. Empty: it does not."""
     key: str = ""
     """Shared by the fleet's agents; authenticates what they tell each other without the bus. Needed to be armed."""
