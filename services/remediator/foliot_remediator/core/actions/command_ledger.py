@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 from foliot_schemas import Command
 from foliot_schemas.bounds import fitting
+from foliot_schemas.orders import verb_of
 
 if TYPE_CHECKING:
-    from foliot_remediator.core.routing.reroute_plan import NodeChanges
     from foliot_remediator.core.state.routing_table import Cause
-    from foliot_schemas import Verb
+    from foliot_schemas import Order, Verb
 
 _GRACE_NS = 3_000_000_000
 """After its deadline a command is not carried out any more; an answer may still wait for confirmations, two seconds, and be on its way."""
@@ -32,10 +32,13 @@ class Sent:
     """A command that is not answered yet, and what it is about."""
 
     command: Command
+    order: Order
     who: str
     cause: Cause
-    undo: NodeChanges
-    """What makes the beliefs about the node what they were before."""
+    undo: Order | None
+    """What makes the beliefs about the node what they were before; None: none were changed."""
+    remedy: str
+    """Whose it is."""
 
 
 class CommandLedger:
@@ -45,10 +48,6 @@ class CommandLedger:
         self.sent: dict[str, Sent] = {}
         self._attempts: collections.OrderedDict[tuple[str, Verb, str], int] = collections.OrderedDict()
         self._failures: collections.OrderedDict[tuple[str, Verb, str], tuple[int, int]] = collections.OrderedDict()
-        self._commanded_ns: dict[str, dict[tuple[str, str], int]] = {}
-        """Per node, by peer and rail."""
-        self._about: dict[str, set[str]] = {}
-        """Per peer, the nodes that have been told a way to it."""
         self._unanswered: collections.Counter[str] = collections.Counter()
         """Per node, its commands in `sent`."""
         self._deadlines: list[tuple[int, str]] = []
@@ -79,19 +78,6 @@ class CommandLedger:
             self._failures.popitem(last=False)
         return count
 
-    def commanded_ns(self, node: str, rail: str, peer: str = "") -> int:
-        """When the node was last told a way to a service address, or, without a peer, to send a rail away or back; 0: never."""
-        return self._commanded_ns.get(node, {}).get((peer, rail), 0)
-
-    def forget(self, node: str) -> None:
-        """A node has left the fleet for good."""
-        for peer, _ in self._commanded_ns.pop(node, {}):
-            self._about.get(peer, set()).discard(node)
-        for other in self._about.pop(node, ()):
-            told = self._commanded_ns[other]
-            for way in [way for way in told if way[0] == node]:
-                del told[way]
-
     def send(self, sent: Sent) -> None:
         """A command goes out, to be answered."""
         command = sent.command
@@ -99,14 +85,6 @@ class CommandLedger:
             self._unanswered[command.node] += 1
         self.sent[command.id] = sent
         heapq.heappush(self._deadlines, (command.deadline_ns, command.id))
-        told = [("", rail) for rail in (*command.away, *command.back)] + [
-            (way.peer, way.rail) for way in command.placements
-        ]
-        commanded_ns = self._commanded_ns.setdefault(command.node, {})
-        for peer, rail in told:
-            commanded_ns[peer, rail] = command.issued_ns
-            if peer:
-                self._about.setdefault(peer, set()).add(command.node)
 
     def settle(self, command: str) -> Sent | None:
         """Takes out a command that was answered."""
@@ -119,23 +97,23 @@ class CommandLedger:
         return sent
 
     def write(
-        self, node: str, verb: Verb, parts: NodeChanges, cause: Cause, *,
+        self, node: str, order: Order, cause: Cause, *,
         issued_ns: int, deadline_ns: int, lease: int, advice: bool,
     ) -> Command:  # fmt: skip
-        """The command for a node.
+        """The command that carries an order to a node.
 
         Its id follows from cause, verb and node. The lease's revision is part of it, because an agent answers a known id as it did
         before, and it may have refused a former holder's; so is the number of the attempt, from the second on.
         """
+        verb = verb_of(order)
         key = (cause.event, verb, node)
         attempt = self._attempts[key] = self._attempts.get(key, 0) + 1
         if len(self._attempts) > _REMEMBERED:
             self._attempts.popitem(last=False)
         suffix = "" if attempt == 1 else f"/{attempt}"
-        return Command(
-            id=fitting(f"{cause.event}/{verb}/{node}/{lease}{suffix}"), verb=verb, node=node, cause=cause.event,
-            issued_ns=issued_ns, deadline_ns=deadline_ns, lease_revision=lease, away=tuple(parts.away),
-            back=tuple(parts.back), placements=tuple(parts.placements), advice=advice, fault=cause.fault,
+        return Command.of(
+            order, id=fitting(f"{cause.event}/{verb}/{node}/{lease}{suffix}"), node=node, cause=cause.event,
+            issued_ns=issued_ns, deadline_ns=deadline_ns, lease_revision=lease, advice=advice, fault=cause.fault,
         )  # fmt: skip
 
     @property
