@@ -126,6 +126,16 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True, tag="outcome.v1"):
     undo_action: Action = {}
     """The order that undoes it. Empty: `undo` says it, or there is nothing to undo."""
 
+    @classmethod
+    def of(cls, order: Order, undo: Order | None, **fields: Any) -> Self:
+        """The outcome that says what was done and what undoes it; `fields` are all but what these two say."""
+        said = _carried(order)
+        if "action" not in said:
+            said["undo"] = undo.placements if isinstance(undo, Reroute | Restore) else ()
+        elif undo is not None:
+            said["undo_action"] = orders.write(undo)
+        return cls(**said, **fields)
+
     def order(self) -> Order:
         """What was done.
 

@@ -25,7 +25,6 @@ from foliot_schemas.names import node_of, parse_path
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from foliot_remediator.core.actions.action_kinds import ActionKind
     from foliot_remediator.core.actions.command_ledger import Sent
     from foliot_remediator.core.actions.decision import Decision
     from foliot_remediator.core.actions.guards import Guard
@@ -50,7 +49,7 @@ class Losses:
         self._view = view
         self._decider = view.decider
         self._routes = RouteDecider(settings, view.decider, view.inventory, view.routing)
-        self.kinds: Collection[ActionKind] = self._routes.kinds
+        self.kinds = self._routes.kinds
         self._planner = ReroutePlanner(view.inventory, view.health, view.routing, view.selector)
         self._recovery = Probation(settings, view.inventory, view.health, view.selector)
         self._incidents = Incidents()

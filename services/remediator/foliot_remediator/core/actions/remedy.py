@@ -46,9 +46,11 @@ class Remedy(Protocol):
     name: str
     priority: int
     """Who has less goes first, with each message and each tick; losses have 0."""
-    kinds: Collection[ActionKind]
-    """Verbs that it brings. It may use those of others."""
     budget: Budget
+
+    @property
+    def kinds(self) -> Collection[ActionKind]:
+        """Verbs that it brings. It may use those of others."""
 
     def hold(self, now_ns: int) -> None:
         """The lease was taken. Who stands by is told all, and what it decides is not published."""
