@@ -10,7 +10,7 @@ from foliot_schemas.codec import WireError, decode, encode
 from foliot_schemas.command import Command, Confirmation, Outcome, OutcomeStatus
 from foliot_schemas.event import Event, EventKind
 from foliot_schemas.fit import FitBatch, FitRow, HeardNode
-from foliot_schemas.inventory import Lease, Nic, Node, NodePaths
+from foliot_schemas.inventory import Lease, Nic, Node, NodeHomes, NodePaths
 from foliot_schemas.observation import (
     DelayBatch,
     DelayRow,
@@ -43,6 +43,7 @@ __all__ = [
     "Lease",
     "Nic",
     "Node",
+    "NodeHomes",
     "NodePaths",
     "Order",
     "OrderError",

@@ -1,4 +1,4 @@
-"""Nodes with anything away from its primary way: they alone are looked at for what nobody has taken home."""
+"""Nodes with anything away from its home: they alone are looked at for what nobody has taken home."""
 
 from __future__ import annotations
 
