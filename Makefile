@@ -51,7 +51,7 @@ compose-test: $(VENV)/.dev
 	FOLIOT_CONTAINERS=1 $(BIN)/pytest tests/containers $(ARGS)
 
 bench: $(VENV)/.run
-	@$(BIN)/python -m bench.$(subst -,_,$(NAME)) $(ARGS)
+	@$(BIN)/python -m bench $(NAME) $(ARGS)
 
 train: $(VENV)/.train
 
@@ -99,6 +99,7 @@ pins: $(VENV)/bin/uv
 asyncapi: $(VENV)/.run
 	$(BIN)/python -m foliot_schemas.compatibility schemas/tests/golden/contract.json
 	$(BIN)/python -m foliot_schemas.asyncapi schemas/tests/golden > docs/asyncapi.json
+	$(BIN)/python -m foliot_schemas.page_types > $(WEB)/src/event_kinds.ts
 
 clean:
 	rm -rf $(VENV) run $(dir $(PAGE)) $(WEB)/node_modules $(CHECK)/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

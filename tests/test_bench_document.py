@@ -17,7 +17,7 @@ from foliot_lab.measure.machine import commit, package, versions
 BENCH = Path(__file__).parents[1] / "bench"
 PROGRAMS = [
     *sorted(path for path in BENCH.rglob("*.py") if path.name != "document.py" and '"--json"' in path.read_text()),
-    BENCH / "clock_ablation.py",  # its options are those of clock_sim
+    BENCH / "studies/clock_ablation.py",  # its options are those of clock_sim
 ]
 
 

@@ -22,9 +22,9 @@ def slow(monkeypatch):
     """A tenth as fast as the machine that the costs are of, with all that benches need of a kernel, which none of them may touch."""
     now = Now(idle_cpu=1.0, stolen_cpu=0.0, fixed_work_s=2.13, processors=2)
     monkeypatch.setattr(budget.Now, "look", lambda _: now)
-    monkeypatch.setattr(place.kernel, "is_privileged", lambda: True)
-    monkeypatch.setattr(place.kernel, "missing", list)
-    monkeypatch.setattr(place.kernel, "enter", lambda: pytest.fail("it went on"))
+    monkeypatch.setattr(place.capabilities, "is_privileged", lambda: True)
+    monkeypatch.setattr(place.capabilities, "missing", list)
+    monkeypatch.setattr(place.capabilities, "enter", lambda: pytest.fail("it went on"))
 
 
 @pytest.mark.usefixtures("slow")
@@ -65,7 +65,7 @@ def test_benches_without_a_lab_do_not_begin_either(monkeypatch, capsys, bench, n
 def test_who_wants_to_see_the_limit_begins_anyway(monkeypatch, bench):
     """Where the machine cannot carry it."""
     monkeypatch.setattr(sys, "argv", ["bench", "--anyway"])
-    for where, what in ((place.kernel, "enter"), (bench, "Document")):
+    for where, what in ((place.capabilities, "enter"), (bench, "Document")):
         monkeypatch.setattr(where, what, lambda *_, **__: sys.exit(3))
     with pytest.raises(SystemExit, match="3"):
         bench.main()
@@ -84,9 +84,9 @@ def test_a_bench_is_kept_to_its_share_before_it_is_asked_what_the_machine_has(mo
     monkeypatch.setattr(place, "_left_at_end", contextlib.ExitStack())
     monkeypatch.setattr(place, "limited", limited)
     monkeypatch.setattr(place, "affordable", lambda _, speed: asked.append((speed, list(quota))))
-    monkeypatch.setattr(place.kernel, "is_privileged", lambda: True)
-    monkeypatch.setattr(place.kernel, "missing", list)
-    monkeypatch.setattr(place.kernel, "enter", lambda: None)
+    monkeypatch.setattr(place.capabilities, "is_privileged", lambda: True)
+    monkeypatch.setattr(place.capabilities, "missing", list)
+    monkeypatch.setattr(place.capabilities, "enter", lambda: None)
     monkeypatch.setattr(place.structlog, "configure", lambda **_: None)
     assert place.enter(carries=demo(2), speed=0.5)
     assert asked == [(0.5, [0.5])]
@@ -102,9 +102,9 @@ def test_a_bench_without_the_right_to_a_quota_does_not_begin(monkeypatch, capsys
         raise QuotaError(f"No right to {share}.")
 
     monkeypatch.setattr(place, "limited", limited)
-    monkeypatch.setattr(place.kernel, "is_privileged", lambda: True)
-    monkeypatch.setattr(place.kernel, "missing", list)
-    monkeypatch.setattr(place.kernel, "enter", lambda: pytest.fail("it went on"))
+    monkeypatch.setattr(place.capabilities, "is_privileged", lambda: True)
+    monkeypatch.setattr(place.capabilities, "missing", list)
+    monkeypatch.setattr(place.capabilities, "enter", lambda: pytest.fail("it went on"))
     assert place.enter(speed=0.5) is False
     assert capsys.readouterr().err == "No right to 0.5.\n"
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import importlib.util
 import time
-from pathlib import Path
 
 import pytest
+from remediator_world import World
 
 from foliot_remediator import service
 from foliot_schemas import Event, Outcome, PortState
@@ -16,18 +15,10 @@ from foliot_schemas.subjects import COMMAND, DELAY, EVENT, INVENTORY, OUTCOME, P
 
 pytestmark = pytest.mark.nats
 
-_WORLD = Path(__file__).parent.parent / "services/remediator/tests/conftest.py"
 NODES = 4
 STILL_S = 0.25
 """Between two reports: a remediator that has not heard of a path for longer cannot know that an event about it is a lie."""
 ATTEMPTS = 5
-
-
-def _world():
-    spec = importlib.util.spec_from_file_location("remediator_world", _WORLD)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module.World(nodes=NODES, lease=0)
 
 
 class Fleet:
@@ -35,7 +26,7 @@ class Fleet:
 
     def __init__(self, secured):
         self._secured = secured
-        self.world = _world()
+        self.world = World(nodes=NODES, lease=0)
         self.nics = [f"{node}.{rail}" for node in self.world.names for rail in self.world.rails]
         self.commands, self.refusals, self.paths = [], [], {}
         self._probes, self._agents = {}, {}

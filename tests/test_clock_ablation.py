@@ -8,9 +8,10 @@ import sys
 import numpy as np
 import pytest
 
-from bench import clock_ablation, clock_sim
-from bench.clock_ablation import CASES, TOOLS, WHOLE, compare
+from bench import clock_sim
 from bench.clock_sim import Tool
+from bench.studies import clock_ablation
+from bench.studies.clock_ablation import CASES, TOOLS, WHOLE, compare
 from foliot_sync.core.solve.least_squares import Edges
 
 SMALL = ["--nics", "12", "--neighbours", "4", "--entropies", "2", "--settle", "3", "--windows", "2"]

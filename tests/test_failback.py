@@ -3,42 +3,32 @@
 from __future__ import annotations
 
 import ast
-import importlib.util
 import subprocess
 import sys
 import textwrap
-from pathlib import Path
 
 import pytest
+from remediator_world import World, make_node
 
 from foliot_detector.core.pipeline import Pipeline
 from foliot_detector.flap_rules import PRESETS
 from foliot_detector.settings import DetectorSettings
 from foliot_schemas import PortState
 
-_WORLD = Path(__file__).parent.parent / "services/remediator/tests/conftest.py"
 NIC = "node1.rail0"
 SECOND = 1_000_000_000
 FIRST_S, LONGEST_S = 0.5, 6.0
 """Probation: a tenth of the defaults, as is all the rest here."""
 
 
-def _world():
-    spec = importlib.util.spec_from_file_location("remediator_world", _WORLD)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 class Road:
     """A NIC, what a detector says of it, and what a remediator does about that."""
 
     def __init__(self, rule, **settings):
-        module = _world()
-        self.world = module.World(nodes=2, probation_s=FIRST_S, longest_probation_s=LONGEST_S)
+        self.world = World(nodes=2, probation_s=FIRST_S, longest_probation_s=LONGEST_S)
         self.detector = Pipeline(DetectorSettings(flap_rule=rule, **settings))
         for name in self.world.names:
-            self.detector.observe(module.make_node(name))
+            self.detector.observe(make_node(name))
         self.downs, self.ups, self.reuse_at_ns = 0, 1, 0
         self.tell(carrier=True)
 

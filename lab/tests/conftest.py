@@ -1,8 +1,6 @@
 """Fabrics; and two hosts with a wire on each of two rails, and service addresses that survive either."""
 
 import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
@@ -12,8 +10,6 @@ from foliot_lab.fabric.iproute import IP
 from foliot_lab.fabric.namespaces import Namespace, inside
 from foliot_lab.measure.outages import End
 from foliot_lab.scenario.topology import plan
-
-sys.path.insert(0, str(Path(__file__).parent))  # for `made_runs`
 
 ADDRESSES = {"node0": "10.200.0.1", "node1": "10.200.0.2"}
 

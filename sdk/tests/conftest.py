@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import pytest
 
 from foliot.clock import Reader
 from foliot.clock.writer import PageWriter
-
-sys.path.insert(0, str(Path(__file__).parent))  # for `paged`
 
 
 @pytest.fixture

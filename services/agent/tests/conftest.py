@@ -8,7 +8,6 @@ import ctypes
 import errno
 import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,7 +20,6 @@ from patience import patience
 if TYPE_CHECKING:
     from foliot.settings import BusSettings
 
-sys.path.insert(0, str(Path(__file__).parent))  # for `emulated` and `joining`
 
 from joining import Node
 

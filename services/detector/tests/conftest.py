@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import heapq
 import itertools
-import pathlib
 import random
-import sys
 
 import numpy as np
 import pytest
+from host_kernel import Kernel
 
 from foliot_detector.core.pipeline import Pipeline
 from foliot_detector.settings import DetectorSettings
 from foliot_schemas import DelayBatch, DelayRow, Nic, Node, PortState, Witness
 from foliot_schemas.names import Path, nic_name, node_of
-
-sys.path.insert(0, str(pathlib.Path(__file__).parent))
-from host_kernel import Kernel
 
 START_NS = 1_700_000_000_000_000_000
 MS = 1_000_000

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import structlog
 
+from foliot.columns import grown
 from foliot_probe.core.measure.sessions import Completed, Sessions
 from foliot_probe.core.measure.silence import SilenceWatch
 from foliot_probe.core.packet import IN_USE, IP_UDP_BYTES, MOST_BYTES, Probe, is_probe
@@ -187,9 +188,7 @@ class Engine:
         for each in (self.sessions, self._schedule, self._watch, self.demand):
             each.grow(rows)
         for name in ("_sent", "heard_last_ns"):
-            column = np.zeros(rows, np.int64)
-            column[: len(getattr(self, name))] = getattr(self, name)
-            setattr(self, name, column)
+            setattr(self, name, grown(getattr(self, name), rows))
         self._outbox = Outbox(_PROBES_A_ROUND * rows)
 
     # -- a tick -------------------------------------------------------------------------------------------------------

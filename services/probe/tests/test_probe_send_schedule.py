@@ -90,3 +90,13 @@ def test_an_ended_row_sends_no_more():
     schedule.end(0)
     schedule.grow(4)
     assert schedule.due(100)[0].tolist() == []
+
+
+def test_a_schedule_that_grows_goes_on_sending_probes_of_full_size():
+    """A node with more streams than there was room for at first finds links that pass only small packets, too."""
+    schedule = SendSchedule(1, full_every=4)
+    schedule.grow(2)
+    for row in range(2):
+        schedule.begin(row, 1, 0)
+    full = [row for tick in range(1, 9) for row in schedule.due(tick)[2].tolist()]
+    assert sorted(full) == [0, 0, 1, 1]

@@ -131,7 +131,7 @@ def test_its_orders_are_commanded_and_taken_to_be_in_force(make_tuned):
     assert [(each.verb, each.action, each.away) for each in commands] == [
         ("tune", {"verb": "tune", "count": 10}, ())
     ] * 4
-    assert commands[0].id == "alive1/tune/node0/7"
+    assert commands[0].id == "alive1/tuning/tune/node0/7"
     assert world.tuning.kind.tuned == dict.fromkeys(world.names, 10)
     assert world.tuning.settled == ["done"] * 4
 
@@ -179,7 +179,7 @@ def test_what_is_not_answered_is_asked_again_by_whose_it_is(make_tuned):
     alive(world)
     world.answer = "done"
     again = world.run(6.0)
-    assert {each.id for each in again} == {f"alive1/tune/{name}/7/2" for name in world.names}
+    assert {each.id for each in again} == {f"alive1/tuning/tune/{name}/7/2" for name in world.names}
 
 
 def test_losses_come_first(make_tuned):

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -23,7 +21,6 @@ if TYPE_CHECKING:
     from foliot_schemas.clock import ClockState
     from foliot_sync.settings import SyncSettings
 
-sys.path.insert(0, str(Path(__file__).parent))  # for `promises`
 
 SECOND = 1_000_000_000
 BURST_SLOTS = 4096

@@ -20,7 +20,7 @@ from foliot_gateway.state.path_table import PathView
 from foliot_gateway.state.records import CommandView
 from foliot_gateway.state.store import Store
 from foliot_gateway.state.trace_store import Trace, TraceSummary
-from foliot_schemas import ClockState, Event, EventKind
+from foliot_schemas import ClockState, Event, event_kinds
 
 Known = NamedDependency[Store]
 Limit = Annotated[int, Parameter(ge=1, le=10_000, description="At most so many")]
@@ -60,11 +60,15 @@ async def get_clocks(store: Known) -> tuple[ClockState, ...]:
 async def get_events(
     store: Known,
     limit: Limit = 100,
-    kind: Annotated[EventKind | None, Parameter(description="Only of this kind")] = None,
+    kind: Annotated[str, Parameter(description="Only of this kind: flap, path, and so on")] = "",
     since: Annotated[int, Parameter(description="Only of this reference time or later, in nanoseconds")] = 0,
 ) -> tuple[Event, ...]:
     """Events with their evidence, newest first."""
-    return store.records.events(limit=limit, kind=kind or "", since_ns=since)
+    found = store.records.events(limit=limit, kind=kind, since_ns=since)
+    if kind and not found and event_kinds.find(kind) is None:
+        known = ", ".join(each.name for each in event_kinds.kinds())
+        raise problems.ProblemError(400, f"There is no kind of event {kind}; there are {known}.", "no-such-kind")
+    return found
 
 
 @get("/api/v1/events/trace", tags=["traces"])

@@ -22,8 +22,8 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     title: str
     detail: str
     reason: str = ""
-    """One word for programs, where they have a choice to make: ``no-such-event``, ``no-fault``, ``no-spans``, ``no-such-trace``, ``busy``,
-    ``not-my-name``."""
+    """One word for programs, where they have a choice to make: ``no-such-event``, ``no-such-kind``, ``no-fault``, ``no-spans``,
+    ``no-such-trace``, ``busy``, ``not-my-name``."""
 
 
 class ProblemError(Exception):

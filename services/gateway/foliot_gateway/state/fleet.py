@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from foliot.text import events
 from foliot_gateway.state.cardinality_limit import CardinalityLimit
 from foliot_gateway.state.nic_condition import Condition, Tile, judge
 from foliot_gateway.state.path_table import PathTable, PathView
 from foliot_gateway.state.routing_view import RoutingView
+from foliot_schemas.event_kinds import losing
 from foliot_schemas.names import node_of, parse_path, rail_of
 
 if TYPE_CHECKING:
@@ -144,7 +144,7 @@ class Fleet:
                 self._touched |= set(parse_path(event.who)[:2])
         elif event.kind == "nic" and self._limit.knows_nic(event.who):
             if at_ns >= self._losing.get(event.who, (0, ""))[0]:
-                self._losing[event.who] = at_ns, events.losing(event) if event.state == "lossy" else ""
+                self._losing[event.who] = at_ns, losing(event) if event.state == "lossy" else ""
                 self._touched.add(event.who)
         elif event.kind == "process" and event.who.endswith("/probe"):
             self._fold_probe(event.who.partition("/")[0], at_ns, dead=event.state == "dead")

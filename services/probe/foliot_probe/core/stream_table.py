@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from foliot.columns import grown
 from foliot_probe.core.sockaddr import Address, sockaddr
 from foliot_schemas.names import Path
 
@@ -139,8 +140,8 @@ class StreamTable:
         if None not in self.ends:
             more = len(self.ends)
             self.ends.extend([None] * more)
-            self.place = np.concatenate([self.place, np.zeros(more, np.intp)])
-            self.address = np.concatenate([self.address, np.zeros(more, Address)])
+            self.place = grown(self.place, len(self.ends))
+            self.address = grown(self.address, len(self.ends))
         row = self.ends.index(None)
         self.ends[row] = ends
         self.rows[ends.key] = row

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from foliot_remediator.core.actions.answers import ask_again, is_refusal, take_back
+from foliot_remediator.core.actions.command_ledger import FIRST
 from foliot_remediator.core.actions.decision import DecisionRequest
 from foliot_remediator.core.actions.guards import Budget, Objection
 from foliot_remediator.core.actions.route_kind import RouteDecider
@@ -38,7 +39,7 @@ _MISSED_NS = 2_000_000_000
 class Losses:
     """See `Remedy`. It orders `reroute` and `restore` of service addresses."""
 
-    name = "losses"
+    name = FIRST
     priority = 0
 
     def __init__(self, view: FleetView) -> None:

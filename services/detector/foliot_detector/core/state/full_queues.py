@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from foliot.columns import grown
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -39,6 +41,5 @@ class FullQueues:
         return seen_ns > max(now_ns - within_ns, 0)
 
     def _make_room(self) -> None:
-        missing = len(self._table.nics) - len(self._seen_ns)
-        if missing > 0:
-            self._seen_ns = np.concatenate([self._seen_ns, np.zeros(2 * missing, np.int64)])
+        if len(self._seen_ns) < len(self._table.nics):
+            self._seen_ns = grown(self._seen_ns, 2 * len(self._table.nics))

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from foliot import columns
 from foliot_schemas import DelayRow, Witness
 
 if TYPE_CHECKING:
@@ -56,10 +57,7 @@ class References:
 
     def grow(self, rows: int) -> None:
         """Make room for this many rows."""
-        grown = References(rows)
-        for name, column in vars(self).items():
-            getattr(grown, name)[: len(column)] = column
-        vars(self).update(vars(grown))
+        columns.move(self, References(rows))
 
     def set(self, row: int, state: ClockState | None) -> None:
         """Take what sync says of a row's clock; None, or a clock that is not synchronised: nothing is known."""

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from foliot import columns
 from foliot_probe.core.packet import FULL_COUNTS
 
 if TYPE_CHECKING:
@@ -37,10 +38,7 @@ class PaddedCounts:
 
     def grow(self, rows: int) -> None:
         """Make room for this many rows."""
-        grown = PaddedCounts(rows)
-        for name, column in vars(self).items():
-            getattr(grown, name)[: len(column)] = column
-        vars(self).update(vars(grown))
+        columns.move(self, PaddedCounts(rows))
 
     def forget(self, row: Rows | int) -> None:
         """Streams begin anew."""

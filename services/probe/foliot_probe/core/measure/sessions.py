@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from foliot import columns
 from foliot_probe.core.measure.padded_counts import PaddedCounts, said
 from foliot_probe.core.packet import ECHOES, IN_USE, LEAST_BYTES, MAGIC, MOST_BYTES, PREDECESSORS, ROW_BITS, USER, Probe
 
@@ -57,10 +58,7 @@ class Ring:
 
     def grow(self, rows: int) -> None:
         """Make room for this many rows."""
-        grown = Ring(rows)
-        for name, column in vars(self).items():
-            getattr(grown, name)[: len(column)] = column
-        vars(self).update(vars(grown))
+        columns.move(self, Ring(rows))
 
     def forget(self, row: Rows | int) -> None:
         """Empty a row, or several."""
@@ -176,14 +174,9 @@ class Sessions:
 
     def grow(self, rows: int) -> None:
         """Make room for this many rows."""
-        grown = Sessions(rows)
-        for name, column in vars(self).items():
-            if isinstance(column, (Ring, PaddedCounts)):
-                column.grow(rows)
-                setattr(grown, name, column)
-            else:
-                getattr(grown, name)[: len(column)] = column
-        vars(self).update(vars(grown))
+        columns.move(self, Sessions(rows))
+        for each in (self.outgoing, self.incoming, self._padded):
+            each.grow(rows)
 
     def open(self, row: int, session: int, first: int = 0) -> None:
         """Begin a stream in a row, under a new session number.

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from foliot import columns
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -36,11 +38,7 @@ class SilenceWatch:
 
     def grow(self, rows: int) -> None:
         """Make room for this many rows."""
-        grown = SilenceWatch(rows, self._intervals, self._grace_ns)
-        for name, column in vars(self).items():
-            if isinstance(column, np.ndarray):
-                getattr(grown, name)[: len(column)] = column
-        vars(self).update(vars(grown))
+        columns.move(self, SilenceWatch(rows, self._intervals, self._grace_ns))
 
     def forget(self, row: int) -> None:
         """A stream ended or began: nothing is known of it."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from foliot.columns import grown
 from foliot_probe.core.measure.one_way_delay import one_way_ns, runs
 from foliot_probe.core.measure.sessions import Completed
 
@@ -40,12 +41,7 @@ class DelayDensity(NamedTuple):
 
     def of(self, rows: int) -> DelayDensity:
         """The same with at least so many rows: of new ones nothing is known."""
-        more = max(0, rows - len(self.ns))
-        unknown = np.full(more, np.inf)
-        return DelayDensity(
-            np.concatenate([self.ns, unknown]), np.concatenate([self.halved_ns, unknown]),
-            np.concatenate([self.heard, np.zeros(more, np.bool_)]),
-        )  # fmt: skip
+        return DelayDensity(grown(self.ns, rows, np.inf), grown(self.halved_ns, rows, np.inf), grown(self.heard, rows))
 
 
 class DelayDensities:

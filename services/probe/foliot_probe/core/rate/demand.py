@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from foliot.columns import grown
 from foliot_probe.core.rate.adaptive_rate import AdaptiveRates
 from foliot_probe.core.rate.clock_neighbours import neighbours, streams
 from foliot_probe.core.stream_table import StreamKey
@@ -84,8 +85,7 @@ class Demand:
     def grow(self, rows: int) -> None:
         """Make room for this many rows."""
         for name in ("wish_ms", "_fast", "_live", "_peers_ms", "_met_ms"):
-            column = getattr(self, name)
-            setattr(self, name, np.concatenate([column, np.zeros(rows - len(column), column.dtype)]))
+            setattr(self, name, grown(getattr(self, name), rows))
 
     def peers_changed(self) -> None:
         """A peer came, went or is another now: its streams are new."""

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from foliot import columns
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -41,11 +43,7 @@ class SendSchedule:
 
     def grow(self, rows: int) -> None:
         """Make room for this many rows."""
-        grown = SendSchedule(rows)
-        for name, column in vars(self).items():
-            if isinstance(column, np.ndarray):
-                getattr(grown, name)[: len(column)] = column
-        vars(self).update(vars(grown))
+        columns.move(self, SendSchedule(rows))
 
     def begin(self, row: int, every: int, tick: int) -> None:
         """Start a stream; rows are spread over the ticks of their interval."""

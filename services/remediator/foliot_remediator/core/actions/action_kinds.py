@@ -25,8 +25,8 @@ class ActionKind(Protocol):
     def units(self, order: Any) -> int:
         """What an order takes of the budget; 0: it asks for nothing."""
 
-    def within(self, order: Any, units: int) -> Order:
-        """As much of an order as so many units are, which may be nothing."""
+    def within(self, order: Any, units: int) -> Order | None:
+        """As much of an order as so many units are; None: nothing."""
 
     def object_to(self, orders: Mapping[str, Any]) -> Objection | None:
         """What a guard of this verb alone says to these orders, by node."""
@@ -39,3 +39,36 @@ class ActionKind(Protocol):
 
     def sent(self, command: Command, order: Any) -> None:
         """A command with this order is on its way."""
+
+
+class PlainKind:
+    """A verb whose orders cost one unit each, are whole or nothing, and of which nothing needs to be believed."""
+
+    can_wait = False
+
+    def __init__(self, verb: Verb, policy: Policy) -> None:
+        self.verb = verb
+        self.policy: Policy = policy
+
+    def units(self, _order: Order) -> int:
+        """One."""
+        return 1
+
+    def within(self, order: Order, units: int) -> Order | None:
+        """The whole order, or nothing."""
+        return order if units > 0 else None
+
+    def object_to(self, _orders: Mapping[str, Order]) -> Objection | None:
+        """No guard of its own."""
+        return None
+
+    def lost(self, _who: str) -> str:
+        """No lost NIC."""
+        return ""
+
+    def apply(self, _node: str, _order: Order, _cause: Cause) -> Order | None:
+        """Nothing is believed."""
+        return None
+
+    def sent(self, command: Command, order: Order) -> None:
+        """Nothing is kept."""

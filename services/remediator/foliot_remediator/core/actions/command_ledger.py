@@ -23,8 +23,10 @@ seconds, and nothing stays away for ever because of a bad minute."""
 _FORGIVEN_NS = 2 * _LONGEST_REST_NS
 """A failure of this long ago counts no more."""
 _MOST_DOUBLINGS = 8
+FIRST = "losses"
+"""The remedy that was there before there were others: the ids of its commands do not name it."""
 _REMEMBERED = 65_536
-"""(cause, verb, node) whose attempts are counted."""
+"""(scope, verb, node) whose attempts are counted."""
 
 
 @dataclass(slots=True)
@@ -41,6 +43,11 @@ class Sent:
     """Whose it is."""
 
 
+def scope_of(cause: Cause, remedy: str) -> str:
+    """What ids of commands and refusals begin with: two remedies may ask the same of a node because of one event."""
+    return cause.event if remedy == FIRST else f"{cause.event}/{remedy}"
+
+
 class CommandLedger:
     """Numbers attempts and keeps what is on its way."""
 
@@ -52,28 +59,28 @@ class CommandLedger:
         """Per node, its commands in `sent`."""
         self._deadlines: list[tuple[int, str]] = []
 
-    def advised(self, cause: Cause, verb: Verb, node: str) -> bool:
-        """Whether the node was commanded so for this cause."""
-        return (cause.event, verb, node) in self._attempts
+    def advised(self, scope: str, verb: Verb, node: str) -> bool:
+        """Whether the node was commanded so for this cause; `scope`, here and below, is `scope_of` it."""
+        return (scope, verb, node) in self._attempts
 
-    def failures(self, cause: Cause, verb: Verb, node: str, now_ns: int) -> int:
+    def failures(self, scope: str, verb: Verb, node: str, now_ns: int) -> int:
         """How often it refused, failed or did not answer lately."""
-        count, at_ns = self._failures.get((cause.event, verb, node), (0, 0))
+        count, at_ns = self._failures.get((scope, verb, node), (0, 0))
         return count if now_ns - at_ns < _FORGIVEN_NS else 0
 
-    def is_resting(self, cause: Cause, verb: Verb, node: str, now_ns: int, attempts: int) -> bool:
+    def is_resting(self, scope: str, verb: Verb, node: str, now_ns: int, attempts: int) -> bool:
         """Whether it failed that often, or more, and so lately that it had better not be asked again yet."""
-        over = self.failures(cause, verb, node, now_ns) - attempts
+        over = self.failures(scope, verb, node, now_ns) - attempts
         if over < 0:
             return False
         rest_ns = min(_FIRST_REST_NS << min(over, _MOST_DOUBLINGS), _LONGEST_REST_NS)
-        return now_ns - self._failures[cause.event, verb, node][1] < rest_ns
+        return now_ns - self._failures[scope, verb, node][1] < rest_ns
 
     def fail(self, sent: Sent, now_ns: int) -> int:
         """Counts a failure, and returns how many there are."""
-        command = sent.command
-        count = self.failures(sent.cause, command.verb, command.node, now_ns) + 1
-        self._failures[sent.cause.event, command.verb, command.node] = count, now_ns
+        command, scope = sent.command, scope_of(sent.cause, sent.remedy)
+        count = self.failures(scope, command.verb, command.node, now_ns) + 1
+        self._failures[scope, command.verb, command.node] = count, now_ns
         if len(self._failures) > _REMEMBERED:
             self._failures.popitem(last=False)
         return count
@@ -97,22 +104,23 @@ class CommandLedger:
         return sent
 
     def write(
-        self, node: str, order: Order, cause: Cause, *,
+        self, node: str, order: Order, cause: Cause, *, remedy: str,
         issued_ns: int, deadline_ns: int, lease: int, advice: bool,
     ) -> Command:  # fmt: skip
         """The command that carries an order to a node.
 
-        Its id follows from cause, verb and node. The lease's revision is part of it, because an agent answers a known id as it did
+        Its id follows from cause, remedy, verb and node. The lease's revision is part of it, because an agent answers a known id as it did
         before, and it may have refused a former holder's; so is the number of the attempt, from the second on.
         """
         verb = verb_of(order)
-        key = (cause.event, verb, node)
+        scope = scope_of(cause, remedy)
+        key = (scope, verb, node)
         attempt = self._attempts[key] = self._attempts.get(key, 0) + 1
         if len(self._attempts) > _REMEMBERED:
             self._attempts.popitem(last=False)
         suffix = "" if attempt == 1 else f"/{attempt}"
         return Command.of(
-            order, id=fitting(f"{cause.event}/{verb}/{node}/{lease}{suffix}"), node=node, cause=cause.event,
+            order, id=fitting(f"{scope}/{verb}/{node}/{lease}{suffix}"), node=node, cause=cause.event,
             issued_ns=issued_ns, deadline_ns=deadline_ns, lease_revision=lease, advice=advice, fault=cause.fault,
         )  # fmt: skip
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from foliot_remediator.core.actions.command_ledger import CommandLedger, Sent
+from foliot_remediator.core.actions.command_ledger import FIRST, CommandLedger, Sent, scope_of
 from foliot_remediator.core.actions.guards import Objection, Refusals, object_to_clocks, stale_clocks
 from foliot_remediator.core.state.routing_table import Cause  # noqa: TC001 - of a NamedTuple
 from foliot_schemas import Command, Event, Verb  # noqa: TC001 - msgspec reads annotations at run time
@@ -43,7 +43,7 @@ class DecisionRequest(NamedTuple):
     base_ns: int
     """What the deadline counts from."""
     now_ns: int
-    remedy: str = "losses"
+    remedy: str = FIRST
     """Whose budget pays, and who hears of the answer."""
 
 
@@ -133,9 +133,10 @@ class Decider:
         return {node: order for node, order in wanted.items() if node not in stale and node not in done}, objections
 
     def _is_done_with(self, request: DecisionRequest, node: str, *, advice: bool) -> bool:
+        scope = scope_of(request.cause, request.remedy)
         if advice:
-            return self.ledger.advised(request.cause, request.verb, node)
-        return self.ledger.is_resting(request.cause, request.verb, node, request.now_ns, self._settings.attempts)
+            return self.ledger.advised(scope, request.verb, node)
+        return self.ledger.is_resting(scope, request.verb, node, request.now_ns, self._settings.attempts)
 
     def _within_budget(
         self, request: DecisionRequest, kind: ActionKind, orders: dict[str, Order]
@@ -154,7 +155,7 @@ class Decider:
         for node, order in orders.items():
             busier = busy + (not self.ledger.is_busy(node))
             fitting = kind.within(order, room - spent)
-            if busier > most_busy or not kind.units(fitting):
+            if busier > most_busy or fitting is None or not kind.units(fitting):
                 continue
             taken[node], busy, spent = fitting, busier, spent + kind.units(fitting)
         objections = []
@@ -174,7 +175,7 @@ class Decider:
 
     def _command(self, request: DecisionRequest, kind: ActionKind, node: str, order: Order, *, advice: bool) -> Command:
         command = self.ledger.write(
-            node, order, request.cause, issued_ns=request.now_ns, lease=self.lease, advice=advice,
+            node, order, request.cause, remedy=request.remedy, issued_ns=request.now_ns, lease=self.lease, advice=advice,
             # A node whose clock is ahead dates its events so; nobody's deadline is to be later for that.
             deadline_ns=min(request.base_ns, request.now_ns) + round(self._settings.deadline_s * 1e9),
         )  # fmt: skip
@@ -195,7 +196,12 @@ class Decider:
             event
             for objection in objections
             for event in self._refusals.say(
-                objection, verb=request.verb, who=request.who, cause=request.cause, now_ns=request.now_ns
+                objection,
+                scope_of(request.cause, request.remedy),
+                verb=request.verb,
+                who=request.who,
+                cause=request.cause,
+                now_ns=request.now_ns,
             )
         )
         if not commands and not refusals:

@@ -125,9 +125,11 @@ class Refusals:
     def __init__(self) -> None:
         self._said = RecentIds(_REMEMBERED)
 
-    def say(self, objection: Objection, *, verb: Verb, who: str, cause: Cause, now_ns: int) -> tuple[Event, ...]:
+    def say(
+        self, objection: Objection, scope: str, *, verb: Verb, who: str, cause: Cause, now_ns: int
+    ) -> tuple[Event, ...]:
         """The event, unless it was said before."""
-        identity = fitting(f"{cause.event}/refused/{objection.guard}/{verb}/{who}")
+        identity = fitting(f"{scope}/refused/{objection.guard}/{verb}/{who}")
         if not self._said.add(identity):
             return ()
         event = Event(

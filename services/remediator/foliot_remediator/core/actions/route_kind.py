@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from foliot_remediator.core.actions.command_ledger import FIRST
 from foliot_remediator.core.actions.guards import Objection, object_to_nics
 from foliot_remediator.core.routing.reroute_plan import NodeChanges
 from foliot_remediator.core.state.inventory import Destination
@@ -156,7 +157,7 @@ class RouteDecider:
     def has_room(self, plan: ReroutePlan, now_ns: int, *, whole: bool = True) -> bool:
         """Whether a plan that could wait need not, or not all of it."""
         moves = sum(part.moves for part in plan.parts.values())
-        allowed = self._decider.budgets["losses"].allowed(moves, now_ns, can_wait=True)
+        allowed = self._decider.budgets[FIRST].allowed(moves, now_ns, can_wait=True)
         return allowed == moves if whole else allowed > 0
 
     def take_report(self, outcome: Outcome) -> bool:

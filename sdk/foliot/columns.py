@@ -1,0 +1,36 @@
+"""Arrays with a row for each thing, which grow as things come."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import numpy as np
+
+Column = TypeVar("Column", bound=np.ndarray[Any, Any])
+
+
+def grown(column: Column, rows: int, fill: float = 0) -> Column:
+    """The column with at least so many rows.
+
+    Parameters:
+        column: any shape; its first axis has the rows.
+        rows: how many there must be. A column that is as long already is returned as it is.
+        fill: what new rows hold; of structured arrays, each field.
+    """
+    missing = rows - len(column)
+    if missing <= 0:
+        return column
+    more = np.full((missing, *column.shape[1:]), fill, column.dtype)
+    return np.concatenate([column, more])  # type: ignore[return-value]
+
+
+def move(owner: object, larger: object) -> None:
+    """Gives an object the arrays of a larger one of its kind, with its own values in their first rows.
+
+    All that is no array stays the owner's.
+    """
+    for name, column in vars(owner).items():
+        if isinstance(column, np.ndarray):
+            wide = getattr(larger, name)
+            wide[: len(column)] = column
+            setattr(owner, name, wide)

@@ -1,0 +1,35 @@
+"""Columns that grow keep what they have."""
+
+import numpy as np
+import pytest
+
+from foliot.columns import grown, move
+
+
+@pytest.mark.parametrize("rows", [0, 2, 3])
+def test_a_column_that_is_long_enough_is_the_same(rows):
+    """No copy is made."""
+    column = np.arange(3)
+    assert grown(column, rows) is column
+
+
+def test_new_rows_hold_what_is_said():
+    """Of every shape and kind."""
+    assert grown(np.arange(2), 4, fill=-1).tolist() == [0, 1, -1, -1]
+    assert grown(np.ones((1, 2)), 2).tolist() == [[1, 1], [0, 0]]
+    rows = grown(np.zeros(1, [("at", np.int64), ("lost", np.bool_)]), 2)
+    assert rows.tolist() == [(0, False), (0, False)]
+
+
+def test_an_object_takes_larger_arrays_and_keeps_the_rest():
+    """A setting of the larger one is not its own."""
+
+    class Rows:
+        def __init__(self, rows, every=0):
+            self.every = every
+            self.next = np.full(rows, -1)
+
+    small = Rows(2, every=5)
+    small.next[:] = [7, 8]
+    move(small, Rows(4))
+    assert (small.every, small.next.tolist()) == (5, [7, 8, -1, -1])
