@@ -74,9 +74,7 @@ def _scenario(arguments: argparse.Namespace) -> Scenario:
 
 def main() -> int:
     """Parses the command line, runs, prints a table."""
-    parser = argparse.ArgumentParser(
-        prog="bench.allreduce", description=__doc__.split("\n", 1)[0] if __doc__ else None
-    )
+    parser = argparse.ArgumentParser(prog="bench.allreduce", description=__doc__.split("\n", 1)[0] if __doc__ else None)
     parser.add_argument("--json", type=Path, help="write the rows to this file")
     parser.add_argument("--hosts", type=int, default=4)
     parser.add_argument("--rails", type=int, default=2)
