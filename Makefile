@@ -105,6 +105,7 @@ pins: $(VENV)/bin/uv
 asyncapi: $(VENV)/.run
 	$(BIN)/python -m foliot_schemas.compatibility schemas/tests/golden/contract.json
 	$(BIN)/python -m foliot_schemas.asyncapi schemas/tests/golden > docs/asyncapi.json
+	$(BIN)/python -m foliot_schemas.page_types > $(WEB)/src/event_kinds.ts
 
 clean:
 	rm -rf $(VENV) run $(dir $(PAGE)) $(WEB)/node_modules $(CHECK)/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from foliot.runtime.extensions import extend
+from foliot.settings import SettingsError
 from foliot_lab.demo import SIZES, demo
 from foliot_lab.exec import execute
 from foliot_lab.fabric import capabilities
@@ -22,7 +24,7 @@ from foliot_lab.measure.budget import CARRIED, COMFORTABLE, CannotCarryError, No
 from foliot_lab.measure.quota import QuotaError, limited, share
 from foliot_lab.run import Options, run
 from foliot_lab.scenario.reading import ScenarioError, load_scenario
-from foliot_lab.services.deployment import GATEWAY_PORT
+from foliot_lab.services.deployment import GATEWAY_PORT, extensions
 from foliot_lab.services.readiness import NotReadyError
 from foliot_lab.workload.train import ranks
 
@@ -100,6 +102,11 @@ def _demo(arguments: argparse.Namespace) -> int:
 
 def _go(scenarios: Sequence[Scenario], arguments: argparse.Namespace, *, stay: bool) -> int:
     """Runs the first scenario of these that the machine carries."""
+    try:
+        extend("cli", extensions(scenarios[0].services))
+    except SettingsError as error:
+        sys.stderr.write(f"{error}\n")
+        return EX_USAGE
     if any(scenario.workload.kind == "train" for scenario in scenarios) and (no_torch := ranks.missing()):
         sys.stderr.write(f"{no_torch}\n")
         return EX_IMPOSSIBLE

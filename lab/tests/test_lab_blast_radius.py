@@ -74,6 +74,12 @@ def injection(where, fault_id="f1", kind="link-down", at_s=10, healed_s=40):
         ("bus", "refusal", "node0.rail0", True),
         ("bus", "process", "node0/probe", True),
         ("bus", "flap", "node0.rail0", False),
+        ("node3.rail0", "nic", "node3.rail0", True),
+        ("rail0.leaf1-spine1", "nic", "node3.rail0", True),
+        ("rail0.leaf1-spine1", "nic", "node0.rail0", False),
+        ("node3.rail0", "quake", "node3.rail0", True),
+        ("node3.rail0", "quake", "node0.rail0", False),
+        ("node3", "quake", "node3", True),
     ],
 )
 def test_events_on_a_faults_paths(where, kind, who, held):

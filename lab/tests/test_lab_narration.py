@@ -123,6 +123,26 @@ async def test_nodes_that_act_unasked_are_counted_in_proper_words(deeds, words, 
     assert out.getvalue().endswith(words)
 
 
+async def test_what_is_said_of_many_paths_is_one_line_and_an_unknown_kind_is_told_as_it_is(until):
+    """Each by the service that says it: refusals are the remediator's."""
+    story = Story()
+    for kind, who, state in [
+        ("path", "a.r>b.r#0", "silent"), ("path", "a.r>b.r#1", "silent"), ("refusal", "a.r", "refused"), ("quake", "a", "shaking"),
+        ("quake", "b", "shaking"),
+    ]:  # fmt: skip
+        event = Event(id=f"{kind}/{who}", kind=kind, who=who, state=state, at_ns=story.reference_ns, since_ns=0)
+        story.narrator.event(event)
+    await until(lambda: len(story.words()) == 4)
+
+    told = {tuple(line[13:].split(None, 1)) for line in story.out.getvalue().splitlines()}
+    assert told == {
+        ("detector", "nothing arrives any more on a.r>b.r#0 and 1 more"),
+        ("remediator", "nothing is moved for a.r: "),
+        ("detector", "quake shaking: a"),
+        ("detector", "quake shaking: b"),
+    }
+
+
 def test_times_are_those_of_the_scenario():
     """What is said before second 0 has a time below it."""
     time, out = LabTime.starting_now(), io.StringIO()

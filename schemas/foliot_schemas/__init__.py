@@ -8,7 +8,8 @@ from foliot_schemas.claim import Claim
 from foliot_schemas.clock import ClockState, ClockStatus
 from foliot_schemas.codec import WireError, decode, encode
 from foliot_schemas.command import Command, Confirmation, Outcome, OutcomeStatus, Placement, Verb
-from foliot_schemas.event import Event, EventKind
+from foliot_schemas.event import Event
+from foliot_schemas.event_kinds import EventKind
 from foliot_schemas.fit import FitBatch, FitRow, HeardNode
 from foliot_schemas.inventory import Lease, Nic, Node, NodePaths
 from foliot_schemas.observation import (

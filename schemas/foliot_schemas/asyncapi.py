@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from foliot_schemas import docstrings, subjects
+from foliot_schemas import docstrings, event_kinds, subjects
 from foliot_schemas.codec import decode
+from foliot_schemas.event import Event
 from foliot_schemas.fit import FitBatch, FitRow
 from foliot_schemas.observation import DELAY_LATER, DelayBatch, DelayRow, StampBatch, StampRow
 from foliot_schemas.payloads import payloads
@@ -101,7 +102,7 @@ def document(golden: Mapping[str, bytes]) -> dict[str, Any]:
             "messages": {
                 message.__name__: _message(message, golden[_tag(message)], kept=message in kept) for message in messages
             },
-            "schemas": payloads(messages),
+            "schemas": _with_kinds(payloads(messages)),
             "securitySchemes": _SECURITY,
         },
         "x-jetstream": _jetstream(),
@@ -225,6 +226,8 @@ def _listed(names: tuple[str, ...]) -> str:
 
 def _message(message: type[msgspec.Struct], golden: bytes, *, kept: bool) -> dict[str, Any]:
     summary, _, more = docstrings.markdown(message.__doc__ or "").partition("\n\n")
+    if message is Event:
+        more = _kinds()
     example = decode(golden, message)
     columns = {"x-columns": _columns(message)} if message in _COLUMNS else {}
     return {
@@ -240,6 +243,22 @@ def _message(message: type[msgspec.Struct], golden: bytes, *, kept: bool) -> dic
         ],
         **columns,
     }
+
+
+def _with_kinds(schemas: dict[str, Any]) -> dict[str, Any]:
+    """The schemas, with the kinds of event that there are now. Others will come, so that they are no enumeration."""
+    event = schemas[Event.__name__]
+    event["description"] += f"\n\n{_kinds()}"
+    event["properties"]["kind"]["examples"] = [kind.name for kind in event_kinds.BUILT_IN]
+    return schemas
+
+
+def _kinds() -> str:
+    lines = [
+        f"- `{kind.name}`, {kind.summary}: {', '.join(state.name for state in kind.states)}"
+        for kind in event_kinds.BUILT_IN
+    ]
+    return "\n".join(["By `kind`, whom `who` names and which `state` it is in:", "", *lines])
 
 
 def _columns(message: type[msgspec.Struct]) -> dict[str, Any]:

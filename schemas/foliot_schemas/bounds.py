@@ -42,6 +42,8 @@ Name: TypeAlias = Annotated[str, Meta(min_length=1, max_length=255)]
 LongName: TypeAlias = Annotated[str, Meta(min_length=1, max_length=1_056)]
 """Of a NIC or path, or whatever an event is about: two nodes, two rails, an entropy, and what stands between."""
 Word: TypeAlias = Annotated[str, Meta(max_length=64)]
+KindName: TypeAlias = Annotated[str, Meta(min_length=1, max_length=64)]
+"""Of a kind of event, known here or not: a token of a subject, so that it is never empty."""
 Text: TypeAlias = Annotated[str, Meta(max_length=4_096)]
 """An id, a fault, a reason: ids are made of each other and hold a path or two."""
 Id: TypeAlias = Annotated[str, Meta(min_length=1, max_length=4_096)]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from foliot_schemas import notice, subjects
+from foliot_schemas import event_kinds, notice, subjects
 from foliot_schemas.fit import FitRow
 from foliot_schemas.observation import DELAY_LATER, DelayRow, StampRow
 
@@ -56,6 +56,14 @@ def contract() -> dict[str, Any]:
         },
         "streams": {subject: stream.name for stream in subjects.STREAMS for subject in stream.subjects},
         "buckets": {bucket.name: {"key": bucket.key, "message": _tag(bucket.message)} for bucket in subjects.BUCKETS},
+        "event_kinds": {
+            kind.name: {
+                "concerns": kind.concerns,
+                "publisher": kind.publisher,
+                "states": {state.name: {"is_relief": state.is_relief} for state in kind.states},
+            }
+            for kind in event_kinds.BUILT_IN
+        },
     }
     plain: dict[str, Any] = msgspec.json.decode(
         msgspec.json.encode(promised)
@@ -66,6 +74,7 @@ def contract() -> dict[str, Any]:
 def breaks(before: Contract, after: Contract) -> list[str]:
     """What somebody who built on the earlier contract would lose with the later one, a sentence each; empty: nothing."""
     found = [*_struct_breaks(before["structs"], after["structs"])]
+    found += _kind_breaks(before.get("event_kinds", {}), after["event_kinds"])
     for part in ("messages", "columns", "channels", "streams", "buckets"):
         for name, was in before[part].items():
             now = after[part].get(name)
@@ -78,6 +87,22 @@ def breaks(before: Contract, after: Contract) -> list[str]:
             elif now != was:
                 found.append(f"{part}: {name} was {_text(was)}, is {_text(now)}")
     return found
+
+
+def _kind_breaks(before: Contract, after: Contract) -> Iterator[str]:
+    """New kinds and new states are to be left alone by whoever does not know them: none may go, or change its meaning."""
+    for name, was in before.items():
+        now = after.get(name)
+        if now is None:
+            yield f"events: the kind {name} is gone"
+            continue
+        for key in ("concerns", "publisher"):
+            if now[key] != was[key]:
+                yield f"events: {key} of the kind {name} was {was[key]}, is {now[key]}"
+        for state, meant in was["states"].items():
+            if now["states"].get(state) != meant:
+                means = _text(now["states"][state]) if state in now["states"] else "gone"
+                yield f"events: the state {state} of the kind {name} was {_text(meant)}, is {means}"
 
 
 def _struct_breaks(before: Contract, after: Contract) -> Iterator[str]:
@@ -106,6 +131,8 @@ def _field_breaks(name: str, was: Contract, now: Contract) -> Iterator[str]:
         lost = set(type_was["enum"]) - set(type_now["enum"])
         if lost:
             yield f"{name} may no longer be {', '.join(sorted(lost))}"
+    elif type_was.keys() == {"enum"} and type_now == {"type": "string"}:
+        return  # a list of words that is opened: like one with more words, which readers have to bear
     elif type_was != type_now:
         yield f"{name} was {_text(type_was)}, is {_text(type_now)}"
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 import msgspec
 
+from foliot_schemas import event_kinds
 from foliot_schemas.bounds import (
     Finite,
     Id,
     Integer,
+    KindName,
     LongName,
     Text,
     Time,
@@ -20,25 +22,13 @@ from foliot_schemas.names import parse_path
 Evidence = Annotated[dict[Word, Finite | Integer | Text | bool], msgspec.Meta(max_length=64)]
 """Numbers by name."""
 
-EventKind = Literal["flap", "path", "nic", "process", "clock", "refusal"]
-
 
 class Event(msgspec.Struct, frozen=True, kw_only=True, tag="event.v1"):
-    """One verdict, with the numbers it rests on, so that a person can disagree with it.
-
-    By `kind`, whom `who` names and which `state` it is in:
-
-    - `flap`, a NIC: down, up, admin-down, admin-up
-    - `path`, a path: silent, lossy, speaking
-    - `nic`, a NIC that loses a little of all that it sends (`direction` out) or that is sent to it (in): lossy, sound
-    - `process`, a process such as node3/probe: dead, alive
-    - `clock`, a clock: disrupted, synchronised
-    - `refusal`, what was not moved: refused, as a doubt, a guard or a budget forbade a command
-    """
+    """One verdict, with the numbers it rests on, so that a person can disagree with it."""
 
     id: Id
     """Deterministic: the same fault seen twice has the same id, and is stored once."""
-    kind: EventKind
+    kind: KindName
     """What sort of trouble. More kinds will come: leave alone what you do not know."""
     who: LongName
     """Name of the one concerned, not escaped."""
@@ -60,12 +50,13 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, tag="event.v1"):
     """Refusals: the guard that spoke."""
 
     def check(self) -> None:
-        """Refuses an event about a path that names none.
+        """Refuses an event of a kind about paths that names none.
 
         Raises:
             ValueError: it does.
         """
-        if self.kind == "path":
+        kind = event_kinds.find(self.kind)
+        if kind is not None and kind.concerns == "path":
             parse_path(self.who)
 
     def number(self, name: str) -> float:

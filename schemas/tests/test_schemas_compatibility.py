@@ -59,7 +59,27 @@ def _change_default(it):
 
 
 def _narrow_enum(it):
-    struct("Event")(it)["kind"]["enum"].remove("refusal")
+    struct("ClockState")(it)["status"]["enum"].remove("holdover")
+
+
+def _lose_kind(it):
+    del it["event_kinds"]["refusal"]
+
+
+def _lose_state(it):
+    del it["event_kinds"]["path"]["states"]["lossy"]
+
+
+def _turn_relief(it):
+    it["event_kinds"]["path"]["states"]["speaking"]["is_relief"] = False
+
+
+def _rename_concerned(it):
+    it["event_kinds"]["nic"]["concerns"] = "path"
+
+
+def _close_word(it):
+    struct("Event")(it)["kind"] = {"enum": ["flap", "path"]}
 
 
 def _change_tag(it):
@@ -104,7 +124,12 @@ BREAKS = {
     _change_inner_struct: "Placement.via is gone",
     _lose_default: "Event.cause",
     _change_default: "Event.confidence had the default 1.0, has 0.5",
-    _narrow_enum: "Event.kind may no longer be refusal",
+    _narrow_enum: "ClockState.status may no longer be holdover",
+    _lose_kind: "events: the kind refusal is gone",
+    _lose_state: 'events: the state lossy of the kind path was {"is_relief":false}, is gone',
+    _turn_relief: "events: the state speaking of the kind path was",
+    _rename_concerned: "events: concerns of the kind nic was nic, is path",
+    _close_word: 'Event.kind was {"type":"string"}, is {"enum":["flap","path"]}',
     _change_tag: "messages: event.v1 is gone",
     _need_new_field: "Event.colour is new and has no default",
     _lose_channel: "channels: outcome is gone",
@@ -135,7 +160,16 @@ def _add_field(it):
 
 
 def _widen_enum(it):
-    struct("Event")(it)["kind"]["enum"].append("hang")
+    struct("ClockState")(it)["status"]["enum"].append("stolen")
+
+
+def _open_enum(it):
+    struct("ClockState")(it)["status"] = {"type": "string"}
+
+
+def _add_kind(it):
+    it["event_kinds"]["hang"] = {"concerns": "process", "publisher": "detector", "states": {}}
+    it["event_kinds"]["path"]["states"]["late"] = {"is_relief": False}
 
 
 def _add_channel(it):
@@ -148,10 +182,12 @@ def _give_default(it):
 
 
 @pytest.mark.parametrize(
-    "change", [_add_field, _widen_enum, _add_channel, _give_default], ids=lambda it: it.__name__.strip("_")
+    "change",
+    [_add_field, _widen_enum, _open_enum, _add_kind, _add_channel, _give_default],
+    ids=lambda it: it.__name__.strip("_"),
 )
 def test_what_is_added_breaks_nobody(changed, change):
-    """New fields with defaults, new values, new channels."""
+    """New fields with defaults, new values, lists of values that are opened, new kinds and states, new channels."""
     change(changed)
 
     assert not breaks(contract(), changed)

@@ -49,6 +49,16 @@ def test_one_message_is_decoded(end):
     assert out.endswith("sync could not read s: r\n")
 
 
+def test_an_extension_that_cannot_be_loaded_is_said(monkeypatch):
+    """In a sentence that names the setting, not a traceback."""
+    monkeypatch.setenv("FOLIOT_EXTENSIONS__MODULES", '["no_such_module"]')
+
+    status, out, errors = decode(MESSAGE)
+
+    assert (status, out) == (1, "")
+    assert errors.startswith("foliot decode: extensions.modules: no_such_module cannot be loaded: ")
+
+
 def test_a_reader_that_has_had_enough_is_no_error():
     """As with `| head`: nobody wants to read of a broken pipe then, from this command or any other."""
     reading, writing = os.pipe()

@@ -3,6 +3,7 @@
 import pytest
 
 from foliot.text.events import sentence
+from foliot.text.messages import is_bad
 from foliot_schemas import Event
 
 
@@ -34,13 +35,22 @@ def event(kind, state, who="node3.rail0", **more):
             "nothing is moved for node3.rail0: budget (8 in a minute)",
         ),
         (event("path", "{odd}", who="a{b}"), "path {odd}: a{b}"),
+        (event("quake", "shaking", evidence={"reason": "x"}), "quake shaking: node3.rail0"),
     ],
 )
 def test_an_event_is_a_sentence(told, words):
-    """With the few numbers that a person wants; a state of a later version is told as it is."""
+    """With the few numbers that a person wants; a state or kind of a later version is told as it is."""
     assert sentence(told) == words
 
 
 def test_several_told_together_are_named_together():
     """The sentence of the first, about all of them."""
     assert sentence(event("path", "silent"), "x and 3 more") == "nothing arrives any more on x and 3 more"
+
+
+@pytest.mark.parametrize(
+    ("kind", "state", "bad"), [("nic", "lossy", True), ("nic", "sound", False), ("quake", "up", True)]
+)
+def test_the_end_of_a_trouble_is_not_bad(kind, state, bad):
+    """It is shown in another colour than what it ends; of a kind that is not known, nothing is known to be an end."""
+    assert is_bad(event(kind, state)) is bad

@@ -11,7 +11,7 @@ from bench.failover.peers import flowing
 from bench.failover.peers.rows import Row, ms
 from bench.failover.peers.stage import until
 from foliot_agent.core.overlay_layout import VXLAN_PORT
-from foliot_lab.report.report import RELIEF
+from foliot_schemas.event_kinds import is_relief
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -68,7 +68,7 @@ class Foliot:
         finally:
             cut.deed.heal()
             witness.disarm(watch)
-        told = [each.at_ns for each in self._collector.events[heard:] if each.message.state not in RELIEF]
+        told = [each.at_ns for each in self._collector.events[heard:] if not is_relief(each.message)]
         bare = Row(
             variant=cut.variant, where=cut.where, tool=self.name, rep=rep,
             detect_ms=ms(injected_ns, min(told, default=None)), packets_per_s=round(self._packets_per_s, 1),

@@ -21,12 +21,14 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from foliot_lab.measure.outages import End, Pair
+from foliot_schemas import event_kinds
 from foliot_schemas.names import nic_name, node_of, parse_path, rail_of
 
 if TYPE_CHECKING:
     from foliot_lab.scenario.topology import FabricPlan
     from foliot_lab.workload.flow_loop import FlowPlan
-    from foliot_schemas import Command, Event, EventKind
+    from foliot_schemas import Command, Event
+    from foliot_schemas.event_kinds import Concerned
 
 OF_PATHS = frozenset(
     {"link-down", "admin-down", "flap", "drop", "drop-one-way", "loss", "loss-one-way", "rate", "mtu", "reload"}
@@ -45,8 +47,8 @@ class Scope(msgspec.Struct, frozen=True, kw_only=True):
     far: frozenset[str] = frozenset()
     names: frozenset[str] = frozenset()
     """Clocks and processes."""
-    anywhere: frozenset[str] = frozenset()
-    """Kinds of event that the fault explains whomever they are about."""
+    anywhere: frozenset[Concerned] = frozenset()
+    """The fault explains what is said of any of these, whichever it is: of clocks, of processes, of anything that is refused."""
 
     def has_path(self, source: str, destination: str) -> bool:
         """Whether the way between two NICs, either way, may be touched."""
@@ -55,9 +57,11 @@ class Scope(msgspec.Struct, frozen=True, kw_only=True):
         ends = ((source, destination), (destination, source))
         return any(one in self.near and other in self.far for one, other in ends)
 
-    def has(self, kind: EventKind, who: str) -> bool:
+    def has(self, kind: str, who: str) -> bool:
         """Whether a verdict of this kind about this one is about the fault's own things."""
-        if kind in self.anywhere or who in self.names:
+        known = event_kinds.find(kind)
+        concerns: Concerned = "anything" if known is None else known.concerns
+        if concerns in self.anywhere or who in self.names:
             return True
         if ">" in who:
             try:
@@ -65,11 +69,9 @@ class Scope(msgspec.Struct, frozen=True, kw_only=True):
             except ValueError:
                 return False
             return self.has_path(path.source, path.destination)
-        if kind == "flap":
-            return who in self.nics
-        if kind == "nic":
-            return who in self.near
-        return kind == "refusal" and (who in self.near or any(node_of(nic) == who for nic in self.near))
+        if concerns == "nic":
+            return who in (self.nics if known is not None and known.is_local else self.near)
+        return concerns == "anything" and (who in self.near or any(node_of(nic) == who for nic in self.near))
 
     def has_event(self, event: Event) -> bool:
         """Whether an event is about the fault's own things."""
@@ -110,10 +112,10 @@ def scope(kind: str, where: str, fabric: FabricPlan) -> Scope:
     node = where.partition("/")[0]
     if node not in fabric.hosts:
         whole_bus = where == "bus" or where.startswith("nats") or "|" in where
-        anywhere = {"clock", "process", "refusal"} if whole_bus else {"clock", "refusal"}
+        anywhere: set[Concerned] = {"clock", "process", "anything"} if whole_bus else {"clock", "anything"}
         return Scope(names=frozenset({where}), anywhere=frozenset(anywhere))
     if kind in _OF_THE_HOST:
-        return Scope(names=frozenset({node}), anywhere=frozenset({"refusal"}))
+        return Scope(names=frozenset({node}), anywhere=frozenset({"anything"}))
     own = frozenset(nic for nic in everyone if node_of(nic) == node)
     names = frozenset({node, f"{node}/probe", f"{node}/agent"})
     return Scope(nics=own, near=own, far=everyone - own, names=names)

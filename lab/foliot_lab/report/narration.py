@@ -8,7 +8,7 @@ import heapq
 from typing import TYPE_CHECKING, TextIO
 
 from foliot.text.events import sentence
-from foliot_schemas import Command, Event, Outcome
+from foliot_schemas import Command, Event, Outcome, event_kinds
 
 if TYPE_CHECKING:
     from foliot_lab.faults.injection import Injection
@@ -21,6 +21,9 @@ _UNASKED = "by themselves"
 _HOLD_S = 1.0
 """A line is written so long after what it tells of, so that lines stand in the order of their times. What is known later still
 is written when it is known. Longer than what is told together is waited for, and than the witness takes to look."""
+
+_BY_THE_DOZEN = {"path", "anything"}
+"""A NIC that is lost takes all its paths along, and whatever would have been moved for them is refused."""
 
 _DEEDS = {
     "link-down": ("cutting the cable of {where}", "plugging the cable of {where} in again"),
@@ -106,7 +109,8 @@ class Narrator:
 
     def event(self, event: Event) -> None:
         """The detector, or the remediator refusing; what comes by the dozen is told together."""
-        if event.kind in {"path", "refusal"}:
+        kind = event_kinds.find(event.kind)
+        if kind is not None and kind.concerns in _BY_THE_DOZEN:
             self._gather(("event", event.kind, event.state, event.policy), event)
         else:
             self._tell_events([event])
@@ -140,7 +144,8 @@ class Narrator:
     def _tell_events(self, events: list[Event]) -> None:
         first = min(events, key=lambda event: event.at_ns)
         who = first.who if len(events) == 1 else f"{first.who} and {len(events) - 1} more"
-        speaker = "remediator" if first.kind == "refusal" else "detector"
+        kind = event_kinds.find(first.kind)
+        speaker = "detector" if kind is None else kind.publisher
         self.say(sentence(first, who), at_ns=self._lab_ns(first.at_ns), who=speaker)
 
     def _tell_commands(self, commands: list[Command]) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
+from foliot_detector.core.detectors.port_flap.settings import PortFlapSettings
 from foliot_detector.settings import DetectorSettings
 from foliot_lab.report import job_text as of_job
 from foliot_lab.report.allowances import Allowance
@@ -222,7 +223,8 @@ class Outcome:
         remediator = msgspec.convert(_section(scenario, "remediator"), RemediatorSettings)
         held_s = min(remediator.probation_s * 2.0 ** min(losses - 1, _MOST_DOUBLINGS), remediator.longest_probation_s)
         if not spec.where.startswith("rail") and losses > 1:
-            held_s += msgspec.convert(_section(scenario, "detector"), DetectorSettings).rule().held_s(losses)
+            detector = msgspec.convert(_section(scenario, "detector"), DetectorSettings)
+            held_s += detector.of(PortFlapSettings).rule().held_s(losses)
         return held_s
 
 

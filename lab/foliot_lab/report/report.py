@@ -16,6 +16,7 @@ from foliot_lab.report.connectivity import Ways
 from foliot_lab.report.flow_report import Accounts, FlowReport, FlowRest, flow_reports, flow_rests
 from foliot_lab.scenario.spec import Scenario  # noqa: TC001 - msgspec reads annotations at run time
 from foliot_lab.workload.train.record import TrainFault, TrainReport  # noqa: TC001 - msgspec reads annotations at run time
+from foliot_schemas.event_kinds import detects
 from foliot_schemas.fault import trace_id
 
 if TYPE_CHECKING:
@@ -31,8 +32,6 @@ if TYPE_CHECKING:
 
 _BEFORE_STRAYS_NS = 1_500_000_000
 """A silence is said within a quarter of a second, a dead process after one."""
-RELIEF = frozenset({"up", "admin-up", "speaking", "sound", "alive", "synchronised"})
-"""States that end a trouble; no fault is detected by them."""
 _HONEST_NS = 1_000_000_000
 """A time inside a message that lies further from its arrival comes from before the clocks were in step; arrival stands in."""
 
@@ -238,11 +237,7 @@ def _train(evidence: Evidence, injection: Injection, span: Span) -> TrainFault |
 
 def _detected_ns(evidence: Evidence, events: Sequence[Heard[Event]]) -> int | None:
     return min(
-        (
-            _lab_ns(evidence, event.message.at_ns, event.at_ns)
-            for event in events
-            if event.message.kind != "refusal" and event.message.state not in RELIEF
-        ),
+        (_lab_ns(evidence, event.message.at_ns, event.at_ns) for event in events if detects(event.message)),
         default=None,
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import secrets
 import time
+import tomllib
 from pathlib import Path  # noqa: TC003 - msgspec reads annotations at run time
 from typing import TYPE_CHECKING, Any
 
@@ -138,6 +139,13 @@ def listener(addresses: Addresses, desk: Desk) -> BusSettings:
     return BusSettings(url=addresses.url, credentials=str(desk.keys / "tools" / "reader.creds"))
 
 
+def extensions(services: Mapping[str, Any]) -> dict[str, Any]:
+    """Of a scenario's settings, those of extensions, as a settings file has them: the lab loads what its services load."""
+    prefix = "extensions."
+    own = {name.removeprefix(prefix): value for name, value in services.items() if name.startswith(prefix)}
+    return tomllib.loads(toml({"extensions": own}))
+
+
 def write_configs(
     nodes: tuple[NodeSettings, ...], services: Mapping[str, Any], desk: Desk, addresses: Addresses
 ) -> None:
@@ -168,7 +176,8 @@ def write_configs(
     for process in CENTRAL:
         desk.config(process).write_text(toml(_with_credentials(common, desk.keys / "services" / process)))
     # For whoever watches the lab's bus by hand.
-    desk.config("reader").write_text(toml({"bus": msgspec.to_builtins(listener(addresses, desk))}))
+    own = {"extensions": common["extensions"]} if "extensions" in common else {}
+    desk.config("reader").write_text(toml({"bus": msgspec.to_builtins(listener(addresses, desk))} | own))
     for node in nodes:
         own = _with_credentials(common, keyring.issue_node(node.name)) | {"node": msgspec.to_builtins(node)}
         for process in ON_A_NODE:

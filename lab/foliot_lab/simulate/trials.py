@@ -14,6 +14,7 @@ from foliot_lab.simulate.disturbances import disturb, lasting_ns
 from foliot_lab.simulate.fleet import Fleet
 from foliot_lab.simulate.loop import MS, SECOND
 from foliot_lab.simulate.transcript import transcript
+from foliot_schemas import event_kinds
 from foliot_schemas.names import node_of, parse_path, rail_of
 
 if TYPE_CHECKING:
@@ -260,7 +261,8 @@ class _Findings:
 
 def is_trouble(event: Event) -> bool:
     """Whether it says that something is wrong. A clock's events are no matter of traffic, and true where it was stepped; nor does a refusal do any harm."""
-    return event.kind not in {"clock", "refusal"} and event.state not in {"up", "speaking", "alive"}
+    kind = event_kinds.find(event.kind)
+    return event_kinds.detects(event) and (kind is None or kind.concerns != "clock")
 
 
 def findings(fleet: Fleet, broken: set[str]) -> dict[str, Any]:

@@ -12,6 +12,8 @@ import msgspec
 
 from foliot.bus.observer import Heard
 from foliot.cli.message_lines import in_json, in_words
+from foliot.runtime.extensions import extend
+from foliot.settings import SettingsError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,11 +42,15 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 def _decode(arguments: argparse.Namespace) -> int:
     try:
+        extend("cli")
         for heard in messages(sys.stdin.buffer):
             sys.stdout.write((in_json(heard) if arguments.json else in_words(heard)) + "\n")
             sys.stdout.flush()
     except KeyboardInterrupt:
         pass
+    except SettingsError as error:
+        sys.stderr.write(f"foliot decode: {error}\n")
+        return 1
     except (msgspec.MsgspecError, binascii.Error) as error:
         sys.stderr.write(f"foliot decode: not what `nats sub --dump=-` writes: {error}\n")
         return 1

@@ -18,6 +18,8 @@ import msgspec
 
 from foliot.cli.colours import wanted
 from foliot.cli.trace_tree import Trace, render
+from foliot.runtime.extensions import extend
+from foliot.settings import SettingsError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -76,8 +78,9 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 def _trace(arguments: argparse.Namespace) -> int:
     try:
+        extend("cli")
         trace = settled(lambda: fetch(arguments.gateway, arguments.id, last=arguments.last), arguments.wait)
-    except TraceError as error:
+    except (SettingsError, TraceError) as error:
         sys.stderr.write(f"foliot trace: {error}\n")
         return 1
     if trace.note:

@@ -19,6 +19,7 @@ from foliot.bus.observer import Absent, Observer, Refused
 from foliot.cli.colours import wanted
 from foliot.cli.message_lines import in_json, in_words
 from foliot.cli.subject_patterns import PatternError, Target, target
+from foliot.runtime.extensions import extend
 from foliot.settings import BusSettings, SettingsError, load
 
 if TYPE_CHECKING:
@@ -75,6 +76,7 @@ def _watch(arguments: argparse.Namespace) -> int:
         os.environ["FOLIOT_CONFIG"] = arguments.config
     try:
         targets = tuple(dict.fromkeys(target(pattern) for pattern in arguments.pattern))
+        extend("cli")
         settings = load(BusSettings, "bus")
         said = {"url": arguments.bus, "credentials": arguments.credentials, "ca": arguments.ca}
         settings = msgspec.structs.replace(settings, **{key: value for key, value in said.items() if value})

@@ -22,6 +22,7 @@ from foliot_schemas import (
     StampBatch,
     Witness,
 )
+from foliot_schemas.event_kinds import is_relief
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -55,7 +56,7 @@ def happened_ns(message: msgspec.Struct) -> int:
 def is_bad(message: msgspec.Struct) -> bool:
     """Whether it tells of trouble."""
     if isinstance(message, Event):
-        return message.state not in {"up", "admin-up", "speaking", "alive", "synchronised"}
+        return not is_relief(message)
     if isinstance(message, Outcome):
         return message.status in {"refused", "failed"}
     if isinstance(message, ClockState):

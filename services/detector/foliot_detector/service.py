@@ -17,7 +17,7 @@ from foliot.runtime.service import keep_what_is_loaded, on_bus
 from foliot.settings import load
 from foliot_detector.core.pipeline import Pipeline
 from foliot_detector.settings import DetectorSettings
-from foliot_schemas import DelayBatch, Node
+from foliot_schemas import DelayBatch, Node, event_kinds
 from foliot_schemas.subjects import CLOCK, DELAY, EVENT, INVENTORY, PORT
 
 if TYPE_CHECKING:
@@ -32,12 +32,9 @@ _TICK_S = 0.01
 _COUNTS_EVERY_S = 60.0
 _ROOTS = 4_096
 """Faults remembered to have a root span: an hour of them at the highest rate planned for."""
-_SPAN_NAMES = {
-    "flap": "judge port change", "path": "judge silence", "nic": "judge loss", "process": "judge process", "clock": "judge clock",
-}  # fmt: skip
 
 
-class Detector:
+class DetectorService:
     """Feeds a fan-out from the bus and publishes what it says."""
 
     def __init__(self, bus: Bus, clock: BusClock, settings: DetectorSettings, shard: Shard = WHOLE) -> None:
@@ -76,11 +73,11 @@ class Detector:
 
     async def _resume(self) -> None:
         """Takes up what an earlier run left open: nobody else would ever say that it is over."""
-        for kind in _SPAN_NAMES:
+        for kind in event_kinds.published_by("detector"):
             try:
-                events = await self._bus.newest(EVENT, kind, "")
+                events = await self._bus.newest(EVENT, kind.name, "")
             except (nats.errors.Error, OSError, TimeoutError) as error:
-                log.warning("events_not_resumed", kind=kind, reason=str(error) or type(error).__name__)
+                log.warning("events_not_resumed", kind=kind.name, reason=str(error) or type(error).__name__)
                 continue
             for event in events:
                 self._fan_out.resume(event)
@@ -105,27 +102,27 @@ class Detector:
 
     def _publish(self, events: list[Event], started_ns: int) -> None:
         for event in events:
+            kind = event_kinds.find(event.kind)
+            if kind is None:
+                log.error("event_of_unknown_kind", id=event.id, kind=event.kind)
+                continue
             attributes: dict[str, Any] = {
                 "event": event.id, "event_kind": event.kind, "who": event.who, "state": event.state,
             }  # fmt: skip
             with tracing.span(
-                _SPAN_NAMES[event.kind],
+                kind.span_name,
                 fault=event.fault,
                 kind="consumer",
-                root=self._is_root(event),
+                root=kind.begins_trace and not event.cause and self._roots.add(event.fault),
                 start_ns=started_ns,
                 **attributes,
             ):
                 self._bus.publish_kept(EVENT, event, event.kind, event.who)
             log.info("event_published", id=event.id, kind=event.kind, who=event.who, state=event.state)
 
-    def _is_root(self, event: Event) -> bool:
-        """Whether the fault's trace begins here. That of a port begins at the probe, which heard the kernel."""
-        return event.kind != "flap" and not event.cause and self._roots.add(event.fault)
-
 
 async def main() -> None:
     """Runs the detector until it is cancelled."""
     settings, shard, clock = load(DetectorSettings, "detector"), load(ShardSettings, "shard").shard(), BusClock()
     async with on_bus("detector", clock) as bus:
-        await Detector(bus, clock, settings, shard).run()
+        await DetectorService(bus, clock, settings, shard).run()

@@ -5,7 +5,7 @@ from itertools import permutations
 import msgspec
 import pytest
 
-from foliot_gateway.state.records import Records
+from foliot_gateway.state.records import OTHER, Records
 from foliot_schemas import Command, Event, Outcome
 
 
@@ -144,3 +144,13 @@ def test_old_commands_are_let_go_with_their_outcomes():
     views = kept.commands(limit=100)
     assert 8 >= len(views) > 0
     assert views[0].id == "c49"
+
+
+def test_kinds_that_are_not_known_here_are_kept_and_counted_together():
+    """So that whoever makes up names makes no more series of counts."""
+    kept = Records(events=9, commands=9)
+    for number, kind in enumerate(("flap", "quake", "flood")):
+        kept.add_event(event(number, kind=kind))
+
+    assert [each.id for each in kept.events(limit=9, kind="quake")] == ["e1"]
+    assert kept.event_counts == {"flap": 1, OTHER: 2}

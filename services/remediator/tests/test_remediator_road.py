@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+import pytest
 from peers import PEERS, by_node
 
 from foliot_schemas import Placement
@@ -130,6 +132,16 @@ def test_a_dead_process_moves_nothing(world):
     )
     assert world.run(10.0) == []
     assert world.paths("node0").backups == armed
+    assert not world.refusals
+
+
+@pytest.mark.parametrize("who", ["node3.rail0", "node3.rail0>node0.rail0#0", "node3", "anybody"])
+def test_an_event_of_a_kind_that_it_does_not_know_moves_nothing(world, who):
+    """An extension's, or a later version's, whatever its states are called."""
+    for state in ("down", "silent", "dead", "up"):
+        event = world.flap_event("node3.rail0", state)
+        world.see(msgspec.structs.replace(event, id=f"{who}/{state}", kind="quake", who=who))
+    assert world.run(10.0) == []
     assert not world.refusals
 
 

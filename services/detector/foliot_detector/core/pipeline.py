@@ -1,23 +1,20 @@
-"""What a detector is, and the fan-out that feeds every observation to those that want it."""
+"""The fan-out that feeds every observation to all detectors."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from foliot.node.shard import WHOLE
-from foliot_detector.core.detectors.clock_disruption import ClockDisruptionDetector
-from foliot_detector.core.detectors.packet_loss.path_loss import PathLossDetector
-from foliot_detector.core.detectors.path_silence.detector import PathSilenceDetector
-from foliot_detector.core.detectors.port_flap.detector import PortFlapDetector
-from foliot_detector.core.detectors.process_down import ProcessDownDetector
+from foliot_detector.core import registry
 from foliot_detector.core.state.event_time import EventTime
 from foliot_detector.core.state.inventory import Inventory
-from foliot_schemas import ClockState, DelayBatch, Event, Node, PortState
+from foliot_detector.core.state.settings import ObservationSettings
+from foliot_schemas import ClockState, DelayBatch, Event, Node, PortState, event_kinds
 from foliot_schemas.names import node_of
 
 if TYPE_CHECKING:
     from foliot.node.shard import Shard
-    from foliot_detector.core.protocol import Detector, Observation, Seen
+    from foliot_detector.core.protocol import Observation, Seen
     from foliot_detector.settings import DetectorSettings
 
 
@@ -39,29 +36,21 @@ class Pipeline:
 
     def __init__(self, settings: DetectorSettings, shard: Shard = WHOLE) -> None:
         self._shard = shard
-        self.inventory = Inventory(
-            process_silence_ns=round(settings.process_silence_s * 1e9),
-            break_ns=round(settings.alive_ms * 1e6 / 2),
-            interval_ns=round(settings.report_ms * 1e6),
-            shard=shard,
-        )
+        observed = settings.of(ObservationSettings)
+        self.inventory = Inventory(observed, shard)
         self.counts = self.inventory.counts
         self._event_time = EventTime()
-        self._detectors: tuple[Detector, ...] = (
-            PortFlapDetector(settings, self.inventory),
-            # Before loss, which leaves alone what is silent.
-            PathSilenceDetector(settings, self.inventory),
-            PathLossDetector(settings, self.inventory),
-            ProcessDownDetector(settings, self.inventory),
-            ClockDisruptionDetector(),
-        )
-        self._stale_ns = round(settings.stale_s * 1e9)
+        self._detectors = registry.made(self.inventory, settings.of)
+        self._stale_ns = round(observed.stale_s * 1e9)
         self._newest: dict[str, tuple[int, int]] = {}
         self._ticked_ns = 0
 
     def resume(self, event: Event) -> None:
         """Takes the last event about something that an earlier run told, once the inventory is known and before all else."""
-        if (event.kind == "clock" and event.who not in self.inventory.clocks) or not self._is_own(event):
+        kind = event_kinds.find(event.kind)
+        if kind is not None and kind.concerns == "clock" and event.who not in self.inventory.clocks:
+            return
+        if not self._is_own(event):
             return
         for detector in self._detectors:
             detector.resume(event)
@@ -107,10 +96,13 @@ class Pipeline:
         return events if self._shard.is_whole else [event for event in events if self._is_own(event)]
 
     def _is_own(self, event: Event) -> bool:
-        """Whether this shard says it. Of a path, that of its receiver does; of a clock, that of each node which has it, with the same id."""
-        owns = self._shard.owns
-        match event.kind:
-            case "flap" | "nic":
+        """Whether this shard says it. Of a path, that of its receiver does; of a clock, that of each node which has it, with the same id.
+
+        Of anything else, that does in whose range the name lies, read as a node's. What is of no kind that is known, nobody says.
+        """
+        owns, kind = self._shard.owns, event_kinds.find(event.kind)
+        match kind and kind.concerns:
+            case "nic":
                 return owns(node_of(event.who))
             case "path":
                 return owns(node_of(event.who.partition(">")[2].partition("#")[0]))
@@ -118,6 +110,8 @@ class Pipeline:
                 return owns(event.who.partition("/")[0])
             case "clock":
                 return any(map(owns, self.inventory.clocks.get(event.who, ())))
+            case "anything":
+                return owns(event.who)
         return False
 
     def _learn(self, observation: Observation, now_ns: int) -> Seen:

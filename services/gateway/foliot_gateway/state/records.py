@@ -7,10 +7,11 @@ from typing import Literal, TypeVar
 import msgspec
 
 from foliot_gateway.state.fleet import reported_ns
-from foliot_schemas import Command, Event, Outcome, OutcomeStatus, Verb
+from foliot_schemas import Command, Event, Outcome, OutcomeStatus, Verb, event_kinds
 
 _MOST_OUTCOMES = 4_096
 """Of one command: an armed move has one of every peer."""
+OTHER = "other"
 _SLACK = 8
 """Old records are let go an eighth of the limit at a time, so that the sort they need is paid once for many."""
 
@@ -50,7 +51,7 @@ class Records:
         self._commands: dict[tuple[str, str], CommandView] = {}
         """By the command's id and its node: all who move by themselves for one fault give their moves one id."""
         self.event_counts: Counter[str] = Counter()
-        """By kind, all that were ever taken."""
+        """By kind, all that were ever taken; those of kinds that are not known here together, as `OTHER`: whoever makes up names makes no more series."""
         self.command_counts: Counter[str] = Counter()
         """By verb."""
         self.outcome_counts: Counter[tuple[str, str]] = Counter()
@@ -61,7 +62,7 @@ class Records:
         if event.id in self._events:
             return False
         self._events[event.id] = event
-        self.event_counts[event.kind] += 1
+        self.event_counts[OTHER if event_kinds.find(event.kind) is None else event.kind] += 1
         _let_go(self._events, self._limit_events, _at)
         return True
 

@@ -1,5 +1,7 @@
 /** What the gateway sends. The source of each shape is in services/gateway/foliot_gateway. */
 
+import type { EventKind } from "./event_kinds.ts";
+
 export type Condition = "up" | "lost" | "moved" | "unknown";
 
 /** state/nic_condition.py; what has its default is left out. */
@@ -23,7 +25,7 @@ export type Evidence = Record<string, number | string | boolean>;
 /** Times are nanoseconds, beyond what a double holds exactly: they are right to 256 ns, a quarter of what is shown. */
 export interface FoliotEvent {
   id: string;
-  kind: "flap" | "path" | "nic" | "process" | "clock" | "refusal";
+  kind: EventKind;
   who: string;
   state: string;
   at_ns: number;

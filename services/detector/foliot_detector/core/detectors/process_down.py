@@ -9,7 +9,6 @@ from foliot_schemas import Event
 if TYPE_CHECKING:
     from foliot_detector.core.protocol import Seen
     from foliot_detector.core.state.inventory import Inventory
-    from foliot_detector.settings import DetectorSettings
 
 _CHECKS = 10
 """Looks per silence time: a verdict is late by at most a tenth of it."""
@@ -25,8 +24,8 @@ class ProcessDownDetector:
     these were sent: what this detector has not read yet, or has left out, is no silence. A node that never spoke here is not missed.
     """
 
-    def __init__(self, settings: DetectorSettings, inventory: Inventory) -> None:
-        self._silence_ns = round(settings.process_silence_s * 1e9)
+    def __init__(self, inventory: Inventory) -> None:
+        self._silence_ns = round(inventory.settings.process_silence_s * 1e9)
         self._inventory = inventory
         self._dead: dict[str, Event] = {}
         self._checked_ns = 0

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from foliot.node.shard import Shard
+    from foliot_detector.core.state.settings import ObservationSettings
     from foliot_schemas import DelayBatch, HostLoad, Node, PortState
     from foliot_schemas.names import Path
 
@@ -74,13 +75,13 @@ class Inventory:
     """Fed with every observation before any detector sees it; detectors only read it.
 
     Parameters:
-        process_silence_ns: a gap in the signs of life of a node that is longer means that it was away.
-        break_ns: one that is longer means that it may have stalled.
-        interval_ns: of a node's reports, at least; also of those that do not say theirs.
+        settings: a gap in a node's signs of life longer than `process_silence_s` means that it was away, one of half of `alive_ms` that it
+            may have stalled; the interval of its reports is `report_ms` at least, also of those that do not say theirs.
         shard: of which nodes it is told, and of their peers.
     """
 
-    def __init__(self, process_silence_ns: int, break_ns: int, interval_ns: int, shard: Shard = WHOLE) -> None:
+    def __init__(self, settings: ObservationSettings, shard: Shard = WHOLE) -> None:
+        self.settings = settings
         self.nics: dict[str, int] = {}
         """Names of NICs, and how many entropies each has."""
         self.clocks: dict[str, set[str]] = {}
@@ -105,9 +106,9 @@ class Inventory:
         """Nodes of which anything was learnt, for `take_touched`."""
         self._turned: dict[str, None] = {}
         """NICs whose ports came up, for `take_turned`."""
-        self._process_silence_ns = process_silence_ns
-        self._break_ns = break_ns
-        self._interval_ns = interval_ns
+        self._process_silence_ns = round(settings.process_silence_s * 1e9)
+        self._break_ns = round(settings.alive_ms * 1e6 / 2)
+        self._interval_ns = round(settings.report_ms * 1e6)
         self._intervals_ns: dict[str, int] = {}
         """Per node, the interval of its reports as it names it, or that, if that is more."""
         self._ports: dict[str, _Port] = {}

@@ -12,8 +12,8 @@ from foliot_schemas.names import node_of
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from foliot_detector.core.detectors.packet_loss.settings import PacketLossSettings
     from foliot_detector.core.state.inventory import Inventory
-    from foliot_detector.settings import DetectorSettings
 
 Key: TypeAlias = tuple[int, int]
 """A NIC's place, and a direction."""
@@ -62,7 +62,7 @@ class NicLoss:
     or a few, whose own trouble it is then.
     """
 
-    def __init__(self, settings: DetectorSettings, inventory: Inventory) -> None:
+    def __init__(self, inventory: Inventory, settings: PacketLossSettings) -> None:
         self._settings = settings
         self._inventory = inventory
         self._table = inventory.paths

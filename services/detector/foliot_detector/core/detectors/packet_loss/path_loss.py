@@ -16,9 +16,9 @@ from foliot_schemas.names import node_of
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from foliot_detector.core.detectors.packet_loss.settings import PacketLossSettings
     from foliot_detector.core.protocol import Seen
     from foliot_detector.core.state.inventory import Inventory
-    from foliot_detector.settings import DetectorSettings
     from foliot_schemas.event import Evidence
 
 _NEVER = np.iinfo(np.int64).max
@@ -63,16 +63,16 @@ class PathLossDetector:
     A path that passes no probe of full size, but others, is lossy as soon as `full_size_lost` of them were lost in a row.
     """
 
-    def __init__(self, settings: DetectorSettings, inventory: Inventory) -> None:
+    def __init__(self, inventory: Inventory, settings: PacketLossSettings) -> None:
         self._settings = settings
         self._inventory = inventory
-        self._gap_ns = round(settings.late_silence_s * 1e9)
-        self._congestion_ns = round(settings.congestion_ms * 1e6)
+        self._gap_ns = round(inventory.settings.late_silence_s * 1e9)
+        self._congestion_ns = round(inventory.settings.congestion_ms * 1e6)
         self._windows = np.zeros(0, _Window)
         self._lossy: dict[int, Event] = {}
         self._sizes = FullSizeLoss(inventory.paths, settings.full_size_lost)
         self._queues = FullQueues(inventory.paths)
-        self._nic_loss = NicLoss(settings, inventory)
+        self._nic_loss = NicLoss(inventory, settings)
         self._clocks: dict[str, str] = {}
         self._down: dict[str, bool] = {}
 

@@ -13,9 +13,9 @@ from foliot_schemas.names import node_of
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from foliot_detector.core.detectors.path_silence.settings import PathSilenceSettings
     from foliot_detector.core.state.inventory import Inventory, Sign
     from foliot_detector.core.state.path_table import Delays
-    from foliot_detector.settings import DetectorSettings
     from foliot_schemas.names import Path
 
 LEAST_INTERVALS = 2
@@ -103,16 +103,16 @@ class Claim:
 class Judge:
     """Says when a claim may be believed."""
 
-    def __init__(self, settings: DetectorSettings, inventory: Inventory) -> None:
+    def __init__(self, inventory: Inventory, settings: PathSilenceSettings) -> None:
         self._inventory = inventory
         self._settle_ns = round(settings.path_settle_ms * 1e6)
         self._transit_ns = round(settings.proof_transit_ms * 1e6)
         self._common_mode_ns = round(settings.common_mode_ms * 1e6)
         self._margin_ns = round(settings.arrival_margin_ms * 1e6)
-        self._alive_ns = round(settings.alive_ms * 1e6)
+        self._alive_ns = round(inventory.settings.alive_ms * 1e6)
         self._deaf_ns = round(settings.deaf_hold_ms * 1e6)
         self._recovery_ns = round(settings.recovery_s * 1e9)
-        self._congestion_ns = round(settings.congestion_ms * 1e6)
+        self._congestion_ns = round(inventory.settings.congestion_ms * 1e6)
         self._queues = FullQueues(inventory.paths)
 
     def note(self, seen: Delays, now_ns: int) -> None:

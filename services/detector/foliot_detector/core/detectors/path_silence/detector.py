@@ -19,9 +19,9 @@ from foliot_schemas import Event, Node, Witness
 from foliot_schemas.fault import path_fault
 
 if TYPE_CHECKING:
+    from foliot_detector.core.detectors.path_silence.settings import PathSilenceSettings
     from foliot_detector.core.protocol import Seen
     from foliot_detector.core.state.inventory import Inventory
-    from foliot_detector.settings import DetectorSettings
 
 _MOST_DOUBLINGS = 8
 """Of the time that a path must speak: from 200 ms to 51 s."""
@@ -60,12 +60,12 @@ class PathSilenceDetector:
     event. A path that ends at a NIC whose port is known to be down has none: the port's event says it.
     """
 
-    def __init__(self, settings: DetectorSettings, inventory: Inventory) -> None:
+    def __init__(self, inventory: Inventory, settings: PathSilenceSettings) -> None:
         self._settings = settings
         self._inventory = inventory
-        self._judge = Judge(settings, inventory)
+        self._judge = Judge(inventory, settings)
         self._grouping = FaultGrouping(round(settings.burst_ms * 1e6))
-        self._late_ns = round(settings.late_silence_s * 1e9)
+        self._late_ns = round(inventory.settings.late_silence_s * 1e9)
         self._waiting = ClaimQueue()
         self._silences: dict[int, _Silence] = {}
         self._spoken: set[int] = set()

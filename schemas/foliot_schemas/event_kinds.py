@@ -1,0 +1,201 @@
+"""Kinds of event, one record each. Whatever depends on a kind reads it here: ownership, sentences, spans, relief, the lab's scope, the page.
+
+An extension adds its own by `register`. A kind that nobody has registered is none of a reader's business: its events decode, and are passed over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable  # noqa: TC003 - msgspec reads annotations at run time
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+import msgspec
+
+if TYPE_CHECKING:
+    from foliot_schemas.event import Event
+
+Concerned: TypeAlias = Literal["nic", "path", "process", "clock", "anything"]
+"""What `who` names: ``node3.rail0``, ``node0.rail0>node3.rail0#2``, ``node3/probe``, ``node3``; or whatever a refusal is about."""
+Publisher: TypeAlias = Literal["detector", "remediator"]
+
+_LONGEST_NAME = 64
+"""Of a kind or a state: `foliot_schemas.bounds.Word`."""
+
+
+class EventState(msgspec.Struct, frozen=True):
+    """What is said of somebody, in one word and in one sentence."""
+
+    name: str
+    sentence: str
+    """With ``{who}`` in place of the name."""
+    is_relief: bool = False
+    """Whether it ends a trouble."""
+
+
+class EventKind(msgspec.Struct, frozen=True, kw_only=True):
+    """One sort of trouble: all that is known of its events beside their evidence."""
+
+    name: str
+    concerns: Concerned
+    summary: str
+    """Of whom it is, for the documents: ``a NIC``, with what a reader has to know of its evidence."""
+    states: tuple[EventState, ...]
+    """In the order in which a trouble passes through them."""
+    publisher: Publisher = "detector"
+    """The service that says it. The detector resumes the kinds that it publishes."""
+    span: str = ""
+    """Name of the span in which it is judged; empty: made of the kind's name."""
+    begins_trace: bool = True
+    """Whether its first event is the root of the fault's trace; else an earlier witness has made the root."""
+    is_local: bool = False
+    """Of NICs: whether it tells of the NIC's own link, so that trouble elsewhere on its way does not explain it."""
+    words: Callable[[Any], str] | None = None
+    """From an event, what its evidence adds to the sentence, with the space before it; empty: nothing."""
+
+    def __post_init__(self) -> None:
+        """Refuses a kind that could not be told.
+
+        Raises:
+            ValueError: a name is empty, too long or there twice, or a sentence does not say ``{who}``.
+        """
+        names = [state.name for state in self.states]
+        for name in (self.name, *names):
+            if not 0 < len(name) <= _LONGEST_NAME:
+                raise ValueError(f"kind {self.name[:_LONGEST_NAME]!r}: a name has 1 to {_LONGEST_NAME} characters")
+        if not names or len({*names}) < len(names):
+            raise ValueError(f"kind {self.name}: it needs states, each once, got {names}")
+        if mute := [state.name for state in self.states if "{who}" not in state.sentence]:
+            raise ValueError(f"kind {self.name}: the sentence of {', '.join(mute)} does not say {{who}}")
+
+    def state(self, name: str) -> EventState | None:
+        """Its state of this name; None: it has none, at least not in this version."""
+        return next((state for state in self.states if state.name == name), None)
+
+    @property
+    def span_name(self) -> str:
+        """Name of the span in which it is judged."""
+        return self.span or f"judge {self.name}"
+
+
+_KINDS: dict[str, EventKind] = {}
+
+
+def register(kind: EventKind) -> None:
+    """Adds a kind. The same record again changes nothing.
+
+    Raises:
+        ValueError: another kind has its name.
+    """
+    if _KINDS.setdefault(kind.name, kind) != kind:
+        raise ValueError(f"there is a kind of event named {kind.name} already")
+
+
+def kinds() -> tuple[EventKind, ...]:
+    """All that are registered, Foliot's own first."""
+    return tuple(_KINDS.values())
+
+
+def find(name: str) -> EventKind | None:
+    """The kind of this name; None: nobody has registered it."""
+    return _KINDS.get(name)
+
+
+def published_by(service: str) -> tuple[EventKind, ...]:
+    """The kinds that a service says."""
+    return tuple(kind for kind in _KINDS.values() if kind.publisher == service)
+
+
+def is_relief(event: Event) -> bool:
+    """Whether an event ends a trouble. Of a kind or state that is not known here, no."""
+    kind = find(event.kind)
+    state = None if kind is None else kind.state(event.state)
+    return state is not None and state.is_relief
+
+
+def detects(event: Event) -> bool:
+    """Whether an event finds a trouble: neither the end of one, nor a refusal, which follows from another verdict."""
+    kind = find(event.kind)
+    return not is_relief(event) and (kind is None or kind.publisher == "detector")
+
+
+def losing(event: Event) -> str:
+    """What a NIC loses, by an event of kind ``nic`` that says that it does."""
+    what = {"out": "what it sends", "in": "what is sent to it"}.get(str(event.evidence.get("direction")), "its packets")
+    return f"loses {event.number('loss_share'):.1%} of {what}"
+
+
+# -- Foliot's own ---------------------------------------------------------------------------------------------------------
+
+
+def _flap_words(event: Event) -> str:
+    known = event.evidence
+    if event.state not in {"up", "down"}:
+        return ""
+    if "penalty" in known:
+        return f" (penalty {known['penalty']:.0f}{', damped' if known.get('suppressed') else ''})"
+    return f" (held back: it flaps, by the rule {known.get('rule', '?')})" if known.get("suppressed") else ""
+
+
+def _path_words(event: Event) -> str:
+    if not event.evidence.get("full_size_lost"):
+        return ""
+    return f" (none as large as {event.number('bytes'):,.0f} bytes arrives, others do)"
+
+
+def _nic_words(event: Event) -> str:
+    return f" ({losing(event).removeprefix('loses ')})" if event.state == "lossy" else ""
+
+
+def _refusal_words(event: Event) -> str:
+    reason = event.evidence.get("reason")
+    return f": {event.policy}" + ("" if reason is None else f" ({reason})")
+
+
+FLAP = EventKind(
+    name="flap", concerns="nic", summary="a NIC", span="judge port change", begins_trace=False, is_local=True, words=_flap_words,
+    states=(
+        EventState("down", "{who} lost its carrier"),
+        EventState("up", "{who} has its carrier back", is_relief=True),
+        EventState("admin-down", "{who} was set down by an administrator"),
+        EventState("admin-up", "{who} was set up by an administrator", is_relief=True),
+    ),
+)  # fmt: skip
+"""The probe hears the kernel first, so the root of a flap's trace is made there."""
+PATH = EventKind(
+    name="path", concerns="path", summary="a path", span="judge silence", words=_path_words,
+    states=(
+        EventState("silent", "nothing arrives any more on {who}"),
+        EventState("lossy", "{who} loses packets"),
+        EventState("speaking", "{who} is heard again", is_relief=True),
+    ),
+)  # fmt: skip
+NIC = EventKind(
+    name="nic", concerns="nic", span="judge loss", words=_nic_words,
+    summary="a NIC that loses a little of all that it sends (`direction` out) or that is sent to it (in)",
+    states=(
+        EventState("lossy", "{who} loses some of its packets"),
+        EventState("sound", "{who} loses none of its packets any more", is_relief=True),
+    ),
+)  # fmt: skip
+PROCESS = EventKind(
+    name="process", concerns="process", summary="a process such as node3/probe",
+    states=(
+        EventState("dead", "{who} is dead or stalled; its paths are not blamed"),
+        EventState("alive", "{who} is alive again", is_relief=True),
+    ),
+)  # fmt: skip
+CLOCK = EventKind(
+    name="clock", concerns="clock", summary="a clock",
+    states=(
+        EventState("disrupted", "the clock {who} cannot be trusted"),
+        EventState("synchronised", "the clock {who} can be trusted again", is_relief=True),
+    ),
+)  # fmt: skip
+REFUSAL = EventKind(
+    name="refusal", concerns="anything", publisher="remediator", words=_refusal_words,
+    summary="what was not moved, as a doubt, a guard or a budget forbade a command",
+    states=(EventState("refused", "nothing is moved for {who}"),),
+)  # fmt: skip
+
+BUILT_IN = (FLAP, PATH, NIC, PROCESS, CLOCK, REFUSAL)
+for _kind in BUILT_IN:
+    register(_kind)
