@@ -5,10 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
+from foliot_remediator.core.actions.answers import ask_again, is_refusal, take_back
+from foliot_remediator.core.actions.decision import DecisionRequest
+from foliot_remediator.core.state.routing_table import Cause
 from foliot_schemas import DelayBatch, Event, Node, NodePaths, Outcome, PortState
+from foliot_schemas.orders import verb_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable
+    from collections.abc import Callable, Collection, Iterable, Mapping
 
     from foliot_remediator.core.actions.action_kinds import ActionKind
     from foliot_remediator.core.actions.command_ledger import Sent
@@ -19,6 +23,7 @@ if TYPE_CHECKING:
     from foliot_remediator.core.state.path_health import PathHealth
     from foliot_remediator.core.state.routing_table import RoutingTable
     from foliot_remediator.settings import RemediatorSettings
+    from foliot_schemas import Order
 
 Seen: TypeAlias = Event | DelayBatch | Outcome | Node | NodePaths | PortState
 
@@ -38,6 +43,24 @@ class FleetView:
     """What is in force on these nodes has changed: their backups are looked through next."""
     stir: Callable[[Iterable[str]], None]
     """Something beside these nodes has changed, which may have been a backup of theirs."""
+
+    def ask(self, remedy: str, event: Event, orders: Mapping[str, Order], now_ns: int) -> list[Decision]:
+        """Decides on a remedy's orders of one verb, by node, because of an event; nothing while another holds the lease."""
+        if not orders or not self.decider.lease:
+            return []
+        verb, cause = verb_of(next(iter(orders.values()))), Cause(event.id, event.fault)
+        request = DecisionRequest(verb, event.who, cause, now_ns, now_ns, remedy)
+        decision, _ = self.decider.decide(request, orders)
+        return [] if decision is None else [decision]
+
+    def ask_again(self, overdue: Collection[Sent], now_ns: int) -> list[Decision]:
+        """Asks once more for what nobody answered."""
+        return [made for sent in overdue for made in ask_again(self.decider, sent, now_ns) if made]
+
+    def take_back(self, sent: Sent, outcome: Outcome, now_ns: int) -> list[Decision]:
+        """Says what a node refused or failed to do, and believes it no more; of what was done, nothing."""
+        refusal = take_back(self.decider, sent, outcome, now_ns) if is_refusal(outcome) else None
+        return [] if refusal is None else [refusal]
 
 
 class Remedy(Protocol):
