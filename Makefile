@@ -6,6 +6,7 @@
 # make fuzz     ARGS="messages --seconds 300": what reads bytes from outside, fuzzed; all families, 30 s each
 # make train    PyTorch, for scenarios whose workload is a training job
 # make lint     ruff, mypy, import rules, codespell; tsc and Biome for the page, markdownlint for the documents
+# make docs     the documentation as a site, in run/site
 # make page     the gateway's page, if its sources have changed
 # make node     probe, agent and the command foliot, installed for this host into PREFIX=/opt/foliot
 # make central  the central services and the command foliot, likewise
@@ -35,7 +36,7 @@ node_members := schemas sdk services/probe services/agent
 central_pins := gateway sync detector remediator keys
 central_members := schemas sdk services/gateway services/sync services/detector services/remediator
 
-.PHONY: demo test compose-test bench train plots fuzz lint page node central pins asyncapi clean
+.PHONY: demo test compose-test bench train plots fuzz lint docs page node central pins asyncapi clean
 
 demo: $(VENV)/.run
 	@$(MAKE) -s page || echo "The page was not built: see above. The demo goes on without it."
@@ -64,11 +65,16 @@ fuzz: $(VENV)/.dev
 lint: $(VENV)/.dev $(WEB)/node_modules/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy $(wildcard schemas/foliot_* sdk/foliot services/*/foliot_* lab/foliot_*) bench
+	$(BIN)/mypy $(wildcard schemas/foliot_* sdk/foliot services/*/foliot_* lab/foliot_*) bench docs/site
 	$(BIN)/lint-imports
 	$(BIN)/codespell
 	$(NPM) run -s lint
 	$(NPM) run -s lint:documents
+
+# Its pages are laid out first: the documents, and those that are made from the code. A warning of mkdocs is an error.
+docs: $(VENV)/.docs $(WEB)/node_modules/.dev
+	$(BIN)/python docs/site/pages.py run/docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 page: $(PAGE)
 
@@ -86,7 +92,7 @@ node central: $(VENV)/.run
 # A role's are what its own pyproject asks for, in the versions of run.txt: what its image installs. So are those of `foliot keys`, by the sdk's.
 COMPILE := $(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-emit-index-url
 pins: $(VENV)/bin/uv
-	for set in setup run dev web build node train; do \
+	for set in setup run dev docs web build node train; do \
 	  $(COMPILE) -o requirements/$$set.txt requirements/$$set.in || exit 1; \
 	done
 	for role in $(ROLES); do \
@@ -117,6 +123,10 @@ $(VENV)/.run: requirements/run.txt $(MANIFESTS) $(VENV)/bin/uv
 
 $(VENV)/.dev: requirements/dev.txt $(VENV)/.run
 	$(call fetch,$(BIN)/uv pip install -q --require-hashes -r requirements/dev.txt)
+	@touch $@
+
+$(VENV)/.docs: requirements/docs.txt $(VENV)/.run
+	$(call fetch,$(BIN)/uv pip install -q --require-hashes -r requirements/docs.txt)
 	@touch $@
 
 # By pip, and without a hash: see requirements/torch.txt.

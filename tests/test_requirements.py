@@ -76,9 +76,10 @@ def test_the_units_of_central_services_have_an_installation():
     assert set(ROLES) <= installed
 
 
-def test_pytorch_comes_with_the_versions_that_are_tested_with():
-    """`make train` changes nothing of what is installed already."""
-    ours, tested = dict(pins("train")), dict(pins("dev"))
+@pytest.mark.parametrize("later", ["docs", "train"])
+def test_what_is_installed_later_changes_no_version(later):
+    """`make docs` and `make train` add to what is installed already."""
+    ours, tested = dict(pins(later)), dict(pins("dev"))
     assert {name: ours[name] for name in ours.keys() & tested.keys()} == {
         name: tested[name] for name in ours.keys() & tested.keys()
     }

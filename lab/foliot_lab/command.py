@@ -41,11 +41,11 @@ _FOLDER = Path("run/lab")
 
 def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Adds the subcommand."""
-    lab = subparsers.add_parser("lab", help="a fabric on this machine, with all services in it")
+    lab = subparsers.add_parser("lab", help="build a fabric on this machine, with all services in it")
     commands = lab.add_subparsers(required=True, metavar="command")
 
     runs = commands.add_parser("run", help="run a scenario, write a report, exit 0 if every outcome was right")
-    runs.add_argument("scenario", type=Path)
+    runs.add_argument("scenario", type=Path, help="TOML file, see docs/lab.md")
     runs.add_argument("--stay", action="store_true", help="go on running afterwards, until interrupted")
     runs.add_argument(
         "--force", action="store_true", help="begin also where the machine is too slow or too busy for it"
@@ -60,17 +60,20 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "--hosts",
         type=int,
         choices=SIZES,
-        help="of the fabric, whatever the machine is like (default: as many as leave enough of it)",
+        help="hosts of the fabric, however fast the machine is (default: as many as leave 40 %% of it idle)",
     )
     shows.set_defaults(func=_demo)
 
     for parser in (runs, shows):
         parser.add_argument("--report", type=Path, help="write what was measured to this JSON file")
         parser.add_argument(
-            "--folder", type=Path, default=_FOLDER, help="settings, logs, NATS' store (default: %(default)s)"
+            "--folder",
+            type=Path,
+            default=_FOLDER,
+            help="folder for settings, logs and NATS' store (default: %(default)s)",
         )
         parser.add_argument(
-            "--port", type=int, default=GATEWAY_PORT, help="of the API on this machine (default: %(default)s)"
+            "--port", type=int, default=GATEWAY_PORT, help="port of the API on this machine (default: %(default)s)"
         )
         parser.add_argument(
             "--speed", type=share, default=1.0, help="share of all processors that it may use (default: 1, all of it)"
@@ -79,7 +82,7 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     inside = commands.add_parser("exec", help="run a command in a namespace of a running lab")
     inside.add_argument("place", help="a host, or control")
     inside.add_argument("arguments", nargs=argparse.REMAINDER, metavar="-- command")
-    inside.add_argument("--folder", type=Path, default=_FOLDER, help="of the lab (default: %(default)s)")
+    inside.add_argument("--folder", type=Path, default=_FOLDER, help="folder of the lab (default: %(default)s)")
     inside.set_defaults(func=_exec)
 
 

@@ -1,4 +1,4 @@
-"""The built-in scenario, for as many hosts as the machine carries: one description, whose faults fall on the corresponding hosts of a smaller fabric."""
+"""The built-in scenario, for as many hosts as the machine carries. On a smaller fabric, its faults fall on the corresponding hosts."""
 
 from __future__ import annotations
 

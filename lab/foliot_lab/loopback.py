@@ -1,4 +1,4 @@
-"""What the lab can show where the kernel permits no namespaces: the real services on loopback addresses, no links to cut.
+"""A lab without namespaces: the real services on loopback addresses, for kernels that permit no more. It has no links to cut.
 
 Four nodes with skewed clocks, real probes, kernel timestamps, the emulated actuator. Clocks come into step; a probe is killed, and is
 told from a dead path. Nothing is moved, because there is nothing to move.

@@ -56,7 +56,7 @@ _CLOCKS_SETTLE_S = 6.0
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
-    """How to run."""
+    """The options of a run."""
 
     folder: Path
     report: Path | None = None
@@ -73,7 +73,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def speed(self) -> float:
-        """What the quota allows, as a share of all processors."""
+        """The share of all processors that the quota allows."""
         return 1.0 if self.now is None else self.now.speed
 
 

@@ -1,4 +1,4 @@
-"""What a value on the wire may be: checked where a message is decoded, so that no core has to.
+"""Bounds of the values on the wire, checked where a message is decoded.
 
 The limits are far beyond anything real. They keep arithmetic inside 64 bits, names inside a subject, and the memory that one
 message can claim near its own size.

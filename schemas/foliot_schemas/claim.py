@@ -1,4 +1,4 @@
-"""Who owns what only one node of a fleet may have."""
+"""The claim of a node on something that only one node of a fleet may have."""
 
 from __future__ import annotations
 

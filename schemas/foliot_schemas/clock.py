@@ -1,4 +1,4 @@
-"""What sync says of a clock."""
+"""The state of a clock, as sync publishes it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the source says of a field: the string below it. Python keeps none of these at run time, so they are read from the source."""
+"""Reads the descriptions of fields from the source: the string below each. Python keeps none of them at run time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a shard of sync tells the leader: the pairs of clocks that it has fitted in a window."""
+"""The fits of a shard of sync: the pairs of clocks of one window, for the leader."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What probes see: timestamps, delays, ports. Many, and may be lost."""
+"""The observations of probes: timestamps, delays, ports. There are many, and they may be lost."""
 
 from __future__ import annotations
 

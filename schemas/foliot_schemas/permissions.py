@@ -1,4 +1,4 @@
-"""Who may say and hear what: the subjects of each role, derived from the contract.
+"""The permissions of each role on the bus, derived from the contract.
 
 The server enforces them. A node's name stands in what it may publish, so that it cannot speak as another, and nobody but the
 remediator may publish a command.

@@ -1,4 +1,4 @@
-"""What a service could not read, or the bus could not keep."""
+"""A message that a service could not read, or that the bus did not store."""
 
 from __future__ import annotations
 

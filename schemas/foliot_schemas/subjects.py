@@ -1,4 +1,4 @@
-"""Every subject, stream and bucket, and which message travels on it.
+"""Every subject, stream and bucket, and the message that travels on it.
 
 The one concerned stands last and is the partition key.
 """

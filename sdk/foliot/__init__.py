@@ -1,1 +1,1 @@
-"""What Foliot's services, tools and training jobs import."""
+"""The library of Foliot's services and tools, and of training jobs that read the time."""

@@ -90,8 +90,9 @@ class NicSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """``[[node.nics]]``: a backend NIC."""
 
     rail: str
+    """Name of the rail that the NIC is on, such as ``rail0``."""
     number: int
-    """Of the rail, 0 to 7: gives the rail's part of the service and path prefixes. The same on every node."""
+    """Number of the rail, 0 to 7, which gives its part of the service and path prefixes. The same on every node."""
     device: str = ""
     """Empty: the one that has the address. See `foliot.node.nic_discovery`."""
     address: str = ""
@@ -104,9 +105,11 @@ class NodeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """``[node]``: who this node is. Probe and agent read the same."""
 
     name: str
+    """Name of the node, unique in the fleet."""
     index: int
     """Unique in the fleet, from 0: gives the node's addresses within the prefixes."""
     nics: tuple[NicSettings, ...]
+    """The backend NICs, one for each rail."""
     service_prefix: str = "10.200.0.0/13"
     """Carved into a /16 per rail; jobs use these addresses."""
     path_prefix: str = "100.64.0.0/10"
@@ -114,7 +117,9 @@ class NodeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     entropies: tuple[int, ...] = (49200, 49201, 49202, 49203)
     """UDP source ports of the overlay, at most 8: what the switches' hash sees."""
     probe_port: int = 7946
+    """UDP port of the probes."""
     agent_port: int = 7947
+    """UDP port of the agents' datagrams to each other."""
     peers: tuple[str, ...] = ()
     """Nodes that this one exchanges traffic with, and so probes; empty: all of the fleet, which is for some hundred nodes at most."""
 

@@ -1,4 +1,4 @@
-"""Spans: one trace per fault, joined by everybody who sees the fault, with times of the reference clock."""
+"""Spans: one trace for each fault, joined by every service that sees the fault, with times of the reference clock."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The fabric: namespaces, links, routes, and what they carry."""
+"""The fabric: namespaces, links, routes and link shaping."""

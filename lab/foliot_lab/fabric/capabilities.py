@@ -1,4 +1,4 @@
-"""What this kernel allows, and how the lab gets the rights it needs.
+"""Checks the kernel for the features that the lab needs, and gets the rights to use them.
 
 Run as a program (`python -m foliot_lab.fabric.capabilities`) it prints what is missing, a sentence a line, and exits 1 if anything is.
 """
@@ -79,7 +79,7 @@ def enter() -> Literal["root", "user namespace"]:
 
 
 def missing() -> list[str]:
-    """What the kernel or the machine lacks for the lab, in sentences; empty if all is there.
+    """The features that the kernel or the machine lacks for the lab, in sentences; empty if all is there.
 
     Everything is tried for real, in a child process with namespaces of its own; this process does not change.
     """
@@ -93,7 +93,7 @@ def missing() -> list[str]:
 
 
 def try_all() -> list[str]:
-    """As `missing`, but tried in this very process, which then is in other namespaces and fit for nothing else."""
+    """Tries the same as `missing` in this very process, which then is in other namespaces and fit for nothing else."""
     found = [f"There is no {name} command: install iproute2." for name, path in (("ip", IP), ("tc", TC)) if not path]
     try:
         enter()

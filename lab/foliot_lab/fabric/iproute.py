@@ -1,4 +1,4 @@
-"""Where iproute2 is: Debian keeps tc(8) where a user's PATH does not look."""
+"""Finds the programs of iproute2: Debian keeps tc(8) outside of a user's PATH."""
 
 from __future__ import annotations
 

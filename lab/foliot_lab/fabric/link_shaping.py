@@ -1,4 +1,4 @@
-"""What a link does to packets: its rate, its queue, and what it drops."""
+"""Shapes a link: its rate, its queue, and the packets that it drops."""
 
 from __future__ import annotations
 

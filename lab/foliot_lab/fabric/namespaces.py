@@ -93,7 +93,7 @@ def enter(namespace: Namespace) -> None:
 
 
 def entering(namespace: Namespace) -> Callable[[], None]:
-    """What a child calls to start in a namespace, where somebody else ties it to the lab's life."""
+    """The function that a child calls to start in a namespace, where another process ties it to the lab's life."""
     return lambda: enter(namespace)
 
 

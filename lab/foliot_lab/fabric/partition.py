@@ -1,4 +1,4 @@
-"""Cuts between two places of the frontend: what one sends the other vanishes, both ways, and nobody is told.
+"""Cuts between two places of the frontend: packets between them vanish, both ways, and neither end is told.
 
 Each end gets a permanent neighbour entry for the other, with a hardware address that nobody has. The bridge floods such frames and
 nobody takes them, so that connections hang as over a dead switch; a route that refuses would tell the sender at once.
@@ -39,7 +39,7 @@ class Partitions:
                 self._indexes[name] = socket.if_nametoindex(FRONT_DEVICE)
 
     def cut(self, one: str, other: str) -> None:
-        """From now on these two do not hear each other; ``bus`` stands for all its servers.
+        """Cuts these two off from each other; ``bus`` stands for all its servers.
 
         Raises:
             KeyError: there is no such place.

@@ -1,1 +1,1 @@
-"""What is done to a lab, and how far it reaches."""
+"""Faults of a lab: their actions, and the timeline that injects and heals them."""

@@ -1,4 +1,4 @@
-"""How each kind of fault is done and undone.
+"""The actions by which each kind of fault is injected and healed.
 
 A deed is prepared beforehand, so that doing it is a system call or two: a link's state changes within some 0.1 ms.
 """
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class World(Protocol):
-    """What faults can reach beside the wires. A place is a host ("node3"), a process ("node3/probe") or a service."""
+    """The targets of faults beside the wires. A place is a host ("node3"), a process ("node3/probe") or a service."""
 
     def kill(self, where: str) -> None:
         """Kill the processes there, and keep them dead."""
@@ -46,7 +46,7 @@ class World(Protocol):
         """Step a node's clock forward by this much."""
 
     def cut_bus(self) -> None:
-        """Nobody on a node reaches the bus."""
+        """Cuts a node off the bus."""
 
     def mend_bus(self) -> None:
         """Everybody does again."""
@@ -169,7 +169,7 @@ def _nothing() -> None:
 
 
 class Absence:
-    """The device of a NIC away and back, as with a driver that is reloaded, or a card that is taken out and put in again."""
+    """Takes the device of a NIC away and back, as when a driver is reloaded or a card is plugged in again."""
 
     def __init__(self, fabric: Fabric, link: Link) -> None:
         self._fabric = fabric

@@ -1,4 +1,4 @@
-"""The timeline: each fault at its moment, and healed whatever happens."""
+"""Injects each fault of the timeline at its moment, and heals it whatever happens."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Edge(msgspec.Struct, frozen=True):
 
 
 class Injection(msgspec.Struct, frozen=True, kw_only=True):
-    """What was done, and when."""
+    """A fault that was injected, and its times."""
 
     fault_id: str
     kind: str

@@ -1,1 +1,1 @@
-"""What a lab sees: the wire, clocks, the machine, the bus."""
+"""Measurements of a lab: the wire, clocks, the machine, the bus."""

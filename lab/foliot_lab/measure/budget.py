@@ -1,4 +1,4 @@
-"""What a scenario costs in processor time, what the machine has of it now, and whether that is enough: found out before anything is built."""
+"""Compares the processor time that a scenario needs with the time that the machine has to spare, before anything is built."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Cost(NamedTuple):
 
 
 class ProcessLoad(NamedTuple):
-    """What keeps processors busy and is no scenario, as a bench of single processes."""
+    """A load of processes without a scenario, as a bench of single processes."""
 
     name: str
     """As the beginning of a sentence."""
@@ -99,7 +99,7 @@ class Now(msgspec.Struct, frozen=True, kw_only=True):
         )  # fmt: skip
 
     def cost(self, scenario: Scenario | ProcessLoad) -> Cost:
-        """Of a scenario or load on this machine."""
+        """The cost of a scenario or load on this machine."""
         return Cost(*(busy * self.fixed_work_s / _WORK_S for busy in cost(scenario)))
 
     def left_by(self, scenario: Scenario | ProcessLoad) -> float:
@@ -109,7 +109,7 @@ class Now(msgspec.Struct, frozen=True, kw_only=True):
         return min(self.idle_cpu - taken, self.speed - processes) / self.speed
 
     def lacks(self, scenario: Scenario | ProcessLoad, demand: Demand = CARRIED) -> str:
-        """Why this machine cannot carry a scenario or load now, in a sentence; empty if it can."""
+        """The reason why this machine cannot carry a scenario or load now, in a sentence; empty if it can."""
         yielding = msgspec.structs.replace(self, idle_cpu=self.idle_cpu + demand.yielded * (1 - self.idle_cpu))
         if yielding.left_by(scenario) >= demand.left:
             return ""
@@ -136,7 +136,7 @@ def cost(scenario: Scenario | ProcessLoad) -> Cost:
 
 
 def traffic_gbps(scenario: Scenario) -> float:
-    """What the workload moves in all; a job's links are full as long as its ranks reduce gradients."""
+    """The workload's traffic in all; a job's links are full as long as its ranks reduce gradients."""
     fabric, workload = scenario.fabric, scenario.workload
     load = {"none": 0.0, "train": 1.0}.get(workload.kind, workload.load)
     return fabric.hosts * fabric.rails * fabric.link_mbps * load / 1000

@@ -1,4 +1,4 @@
-"""What the services said on the bus during a run, each message with the lab time of its arrival."""
+"""Records the services' messages of a run, each with the lab time of its arrival."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether this machine carries the traffic that a scenario asks for: found out on the fabric, before a service runs. `budget` judges the rest, before that.
+"""Checks on the fabric, before a service runs, that the machine carries a scenario's traffic. `budget` judges the rest, earlier.
 
 One TCP connection runs alone over the longest way. It must fill its link, and what it costs in processor time,
 times what the workload will move, must leave the machine room for the services.
@@ -35,7 +35,7 @@ _CHUNK = bytes(65536)
 
 
 class Carrying(msgspec.Struct, frozen=True, kw_only=True):
-    """What was measured."""
+    """The measured capacity of the fabric."""
 
     solo_mbps: float
     link_mbps: float
@@ -65,7 +65,7 @@ async def measure(fabric: Fabric, speed: float = 1.0) -> Carrying:
 
 
 def refusal(carrying: Carrying, scenario: Scenario) -> str:
-    """Why this machine cannot carry the scenario, in a sentence; empty if it can."""
+    """The reason why this machine cannot carry the scenario, in a sentence; empty if it can."""
     if carrying.solo_mbps < ENOUGH_SOLO * carrying.link_mbps:
         return (
             f"One connection alone gets {carrying.solo_mbps:.0f} Mb/s over links of {carrying.link_mbps:.0f}:"
@@ -83,14 +83,14 @@ def refusal(carrying: Carrying, scenario: Scenario) -> str:
 
 
 class End(NamedTuple):
-    """Of a connection."""
+    """One end of a connection."""
 
     namespace: Namespace
     address: str
 
 
 class Solo(NamedTuple):
-    """What one connection alone came to."""
+    """The result of one connection alone."""
 
     mbps: float
     busy: float

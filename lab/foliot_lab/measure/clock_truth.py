@@ -1,4 +1,4 @@
-"""What the time really is: one kernel clock under every host of the lab, so that every clock's error is known exactly.
+"""True time: all hosts of the lab share one kernel clock, so that every clock's error is known exactly.
 
 Lab time is CLOCK_MONOTONIC_RAW plus a constant, CLOCK_REALTIME minus it when the lab began, so that it reads like wall-clock
 time and nobody who disciplines CLOCK_REALTIME bends it. A host's local time is CLOCK_MONOTONIC_RAW plus its injected skew.
@@ -58,7 +58,7 @@ class Skewed(Protocol):
 
 
 class Claim(NamedTuple):
-    """What a clock said of the reference time at one moment, beside the truth."""
+    """A clock's claim of the reference time at one moment, beside the truth."""
 
     error_ns: int
     within_bound: bool
@@ -74,7 +74,7 @@ class Errors(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ClockSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """How true the clocks' claims were over a run; shares are null where there was no claim."""
+    """The errors of the clocks' claims over a run; shares are null where there was no claim."""
 
     windows: int
     true_error_ns: Errors

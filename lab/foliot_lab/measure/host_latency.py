@@ -1,4 +1,4 @@
-"""How well the machine keeps up: how late a sleeper is woken, and how much CPU was left over."""
+"""Measures how well the machine keeps up: the lateness of a sleeper, and the processors' idle share."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Lateness(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Steps(msgspec.Struct, frozen=True, kw_only=True):
-    """How long the steps of a process's event loop took, each from when it was woken until it slept again."""
+    """The lengths of the steps of a process's event loop, each from its wake-up to the next wait."""
 
     p50_ms: float
     p99_ms: float
@@ -58,7 +58,7 @@ class Steps(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Machine(msgspec.Struct, frozen=True, kw_only=True):
-    """What the machine had to spare during a run."""
+    """The machine's spare processor time during a run."""
 
     idle_cpu: float
     """Share of all cores' time; under a quota, of what it allows, see `usage.left_over`."""
@@ -76,7 +76,7 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Second(NamedTuple):
-    """What the machine had to spare in one second."""
+    """The machine's spare processor time in one second."""
 
     until_ns: int
     """By the sampler's clock."""
@@ -134,7 +134,7 @@ class LatenessSampler:
             self._used_s += self._usage.look()
 
     def machine(self) -> Machine:
-        """What the machine had to spare since `start`."""
+        """The machine's spare processor time since `start`."""
         kept = self._overslept_ns[: min(self._count, _KEPT)]
         now = CpuTimes.read()
         idle_cpu = self._left(self._at_start.idle_share(now), self._used_s, time.monotonic() - self._began_s)

@@ -31,7 +31,7 @@ class Intervals:
         return Intervals([*self, *other])
 
     def within(self, since_ns: int, until_ns: int) -> int:
-        """How much of a span they cover."""
+        """The length of the part of a span that they cover."""
         return sum(max(0, min(until, until_ns) - max(since, since_ns)) for since, until in self._parts)
 
     def longer(self, by_ns: int) -> Intervals:

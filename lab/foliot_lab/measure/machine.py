@@ -1,4 +1,4 @@
-"""What a run's machine and code were: how busy its processors, how quick, and of which commit the code.
+"""Describes a run's machine and code: load and speed of the processors, and the commit.
 
 Figures of two runs can be compared only where these are alike.
 """
@@ -35,7 +35,7 @@ class CpuTimes(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """From the file's text.
+        """Reads the file's text.
 
         Raises:
             ValueError: it does not begin with the sum over all cores.
@@ -49,7 +49,7 @@ class CpuTimes(NamedTuple):
 
     @classmethod
     def read(cls) -> Self:
-        """As they are now."""
+        """Reads the present values."""
         return cls.parse(Path("/proc/stat").read_text())
 
     def idle_share(self, later: CpuTimes) -> float:
@@ -58,7 +58,7 @@ class CpuTimes(NamedTuple):
         return (later.idle - self.idle) / passed if passed > 0 else 1.0
 
     def stolen_from_work_share(self, later: CpuTimes) -> float:
-        """Of the time between this reading and a later one in which cores had something to do, the share that the hypervisor took; 0 if they had nothing to do.
+        """The share that the hypervisor took of the cores' working time between this reading and a later one; 0 without work.
 
         From a core that has nothing to do nothing is taken, so that this tells more of what a load will meet.
         """
@@ -106,7 +106,7 @@ def package(name: str) -> str | None:
 
 
 def versions() -> dict[str, str | None]:
-    """Of what is not the lab's own and decides what a run is like: the kernel, Python, what carries the bus, what reckons, and what a training job runs on."""
+    """The versions that decide a run's figures: the kernel, Python, NATS' server, numpy and PyTorch."""
     return {"kernel": platform.release(), "python": platform.python_version()} | {
         name: package(name) for name in _PACKAGES
     }

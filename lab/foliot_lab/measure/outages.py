@@ -1,4 +1,4 @@
-"""What the pulses say: when the wire went silent, when it flowed again, by which device, and how often that changed.
+"""Judges the witness's pulses: times of silence, times of flow, devices, and the number of changes.
 
 A pulse is a small datagram from one service address to another, numbered by the turn it was sent in. Its receiver knows when it
 came (the kernel's stamp) and by which device, hence which way the sender had chosen. Times are lab time in ns.
@@ -55,7 +55,7 @@ class Pulses(msgspec.Struct, frozen=True, kw_only=True):
     devices: tuple[str, ...]
 
     def until(self, at_ns: int) -> Pulses:
-        """Those that were sent before."""
+        """The pulses that were sent before."""
         count = int(np.searchsorted(self.sent_ns, at_ns, side="left"))
         return Pulses(
             sent_ns=self.sent_ns[:count],
@@ -66,7 +66,7 @@ class Pulses(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Sight(msgspec.Struct, frozen=True, kw_only=True):
-    """What one pair's pulses say of a fault."""
+    """The findings of one pair's pulses on a fault."""
 
     began_ns: int | None
     """When the last pulse before the silence was sent; None: nothing was interrupted."""
@@ -81,7 +81,7 @@ class Sight(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
-    """What all pairs' pulses say of a fault."""
+    """The findings of all pairs' pulses on a fault."""
 
     interrupted: int
     """Pairs that fell silent."""
@@ -98,7 +98,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
 def look(
     pulses: Pulses, injected_ns: int, until_ns: int | None = None, reach_ns: int = REACH_NS, *, rail: str = ""
 ) -> Sight:
-    """What one pair's pulses say of a fault injected at this time, up to a later one.
+    """Judges one pair's pulses on a fault injected at this time, up to a later one.
 
     The silence is the first that begins within `reach_ns` of the injection, be it a single pulse: a move may be that quick. A
     pair that fell silent through its queue, with pulses sent before the injection, began its silence with those.
@@ -123,7 +123,7 @@ def look(
 def judge(
     pulses: Mapping[Pair, Pulses], injected_ns: int, until_ns: int | None = None, reach_ns: int = REACH_NS
 ) -> Verdict:
-    """What the pulses of all affected pairs say of a fault: moved is when both directions of every one of them flow.
+    """Judges the pulses of all affected pairs on a fault: moved is when both directions of every one of them flow.
 
     A pair that was neither interrupted nor took another device does not count: it did not notice. Nor is an interruption alone
     a move: if no pair took another device, traffic flowed again because the trouble had gone.

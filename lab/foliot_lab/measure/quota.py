@@ -1,4 +1,4 @@
-"""A CPU quota for this process and all that it starts, so that a slow machine can be had on a quick one: a cgroup of its own, of version 1 or 2.
+"""A CPU quota for this process and its children, which makes a quick machine slow. It is a cgroup of its own, of version 1 or 2.
 
 The quota is a share of all processors, handed out anew every few milliseconds, so that what runs sees slow processors and not long halts.
 """
@@ -32,7 +32,7 @@ class QuotaError(RuntimeError):
 
 
 class Hierarchy(NamedTuple):
-    """Where cgroups with the CPU controller are made."""
+    """A cgroup hierarchy with the CPU controller."""
 
     version: int
     top: Path
@@ -72,7 +72,7 @@ def limited(share: float) -> Iterator[Group | None]:
 
 
 def share(text: str) -> float:
-    """Of a command line.
+    """Reads a share from a command line.
 
     Raises:
         argparse.ArgumentTypeError: it is none.
@@ -100,7 +100,7 @@ def find() -> Hierarchy:
 
 
 def hierarchies(membership: str, mounts: str) -> list[Hierarchy]:
-    """Those that might have the CPU controller, version 1 first; from the texts of ``/proc/self/cgroup`` and ``/proc/self/mountinfo``."""
+    """The hierarchies that might have the CPU controller, version 1 first; from the texts of ``/proc/self/cgroup`` and ``/proc/self/mountinfo``."""
     paths: dict[int, str] = {}
     for line in membership.splitlines():
         number, controllers, path = line.split(":", 2)

@@ -1,4 +1,4 @@
-"""What processes cost: the processor time of each, by name, over its restarts."""
+"""Processor time of processes, by name, over their restarts."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Usage:
         return spent_s
 
     def shares(self) -> dict[str, float]:
-        """Of one core each, since this was made; the most expensive first."""
+        """The shares of one core that each used since this was made; the most expensive first."""
         passed_s = max(time.monotonic() - self._began_s, 1e-9)
         dear = sorted(self._spent_s.items(), key=lambda item: -item[1])
         return {name: round(spent_s / passed_s, 4) for name, spent_s in dear}

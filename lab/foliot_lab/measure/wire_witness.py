@@ -1,4 +1,4 @@
-"""The lab's own eye on the wire: pulses between service addresses around a fault, read with the kernel's receive stamps.
+"""The lab's witness on the wire: pulses between service addresses around a fault, with the kernel's receive stamps.
 
 `outages.py` says what they mean. One thread sends and receives; while nothing is armed it rests.
 """
@@ -172,7 +172,7 @@ class Witness:
         return watch
 
     def look(self, watch: Watch) -> dict[Pair, Pulses]:
-        """What became of a watch's pulses so far; those of the last moments may still be on their way."""
+        """The state of a watch's pulses so far; those of the last moments may still be on their way."""
         with self._lock:
             return watch.pulses(tuple(self._devices))
 

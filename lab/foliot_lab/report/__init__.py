@@ -1,1 +1,1 @@
-"""What a run came to: the report, and its verdict."""
+"""The report of a run, and its verdict."""

@@ -1,4 +1,4 @@
-"""What is taken off a fault's times before they are held against a promise: no way lived, or those who were to act were themselves at fault. Pure."""
+"""Times that are taken off a fault's outcome before it is judged: no route was alive, or a service was itself at fault. Pure."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Allowance(msgspec.Struct, frozen=True, kw_only=True):
-    """How much of a time does not count, and why."""
+    """A part of a time that does not count, and the reason."""
 
     ms: float = 0.0
     because: list[str] = []
@@ -28,7 +28,7 @@ class Allowance(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NotCounted(msgspec.Struct, frozen=True, kw_only=True):
-    """What does not count of a fault's times."""
+    """The parts of a fault's times that do not count."""
 
     found: Allowance
     """Of the time until it was found (or healed, or the run ended): those who tell of it were at fault."""
@@ -41,7 +41,7 @@ class NotCounted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Course(NamedTuple):
-    """What a fault's outcome was, as far as its times go. Lab time; None: it did not happen."""
+    """The times of a fault's outcome. Lab time; None: it did not happen."""
 
     detected_ns: int | None
     moved_ns: int | None
@@ -49,7 +49,7 @@ class Course(NamedTuple):
 
 
 class Allowances:
-    """Of the faults of a run.
+    """The allowances of all faults of a run.
 
     Parameters:
         armed: the agents' setting: `off`, `bus-away` or `always`.
@@ -65,7 +65,7 @@ class Allowances:
         self._end_ns = end_ns
 
     def of(self, injection: Injection, course: Course) -> NotCounted:
-        """Of one fault."""
+        """The allowances of one fault."""
         since_ns = injection.injected_ns
         over_ns = self._end_ns if injection.healed_ns is None else injection.healed_ns
         found_ns = over_ns if course.detected_ns is None else course.detected_ns
@@ -89,7 +89,7 @@ class Allowances:
         return self._ways.without(one, other) | times(moving)
 
     def moving(self, injection: Injection) -> list[Hindrance]:
-        """What keeps from moving this fault's traffic those who do it."""
+        """The hindrances to moving this fault's traffic."""
         armed, known = self._armed == "always", None
         if self._armed == "bus-away":
             known = bus_away(self._injections, injection.injected_ns)

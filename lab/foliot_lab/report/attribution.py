@@ -1,4 +1,4 @@
-"""Which fault explains which event and which command.
+"""Attributes each event and each command to the fault that explains it.
 
 An event or command is explained by a fault if it is about things on the fault's paths (`blast_radius.py`) and came between the
 injection and the end of the recovery. The recovery ends `RECOVERY_NS` after the healing, or `SETTLE_NS` after the witness
@@ -59,7 +59,7 @@ def spans(
     injections: Sequence[Injection], seen: Mapping[str, Verdict], fabric: FabricPlan, end_ns: int,
     recovery_ns: int = RECOVERY_NS,
 ) -> list[Span]:  # fmt: skip
-    """What each fault may explain, and when; `seen` is what the witness saw of it."""
+    """The things that each fault may explain, and the times; `seen` is what the witness saw of it."""
     found = []
     for injection in injections:
         until_ns = end_ns

@@ -1,4 +1,4 @@
-"""What lies on a fault's paths: which events and commands it explains, which pairs and flows it may touch.
+"""The blast radius of a fault: events and commands that it explains, pairs and flows that it may touch.
 
 ====================== =====================================================================================
 where                  its own things
@@ -103,7 +103,7 @@ class Scope(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def scope(kind: str, where: str, fabric: FabricPlan) -> Scope:
-    """What a fault of this kind at this place may touch."""
+    """The blast radius of a fault of this kind at this place."""
     everyone = frozenset(nic_name(host, rail) for host in fabric.hosts for rail in fabric.rails)
     if where in everyone:
         return Scope(nics=frozenset({where}), near=frozenset({where}), far=everyone - {where})

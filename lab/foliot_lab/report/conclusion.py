@@ -1,4 +1,4 @@
-"""How a run ends: its verdict, in the report and, in the same words, on the terminal."""
+"""The end of a run: its verdict, in the same words in the report and on the terminal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When two hosts had no way at all to each other, by what was done to the fabric's links. Pure.
+"""Times at which two hosts had no route to each other, computed from what the faults did to the links. Pure.
 
 A way lives for two hosts as long as on some rail both have a NIC that passes everything, both ways, and a spine between them does, if they are on different leaves.
 Each direction may have a rail of its own, as Foliot sends each its own way. A link that passes only a part (loss, large packets lost) is no way that anybody is
@@ -37,7 +37,7 @@ class _Spell(NamedTuple):
 
 
 class Ways:
-    """What was left of a fabric while these faults were on.
+    """The routes that were left of a fabric while these faults were on.
 
     Parameters:
         end_ns: of the run; what has not healed lasts until then.

@@ -1,4 +1,4 @@
-"""What a run left behind, from which its report is made."""
+"""The evidence of a run, from which its report is made."""
 
 from __future__ import annotations
 

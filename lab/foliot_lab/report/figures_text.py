@@ -1,4 +1,4 @@
-"""Numbers in the words of a verdict."""
+"""Numbers as the text of a verdict."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def time_of(ms: float) -> str:
 
 
 def miss(was_ms: float, promised_ms: float, how: str) -> str:
-    """By how much a time misses what was promised."""
+    """The amount by which a time misses its promise."""
     times = f", {was_ms / promised_ms:.0f} times what was promised" if was_ms >= _WORTH_SAYING * promised_ms else ""
     return f"promised within {time_of(promised_ms)}: {time_of(was_ms - promised_ms)} {how}{times}"
 

@@ -1,4 +1,4 @@
-"""What became of the TCP flows that a fault may touch."""
+"""The report on those TCP flows that a fault may touch."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class FlowRest(msgspec.Struct, frozen=True, kw_only=True):
 def flow_reports(
     evidence: Evidence, injection: Injection, span: Span, restored_ns: int | None, accounts: Accounts
 ) -> list[FlowReport]:
-    """Of each of them, up to the next fault that may touch it."""
+    """The report on each flow, up to the next fault that may touch it."""
     record = evidence.record
     if record is None:
         return []
@@ -84,7 +84,7 @@ def flow_reports(
 
 
 def flow_rests(evidence: Evidence, accounts: Accounts) -> list[FlowRest]:
-    """Of every flow, what no fault's report has of it, from second 0 on."""
+    """The part of every flow that no fault's report has, from second 0 on."""
     if evidence.record is None:
         return []
     found = []
@@ -102,7 +102,7 @@ def flow_rests(evidence: Evidence, accounts: Accounts) -> list[FlowRest]:
 
 
 class Accounts:
-    """Which fault answers for which gap of a flow.
+    """The faults that answer for the gaps of flows.
 
     A fault answers for the gaps of the flows that it may touch that begin between its injection and the end of its recovery, or the next fault that may
     touch the flow. One that is no path's answers for none for which a path's fault does.
@@ -117,7 +117,7 @@ class Accounts:
         }
 
     def not_counted(self, injection: Injection, course: Course) -> NotCounted:
-        """What does not count of a fault's own times."""
+        """The parts of a fault's own times that do not count."""
         return self._allowances.of(injection, course)
 
     def ends(self, injection: Injection) -> dict[str, int]:
@@ -131,7 +131,7 @@ class Accounts:
         return [gap for gap in gaps if not any(self._answers(each, flow, gap) for each in self._evidence.injections)]
 
     def gap_with_way_ms(self, flow: int, injection: Injection | None) -> float:
-        """Of the gaps for which a fault answers, or none, the most of one that is left when what does not count is taken off."""
+        """The longest gap for which a fault answers, or none does, less what does not count, in ms."""
         if injection is None:
             return max((self._left_ms(flow, gap, self._last_of_paths(gap)) for gap in self.rest(flow)), default=0.0)
         mine = [gap for gap in self._gaps(flow) if self._answers(injection, flow, gap)]

@@ -1,4 +1,4 @@
-"""When those who find a fault, move its traffic or take it home were themselves at fault: killed, halted, or cut off from one another. Pure.
+"""Times at which a service that finds or moves was itself at fault: killed, halted, or cut off from the others. Pure.
 
 What they need: to tell of a fault, the probes, the detector and the bus; to command a move, also the agents, the remediator, and clocks (`sync` for more than the
 20 s for which they go on alone). Armed agents that see their own NIC's loss need nobody but themselves.
@@ -39,7 +39,7 @@ class Hindrance(NamedTuple):
 
 
 def hindrances(task: Task, hosts: Iterable[str], injections: Sequence[Injection], end_ns: int) -> list[Hindrance]:
-    """What keeps from a task those who have to do with the traffic of these hosts, and until they are back at work."""
+    """The hindrances of the services that move the traffic of these hosts, until each is back at work."""
     needed = _needed(task, frozenset(hosts))
     found = []
     for injection in injections:

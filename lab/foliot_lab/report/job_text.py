@@ -1,4 +1,4 @@
-"""What became of a job, in the words of the terminal and the verdict."""
+"""The report on a training job as text, for the terminal and the verdict."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def ends_the_job(fault: FaultReport) -> bool:
 
 
 def dead(deaths: list[Death]) -> str:
-    """Who died first, and of what, and how many more."""
+    """The rank that died first, its error, and the number of others."""
     first = min(deaths, key=lambda death: death.at_ns)
     more = f", and {len(deaths) - 1} more after it" if len(deaths) > 1 else ""
     return f"the rank of {first.node} died{more}: {first.reason}"

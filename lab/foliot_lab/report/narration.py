@@ -1,4 +1,4 @@
-"""What happens in a lab, in plain words, as it happens: a second later, since what happened first is not always known first."""
+"""Tells what happens in a lab, in plain words. It waits a second, as messages arrive out of order."""
 
 from __future__ import annotations
 

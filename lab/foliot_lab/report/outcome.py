@@ -1,4 +1,4 @@
-"""How one fault's outcome is judged: each thing that is to be said of it, right or wrong."""
+"""Judges the outcome of one fault: each of its findings is right or wrong."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Outcome:
         self._promise = promise_of(fault.kind, fault.where)
 
     def findings(self, seen: Verdict | None) -> Iterator[Finding]:
-        """What is to be said of it, each right or wrong; in the order of the sentence."""
+        """The findings on it, each right or wrong, in the order of the sentence."""
         fault, spec = self._fault, self._spec
         if fault.kind in _CUTS or self._own("moved_ms") is not None:
             yield from self._found(seen)

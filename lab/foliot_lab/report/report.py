@@ -1,4 +1,4 @@
-"""The report of a run: per fault what the lab saw and what the services did, then clocks, strays and the machine."""
+"""The report of a run: for each fault what the lab saw and what the services did, then clocks, strays and the machine."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class FaultReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Unexplained(msgspec.Struct, frozen=True, kw_only=True):
-    """What no fault explains, see `attribution.py`."""
+    """Events and commands that no fault explains, see `attribution.py`."""
 
     events: int
     commands: int
@@ -129,7 +129,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 def witnessed(
     injections: Sequence[Injection], pulses: Mapping[str, Mapping[Pair, Pulses]], fabric: FabricPlan
 ) -> dict[str, Verdict]:
-    """What the pulses of each fault's pairs say of it, up to the next fault at the same place.
+    """The findings of each fault's pulses, up to the next fault at the same place.
 
     Of a fault that is no path's, such as a killed process, up to the next fault of a path that the pair may take: what happens
     then is that one's doing, and so is what happens until it is over.

@@ -1,4 +1,4 @@
-"""Whether every outcome of a run was right, in plain words: held against what is promised of it, and by how much it missed."""
+"""The verdict on a run in plain words: each outcome against its promise, and by how much it missed."""
 
 from __future__ import annotations
 

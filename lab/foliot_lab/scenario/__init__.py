@@ -1,1 +1,1 @@
-"""What a run is: the description, and what is wrong with it."""
+"""The description of a run, and the checks of it."""

@@ -1,4 +1,4 @@
-"""What a scenario may expect of an outcome, in place of what is promised: its table [expect], and that of a fault."""
+"""The tables `[expect]` of a scenario and of a fault, which replace the promises on an outcome."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _Seconds = Annotated[float, msgspec.Meta(gt=0)]
 
 
 class FaultExpectation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What one fault's outcome is held against: `[fault.expect]`. Held as it stands: nothing is taken off, whatever else goes on. `inf`: not judged."""
+    """`[fault.expect]`, which one fault's outcome is held against as it stands: nothing is taken off. `inf`: not judged."""
 
     found_ms: _Milliseconds | None = None
     """From the injection until an event about it was decided."""

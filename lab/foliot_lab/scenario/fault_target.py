@@ -1,4 +1,4 @@
-"""What a fault is done to: the grammar of `where` in a scenario."""
+"""The targets of faults: the grammar of `where` in a scenario."""
 
 from __future__ import annotations
 

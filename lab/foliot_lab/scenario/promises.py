@@ -1,4 +1,4 @@
-"""What outcomes are held against: what is promised of each class of fault, unless a scenario's `[expect]` says otherwise. docs/lab.md has the same table.
+"""The promises that outcomes are judged by, for each class of fault. `[expect]` overrides them; docs/lab.md has the same table.
 
 A promise holds on any machine that the lab accepts, a slow and busy one too, so it is far from what a quick one does: that is reported, not judged.
 """
@@ -77,7 +77,7 @@ def class_of(kind: str, where: str) -> FaultClass:
 
 
 def promise_of(kind: str, where: str) -> Promise:
-    """What is promised of a fault by default."""
+    """The default promise on a fault."""
     row = PROMISES[class_of(kind, where)]
     return msgspec.structs.replace(row, gap_ms=math.inf) if kind in _LETS_PASS else row
 
@@ -98,7 +98,7 @@ def wrong_key(fault: FaultSpec) -> tuple[Key, str] | None:
 
 
 def expected(key: Key, fault: FaultSpec, scenario: Scenario) -> float | None:
-    """What the scenario itself expects of a fault; None: it says nothing, and the promise holds.
+    """The scenario's own expectation of a fault; None: there is none, and the promise holds.
 
     The run's own expectation is of the faults that have a promise; how long a flow may stand still, of all.
     """

@@ -1,4 +1,4 @@
-"""A scenario from a TOML file. Whatever is wrong with it is found in one go, each with its line."""
+"""Reads a scenario from a TOML file. It reports all errors at once, each with its line."""
 
 from __future__ import annotations
 

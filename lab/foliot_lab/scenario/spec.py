@@ -1,4 +1,4 @@
-"""What a scenario says: the fabric, the clocks, the services' settings, the workload and the timeline of faults.
+"""The structs of a scenario: the fabric, the clocks, the services' settings, the workload and the timeline of faults.
 
 Times are seconds since the workload started. A fault without `for_s` lasts until the end of the run. A clock step with `for_s` is stepped back after it.
 """
@@ -93,7 +93,7 @@ class FaultSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
     @property
     def lasts_s(self) -> float | None:
-        """How long it lasts; None: until the end of the run. A device that was away is of use again when it has its carrier."""
+        """The length of a fault; None: until the end of the run. A device that was away is of use again when it has its carrier."""
         if self.times is not None and self.down_s is not None and self.up_s is not None:
             return self.times * self.down_s + (self.times - 1) * self.up_s
         if self.kind == "reload" and self.for_s is not None:
@@ -102,7 +102,7 @@ class FaultSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 class RunSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How long to go on."""
+    """The length of a run."""
 
     duration_s: _Seconds | None = None
 

@@ -1,4 +1,4 @@
-"""On which line of a TOML text each key stands, which Python's parser does not tell."""
+"""The line number of each key in a TOML text, which Python's parser does not give."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the lab's fabric looks like: hosts, routers, links, addresses and routes. Pure; `fabric.py` builds it.
+"""The topology of the lab's fabric: hosts, routers, links, addresses and routes. Pure; `fabric.py` builds it.
 
 Every rail is a leaf-spine fabric of its own. Hosts are split among its leaves in contiguous blocks; every leaf is
 joined to every spine. There is no routing protocol: a cut fabric link stays a hole until somebody moves the traffic.

@@ -1,4 +1,4 @@
-"""What a scenario says of its training job."""
+"""The part of a scenario about its training job."""
 
 from __future__ import annotations
 

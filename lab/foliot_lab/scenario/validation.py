@@ -1,4 +1,4 @@
-"""What must hold between a fault, its target and the other faults."""
+"""Checks a fault against its target and against the other faults."""
 
 from __future__ import annotations
 

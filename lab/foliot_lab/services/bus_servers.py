@@ -25,7 +25,7 @@ def servers(plan: FabricPlan) -> tuple[str, ...]:
 
 
 def address(plan: FabricPlan) -> str:
-    """Where the bus is: ``host:port``, with commas between those of a cluster."""
+    """The address of the bus: ``host:port``, with commas between those of a cluster."""
     return ",".join(f"{plan.front(name)}:{PORT}" for name in servers(plan))
 
 

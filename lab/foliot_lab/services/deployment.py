@@ -1,4 +1,4 @@
-"""Which service runs where in a lab, and with which settings. Pure, but for writing the files."""
+"""Assigns services to hosts of a lab, and writes their settings. Pure, but for writing the files."""
 
 from __future__ import annotations
 
@@ -60,11 +60,11 @@ class Desk(msgspec.Struct, frozen=True, kw_only=True):
         return self.folder / f"{node}.clock"
 
     def loop_steps(self, process: str) -> Path:
-        """How long the steps of a service's loop took, see `foliot.runtime.loop_steps`."""
+        """The file with the steps of a service's loop, see `foliot.runtime.loop_steps`."""
         return self.folder / f"{process.replace('/', '-')}.steps"
 
     def environment(self, process: str) -> dict[str, str]:
-        """What a process needs to be told beside its settings file."""
+        """The variables that a process needs beside its settings file."""
         node = process.partition("/")[0] if "/" in process else ""
         own = {
             "FOLIOT_CONFIG": str(self.config(process)),
@@ -117,7 +117,7 @@ def write_skews(specs: Mapping[str, SkewSpec], desk: Desk) -> None:
 
 
 class Addresses(msgspec.Struct, frozen=True):
-    """Where the processes find the bus and the gateway."""
+    """The addresses of the bus and the gateway."""
 
     bus: str
     """``host:port``; several, with commas between, for a cluster, which then has that many copies of everything."""
@@ -125,12 +125,12 @@ class Addresses(msgspec.Struct, frozen=True):
 
     @property
     def url(self) -> str:
-        """Of the bus, as settings name it."""
+        """The URL of the bus, as settings name it."""
         return ",".join(f"nats://{server}" for server in self.bus.split(","))
 
     @property
     def copies(self) -> int:
-        """Of everything that the bus keeps."""
+        """The number of copies of everything that the bus keeps."""
         return len(self.bus.split(","))
 
 

@@ -1,4 +1,4 @@
-"""Who came into a lab's namespaces from outside, by ``foliot lab exec``: they end with the lab, whose own children are seen to elsewhere."""
+"""Processes that ``foliot lab exec`` started in a lab's namespaces: they end with the lab."""
 
 from __future__ import annotations
 

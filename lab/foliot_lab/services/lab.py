@@ -130,7 +130,7 @@ class Lab:
         return {"lab": os.getpid()} | {name: self.supervisor.pid(name) for name in self.supervisor.names()}
 
     def loop_steps(self) -> dict[str, Counted]:
-        """How long the steps of each service's loop took so far."""
+        """The steps of each service's loop so far."""
         services = (*CENTRAL, *(f"{host}/{name}" for host in self.plan.hosts for name in deployment.ON_A_NODE))
         return {name: loop_steps.read(self._desk.loop_steps(name)) for name in services}
 

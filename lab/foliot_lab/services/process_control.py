@@ -25,7 +25,7 @@ class Job(Protocol):
 
 
 class LabWorld:
-    """What faults can reach beside the wires: processes by name, clocks by node, the bus.
+    """The targets of faults beside the wires: processes by name, clocks by node, the bus.
 
     What kills or stops all of a host's processes reaches its rank of a job too, which nothing starts again.
 
@@ -78,7 +78,7 @@ class LabWorld:
         write_step(str(self._desk.step(node)), self._steps[node])
 
     def cut_bus(self) -> None:
-        """Nobody on a node reaches the bus."""
+        """Cuts a node off the bus."""
         self._cut(True)
 
     def mend_bus(self) -> None:

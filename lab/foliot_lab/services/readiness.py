@@ -1,4 +1,4 @@
-"""When a lab's services have found one another: clocks in step, every path heard, every backup armed."""
+"""Waits until a lab is ready: clocks in step, every path heard, every backup armed."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Readiness:
             raise NotReadyError(f"after {timeout_s:.0f} s: {'; '.join(self.missing())}") from None
 
     def missing(self) -> list[str]:
-        """What is not there yet, in words."""
+        """The conditions that do not hold yet, in words."""
         asleep = [host for host in self._hosts if host not in self._clocks]
         unarmed = [
             host for host in self._hosts

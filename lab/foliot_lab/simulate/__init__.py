@@ -1,1 +1,1 @@
-"""A fleet in virtual time with the services' own cores in it, to see what they make of lateness. Deterministic by seed; no sockets."""
+"""Simulates a fleet in virtual time around the services' own cores. Deterministic by seed; no sockets."""

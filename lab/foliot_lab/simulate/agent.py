@@ -1,4 +1,4 @@
-"""A node's agent: carries out what it is commanded, and says so. It confirms nothing on the wire, and nothing is armed."""
+"""A simulated agent: carries out its commands, and says so. It confirms nothing on the wire, and nothing is armed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ROUTE_NS = 200_000
 
 
 class Agent:
-    """Of one node.
+    """The agent of one node.
 
     `ways` has the way of the traffic to each service address of a peer, `moved` how many of them were changed by commands.
     """
@@ -38,7 +38,7 @@ class Agent:
         bus.subscribe("command", f"{name}/agent", self._take_command)
 
     def ways(self) -> list[tuple[Placement, Placement]]:
-        """Of each service address its own placement, and the one that its traffic takes."""
+        """The placement of each service address, and the one that its traffic takes."""
         return [
             (way, self._backups.get(key, way) if way.rail in self.away else way)
             for key, way in self._placements.items()

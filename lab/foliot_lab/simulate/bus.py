@@ -1,4 +1,4 @@
-"""The bus: what is said by one process reaches the others later, in order per connection."""
+"""A simulated bus: delivers each message later, in order per connection."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _FORWARD_NS = 30_000
 
 
 class Delay(NamedTuple):
-    """Of all that a node says and hears, for a while."""
+    """A delay of all messages from and to a node, for a while."""
 
     span: Span
     nodes: frozenset[str]

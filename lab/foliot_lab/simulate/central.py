@@ -1,4 +1,4 @@
-"""The shells of detector and remediator, around the real cores: what came is read in bursts, and a timer has its turn between them.
+"""Simulated shells of detector and remediator around the real cores. They read in bursts, and timers run between bursts.
 
 An event loop hands over what a socket holds in pieces of a buffer's size. A timer that is due has its turn before the messages of a piece that was read in the
 same round, as asyncio and nats-py have it: so one who comes back from a halt judges once before it has read anything.
@@ -34,7 +34,7 @@ _LEASE = 7
 
 
 class Heard(NamedTuple):
-    """What one process said, and when it wrote it into its connection."""
+    """A message of one process, and when it wrote it into its connection."""
 
     at_ns: int
     message: Any

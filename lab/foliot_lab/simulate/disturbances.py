@@ -1,4 +1,4 @@
-"""What is done to a simulated fleet that no path is to blame for: drawn by chance, and done at times to come."""
+"""Disturbances of a simulated fleet that are no path's fault, drawn at random and scheduled."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A storm over a crowd: faults at a rate, at random moments, in a front that moves on over the fleet. The same seed, the same storm.
+"""A storm of faults over a synthetic fleet, at a rate and at random moments. Its front moves over the fleet; a seed repeats it.
 
 Only nodes of the front report, from a little before their faults until all is as it was. A probe of a real fleet reports ten times a
 second; a million messages a second are nothing that one machine could carry, and no fault rests on them.
@@ -47,7 +47,7 @@ class Step(NamedTuple):
 
 
 class StormSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """How bad it is."""
+    """The parameters of a storm."""
 
     events_per_s: float
     seconds: float

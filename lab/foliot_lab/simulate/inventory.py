@@ -1,4 +1,4 @@
-"""Who is in a simulated fleet: names, records, and the streams of each node."""
+"""The inventory of a simulated fleet: names, records, and the streams of each node."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _FIRST_PORT = 49_200
 
 
 class Size(msgspec.Struct, frozen=True, kw_only=True):
-    """Of a fleet."""
+    """The size of a fleet."""
 
     hosts: int = 4
     rails: int = 2
@@ -23,7 +23,7 @@ class Size(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Stream(NamedTuple):
-    """Of a node, to a peer, on a rail, with an entropy."""
+    """A stream of a node: a peer, a rail and an entropy."""
 
     peer: int
     rail: str

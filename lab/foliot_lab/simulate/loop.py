@@ -1,4 +1,4 @@
-"""Virtual time: what is to be done when, in order."""
+"""Virtual time: a queue of calls, ordered by their due times."""
 
 from __future__ import annotations
 

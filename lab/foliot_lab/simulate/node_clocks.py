@@ -1,4 +1,4 @@
-"""The nodes' clocks: what each takes the reference time for, and how far it trusts that."""
+"""Simulated clocks of nodes: their reading of the reference time, and its bound."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class Setting(NamedTuple):
-    """How a clock goes from a moment on."""
+    """The course of a clock from a moment on."""
 
     since_ns: int
     error_ns: int
@@ -15,7 +15,7 @@ class Setting(NamedTuple):
 
 
 class Clock:
-    """Of a node. Its rate is right: what wanders in the seconds that are simulated lies within the bound.
+    """The clock of a node. Its rate is right: its wander in the simulated seconds lies within the bound.
 
     Parameters:
         error_ns: from the beginning on.
@@ -26,15 +26,15 @@ class Clock:
         self._settings = [Setting(0, error_ns, bound_ns)]
 
     def set(self, *settings: Setting) -> None:
-        """From these moments on, in order, it goes otherwise."""
+        """Sets the courses from these moments on, in order."""
         self._settings += settings
 
     def now_ns(self, at_ns: int) -> int:
-        """What it takes a true time for."""
+        """The clock's reading of a true time."""
         return at_ns + self._at(at_ns).error_ns
 
     def bound_ns(self, at_ns: int) -> int:
-        """How far it says that this may be wrong."""
+        """The stated bound of that reading."""
         return self._at(at_ns).bound_ns
 
     def _at(self, at_ns: int) -> Setting:

@@ -1,4 +1,4 @@
-"""Times at which something is done again and again, drawn by chance."""
+"""Periods of a repeated disturbance, drawn at random."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""A node's probe, as its loop would drive it: the real judgement of silence and the real schedule, on a modelled socket, clock and processor.
+"""A simulated probe: the real schedule and the real judgement of silence, on a modelled socket, clock and processor.
 
-It follows `foliot_probe.engine`, `report` and `service`; what a step costs is in `Costs`.
+It follows `engine`, `reports` and `service` of `foliot_probe`; what a step costs is in `Costs`.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _ENDLESS_NS = 1 << 62
 
 
 class Costs(msgspec.Struct, frozen=True, kw_only=True):
-    """Processor time of a probe's steps, ns: what those of a node with 24 streams take on a core that makes ten million additions in Python in 0.7 s."""
+    """Processor time of a probe's steps, ns, for 24 streams. The core makes ten million additions in Python in 0.7 s."""
 
     listen_ns: int = 600_000
     send_ns: int = 250_000
@@ -68,7 +68,7 @@ class Packet(NamedTuple):
 
 
 class Surroundings(NamedTuple):
-    """What all probes share."""
+    """The parts that all probes share."""
 
     loop: Loop
     inventory: Inventory

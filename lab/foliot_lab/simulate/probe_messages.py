@@ -1,4 +1,4 @@
-"""What the probes of a crowd say while a storm goes over it: the messages of each step."""
+"""The messages of a synthetic fleet's probes during a storm, step by step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When processes get to run: halts, stolen processors, and hogs that make every step late."""
+"""Simulated processors: halts, stolen time, and hogs that make every step late."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _REMEMBERED = 128
 
 
 class Span(NamedTuple):
-    """Of time."""
+    """A span of time."""
 
     since_ns: int
     until_ns: int
@@ -43,7 +43,7 @@ class Outages:
         self._spans: list[Span] = []
 
     def add(self, span: Span) -> None:
-        """It stands still then, too."""
+        """Adds a span in which it stands still."""
         bisect.insort(self._spans, span)
 
     def past(self, at_ns: int) -> int:
@@ -121,7 +121,7 @@ class Host:
         self._hogs.append((span, share))
 
     def late_ns(self, at_ns: int) -> int:
-        """By how much one who becomes ready then has to wait for a processor."""
+        """The wait for a processor of a process that becomes ready then, in ns."""
         for span, share in self._hogs:
             if span.since_ns <= at_ns < span.until_ns:
                 scale_ns = _SCALE_NS * share / (1.0 - share)

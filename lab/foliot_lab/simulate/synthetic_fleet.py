@@ -1,4 +1,4 @@
-"""A fleet that exists only as messages: what the probes of any number of nodes would say, without the nodes.
+"""A fleet that exists only as messages: those of the probes of any number of nodes.
 
 Each node exchanges traffic with its nearest neighbours on a ring of all nodes, over every rail and entropy, as jobs that are placed
 well do; nobody knows the whole fleet.
@@ -99,7 +99,7 @@ class SyntheticFleet:
     # -- what is said of it -------------------------------------------------------------------------------------------
 
     def port(self, number: int, rail: str, now_ns: int, *, change: bool) -> PortState:
-        """What the node's kernel says of a NIC."""
+        """The kernel's word on a NIC."""
         nic = nic_name(self.name(number), rail)
         downs, carrier = self._downs.get(nic, 0), nic not in self.lost
         return PortState(

@@ -1,4 +1,4 @@
-"""What a detector was told about one path, in order, and when each word was true: to see why it said that the path is silent, or did not."""
+"""A transcript of what a detector was told about one path, in order, with the times at which each word was true."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Line(NamedTuple):
 
 
 def transcript(path: str, at_ns: int, taken: Sequence[Heard], after_ns: int = _AFTER_NS) -> Iterator[Line]:
-    """What was taken in about a path, from shortly before a moment on."""
+    """The messages about a path that the detector took in, from shortly before a moment on."""
     ends = {node_of(nic) for nic in parse_path(path)[:2]}
     for taken_ns, message in taken:
         if not -_BEFORE_NS <= taken_ns - at_ns <= after_ns or not isinstance(message, DelayBatch):

@@ -1,4 +1,4 @@
-"""The fabric: when a probe arrives, if it does.
+"""The simulated fabric: the arrival time of a probe, or its loss.
 
 A packet waits before the NIC that it leaves by and before the one that it arrives at. Waits are drawn by how full these links are; a queue that is full
 has less room than the packets that fill it, for small probes still or for none.
@@ -36,7 +36,7 @@ _LINKS = 3
 
 
 class Load(NamedTuple):
-    """Of links, for a while: the queue before each is full for some time, then stands lower for some, and so on.
+    """The load of links, for a while: the queue before each is full for some time, then lower for some, and so on.
 
     In an incast in the lab 0.4 % of all small probes were lost and 1.8 % of the padded ones, with up to 64 KiB of a flow at once in the queue; packets of the MTU,
     as slower flows send them, leave no room for a padded one.
@@ -75,7 +75,7 @@ class Fabric:
         self._loads.append(load)
 
     def delay_ns(self, path: Path, name: str, at_ns: int, size: int) -> int | None:
-        """How long a probe of so many bytes takes that leaves then; None: it does not arrive."""
+        """The delay of a probe of so many bytes that leaves then; None: it does not arrive."""
         if self.dead and self.dead.get(name, at_ns + 1) <= at_ns:
             return None
         if self.holes and size >= FULL_BYTES and self.holes.get(name, at_ns + 1) <= at_ns:

@@ -1,4 +1,4 @@
-"""Trials of doing no harm: a fleet, a disturbance, and what was said and done that no fault explains; or a silence or a hole of size, and how soon it was found and left.
+"""Trials of doing no harm: a fleet, a disturbance, and the events and commands that no fault explains. Others time a true silence.
 
 A trial follows from its seed and number alone. It begins in the state of one of a few fleets that have settled, so that none has to settle by itself.
 """
@@ -142,7 +142,7 @@ def _follow(course: _Course, state: str, step_ns: int, for_ns: int) -> Silence:
 
 
 def retold_silence(lives: Lives, seed: int, what: str) -> Iterator[str]:
-    """Of the same silence, what the detector was told of each path that carried traffic, and what was said and commanded about it. Times count from the fault."""
+    """The same silence retold: what the detector heard of each path with traffic, and what was said and commanded. Times count from the fault."""
     course = _Course(lives, seed, what)
     fleet, at_ns = course.fleet, course.at_ns
     fleet.detector.taken = []
@@ -266,5 +266,5 @@ def is_trouble(event: Event) -> bool:
 
 
 def findings(fleet: Fleet, broken: set[str]) -> dict[str, Any]:
-    """What was said and done so far, and is explained neither by these broken paths nor by a NIC that is lost: as in a row."""
+    """The events and commands so far that neither these broken paths nor a lost NIC explain, as in a row."""
     return _Findings(fleet, broken).counts()

@@ -1,1 +1,1 @@
-"""What the fabric carries during a run."""
+"""Workloads of the fabric: flows and training jobs."""

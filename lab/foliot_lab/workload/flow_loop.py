@@ -1,4 +1,4 @@
-"""The loop that sends and receives all flows of the lab, in one process, at next to no cost per byte.
+"""The process that sends and receives all flows of the lab, at next to no cost per byte.
 
 It turns 200 times a second. A turn hands each sender pages of a file of zeros, which the kernel sends without copying
 (sendfile), and has each receiver's bytes thrown away, which the kernel does without copying (MSG_TRUNC on TCP, see tcp(7)). The

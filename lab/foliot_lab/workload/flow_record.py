@@ -1,4 +1,4 @@
-"""What became of each flow: bytes and longest gap per slot, and errors, in memory that the flows' process writes and the lab reads.
+"""The record of each flow in shared memory: bytes and longest gap per slot, and errors. The flows' process writes, the lab reads.
 
 Times are lab time in ns. Bytes are counted when they are read, a few milliseconds after they came; gaps are measured between
 the kernel's receive timestamps.
@@ -88,7 +88,7 @@ class FlowRecord:
 
     @property
     def written_ns(self) -> int:
-        """How far the record reaches."""
+        """The time up to which the record reaches."""
         return int(self._header[_WRITTEN])
 
     def mbps(self, flow: int, since_ns: int, until_ns: int) -> float | None:

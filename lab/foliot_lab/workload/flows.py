@@ -1,4 +1,4 @@
-"""The workload of plain TCP flows between service addresses: what is planned, and the process that carries it."""
+"""The workload of plain TCP flows between service addresses: the plan, and the process that carries it."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ class Flows:
 
     @property
     def pid(self) -> int:
-        """Of the process; 0: it has ended."""
+        """The id of the process; 0: it has ended."""
         return self._process.pid if self.alive else 0
 
     @property

@@ -1,4 +1,4 @@
-"""What the fabric carries during a run: plain flows, a training job, or nothing."""
+"""The workload of a run: plain flows, a training job, or nothing."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _POLL_S = 0.05
 
 
 class Load(msgspec.Struct, frozen=True, kw_only=True):
-    """What runs. At most one of the two."""
+    """The running workload: flows or a job, at most one of the two."""
 
     flows: Flows | None = None
     job: Job | None = None
@@ -45,13 +45,13 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
         return () if self.flows is None else self.flows.plans
 
     def pids(self) -> dict[str, int]:
-        """Its processes by name, ``flows`` or ``node3/train``; 0: it has ended."""
+        """The ids of its processes by name, ``flows`` or ``node3/train``; 0: it has ended."""
         found = {} if self.flows is None else {"flows": self.flows.pid}
         return found if self.job is None else found | self.job.pids()
 
     @property
     def record(self) -> FlowRecord | None:
-        """What became of the flows."""
+        """The record of the flows."""
         return None if self.flows is None else self.flows.record
 
 
@@ -99,7 +99,7 @@ class Job:
         return self.folder / f"{host}.jsonl"
 
     def record(self, zero_ns: int) -> JobRecord:
-        """What became of it so far; second 0 of the story is given as lab time."""
+        """The record so far; second 0 of the story is given as lab time."""
         return JobRecord(
             spec=self._spec,
             folder=str(self.folder),

@@ -91,7 +91,7 @@ class Bus:
 
     @classmethod
     def later(cls, settings: BusSettings, service: str, *, makes: bool = True) -> Self:
-        """As `connect`, for a service that has work to do meanwhile: it publishes at once, and subscribes after `opened`.
+        """Connects as `connect` does, for a service that works meanwhile: it publishes at once, and subscribes after `opened`.
 
         Raises:
             SettingsError: a file that the settings name cannot be read.
@@ -183,7 +183,7 @@ class Bus:
     async def subscribe_kept(
         self, channel: Channel, handler: Handler, *names: str, durable: str, again: int = 0, about: About | None = None
     ) -> None:
-        """As `subscribe`, and what was missed meanwhile is caught up with, each message id once.
+        """Subscribes as `subscribe` does, and catches up with missed messages, each id once.
 
         What happened before is not delivered, but for the stream's last `again` messages: an earlier run may have taken them and ended.
         """
@@ -198,7 +198,7 @@ class Bus:
         self._spawn(catch_up.run())
 
     async def newest(self, channel: Channel, *names: str) -> list[Any]:
-        """Of each subject that the channel's stream keeps, the newest message; no names, or empty ones, stand for all.
+        """The newest message of each subject that the channel's stream keeps; no names, or empty ones, stand for all.
 
         Raises:
             nats.errors.Error: the bus did not answer.

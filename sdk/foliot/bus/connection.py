@@ -1,4 +1,4 @@
-"""How anything of Foliot's connects to NATS: servers, credentials, TLS, and an inbox of its own."""
+"""Connects to NATS: servers, credentials, TLS, and an inbox of its own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A credentials file: whose it is, as the token in it says. What it permits, the server decides."""
+"""Reads a credentials file: the name in its token. The server decides what it permits."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ ROLE_TAG = "role:"
 
 
 class CredentialsError(ValueError):
-    """Why a text is no credentials file of Foliot's."""
+    """A text is no credentials file of Foliot's; the message says why."""
 
 
 class Holder(msgspec.Struct, frozen=True, kw_only=True):
-    """Whom credentials were made for."""
+    """The holder of credentials: a role and a name."""
 
     role: Role
     name: str
@@ -36,7 +36,7 @@ class _Claims(msgspec.Struct, frozen=True):
 
 
 def holder(text: str) -> Holder:
-    """Whom these credentials were made for.
+    """Reads the holder of these credentials.
 
     Raises:
         CredentialsError: they were not made by `foliot keys`.

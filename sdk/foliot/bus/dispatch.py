@@ -1,4 +1,4 @@
-"""From raw messages to handlers: decoded, each id once where that is asked, and whatever is wrong with one is said and passed over."""
+"""Dispatches raw messages to handlers: decodes them, and drops repeated ids where asked. It reports a broken message and goes on."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _LONGEST_ID = 4_096
 
 
 class Dispatch:
-    """Of one connection.
+    """Decodes and hands over the messages of one connection.
 
     Parameters:
         reject: called with subject, data and reason for a message that cannot be read.

@@ -1,4 +1,4 @@
-"""Catching up with a stream: what a plain subscription missed, by a durable consumer that is made anew when it has gone."""
+"""Catches up with a stream after a plain subscription missed messages. It makes its durable consumer anew when that has gone."""
 
 from __future__ import annotations
 

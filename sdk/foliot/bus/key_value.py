@@ -62,7 +62,7 @@ class KeyValue:
         self._numbers = itertools.count(1)
 
     def forget(self) -> None:
-        """What the server held in memory may be gone: looks for every bucket anew."""
+        """Forgets all buckets, as the server may have lost those in its memory: the next use asks for each again."""
         self._stores.clear()
 
     async def open(self) -> None:
@@ -233,7 +233,7 @@ class _Told:
         return token in self._last
 
     def note(self, token: str, written: str) -> None:
-        """It is told now."""
+        """Notes that a watcher was told of a key."""
         if len(self._last) >= _MOST_TOLD:
             self._last.clear()
         self._last[token] = _parted(written)

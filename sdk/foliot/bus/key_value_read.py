@@ -1,4 +1,4 @@
-"""The present values of a bucket, for those who may make no consumers: a list of its keys, then one request for each."""
+"""Reads the present values of a bucket without a consumer: a list of its keys, then one request for each."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def is_deleted(raw: Any) -> bool:
 
 
 async def subjects(client: Any, bucket: str, pattern: str, timeout_s: float = _ANSWER_S) -> list[str]:
-    """Those of a bucket's subjects that match, deleted keys' too. The server lists 100,000 at a time.
+    """The subjects of a bucket that match, with those of deleted keys. The server lists 100,000 at a time.
 
     Raises:
         NotFoundError: there is no such bucket.
@@ -43,7 +43,7 @@ async def subjects(client: Any, bucket: str, pattern: str, timeout_s: float = _A
 async def values(
     jetstream: Any, bucket: str, wanted: Iterable[str], *, deleted: bool = False
 ) -> AsyncGenerator[Any, None]:
-    """Of these subjects of a bucket, what is stored, as nats-py has it; nothing of those that were never there.
+    """The stored values of these subjects, as nats-py has them; a subject that never was is left out.
 
     Parameters:
         deleted: also of those that were deleted, see `is_deleted`.

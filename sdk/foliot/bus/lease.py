@@ -29,7 +29,7 @@ _SAFETY_S = 0.2
 
 
 class Count(NamedTuple):
-    """How the bus counts leases."""
+    """The bus's count of leases."""
 
     since_ns: int
     """When it began to; one that lost its memory begins anew."""

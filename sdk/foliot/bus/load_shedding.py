@@ -1,4 +1,4 @@
-"""What a service does with observations that come faster than it can take them: it leaves the oldest out, and says so."""
+"""Sheds load: where observations come faster than a service takes them, it drops the oldest and says so."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _SAY_S = 1.0
 
 
 class LoadShedding:
-    """Of one subscription.
+    """Sheds the load of one subscription.
 
     Parameters:
         counts: `behind` is raised by what is left out.

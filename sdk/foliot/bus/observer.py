@@ -129,7 +129,7 @@ class Observer:
     # -- what is heard ------------------------------------------------------------------------------------------------
 
     async def subscribe(self, subjects: Iterable[str]) -> None:
-        """From now on these are heard."""
+        """Listens to these subjects from now on."""
 
         async def arrived(raw: Any) -> None:
             self._queue.put_nowait(Heard(raw.subject, raw.data, raw.headers or {}, self._now_ns()))
@@ -154,7 +154,7 @@ class Observer:
                     yield each
 
     async def since(self, stream: str, subject: str, age_s: float) -> list[Heard]:
-        """What a stream has kept that is no older than this."""
+        """The messages of a subject that a stream has kept, and that are no older than this."""
         start = dt.datetime.fromtimestamp(self._now_ns() / 1e9 - age_s, tz=dt.UTC)
         where = {"deliver_policy": api.DeliverPolicy.BY_START_TIME, "opt_start_time": start}
         return await self._or_nothing(stream, self._kept(stream, subject, **where))
@@ -168,7 +168,7 @@ class Observer:
         return await self._or_nothing(f"KV_{bucket}", self._values(bucket, subject))
 
     def note(self, heard: Iterable[Heard]) -> list[Heard]:
-        """Of what was read from streams, what was not there yet, by time; `heard` does not bring it again."""
+        """Takes messages that were read from streams, and returns the new ones by time; `heard` does not bring them again."""
         return [each for each in sorted(heard, key=lambda each: each.arrived_ns) if self._is_new(each)]
 
     # -- inside -------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""A short visit to the bus, as a command makes it: it looks without making streams or buckets, gives up soon, and tidies up.
+"""A short connection to the bus for a command: it makes no streams or buckets, gives up soon, and tidies up.
 
 Services use `foliot.bus.client`, which waits and stays.
 """
@@ -33,7 +33,7 @@ _AS = "agent"
 
 
 class Ahead(NamedTuple):
-    """How far the server's clock is ahead of this host's, and how far that may be wrong."""
+    """The lead of the server's clock over this host's, and its possible error."""
 
     by_ns: int
     bound_ns: int
@@ -71,7 +71,7 @@ class OneShot:
 
     @property
     def role(self) -> str:
-        """Whose credentials these are; empty: none are used."""
+        """The role of these credentials; empty: none are used."""
         return str(self._options.get("inbox_prefix", "")).partition(".")[2].partition(".")[0]
 
     @property

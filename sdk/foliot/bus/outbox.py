@@ -1,4 +1,4 @@
-"""What may not be lost is offered to its stream again and again, under the same id, until it is stored.
+"""Offers each message that may not be lost to its stream, under the same id, until it is stored.
 
 In the order in which it was said: what is said while the bus is away waits in a line, and whatever is said before that line is through stands behind
 it. Where the bus answers and the stream does not, each message is heard at once by everybody who is there, and offered again by itself.
@@ -62,7 +62,7 @@ class _Line:
 
 
 class Outbox:
-    """Of one connection.
+    """Offers the messages of one connection to their streams.
 
     Parameters:
         stream: its JetStream context.

@@ -1,4 +1,4 @@
-"""The last so many of something, so that what comes a second time is known for it."""
+"""The last ids that were seen, to find a message's second delivery."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class RecentIds:
         return key in self._keys
 
     def add(self, key: str) -> bool:
-        """It has come; returns whether for the first time."""
+        """Adds an id; returns whether it is new."""
         if key in self._keys:
             return False
         self._keys[key] = None

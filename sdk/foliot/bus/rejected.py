@@ -1,4 +1,4 @@
-"""Says aloud what could not be read, or not be stored."""
+"""Reports messages that could not be read or stored."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Doing what the bus refuses now again until it does not."""
+"""Repeats a request to the bus until it succeeds."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _OF_NATS = {
 
 
 def in_words(error: BaseException) -> str:
-    """Why the bus does not answer, for a person: without names of classes and numbers of errors."""
+    """The reason why the bus does not answer, for a person: without names of classes and numbers of errors."""
     match error:
         case ConnectionRefusedError():
             said = "nothing listens there (connection refused)"
@@ -65,7 +65,7 @@ def _of_system(error: OSError) -> str:
 
 
 def heed_cancellation() -> None:
-    """To be called after waiting for an answer of the bus: Python 3.11's wait_for, by which nats-py waits, forgets a cancellation that comes together with it.
+    """Raises a cancellation that came together with the bus's answer: Python 3.11's wait_for, which nats-py uses, forgets it.
 
     Raises:
         CancelledError: the task at hand has been cancelled.

@@ -1,4 +1,4 @@
-"""What a stream has kept of its subjects. `Bus` offers it to services."""
+"""Reads the messages that a stream has kept. `Bus` offers it to services."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ async def between(jetstream: Any, stream: str, subject: str, first: int, last: i
 
 
 async def newest(stream: Any, channel: Channel, subjects: str, reject: Reject) -> list[Any]:
-    """Of each of these subjects, the newest message that the stream keeps; one that cannot be read is rejected."""
+    """The newest message that the stream keeps of each of these subjects; one that cannot be read is rejected."""
     found: list[Any] = []
     for raw in await stored(stream, channel.stream, subjects, deliver_policy=api.DeliverPolicy.LAST_PER_SUBJECT):
         try:

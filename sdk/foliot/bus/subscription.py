@@ -1,4 +1,4 @@
-"""Plain subscriptions: each message as it comes, in order; of observations, none that has waited for long."""
+"""Plain subscriptions: each message as it comes, in order; an observation that waited for long is dropped."""
 
 from __future__ import annotations
 

@@ -19,13 +19,7 @@ _COMMANDS = ("up", "watch", "trace", "clock", "decode", "keys")
 def main(arguments: list[str] | None = None) -> int:
     """Parses the command line and runs the subcommand; returns its exit status."""
     arguments = sys.argv[1:] if arguments is None else arguments
-    parser = argparse.ArgumentParser(
-        prog="foliot", description="Clocks, paths and ranks of a GPU cluster, kept in step."
-    )
-    subparsers = parser.add_subparsers(required=True, metavar="command")
-    for entry_point in _wanted(arguments[0] if arguments else ""):
-        entry_point.load()(subparsers)
-    parsed = parser.parse_args(arguments)
+    parsed = parser(arguments[0] if arguments else "").parse_args(arguments)
     try:
         status: int = parsed.func(parsed)
         sys.stdout.flush()
@@ -34,6 +28,15 @@ def main(arguments: list[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     return status
+
+
+def parser(command: str = "") -> argparse.ArgumentParser:
+    """The parser of one subcommand; of another word, as `--help`, of all subcommands."""
+    made = argparse.ArgumentParser(prog="foliot", description="Clocks, paths and ranks of a GPU cluster, kept in step.")
+    subparsers = made.add_subparsers(required=True, metavar="command")
+    for entry_point in _wanted(command):
+        entry_point.load()(subparsers)
+    return made
 
 
 def _wanted(command: str) -> list[importlib.metadata.EntryPoint]:

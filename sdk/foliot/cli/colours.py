@@ -1,4 +1,4 @@
-"""Colours, where there is somebody to see them."""
+"""Colours of the terminal; none where output goes elsewhere."""
 
 from __future__ import annotations
 

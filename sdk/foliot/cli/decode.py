@@ -58,7 +58,7 @@ def _decode(arguments: argparse.Namespace) -> int:
 
 
 def messages(stream: BinaryIO) -> Iterator[Heard]:
-    """The messages of a stream: one as it is, with a line end after it or not, or JSON objects that end in a zero byte.
+    """Splits a stream into messages: a single one, with a line end or without, or JSON objects that end in a zero byte.
 
     Raises:
         msgspec.MsgspecError, binascii.Error: it begins like JSON and is something else.

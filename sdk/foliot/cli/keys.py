@@ -23,7 +23,7 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     """Adds the subcommand."""
     parser = subparsers.add_parser("keys", help="make, list and revoke credentials for the bus")
     parser.add_argument(
-        "--keys", default=_FOLDER, metavar="DIR", type=Path, help="where the keys lie (default: %(default)s)"
+        "--keys", default=_FOLDER, metavar="DIR", type=Path, help="directory of the keys (default: %(default)s)"
     )
     verbs = parser.add_subparsers(required=True, metavar="verb")
     make = verbs.add_parser("make", help="make the keys of a fleet, and its services' credentials")
@@ -37,18 +37,18 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     )  # fmt: skip
     make.set_defaults(func=_guarded(_make))
     node = verbs.add_parser("node", help="make the credentials of nodes: a directory for each")
-    node.add_argument("name", nargs="+")
-    node.add_argument("--days", type=float, default=0, help="how long they hold (default: until revoked)")
+    node.add_argument("name", nargs="+", help="names of nodes")
+    node.add_argument("--days", type=float, default=0, help="days until they end (default: they hold until revoked)")
     node.add_argument(
         "--missing", action="store_true", help="make only what is not there; what was revoked is there, and stays void"
     )
     node.set_defaults(func=_guarded(_node))
     tool = verbs.add_parser("tool", help="make credentials that may only listen, for a tool or a person")
-    tool.add_argument("name")
-    tool.add_argument("--days", type=float, default=0, help="how long they hold (default: until revoked)")
+    tool.add_argument("name", help="name of the tool or person")
+    tool.add_argument("--days", type=float, default=0, help="days until they end (default: they hold until revoked)")
     tool.set_defaults(func=_guarded(_tool))
     revoke = verbs.add_parser("revoke", help="void the credentials of a node, service or tool")
-    revoke.add_argument("name")
+    revoke.add_argument("name", help="name of the node, service or tool")
     revoke.set_defaults(func=_guarded(_revoke))
     verbs.add_parser("list", help="list the credentials that were made").set_defaults(func=_guarded(_list))
     conf = verbs.add_parser("server-conf", help="write server.conf again, after an update of Foliot")

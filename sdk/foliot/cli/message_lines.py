@@ -1,4 +1,4 @@
-"""A message that was heard, as a line: in words, or as JSON."""
+"""A message as a line: in words, or as JSON."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _LABEL_WIDTH = 11
 
 
 def message_in(heard: Heard) -> msgspec.Struct | None:
-    """What was heard; None: a key of a bucket was deleted.
+    """The decoded message; None: a key of a bucket was deleted.
 
     Raises:
         WireError: it is broken, or of a newer version than this.

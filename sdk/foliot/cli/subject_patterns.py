@@ -1,4 +1,4 @@
-"""What ``foliot watch`` is asked for, as subjects: ``event.flap.node3.rail0``, ``clock.*``, ``inventory``."""
+"""The patterns of ``foliot watch`` as subjects: ``event.flap.node3.rail0``, ``clock.*``, ``inventory``."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class PatternError(ValueError):
 
 
 class Target(NamedTuple):
-    """What to subscribe to."""
+    """A subscription that a pattern asks for."""
 
     subject: str
     streams: tuple[str, ...] = ()

@@ -35,11 +35,11 @@ _EVENTS = 10_000
 
 
 class TraceError(Exception):
-    """Why there is no trace to show, in a sentence."""
+    """No trace can be shown; the message says why."""
 
 
 class NotYetError(TraceError):
-    """What was asked for is not there, but may be about to arrive."""
+    """The trace asked for is not there yet, and may be about to arrive."""
 
 
 class _NoEventError(NotYetError):

@@ -23,7 +23,7 @@ _QUIET_NS = 400_000_000
 
 
 class Span(msgspec.Struct, frozen=True, kw_only=True):
-    """What is shown of a span; the gateway's answer has more."""
+    """The shown part of a span; the gateway's answer has more."""
 
     span_id: str
     parent_id: str

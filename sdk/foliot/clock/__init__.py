@@ -1,4 +1,4 @@
-"""The time of a node, and how far to trust it.
+"""The time of a node, and its bound.
 
 Every service takes a `Clock`; no core file reads the time itself. For any other process of a node there are `now`, `wait` and `read`, which need neither a bus
 nor numpy.

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Clock(Protocol):
-    """What a service knows of the time."""
+    """The time as a service reads it."""
 
     name: str
 
@@ -146,7 +146,7 @@ class VirtualClock:
         return self._now_ns
 
     def now_ns(self) -> int:
-        """Where it was put."""
+        """The time that was set."""
         return self._now_ns
 
     def bound_ns(self) -> int:

@@ -25,7 +25,7 @@ _WANDER_SPAN_S = 4 * 3600
 
 
 class SkewSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """What is injected on one host."""
+    """The clock error that is injected on one host."""
 
     start_raw_ns: int
     """CLOCK_MONOTONIC_RAW when the lab began: drift and wander count from here."""
@@ -64,7 +64,7 @@ class Skew:
         return self.spec.offset_ns + self.step_ns() + round(self.spec.drift_ppb * age_s + wander_ns)
 
     def offsets_ns(self, raw_ns: NDArray[np.int64]) -> NDArray[np.int64]:
-        """As `offset_ns`, for many moments at once."""
+        """The offsets at many moments, as `offset_ns` gives one."""
         age_s = (raw_ns - self.spec.start_raw_ns) * 1e-9
         moved = self.spec.drift_ppb * age_s
         if len(self._walk_ns):

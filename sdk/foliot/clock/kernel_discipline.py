@@ -1,4 +1,4 @@
-"""Whether somebody disciplines CLOCK_REALTIME, and how far it may be from UTC: what daemons tell the kernel (adjtimex(2))."""
+"""Asks the kernel for the discipline of CLOCK_REALTIME, and for its error from UTC (adjtimex(2))."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def utc_error_ns() -> int:
-    """How far CLOCK_REALTIME may be from UTC; -1: nobody says.
+    """The largest error of CLOCK_REALTIME from UTC, in ns; -1: unknown.
 
     ptpd, ptp4l, phc2sys, chrony, ntpd and timesyncd tell the kernel, which lets the error grow while they are silent. Some say 0.
     """
@@ -37,7 +37,7 @@ def utc_error_ns() -> int:
 
 
 def error_ns(state: int, status: int, maxerror_us: int) -> int:
-    """What the kernel's answer means: its clock state (negative: refused), the status bits, and the error in microseconds."""
+    """Reads the kernel's answer: its clock state (negative: refused), the status bits, and the error in microseconds."""
     if state < 0 or status & _UNSYNCHRONISED or maxerror_us < 0:
         return -1
     return maxerror_us * _MICROSECOND_NS

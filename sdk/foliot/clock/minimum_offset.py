@@ -1,4 +1,4 @@
-"""When what a node says was true, by the time of whoever listens, whatever its clock says and however late the word comes.
+"""Dates a node's messages by the listener's time, whatever the node's clock says and however late they come.
 
 The minimum filter of clock synchronisation: the least difference of arrival and the sender's own time is the clocks' offset and the shortest delay; what came with a
 greater one was late by the rest. The bus delays words, and so does a sender, or a listener, that stood still.
@@ -33,7 +33,7 @@ class _Differences:
 
 
 class MinimumOffsets:
-    """Of each node.
+    """The minimum offset of each node.
 
     A clock that was set forward is followed at once, one that was set back as soon as it shows.
     """
@@ -66,7 +66,7 @@ class MinimumOffsets:
         return at_ns + min(known.least_ns, known.before_ns)
 
     def offset_ns(self, node: str) -> int | None:
-        """What is to be added to a time of the node's to get the listener's; None: it has said nothing."""
+        """The listener's time minus the node's, in ns; None: the node has said nothing."""
         known = self._nodes.get(node)
         return None if known is None else min(known.least_ns, known.before_ns)
 

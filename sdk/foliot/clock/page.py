@@ -1,4 +1,4 @@
-"""The page of shared memory that has the time: a node's probe writes it, and any process of the node reads.
+"""The page of shared memory that has the time: a node's probe writes it, and any process of the node reads it.
 
 It is a file of two slots and a count. The writer fills the slot that is not the latest, and then says so by the count; a reader takes the slot that the
 count names, so that it never waits, not for a writer that died in the middle either. A slot that was overwritten while it was read has another checksum,
@@ -80,7 +80,7 @@ class Told(NamedTuple):
 
 
 class Header(NamedTuple):
-    """What stays the same for as long as the page lies there."""
+    """The constant part of a page."""
 
     magic: bytes
     version: int
@@ -94,7 +94,7 @@ class Header(NamedTuple):
 
 
 def as_state(told: Told, clock: str) -> ClockState:
-    """What sync said, as it said it."""
+    """The state as sync published it."""
     from foliot_schemas import ClockState  # noqa: PLC0415 - who only wants the time need not load the contract
 
     fields: dict[str, Any] = {
@@ -132,7 +132,7 @@ class Page:
         _check(self.header, path)
 
     def latest(self) -> Told:
-        """What was said last.
+        """The latest state.
 
         Raises:
             ClockUnknown: the page is damaged.
@@ -164,7 +164,7 @@ def text(field: bytes) -> str:
 
 
 def slept_ns() -> int:
-    """How long this host has been suspended since its boot: CLOCK_BOOTTIME counts that, CLOCK_MONOTONIC does not. The closest of three tries."""
+    """The time for which this host was suspended since its boot, in ns: CLOCK_BOOTTIME less CLOCK_MONOTONIC. The closest of three tries."""
     best = (1 << 62, 0)
     for _ in range(3):
         before_ns = time.clock_gettime_ns(time.CLOCK_MONOTONIC)

@@ -1,4 +1,4 @@
-"""The time, for any process of a node, out of the page that its probe writes: no bus, no system call, no waiting."""
+"""Reads the time from the page of a node's probe: no bus, no system call, no waiting."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Interval(NamedTuple):
 
     @property
     def bound_ns(self) -> int:
-        """How far from the middle it may have been."""
+        """The largest distance of the true time from the middle, in ns."""
         return (self.latest_ns - self.earliest_ns) // 2
 
     def before(self, other: Interval) -> bool:
@@ -142,7 +142,7 @@ class Reader:
         return _interval(Interval, (base_ns + floor(moved - bound), base_ns + ceil(moved + bound)))
 
     def wait(self, timeout_s: float = 60.0, *, within_ns: int | None = None, hard: bool = False) -> Interval:
-        """As `now`, but waits until there is a time to be trusted: at a start, when services come up in any order.
+        """Waits until there is a time to be trusted, and returns it as `now` does: at a start, services come up in any order.
 
         Parameters:
             within_ns: wait also until the bound is no wider: just after a start it is wide, and narrows with every window.

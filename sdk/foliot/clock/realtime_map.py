@@ -1,4 +1,4 @@
-"""CLOCK_REALTIME beside CLOCK_MONOTONIC_RAW: where what disciplines the one is taken out of stamps."""
+"""Maps CLOCK_REALTIME to CLOCK_MONOTONIC_RAW, which takes the discipline of the former out of stamps."""
 
 from __future__ import annotations
 

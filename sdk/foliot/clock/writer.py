@@ -1,4 +1,4 @@
-"""The writer of the page that has a node's time: its probe."""
+"""Writes the page of a node's time. The probe uses it."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class PageWriter:
             raise
 
     def write(self, state: ClockState, local_ns: int) -> None:
-        """What sync says of the clock, at this local time of it."""
+        """Writes sync's state of the clock, as of this local time."""
         slept = slept_ns()
         if abs(slept - self._slept_ns) > SLEPT_NS:
             self._slept_before_ns, self._slept_ns, self._awake_ns = self._slept_ns, slept, local_ns

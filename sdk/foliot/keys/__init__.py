@@ -1,4 +1,4 @@
-"""Who may connect to the bus and what they may say: nkeys, the JWTs they sign, TLS, and the server's part of it.
+"""Credentials of the bus: nkeys, the JWTs that they sign, TLS, and the server's configuration.
 
 Imported where keys are made; a service needs its credentials file alone.
 """

@@ -1,4 +1,4 @@
-"""The directory that `foliot keys` keeps: `secret`, and a directory for each place that something of it goes to.
+"""The directory of `foliot keys`: `secret`, and a directory for each place that files go to.
 
 secret/              stays where keys are made
 server/              goes to the NATS server
@@ -32,7 +32,7 @@ _FOLDER = 0o700
 
 
 class KeyringError(Exception):
-    """What stands in the way, in a sentence."""
+    """The directory cannot be used; the message says why."""
 
 
 class Issued(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,12 +64,12 @@ class Keyring:
 
     @property
     def server_conf(self) -> Path:
-        """What nats-server's configuration includes."""
+        """The path of the file that nats-server's configuration includes."""
         return self.folder / "server" / "server.conf"
 
     @property
     def fleet_key(self) -> str:
-        """What agents seal their datagrams with."""
+        """The key that seals the agents' datagrams."""
         return (self._secret / "fleet.key").read_text()
 
     def make(self, hosts: tuple[str, ...] = (), *, missing: bool = False) -> None:
@@ -132,7 +132,7 @@ class Keyring:
         return path
 
     def path(self, role: Role, name: str) -> Path:
-        """Where credentials lie."""
+        """The path of a holder's credentials."""
         if role in NODE_ROLES:
             return self.folder / "nodes" / escape(name) / f"{role}.creds"
         where = self.folder / "services" / role if role in SERVICES else self.folder / "tools"

@@ -1,1 +1,1 @@
-"""What a node is: its addresses, its NICs, its links, its claims, its shard."""
+"""A node: its addresses, NICs, link messages, claims and shard."""

@@ -1,4 +1,4 @@
-"""A node's inventory record: every address follows from the node's index and its rails' numbers."""
+"""Computes a node's inventory record: every address follows from the node's index and its rails' numbers."""
 
 from __future__ import annotations
 

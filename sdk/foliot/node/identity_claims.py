@@ -1,4 +1,4 @@
-"""No two nodes with one name, index or address: each is a key in the bucket `claims`, which only one node can make.
+"""Claims a node's name, index and addresses: each is a key in the bucket `claims`, which only one node can make.
 
 Every address that Foliot gives a node follows from its index. A second node with the same index would take the first one's
 traffic, so a node touches nothing before its claims stand.
@@ -37,7 +37,7 @@ class ClaimError(SettingsError):
 
 
 def host_id(machine_id: Path = _MACHINE_ID) -> str:
-    """What tells this host from others, derived from its machine-id, which itself is not to be shown (machine-id(5)).
+    """An id of this host, derived from its machine-id, which itself is not to be shown (machine-id(5)).
 
     ``FOLIOT_HOST_ID`` overrides it. Empty where there is neither.
     """
@@ -60,7 +60,7 @@ def keys(node: NodeSettings) -> dict[str, str]:
 
 
 def objection(what: str, wanted: Claim, present: Claim) -> str:
-    """Why a node may not have what another claimed; empty: the claim is its own."""
+    """The reason why a node may not have a thing that another claimed; empty: the claim is its own."""
     if present.node != wanted.node:
         return (
             f"{what} is taken by node {present.node!r}: give {wanted.node!r} another one in [node], "

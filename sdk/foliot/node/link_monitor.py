@@ -1,4 +1,4 @@
-"""What the kernel says of links and addresses: who hears of a lost carrier first, hears it here."""
+"""Listens to the kernel's messages about links and addresses (rtnetlink(7))."""
 
 from __future__ import annotations
 

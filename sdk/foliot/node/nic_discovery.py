@@ -1,4 +1,4 @@
-"""Which device and which address a NIC has, where the settings leave it to the host.
+"""Finds the device and the address of a NIC where the settings leave them to the host.
 
 What a device is called differs from host to host, and in a container from start to start; which subnet a rail has does not. With
 ``address = "10.16.0.0/16"`` and no device, one settings file serves all nodes.

@@ -1,4 +1,4 @@
-"""A part of a large fleet: the nodes whose names lie in a range, so that several processes share the work on all of them.
+"""A shard of a large fleet: the nodes whose names lie in a range. Several processes share the fleet by shards.
 
 Ranges, and not a hash: nodes that exchange traffic have mostly been named one after the other, and a shard has to hear of its nodes' peers as well.
 """

@@ -1,1 +1,1 @@
-"""How a service starts, lives and ends."""
+"""The life of a service: start, supervision, end."""

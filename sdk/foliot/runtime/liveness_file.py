@@ -1,4 +1,4 @@
-"""A service's sign of life: a file that is touched every second, and is old or missing when something is wrong.
+"""A service's sign of life: a file that it touches every second. An old or missing file means that something is wrong.
 
 Whoever asks needs no more than ``find FILE -newermt '10 seconds ago'``: a check that starts an interpreter costs more than the service.
 """

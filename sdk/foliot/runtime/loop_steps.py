@@ -1,4 +1,4 @@
-"""How long the steps of a service's event loop take: from when the loop is woken until it waits again, it reads no socket and fires no timer.
+"""Measures the steps of a service's event loop: during a step, the loop reads no socket and fires no timer.
 
 Every step is counted, at some two microseconds each, in histograms whose buckets are an eighth wide: of the time that passed, and of the processor time that the loop's thread
 used. The second is the service's own work; a step that took long but used little waited for a processor, for another thread of the service, or for a disk. Whoever is told the file that they are
@@ -55,12 +55,12 @@ class Histogram(msgspec.Struct, frozen=True):
 
     @property
     def steps(self) -> int:
-        """How many."""
+        """The number of steps."""
         return sum(self.counts)
 
     @property
     def long(self) -> int:
-        """How many took `LONG_MS` and more."""
+        """The number of steps of `LONG_MS` and more."""
         return sum(self.counts[_bucket(round(LONG_MS * 1e6)) :])
 
     def within_ms(self, share: float) -> float:
@@ -158,7 +158,7 @@ class _Selector(selectors.EpollSelector):
 
 
 def read(path: Path) -> Counted:
-    """What a service has counted into its file so far; nothing, where there is none."""
+    """Reads a service's counts from its file; nothing, where there is none."""
     try:
         content = path.read_bytes()
     except FileNotFoundError:

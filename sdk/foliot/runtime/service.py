@@ -1,4 +1,4 @@
-"""How a service starts and ends: logs, signals, exit codes."""
+"""Starts and ends a service: logs, signals, exit codes."""
 
 from __future__ import annotations
 
@@ -218,7 +218,7 @@ def node_clock(node: str) -> HostClock:
 
 
 def boot_id() -> str:
-    """What tells this boot of the host from the next; ``FOLIOT_BOOT_ID`` overrides it.
+    """The id of the host's present boot; ``FOLIOT_BOOT_ID`` overrides it.
 
     A container's boot is that of its network namespace: a new one has new devices, whose counters begin again, on the same kernel.
     """

@@ -1,4 +1,4 @@
-"""Starts processes, keeps them running, and takes them along when it ends, however it ends."""
+"""Starts processes, keeps them running, and ends them when it ends."""
 
 from __future__ import annotations
 

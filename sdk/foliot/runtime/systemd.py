@@ -1,4 +1,4 @@
-"""What a service tells systemd: that it is ready, what it waits for, that it lives (sd_notify(3)). Elsewhere it tells nobody."""
+"""Notifies systemd of a service's readiness, status and life (sd_notify(3)). Without systemd it does nothing."""
 
 from __future__ import annotations
 

@@ -22,10 +22,10 @@ from foliot.runtime.service import until_closed
 from foliot.settings import BusSettings, TelemetrySettings
 from foliot_gateway import backfill
 from foliot_gateway.http import api, host_guard, sockets
-from foliot_gateway.http.sse import Hub
 from foliot_gateway.settings import GatewaySettings
 from foliot_gateway.state.fleet import reported_ns
 from foliot_gateway.state.store import Store
+from foliot_gateway.state.subscription import Hub
 from foliot_schemas import WireError
 from foliot_schemas.subjects import (
     CLOCK,

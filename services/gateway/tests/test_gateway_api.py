@@ -6,7 +6,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from foliot_gateway.http.api import make
-from foliot_gateway.http.sse import Hub
+from foliot_gateway.state.subscription import Hub
 from foliot_gateway.state.trace_store import Span
 from foliot_schemas import ClockState, Command, Event, Outcome, PortState
 from foliot_schemas.fault import port_fault, root_span_id, trace_id
@@ -156,7 +156,7 @@ async def test_errors_are_problems_in_plain_sentences(client, store, address, st
 
 async def test_a_fault_of_the_gateway_is_a_problem_too(client, store, monkeypatch):
     """The caller is sent to the log, which has the traceback; nothing of it leaks."""
-    monkeypatch.setattr(store.fleet, "nodes", lambda: 1 / 0)
+    monkeypatch.setattr(store.fleet, "each_node", lambda: 1 / 0)
 
     answer = await client.get("/api/v1/fleet")
 

@@ -5,6 +5,7 @@ import json
 import msgspec
 import pytest
 
+from foliot_gateway.http.sse import frame
 from foliot_gateway.state.live_feed import Board, Journal
 from foliot_gateway.state.nic_condition import NicPaths, Tile, judge
 from foliot_schemas import Event, PortState
@@ -15,18 +16,18 @@ def tile(nic, condition="up"):
     return Tile(nic=f"{nic}.rail0", node=nic, rail="rail0", condition=condition)
 
 
-def told(frames):
-    """The frames as (event, data), with the id where there is one."""
+def told(changes):
+    """The changes as a page reads them: (event, data), with the id where there is one."""
     read = []
-    for frame in frames.decode().split("\n\n")[:-1]:
-        fields = dict(line.split(": ", 1) for line in frame.split("\n"))
+    for change in changes:
+        fields = dict(line.split(": ", 1) for line in change.encoded(frame).decode().removesuffix("\n\n").split("\n"))
         read.append((fields["event"], json.loads(fields["data"]), fields.get("id")))
     return read
 
 
-def only(frames):
-    """The data of the one frame."""
-    ((_, data, _),) = told(frames)
+def only(change):
+    """The data of the one change."""
+    ((_, data, _),) = told([change])
     return data
 
 
@@ -83,12 +84,14 @@ def test_a_nic_that_left_is_said_to_be_gone_and_is_not_in_the_whole():
     assert only(board.since(0))["gone"] == []
 
 
-def test_a_frame_is_made_once_for_all_readers_of_one_version():
-    """However many they are."""
+def test_a_change_is_made_and_encoded_once_for_all_readers_of_one_version():
+    """However many they are; each transport has an encoding of its own."""
     board = Board()
     board.update({"a.rail0": tile("a")})
 
     assert board.since(0) is board.since(0)
+    assert board.since(0).encoded(frame) is board.since(0).encoded(frame)
+    assert board.since(0).encoded(lambda change: change.said.whole) is True
 
 
 def test_a_reader_that_comes_back_gets_what_it_has_missed():
@@ -102,7 +105,7 @@ def test_a_reader_that_comes_back_gets_what_it_has_missed():
     missed = journal.after(journal.start(last_id))
     assert [data["event"]["id"] for _, data, _ in told(missed)] == ["e3", "e4"]
     assert told(missed)[0][1]["words"] == "node3.rail0 lost its carrier"
-    assert journal.after(journal.last) == b""
+    assert journal.after(journal.last) == ()
 
 
 @pytest.mark.parametrize("last_id", ["other-2", "r-x", "nonsense"])
@@ -142,7 +145,7 @@ def test_a_page_is_told_whether_an_event_is_of_trouble(state, bad):
     journal = Journal(run="r")
     journal.open([msgspec.structs.replace(event(1), state=state)])
 
-    assert only(journal.after(0))["bad"] is bad
+    assert only(*journal.after(0))["bad"] is bad
 
 
 def test_before_the_past_is_read_events_wait_for_it():

@@ -8,9 +8,10 @@ import pytest
 from litestar.exceptions import LitestarException
 
 from foliot_gateway.http import api
-from foliot_gateway.http.sse import Hub
+from foliot_gateway.http.sse import frames
 from foliot_gateway.settings import GatewaySettings
 from foliot_gateway.state.store import Store
+from foliot_gateway.state.subscription import Hub
 from foliot_schemas import Event, PortState
 from patience import patience
 
@@ -93,7 +94,7 @@ async def test_the_first_word_of_the_state_comes_after_all_there_is():
     store.event(flap(1))
     hub = Hub(store)
     hub.look(beat=True)
-    reader = hub.follow()
+    reader = frames(hub)
     await anext(reader)
     lines = (await anext(reader)).decode().splitlines()
     await reader.aclose()
@@ -106,7 +107,7 @@ async def test_that_the_bus_is_reached_is_said_with_the_first_that_came_over_it(
     store = Store(GatewaySettings())
     hub = Hub(store)
     hub.look(beat=True)
-    reader = hub.follow()
+    reader = frames(hub)
     await anext(reader)
     assert b'"bus":false' in await anext(reader)
     store.bus_connected, store.heard_s = True, 0.0
@@ -159,7 +160,7 @@ async def test_a_reader_that_does_not_read_holds_nobody_up():
     """It gets the newest state of each tile when it reads again, in one frame, however much has happened meanwhile."""
     store = Store(GatewaySettings())
     hub = Hub(store)
-    slow, quick = hub.follow(), hub.follow()
+    slow, quick = frames(hub), frames(hub)
     store.fleet.fold_port(port())
     hub.look(beat=True)
     for reader in (slow, quick):
@@ -197,7 +198,7 @@ async def test_the_end_of_the_gateway_ends_the_streams():
     """They have no end of their own, and the server waits for what is under way."""
     hub = Hub(Store(GatewaySettings()))
     hub.look(beat=True)
-    reader = hub.follow()
+    reader = frames(hub)
     await anext(reader)
     await anext(reader)
     waiting = asyncio.ensure_future(anext(reader, b"the end"))

@@ -1,4 +1,4 @@
-"""One tick of a probe: read what came and the stamps of what the last tick sent, judge silence, send what is due.
+"""One tick of a probe: reads packets and the stamps of the last tick's, judges silence, and sends what is due.
 
 The kernel stamps every packet when it comes or leaves, so the sockets need no reading in between: a tick reads them all in batches,
 and a wake-up per arriving packet, which would cost more than everything else together, does not happen.

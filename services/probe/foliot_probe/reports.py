@@ -1,4 +1,4 @@
-"""What the engine found, as messages: delays per interval, silence at once, stamps per window."""
+"""Turns the engine's findings into messages: delays per interval, silence at once, stamps per window."""
 
 from __future__ import annotations
 

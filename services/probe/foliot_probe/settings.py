@@ -1,4 +1,4 @@
-"""``[probe]``: how often, and how soon silence is said."""
+"""``[probe]``: the rates of probing, and the times after which silence is reported."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Milliseconds = Annotated[int, msgspec.Meta(ge=1, le=10_000)]
 
 
 class ProbeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What may be set; what it costs is measured by the bench `probe-cost`."""
+    """``[probe]`` of the settings; the bench `probe-cost` measures what they cost."""
 
     in_use_hz: Rate = 25.0
     """Probes a second on paths in use and their backups: three missing ones are 120 ms, which leaves half of 250 ms for the move."""

@@ -1,4 +1,4 @@
-"""``[remediator]``: what it may do, how much of it, and how sure it must be."""
+"""``[remediator]``: its policies, its budgets, and the evidence that it asks for."""
 
 from __future__ import annotations
 
@@ -15,12 +15,15 @@ class PlacementRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """``[[remediator.placements]]``: the primary way of one node's traffic to one service address."""
 
     node: str
+    """Name of the node that sends."""
     peer: str
+    """Name of the node that has the service address."""
     rail: str
     """Rail that the service address belongs to."""
     via: str
     """Rail that carries it."""
     entropy: int
+    """Index of the UDP source port in `node.entropies`, from 0."""
 
     def placement(self) -> Placement:
         """The same as a placement of the node."""
@@ -72,6 +75,7 @@ class RemediatorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     """NICs that may be away at once, and as a share of the fleet's (but always one). More at once is no failure of NICs, and
     moving would not help."""
     nics_away_share: float = 0.25
+    """The same limit as a share of the fleet's NICs."""
     nodes_at_once: int = 2_048
     """Nodes that have been commanded and have not answered yet; the rest of a plan waits for them."""
 

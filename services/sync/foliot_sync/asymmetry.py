@@ -1,4 +1,4 @@
-"""Constant asymmetries that somebody has measured: no stamp shows them, so they are taken off where sync is told of them.
+"""Constant asymmetries that were measured by other means. No stamp shows them, so sync subtracts them where the settings name them.
 
 Of a stream from NIC a to NIC b, forth takes longer than back by a's asymmetry, less b's, plus the link's; the offset that its stamps show is wrong by
 half of that. What is certain is not: the interval that no probe arrives before it was sent allows stays where it is.
@@ -23,7 +23,7 @@ _MOST_NS = 1e9
 
 
 class Asymmetries:
-    """What is known of NICs and links.
+    """The known asymmetries of NICs and links.
 
     Parameters:
         known: by the name of a NIC (``node3.rail0``), by how much longer a probe takes out of it than into it, in ns; by the names of two
@@ -55,7 +55,7 @@ class Asymmetries:
         return bool(self._names)
 
     def of(self, paths: Sequence[str]) -> NDArray[np.float64]:
-        """By how much longer a probe takes along each of these streams than back, in ns."""
+        """The excess of the forward delay over the backward one of each of these streams, in ns."""
         if not self._names:
             return np.zeros(len(paths))
         return np.array([self._of(path) for path in paths])

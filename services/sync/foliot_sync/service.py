@@ -1,4 +1,4 @@
-"""The shell of sync: a part of the fleet's stamps off the bus and, if it is this process that leads, the states of all clocks onto it."""
+"""The shell of sync: it fits a shard's stamps and, where it leads, publishes the states of all clocks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What can be set about sync."""
+"""``[sync]``: windows, the common time, bounds, and asymmetries."""
 
 from __future__ import annotations
 

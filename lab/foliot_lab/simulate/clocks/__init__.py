@@ -1,1 +1,1 @@
-"""Stamps of fleets that do not exist, exact to the nanosecond: what the sync chain is measured with where real clocks hide their truth."""
+"""Simulated stamps, exact to the nanosecond. They measure the sync chain, as real clocks hide their truth."""

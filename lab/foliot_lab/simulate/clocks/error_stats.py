@@ -1,4 +1,4 @@
-"""How far what sync says is from the truth, at any time until it says the next."""
+"""Errors of the published clock states against the truth, at any time until the next ones."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Errors(NamedTuple):
 
 
 def errors(states: Sequence[ClockState], clocks: Oscillators, said_ns: int, window_ns: int) -> Errors:
-    """What states published at a true time are worth from then on, for as long as a window."""
+    """The errors of states published at a true time, from then on, for as long as a window."""
     clocks.run_to(said_ns + window_ns + SECOND_NS)
     numbers = np.array([int(state.clock.removeprefix("node")) for state in states])
     reference = [state.clock for state in states].index(states[0].reference)

@@ -1,4 +1,4 @@
-"""The stamps of a fleet of any size, exact and quickly made: what its probes would publish after they have pruned.
+"""Stamps of a fleet of any size, exact and quickly made, as its probes publish them after pruning.
 
 Unlike `streams`, nothing of the fabric is simulated: every stream has a floor that is the same both ways, and of the delays of a window the least are kept. What that
 leaves to sync is as much as a fleet's probes leave to it, and the truth is known.
@@ -76,7 +76,7 @@ class LargeFleet:
 
     @property
     def pairs(self) -> int:
-        """How many pairs of clocks measure each other."""
+        """The number of pairs of clocks that measure each other."""
         return len(self.initiator)
 
     def partners(self, first: int, last: int) -> list[int]:
@@ -86,7 +86,7 @@ class LargeFleet:
         return found
 
     def local_ns(self, nodes: NDArray[np.int64], true_ns: NDArray[np.float64]) -> NDArray[np.int64]:
-        """What clocks show so long after the beginning of the window."""
+        """The clocks' local times so long after the beginning of the window."""
         gained = self._gained_ns[nodes] + self._rate_ppb[nodes] * 1e-9 * true_ns
         return self._boot_ns[nodes] + self.window * WINDOW_NS + np.rint(true_ns + gained).astype(np.int64)
 
@@ -97,7 +97,7 @@ class LargeFleet:
         self.window += 1
 
     def batches(self, first: int, last: int) -> Iterator[tuple[str, bytes]]:
-        """What these nodes, from one up to another, publish of the window, encoded, by name."""
+        """The encoded batches of the window that these nodes publish, from one up to another, by name."""
         begin, end = self._first[first], self._first[last]
         rows = self._rows(slice(begin, end))
         a_pair = self._streams * 2 * self._kept

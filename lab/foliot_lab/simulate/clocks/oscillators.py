@@ -1,4 +1,4 @@
-"""Clocks whose course is known exactly."""
+"""Simulated clocks whose course is known exactly."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _BEFORE_NS = 4 * SECOND_NS
 
 
 class Crystal(msgspec.Struct, frozen=True, kw_only=True):
-    """How clocks differ and how steadily they run. Each is uniform between plus and minus."""
+    """The spread and steadiness of clocks. Each is uniform between plus and minus."""
 
     offset_ms: float = 20.0
     drift_ppb: float = 30_000.0
@@ -61,7 +61,7 @@ class Oscillators:
         self._first_ns += stale * STEP_NS
 
     def local_ns(self, clock: NDArray[np.intp], true_ns: NDArray[np.int64]) -> NDArray[np.int64]:
-        """What clocks show at true times, which lie within the last seconds before what they were run to."""
+        """The clocks' local times at true times, which lie within the last seconds before what they were run to."""
         since_ns = true_ns - self._first_ns
         place = since_ns // STEP_NS
         share = (since_ns - place * STEP_NS) / STEP_NS

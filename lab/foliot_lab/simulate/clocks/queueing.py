@@ -1,4 +1,4 @@
-"""A leaf-spine fabric at the level of packets: what a probe waits for in each queue on its way.
+"""A leaf-spine fabric at the level of packets: the queueing delay of a probe at each link of its path.
 
 Cross traffic on a link is bursts that arrive as a Poisson process, their lengths exponential: an M/M/1 queue whose customers are bursts, so that what stands in
 the queue when a probe arrives is known in closed form (nothing with probability 1 - load, else exponential with mean burst / (1 - load)), and what the
@@ -81,7 +81,7 @@ class Queues:
             self._slots = self._random.beta(mean * firm, (1 - mean) * firm, (self.links, count)).clip(0, _MOST_LOAD)
 
     def spine(self, source: Numbers, destination: Numbers, entropy: Numbers) -> Numbers:
-        """Which spine a five-tuple is hashed to; the way back has another five-tuple."""
+        """The spine that a five-tuple is hashed to; the way back has another five-tuple."""
         mixed = np.stack((source, destination, entropy)).astype(np.int64).T * _PRIMES
         mixed = np.bitwise_xor.reduce(mixed, axis=1)
         spine: Numbers = ((mixed ^ (mixed >> 7)) % self._fabric.spines).astype(np.intp)
@@ -99,7 +99,7 @@ class Queues:
     def wait_ns(
         self, source: Numbers, destination: Numbers, entropy: Numbers, sent_ns: NDArray[np.int64], gap_ns: Floats
     ) -> tuple[Floats, Floats]:
-        """What two probes sent `gap_ns` apart wait for in all the queues of their way."""
+        """The queueing delays of two probes sent `gap_ns` apart, over all the queues of their path."""
         spine, spines = self.spine(source, destination, entropy), self._fabric.spines
         start, end = source // self._fabric.nics_per_leaf, destination // self._fabric.nics_per_leaf
         slot = sent_ns // SLOT_NS - self._first_slot

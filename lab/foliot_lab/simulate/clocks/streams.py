@@ -1,4 +1,4 @@
-"""What the probes of a fleet publish: coded pairs over a random regular mesh, stamped with noise, sieved and pruned by the probe's own code."""
+"""Simulated probe streams: coded pairs over a random regular mesh, with noise, filtered and pruned by the probe's own code."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _EPOCH_NS = 1_700_000_000 * SECOND_NS
 
 
 class Stamping(msgspec.Struct, frozen=True, kw_only=True):
-    """How stamps err. Of every NIC alike, and independent from stamp to stamp."""
+    """The errors of stamps, alike for every NIC, and independent from stamp to stamp."""
 
     kind: StampKind = "hardware"
     noise_ns: float = 4.0
@@ -42,7 +42,7 @@ class Stamping(msgspec.Struct, frozen=True, kw_only=True):
     """That share of transmit stamps is off by up to so much, either way: Huygens (NSDI '18) saw tens to hundreds of nanoseconds."""
 
     def read(self, shown_ns: NDArray[np.int64], random: np.random.Generator, *, transmit: bool) -> NDArray[np.int64]:
-        """What is read off clocks that show these times."""
+        """Readings of clocks that show these times."""
         noise = random.normal(0, self.noise_ns, len(shown_ns))
         if transmit:
             off = random.uniform(-self.outlier_ns, self.outlier_ns, len(shown_ns))
@@ -52,7 +52,7 @@ class Stamping(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Probing(msgspec.Struct, frozen=True, kw_only=True):
-    """What is sent."""
+    """The rate and the form of probing."""
 
     neighbours: int = 10
     """Of each NIC; of two neighbours one initiates."""
@@ -67,7 +67,7 @@ class Probing(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Mesh(NamedTuple):
-    """Who probes whom, one element a stream."""
+    """The streams of the mesh, one element a stream."""
 
     initiator: NDArray[np.intp]
     responder: NDArray[np.intp]
@@ -89,7 +89,7 @@ def regular(nodes: int, neighbours: int, entropies: int, random: np.random.Gener
 
 
 class Sent(NamedTuple):
-    """What was sent in a window, with its stamps, in one direction and the other."""
+    """The probes of a window with their stamps, in one direction and the other."""
 
     number: int
     forth: Completed
@@ -151,7 +151,7 @@ class Traffic:
 
 
 class Fleet:
-    """What the nodes make of it: batches, sieved and pruned by what they have been told of their clocks."""
+    """The nodes' batches, filtered and pruned by what they have been told of their clocks."""
 
     def __init__(self, traffic: Traffic) -> None:
         self._traffic = traffic
@@ -164,7 +164,7 @@ class Fleet:
         self._ends = [self._stream(row) for row in range(rows)]
 
     def window(self, sent: Sent) -> Iterator[tuple[StampBatch, int]]:
-        """What is published of a window, and when in true time."""
+        """The batches of a window, and when in true time they are published."""
         traffic = self._traffic
         edges = [np.searchsorted(each.row, self._first) for each in (sent.forth, sent.back)]
         kind = np.full(len(self._ends), KINDS.index(traffic.stamping.kind))
@@ -190,7 +190,7 @@ class Fleet:
                 yield batch, begun_ns + traffic.window_ns
 
     def told(self, states: Sequence[ClockState]) -> None:
-        """What sync has said of the clocks."""
+        """Takes sync's states of the clocks."""
         self._tilt = _expected_tilt(self._mesh, states)
 
     def _stream(self, row: int) -> StreamEnds:
@@ -204,7 +204,7 @@ class Fleet:
 
 
 def name(number: int) -> str:
-    """Of a node, and of its clock."""
+    """The name of a node, and of its clock."""
     return f"node{number}"
 
 

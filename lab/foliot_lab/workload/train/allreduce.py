@@ -1,4 +1,4 @@
-"""How fast the ranks sum up: all-reduces of growing size, in the manner of nccl-tests (github.com/NVIDIA/nccl-tests, doc/PERFORMANCE.md).
+"""Bandwidth of all-reduces of growing size, in the manner of nccl-tests (github.com/NVIDIA/nccl-tests, doc/PERFORMANCE.md).
 
     RANK=0 WORLD_SIZE=4 MASTER_ADDR=10.99.1.1 MASTER_PORT=29500 python -m foliot_lab.workload.train.allreduce --address 10.200.0.1 --json FILE
 

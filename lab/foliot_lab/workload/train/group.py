@@ -40,7 +40,7 @@ def join(addresses: Sequence[str], timeout_s: float) -> None:
 
 
 def work(task: Callable[[], None]) -> NoReturn:
-    """Does what a rank has to do in the group, waits for the others, and ends the process: status 1 with a traceback if anything failed.
+    """Runs a rank's part in the group, waits for the others, and ends the process: status 1 with a traceback on failure.
 
     At once, in either case: the group's threads may still be letting go of what they have done, and one that does so while the
     interpreter shuts down takes the process down with SIGABRT (3 of some hundred ranks ended so).

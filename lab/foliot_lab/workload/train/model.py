@@ -44,7 +44,7 @@ class Model(nn.Module):  # type: ignore[misc]  # torch is not there for mypy
         self.register_buffer("mask", nn.Transformer.generate_square_subsequent_mask(LENGTH), persistent=False)
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        """Of sentences of `LENGTH` tokens: batch x place to batch x place x vocabulary."""
+        """Maps sentences of `LENGTH` tokens: batch x place to batch x place x vocabulary."""
         seen = self.tokens(tokens) + self.places.weight
         grams = tokens
         for back, table in enumerate(self.tables, start=1):

@@ -36,7 +36,7 @@ _LONGEST_REASON = 200
 
 
 class Place(NamedTuple):
-    """Where a rank runs."""
+    """The place of a rank."""
 
     node: str
     namespace: Namespace
@@ -97,12 +97,12 @@ class Ranks:
                 process.send_signal(number)
 
     def pid(self, node: str) -> int:
-        """Of a node's rank; 0: it does not run."""
+        """The process id of a node's rank; 0: it does not run."""
         process = self._processes.get(node)
         return process.pid if process is not None and process.returncode is None else 0
 
     def log(self, node: str) -> Path:
-        """What a node's rank has written."""
+        """The output of a node's rank."""
         return self.folder / f"{node}.log"
 
     async def finished(self) -> None:
@@ -161,7 +161,7 @@ def places(lab: Lab, over: Over = "service") -> list[Place]:
 
 
 def missing() -> str:
-    """Why no job can run here, and what to do about it; empty if one can."""
+    """The reason why no job can run here, and what to do about it; empty if one can."""
     if importlib.util.find_spec("torch") is not None:
         return ""
     return "A training job needs PyTorch, which is not installed here. `make train` installs it into .venv: see docs/lab.md, A training job."

@@ -1,4 +1,4 @@
-"""What a job did, step by step, as its ranks wrote it down; what the report says of it, as a whole and beside a fault."""
+"""The record of a job's steps, as its ranks wrote it, and the report on it, as a whole and beside each fault."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Death(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TrainFault(msgspec.Struct, frozen=True, kw_only=True):
-    """What the job noticed of a fault, from the injection to the end of the recovery or the next fault."""
+    """The effect of a fault on the job, from the injection to the end of the recovery or the next fault."""
 
     longest: Step | None
     """The longest step that was under way then; null: none was."""
@@ -64,7 +64,7 @@ class TrainFault(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TrainReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of the job. Times leave out each rank's first step, in which PyTorch sets itself up."""
+    """The report on the job. Times leave out each rank's first step, in which PyTorch sets itself up."""
 
     ranks: int
     gradient_mb: float
@@ -101,7 +101,7 @@ class JobRecord(msgspec.Struct, frozen=True, kw_only=True):
     """When it was read, lab time."""
 
     def summary(self) -> TrainReport:
-        """What became of the job."""
+        """The report on the job."""
         done = [rows[1:] for rows in self.steps.values()]
         longest = _longest(self._under_way(0, self.at_ns))
         all_of_them = np.concatenate(done) if done else np.zeros(0, STEP)
@@ -121,7 +121,7 @@ class JobRecord(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def beside(self, since_ns: int, until_ns: int) -> TrainFault:
-        """What it noticed of a fault in an interval."""
+        """The effect of a fault on the job, in an interval."""
         before = [
             row["ended_ns"] - row["began_ns"]
             for rows in self.steps.values()

@@ -1,4 +1,4 @@
-"""What the job learns: brackets of four kinds, nested, each pair's kind mostly that which follows the kind around it.
+"""The language that the job learns: nested brackets of four kinds, where a pair's kind mostly follows the kind around it.
 
 A made language, so that nothing has to be fetched, of which a model can learn much and never all: whether the next bracket opens
 or closes is a coin's choice wherever both are allowed, which kind closes follows from what is open.
@@ -23,7 +23,7 @@ class Speaker:
         self._random = random.Random(seed)
 
     def sentence(self, length: int) -> list[int]:
-        """That many brackets, from the start of a text; what is still open then stays so."""
+        """That many brackets, from the start of a text; those still open then stay open."""
         draw = self._random
         open_kinds: list[int] = []
         said = []

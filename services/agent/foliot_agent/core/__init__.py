@@ -1,1 +1,1 @@
-"""What the agent decides, without I/O."""
+"""The agent's decisions, without I/O."""

@@ -1,4 +1,4 @@
-"""What a new value in the bucket `paths` changes. Pure.
+"""Computes the changes that a new value in the bucket `paths` asks for. Pure.
 
 A value is compared with the one before it, not with what is in force: only what the remediator changed its mind about is
 taken over. Else a value written for another reason, while a notice or a command had just moved something, would move it back.

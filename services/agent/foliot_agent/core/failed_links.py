@@ -1,4 +1,4 @@
-"""When a node acts by itself, and what it knows of lost NICs. Pure."""
+"""The NICs that are known to be lost, a node's own and its peers', and the policy of acting alone. Pure."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class LinkTransition(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FailedLinks:
-    """Which NICs are lost: own ones by the kernel's word, peers' by theirs.
+    """The lost NICs: own ones by the kernel's word, peers' by theirs.
 
     Parameters:
         boot: identity of the present boot, part of the names of faults.

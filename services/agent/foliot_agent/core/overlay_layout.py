@@ -1,4 +1,4 @@
-"""Which objects the overlay wants in the kernel: pure arithmetic over inventory records.
+"""The kernel objects of the overlay, computed from inventory records. Pure.
 
 Tables and rules. Table 7000 + rail number holds the route in force to every peer's service address of that rail, table
 7100 + rail number its armed backup. A rule of priority 7100 sends a rail's service prefix to the first, always; a rule of
@@ -195,7 +195,7 @@ def shared_rails(layout: Layout, peer: Node) -> tuple[str, ...]:
 
 
 def home(layout: Layout, peer: Node) -> tuple[Placement, ...]:
-    """Where a peer's traffic goes before anybody says otherwise: over the service address's own rail, first entropy."""
+    """The default route of a peer's traffic: the service address's own rail, first entropy."""
     return tuple(Placement(peer=peer.name, rail=rail, via=rail, entropy=0) for rail in shared_rails(layout, peer))
 
 

@@ -1,4 +1,4 @@
-"""What agents tell each other without the bus: sealed datagrams, and the guard against old ones. Pure.
+"""The datagrams between agents: sealed with the fleet's key, and guarded against replay. Pure.
 
 A datagram is 32 bytes of HMAC-SHA256 (RFC 2104) under the fleet's key over all that follows, then the message.
 """
@@ -71,7 +71,7 @@ class ReplayGuard:
         self._heard: dict[tuple[str, str], _Heard] = {}
 
     def judge(self, notice: Notice, now_ns: int, *, synchronised: bool) -> Literal["new", "repeat", "old"]:
-        """What to make of a notice whose seal fits.
+        """Judges a notice whose seal fits.
 
         Within a boot of its sender the sequence decides; over a boot, the time, because sequences start anew.
         """

@@ -1,4 +1,4 @@
-"""Which way every service address goes, and what follows when NICs are lost. Pure."""
+"""The routes to every service address, and the detours when NICs are lost. Pure."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def destination_of(placement: Placement) -> tuple[str, str]:
 
 
 class RoutingTable:
-    """What is in force on a node, as its actuator keeps it.
+    """The routes in force on a node, as its actuator keeps them.
 
     `placements` stand in the tables in force, `backups` in the backup tables, and the rails in `away` go by the latter.
     `rails` has those that the node and a peer both have, in the node's order.

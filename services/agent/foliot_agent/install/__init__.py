@@ -1,1 +1,1 @@
-"""What makes a host a node: what it can do, its settings, its units; and what undoes it."""
+"""Makes a host a node, and undoes it: checks, settings, systemd units."""

@@ -1,4 +1,4 @@
-"""A node's place in the fleet: its index, and which rails with which numbers. Pure."""
+"""A node's place in the fleet: its index, its rails and their numbers. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether the agent moves traffic by itself, and the key that it needs for it: asked for, in its variables, or in the settings."""
+"""Settings of an armed agent, and its key: as asked for, from its variables, or from the settings."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _KEY = re.compile(r"[A-Za-z0-9+/=_.-]{16,}")
 
 
 class Arming(msgspec.Struct, frozen=True, kw_only=True):
-    """What was asked for."""
+    """The agent's part of a join: findings, and changes of its variables."""
 
     found: tuple[Finding, ...] = ()
     """What is in its way."""

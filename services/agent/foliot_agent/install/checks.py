@@ -1,4 +1,4 @@
-"""What was found on the host and on the bus, judged. Pure."""
+"""Judges the findings on the host and on the bus. Pure."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _STRAY_NS = 1_000_000_000
 
 
 def rail(name: str, device: str, states: Mapping[str, NicState]) -> Finding | None:
-    """Why a rail cannot be on this device; None: it can."""
+    """The reason why a rail cannot be on this device; None: it can."""
     state = states.get(device)
     if state is None:
         fitting = ", ".join(sorted(each.device for each in states.values() if each.addresses))
@@ -94,7 +94,7 @@ def reach(rail: str, device: str, peer: str, route: RouteFound | None, hash_poli
 
 
 def kernel(failed: Mapping[str, str]) -> tuple[Finding, ...]:
-    """What `foliot_agent.install.kernel_trial` has shown."""
+    """Judges the result of `foliot_agent.install.kernel_trial`."""
     about = "kernel"
     if kernel_trial.NOT_PERMITTED in failed:
         return (warn(about, "VXLAN, tables and rules could not be tried without privilege", "run as root to know"),)
@@ -118,7 +118,7 @@ def rdma(devices: Mapping[str, str], rails: Iterable[str]) -> Finding:
 
 
 def clock(discipline: Discipline | None) -> Finding:
-    """Who keeps CLOCK_REALTIME. Foliot only reads it, whoever it is."""
+    """Judges the discipline of CLOCK_REALTIME. Foliot only reads it, whoever disciplines it."""
     if discipline is None:
         return note("clock", "the kernel does not say how it keeps the time")
     by = " and ".join(discipline.keepers)

@@ -1,4 +1,4 @@
-"""``foliot agent`` and ``foliot node``: what they take. What they do is imported when they are called."""
+"""The arguments of ``foliot agent`` and ``foliot node``. Their code is imported when they are called."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ CONFIG = "/etc/foliot/foliot.toml"
 
 def register_agent(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Adds ``foliot agent``."""
-    agent = subparsers.add_parser("agent", help="what the agent of this node does")
+    agent = subparsers.add_parser("agent", help="show what the agent of this node would change")
     commands = agent.add_subparsers(required=True, metavar="command")
     plan = commands.add_parser("plan", help="print every change that the agent would make on this host, and make none")
     plan.add_argument(
         "--config", default=os.environ.get("FOLIOT_CONFIG", CONFIG), help="settings file (default: %(default)s)"
     )
-    plan.add_argument("--no-bus", action="store_true", help="as if there were no other node yet")
-    plan.add_argument("--json", action="store_true", help="for programs")
+    plan.add_argument("--no-bus", action="store_true", help="plan without the bus, as if there were no other node")
+    plan.add_argument("--json", action="store_true", help="print JSON")
     plan.set_defaults(func=_later("foliot_agent.install.plan_command"))
 
 
@@ -32,13 +32,21 @@ def register_node(subparsers: argparse._SubParsersAction[argparse.ArgumentParser
     node = subparsers.add_parser("node", help="make this host a node of a fleet, or take it out again")
     commands = node.add_subparsers(required=True, metavar="command")
     join = commands.add_parser("join", help="check this host, write its settings, install and start probe and agent")
-    join.add_argument("bus", help="where NATS is, as nats://host:4222")
-    join.add_argument("--name", default="", help="of the node (default: as before, else the host's name)")
-    join.add_argument("--index", type=int, help="of the node (default: as before, else the lowest that is free)")
+    join.add_argument("bus", help="URL of NATS, such as nats://host:4222")
+    join.add_argument("--name", default="", help="name of the node (default: as before, else the host's name)")
     join.add_argument(
-        "--rail", action="append", default=[], metavar="RAIL=DEVICE", help="a backend NIC, as rail0=eth2; once for each"
+        "--index", type=int, help="number of the node in the fleet (default: as before, else the lowest that is free)"
     )
-    join.add_argument("--telemetry", default="", metavar="URL", help="where spans go, as http://gateway:8470")
+    join.add_argument(
+        "--rail",
+        action="append",
+        default=[],
+        metavar="RAIL=DEVICE",
+        help="a backend NIC, such as rail0=eth2; repeat it for each",
+    )
+    join.add_argument(
+        "--telemetry", default="", metavar="URL", help="receiver of the spans, such as http://gateway:8470"
+    )
     join.add_argument(
         "--armed", choices=("off", "bus-away", "always"), help="whether the agent moves traffic by itself; needs a key"
     )
@@ -48,7 +56,7 @@ def register_node(subparsers: argparse._SubParsersAction[argparse.ArgumentParser
     join.set_defaults(func=_later("foliot_agent.install.join"))
     leave = commands.add_parser("leave", help="undo all that join and the agent did on this host and on the bus")
     leave.add_argument("--name", default="", help="forget this node, whose host is gone, and touch nothing on this one")
-    leave.add_argument("--bus", default="", help="where NATS is (default: as the settings say)")
+    leave.add_argument("--bus", default="", help="URL of NATS (default: as the settings say)")
     leave.add_argument("--dry-run", action="store_true", help="say what would be undone, and do nothing")
     leave.add_argument(
         "--kernel",
@@ -58,11 +66,11 @@ def register_node(subparsers: argparse._SubParsersAction[argparse.ArgumentParser
     leave.set_defaults(func=_later("foliot_agent.install.leave"))
     for parser in (join, leave):
         parser.add_argument(
-            "--credentials", default="", help="for the bus: what `foliot keys` made, a file or directory"
+            "--credentials", default="", help="credentials for the bus: the file or directory that `foliot keys` made"
         )
         parser.add_argument("--ca", default="", help="certificate that vouches for the bus's server")
         parser.add_argument(
-            "--root", type=Path, default=Path("/"), help="all files are below it (default: %(default)s)"
+            "--root", type=Path, default=Path("/"), help="directory that all files are below (default: %(default)s)"
         )
 
 

@@ -1,4 +1,4 @@
-"""Telling the person: what was found and done on standard output, what went wrong on standard error, in the order in which it was said.
+"""Prints findings and actions on standard output and errors on standard error, in order.
 
 Whoever reads may have had enough (``| head -3``). That is no error, and what is being done is not left half done for it: the rest is said to nobody.
 """
@@ -21,7 +21,7 @@ def say(text: str) -> None:
 
 
 def complain(text: str) -> None:
-    """Tells what went wrong, after all that was said before: both may go to one place, and the one waits to be written where the other does not."""
+    """Prints an error after all that was said before: standard output is flushed first, as both may go to one place."""
     end()
     with _whether_read_or_not(sys.stderr):
         sys.stderr.write(text)

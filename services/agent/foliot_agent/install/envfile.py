@@ -12,7 +12,7 @@ KEY, KEY_FILE, ARMED = "FOLIOT_AGENT__KEY", "FOLIOT_AGENT__KEY_FILE", "FOLIOT_AG
 
 
 def value(text: str, name: str) -> str | None:
-    """What a variable is set to, without quotes; None: it is not set."""
+    """The value of a variable, without quotes; None: it is not set."""
     values = [line.partition("=")[2].strip().strip("'\"") for line in text.splitlines() if _name(line) == name]
     return values[-1] if values else None
 

@@ -1,4 +1,4 @@
-"""What a NIC's driver says of it, by the ioctl that everybody may ask (linux/ethtool.h)."""
+"""Reads a NIC's driver information by an ioctl that needs no privilege (linux/ethtool.h)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _NO_CLOCK = -1
 
 
 class Stamping(msgspec.Struct, frozen=True, kw_only=True):
-    """Which timestamps a NIC can give, each for sent and received packets."""
+    """The timestamps that a NIC can give, each for sent and received packets."""
 
     hardware: bool
     kernel: bool
@@ -36,7 +36,7 @@ def stamping(device: str) -> Stamping | None:
 
 
 def parse_stamping(answer: bytes) -> Stamping:
-    """From ``struct ethtool_ts_info``."""
+    """Reads ``struct ethtool_ts_info``."""
     _, flags, phc = struct.unpack_from("IIi", answer)
     hardware, kernel = _TX_HARDWARE | _RX_HARDWARE | _RAW_HARDWARE, _TX_SOFTWARE | _RX_SOFTWARE
     return Stamping(
@@ -53,7 +53,7 @@ def speed_mbps(device: str) -> int | None:
 
 
 def parse_speed(answer: bytes) -> int | None:
-    """From ``struct ethtool_cmd``."""
+    """Reads ``struct ethtool_cmd``."""
     (low,), (high,) = struct.unpack_from("H", answer, _SPEED_AT), struct.unpack_from("H", answer, _SPEED_HIGH_AT)
     speed = high << 16 | low
     return None if speed in _UNKNOWN_SPEEDS else speed

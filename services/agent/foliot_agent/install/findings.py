@@ -1,4 +1,4 @@
-"""What was found out about a host, in words that a person can act on."""
+"""Findings about a host, in words that a person can act on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``foliot node join``: looks, says what it found and what it will do, and then does it. Doing it again changes nothing."""
+"""``foliot node join``: surveys the host, shows the plan, and carries it out. A second run changes nothing."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class _Meant(msgspec.Struct, frozen=True, kw_only=True):
     """What the agent's variables will say otherwise, a line each."""
 
     def keys(self) -> dict[str, str]:
-        """What it asks for, as `foliot.node.identity_claims.keys`."""
+        """The claims that it asks for, as `foliot.node.identity_claims.keys`."""
         unknown = {index_key(self.node.index)} if _INDEX in self.open_yet else set()
         return {key: what for key, what in keys(self.node).items() if key not in unknown}
 

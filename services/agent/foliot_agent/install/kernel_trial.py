@@ -1,4 +1,4 @@
-"""Tries in a network namespace of its own whether this kernel can do what the agent needs: by doing it, with the agent's code.
+"""Tries in a network namespace of its own, with the agent's code, all that the agent needs of this kernel.
 
 ``python -m foliot_agent.install.kernel_trial`` prints what failed as JSON. A process of its own, because entering a user namespace, which
 is the way of those who are not root, cannot be left again. The host's own devices, tables and rules are never touched.
@@ -47,7 +47,7 @@ _REQUEST, _ACK, _CREATE = 1, 4, 0x400
 
 
 def run_trial() -> dict[str, str]:
-    """What failed, by name, and the kernel's reason; empty: everything works.
+    """The failed trials by name, with the kernel's reason; empty: everything works.
 
     `NOT_PERMITTED` as only name: nothing could be tried.
     """

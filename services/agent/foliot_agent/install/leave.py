@@ -1,4 +1,4 @@
-"""``foliot node leave``: undoes join and agent, on this host and on the bus; what cannot be undone now is said."""
+"""``foliot node leave``: undoes join and agent, on this host and on the bus, and lists what it cannot undo now."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A host's NICs as the kernel has them. Only reads, for which no privilege is needed."""
+"""Reads a host's NICs from the kernel. It needs no privilege."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class NicState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RouteFound(msgspec.Struct, frozen=True, kw_only=True):
-    """How the kernel would send to an address."""
+    """The kernel's route to an address."""
 
     device: str
     ways: int

@@ -1,4 +1,4 @@
-"""``foliot agent plan``: what the agent would change on this host, told by the code that changes it."""
+"""``foliot agent plan``: the changes that the agent would make on this host, found by a dry run of its code."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def run(arguments: argparse.Namespace) -> int:
 async def rehearse(
     node: NodeSettings, settings: AgentSettings, peers: Iterable[Node], paths: NodePaths | None
 ) -> tuple[Change, ...]:
-    """What starting the agent would change in this network namespace, as it is now, by all of its actuators.
+    """The changes that a start of the agent would make in this network namespace, as it is now, by all of its actuators.
 
     Parameters:
         peers: those that it talks to.
@@ -75,7 +75,7 @@ async def rehearse(
 
 
 async def rehearse_removal() -> tuple[Change, ...]:
-    """What taking away everything of the agent's would change in this network namespace, as it is now."""
+    """The changes that a removal of all of the agent's objects would make in this network namespace, as it is now."""
     async with AsyncIPRoute() as netlink:
         rehearsal = DryRun(netlink)
         await remove(rehearsal)

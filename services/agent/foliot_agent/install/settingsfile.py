@@ -1,4 +1,4 @@
-"""``/etc/foliot/foliot.toml``: what a join changes in it, and what stays. Pure."""
+"""The changes of a join in ``/etc/foliot/foliot.toml``. Pure."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PATH = "etc/foliot/foliot.toml"
 
 
 def asked_of_bus(arguments: argparse.Namespace) -> dict[str, str]:
-    """What the command line says of ``[bus]``; files by their whole paths, as services do not run where the command did."""
+    """The keys of ``[bus]`` from the command line; files by absolute paths, as services run elsewhere."""
     files = {key: getattr(arguments, key) for key in ("credentials", "ca")}
     return {"url": arguments.bus, **{key: str(Path(path).resolve()) if path else "" for key, path in files.items()}}
 
@@ -73,7 +73,7 @@ class SettingsFile:
 
     @property
     def agent_key(self) -> AgentSettings:
-        """What the present text says of the key that agents share, and nothing else."""
+        """The agents' shared key in the present text, and nothing else."""
         present = self._present.get("agent", {})
         said = {key: value for key, value in present.items() if key in {"key", "key_file"}}
         return read(AgentSettings, "agent", {"agent": said}, {}, source=f"/{PATH}")
@@ -84,7 +84,7 @@ class SettingsFile:
         return self._present_text if self._present_text is not None and wanted == self._present else toml(wanted)
 
     def changes(self, node: NodeSettings, *, telemetry: str, open_yet: Mapping[str, str]) -> Iterator[str]:
-        """What the new text says otherwise, a line each, in TOML as it is written.
+        """The differences of the new text, a line each, in TOML as it is written.
 
         Parameters:
             open_yet: settings whose value nobody knows yet, and in words what it will be.

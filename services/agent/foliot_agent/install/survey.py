@@ -1,4 +1,4 @@
-"""Looks at the host and the bus, and gathers what was found. Changes nothing."""
+"""Surveys the host and the bus. It changes nothing."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class FleetSeen(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def trouble(self) -> tuple[str, str]:
-        """Why nothing can be claimed now, and what to do; empty: it can."""
+        """The reason why nothing can be claimed now, and what to do; empty: it can."""
         if self.away:
             said = f"{self.url} does not answer: {self.away}"
             return (
@@ -79,7 +79,7 @@ class FleetSeen(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def look_at_bus(settings: BusSettings) -> FleetSeen:
-    """What the bus has, if it answers."""
+    """Reads what the bus has, if it answers."""
     try:
         async with OneShot(settings) as visit:
             if not await visit.has_jetstream():

@@ -1,4 +1,4 @@
-"""The units of a node, and systemd where it runs."""
+"""The systemd units of a node: installs, starts, stops and removes them."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def want(files: Files, bus: BusSettings) -> None:
 
 
 def want_key(files: Files, path: Path | None) -> None:
-    """That the agent can read the key file of its settings, which not everybody may: systemd hands it over. None: it need not."""
+    """Lets the agent read the key file of its settings: systemd hands it over. None: it need not."""
     text = f"[Service]\nLoadCredential=fleet.key:{path}\nEnvironment=FOLIOT_AGENT__KEY_FILE=%d/fleet.key\n"
     _want_drop_in(files, UNITS[0], "key.conf", text if path else "")
 
@@ -75,7 +75,7 @@ def _handed_over(secrets: Mapping[str, Path]) -> str:
 
 
 def hidden_interpreter() -> str:
-    """Where the interpreter lies, if the units could not see it there; else empty."""
+    """The path of the interpreter, if the units could not see it there; else empty."""
     for path in (Path(sys.prefix), Path(sys.executable).resolve()):
         for hidden in _HIDDEN:
             if path.is_relative_to(hidden):
@@ -132,7 +132,7 @@ def forget() -> None:
 
 
 def last_words() -> str:
-    """What the units said last, for the one who asks why they do not run."""
+    """The units' last log lines, for a person who asks why they do not run."""
     done = subprocess.run(
         ["journalctl", "-o", "cat", "-n", "5", "--no-pager", *(f"-u{unit}" for unit in UNITS)],
         capture_output=True, text=True, check=False,

@@ -1,4 +1,4 @@
-"""Who keeps this host's system clock, and how well it says it does. Only reads."""
+"""Finds the daemon that disciplines this host's system clock, and its stated error. It only reads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The files of a join: what each was before is kept beside them, so that leaving puts back exactly that."""
+"""The files of a join: a copy of each former file is kept, so that leaving puts back exactly that."""
 
 from __future__ import annotations
 
@@ -44,15 +44,15 @@ class Files:
         self._unwanted: set[str] = set()
 
     def want(self, path: str, text: str, mode: int = 0o644) -> None:
-        """This file shall be there, with this text; with this mode, or what is left of it where the present file's is narrower."""
+        """Wants this file with this text and mode. Where the present file's mode is narrower, only what is left of it."""
         self._wanted[path] = (text, mode)
 
     def want_link(self, path: str, target: str) -> None:
-        """This symbolic link shall be there."""
+        """Wants this symbolic link."""
         self._links[path] = target
 
     def unwant(self, path: str) -> None:
-        """This file, if an earlier join wrote it, shall be as it was before that."""
+        """Wants this file, if an earlier join wrote it, as it was before that."""
         self._unwanted.add(path)
 
     def read(self, path: str) -> str | None:
@@ -74,19 +74,19 @@ class Files:
         return access is None or bool(access.mode & stat.S_IROTH)
 
     def missing(self) -> tuple[str, ...]:
-        """Those that are not as they shall be."""
+        """The files that are not as wanted."""
         files = [path for path, (text, _) in self._wanted.items() if self._readable(path) != text]
         return (*files, *(path for path, target in self._links.items() if self._target(path) != target))
 
     def stale(self) -> tuple[str, ...]:
-        """Those of an earlier join that are not wanted any more; none where we may not look."""
+        """The files of an earlier join that are no longer wanted; none where they cannot be read."""
         try:
             return tuple(path for path in self._before().files if path in self._unwanted)
         except PermissionError:
             return ()
 
     def steps(self) -> tuple[str, ...]:
-        """What `put` does, a line each."""
+        """The steps of `put`, a line each."""
         missing, stale = self.missing(), self.stale()
         written = (*missing, _RECORD) if missing or stale else ()
         before = self._before().files if stale else {}
@@ -140,7 +140,7 @@ class Files:
             self._keep(self._without(stale, record))
 
     def steps_back(self) -> tuple[str, ...]:
-        """What `put_back` does, a line each; none: no join has written anything here."""
+        """The steps of `put_back`, a line each; none: no join has written anything here."""
         files = self._before().files
         record = (self._back(_RECORD, None),) if (self.root / _RECORD).exists() else ()
         return (*(self._back(path, text) for path, text in files.items()), *record)

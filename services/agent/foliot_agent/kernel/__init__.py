@@ -1,1 +1,1 @@
-"""The kernel's objects: devices, routes that are put back, a dry run of it all."""
+"""The agent's kernel objects: devices, restored routes, and a dry run."""

@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 class Devices:
-    """Those of the network namespace that the calling thread is in."""
+    """The devices of the network namespace that the calling thread is in."""
 
     def index(self, name: str) -> int:
         """The kernel's number of a device.

@@ -1,4 +1,4 @@
-"""A rehearsal: the code that changes the kernel runs against this instead, and what it would change is written down.
+"""A dry run: stands in for the kernel, and records the changes that the agent's code would make.
 
 It reads what is really there, for which no privilege is needed, and changes nothing. What the kernel adds by itself, such as the
 route that comes with an address, is not in it; it goes as it came.
@@ -56,7 +56,7 @@ class DryRun(Devices):
         self._routes: dict[int, dict[str, tuple[str, int, str]]] = {}
 
     def changes(self) -> tuple[Change, ...]:
-        """What would have been changed so far, in order."""
+        """The changes that would have been made so far, in order."""
         return tuple(self._changes)
 
     # -- devices ------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Brings the kernel to the plan: the service device, VXLAN devices, forwarding entries and neighbours.
+"""Builds the overlay in the kernel: the service device, VXLAN devices, forwarding entries and neighbours.
 
 Everything is safe to do again: what is there and right stays untouched, so that a restart of the agent disturbs no packet.
 """
@@ -61,7 +61,7 @@ class Overlay:
         await self._build(missing_ok=False)
 
     async def restore(self) -> frozenset[str]:
-        """As `build`, on those NICs that are there; the names of the devices that were made.
+        """Builds the overlay again on those NICs that are there; returns the names of the devices that it made.
 
         Raises:
             OverlayError: the kernel refuses.
@@ -69,7 +69,7 @@ class Overlay:
         return await self._build(missing_ok=True)
 
     def stands_on(self, nic: str, index: int, mtu: int) -> bool:
-        """Whether the devices on a NIC were made on this one: a NIC that is plugged in again has another index, or comes with another MTU."""
+        """Whether the devices on a NIC were made on this one. A NIC that is plugged in again has another index or MTU."""
         return self._built.get(nic) == (index, mtu)
 
     async def join(self, peer: Node) -> None:

@@ -1,4 +1,4 @@
-"""The rules and routes of our form that the kernel has."""
+"""Lists the rules and routes in the kernel that have the agent's form."""
 
 from __future__ import annotations
 

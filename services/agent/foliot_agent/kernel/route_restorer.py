@@ -1,4 +1,4 @@
-"""Puts back the routes that the kernel flushes when a NIC is set down or taken out, and does not bring back with it."""
+"""Puts back the routes that the kernel flushes when a NIC is set down or removed."""
 
 from __future__ import annotations
 

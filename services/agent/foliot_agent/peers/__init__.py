@@ -1,1 +1,1 @@
-"""What agents say to each other without the bus."""
+"""Messages between agents without the bus."""

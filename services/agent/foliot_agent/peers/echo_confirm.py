@@ -1,4 +1,4 @@
-"""Confirms on the wire that both directions flow: a datagram from service address to service address, and back.
+"""Confirms on the wire that both directions flow, by a datagram from service address to service address and back.
 
 It takes the very routes that jobs take, so it comes back only when both ends have moved.
 """
@@ -89,7 +89,7 @@ class EchoConfirmer:
         stands: Callable[[Destination], bool] = lambda _: True,
         give_up_s: float = GIVE_UP_S,
     ) -> list[Confirmation]:
-        """Those of the destinations (peer and rail) that answered while their way `stands`, in the order of their answers."""
+        """The destinations (peer and rail) that answered while their route `stands`, in the order of their answers."""
         now = _Round({destination for destination in destinations if destination[0] in self._peers}, stands)
         asked: list[int] = []
         with contextlib.suppress(TimeoutError):

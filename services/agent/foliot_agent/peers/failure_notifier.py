@@ -1,4 +1,4 @@
-"""Tells every peer of a lost NIC, over all rails that are left, again and again until each has answered."""
+"""Notifies every peer of a lost NIC, over all rails that are left, until each has answered."""
 
 from __future__ import annotations
 
@@ -131,5 +131,5 @@ class _Word:
 
     @property
     def open(self) -> set[str]:
-        """Those who are asked and have not answered."""
+        """The peers that were notified and have not answered."""
         return self.asked & self.missing

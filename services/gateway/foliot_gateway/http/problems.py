@@ -10,9 +10,16 @@ import structlog
 from litestar import Request, Response
 from litestar.exceptions import HTTPException, ValidationException
 
+from foliot_gateway.state.queries import BusyError, NotFoundError, QueryError, WrongQueryError
+
 log = structlog.get_logger()
 
 MEDIA_TYPE = "application/problem+json"
+_STATUSES: dict[type[QueryError], HTTPStatus] = {
+    NotFoundError: HTTPStatus.NOT_FOUND,
+    WrongQueryError: HTTPStatus.BAD_REQUEST,
+    BusyError: HTTPStatus.SERVICE_UNAVAILABLE,
+}
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -38,6 +45,11 @@ class ProblemError(Exception):
 def on_problem(_: Request[Any, Any, Any], error: ProblemError) -> Response[Problem]:
     """A handler's own refusal."""
     return _response(error.status, str(error), error.reason)
+
+
+def on_query_error(_: Request[Any, Any, Any], error: QueryError) -> Response[Problem]:
+    """A question without an answer."""
+    return _response(_STATUSES[type(error)], str(error), error.reason)
 
 
 def on_http(request: Request[Any, Any, Any], error: HTTPException) -> Response[Problem]:

@@ -15,7 +15,7 @@ from foliot_schemas.event_kinds import losing
 from foliot_schemas.names import node_of, parse_path, rail_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from foliot_schemas import ClockState, DelayBatch, Event, Nic, Node, NodePaths, Outcome, PortState
 
@@ -159,12 +159,21 @@ class Fleet:
 
     def nodes(self) -> tuple[NodeView, ...]:
         """Every node by name, from the inventory or from its ports."""
-        names = sorted(self._nodes.keys() | self._ports_of.keys())
-        return tuple(self._node(name) for name in names)
+        return tuple(self.each_node())
+
+    def each_node(self) -> Iterator[NodeView]:
+        """As `nodes`, but each as it is when it is taken; those that have left by then are passed over."""
+        for name in sorted(self._nodes.keys() | self._ports_of.keys()):
+            if name in self._nodes or name in self._ports_of:
+                yield self._node(name)
 
     def paths(self, *, node: str = "", nic: str = "") -> tuple[PathView, ...]:
         """Every path by name, or those that begin or end at a node or NIC."""
-        return self._paths.views(self._ways.in_force(), node=node, nic=nic)
+        return tuple(self.each_path(node=node, nic=nic))
+
+    def each_path(self, *, node: str = "", nic: str = "") -> Iterator[PathView]:
+        """As `paths`, but each as it is when it is taken."""
+        return self._paths.each_view(self._ways.in_force(), node=node, nic=nic)
 
     def clocks(self) -> tuple[ClockState, ...]:
         """What sync last said of each clock."""

@@ -1,4 +1,4 @@
-"""What live pages are told: the tiles that changed, and the events, each encoded once however many read them.
+"""What live readers are told: the tiles that changed, and the events, each encoded once per transport however many read them.
 
 Nothing is queued for a reader. Tiles and events stand here once; a reader has a number up to which it has read, and takes what came
 after it when it is ready to. One that is slow gets the newest state of each tile and nothing in between; what all have read,
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import secrets
 from collections import OrderedDict, deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
@@ -19,12 +19,16 @@ from foliot_gateway.state.nic_condition import Tile  # noqa: TC001 - msgspec rea
 from foliot_schemas import Event  # noqa: TC001 - as above
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
+    from typing import Any
 
 _MOST_DIGITS = 20
 """Of a number of events; Python converts none of more than 4,300."""
 _FIRST = 200
 """Events that a page which has none yet is given."""
+
+
+Encoded = TypeVar("Encoded")
 
 
 class Tiles(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,10 +68,26 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
     """How long ago any probe was last heard of; None: never."""
 
 
-def frame(name: str, data: object, number: str = "") -> bytes:
-    """A server-sent event (WHATWG HTML, 9.2): JSON in one line."""
-    identity = f"id: {number}\n" if number else ""
-    return b"%sevent: %s\ndata: %s\n\n" % (identity.encode(), name.encode(), msgspec.json.encode(data))
+class Change:
+    """One thing that readers are told.
+
+    Parameters:
+        number: of an event, by which a reader that comes back names the last one that it has had; empty of all else.
+    """
+
+    __slots__ = ("_encoded", "number", "said")
+
+    def __init__(self, said: Tiles | Told | Missed | State, number: str = "") -> None:
+        self.said = said
+        self.number = number
+        self._encoded: dict[Callable[[Change], Any], Any] = {}
+
+    def encoded(self, encode: Callable[[Change], Encoded]) -> Encoded:
+        """The change as a transport sends it: the function is called once, for the first of all readers."""
+        if encode not in self._encoded:
+            self._encoded[encode] = encode(self)
+        found: Encoded = self._encoded[encode]
+        return found
 
 
 class Board:
@@ -78,7 +98,7 @@ class Board:
         """How often any tile changed."""
         self._tiles: OrderedDict[str, tuple[int, Tile | None]] = OrderedDict()
         """Per NIC the version in which it last changed, the newest at the end; None: it is gone."""
-        self._frames: dict[int, bytes] = {}
+        self._changes: dict[int, Change] = {}
 
     def update(self, tiles: Mapping[str, Tile | None]) -> bool:
         """Takes the tiles that may have changed; whether any did."""
@@ -86,19 +106,19 @@ class Board:
         if not changed:
             return False
         self.version += 1
-        self._frames.clear()
+        self._changes.clear()
         for nic, tile in changed.items():
             self._tiles[nic] = self.version, tile
             self._tiles.move_to_end(nic)
         return True
 
-    def since(self, version: int) -> bytes:
-        """The frame that brings a reader from a version to the present one; 0: it has nothing."""
-        if version not in self._frames:
-            self._frames[version] = self._frame(version)
-        return self._frames[version]
+    def since(self, version: int) -> Change:
+        """The change that brings a reader from a version to the present one; 0: it has nothing."""
+        if version not in self._changes:
+            self._changes[version] = self._change(version)
+        return self._changes[version]
 
-    def _frame(self, version: int) -> bytes:
+    def _change(self, version: int) -> Change:
         newer: dict[str, Tile | None] = {}
         for nic, (changed, tile) in reversed(self._tiles.items()):
             if changed <= version:
@@ -106,7 +126,7 @@ class Board:
             newer[nic] = tile
         there = tuple(tile for _, tile in sorted(newer.items()) if tile is not None)
         gone = tuple(sorted(nic for nic, tile in newer.items() if tile is None)) if version else ()
-        return frame("tiles", Tiles(whole=not version, tiles=there, gone=gone))
+        return Change(Tiles(whole=not version, tiles=there, gone=gone))
 
 
 class Journal:
@@ -122,7 +142,7 @@ class Journal:
         self.last = 0
         """Number of the newest event."""
         self._run = run or secrets.token_hex(4)
-        self._frames: deque[bytes] = deque(maxlen=limit)
+        self._changes: deque[Change] = deque(maxlen=limit)
         self.is_open = False
 
     def open(self, past: Iterable[Event]) -> None:
@@ -136,7 +156,7 @@ class Journal:
         if self.is_open:
             self.last += 1
             told = Told(event=event, words=sentence(event), bad=is_bad(event))
-            self._frames.append(frame("event", told, f"{self._run}-{self.last}"))
+            self._changes.append(Change(told, f"{self._run}-{self.last}"))
 
     def start(self, last_id: str) -> int:
         """Up to where a reader has read, by the id of the last event that it got; one of an earlier process gets all there is.
@@ -148,13 +168,14 @@ class Journal:
             return min(int(number), self.last)
         return self._before_first if last_id else max(self._before_first, self.last - _FIRST)
 
-    def after(self, number: int) -> bytes:
-        """The frames of all events after a number, with a word before them if some are no longer here."""
+    def after(self, number: int) -> tuple[Change, ...]:
+        """All events after a number, with a word before them if some are no longer here."""
         missed = max(0, self._before_first - number)
-        word = frame("missed", Missed(events=missed)) if missed else b""
-        count = min(self.last - number, len(self._frames))
-        return word + b"".join(self._frames[index] for index in range(len(self._frames) - count, len(self._frames)))
+        word = (Change(Missed(events=missed)),) if missed else ()
+        kept = len(self._changes)
+        count = min(self.last - number, kept)
+        return (*word, *(self._changes[index] for index in range(kept - count, kept)))
 
     @property
     def _before_first(self) -> int:
-        return self.last - len(self._frames)
+        return self.last - len(self._changes)

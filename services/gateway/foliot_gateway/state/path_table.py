@@ -13,6 +13,7 @@ from foliot_schemas import DelayBatch, Witness
 from foliot_schemas.names import node_of, parse_path
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from collections.abc import Set as AbstractSet
 
     from numpy.typing import NDArray
@@ -139,13 +140,16 @@ class PathTable:
 
     def views(self, in_force: AbstractSet[str], *, node: str = "", nic: str = "") -> tuple[PathView, ...]:
         """Every path by name, or those that begin or end at a node or NIC."""
-        views = (self._view(path, number, in_force) for path, number in sorted(self._numbers.items()))
-        return tuple(
-            view
-            for view in views
-            if (not node or node in {node_of(view.source), node_of(view.destination)})
-            and (not nic or nic in {view.source, view.destination})
-        )
+        return tuple(self.each_view(in_force, node=node, nic=nic))
+
+    def each_view(self, in_force: AbstractSet[str], *, node: str = "", nic: str = "") -> Iterator[PathView]:
+        """As `views`, but each as it is when it is taken."""
+        for path, number in sorted(self._numbers.items()):
+            source, destination, _ = parse_path(path)
+            if (not node or node in {node_of(source), node_of(destination)}) and (
+                not nic or nic in {source, destination}
+            ):
+                yield self._view(path, number, in_force)
 
     def _view(self, path: str, number: int, in_force: AbstractSet[str]) -> PathView:
         source, destination, entropy = parse_path(path)

@@ -1,1 +1,1 @@
-"""What the probe makes of packets, without I/O."""
+"""The probe's computations, without I/O."""

@@ -113,7 +113,7 @@ _LEAST, _MORE = _bounds()
 
 
 def is_probe(probes: NDArray[Any], lengths: NDArray[np.uint32]) -> NDArray[np.bool_]:
-    """Which datagrams (of these lengths in bytes) are probes of this version, padded or not."""
+    """Selects the datagrams (of these lengths in bytes) that are probes of this version, padded or not."""
     words = probes.view(_Words)["words"]
     sane: NDArray[np.bool_] = (
         (words - _LEAST <= _MORE).all(axis=1)

@@ -1,4 +1,4 @@
-"""Where a datagram goes or came from, as the kernel writes it."""
+"""The address of a datagram as the kernel writes it."""
 
 from __future__ import annotations
 

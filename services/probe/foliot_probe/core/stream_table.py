@@ -1,4 +1,4 @@
-"""Which streams a node has: with every peer, on every rail that both have, with every entropy.
+"""The streams of a node: one for every peer, every shared rail and every entropy.
 
 A stream keeps its row for life; rows of streams that ended are used again.
 """
@@ -39,7 +39,7 @@ class Place(NamedTuple):
 
 
 class StreamEnds(NamedTuple):
-    """What is known of a stream for as long as it lasts."""
+    """The constant facts of a stream."""
 
     key: StreamKey
     outgoing: str

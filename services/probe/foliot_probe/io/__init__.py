@@ -1,1 +1,1 @@
-"""What of the probe touches sockets, files and the kernel."""
+"""The probe's sockets, files and kernel interfaces."""

@@ -1,4 +1,4 @@
-"""The reference time for chrony (or ntpd) on the same host: its driver for reference clocks in shared memory, "SHM".
+"""Gives the reference time to chrony (or ntpd) on the same host, by its driver for shared memory, "SHM".
 
 The segment is chrony's: it makes one for each ``refclock SHM`` of its settings, and who may write to it is said there. Layout and protocol are those of
 ntpd's driver 28 (ntp.org, "Shared Memory Driver"; mode 1: the writer counts before and after), with nanoseconds as chrony has them.

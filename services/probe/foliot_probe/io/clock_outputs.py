@@ -1,4 +1,4 @@
-"""What the other processes of the node get of its time: the page that `foliot.clock.now` reads, and samples for chrony."""
+"""Gives the time to the node's other processes: the page that `foliot.clock.now` reads, and samples for chrony."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class ClockOutputs:
                 log.warning("clock_page_not_written", path=path, reason=error.strerror)
 
     def take(self, state: ClockState) -> None:
-        """What sync says of a clock; of others than the node's nothing is told."""
+        """Takes sync's state of a clock; states of other clocks than the node's are not passed on."""
         if self._page is not None and state.clock == self._clock.name:
             self._page.write(state, self._clock.local_ns())
 

@@ -1,4 +1,4 @@
-"""How busy the node's processors are, as the kernel counts it."""
+"""Measures the load of the node's processors, from the kernel's counters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which devices are the host's management: its default route leaves by them, or its way to the bus.
+"""Finds the host's management devices: those of its default route, and of its way to the bus.
 
 Such a port is lost and back with the host's own network, and one that was made a rail by mistake would be judged as the fabric's.
 """

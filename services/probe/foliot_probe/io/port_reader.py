@@ -1,4 +1,4 @@
-"""Ports: a NIC's link at once when it changes, its counters every second, and with each word what befell it before.
+"""Reads ports: a NIC's link at each change, its counters every second. Each message repeats the last changes.
 
 The bus may be away, and a reader may find it again at any time later. Counters alone would say how often a carrier was lost, but not when; and each
 loss has a name, under which this node's agent has told what it did.
@@ -40,7 +40,7 @@ Turn = Literal["", "changed", "lost", "returned"]
 
 
 def turn(before: LinkChange | None, now: LinkChange) -> Turn:
-    """What a link message says that the last one did not; empty: nothing of interest."""
+    """The news in a link message, against the last one; empty: nothing of interest."""
     if before is None:
         return "" if now.carrier else "changed"
     if _view(before) == _view(now):

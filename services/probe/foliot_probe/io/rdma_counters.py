@@ -1,4 +1,4 @@
-"""What an RDMA device counts of its port, beside what the kernel counts of the network device on top of it."""
+"""Reads an RDMA device's counters of its port, which the kernel's counters of the network device lack."""
 
 from __future__ import annotations
 

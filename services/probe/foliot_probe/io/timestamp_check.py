@@ -1,4 +1,4 @@
-"""Whether the kernel stamps what a socket sends and receives, learnt at start-up from the first probes themselves.
+"""Checks at the start, by the first probes, that the kernel stamps a socket's packets in both directions.
 
 No flag that a driver shows is believed: some devices promise stamps that never come (and some kernels stamp where tools say
 that they cannot). Until the first stamp has come, or has failed to come for long enough, no stamp is used at all. Once one
@@ -90,7 +90,7 @@ class StampChecks:
         self._note(1, places, stamped)
 
     def received_by_hand(self) -> NDArray[np.bool_]:
-        """Of each socket, whether what comes without a stamp needs one from user space."""
+        """Whether a packet without a stamp needs one from user space, for each socket."""
         return np.array([check.kind == USER for _, check in self._checks])
 
     def _note(self, direction: int, places: Places, stamped: NDArray[np.bool_]) -> None:

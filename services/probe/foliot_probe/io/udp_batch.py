@@ -1,4 +1,4 @@
-"""UDP sockets in batches: many probes per system call, each with the kernel's stamp of when it left or came.
+"""UDP sockets in batches: many probes per system call, each with the kernel's stamp of its departure or arrival.
 
 The slots of a batch lie in numpy arrays laid out as the kernel's ``struct mmsghdr``, so that ``sendmmsg`` and
 ``recvmmsg`` work on them in place and the ancillary data is parsed in columns. 64-bit Linux only.
@@ -106,7 +106,7 @@ def open_socket(address: str, port: int) -> socket.socket:
 
 
 def interface_mtus(opened: socket.socket) -> dict[str, int]:
-    """By IPv4 address of the host (in the network namespace of a socket), the MTU in bytes of the device that has it.
+    """The MTU in bytes of each device, by its IPv4 address, in the network namespace of a socket.
 
     Raises:
         OSError: the kernel does not say.
@@ -148,7 +148,7 @@ class Departures(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """What was read: own probes that the kernel handed back, and behind them what came."""
+    """The packets of one reading: own probes that the kernel handed back, then those that came."""
 
     stamp_ns: NDArray[np.int64]
     """CLOCK_REALTIME, of all of them, so that they are turned into local time at once; 0: without a stamp."""

@@ -1,4 +1,4 @@
-"""Whose turn it is: nodes that are looked at in rounds, and nodes that are seen to a moment after they were named.
+"""Schedules work on nodes: in rounds, or a moment after a node was named.
 
 Neither costs more with the size of the fleet than with the number of nodes whose turn has come.
 """
@@ -25,17 +25,17 @@ class Round:
         return node in self._looked_ns
 
     def join(self, node: str) -> None:
-        """It takes part, and is next."""
+        """Adds a node; it is next."""
         self._looked_ns[node] = 0
         self._looked_ns.move_to_end(node, last=False)
 
     def wait(self, node: str, now_ns: int) -> None:
-        """It takes part, and its turn comes an interval from now."""
+        """Adds a node, or puts it off; its turn comes an interval from now."""
         self._looked_ns[node] = now_ns
         self._looked_ns.move_to_end(node)
 
     def leave(self, node: str) -> None:
-        """It does not any more."""
+        """Removes a node."""
         self._looked_ns.pop(node, None)
 
     def begin_anew(self) -> None:
@@ -63,11 +63,11 @@ class Soon:
         self._due_ns: dict[str, int] = {}
 
     def name(self, nodes: Iterable[str]) -> None:
-        """These are to be seen to."""
+        """Names nodes to be seen to."""
         self._named.update(dict.fromkeys(nodes))
 
     def leave(self, node: str) -> None:
-        """It need not be seen to."""
+        """Removes a node."""
         self._named.pop(node, None)
         self._due_ns.pop(node, None)
 

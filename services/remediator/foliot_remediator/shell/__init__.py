@@ -1,1 +1,1 @@
-"""What of the remediator reads clocks and messages."""
+"""The part of the remediator's shell that reads clocks."""

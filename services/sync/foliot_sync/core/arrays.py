@@ -1,4 +1,4 @@
-"""Named tuples whose fields are arrays of one length: rows of them chosen, replaced and put behind one another."""
+"""Named tuples of arrays of one length, with selection, replacement and concatenation of rows."""
 
 from __future__ import annotations
 
@@ -30,5 +30,5 @@ def put(rows: Columns, chosen: Chosen, others: Columns) -> Columns:
 
 
 def joined(several: Sequence[Columns]) -> Columns:
-    """Those of the first, then those of the next."""
+    """Concatenates the rows of several tuples."""
     return type(several[0])(*(np.concatenate(each) for each in zip(*several, strict=True)))

@@ -1,4 +1,4 @@
-"""Names by number, so that arrays can have a place for each."""
+"""Numbers for the names of clocks, which index arrays."""
 
 from __future__ import annotations
 

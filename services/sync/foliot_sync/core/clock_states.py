@@ -1,4 +1,4 @@
-"""What is said of a clock: what can be promised of it, and the message."""
+"""The published states of clocks: their bounds, and the messages."""
 
 from __future__ import annotations
 

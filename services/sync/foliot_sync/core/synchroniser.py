@@ -1,4 +1,4 @@
-"""The whole chain: batches of stamps in, the state of every clock out."""
+"""The whole estimator: batches of stamps in, the state of every clock out."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _TAME_SIGMAS = 3.0
 
 
 class Verdict(NamedTuple):
-    """What a window has said of the clocks, one element each."""
+    """A window's verdict on the clocks, one element each."""
 
     measured: NDArray[np.bool_]
     contradicted: NDArray[np.bool_]

@@ -1,1 +1,1 @@
-"""What of sync speaks to the bus: shards that fit, and the one that leads."""
+"""The parts of sync that use the bus: the shards that fit, and the leader."""

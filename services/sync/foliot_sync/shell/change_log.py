@@ -1,4 +1,4 @@
-"""What sync's log says of the common time, and of what was left out: once when it changes, not every window."""
+"""Logs changes of the common time, and of what was left out: once per change, not per window."""
 
 from __future__ import annotations
 

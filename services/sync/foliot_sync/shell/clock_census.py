@@ -1,4 +1,4 @@
-"""Which clocks and NICs there are: whoever has left is not spoken of, and an asymmetry of nobody's is a slip."""
+"""The clocks and NICs of the inventory. It forgets those that left, and reports an asymmetry of an unknown NIC."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The latest word on a few clocks: enough to know the common time, and to go on with it should the leader and the bucket be lost."""
+"""Follows the latest states of a few clocks, from which sync resumes the common time should leader and bucket be lost."""
 
 from __future__ import annotations
 

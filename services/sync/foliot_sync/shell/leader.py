@@ -1,4 +1,4 @@
-"""The one that leads: fits of all shards off the bus, the states of clocks onto it, once a window, for as long as the leader's lease is held."""
+"""The leader of sync: takes the fits of all shards, and publishes the states of all clocks once a window, while it holds its lease."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ class Leader:
             tasks.create_task(self._lead())
 
     def leave(self, clocks: set[str]) -> None:
-        """These clocks are gone: their keys in the bucket are, and are not written again."""
+        """Forgets clocks that left: their keys are gone from the bucket, and are not written again."""
         for clock in clocks & self._to_keep.keys():
             del self._to_keep[clock]
 

@@ -1,4 +1,4 @@
-"""One shard's work: stamps off the bus, fits of pairs onto it, once a window, for as long as the shard's lease is held."""
+"""One shard of sync: takes its nodes' stamps, and publishes fits of pairs once a window, while it holds its lease."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When a window can be closed: who spoke at the end of the last one is waited for, but not for long."""
+"""Closes a window when all nodes that spoke in the last one have spoken, or after a short wait."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class WindowBarrier:
                 self._complete.set()
 
     async def gather(self) -> None:
-        """From the end of a window until all have spoken who are expected to, or patience is at an end."""
+        """Waits from the end of a window until all expected nodes have spoken, or patience is at an end."""
         self._awaited, self._heard = self._heard, set()
         self._complete.clear()
         patience_s = PATIENCE * self.window_s

@@ -1,1 +1,1 @@
-"""From probes to sessions, silence, delays and windows of stamps."""
+"""Measurements from probes: sessions, silence, delays and windows of stamps."""

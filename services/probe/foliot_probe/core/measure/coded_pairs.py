@@ -40,7 +40,7 @@ class CodedPairs:
         receive_ns: NDArray[np.int64],
         least_ns: NDArray[np.float64],
     ) -> NDArray[np.bool_]:
-        """Which probes of one direction stand for a pure pair, in any order; stamps of each end by that end's clock.
+        """Selects the probes of one direction that stand for a pure pair, in any order; stamps of each end by that end's clock.
 
         `least_ns` is how well the stamps of each repeat at best.
         """

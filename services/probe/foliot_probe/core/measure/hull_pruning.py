@@ -1,4 +1,4 @@
-"""Lossless pruning: of clouds of points only those that can decide a line's fit.
+"""Lossless pruning of clouds of points to those that can decide a line's fit.
 
 For a line under a cloud that may leave up to k points on its wrong side, only the k smallest residuals ``y - b x`` matter. For all slopes b of a range, the point
 with the least residual is a vertex of the cloud's lower hull, and of those only the ones that the range's lines touch. Peel these off k times: whatever
@@ -27,7 +27,7 @@ _TOUCH_NS = 1e-6
 
 
 def lower_layers(x: Floats, y: Floats, tilt: SlopeRange, layers: int) -> NDArray[np.bool_]:
-    """Which points lie on the first lower hulls, peeled one after another, for the slopes of each row.
+    """Selects the points on the first lower hulls, peeled one after another, for the slopes of each row.
 
     One cloud a row; `x` and `y` relative to anything near, missing points with y = inf and x = 0.
     """

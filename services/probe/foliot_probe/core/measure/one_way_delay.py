@@ -1,4 +1,4 @@
-"""One-way delays by the clocks of both ends, and what is published of them per path and interval."""
+"""One-way delays by the clocks of both ends, and their rows per path and interval."""
 
 from __future__ import annotations
 
@@ -38,21 +38,21 @@ class References:
 
     @property
     def rate(self) -> NDArray[np.float64]:
-        """What the reference gains on the clock, in ns per ns."""
+        """The gain of the reference on the clock, in ns per ns."""
         return self._drift_ppb * 1e-9
 
     @property
     def growth(self) -> NDArray[np.float64]:
-        """How far that may be wrong."""
+        """The largest error of `rate`."""
         return self._growth_ppb * 1e-9
 
     @property
     def known(self) -> NDArray[np.bool_]:
-        """Of which rows anything is known."""
+        """The rows with a state."""
         return self._void_after_ns > _NEVER
 
     def valid(self, local_ns: int) -> NDArray[np.bool_]:
-        """Of which rows it still holds at a local time of their clocks."""
+        """The rows whose state still holds at a local time of their clocks."""
         return self._void_after_ns >= local_ns
 
     def grow(self, rows: int) -> None:
@@ -90,7 +90,7 @@ def one_way_ns(heard: Completed, own: References, peers: References) -> tuple[Ro
 
 
 def runs(row: Rows) -> tuple[Rows, Rows]:
-    """Where each value of a sorted column with anything in it begins, and how often it is there."""
+    """The starts and lengths of the runs of equal values in a sorted column that is not empty."""
     bounds = np.concatenate([[0], np.flatnonzero(row[1:] != row[:-1]) + 1, [len(row)]])
     return bounds[:-1], bounds[1:] - bounds[:-1]
 
@@ -119,7 +119,7 @@ def digest(row: Rows, delay_ns: Times, rows: int) -> Digest:
 
 
 class Counts(NamedTuple):
-    """What an interval brought, per row of the table of streams."""
+    """The counts of an interval, per row of the table of streams."""
 
     sent: NDArray[np.int64]
     proven: NDArray[np.int64]

@@ -1,4 +1,4 @@
-"""How many padded probes a peer sent and how many came, by the count that each of its probes says."""
+"""Counts of padded probes, sent by a peer and received here, from the count in each of its probes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def said(count: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 class PaddedCounts:
-    """Of all streams, by row.
+    """The counts of all streams, by row.
 
     Parameters:
         rows: how many.

@@ -1,4 +1,4 @@
-"""The sessions of a node: what was sent, heard and echoed on every stream.
+"""The sessions of a node: probes sent, heard and echoed on every stream.
 
 A stream is a sequence of probes both ways between two NICs with one entropy. All streams of a node live in one table of
 columns, one row per stream, so that a batch of probes costs a handful of numpy calls and not a Python object each.
@@ -201,14 +201,14 @@ class Sessions:
         kind: NDArray[np.int64],
         mesh_ms: NDArray[np.int64],
     ) -> None:
-        """What the next probes of each row say of it."""
+        """Sets what the next probes of each row say of it."""
         self._head["interval_us"] = interval_us
         self._head["use"] = self._count | in_use
         self._head["kind"] = kind
         self._head["mesh_ms"] = mesh_ms
 
     def set_sizes(self, own_bytes: NDArray[np.int64]) -> None:
-        """How large a packet this end's device carries, per row; 0: not known, and no padded probes are sent or asked for."""
+        """Sets the largest packet of this end's device, per row; 0: not known, and no padded probes are sent or asked for."""
         self._own_bytes = own_bytes
         self._head["row"] = np.arange(len(self)) | (own_bytes << ROW_BITS)
         self._agree()
@@ -324,5 +324,5 @@ class Sessions:
         return sent, self.incoming.count_fresh(len(self))
 
     def count_full(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """As `count`, of padded probes."""
+        """Counts padded probes, as `count` counts all."""
         return self._padded.count()

@@ -1,4 +1,4 @@
-"""When a path is silent, and when it speaks again.
+"""Judges when a path falls silent, and when it speaks again.
 
 A path is silent when nothing was heard on it for some of the intervals that its sender promised, although the listener
 was awake. Only paths that the sender calls in use, or a backup, are judged. Times are of a clock that never steps.

@@ -1,4 +1,4 @@
-"""How fast the clocks at a stream's two ends run against each other: which slopes a fit can find."""
+"""The range of slopes that a fit of a stream's two clocks can find, from their expected drifts."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class SlopeRange(NamedTuple):
     most: Floats
 
     def of(self, rows: Rows) -> SlopeRange:
-        """That of some rows."""
+        """The ranges of some rows."""
         return SlopeRange(self.least[rows], self.most[rows])
 
     @classmethod
@@ -37,7 +37,7 @@ class SlopeRange(NamedTuple):
 
 
 def expected(own: References, peers: References, local_ns: int) -> SlopeRange:
-    """What sync has said of both ends of every row, as long as it is valid at a local time."""
+    """The slopes by sync's states of both ends of every row, as long as these are valid at a local time."""
     known = own.valid(local_ns) & peers.known
     rate, range_ = own.rate - peers.rate, np.maximum(own.growth + peers.growth, _LEAST_RANGE)
     slope = rate / (1 + peers.rate)

@@ -1,4 +1,4 @@
-"""The stamps of a window, filtered and pruned to what can decide a fit, in batches of whole streams."""
+"""The stamps of a window, filtered and pruned to those that can decide a fit, in batches of whole streams."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ _LEAST_NS = np.array([LEAST_TOLERANCE_NS[kind] for kind in KINDS])
 
 
 def window_number(node: str, now_ns: int, window_ns: int) -> int:
-    """Which window a node is in at a reference time: all of them end within a tenth of a window, so that sync waits no longer than it must, but not all at once."""
+    """The number of a node's window at a reference time. All windows end within a tenth of a window, but not all at once."""
     return (now_ns - zlib.crc32(node.encode()) % (window_ns // 10)) // window_ns
 
 
 class WindowPart(NamedTuple):
-    """What one batch holds."""
+    """The content of one batch."""
 
     streams: tuple[Stream, ...]
     rows: NDArray[Any]
@@ -64,7 +64,7 @@ class _Sifted(NamedTuple):
         return self._replace(row=self.row[some], transmit_ns=self.transmit_ns[some], receive_ns=self.receive_ns[some])
 
     def points(self, direction: int) -> NDArray[Any]:
-        """As the batch has them, of dtype `StampRow`."""
+        """The points as the batch has them, of dtype `StampRow`."""
         points = np.zeros(len(self.row), StampRow)
         points["direction"] = direction
         points["transmit_ns"], points["receive_ns"] = self.transmit_ns, self.receive_ns
@@ -104,7 +104,7 @@ class StampWindow:
     def close(
         self, ends: Sequence[StreamEnds | None], kinds: NDArray[np.integer[Any]], tilt: SlopeRange
     ) -> Iterator[WindowPart | None]:
-        """What the window came to, a little with each step of the iterator, and an empty window again at once.
+        """Closes the window, a little with each step of the iterator. A new window begins at once.
 
         Sifting and pruning all streams of a node with many peers takes longer than a probe may be late. A step that yields None has only got further.
 

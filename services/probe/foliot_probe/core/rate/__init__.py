@@ -1,1 +1,1 @@
-"""How often each stream is probed."""
+"""The rate of probing of each stream."""

@@ -1,4 +1,4 @@
-"""How often each pair of clocks is measured: as often as accuracy needs, between a least and a most.
+"""The rate at which each pair of clocks is measured: as accuracy needs, between a least and a most.
 
 Twice as often as soon as the least delays lie further apart than is wanted, half as often once they would have been close enough at half the rate for some windows in a
 row. So a level that was left for being too slow is tried again a while later only, and two levels take turns at most where either is nearly right.
@@ -24,7 +24,7 @@ CALM = 5
 
 
 class Sight(NamedTuple):
-    """What is known of the streams of a window, per row."""
+    """The measurements of a window's streams, per row."""
 
     density: DelayDensity
     wanted_ns: NDArray[np.float64]
@@ -61,7 +61,7 @@ class AdaptiveRates:
         self._paces = {pair: self._paces.get(pair) or _Pace() for pair in pairs}
 
     def interval_ms(self, pair: Pair) -> int:
-        """Between two coded pairs of a pair's streams."""
+        """The time between two coded pairs of a pair's streams, in ms."""
         return max(1, round(min(self._most_ms * (1 << self._paces[pair].level), self._least_ms)))
 
     def judge(self, rows: Mapping[Pair, Sequence[int]], sight: Sight) -> None:

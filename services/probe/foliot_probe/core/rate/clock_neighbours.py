@@ -1,4 +1,4 @@
-"""Which clocks a node measures against which: a sparse random mesh, of which every node finds its own part.
+"""Chooses a clock's neighbours: a sparse random mesh, of which every node computes its own part.
 
 The pairs of clocks have weights drawn from their names, so that all draw the same. A node takes of each of its clocks the pairs of least weight, and those that no
 lighter way goes around as far as it sees. The mesh is what either end takes. It is connected wherever the peers are: an edge of the fleet's tree of least weight has
@@ -59,7 +59,7 @@ def neighbours(own: Node, peers: Sequence[Node], least: int) -> frozenset[Pair]:
 def streams(
     ends: Mapping[int, StreamEnds], pairs: frozenset[Pair], most: int, in_use: frozenset[StreamKey]
 ) -> dict[Pair, list[int]]:
-    """Of the mesh's pairs, the rows of the streams that measure them.
+    """The rows of the streams that measure the mesh's pairs.
 
     Several, because each has an asymmetry and queues of its own, which average out; over as many NICs as there are, so that a lost one does not part two clocks; of a NIC the
     first entropies first, which both ends know and which are mostly in use anyway. Those in use are probed fast in any case, so all of them count.

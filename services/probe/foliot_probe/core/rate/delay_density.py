@@ -1,4 +1,4 @@
-"""How densely the least delays of each stream lie: whether more probes would say more.
+"""The density of each stream's least delays, which shows whether more probes would add accuracy.
 
 How far the quickest probe of a window lies above the path's floor is as far, on average, as the next ones lie above each other; by that an offset is wrong, if queues
 make it so. Half as many probes would have had every second of these delays.
@@ -63,7 +63,7 @@ class DelayDensities:
     def close(
         self, wanted: NDArray[np.bool_], own: References, peers: References
     ) -> Generator[None, None, DelayDensity]:
-        """What the window came to for the rows wanted, returned after a few steps of the generator, and nothing collected again at once.
+        """Closes the window for the rows wanted, over a few steps of the generator, and returns the densities. A new window begins at once.
 
         Parameters:
             wanted: per row.

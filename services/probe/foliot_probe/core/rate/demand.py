@@ -1,4 +1,4 @@
-"""How often each stream is probed: fast if its path is in use or armed as a backup, as its clocks need if it is of the mesh, and all others by a slow sweep."""
+"""The wanted rate of each stream: fast for paths in use and backups, as accuracy needs in the mesh, and slow for all others."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def in_use(keys: Iterable[StreamKey], paths: NodePaths | None) -> frozenset[Stre
 
 
 class Rate(NamedTuple):
-    """Of a stream."""
+    """The rate of a stream."""
 
     row: int
     every: int
@@ -57,7 +57,7 @@ class Rate(NamedTuple):
 
 
 class Demand:
-    """What a node wants of its streams, by row; the peers' wishes come with their probes.
+    """A node's wanted rates of its streams, by row; the peers' wishes come with their probes.
 
     Parameters:
         table: the streams.
@@ -92,7 +92,7 @@ class Demand:
         self._stale = self._changed = True
 
     def set_in_use(self, in_use: frozenset[StreamKey]) -> None:
-        """These streams are probed fast."""
+        """Sets the streams that are probed fast."""
         self._in_use = in_use
         self._changed = True
 

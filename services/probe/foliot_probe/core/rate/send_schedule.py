@@ -1,4 +1,4 @@
-"""When each stream sends next, counted in ticks, so that many streams share a wake-up and a batch."""
+"""Schedules each stream's sending in ticks, so that many streams share a wake-up and a batch."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class SendSchedule:
             self._next[row] = min(int(self._next[row]), tick + 1 + row % every)
 
     def due(self, tick: int) -> tuple[Rows, Rows, Rows]:
-        """The rows that send in this tick, those of them that send a second probe right after, and those of which a probe is to have full size."""
+        """The rows that send in this tick, those that send a second probe right after, and those whose probe has full size."""
         row = np.flatnonzero(self._next <= tick)
         next_, every, turn = self._next[row], self._every[row], self._round[row] + 1
         # After a stall the missed rounds are not made up for: a burst would measure itself.

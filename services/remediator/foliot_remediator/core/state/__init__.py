@@ -1,1 +1,1 @@
-"""What is known: nodes and NICs, what ports and paths report, and which way traffic goes."""
+"""The state of the fleet: nodes and NICs, reports of ports and paths, and the routes in force."""

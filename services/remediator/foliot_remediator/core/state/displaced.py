@@ -1,4 +1,4 @@
-"""Nodes with anything away from its primary way: they alone are looked at for what nobody has taken home."""
+"""The nodes with traffic away from its primary route. Only these are checked for traffic to bring home."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Displaced:
         self._round.wait(node, now_ns)
 
     def due(self, now_ns: int) -> Iterator[str]:
-        """Those whose turn it is. One that is all home again has none until something strays anew."""
+        """The nodes whose turn it is. A node that is all home has none until something moves again."""
         for node in self._routing.strayed:
             if node not in self._round:
                 self._round.wait(node, now_ns)

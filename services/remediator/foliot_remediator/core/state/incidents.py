@@ -1,4 +1,4 @@
-"""What is lost at present, and when to look again at what it carries."""
+"""The present losses, and the times at which what they carry is checked again."""
 
 from __future__ import annotations
 
@@ -47,11 +47,11 @@ class Incidents:
         return self._open.get(who)
 
     def open(self, incident: Incident) -> None:
-        """It is lost."""
+        """Opens an incident."""
         self._open[incident.who] = incident
 
     def close(self, who: str) -> None:
-        """It is not lost any more."""
+        """Closes the incident of a NIC or path."""
         self._open.pop(who)
 
     def forget(self, nic: str) -> None:
@@ -70,7 +70,7 @@ class Incidents:
             self.retry(incident, at_ns)
 
     def due(self, now_ns: int) -> list[Incident]:
-        """Those to be looked at now; each must be put off again by `retry`."""
+        """The incidents to be looked at now; each must be put off again by `retry`."""
         found = []
         while self._queue and self._queue[0][0] <= now_ns:
             at_ns, who = heapq.heappop(self._queue)

@@ -1,4 +1,4 @@
-"""Who there is: nodes and their NICs, and by rail, who can reach whom."""
+"""The nodes, their NICs and, by rail, their peers."""
 
 from __future__ import annotations
 
@@ -98,12 +98,12 @@ class Inventory:
                 yield peer
 
     def peers(self, node: str, rail: str) -> Iterator[str]:
-        """Those of them that have a NIC on a rail."""
+        """The neighbours that have a NIC on a rail."""
         members = self._rails.get(rail, {})
         return (peer for peer in self.neighbours(node) if peer in members)
 
     def entropies(self, node: str, peer: str, rail: str) -> int:
-        """How many paths lead from the one to the other on a rail; 0 if none."""
+        """The number of paths from one node to another on a rail; 0 if none."""
         members = self._rails.get(rail, {})
         return min(members.get(node, 0), members.get(peer, 0))
 
@@ -147,7 +147,7 @@ class Inventory:
         return way.rail in shared and way.via in shared and way.entropy < self.entropies(node, way.peer, way.via)
 
     def known_part(self, paths: NodePaths) -> NodePaths:
-        """What of a node's ways the inventory has."""
+        """The part of a node's routes that the inventory knows."""
         node = paths.node
         return msgspec.structs.replace(
             paths,

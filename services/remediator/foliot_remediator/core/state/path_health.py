@@ -1,4 +1,4 @@
-"""What is known of every NIC and path: its state, when it was last heard, and whether its node can be believed."""
+"""The health of every NIC and path: its state, when it was last heard, and the credibility of its node."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _TRANSIT_NS = 20_000_000
 
 
 class LastHeard(enum.Enum):
-    """What a path's receiver says of it."""
+    """The latest word of a path's receiver on it."""
 
     HEALTHY = enum.auto()
     UNHEARD = enum.auto()
@@ -129,7 +129,7 @@ class PathHealth:
         return self.reports.is_reporting(node_of(parse_path(path).destination), now_ns)
 
     def is_unheard(self, path: str) -> bool:
-        """Whether the path's receiver itself says that it hears nothing, for longer than a healthy path is quiet, of a sender whose node reported all the while."""
+        """Whether the path's receiver says that it hears nothing, longer than a healthy path is quiet, while the sender's node reported."""
         return self.reports.unheard_ns(path) > _UNHEARD_NS
 
     def is_heard(self, path: str, now_ns: int) -> bool:
@@ -137,7 +137,7 @@ class PathHealth:
         return now_ns - self.reports.heard_ns(path) <= self._within_ns
 
     def hearing(self, path: str, now_ns: int) -> LastHeard:
-        """What the path's receiver says of it."""
+        """The latest word of the path's receiver on it."""
         if self.is_heard(path, now_ns):
             return LastHeard.HEALTHY
         ends = parse_path(path)
@@ -172,7 +172,7 @@ class PathHealth:
             self._is_well(path)
 
     def forget_paths(self, paths: list[str]) -> None:
-        """These paths have left the fleet, or what a batch names may be another one now."""
+        """Forgets paths that left the fleet, or that a batch may number differently now."""
         self.reports.forget_paths(paths)
         self.reports.forget_batches()
         for path in paths:

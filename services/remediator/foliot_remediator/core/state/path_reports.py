@@ -1,4 +1,4 @@
-"""What nodes report of the paths that end at them: when each was last heard, what was lost, and which fell silent."""
+"""The nodes' reports on the paths that end at them: last probe heard, losses, and silences."""
 
 from __future__ import annotations
 
@@ -232,7 +232,7 @@ class PathReports:
         return place is not None and place in self._falls
 
     def lost(self, path: str) -> int:
-        """How many probes its receiver missed in the last minute or two."""
+        """The number of probes that the receiver missed in the last minute or two."""
         place = self._ids.get(path)
         return 0 if place is None else int(self._lost[:, place].sum())
 
@@ -245,7 +245,7 @@ class PathReports:
         self._offsets.forget(node)
 
     def forget_paths(self, paths: Iterable[str]) -> None:
-        """These have left the fleet; what batches name is looked up anew after that (`forget_batches`)."""
+        """Forgets paths that left the fleet; what batches name is looked up anew after that (`forget_batches`)."""
         for path in paths:
             place = self._ids.pop(path, None)
             if place is not None:

@@ -1,4 +1,4 @@
-"""What nodes' kernels say of their ports, as the remediator hears it itself."""
+"""The nodes' reports on their ports, as the remediator hears them itself."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Port(NamedTuple):
 
 
 class PortReports:
-    """By NIC."""
+    """The latest reports on ports, by NIC."""
 
     def __init__(self) -> None:
         self._ports: dict[str, Port] = {}

@@ -1,4 +1,4 @@
-"""What is remembered of NICs and paths, and forgotten with them."""
+"""Values that belong to NICs and paths, and are forgotten with the NIC."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Retained(Generic[Value]):
         self._values[who] = value
 
     def get(self, who: str) -> Value | None:
-        """What is remembered of it, if anything is."""
+        """The value of a NIC or path, if there is one."""
         return self._values.get(who)
 
     def values(self) -> Iterator[Value]:
@@ -48,7 +48,7 @@ class Retained(Generic[Value]):
         return iter(self._values.values())
 
     def pop(self, who: str) -> Value | None:
-        """What was remembered of it until now."""
+        """Removes and returns the value of a NIC or path."""
         if who not in self._values:
             return None
         for nic in nics_of(who):

@@ -1,4 +1,4 @@
-"""Which way all traffic goes: what is in force on every node, as far as it is not the primary way."""
+"""The routes in force on every node, where they differ from the primary ones."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ if TYPE_CHECKING:
 
 
 class Cause(NamedTuple):
-    """Why something is as it is."""
+    """The reason of a route: an event, and its fault."""
 
     event: str
     fault: str
 
 
 class RoutingTable:
-    """What is in force, kept as agents keep it, so that only what deviates takes room.
+    """The routes in force, kept as agents keep them, so that only deviations take room.
 
     On a rail that is away, a node's traffic takes its backups; elsewhere what it was `moved` to, else the primary way.
     """

@@ -1,4 +1,4 @@
-"""The states of a NIC or path, and what each input makes of them: one table, complete."""
+"""The states of a NIC or path, and the transition on each input: one complete table."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _MOST_DOUBLINGS = 32
 
 
 class State(enum.StrEnum):
-    """How far a NIC or path is trusted."""
+    """The trust in a NIC or path."""
 
     UP = "up"
     SUSPECT = "suspect"
@@ -22,7 +22,7 @@ class State(enum.StrEnum):
 
 
 class Input(enum.StrEnum):
-    """What can happen to a NIC or path."""
+    """The inputs of the state machine of a NIC or path."""
 
     CARRIER_LOST = "carrier-lost"
     DAMPED_LOSS = "damped-loss"
@@ -43,7 +43,7 @@ class Input(enum.StrEnum):
 
 
 class Effect(enum.StrEnum):
-    """What a transition does to the hold."""
+    """The effect of a transition on the hold."""
 
     NONE = "none"
     STRIKE = "strike"
@@ -121,7 +121,7 @@ TABLE: dict[State, dict[Input, Transition]] = {
 
 
 class Hold(NamedTuple):
-    """How long a probation lasts, in ns."""
+    """The length of a probation, in ns."""
 
     first_ns: int
     longest_ns: int

@@ -1,1 +1,1 @@
-"""From a window's stamps to the offset and drift of each pair of clocks."""
+"""The fit: offset and drift of each pair of clocks, from a window's stamps."""

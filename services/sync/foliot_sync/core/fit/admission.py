@@ -1,4 +1,4 @@
-"""Whose stamps count: those of nodes in the inventory, about clocks in it, over paths between its NICs.
+"""Admits stamps: of nodes in the inventory, about clocks in it, over paths between its NICs.
 
 Sync remembers a clock and a path for ever. What is not in the inventory never gets that far, so that a flood of names takes no memory.
 """
@@ -42,7 +42,7 @@ class Admission:
             self._nics |= {nic.name: nic for nic in node.nics}
 
     def admit(self, batch: StampBatch) -> StampBatch | None:
-        """What of a batch counts; None: nothing."""
+        """The part of a batch that counts; None: nothing."""
         if batch.node not in self._nodes:
             self.foreign[""] += 1
             return None

@@ -1,4 +1,4 @@
-"""The least one-way delay that each stream has shown lately: what tells a good window from a congested one.
+"""The least recent one-way delay of each stream, which tells a good window from a congested one.
 
 The half-width of a stream's margin is its floor plus the mean of the two least queueing delays, and the error of its
 offset is half their difference. So the width's excess over the floor bounds the error, for paths with equal floors.
@@ -27,7 +27,7 @@ _AGREEING = 3
 
 
 class Known(NamedTuple):
-    """What is known of streams' floors, one element each."""
+    """The known floors of streams, one element each."""
 
     floor_ns: NDArray[np.float64]
     """The half-width of the best of the latest windows, this one included."""
@@ -65,7 +65,7 @@ class DelayFloors:
         return least
 
     def known(self, rows: Rows, half_ns: NDArray[np.float64], doubt_ns: NDArray[np.float64]) -> Known:
-        """What the latest windows and this one say."""
+        """The floors by the latest windows and this one."""
         widths = np.concatenate((self._widths[rows], half_ns[:, None]), axis=1)
         doubts = np.concatenate((self._doubts[rows], doubt_ns[:, None]), axis=1)
         best = np.arange(len(rows)), (widths + doubts).argmin(axis=1)

@@ -1,4 +1,4 @@
-"""What a window came to, as messages of a shard to the leader, and back."""
+"""Converts a shard's fits of a window to messages for the leader, and back."""
 
 from __future__ import annotations
 

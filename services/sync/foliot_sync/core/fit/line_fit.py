@@ -1,4 +1,4 @@
-"""The line that the clouds of each pair of clocks stand on: how fast the one runs against the other.
+"""Fits a line to the point clouds of each pair of clocks: the rate of one clock against the other.
 
 What was known of it is better than what one window's clouds say, as a rule; they say by how much to turn it. Where nothing was known, or no room is left
 between the clouds, the line that separates them widest is searched for.
@@ -38,13 +38,13 @@ _FAR_NS = 1e6
 
 
 class Stands(NamedTuple):
-    """Where each side stands on its line."""
+    """The position of each side on its line: its lowest residual, and its middle."""
 
     lowest: PathMinimum
     middle: Middle
 
     def put(self, chosen: NDArray[np.bool_], others: Stands) -> Stands:
-        """These, with the others in the chosen places."""
+        """Replaces the chosen rows."""
         columns: Any = [
             [np.where(chosen, _spread(new, chosen), old) for old, new in zip(mine, theirs, strict=True)]
             for mine, theirs in zip(self, others, strict=True)
@@ -156,7 +156,7 @@ def _slopes(clouds: PointClouds, settings: SyncSettings) -> tuple[NDArray[np.flo
 
 
 def torn(clouds: PointClouds, lines: LineFits, stray_ns: float) -> NDArray[np.bool_]:
-    """Which pairs' clouds have no straight line between them: most of the streams' own do not leave room for one."""
+    """Selects the pairs whose clouds have no straight line between them: most of the streams' own leave no room for one."""
     found, searched = np.zeros(len(clouds.initiator), dtype=bool), lines.searched
     if searched.any():
         some = clouds.of(searched)

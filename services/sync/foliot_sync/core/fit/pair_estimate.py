@@ -1,4 +1,4 @@
-"""What the streams between two clocks say together: offset, drift, how good, and what is certain.
+"""Estimates of a pair of clocks from all streams between them: offset, drift, their variances, and certain limits.
 
 All streams between the same two clocks, over whatever rails and entropies, see the same drift, so one slope is fitted
 to them all; each then has its own intercepts, because each path has its own one-way floor.
@@ -56,7 +56,7 @@ class PairEstimates(NamedTuple):
 
 
 class Widths(NamedTuple):
-    """Of streams, one element each, in ns."""
+    """The widths of streams, one element each, in ns."""
 
     half: NDArray[np.float64]
     """Half the width of the margin."""

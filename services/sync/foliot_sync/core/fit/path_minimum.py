@@ -1,4 +1,4 @@
-"""Where a cloud stands on its line: the least residual that is believed, and how far above the floor it may lie."""
+"""The least credible residual of a cloud on its line, and its possible distance from the floor."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class PathMinimum(NamedTuple):
 
 
 def lowest(residuals: Floats, noise_ns: Floats) -> PathMinimum:
-    """Where each side stands, by what its points lie above a line; inf where a row has no more.
+    """The least credible residual of each side, from its points' heights above a line; inf where a row has no more.
 
     A residual far below all others is a stamp that was wrong. It has to be farther than noise and the others' gaps explain.
     """

@@ -1,4 +1,4 @@
-"""From batches of stamps to clouds of points: one side a row, grouped by the two clocks they lie between."""
+"""Builds clouds of points from batches of stamps: one direction per row, grouped by the two clocks."""
 
 from __future__ import annotations
 
@@ -52,12 +52,12 @@ class PointClouds(NamedTuple):
     """Of the pair's stamps."""
 
     def residuals(self, slope: NDArray[np.float64]) -> NDArray[np.float64]:
-        """What the points of each side lie above a line through the origin, one slope a pair; inf where there is none."""
+        """The heights of each side's points above a line through the origin, one slope per pair; inf where there is none."""
         residuals: NDArray[np.float64] = self.sides.y - np.repeat(slope[self.pair], 2)[:, None] * self.sides.x
         return residuals
 
     def of(self, pairs: NDArray[np.bool_]) -> PointClouds:
-        """Those of some pairs."""
+        """The clouds of some pairs."""
         if pairs.all():
             return self
         streams = pairs[self.pair]

@@ -1,4 +1,4 @@
-"""Which of a stream's two directions was late: how the excess of its width over its floor is shared by the two.
+"""Splits the excess of a stream's width over its floor between its two directions, to find which of them was late.
 
 The width of a stream's margin is its floor plus the excess of either direction's least delay, and the offset is wrong by half the difference of the two. Their sum
 is known where the floor is. Of two excesses with exponential tails, the first is then spread over the sum as an exponential cut off at both ends,
@@ -23,7 +23,7 @@ _FLAT = 1e-2
 
 
 class Share(NamedTuple):
-    """What the first of two has of a sum."""
+    """The first one's share of a sum of two."""
 
     mean: Floats
     variance: Floats

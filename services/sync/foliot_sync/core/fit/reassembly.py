@@ -1,4 +1,4 @@
-"""Batches as they arrive: late, twice, in parts, broken, and from hosts that have started again."""
+"""Reassembles batches that come late, twice, in parts, broken, or from hosts that have started again."""
 
 from __future__ import annotations
 
@@ -61,6 +61,6 @@ class Reassembly:
         return True
 
     def take(self) -> list[Arrival]:
-        """What has arrived since the last time."""
+        """Takes what arrived since the last call."""
         waiting, self._waiting = self._waiting, []
         return waiting

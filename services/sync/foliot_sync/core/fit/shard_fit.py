@@ -1,4 +1,4 @@
-"""From the batches of a window to what the pairs of clocks say: all of sync that needs no more than some of the nodes."""
+"""A shard's computations: from the batches of a window to estimates of its pairs of clocks."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ NO_MATHEMATICS = (ArithmeticError, ValueError, RuntimeError, np.linalg.LinAlgErr
 
 
 class Heard(NamedTuple):
-    """What a node's latest batch says of its own clock."""
+    """A node's latest word on its own clock."""
 
     node: str
     until_ns: int
@@ -44,7 +44,7 @@ class Heard(NamedTuple):
 
 
 class Fits(NamedTuple):
-    """What one window of some nodes came to."""
+    """The fits of one window of some nodes."""
 
     clocks: tuple[str, ...]
     """What the pairs count."""
@@ -88,7 +88,7 @@ class ShardFit:
         return self._reassembly.add(batch, arrived_ns)
 
     def close(self, now_ns: int) -> Fits:
-        """What the batches since the last time say."""
+        """Fits the batches since the last call."""
         return self.fit(self.take(), now_ns)
 
     def take(self) -> list[Arrival]:
@@ -96,7 +96,7 @@ class ShardFit:
         return self._reassembly.take()
 
     def fit(self, arrivals: Sequence[Arrival], now_ns: int) -> Fits:
-        """What batches say, which were taken; others may be added meanwhile."""
+        """Fits batches that were taken; others may be added meanwhile."""
         clouds = gather([each.batch for each in arrivals], self._numbers.__getitem__, self._settings.tolerated_share)
         pairs: PairEstimates | None = None
         clocks: tuple[str, ...] = ()

@@ -41,7 +41,7 @@ class Sides(NamedTuple):
 
 
 class Touch(NamedTuple):
-    """Where lines of given slopes touch their sides."""
+    """The points at which lines of given slopes touch their sides."""
 
     mean: NDArray[np.float64]
     """Mean of the k smallest residuals."""
@@ -113,11 +113,11 @@ class _End(NamedTuple):
     """Its derivative."""
 
     def take(self, chosen: NDArray[np.bool_] | NDArray[np.int64]) -> _End:
-        """Those of some groups."""
+        """The rows of some groups."""
         return _End(*(column[chosen] for column in self))
 
     def where(self, kept: NDArray[np.bool_], new: _End) -> _End:
-        """These, and the new ones where these are not kept."""
+        """Keeps the chosen rows, and takes the others from the new ones."""
         return _End(*(np.where(kept, old, other) for old, other in zip(self, new, strict=True)))
 
 
@@ -141,7 +141,7 @@ def slope_uncertainty(
     noise_ns: NDArray[np.float64],
     limit_ppb: float,
 ) -> NDArray[np.float64]:
-    """How far the slope of each group can be turned, in ppb, until the margin has lost what noise makes of it.
+    """The turn of each group's slope, in ppb, by which the margin loses as much as noise makes of it.
 
     `noise_ns` is the noise of the sum of the group's intercepts. Doubles outwards from 8 ppb, so the answer is at
     most twice the true one and never less.
@@ -161,7 +161,7 @@ def slope_uncertainty(
 
 
 class Middle(NamedTuple):
-    """Where sides stand in the middle of the window."""
+    """The positions of sides in the middle of the window."""
 
     ceiling: NDArray[np.float64]
     """What no straight line below all the points is above at x = 0."""
@@ -170,7 +170,7 @@ class Middle(NamedTuple):
 
 
 def at_middle(sides: Sides, residuals: NDArray[np.float64], limit_ppb: float) -> Middle:
-    """Where each side stands at x = 0, whatever its slope.
+    """The position of each side at x = 0, whatever its slope.
 
     The ceiling bounds the true offset whatever the paths' asymmetry, because a probe never arrives before it was sent; it holds as long as the clocks run straight
     within the window. Where points lie on both sides of the middle, it is the chord between the lowest of either: the lower hull itself, or above it by little, if

@@ -1,1 +1,1 @@
-"""All pairs of a window solved together, over the mesh."""
+"""Solves all pairs of a window together, over the mesh."""

@@ -1,4 +1,4 @@
-"""How far a published value can be from the truth whatever the paths' asymmetry: shortest paths through the mesh.
+"""Hard bounds of the published offsets, whatever the paths' asymmetry: shortest paths through the mesh.
 
 Every pair allows an interval for the difference of its two clocks, and the truth satisfies all of them. So no clock
 can be above (below) its published value by more than the shortest path from the reference, in a graph whose edges
@@ -25,7 +25,7 @@ _MOST_ROUNDS = 40
 
 
 class HardBounds(NamedTuple):
-    """What pairs of nodes allow: the truth of `start` minus that of `end`, less what is published of both."""
+    """Intervals that pairs of nodes allow for the truth of `start` minus that of `end`, less the published values of both."""
 
     start: NDArray[np.int64]
     end: NDArray[np.int64]

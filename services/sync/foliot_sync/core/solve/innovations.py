@@ -1,4 +1,4 @@
-"""Between pairs of clocks and histories of clocks: where to start a new clock, and what a window says of all.
+"""Innovations: the differences between a window's pairs and the clocks' tracks. It also places new clocks.
 
 A pair's offset is never compared with another's directly, because probes' windows lie at different times. What is
 compared is how far each is from what the histories predict for its own time, and that hardly changes in a window.
@@ -75,7 +75,7 @@ def place(pairs: PairEstimates, tracks: ClockTracks) -> tuple[ClockTracks, NDArr
 
 
 def innovations(pairs: PairEstimates, tracks: ClockTracks) -> Innovations:
-    """What these pairs, between placed clocks, say beyond what the tracks predict."""
+    """The differences of these pairs, between placed clocks, from the tracks' predictions."""
     start, end = pairs.initiator, pairs.responder
     age_s = (pairs.at_ns - tracks.as_of_ns[start]) / NANOSECONDS
     gained = tracks.drift_ppb[start] * age_s

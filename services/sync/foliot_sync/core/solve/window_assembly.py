@@ -1,4 +1,4 @@
-"""The shards' words on a window, put together for the one that leads."""
+"""Assembles the shards' fits of a window for the leader."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class WindowAssembly:
         return all(shard in self._waiting and self._waiting[shard].complete for shard in self._awaited)
 
     def take(self, now_ns: int) -> list[Fits]:
-        """What has come since the last time. Whoever has not spoken is not waited for any more, until it speaks again."""
+        """Takes what came since the last call. A shard that has not spoken is not waited for any more, until it speaks again."""
         ready = {shard: window for shard, window in self._waiting.items() if window.complete}
         self._awaited = frozenset(ready)
         for shard, window in ready.items():

@@ -1,4 +1,4 @@
-"""One window's pairs against the histories: how far each clock is from where it was expected."""
+"""The solution of one window: the difference of each clock from its expected value."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class WindowSolution(NamedTuple):
-    """What the mesh says of the clocks in one window."""
+    """The mesh's word on the clocks in one window."""
 
     tracks: kalman.ClockTracks
     """As expected at the window's common time, for the clocks reached."""
@@ -34,7 +34,7 @@ class WindowSolution(NamedTuple):
 
 
 def torn_clocks(pairs: PairEstimates, clocks: int, reference: int) -> NDArray[np.bool_]:
-    """Which clocks were stepped within the window: the fewest that explain the pairs that fit no line.
+    """The clocks that were stepped within the window: the fewest that explain the pairs that fit no line.
 
     Blames the clock with most of them, then the one with most of the rest, and so on. A single torn pair of a clock
     with others is bad stamps, not a step; of two clocks alone, the one that does not set the pace is blamed.
@@ -108,7 +108,7 @@ def _drifts(
 
 
 class Doubts(NamedTuple):
-    """Which clocks are not where they were expected."""
+    """The clocks that are not where they were expected."""
 
     certain: NDArray[np.bool_]
     """Not even within what the hard bounds of the window allow: no congestion and no asymmetry explains it."""
@@ -117,7 +117,7 @@ class Doubts(NamedTuple):
 
 
 def doubts(weighing: WindowSolution, reference: int, gate_sigmas: float, sigmas: float) -> Doubts:
-    """What contradicts the histories of the clocks reached, other than the reference."""
+    """The contradictions to the tracks of the clocks reached, other than the reference."""
     judged = weighing.reached & weighing.tracks.known
     judged[reference] = False
     begun = kalman.restart(weighing.tracks.take(weighing.reached), weighing.measured.take(weighing.reached))
@@ -144,7 +144,7 @@ def disbelieved(measured: kalman.Measurement, window_s: float) -> kalman.Measure
 def hard_room(
     weighing: WindowSolution, tracks: kalman.ClockTracks, sigmas: float, worst_ppb: float = 0.0
 ) -> NDArray[np.float64]:
-    """Per clock, how far the truth can be from these tracks, if what they say of the ground is true, and of rates to so much."""
+    """The largest distance of the truth from each clock's track, if the ground's track and its rates hold to so much."""
     sound = weighing.sound
     seen = innovations.innovations(sound, tracks)
     # What a pair allows holds at its own time; from there to the common one, the clocks' drifts may err.

@@ -1,1 +1,1 @@
-"""The common time: what it follows, and how it is steered."""
+"""The common time: its source, and its steering."""

@@ -1,4 +1,4 @@
-"""What hosts take for the time of day: CLOCK_REALTIME beside the common time, and UTC by those that have it."""
+"""Offsets of the hosts' CLOCK_REALTIME from the common time, and UTC by the hosts that have it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _LEAST_ERROR_NS = 1_000.0
 
 
 class RealtimeOffset(NamedTuple):
-    """What a node says of its CLOCK_REALTIME."""
+    """A node's word on its CLOCK_REALTIME."""
 
     local_ns: int
     epoch_ns: int
@@ -65,7 +65,7 @@ class RealtimeOffsets:
         return 0 if wall is None else wall.epoch_ns
 
     def with_utc(self, seen: Seen, which: NDArray[np.bool_]) -> list[int]:
-        """Those of these clocks whose hosts said in this window that they have UTC."""
+        """The clocks among these whose hosts said in this window that they have UTC."""
         return [number for number, wall in self._of(seen, np.flatnonzero(which).tolist()) if wall.utc_error_ns >= 0]
 
     def away_ns(self, seen: Seen, numbers: list[int], time_map: TimeMap) -> NDArray[np.float64]:
@@ -82,7 +82,7 @@ class RealtimeOffsets:
         return agree(self.away_ns(seen, numbers, time_map), errors + _LEAST_ERROR_NS + seen.bound_ns[numbers])
 
     def rate_ppb(self, seen: Seen, numbers: list[int], time_map: TimeMap) -> float | None:
-        """By how much CLOCK_REALTIME runs faster than the common time, by the median of these clocks' hosts; None: nobody knows."""
+        """The gain of CLOCK_REALTIME on the common time, in ppb, by the median of these clocks' hosts; None: unknown."""
         rates = [
             wall.rate_ppb - time_map.drift_ppb(float(seen.tracks.drift_ppb[number]))
             for number, wall in self._of(seen, numbers)

@@ -1,4 +1,4 @@
-"""What the common time follows: the whole fleet, the rates of named clocks, or UTC; slowly, and never with a jump.
+"""Steers the common time: it follows the whole fleet, the rates of named clocks, or UTC; slowly, and without a jump.
 
 From window to window it goes on as the median of the clocks has it, whatever the one does that they are measured against; and from that its rate is turned by
 so little a second that a node with the last window's word and one with this window's differ by some nanoseconds for it. Before any clock but the reference has
@@ -65,7 +65,7 @@ class Timescale:
         self._former_run = {state.clock: state for state in states if state.status in BELIEVED}
 
     def hand_over(self, drift_ppb: float, at_ns: int) -> None:
-        """From a measured time on, clocks are measured against one by which the reference was faster by so much."""
+        """Measures against another clock from a measured time on; the former reference was faster by so much."""
         self.time_map = self.time_map.handed_over(at_ns, drift_ppb)
 
     def follow(self, seen: Seen, now_ns: int, span_s: float) -> None:

@@ -1,4 +1,4 @@
-"""From the time that clocks are measured in to the common time that is published: a line at a time, continuous for ever.
+"""Maps measured time to the published common time, by continuous pieces of lines.
 
 Clocks are measured against one of them, whose pace is then that of the time they are measured in. The common time is that one, steered: all clocks alike.
 """
@@ -29,7 +29,7 @@ Rates = TypeVar("Rates", float, np.ndarray[tuple[int, ...], np.dtype[np.float64]
 
 
 class TimeMap(NamedTuple):
-    """At a measured time u, the common time is ``u + ahead_ns + rate_ppb * 1e-9 * (u - since_ns)``."""
+    """A line: at a measured time u, the common time is ``u + ahead_ns + rate_ppb * 1e-9 * (u - since_ns)``."""
 
     since_ns: int = 0
     ahead_ns: int = 0
@@ -41,14 +41,14 @@ class TimeMap(NamedTuple):
         return min(max(common_ns, -_FAR_NS), _FAR_NS)
 
     def ahead_at(self, measured_ns: NDArray[np.int64]) -> NDArray[np.int64]:
-        """By how much the common time is ahead at many measured times."""
+        """The lead of the common time at many measured times, in ns."""
         ahead_ns: NDArray[np.int64] = np.rint(self.rate_ppb / NANOSECONDS * (measured_ns - self.since_ns)).astype(
             np.int64
         )
         return ahead_ns + self.ahead_ns
 
     def drift_ppb(self, drift_ppb: Rates) -> Rates:
-        """By how much the common time runs faster than a clock, of which the measured time does by so much."""
+        """The gain of the common time on a clock, in ppb, from that of the measured time."""
         return drift_ppb + self.rate_ppb + drift_ppb * self.rate_ppb / NANOSECONDS
 
     def turned(self, at_ns: int, by_ppb: float) -> TimeMap:
@@ -61,7 +61,7 @@ class TimeMap(NamedTuple):
         return self._replace(ahead_ns=min(max(self.ahead_ns + by_ns, 1 - FAR_NS), FAR_NS - 1))
 
     def handed_over(self, at_ns: int, drift_ppb: float) -> TimeMap:
-        """As it was, when from a measured time on that runs as a clock does by which it was faster by so much."""
+        """The same map after a hand-over: from a measured time on, another clock sets the pace, slower by so much."""
         rate_ppb = self.drift_ppb(drift_ppb)
         return TimeMap(at_ns, self.of(at_ns) - at_ns, rate_ppb)
 
@@ -92,7 +92,7 @@ class Seen(NamedTuple):
 
 
 class Told(NamedTuple):
-    """What clocks were told before, by number."""
+    """The states that clocks were told before, by number."""
 
     as_of_ns: NDArray[np.int64]
     offset_ns: NDArray[np.int64]

@@ -1,4 +1,4 @@
-"""How far the common time is from UTC, over time, and how it gets there without going past it."""
+"""The offset of the common time from UTC, and the control that brings it to zero without overshoot."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _SURPRISE_NS = 5_000.0
 
 
 class Agreed(NamedTuple):
-    """What most say."""
+    """The value that most agree on."""
 
     value: float
     error: float
@@ -105,7 +105,7 @@ class UtcPhase:
         self.rate_ppb -= by_ppb
 
     def wish_ppb(self, slew_ppb: float, steer_ppb_s: float) -> float:
-        """By how much faster the common time should run: as UTC does, and towards it as fast as it can still brake.
+        """The wanted gain of the common time, in ppb: UTC's rate, and towards UTC as fast as it can still brake.
 
         With no more than half of the braking that is allowed, so that noise does not make it go past.
         """

@@ -1,1 +1,1 @@
-"""What is known of each clock over time."""
+"""Tracks of the clocks over time."""

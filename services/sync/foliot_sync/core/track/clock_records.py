@@ -1,4 +1,4 @@
-"""What is remembered of each clock besides its track: for how long it was not measured, and its status."""
+"""The record of each clock beside its track: windows without a measurement, and its status."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class ClockRecords(NamedTuple):
 
     @classmethod
     def unknown(cls, clocks: int, settings: SyncSettings) -> ClockRecords:
-        """So many clocks of which nothing was heard."""
+        """Records of so many clocks of which nothing was heard."""
         ints, floats = np.zeros(clocks, dtype=np.int64), np.zeros(clocks)
         return cls(
             np.full(clocks, settings.void_after_windows),
@@ -41,11 +41,11 @@ class ClockRecords(NamedTuple):
         )
 
     def joined(self, others: ClockRecords) -> ClockRecords:
-        """These clocks, then the others."""
+        """Concatenates these records and others."""
         return arrays.joined((self, others))
 
     def put(self, chosen: Chosen, others: ClockRecords) -> ClockRecords:
-        """These, with the others in the chosen places."""
+        """Replaces the chosen records."""
         return arrays.put(self, chosen, others)
 
     def measured(
@@ -83,14 +83,14 @@ class ClockRecords(NamedTuple):
 
     @property
     def synchronised(self) -> NDArray[np.bool_]:
-        """Which are."""
+        """The clocks that are synchronised."""
         return np.asarray(self.status == SYNCHRONISED)
 
 
 def evidence(
     missed: NDArray[np.int64], windows: NDArray[np.int64], bound_ns: NDArray[np.float64], settings: SyncSettings
 ) -> NDArray[np.int8]:
-    """What a window that did not contradict says of each clock: see `ClockRecords.after`."""
+    """The evidence of a window without contradiction on each clock: see `ClockRecords.after`."""
     credible = (windows >= settings.settle_windows) & (bound_ns <= settings.credible_ns)
     said = np.where(credible, Evidence.AGREES, Evidence.SETTLES)
     said = np.where(missed > 0, Evidence.PASSES, said)

@@ -1,4 +1,4 @@
-"""What is known of each clock over time: offset and drift with their covariance, extrapolated to now.
+"""A Kalman filter per clock: offset and drift with their covariance, extrapolated to now.
 
 A Kalman filter with two states per clock. A clock's rate wanders as a random walk, so over t seconds the covariance
 of (offset, drift) grows by ``q [[t^3/3, t^2/2], [t^2/2, t]]`` (Zucca and Tavella, IEEE Trans. UFFC 2005). Offsets are
@@ -56,12 +56,12 @@ class ClockTracks(NamedTuple):
 
     @classmethod
     def unknown(cls, clocks: int, wander_ppb: float) -> ClockTracks:
-        """So many clocks of which nothing is known, but by how much clocks may wander at first."""
+        """Tracks of so many clocks of which only a first guess of their wander is known."""
         ints, floats, far = np.zeros(clocks, dtype=np.int64), np.zeros(clocks), np.full(clocks, np.inf)
         return cls(ints, ints, floats, far, floats, far, far, ints, ints, np.full(clocks, 2 * wander_ppb**2))
 
     def joined(self, others: ClockTracks) -> ClockTracks:
-        """These clocks, then the others."""
+        """Concatenates these tracks and others."""
         return arrays.joined((self, others))
 
     def take(self, chosen: Mask) -> ClockTracks:
@@ -69,17 +69,17 @@ class ClockTracks(NamedTuple):
         return arrays.take(self, chosen)
 
     def put(self, chosen: Chosen, others: ClockTracks) -> ClockTracks:
-        """These, with the others in the chosen places."""
+        """Replaces the chosen tracks."""
         return arrays.put(self, chosen, others)
 
     @property
     def known(self) -> Mask:
-        """Which clocks have a history."""
+        """The clocks that have a track."""
         return self.windows > 0
 
 
 class Measurement(NamedTuple):
-    """How far offset and drift are from what the tracks say, with variances."""
+    """The differences of offset and drift from the tracks, with variances."""
 
     offset: Floats
     offset_variance: Floats

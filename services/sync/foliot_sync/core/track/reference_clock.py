@@ -1,4 +1,4 @@
-"""Which clock others are measured against, where its time begins, and how another takes over without a jump."""
+"""The reference clock: its election, the origin of its time, and a hand-over without a jump."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def elect(
 
 
 def first_by_name(which: NDArray[np.bool_], names: Sequence[str]) -> int | None:
-    """Of these clocks; None if there are none."""
+    """The first of these clocks by name; None if there are none."""
     return min(np.flatnonzero(which).tolist(), key=names.__getitem__, default=None)
 
 

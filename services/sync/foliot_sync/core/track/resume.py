@@ -1,4 +1,4 @@
-"""Going on where an earlier run of sync, or another leader, left off: by what was published last."""
+"""Resumes the tracks of an earlier run, or of another leader, from the states published last."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class FormerRun(NamedTuple):
 
 
 def former_run(said: Mapping[str, ClockState], heard: Sequence[Heard], settings: SyncSettings) -> FormerRun | None:
-    """What can be taken up of what was said of clocks; None: nobody who is heard now was known, or it is void by now.
+    """The part of the last states that can be resumed; None: no clock heard now was known, or it is void by now.
 
     Parameters:
         said: the last word on each clock.
@@ -86,7 +86,7 @@ def _is_sound(state: ClockState) -> bool:
 
 
 def newest(words: Iterable[Mapping[str, ClockState]]) -> dict[str, ClockState]:
-    """Of several collections of last words, the last word on each clock."""
+    """The latest state of each clock, from several collections."""
     found: dict[str, ClockState] = {}
     for word in words:
         for name, state in word.items():

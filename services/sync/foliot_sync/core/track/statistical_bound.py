@@ -1,4 +1,4 @@
-"""What can be promised of every clock, and what that grows by."""
+"""The statistical bound of every clock, and its growth with time."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class StatisticalBound(NamedTuple):
 
 
 def promise(tracks: ClockTracks, settings: SyncSettings) -> StatisticalBound:
-    """What can be promised of these clocks."""
+    """The statistical bounds of these clocks."""
     known = tracks.known
     some = tracks.take(known)
     some = some._replace(density=np.maximum(some.density, 2 * settings.least_wander_ppb**2))

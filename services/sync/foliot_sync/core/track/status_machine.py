@@ -1,4 +1,4 @@
-"""The status of a clock: what may be believed of it, as a complete state machine."""
+"""The status of a clock, as a complete state machine."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Evidence(IntEnum):
-    """What a window has said of a clock; exactly one of these."""
+    """The evidence of a window on a clock; exactly one of these."""
 
     AGREES = 0
     """Measured, as predicted, with a credible bound, for enough windows in a row."""

@@ -1,0 +1,287 @@
+"""The reference pages of the documentation site, made from the code: settings, commands, messages, HTTP."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import os
+import pkgutil
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+import foliot_gateway.state
+import foliot_schemas
+from foliot import cli
+from foliot.node.shard import ShardSettings
+from foliot.runtime.extensions import ExtensionSettings
+from foliot.settings import BusSettings, ClockSettings, HealthSettings, NodeSettings, TelemetrySettings
+from foliot_agent.settings import AgentSettings
+from foliot_detector.settings import DetectorSettings
+from foliot_gateway.http import api
+from foliot_gateway.http.sse import Hub
+from foliot_gateway.settings import GatewaySettings
+from foliot_gateway.state.store import Store
+from foliot_probe.settings import ProbeSettings
+from foliot_remediator.settings import RemediatorSettings
+from foliot_schemas import docstrings
+from foliot_sync.settings import SyncSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from pathlib import Path
+    from types import ModuleType
+
+Schema = dict[str, Any]
+"""A JSON Schema, or a part of an AsyncAPI or OpenAPI document."""
+
+SECTIONS: Final[Mapping[str, type[msgspec.Struct]]] = {
+    "bus": BusSettings,
+    "node": NodeSettings,
+    "probe": ProbeSettings,
+    "agent": AgentSettings,
+    "sync": SyncSettings,
+    "detector": DetectorSettings,
+    "remediator": RemediatorSettings,
+    "gateway": GatewaySettings,
+    "shard": ShardSettings,
+    "clock": ClockSettings,
+    "telemetry": TelemetrySettings,
+    "health": HealthSettings,
+    "extensions": ExtensionSettings,
+}
+"""Sections of a settings file, in the order in which the page has them."""
+
+_ABOUT_SETTINGS = (
+    "One TOML file, named by `FOLIOT_CONFIG`, has the settings of all services of a host. "
+    "A variable `FOLIOT_<SECTION>__<KEY>`, such as `FOLIOT_PROBE__IN_USE_HZ`, overrides a key. "
+    "A key that is unknown, or a value that does not fit, stops the start."
+)
+_WIDTH = "100"
+"""Columns of the commands' help."""
+_METHODS = ("get", "post", "put", "delete")
+
+
+def settings() -> str:
+    """Every section of the settings: key, type, default and docstring of each field."""
+    parts = [
+        "# Settings",
+        _ABOUT_SETTINGS,
+    ]
+    for section, kind in SECTIONS.items():
+        structs = _structs_below(kind)
+        schemas = msgspec.json.schema_components([kind], ref_template="#{name}")[1]
+        parts += [f"## [{section}]", _first(kind)]
+        parts.append(_fields(schemas[kind.__name__], _said(kind)))
+        for name, below in structs.items():
+            parts += [f"### {name}", _first(below), _fields(schemas[name], _said(below))]
+    return _page(parts)
+
+
+def commands() -> str:
+    """The help of `foliot` and of every subcommand."""
+    columns, os.environ["COLUMNS"] = os.environ.get("COLUMNS"), _WIDTH
+    try:
+        parts = ["# Commands"]
+        for parser, about in _parsers(cli.parser()):
+            parts += [f"## {parser.prog}", about, f"```text\n{parser.format_help().rstrip()}\n```"]
+    finally:
+        if columns is None:
+            del os.environ["COLUMNS"]
+        else:
+            os.environ["COLUMNS"] = columns
+    return _page(parts)
+
+
+def messages(document: Schema) -> str:
+    """The contract of the bus.
+
+    Parameters:
+        document: `docs/asyncapi.json`.
+    """
+    parts = ["# Messages", document["info"]["description"], "The whole document is [asyncapi.json](../asyncapi.json)."]
+    parts += ["## Subjects", "| subject | message | what it carries | who |", "|---|---|---|---|"]
+    parts[-2:] = ["\n".join([*parts[-2:], *(_channel(document, name) for name in document["channels"])])]
+    jetstream = document["x-jetstream"]
+    streams = [f"| `{each['name']}` | {', '.join(f'`{subject}`' for subject in each['subjects'])} | {each['keep_days']} |" for each in jetstream["streams"]]  # fmt: skip
+    parts += [
+        "## Streams",
+        "\n".join(["| stream | subjects | days |", "|---|---|---|", *streams]),
+        jetstream["consumers"],
+    ]
+    buckets = [_bucket(each) for each in jetstream["buckets"]]
+    parts += ["## Buckets", "\n".join(["| bucket | key | message | kept in |", "|---|---|---|---|", *buckets])]
+    parts.append("## Types")
+    for name, schema in document["components"]["schemas"].items():
+        parts += [f"### {name}", schema.get("description", ""), _fields(schema, {})]
+    return _page(parts)
+
+
+def http() -> str:
+    """The requests that the gateway answers, by its OpenAPI document."""
+    store = Store(GatewaySettings())
+    app = api.make(store, Hub(store, lambda: 0))
+    document: Schema = app.openapi_schema.to_schema()
+    said = {
+        (path, method.lower()): handler.fn.__doc__ or ""
+        for route in app.routes
+        for handler in getattr(route, "route_handlers", ())
+        for path in handler.paths
+        for method in handler.http_methods
+    }
+    parts = ["# HTTP", "The gateway serves this document itself, as OpenAPI at `/schema/openapi.json`."]
+    for path, operations in document["paths"].items():
+        for method in [each for each in _METHODS if each in operations]:
+            plain = path.replace("{trace_id}", "{trace_id:str}")
+            parts += [f"## {method.upper()} {path}", docstrings.markdown(said.get((plain, method), ""))]
+            parts += _operation(operations[method])
+    described = _structs_of(foliot_gateway.state) | _structs_of(foliot_schemas)
+    parts.append("## Types")
+    for name, schema in document.get("components", {}).get("schemas", {}).items():
+        kind = described.get(name)
+        parts += [f"### {name}", *([_first(kind)] if kind else [])]
+        parts.append(_fields(schema, _said(kind) if kind else {}))
+    return _page(parts)
+
+
+def write(folder: Path, asyncapi: Path) -> None:
+    """Writes all pages into a folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    document = json.loads(asyncapi.read_text())
+    pages: dict[str, Callable[[], str]] = {
+        "settings": settings, "commands": commands, "messages": lambda: messages(document), "http": http,
+    }  # fmt: skip
+    for name, page in pages.items():
+        (folder / f"{name}.md").write_text(page())
+
+
+def _page(parts: list[str]) -> str:
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _first(kind: type) -> str:
+    """The docstring of a struct; empty where Python made it up from the fields."""
+    text = kind.__doc__ or ""
+    return "" if text.startswith(f"{kind.__name__}(") else docstrings.markdown(text)
+
+
+def _said(kind: type[msgspec.Struct]) -> dict[str, str]:
+    """The descriptions of a struct's fields; of one that is composed of others, as these have them."""
+    try:
+        return docstrings.of_struct(kind)
+    except OSError:
+        found: dict[str, str] = {}
+        for part in _structs_of(importlib.import_module(kind.__module__.partition(".")[0])).values():
+            if part is not kind and {*part.__struct_fields__} <= {*kind.__struct_fields__}:
+                found |= docstrings.of_struct(part)
+        return found
+
+
+def _fields(schema: Schema, said: Mapping[str, str]) -> str:
+    """The table of an object's fields; what else a schema is, in a line."""
+    if "properties" not in schema:
+        return f"Type: {_type(schema)}."
+    required = schema.get("required", [])
+    rows = ["| name | type | default | meaning |", "|---|---|---|---|"]
+    for name, field in schema["properties"].items():
+        default = "required" if name in required else _value(field["default"]) if "default" in field else ""
+        rows.append(
+            f"| `{name}` | {_type(field)} | {default} | {_cell(said.get(name) or field.get('description', ''))} |"
+        )
+    return "\n".join(rows)
+
+
+def _type(schema: Schema) -> str:
+    """A type in words, from its JSON Schema."""
+    if "$ref" in schema:
+        name = schema["$ref"].rpartition("/")[2].removeprefix("#")
+        return f"[{name}](#{name.lower()})"
+    if choices := schema.get("anyOf") or schema.get("oneOf"):
+        return " or ".join(_type(each) for each in choices)
+    if values := schema.get("enum") or [schema[key] for key in ("const",) if key in schema]:
+        return ", ".join(_value(each) for each in values)
+    return _plain_type(schema)
+
+
+def _plain_type(schema: Schema) -> str:
+    match schema.get("type", "any"):
+        case "array":
+            return f"list of {_type(schema['items'])}" if schema.get("items") else "list"
+        case "object" if isinstance(schema.get("additionalProperties"), dict):
+            return f"table of {_type(schema['additionalProperties'])}"
+        case [*kinds]:
+            return " or ".join(kinds)
+        case kind:
+            return str(kind)
+
+
+def _value(value: object) -> str:
+    return f"`{json.dumps(value, ensure_ascii=False)}`"
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", r"\|").replace("\n\n", "<br>").replace("\n", "<br>")
+
+
+def _parsers(parser: argparse.ArgumentParser, about: str = "") -> Iterator[tuple[argparse.ArgumentParser, str]]:
+    """A parser and those of its subcommands, depth first, each with what its parent says of it."""
+    yield parser, "" if parser.description or not about else f"{about[0].upper()}{about[1:]}."
+    for action in parser._actions:  # noqa: SLF001 - argparse has no public way to its subcommands
+        if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001 - as above
+            said = {each.dest: each.help or "" for each in action._choices_actions}  # noqa: SLF001 - as above
+            for name, below in action.choices.items():
+                yield from _parsers(below, said.get(name, ""))
+
+
+def _channel(document: Schema, name: str) -> str:
+    channel = document["channels"][name]
+    links = ", ".join(f"[{each}](#{each.lower()})" for each in channel.get("messages", {}))
+    who = [
+        operation["summary"] for operation in document["operations"].values()
+        if operation["channel"]["$ref"].rpartition("/")[2] == name
+    ]  # fmt: skip
+    return f"| `{channel['address']}` | {links} | {_cell(channel.get('summary', ''))} | {_cell('; '.join(who))} |"
+
+
+def _bucket(bucket: Schema) -> str:
+    message = bucket["message"]["$ref"].rpartition("/")[2]
+    return f"| `{bucket['bucket']}` | {bucket['key']} | [{message}](#{message.lower()}) | {bucket['storage']} |"
+
+
+def _operation(operation: Schema) -> list[str]:
+    parts = []
+    if parameters := operation.get("parameters"):
+        rows = ["| parameter | in | type | default | meaning |", "|---|---|---|---|---|"]
+        for each in parameters:
+            schema = each["schema"]
+            default = "required" if each.get("required") else _value(schema["default"]) if "default" in schema else ""
+            meaning = _cell(each.get("description", ""))
+            rows.append(f"| `{each['name']}` | {each['in']} | {_type(schema)} | {default} | {meaning} |")
+        parts.append("\n".join(rows))
+    rows = ["| status | type of media | body |", "|---|---|---|"]
+    for status, answer in operation["responses"].items():
+        for media, content in (answer.get("content") or {"": {}}).items():
+            schema = content.get("schema", {})
+            body = answer["description"] if int(status) >= 400 else _type(schema)  # errors, RFC 9110
+            rows.append(f"| {status} | {media} | {_cell(body)} |")
+    return [*parts, "\n".join(rows)]
+
+
+def _structs_below(kind: type[msgspec.Struct]) -> dict[str, type[msgspec.Struct]]:
+    """The structs that a struct's fields have, by name."""
+    known = _structs_of(importlib.import_module(kind.__module__.partition(".")[0]))
+    names = msgspec.json.schema_components([kind], ref_template="#{name}")[1].keys()
+    return {name: known[name] for name in names if name != kind.__name__}
+
+
+def _structs_of(package: ModuleType) -> dict[str, type[msgspec.Struct]]:
+    """All structs of a package, by name."""
+    entries = pkgutil.walk_packages(package.__path__, f"{package.__name__}.")
+    modules = [importlib.import_module(entry.name) for entry in entries if not entry.name.endswith("__main__")]
+    return {
+        name: each
+        for module in modules
+        for name, each in vars(module).items()
+        if isinstance(each, type) and issubclass(each, msgspec.Struct) and each.__module__ == module.__name__
+    }

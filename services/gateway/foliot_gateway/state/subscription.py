@@ -1,0 +1,131 @@
+"""The subscription that every transport serves: all there is, then each change.
+
+Nothing is queued for a reader. It takes what came after the last that it has sent, so that one that is slow delays no other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from typing import TYPE_CHECKING
+
+from foliot_gateway.state.live_feed import Board, Change, State
+from foliot_gateway.state.queries import BusyError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Callable, Iterator
+
+    from foliot_gateway.state.store import Store
+
+_LOOK_S = 0.1
+"""Tiles are told ten times a second at most: faster than an eye follows, and a storm of changes costs no more than a few."""
+_LOOKS_A_BEAT = 10
+
+
+class Hub:
+    """Looks at what is known, once for all readers, and wakes them when there is something new.
+
+    Parameters:
+        now_ns: reference time.
+    """
+
+    def __init__(self, store: Store, now_ns: Callable[[], int] = time.time_ns) -> None:
+        self._store = store
+        self._now_ns = now_ns
+        self._board = Board()
+        self._state: Change | None = None
+        self._telling = (False, False, False)
+        """What the last word of the state said of the bus, of the past and of whether a probe has ever spoken."""
+        self._beat = 0
+        self._told = 0
+        """Events that readers were woken for."""
+        self._turn = asyncio.Event()
+        self._closed = False
+        self.readers = 0
+        """Places that are taken."""
+
+    async def run(self) -> None:
+        """Looks until cancelled."""
+        while True:
+            for look in range(_LOOKS_A_BEAT):
+                self.look(beat=not look)
+                await asyncio.sleep(_LOOK_S)
+
+    def look(self, *, beat: bool) -> None:
+        """Takes up what has changed; a beat tells how the gateway is, and so does a change of it.
+
+        Otherwise pages would say for a second that the bus is not reached, beside tiles that came over it.
+        """
+        store = self._store
+        telling = store.bus_connected, store.history_read, store.heard_s is not None
+        beat, self._telling = beat or telling != self._telling, telling
+        changed = self._board.update(self._store.fleet.changed_tiles())
+        changed |= self._store.journal.last > self._told
+        self._told = self._store.journal.last
+        if beat:
+            self._beat += 1
+            self._state = Change(self._describe())
+        if changed or beat:
+            turn, self._turn = self._turn, asyncio.Event()
+            turn.set()
+
+    def close(self) -> None:
+        """Ends all readers."""
+        self._closed = True
+        self._turn.set()
+
+    @contextlib.contextmanager
+    def place(self) -> Iterator[None]:
+        """One of the places that there are for readers. Nothing is awaited between the look and the taking, so that no burst gets past the limit.
+
+        Raises:
+            BusyError: there is none left.
+        """
+        limit = self._store.settings.streams
+        if self.readers >= limit:
+            raise BusyError(f"{limit} live pages are open, which is the limit; gateway.streams raises it.", "busy")
+        self.readers += 1
+        try:
+            yield
+        finally:
+            self.readers -= 1
+
+    async def follow(self, last_id: str = "") -> AsyncGenerator[tuple[Change, ...]]:
+        """All changes for one reader, from where it left off; it takes the next when it has sent the last."""
+        journal, board = self._store.journal, self._board
+        version, beat, number = 0, 0, None
+        while not self._closed:
+            turn = self._turn
+            changes: tuple[Change, ...] = ()
+            if version != board.version:
+                changes, version = (board.since(version),), board.version
+            if number is None and journal.is_open:
+                number = journal.start(last_id)
+            if number is not None:
+                changes, number = (*changes, *journal.after(number)), journal.last
+            # The first word of the state comes last, so that a reader which has it has all that there was. Later ones come first: nothing that
+            # came over the bus stands beside an earlier word, by which the bus is not reached.
+            if self._state is not None and beat != self._beat:
+                changes = (self._state, *changes) if beat else (*changes, self._state)
+                beat = self._beat
+            if changes:
+                yield changes
+            else:
+                await turn.wait()
+
+    async def turns(self) -> AsyncGenerator[None]:
+        """Once at once, and then whenever something has changed, each second at least, until all readers are ended."""
+        while not self._closed:
+            turn = self._turn
+            yield
+            await turn.wait()
+
+    def _describe(self) -> State:
+        heard_s = self._store.heard_s
+        return State(
+            now_ns=self._now_ns(),
+            bus=self._store.bus_connected,
+            past=self._store.history_read,
+            heard_ms=None if heard_s is None else round((time.monotonic() - heard_s) * 1e3),
+        )

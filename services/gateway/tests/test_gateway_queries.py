@@ -1,0 +1,63 @@
+"""The read model: what every transport asks."""
+
+import pytest
+
+from foliot_gateway.settings import GatewaySettings
+from foliot_gateway.state.queries import MOST_RECORDS, NotFoundError, Queries, WrongQueryError
+from foliot_gateway.state.store import Store
+from foliot_schemas import Event, Node, PortState
+
+
+@pytest.fixture
+def known():
+    """What a gateway knows."""
+    return Store(GatewaySettings())
+
+
+def port(nic):
+    """The state of a NIC's port."""
+    return PortState(
+        node=nic.partition(".")[0], nic=nic, at_ns=7, carrier=True, admin_up=True, carrier_down_count=1,
+        carrier_up_count=1,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("limit", [-1, 0, MOST_RECORDS + 1])
+@pytest.mark.parametrize("question", ["events", "commands", "traces"])
+def test_a_limit_out_of_its_bounds_is_refused(known, question, limit):
+    """Whichever transport passes it on."""
+    with pytest.raises(WrongQueryError, match=f"from 1 to {MOST_RECORDS}, not {limit}"):
+        getattr(Queries(known), question)(limit=limit)
+
+
+def test_a_kind_that_is_none_is_refused_with_those_there_are(known):
+    """In a sentence."""
+    with pytest.raises(WrongQueryError, match="There is no kind 'quake' of events; the kinds are clock, flap"):
+        Queries(known).events(kind="quake")
+
+
+@pytest.mark.parametrize(
+    ("event", "reason"), [("nobody", "no-such-event"), ("alone", "no-fault"), ("early", "no-spans")]
+)
+def test_a_trace_that_is_not_here_says_why(known, event, reason):
+    """By a word for programs and a sentence for people."""
+    for name, fault in (("alone", ""), ("early", "boot/node3.rail0/carrier-1")):
+        known.event(Event(id=name, kind="flap", who="node3.rail0", state="down", at_ns=1, since_ns=1, fault=fault))
+
+    with pytest.raises(NotFoundError) as refused:
+        Queries(known).trace_of_event(event)
+
+    assert refused.value.reason == reason
+    assert str(refused.value).endswith(".")
+
+
+def test_a_node_that_leaves_while_the_fleet_is_read_is_passed_over(known):
+    """Who reads in slices sees each node as it is then."""
+    for name in ("node0", "node1", "node2"):
+        known.fleet.fold_node(name, Node(name=name, nics=()))
+        known.fleet.fold_port(port(f"{name}.rail0"))
+    nodes = Queries(known).nodes()
+    first = next(nodes)
+    known.fleet.fold_node("node1", None)
+
+    assert [first.node, *(each.node for each in nodes)] == ["node0", "node2"]
