@@ -106,9 +106,9 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True, tag="outcome.v1"):
     moved_ns: Time = 0
     """When the kernel had acknowledged the new routes, reference time; 0 if it changed none."""
     confirmed_ns: Time = 0
-    """Last of `confirmations`; 0 if not all of the expected ones came."""
+    """When the last of what was expected was confirmed: of `confirmations`, where traffic was moved; 0 if not all of it was."""
     expected: Count = 0
-    """Pairs to be confirmed on the wire."""
+    """Pairs to be confirmed on the wire, or what else the verb has confirmed."""
     confirmations: tuple[Confirmation, ...] = ()
     """Pairs confirmed on the wire."""
     away: Rails = ()

@@ -92,6 +92,11 @@ def forget(kind: type[Order]) -> None:
         del _registered[verb_of(kind)]
 
 
+def find(verb: str) -> type[Order] | None:
+    """The type of a verb's orders; None: this process does not know the verb."""
+    return _registered.get(verb)
+
+
 def read(action: Mapping[str, Any]) -> Order:
     """The order in a message's `action`.
 

@@ -76,8 +76,9 @@ class Agent:
         self._membership = Membership(bus, node, msgspec.structs.replace(self.layout.node, armed=armed))
         self._renewing: asyncio.Task[None] | None = None
         self._restart_cache = RestartCache(settings.memory, node.name, place)
-        self._kernel = actuator_kinds.backend(settings.actuator, self.layout, self._restart_cache)
-        self._others = actuator_kinds.others(self.layout, self._restart_cache)
+        self._view = NodeView(layout=self.layout, peers=self.peers, clock=clock, restart_cache=self._restart_cache)
+        self._kernel = actuator_kinds.backend(settings.actuator, self._view)
+        self._others = actuator_kinds.others(self._view)
         self._exchange = PeerSockets(Seal(settings.secret()), node.agent_port, self._on_message)
         self._confirmer = EchoConfirmer(self._exchange, self.layout.node, self.peers, clock)
         self._notifier = FailureNotifier(self._exchange, self.layout.node, self.peers, self.losses, clock)
@@ -109,11 +110,10 @@ class Agent:
             layout=self.layout, peers=self.peers, losses=self.losses, move_queue=self.move_queue, confirmer=confirmer,
             clock=self._clock, others=self._others,
         )  # fmt: skip
-        view = NodeView(layout=self.layout, peers=self.peers, clock=self._clock)
         self.commands = CommandRunner(
             node=self.layout.node.name,
             policy=self._settings.policy,
-            handlers=[routes, *registered(view)],
+            handlers=[routes, *registered(self._view)],
             clock=self._clock,
             publish=self._publish,
             fence=fence,

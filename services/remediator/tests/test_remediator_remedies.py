@@ -8,10 +8,7 @@ import msgspec
 import pytest
 
 from foliot_remediator.core.actions import remedy
-from foliot_remediator.core.actions.answers import ask_again, is_refusal, take_back
-from foliot_remediator.core.actions.decision import DecisionRequest
 from foliot_remediator.core.actions.guards import Budget
-from foliot_remediator.core.state.routing_table import Cause
 from foliot_schemas import Event
 
 
@@ -73,21 +70,19 @@ class Tuning:
 
     def observe(self, seen, _news, now_ns):
         """Events alone."""
-        if not (isinstance(seen, Event) and seen.kind == "process" and self.view.decider.lease):
+        if not (isinstance(seen, Event) and seen.kind == "process"):
             return []
-        request = DecisionRequest("tune", seen.who, Cause(seen.id, seen.fault), now_ns, now_ns, self.name)
-        decision, _ = self.view.decider.decide(request, {node: Tune(count=10) for node in self.view.inventory.nodes})
-        return [decision] if decision else []
+        orders = {node: Tune(count=10) for node in self.view.inventory.nodes}
+        return self.view.ask(self.name, seen, orders, now_ns)
 
     def tick(self, overdue, now_ns):
         """What nobody answered is asked again."""
-        return [each for sent in overdue for each in ask_again(self.view.decider, sent, now_ns) if each]
+        return self.view.ask_again(overdue, now_ns)
 
     def settle(self, sent, outcome, now_ns):
         """What was refused is taken back."""
         self.settled.append(outcome.status)
-        refusal = take_back(self.view.decider, sent, outcome, now_ns) if is_refusal(outcome) else None
-        return [refusal] if refusal else []
+        return self.view.take_back(sent, outcome, now_ns)
 
     def forget(self, nics):
         """Notes them."""

@@ -63,9 +63,6 @@ class Actuator(Protocol):
     async def rehearse(self) -> tuple[Change, ...]:
         """What entering it would change on this host, which stays as it is."""
 
-    async def remove(self) -> None:
-        """Takes away all that any run of it has left on this host."""
-
 
 class ServiceAddressActuator(Protocol):
     """Moves traffic to service addresses: single destinations by a route each (overlay), all of a rail by one rule (rail).

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
     from foliot.clock import Clock
+    from foliot_agent.control.restart_cache import RestartCache
     from foliot_agent.core.overlay_layout import Layout
     from foliot_schemas import Command, Node
 
@@ -64,12 +65,13 @@ class ActionHandler(Protocol):
 
 
 class NodeView(msgspec.Struct, frozen=True, kw_only=True):
-    """What a handler of an extension's own is given."""
+    """What handlers and actuators are made from."""
 
     layout: Layout
     peers: Mapping[str, Node]
     """Kept up to date."""
     clock: Clock
+    restart_cache: RestartCache
 
 
 _makers: dict[str, Callable[[NodeView], ActionHandler]] = {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
@@ -15,10 +16,9 @@ if TYPE_CHECKING:
     from foliot.clock import Clock
     from foliot.node.link_monitor import LinkChange
     from foliot_agent.actuators.base import Actuator, ServiceAddressActuator
+    from foliot_agent.control.action_handlers import NodeView
     from foliot_agent.control.move_queue import MoveQueue
-    from foliot_agent.control.restart_cache import RestartCache
     from foliot_agent.core.failed_links import FailedLinks
-    from foliot_agent.core.overlay_layout import Layout
     from foliot_agent.kernel.dry_run import Change
     from foliot_schemas import Node, NodePaths
 
@@ -78,7 +78,7 @@ class ActuatorKind:
 
     name: str
     """As `agent.actuator` names it."""
-    make: Callable[[Layout, RestartCache], Any]
+    make: Callable[[NodeView], Any]
     """Makes a `ServiceAddressBackend`, or for another class of traffic an `Actuator`."""
     traffic: str = SERVICE_ADDRESSES
     remove: Callable[[], Awaitable[None]] = _nothing
@@ -105,7 +105,7 @@ def unregister(name: str) -> None:
     _kinds.pop(name, None)
 
 
-def backend(name: str, layout: Layout, restart_cache: RestartCache) -> ServiceAddressBackend:
+def backend(name: str, view: NodeView) -> ServiceAddressBackend:
     """What `agent.actuator` names.
 
     Raises:
@@ -114,13 +114,13 @@ def backend(name: str, layout: Layout, restart_cache: RestartCache) -> ServiceAd
     known = {each.name: each for each in _kinds.values() if each.traffic == SERVICE_ADDRESSES}
     if name not in known:
         raise SettingsError(f"agent.actuator: {name!r} is none of {', '.join(sorted(known))}")
-    made: ServiceAddressBackend = known[name].make(layout, restart_cache)
+    made: ServiceAddressBackend = known[name].make(view)
     return made
 
 
-def others(layout: Layout, restart_cache: RestartCache) -> list[Actuator]:
+def others(view: NodeView) -> list[Actuator]:
     """The actuators of all other classes of traffic."""
-    return [each.make(layout, restart_cache) for each in _kinds.values() if each.traffic != SERVICE_ADDRESSES]
+    return [each.make(view) for each in _kinds.values() if each.traffic != SERVICE_ADDRESSES]
 
 
 async def remove_all() -> None:
@@ -129,5 +129,9 @@ async def remove_all() -> None:
         await kind.remove()
 
 
-register(ActuatorKind("overlay", KernelBackend, remove=uninstall))
-register(ActuatorKind("emulated", lambda layout, restart_cache: KernelBackend(layout, restart_cache, is_real=False)))
+def _kernel(view: NodeView, *, is_real: bool) -> KernelBackend:
+    return KernelBackend(view.layout, view.restart_cache, is_real=is_real)
+
+
+register(ActuatorKind("overlay", functools.partial(_kernel, is_real=True), remove=uninstall))
+register(ActuatorKind("emulated", functools.partial(_kernel, is_real=False)))

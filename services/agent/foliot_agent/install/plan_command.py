@@ -16,6 +16,7 @@ from foliot.node.link_monitor import node_settings
 from foliot.runtime.service import node_clock
 from foliot.settings import BusSettings, SettingsError, load
 from foliot_agent.actuators.base import ActuatorError
+from foliot_agent.control.action_handlers import NodeView
 from foliot_agent.control.actuator_kinds import backend, others
 from foliot_agent.control.restart_cache import RestartCache
 from foliot_agent.core.overlay_layout import Layout
@@ -65,10 +66,10 @@ async def rehearse(
         ActuatorError: a route or rule could not be.
         SettingsError: there is no such actuator.
     """
-    layout, nothing = Layout.of(node), RestartCache("", node.name, "")
-    moved = backend(settings.actuator, layout, nothing)
-    changes = await moved.rehearse(peers, paths, node_clock(node.name), act=settings.policy == "act")
-    for actuator in others(layout, nothing):
+    clock = node_clock(node.name)
+    view = NodeView(layout=Layout.of(node), peers={}, clock=clock, restart_cache=RestartCache("", node.name, ""))
+    changes = await backend(settings.actuator, view).rehearse(peers, paths, clock, act=settings.policy == "act")
+    for actuator in others(view):
         changes += await actuator.rehearse()
     return changes
 

@@ -5,10 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
+from foliot_remediator.core.actions.answers import ask_again, is_refusal, take_back
+from foliot_remediator.core.actions.decision import DecisionRequest
+from foliot_remediator.core.state.routing_table import Cause
 from foliot_schemas import DelayBatch, Event, Node, NodeHomes, NodePaths, Outcome, PortState
+from foliot_schemas.orders import verb_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable
+    from collections.abc import Callable, Collection, Iterable, Mapping
 
     from foliot_remediator.core.actions.action_kinds import ActionKind
     from foliot_remediator.core.actions.command_ledger import Sent
@@ -17,9 +21,9 @@ if TYPE_CHECKING:
     from foliot_remediator.core.routing.path_selection import PathSelector
     from foliot_remediator.core.state.inventory import Destination, Inventory
     from foliot_remediator.core.state.path_health import PathHealth
-    from foliot_remediator.core.state.routing_table import Cause, RoutingTable
+    from foliot_remediator.core.state.routing_table import RoutingTable
     from foliot_remediator.settings import RemediatorSettings
-    from foliot_schemas import Placement
+    from foliot_schemas import Order, Placement
 
 Seen: TypeAlias = Event | DelayBatch | Outcome | Node | NodeHomes | NodePaths | PortState
 
@@ -41,6 +45,24 @@ class FleetView:
     """Something beside these nodes has changed, which may have been a backup of theirs."""
     assign_home: Callable[[Destination, Placement | None, Cause], None]
     """Chooses where a destination's traffic belongs; it is taken there as after a loss. Counts while the lease is held."""
+
+    def ask(self, remedy: str, event: Event, orders: Mapping[str, Order], now_ns: int) -> list[Decision]:
+        """Decides on a remedy's orders of one verb, by node, because of an event; nothing while another holds the lease."""
+        if not orders or not self.decider.lease:
+            return []
+        verb, cause = verb_of(next(iter(orders.values()))), Cause(event.id, event.fault)
+        request = DecisionRequest(verb, event.who, cause, now_ns, now_ns, remedy)
+        decision, _ = self.decider.decide(request, orders)
+        return [] if decision is None else [decision]
+
+    def ask_again(self, overdue: Collection[Sent], now_ns: int) -> list[Decision]:
+        """Asks once more for what nobody answered."""
+        return [made for sent in overdue for made in ask_again(self.decider, sent, now_ns) if made]
+
+    def take_back(self, sent: Sent, outcome: Outcome, now_ns: int) -> list[Decision]:
+        """Says what a node refused or failed to do, and believes it no more; of what was done, nothing."""
+        refusal = take_back(self.decider, sent, outcome, now_ns) if is_refusal(outcome) else None
+        return [] if refusal is None else [refusal]
 
 
 class Remedy(Protocol):
