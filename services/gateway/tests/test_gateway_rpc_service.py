@@ -107,7 +107,8 @@ def without_tags(document):
     if not isinstance(document, dict):
         return document
     tagged = str(document.get("type", "")).endswith(".v1")
-    left_out = {"quiet_ns", *(["type"] if tagged else [])}
+    unsaid = document.get("key") == ""  # of a placement, which JSON leaves out
+    left_out = {"quiet_ns", *(["type"] if tagged else []), *(["key"] if unsaid else [])}
     return {name: without_tags(each) for name, each in document.items() if name not in left_out}
 
 
