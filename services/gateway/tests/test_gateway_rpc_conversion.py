@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 from reflected import plain
 
 from foliot_gateway.http import api
-from foliot_gateway.rpc import descriptors
+from foliot_gateway.rpc import descriptors, services
 from foliot_gateway.rpc.conversion import ConversionError, enum_value, fields_of, to_message
 from foliot_gateway.settings import GatewaySettings
 from foliot_gateway.state.live_feed import Missed, State, Tiles, Told
+from foliot_gateway.state.queries import Queries
 from foliot_gateway.state.store import Store
 from foliot_gateway.state.subscription import Hub
 from foliot_gateway.state.trace_store import Span
@@ -126,6 +127,25 @@ def test_a_field_that_the_message_lacks_stops_the_start():
 
     with pytest.raises(ConversionError, match="the message Missed has no field since_ns"):
         fields_of(grown)
+
+
+def test_the_start_looks_at_all_that_is_served(monkeypatch):
+    """Not the first request that shows it."""
+    grown = msgspec.defstruct("Missed", [("since_ns", int)])
+    store = Store(GatewaySettings())
+    monkeypatch.setattr(services, "SERVED", (*services.SERVED, grown))
+
+    with pytest.raises(ConversionError, match="the message Missed has no field since_ns"):
+        services.Services(Queries(store), Hub(store)).handlers()
+
+
+def test_what_is_served_is_all_that_http_shows():
+    """With what is in it."""
+    found = {}
+    for kind in services.SERVED:
+        within(msgspec.inspect.type_info(kind), found)
+
+    assert set(found) == set(SHOWN)
 
 
 def test_a_struct_without_a_message_stops_the_start():
