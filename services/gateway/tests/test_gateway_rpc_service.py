@@ -200,3 +200,10 @@ async def test_the_example_of_the_documents_prints_the_fleet(both, rpc_port):
     out, _ = await ran.communicate()
 
     assert out.decode().splitlines() == ["node3.rail0 CONDITION_LOST"]
+
+
+def test_the_document_shows_the_example_that_is_run():
+    """Line by line."""
+    _, _, code = EXAMPLE.read_text().partition('"""\n\n')
+
+    assert code in (EXAMPLE.parents[1] / "api.md").read_text()
