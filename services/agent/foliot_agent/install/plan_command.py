@@ -57,7 +57,7 @@ def run(arguments: argparse.Namespace) -> int:
 async def rehearse(
     node: NodeSettings, settings: AgentSettings, peers: Iterable[Node], paths: NodePaths | None
 ) -> tuple[Change, ...]:
-    """What starting the agent would change in this network namespace, as it is now.
+    """The changes that a start of the agent would make in this network namespace, as it is now.
 
     Parameters:
         peers: those that it talks to.
