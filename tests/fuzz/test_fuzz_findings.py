@@ -137,7 +137,7 @@ def test_a_detector_remembers_nothing_of_strangers(detector):
         detector.observe(delays(f"node0.rail0>node1.rail0#{number + 2}"))
     fleet, flap = detector.inventory, detector._detectors[0]
     assert len(fleet.paths) == 1
-    assert set(fleet.lives._places) == set(fleet.nodes)
+    assert set(fleet.liveness._places) == set(fleet.nodes)
     assert set(fleet.hearing_ns) <= {"node0", "node1"}
     assert set(flap._ports) == set()
     assert detector._event_time._nodes == {"node0", "node1"}
@@ -150,7 +150,7 @@ def test_a_node_that_leaves_is_forgotten(detector):
     detector.observe(Node(name="node0", nics=()))
     fleet = detector.inventory
     for memory in (
-        fleet.lives._places,
+        fleet.liveness._places,
         fleet.signs,
         fleet.hearing_ns,
         fleet.listening_ns,
@@ -218,8 +218,8 @@ def test_a_standby_adopts_only_what_can_be():
     wrong = [{"peer": "node9"}, {"peer": "node0"}, {"rail": "rail9"}, {"via": "rail9"}, {"entropy": 2}]
     ways = (WAY, *(structs.replace(WAY, **each) for each in wrong))
     standby.observe(NodePaths(node="node0", lease_revision=1, away=("rail0", "rail9"), placements=ways), NOW_NS)
-    assert set(standby.ways.away) == {("node0", "rail0")}
-    assert [way for way, _ in standby.ways.moved.values()] == [WAY]
+    assert set(standby.routing.away) == {("node0", "rail0")}
+    assert [way for way, _ in standby.routing.moved.values()] == [WAY]
 
 
 def test_an_event_from_the_future_does_not_outlast_what_comes_after_it(remediator):

@@ -15,6 +15,7 @@ from foliot_schemas import (
     FitBatch,
     Lease,
     Node,
+    NodeHomes,
     NodePaths,
     Outcome,
     PortState,
@@ -91,6 +92,8 @@ def _command(command: Command) -> str:
 def _outcome(outcome: Outcome) -> str:
     done = f"{outcome.node} {outcome.verb}: {_status(outcome)}"
     wire = f", {len(outcome.confirmations)} of {outcome.expected} confirmed on the wire" if outcome.expected else ""
+    if outcome.confirmed_ns and not outcome.confirmations:
+        wire = ", confirmed"  # by the handler of its verb, and by no datagram of a peer's
     took = f" after {duration(outcome.confirmed_ns - outcome.started_ns)}" if wire and outcome.confirmed_ns else ""
     return done + _ways(outcome) + wire + took + (f": {outcome.reason}" if outcome.reason else "")
 
@@ -104,7 +107,17 @@ def _status(outcome: Outcome) -> str:
 def _ways(message: Command | Outcome) -> str:
     parts = [f"away from {rail}" for rail in message.away] + [f"back on {rail}" for rail in message.back]
     parts += [f"{way.peer} on {way.rail} by {way.via}#{way.entropy}" for way in message.placements]
+    parts += [
+        f"{name} {_plain(value)}" for name, value in message.action.items() if name != "verb" and value not in ("", [])
+    ]
     return f" ({_some(parts)})" if parts else ""
+
+
+def _plain(value: object) -> str:
+    """A value of an order, whatever its verb; a list by its length, for it may be long."""
+    if isinstance(value, list | dict):
+        return f"({len(value)})"
+    return str(value)
 
 
 def _port(port: PortState) -> str:
@@ -166,6 +179,10 @@ def _paths(paths: NodePaths) -> str:
     return f"{paths.node}: {away}{counts}, lease {paths.lease_revision}"
 
 
+def _homes(homes: NodeHomes) -> str:
+    return f"{homes.node}: homes chosen: {len(homes.placements)}, lease {homes.lease_revision}"
+
+
 def _claim(claim: Claim) -> str:
     return f"claimed by {claim.node}" + (f" on host {claim.host}" if claim.host else "")
 
@@ -204,5 +221,5 @@ def _value(value: float | str | bool) -> str:
 
 _SENTENCES: dict[type[msgspec.Struct], Callable[[Any], str]] = {
     Claim: _claim, ClockState: _clock, Command: _command, DelayBatch: _delay, Event: _event, FitBatch: _fits, Lease: _lease, Node: _node,
-    NodePaths: _paths, Outcome: _outcome, PortState: _port, Rejected: _rejected, StampBatch: _stamps,
+    NodeHomes: _homes, NodePaths: _paths, Outcome: _outcome, PortState: _port, Rejected: _rejected, StampBatch: _stamps,
 }  # fmt: skip
