@@ -7,7 +7,7 @@ nodes, NICs, paths and clocks are plain here and escaped only where they become 
 from foliot_schemas.claim import Claim
 from foliot_schemas.clock import ClockState, ClockStatus
 from foliot_schemas.codec import WireError, decode, encode
-from foliot_schemas.command import Command, Confirmation, Outcome, OutcomeStatus, Placement, Verb
+from foliot_schemas.command import Command, Confirmation, Outcome, OutcomeStatus
 from foliot_schemas.event import Event
 from foliot_schemas.event_kinds import EventKind
 from foliot_schemas.fit import FitBatch, FitRow, HeardNode
@@ -22,9 +22,12 @@ from foliot_schemas.observation import (
     StampRow,
     Witness,
 )
+from foliot_schemas.orders import Order, OrderError, Reroute, Restore, Verb
+from foliot_schemas.placement import SERVICE_ADDRESSES, Placement
 from foliot_schemas.rejected import Rejected
 
 __all__ = [
+    "SERVICE_ADDRESSES",
     "Claim",
     "ClockState",
     "ClockStatus",
@@ -42,12 +45,16 @@ __all__ = [
     "Nic",
     "Node",
     "NodePaths",
+    "Order",
+    "OrderError",
     "Outcome",
     "OutcomeStatus",
     "Placement",
     "PortChange",
     "PortState",
     "Rejected",
+    "Reroute",
+    "Restore",
     "StampBatch",
     "StampRow",
     "Verb",

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from foliot_schemas import docstrings, event_kinds, subjects
+from foliot_schemas import docstrings, event_kinds, orders, subjects
 from foliot_schemas.codec import decode
 from foliot_schemas.event import Event
 from foliot_schemas.fit import FitBatch, FitRow
@@ -45,7 +45,7 @@ _TOKENS = {
     "clock": ("Name of a clock, escaped: a host's system clock has the node's name.", "node3"),
     "kind": ("Kind of event.", "flap"),
     "who": ("Name of the one concerned, a NIC, path, process or clock, escaped.", "node3_2erail0"),
-    "verb": ("What is asked.", "reroute"),
+    "verb": ("What is asked: a verb of Foliot's, or of an extension.", "reroute"),
     "service": ("Name of a service.", "sync"),
     "shard": ("Role of a shard of sync, escaped.", "sync-node1"),
     "role": ("Name of a role, escaped.", "remediator"),
@@ -102,7 +102,7 @@ def document(golden: Mapping[str, bytes]) -> dict[str, Any]:
             "messages": {
                 message.__name__: _message(message, golden[_tag(message)], kept=message in kept) for message in messages
             },
-            "schemas": _with_kinds(payloads(messages)),
+            "schemas": _with_kinds(payloads((*messages, *orders.BUILT_IN))),
             "securitySchemes": _SECURITY,
         },
         "x-jetstream": _jetstream(),

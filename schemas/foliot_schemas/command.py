@@ -2,45 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Any, Literal, Self
 
 import msgspec
 
-from foliot_schemas.bounds import (
-    MOST_RAILS,
-    Count,
-    Entropy,
-    Id,
-    Name,
-    Text,
-    Time,
-)
+from foliot_schemas import orders
+from foliot_schemas.bounds import Count, Id, Name, Text, Time  # noqa: TC001 - msgspec reads annotations at run time
+from foliot_schemas.orders import Action, Order, Reroute, Restore, Verb
+from foliot_schemas.placement import SERVICE_ADDRESSES, Placement, Rails
 
-Verb = Literal["reroute", "restore"]
-Rails = Annotated[tuple[Name, ...], msgspec.Meta(max_length=MOST_RAILS)]
 OutcomeStatus = Literal["done", "already", "advised", "refused", "failed"]
 
-
-class Placement(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """Which way the traffic to one service address goes."""
-
-    peer: Name
-    """Node that has the service address."""
-    rail: Name
-    """Rail that the service address belongs to."""
-    via: Name
-    """Rail that carries it."""
-    entropy: Entropy
-    """Index of the entropy that carries it."""
+_FLAT = {"reroute": Reroute, "restore": Restore}
+"""Verbs whose order of service addresses stands in the message's own fields: readers of before know these."""
 
 
 class Command(msgspec.Struct, frozen=True, kw_only=True, tag="command.v1"):
-    """A change of routes on one node. Applying it twice does nothing more than once."""
+    """An order to one node. Carrying it out twice does nothing more than once."""
 
     id: Id
     """Deterministic: the same decision taken twice has the same id, and is carried out once."""
     verb: Verb
-    """`reroute` away from trouble, `restore` the way of before."""
+    """`reroute` away from trouble, `restore` the way of before. More verbs will come: leave alone what you do not know."""
     node: Name
     """Node that carries it out."""
     cause: Text
@@ -61,6 +44,29 @@ class Command(msgspec.Struct, frozen=True, kw_only=True, tag="command.v1"):
     """Published as advice: the node reports it and does nothing."""
     fault: Text = ""
     """Name of the fault that it answers; the trace id is derived from it."""
+    action: Action = {}
+    """The order, by the fields of its verb. Empty: it moves service addresses, and `away`, `back` and `placements` say how."""
+
+    @classmethod
+    def of(cls, order: Order, **fields: Any) -> Self:
+        """The command that carries an order; `fields` are all but the verb and what the order says."""
+        return cls(verb=orders.verb_of(order), **_carried(order), **fields)
+
+    def order(self) -> Order:
+        """What is asked.
+
+        Raises:
+            OrderError: this process does not know the verb, or the order is none of it.
+        """
+        return _order(self)
+
+    def check(self) -> None:
+        """Refuses a command that contradicts itself.
+
+        Raises:
+            ValueError: its action says another verb, is no plain map, or stands beside an order in the fields of before.
+        """
+        _check(self)
 
 
 class Confirmation(msgspec.Struct, frozen=True, kw_only=True):
@@ -100,9 +106,9 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True, tag="outcome.v1"):
     moved_ns: Time = 0
     """When the kernel had acknowledged the new routes, reference time; 0 if it changed none."""
     confirmed_ns: Time = 0
-    """Last of `confirmations`; 0 if not all of the expected ones came."""
+    """When the last of what was expected was confirmed: of `confirmations`, where traffic was moved; 0 if not all of it was."""
     expected: Count = 0
-    """Pairs to be confirmed on the wire."""
+    """Pairs to be confirmed on the wire, or what else the verb has confirmed."""
     confirmations: tuple[Confirmation, ...] = ()
     """Pairs confirmed on the wire."""
     away: Rails = ()
@@ -115,3 +121,69 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True, tag="outcome.v1"):
     """What was in force before."""
     fault: Text = ""
     """Name of the fault that it belongs to; the trace id is derived from it."""
+    action: Action = {}
+    """What was done, as an order. Empty: `away`, `back` and `placements` say it."""
+    undo_action: Action = {}
+    """The order that undoes it. Empty: `undo` says it, or there is nothing to undo."""
+
+    @classmethod
+    def of(cls, order: Order, undo: Order | None, **fields: Any) -> Self:
+        """The outcome that says what was done and what undoes it; `fields` are all but what these two say."""
+        said = _carried(order)
+        if "action" not in said:
+            said["undo"] = undo.placements if isinstance(undo, Reroute | Restore) else ()
+        elif undo is not None:
+            said["undo_action"] = orders.write(undo)
+        return cls(**said, **fields)
+
+    def order(self) -> Order:
+        """What was done.
+
+        Raises:
+            OrderError: this process does not know the verb, or the order is none of it.
+        """
+        return _order(self)
+
+    def undo_order(self) -> Order | None:
+        """What undoes it; None: nothing was done that can be undone.
+
+        Raises:
+            OrderError: this process does not know the verb, or the order is none of it.
+        """
+        if self.undo_action:
+            return orders.read(self.undo_action)
+        if self.action or not (self.away or self.back or self.undo):
+            return None
+        return Reroute(away=self.back, back=self.away, placements=self.undo)
+
+    def check(self) -> None:
+        """Refuses an outcome that contradicts itself.
+
+        Raises:
+            ValueError: as `Command.check`; the undo may be of another verb.
+        """
+        _check(self)
+        if self.undo_action:
+            orders.check_action(self.undo_action, str(self.undo_action.get("verb")))
+
+
+def _carried(order: Order) -> dict[str, Any]:
+    """The fields of a message that carry an order: those of before wherever they can say it, as nodes may not know others yet."""
+    if isinstance(order, Reroute | Restore) and order.traffic == SERVICE_ADDRESSES:
+        return {"away": order.away, "back": order.back, "placements": order.placements}
+    return {"action": orders.write(order)}
+
+
+def _order(message: Command | Outcome) -> Order:
+    kind = _FLAT.get(message.verb)
+    if message.action or kind is None:
+        return orders.read(message.action or {"verb": message.verb})
+    return kind(away=message.away, back=message.back, placements=message.placements)
+
+
+def _check(message: Command | Outcome) -> None:
+    if not message.action:
+        return
+    if message.away or message.back or message.placements:
+        raise ValueError("it has an action, and an order in its own fields as well")
+    orders.check_action(message.action, message.verb)

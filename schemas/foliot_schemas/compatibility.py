@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from foliot_schemas import event_kinds, notice, subjects
+from foliot_schemas import event_kinds, notice, orders, subjects
 from foliot_schemas.fit import FitRow
 from foliot_schemas.observation import DELAY_LATER, DelayRow, StampRow
 
@@ -41,13 +41,18 @@ _LEFT_OUT = {
 
 
 def contract() -> dict[str, Any]:
-    """The contract as the code has it now: messages by tag, structs, columns, channels, streams by subject, and buckets."""
+    """The contract as the code has it now: messages by tag, orders by verb, structs, columns, channels, streams by subject, and buckets."""
     on_channels = (channel.message for channel in subjects.CHANNELS)
     in_buckets = (bucket.message for bucket in subjects.BUCKETS)
-    messages: list[type[msgspec.Struct]] = [*dict.fromkeys([*on_channels, *in_buckets]), *_BETWEEN_AGENTS]
+    messages: list[type[msgspec.Struct]] = [
+        *dict.fromkeys([*on_channels, *in_buckets]),
+        *_BETWEEN_AGENTS,
+        *orders.BUILT_IN,
+    ]
     _, schemas = msgspec.json.schema_components(messages, ref_template="{name}")
     promised = {
-        "messages": {_tag(message): message.__name__ for message in messages},
+        "messages": {_tag(message): message.__name__ for message in messages if message not in orders.BUILT_IN},
+        "orders": {orders.verb_of(order): order.__name__ for order in orders.BUILT_IN},
         "structs": {name: _bare(schema) for name, schema in schemas.items()},
         "columns": {tag: {name: rows[name].str for name in rows.names or ()} for tag, rows in _COLUMNS.items()},
         "channels": {
@@ -75,8 +80,8 @@ def breaks(before: Contract, after: Contract) -> list[str]:
     """What somebody who built on the earlier contract would lose with the later one, a sentence each; empty: nothing."""
     found = [*_struct_breaks(before["structs"], after["structs"])]
     found += _kind_breaks(before.get("event_kinds", {}), after["event_kinds"])
-    for part in ("messages", "columns", "channels", "streams", "buckets"):
-        for name, was in before[part].items():
+    for part in ("messages", "orders", "columns", "channels", "streams", "buckets"):
+        for name, was in before.get(part, {}).items():
             now = after[part].get(name)
             if part == "columns" and now is not None:  # those that older senders leave out may be added
                 now = {

@@ -19,8 +19,8 @@ from foliot_schemas.bounds import (
     check_address,
     check_name,
 )
-from foliot_schemas.command import Placement, Rails  # noqa: TC001 - msgspec reads annotations at run time
 from foliot_schemas.names import nic_name
+from foliot_schemas.placement import Placement, Rails  # noqa: TC001 - msgspec reads annotations at run time
 
 Address = Annotated[str, msgspec.Meta(max_length=15)]
 _MOST_ENTROPIES = 64

@@ -15,10 +15,8 @@ export const STATES = {
 _TAIL = """\
 } as const;
 
-/** Of an extension, or of a version later than this page. */
-type Other = string & { readonly of: "another version" };
-
-export type EventKind = keyof typeof STATES | Other;
+export type KnownKind = keyof typeof STATES;
+export type StateOf<Kind extends KnownKind> = (typeof STATES)[Kind][number];
 """
 
 

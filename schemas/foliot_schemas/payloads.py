@@ -32,7 +32,9 @@ def payloads(messages: Iterable[type[msgspec.Struct]]) -> dict[str, Any]:
         tag_field = struct.__struct_config__.tag_field
         for name, field in schema["properties"].items():
             if name == tag_field:
-                field["description"] = "Name and major version of the message."
+                field["description"] = (
+                    "The order's verb." if tag_field == "verb" else "Name and major version of the message."
+                )
             else:
                 schema["properties"][name] = _described(name, field, described.get(name, ""))
     return dict(sorted(schemas.items()))

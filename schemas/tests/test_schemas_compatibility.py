@@ -213,3 +213,12 @@ def test_an_addition_is_taken_up(tmp_path, changed):
     assert compatibility.main(path) == 0
     assert not breaks(contract(), msgspec.json.decode(path.read_bytes()))
     assert "policy" in struct("Event")(msgspec.json.decode(path.read_bytes()))
+
+
+def test_an_enumeration_may_be_opened():
+    """More values were promised to come, so a reader has to bear any."""
+    before, after = contract(), contract()
+    struct("Command")(before)["verb"] = {"enum": ["reroute", "restore"]}
+
+    assert not breaks(before, after)
+    assert breaks(after, before)

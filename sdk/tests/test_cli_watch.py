@@ -14,6 +14,7 @@ import nats
 import pytest
 
 from foliot.bus.client import Bus
+from foliot.text.messages import sentence
 from foliot_schemas import Command, Event, NodePaths, Outcome, Rejected, encode
 from foliot_schemas.subjects import CLOCK, COMMAND, EVENT, OUTCOME, PATHS, REJECTED
 from patience import patience
@@ -179,6 +180,20 @@ async def test_what_streams_have_kept_is_shown_first(bus, watch):
     first, second = (line.partition("Z  ")[2] for line in out.splitlines())
     assert first == "command      node3 is told to reroute (away from rail0)"
     assert second == "outcome      node3 reroute: failed: no such device"
+
+
+def test_an_order_of_another_verb_is_told_by_its_fields():
+    """Whether this version knows the verb or not."""
+    action = {"verb": "mark", "rail": "rail0", "sizes": [1, 2], "alias": ""}
+    command = Command(
+        id="c", verb="mark", node="node3", cause="e", issued_ns=1, deadline_ns=2, lease_revision=1, action=action
+    )
+    done = Outcome(
+        id="o", command="c", verb="mark", node="node3", status="done", started_ns=1_000_000, confirmed_ns=3_000_000,
+        expected=1, action=action,
+    )  # fmt: skip
+    assert sentence(command) == "node3 is told to mark (rail rail0, sizes (2))"
+    assert sentence(done) == "node3 mark: done (rail rail0, sizes (2)), confirmed after 2 ms"
 
 
 async def test_the_newest_of_one_subject_are_found_below_many_others(bus, watch):

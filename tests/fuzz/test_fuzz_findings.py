@@ -218,8 +218,8 @@ def test_a_standby_adopts_only_what_can_be():
     wrong = [{"peer": "node9"}, {"peer": "node0"}, {"rail": "rail9"}, {"via": "rail9"}, {"entropy": 2}]
     ways = (WAY, *(structs.replace(WAY, **each) for each in wrong))
     standby.observe(NodePaths(node="node0", lease_revision=1, away=("rail0", "rail9"), placements=ways), NOW_NS)
-    assert set(standby.ways.away) == {("node0", "rail0")}
-    assert [way for way, _ in standby.ways.moved.values()] == [WAY]
+    assert set(standby.routing.away) == {("node0", "rail0")}
+    assert [way for way, _ in standby.routing.moved.values()] == [WAY]
 
 
 def test_an_event_from_the_future_does_not_outlast_what_comes_after_it(remediator):

@@ -91,6 +91,8 @@ def _command(command: Command) -> str:
 def _outcome(outcome: Outcome) -> str:
     done = f"{outcome.node} {outcome.verb}: {_status(outcome)}"
     wire = f", {len(outcome.confirmations)} of {outcome.expected} confirmed on the wire" if outcome.expected else ""
+    if outcome.confirmed_ns and not outcome.confirmations:
+        wire = ", confirmed"  # by the handler of its verb, and by no datagram of a peer's
     took = f" after {duration(outcome.confirmed_ns - outcome.started_ns)}" if wire and outcome.confirmed_ns else ""
     return done + _ways(outcome) + wire + took + (f": {outcome.reason}" if outcome.reason else "")
 
@@ -104,7 +106,17 @@ def _status(outcome: Outcome) -> str:
 def _ways(message: Command | Outcome) -> str:
     parts = [f"away from {rail}" for rail in message.away] + [f"back on {rail}" for rail in message.back]
     parts += [f"{way.peer} on {way.rail} by {way.via}#{way.entropy}" for way in message.placements]
+    parts += [
+        f"{name} {_plain(value)}" for name, value in message.action.items() if name != "verb" and value not in ("", [])
+    ]
     return f" ({_some(parts)})" if parts else ""
+
+
+def _plain(value: object) -> str:
+    """A value of an order, whatever its verb; a list by its length, for it may be long."""
+    if isinstance(value, list | dict):
+        return f"({len(value)})"
+    return str(value)
 
 
 def _port(port: PortState) -> str:

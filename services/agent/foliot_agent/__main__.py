@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 import asyncio
 
+from foliot.runtime.extensions import extend
 from foliot.runtime.service import run, set_up_logs
-from foliot_agent.control.kernel_backend import uninstall
+from foliot_agent.control.actuator_kinds import remove_all
 from foliot_agent.service import main
 
 parser = argparse.ArgumentParser(prog="python -m foliot_agent", description="Foliot's node agent")
@@ -15,6 +16,7 @@ parser.add_argument("--uninstall", action="store_true", help="take away its devi
 if __name__ == "__main__":
     if parser.parse_args().uninstall:
         set_up_logs()
-        asyncio.run(uninstall())
+        extend("agent")
+        asyncio.run(remove_all())
     else:
         run("agent", main)

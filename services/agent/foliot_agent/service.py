@@ -16,13 +16,16 @@ from foliot.runtime import systemd
 from foliot.runtime.service import boot_id, node_clock, on_bus
 from foliot.settings import load
 from foliot_agent.actuators.base import ActuatorError
+from foliot_agent.control import actuator_kinds
+from foliot_agent.control.action_handlers import NodeView, registered
+from foliot_agent.control.command_runner import CommandRunner
 from foliot_agent.control.failover import Failover
-from foliot_agent.control.kernel_backend import KernelBackend
 from foliot_agent.control.lease_fence import LeaseFence
 from foliot_agent.control.membership import Membership
 from foliot_agent.control.move_queue import MoveQueue
 from foliot_agent.control.reconciler import Reconciler
 from foliot_agent.control.restart_cache import RestartCache
+from foliot_agent.control.route_handler import RouteHandler
 from foliot_agent.core.failed_links import FailedLinks, LinkTransition
 from foliot_agent.core.overlay_layout import Layout
 from foliot_agent.core.peer_protocol import Seal
@@ -73,7 +76,9 @@ class Agent:
         self._membership = Membership(bus, node, msgspec.structs.replace(self.layout.node, armed=armed))
         self._renewing: asyncio.Task[None] | None = None
         self._restart_cache = RestartCache(settings.memory, node.name, place)
-        self._kernel = KernelBackend(settings.actuator, self.layout, self._restart_cache)
+        self._view = NodeView(layout=self.layout, peers=self.peers, clock=clock, restart_cache=self._restart_cache)
+        self._kernel = actuator_kinds.backend(settings.actuator, self._view)
+        self._others = actuator_kinds.others(self._view)
         self._exchange = PeerSockets(Seal(settings.secret()), node.agent_port, self._on_message)
         self._confirmer = EchoConfirmer(self._exchange, self.layout.node, self.peers, clock)
         self._notifier = FailureNotifier(self._exchange, self.layout.node, self.peers, self.losses, clock)
@@ -96,7 +101,24 @@ class Agent:
         """Builds or adopts, listens, and, if it remembers its peers, looks at what was lost already. `join_fleet` comes next."""
         self._stack.callback(self._restart_cache.flush)
         await self._stack.enter_async_context(self._kernel)
+        for actuator in self._others:
+            await self._stack.enter_async_context(actuator)
         self.move_queue = MoveQueue(self._kernel.actuator, self.losses, self._clock)
+        fence = LeaseFence(functools.partial(counted, self._bus), self._spawn)
+        confirmer = self._confirmer if self._kernel.is_real else None
+        routes = RouteHandler(
+            layout=self.layout, peers=self.peers, losses=self.losses, move_queue=self.move_queue, confirmer=confirmer,
+            clock=self._clock, others=self._others,
+        )  # fmt: skip
+        self.commands = CommandRunner(
+            node=self.layout.node.name,
+            policy=self._settings.policy,
+            handlers=[routes, *registered(self._view)],
+            clock=self._clock,
+            publish=self._publish,
+            fence=fence,
+            restart_cache=self._restart_cache,
+        )
         self.failover = Failover(
             settings=self._settings,
             layout=self.layout,
@@ -104,13 +126,12 @@ class Agent:
             losses=self.losses,
             move_queue=self.move_queue,
             notifier=self._notifier,
-            confirmer=self._confirmer if self._kernel.is_real else None,
+            routes=routes,
+            confirmer=confirmer,
             clock=self._clock,
             publish=self._publish,
             bus_connected=lambda: self._bus.connected,
-            fence=LeaseFence(functools.partial(counted, self._bus), self._spawn),
             spawn=self._spawn,
-            restart_cache=self._restart_cache,
             restored=self._kernel.restored,
         )
         self._following = Reconciler(
@@ -119,8 +140,9 @@ class Agent:
             losses=self.losses,
             move_queue=self.move_queue,
             kernel=self._kernel,
+            others=self._others,
             restart_cache=self._restart_cache,
-            fence=self.failover.fence.passes,
+            fence=fence.passes,
             policy=self._settings.policy,
             forget=self.failover.forget,
         )
@@ -134,6 +156,8 @@ class Agent:
             self._on_link(change)
         for peer in self._restart_cache.recall().peers:
             await self._kernel.join(peer)
+            for actuator in self._others:
+                await actuator.join(peer)
             self.peers[peer.name] = peer
         if self.peers:
             self._spawn(self._awake_alone())
@@ -233,7 +257,7 @@ class Agent:
 
     async def _on_command(self, command: Command, _subject: str) -> None:
         # A confirmation may take two seconds, and the next command must not wait for it.
-        self._spawn(self.failover.on_command(command))
+        self._spawn(self.commands.on_command(command))
 
     # -- what the reactions need --------------------------------------------------------------------------------------
 

@@ -9,7 +9,6 @@ import msgspec
 
 from foliot.settings import SettingsError
 
-ActuatorKind = Literal["overlay", "emulated"]
 Armed = Literal["off", "bus-away", "always"]
 Policy = Literal["off", "advise", "act"]
 
@@ -20,8 +19,8 @@ _LEAST_KEY = 16
 class AgentSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The agent's own section; who the node is stands in ``[node]``."""
 
-    actuator: ActuatorKind = "overlay"
-    """``emulated`` records what would be done and touches nothing."""
+    actuator: str = "overlay"
+    """What moves service addresses: ``overlay``, or an extension's; ``emulated`` records what would be done and touches nothing."""
     armed: Armed = "off"
     """Whether the node moves its traffic by itself when it loses a carrier: never, while the bus is away, or always."""
     policy: Policy = "act"

@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING
 from foliot.bus.lease import Count
 from foliot.settings import NicSettings, NodeSettings
 from foliot_agent.actuators.base import EmulatedActuator
+from foliot_agent.control.command_runner import CommandRunner
 from foliot_agent.control.failover import Failover
 from foliot_agent.control.lease_fence import LeaseFence
 from foliot_agent.control.move_queue import MoveQueue
 from foliot_agent.control.restart_cache import RestartCache
+from foliot_agent.control.route_handler import RouteHandler
 from foliot_agent.core.failed_links import FailedLinks, LinkTransition
 from foliot_agent.core.overlay_layout import Layout
 from foliot_agent.core.peer_protocol import Seal
@@ -63,11 +65,25 @@ class Agent:
         self.exchange = Wires(self)
         for nic in nics:
             self.exchange.open(nic.address)
+        self.handlers: list = []
+        """Of other verbs than the agent's own; `arm` takes them up."""
         self.arm("always")
 
     def arm(self, armed: str, policy: str = "act") -> None:
         """Starts its behaviour anew with these settings."""
         self.move_queue = MoveQueue(self.actuator, self.losses, self.clock)
+        routes = RouteHandler(
+            layout=self.layout, peers=self.peers, losses=self.losses, move_queue=self.move_queue, confirmer=None, clock=self.clock,
+        )  # fmt: skip
+        self.commands = CommandRunner(
+            node=self.layout.node.name,
+            policy=policy,
+            handlers=[routes, *self.handlers],
+            clock=self.clock,
+            publish=self.outcomes.append,
+            fence=LeaseFence(self._leases_counted, self._spawn),
+            restart_cache=self.restart_cache,
+        )
         self.failover = Failover(
             settings=AgentSettings(actuator="emulated", armed=armed, policy=policy, key=KEY),
             layout=self.layout,
@@ -75,13 +91,12 @@ class Agent:
             losses=self.losses,
             move_queue=self.move_queue,
             notifier=FailureNotifier(self.exchange, self.layout.node, self.peers, self.losses, self.clock),
+            routes=routes,
             confirmer=None,
             clock=self.clock,
             publish=self.outcomes.append,
             bus_connected=lambda: self.bus_connected,
-            fence=LeaseFence(self._leases_counted, self._spawn),
             spawn=self._spawn,
-            restart_cache=self.restart_cache,
             restored=self._restored,
         )
 

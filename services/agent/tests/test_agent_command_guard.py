@@ -6,9 +6,10 @@ import msgspec
 import pytest
 
 from foliot.node.addressing import describe
-from foliot_agent.core.command_guard import OutcomeCache, Situation, judge
+from foliot_agent.core.command_guard import OutcomeCache, Standing, judge
 from foliot_agent.core.failed_links import FailedLinks
 from foliot_agent.core.overlay_layout import Layout
+from foliot_agent.core.route_guard import Situation, object_to_route
 from foliot_agent.core.routing_table import RoutingTable
 from foliot_schemas import Command, Outcome, Placement
 from foliot_schemas.notice import Notice
@@ -30,13 +31,20 @@ def situation(settings_of):
     routing.backups["node1", "rail0"] = _MOVED
     return Situation(
         layout=layout, peers={"node1": describe(settings_of(1))}, routing=routing, losses=FailedLinks(layout, "boot1"),
-        policy="act", now_ns=1_500, synchronised=True, highest_lease=7,
     )  # fmt: skip
+
+
+def judged(command, situation, **standing):
+    """The judgement of a node with these settings."""
+    known = {"node": "node0", "policy": "act", "now_ns": 1_500, "synchronised": True, "highest_lease": 7, **standing}
+    return judge(
+        command, Standing(**known), lambda command: object_to_route(command.order(), command.issued_ns, situation)
+    )
 
 
 def test_a_good_command_is_acted_upon(situation):
     """All guards silent."""
-    assert judge(_COMMAND, situation).status == "act"
+    assert judged(_COMMAND, situation).status == "act"
 
 
 @pytest.mark.parametrize(
@@ -54,18 +62,19 @@ def test_a_good_command_is_acted_upon(situation):
         ({"placements": (msgspec.structs.replace(_MOVED, via="rail7"),)}, "has no NIC on rail7"),
         ({"placements": (msgspec.structs.replace(_MOVED, entropy=2),)}, "there is no number 2"),
         ({"placements": (msgspec.structs.replace(_MOVED, entropy=-1),)}, "there is no number -1"),
+        ({"placements": (msgspec.structs.replace(_MOVED, key="qp-17"),)}, "a service address has no key"),
     ],
 )
 def test_a_doubtful_command_is_refused_with_its_reason(situation, change, reason):
     """Fence, deadline and every name are checked."""
-    judgement = judge(msgspec.structs.replace(_COMMAND, **change), situation)
+    judgement = judged(msgspec.structs.replace(_COMMAND, **change), situation)
     assert judgement.status == "refused"
     assert reason in judgement.reason
 
 
 def test_without_a_synchronised_clock_no_deadline_can_be_checked(situation):
     """So the command is refused."""
-    judgement = judge(_COMMAND, msgspec.structs.replace(situation, synchronised=False))
+    judgement = judged(_COMMAND, situation, synchronised=False)
     assert judgement.status == "refused"
     assert "not synchronised" in judgement.reason
 
@@ -77,15 +86,15 @@ def test_without_a_synchronised_clock_no_deadline_can_be_checked(situation):
 def test_the_policy_and_advice_keep_from_acting(situation, policy, advice, status):
     """Advice is answered, not followed; the policy off refuses all."""
     command = msgspec.structs.replace(_COMMAND, advice=advice)
-    assert judge(command, msgspec.structs.replace(situation, policy=policy)).status == status
+    assert judged(command, situation, policy=policy).status == status
 
 
 def test_a_peers_newer_word_beats_a_command_and_an_older_one_does_not(situation):
     """A command that was issued before the peer lost its NIC cannot know of it."""
     notice = Notice(node="node1", rail="rail1", state="lost", fault="b/x", sequence=1, at_ns=1_200)
     situation.losses.take_notice(notice)
-    assert "has said since" in judge(_COMMAND, situation).reason
-    assert judge(msgspec.structs.replace(_COMMAND, issued_ns=1_300), situation).status == "act"
+    assert "has said since" in judged(_COMMAND, situation).reason
+    assert judged(msgspec.structs.replace(_COMMAND, issued_ns=1_300), situation).status == "act"
 
 
 def test_the_same_command_gets_the_same_answer_for_a_long_time():

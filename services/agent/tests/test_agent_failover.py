@@ -76,7 +76,7 @@ def following(agents):
         move_queue=agent.move_queue,
         kernel=Joined(agent),
         restart_cache=agent.restart_cache,
-        fence=agent.failover.fence.passes,
+        fence=agent.commands.fence.passes,
         policy="act",
         forget=agent.failover.forget,
     )
@@ -321,7 +321,7 @@ async def test_a_command_for_what_was_done_already_changes_nothing(agents):
     cut.lose()
     await settle(agents)
     counts = dict(cut.actuator.counts)
-    await cut.failover.on_command(command(cut, away=("rail0",)))
+    await cut.commands.on_command(command(cut, away=("rail0",)))
     assert cut.outcomes[-1].status == "already"
     assert cut.actuator.counts == counts
     assert cut.via("node1") == "rail1"
@@ -331,10 +331,10 @@ async def test_the_same_command_twice_is_done_once_and_answered_twice(agents):
     """Also when the second comes while the first is under way, and after its deadline."""
     agent = agents[0]
     moved = command(agent, placements=(Placement(peer="node1", rail="rail0", via="rail1", entropy=0),))
-    await asyncio.gather(agent.failover.on_command(moved), agent.failover.on_command(moved))
+    await asyncio.gather(agent.commands.on_command(moved), agent.commands.on_command(moved))
     agent.clock.advance(10_000)
     counts = dict(agent.actuator.counts)
-    await agent.failover.on_command(moved)
+    await agent.commands.on_command(moved)
     assert [outcome.status for outcome in agent.outcomes] == ["done"] * len(agent.outcomes)
     assert agent.outcomes[0] == agent.outcomes[-1]
     assert agent.actuator.counts == counts
@@ -343,7 +343,7 @@ async def test_the_same_command_twice_is_done_once_and_answered_twice(agents):
 async def test_advice_is_answered_and_not_followed(agents):
     """Nothing is moved."""
     agent = agents[0]
-    await agent.failover.on_command(command(agent, away=("rail0",), advice=True))
+    await agent.commands.on_command(command(agent, away=("rail0",), advice=True))
     assert (agent.outcomes[0].status, agent.actuator.counts["rules"]) == ("advised", 0)
 
 
@@ -351,14 +351,14 @@ async def test_an_older_lease_is_refused_unless_the_bus_counts_anew(agents):
     """A bus that forgot its leases says so by when it began to count; how far it has counted since says nothing."""
     agent = agents[0]
     away = {"away": ("rail0",)}
-    await agent.failover.on_command(command(agent, "c1", lease_revision=90, **away))
+    await agent.commands.on_command(command(agent, "c1", lease_revision=90, **away))
     await agent.quiet()
-    await agent.failover.on_command(command(agent, "c2", lease_revision=3, **away))
+    await agent.commands.on_command(command(agent, "c2", lease_revision=3, **away))
     agent.leases = Count(since_ns=2, last=5_000)
-    await agent.failover.on_command(command(agent, "c3", lease_revision=3, **away))
+    await agent.commands.on_command(command(agent, "c3", lease_revision=3, **away))
     await agent.quiet()
     assert [outcome.status for outcome in agent.outcomes] == ["done", "refused", "already"]
-    assert agent.failover.fence.highest == 3
+    assert agent.commands.fence.highest == 3
 
 
 @pytest.mark.parametrize("leases", [None, Count(since_ns=2, last=2)], ids=["no answer", "never given"])
@@ -366,10 +366,10 @@ async def test_an_older_lease_is_refused_where_the_bus_does_not_say_that_it_is_i
     """It does not answer; or it counts anew, and has not got that far."""
     agent = agents[0]
     away = {"away": ("rail0",)}
-    await agent.failover.on_command(command(agent, "c1", lease_revision=90, **away))
+    await agent.commands.on_command(command(agent, "c1", lease_revision=90, **away))
     await agent.quiet()
     agent.leases = leases
-    await agent.failover.on_command(command(agent, "c2", lease_revision=3, **away))
+    await agent.commands.on_command(command(agent, "c2", lease_revision=3, **away))
     assert [outcome.status for outcome in agent.outcomes] == ["done", "refused"]
 
 
@@ -378,7 +378,7 @@ async def test_who_has_not_noticed_that_the_bus_counts_anew_does_not_shut_out_wh
     agent = agents[0]
     agent.leases = Count(since_ns=2, last=4)
     for name, revision in (("c1", 90), ("c2", 3)):
-        await agent.failover.on_command(command(agent, name, lease_revision=revision, away=("rail0",)))
+        await agent.commands.on_command(command(agent, name, lease_revision=revision, away=("rail0",)))
         await agent.quiet()
     assert [outcome.status for outcome in agent.outcomes] == ["done", "already"]
 
@@ -391,7 +391,7 @@ async def test_a_rail_comes_back_without_those_whose_own_nic_is_still_lost(agent
     notice = Notice(node="node1", rail="rail0", state="lost", fault="b/n/c", sequence=1, at_ns=cut.clock.now_ns())
     cut.losses.take_notice(notice)
     del cut.losses._own["rail0"]
-    await cut.failover.on_command(command(cut, back=("rail0",)))
+    await cut.commands.on_command(command(cut, back=("rail0",)))
     assert (cut.via("node1"), cut.via("node2")) == ("rail1", "rail0")
     assert cut.outcomes[0].status == "done"
 

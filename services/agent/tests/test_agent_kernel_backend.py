@@ -51,9 +51,7 @@ async def kernel(monkeypatch):
     nics = tuple(
         NicSettings(rail=f"rail{rail}", number=rail, device=f"eth{rail}", address=f"10.{rail}.0.1") for rail in (0, 1)
     )
-    made = KernelBackend(
-        "overlay", Layout.of(NodeSettings(name="node0", index=0, nics=nics)), RestartCache("", "node0", "boot")
-    )
+    made = KernelBackend(Layout.of(NodeSettings(name="node0", index=0, nics=nics)), RestartCache("", "node0", "boot"))
     made._overlay, made._restorer = Overlay(), Keeper()
     keeping = asyncio.create_task(made.keep({}, None, None))
     for admin_up, count in ((False, 1), (True, 1)):

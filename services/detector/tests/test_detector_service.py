@@ -9,6 +9,7 @@ import pytest
 from foliot import tracing
 from foliot.bus.client import Bus
 from foliot_detector import service
+from foliot_detector.core import registry
 from foliot_schemas import DelayBatch, Event, PortState, Witness, decode
 from foliot_schemas.fault import root_span_id, trace_id
 from foliot_schemas.names import Path, node_of
@@ -89,6 +90,44 @@ async def test_a_lost_carrier_becomes_an_event_in_the_trace_of_its_fault(world, 
     (span,) = spans("judge port change")
     assert span.context.trace_id == trace_id(event.fault)
     assert span.parent.span_id == root_span_id(event.fault)
+
+
+class Mute:
+    """A detector whose kind of event its extension has forgotten to register."""
+
+    def resume(self, event):
+        """Nothing."""
+
+    def observe(self, seen, now_ns):
+        """An event for each word of a port."""
+        if not isinstance(seen, PortState):
+            return []
+        return [Event(id="quake", kind="quake", who=seen.nic, state="shaking", at_ns=seen.at_ns, since_ns=seen.at_ns)]
+
+    def tick(self, now_ns):
+        """Nothing."""
+        return []
+
+
+async def test_what_is_of_no_kind_that_is_registered_is_not_published(
+    bus_settings, start, make_node, make_port, monkeypatch
+):
+    """Nobody could tell it, and no shard would own it: the log says so, and other detectors go on."""
+    said = []
+    monkeypatch.setattr(registry, "_OF_EXTENSIONS", {"mute": lambda _: Mute()})
+    monkeypatch.setattr(service.log, "error", lambda event, **more: said.append((event, more["kind"])))
+    bus = await Bus.connect(bus_settings, "test")
+    await bus.put(INVENTORY, "node1", make_node("node1"))
+    world = World(bus)
+    await bus.subscribe(EVENT, world.hear)
+    await start()
+    await world.publish(make_port("node1.rail0", world.now_ns, 3, 4))
+    await world.publish(make_port("node1.rail0", world.now_ns + MS, 4, 4, carrier=False))
+    event, _ = await world.event()
+    await bus.close()
+
+    assert event.kind == "flap"
+    assert set(said) == {("event_of_unknown_kind", "quake")}
 
 
 async def test_a_silent_path_becomes_an_event_and_begins_a_trace(world, make_delays, spans):

@@ -103,6 +103,16 @@ def test_a_command_and_its_outcomes_join_in_any_order(order):
     assert kept.outcome_counts == {("reroute", "done"): 1, ("reroute", "failed"): 1}
 
 
+def test_verbs_that_are_not_known_are_counted_together():
+    """A node that makes up verbs makes no more series; what it said is kept as it is."""
+    kept = records()
+    for number in range(3):
+        kept.add_outcome(msgspec.structs.replace(outcome(number, of=f"c{number}"), verb=f"verb{number}"))
+
+    assert kept.outcome_counts == {("other", "done"): 3}
+    assert [view.verb for view in kept.commands(limit=9)] == ["verb2", "verb1", "verb0"]
+
+
 def test_an_armed_move_needs_no_command():
     """The node acted by itself; it is listed by when it began, and said to be armed."""
     kept = records()

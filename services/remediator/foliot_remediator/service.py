@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 
     from foliot.bus.client import Bus
     from foliot.node.shard import Shard
-    from foliot_remediator.core.remediator import Action, Seen
+    from foliot_remediator.core.actions.remedy import Seen
+    from foliot_remediator.core.remediator import Action
     from foliot_schemas import NodePaths
 
 log = structlog.get_logger()

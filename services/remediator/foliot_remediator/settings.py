@@ -39,6 +39,8 @@ class RemediatorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     reroute: Policy = "act"
     """``off`` says what it does not do, ``advise`` publishes commands as advice, ``act`` gives them."""
     restore: Policy = "act"
+    policies: dict[str, Policy] = {}
+    """Of the other verbs, by name; of one that is not named, ``off``."""
     restore_paths: bool = True
     """Whether a path that speaks again is used again; a NIC's return is up to `restore` alone."""
 

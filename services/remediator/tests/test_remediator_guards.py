@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from foliot_remediator.core.actions.decision import DecisionRequest
-from foliot_remediator.core.routing.reroute_plan import NodeChanges, ReroutePlan
+from foliot_remediator.core.routing.reroute_plan import NodeChanges
 from foliot_remediator.core.state.routing_table import Cause
 from foliot_remediator.settings import RemediatorSettings
-from foliot_schemas import Placement
+from foliot_schemas import Placement, Reroute
 
 SECOND = 1_000_000_000
 
@@ -275,9 +275,9 @@ def test_what_is_to_stay_elsewhere_is_told_before_a_rail_is_used_again(make_worl
 
 def test_what_nobody_has_permitted_is_not_done(world):
     """A kind of command without a policy of its own has that of no other."""
-    plan = ReroutePlan(parts={"node0": NodeChanges(away=["rail0"])})
+    orders = {"node0": Reroute(away=("rail0",))}
     request = DecisionRequest("replace-rank", "node0.rail0", Cause("event", "fault"), world.now_ns, world.now_ns)
-    decision, again = world.core._decider.decide(request, plan)
+    decision, again = world.core.decider.decide(request, orders)
     assert (decision.commands, [refusal.policy for refusal in decision.refusals], again) == ((), ["policy"], False)
 
 

@@ -1,4 +1,4 @@
-"""The one interface by which traffic is moved, and the maker that only records.
+"""The interfaces by which traffic is moved: of service addresses, and of any other class; and the maker that only records.
 
 The overlay's maker, which moves real traffic, is in `foliot_agent.actuators.overlay`.
 """
@@ -6,7 +6,7 @@ The overlay's maker, which moves real traffic, is in `foliot_agent.actuators.ove
 from __future__ import annotations
 
 import collections
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, Self
 
 from foliot_agent.core import overlay_layout
 from foliot_agent.core.routing_table import RoutingTable, destination_of
@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from foliot_agent.core.routing_table import Destination
-    from foliot_schemas import Node, Placement
+    from foliot_agent.kernel.dry_run import Change
+    from foliot_schemas import Confirmation, Node, Placement
 
 
 class ActuatorError(Exception):
@@ -23,7 +24,48 @@ class ActuatorError(Exception):
 
 
 class Actuator(Protocol):
-    """Moves traffic: single destinations by a route each (overlay), all of a rail by one rule (rail).
+    """Moves one class of traffic that is none of service addresses: queue pairs, sockets, marks.
+
+    A placement's `key` names what is moved, in the actuator's own words; peer, rail, via and entropy are the way, as everywhere.
+    """
+
+    traffic: str
+    """The class, as orders name it."""
+
+    async def __aenter__(self) -> Self:
+        """Takes what it needs of the host, and finds what an earlier run left in force."""
+
+    async def __aexit__(self, *_: object) -> None:
+        """Leaves everything in force."""
+
+    async def join(self, peer: Node) -> None:
+        """There may be traffic to this peer."""
+
+    async def leave(self, peer: Node) -> None:
+        """There is none any more."""
+
+    def check(self, placement: Placement) -> str:
+        """What speaks against a placement, in words; empty: nothing."""
+
+    def present(self, placements: Iterable[Placement]) -> tuple[Placement, ...]:
+        """What is in force for the keys of these; those that have nothing in force are left out."""
+
+    async def set_placements(self, placements: Iterable[Placement]) -> None:
+        """Puts these in force.
+
+        Raises:
+            ActuatorError: the host refuses one; what was put before it stays.
+        """
+
+    async def confirm(self, placements: Iterable[Placement]) -> list[Confirmation]:
+        """Those whose traffic was seen to go the way that they say."""
+
+    async def rehearse(self) -> tuple[Change, ...]:
+        """What entering it would change on this host, which stays as it is."""
+
+
+class ServiceAddressActuator(Protocol):
+    """Moves traffic to service addresses: single destinations by a route each (overlay), all of a rail by one rule (rail).
 
     Every method leaves `routing` as it is in force, also when it raises `ActuatorError`.
     """
@@ -70,7 +112,7 @@ class EmulatedActuator:
         self._layout = layout
 
     async def welcome(self, peer: Node) -> None:
-        """See `Actuator`."""
+        """See `ServiceAddressActuator`."""
         self.routing.rails[peer.name] = overlay_layout.shared_rails(self._layout, peer)
         for placement in overlay_layout.home(self._layout, peer):
             if destination_of(placement) not in self.routing.placements:
@@ -78,11 +120,11 @@ class EmulatedActuator:
                 self.routing.placements[destination_of(placement)] = placement
 
     async def dismiss(self, peer: Node) -> None:
-        """See `Actuator`."""
+        """See `ServiceAddressActuator`."""
         self.routing.forget(peer.name)
 
     async def set_placements(self, placements: Iterable[Placement], *, ahead: bool = False) -> tuple[Placement, ...]:
-        """See `Actuator`."""
+        """See `ServiceAddressActuator`."""
         before = []
         for placement in placements:
             destination = destination_of(placement)
@@ -94,27 +136,27 @@ class EmulatedActuator:
         return tuple(before)
 
     async def arm(self, backups: Iterable[Placement]) -> None:
-        """See `Actuator`."""
+        """See `ServiceAddressActuator`."""
         for backup in backups:
             self._put(self.routing.backups, backup)
 
     async def disarm(self, destinations: Iterable[Destination]) -> None:
-        """See `Actuator`."""
+        """See `ServiceAddressActuator`."""
         for destination in destinations:
             if destination in self.routing.backups and destination[1] not in self.routing.away:
                 self.counts["routes"] += 1
                 del self.routing.backups[destination]
 
     async def away(self, rail: str) -> bool:
-        """See `Actuator`."""
+        """See `ServiceAddressActuator`."""
         return self._turn(rail, away=True)
 
     async def back(self, rail: str) -> bool:
-        """See `Actuator`."""
+        """See `ServiceAddressActuator`."""
         return self._turn(rail, away=False)
 
     async def renew(self, destinations: Iterable[Destination]) -> None:
-        """See `Actuator`."""
+        """See `ServiceAddressActuator`."""
 
     def _put(self, kept: dict[tuple[str, str], Placement], placement: Placement) -> None:
         if kept.get(destination_of(placement)) != placement:

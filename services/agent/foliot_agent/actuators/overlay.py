@@ -59,7 +59,7 @@ class OverlayActuator:
                     self._found[route.table, route.destination] = route.gateway
 
     async def welcome(self, peer: Node) -> None:
-        """See `Actuator`."""
+        """See `ServiceAddressActuator`."""
         self._peers[peer.name] = peer
         self.routing.rails[peer.name] = overlay_layout.shared_rails(self._layout, peer)
         for placement in overlay_layout.home(self._layout, peer):
@@ -81,7 +81,7 @@ class OverlayActuator:
                 await self._put(self.routing.backups, backup)
 
     async def dismiss(self, peer: Node) -> None:
-        """See `Actuator`."""
+        """See `ServiceAddressActuator`."""
         for kept in (self.routing.placements, self.routing.backups):
             for destination in [each for each in kept if each[0] == peer.name]:
                 await self._remove(kept, destination)
@@ -89,7 +89,7 @@ class OverlayActuator:
         self.routing.forget(peer.name)
 
     async def set_placements(self, placements: Iterable[Placement], *, ahead: bool = False) -> tuple[Placement, ...]:
-        """See `Actuator`."""
+        """See `ServiceAddressActuator`."""
         before = []
         for placement in placements:
             destination = destination_of(placement)
@@ -103,19 +103,19 @@ class OverlayActuator:
         return tuple(before)
 
     async def arm(self, backups: Iterable[Placement]) -> None:
-        """See `Actuator`."""
+        """See `ServiceAddressActuator`."""
         for backup in backups:
             if self.routing.backups.get(destination_of(backup)) != backup:
                 await self._put(self.routing.backups, backup)
 
     async def disarm(self, destinations: Iterable[Destination]) -> None:
-        """See `Actuator`."""
+        """See `ServiceAddressActuator`."""
         for destination in destinations:
             if destination in self.routing.backups and destination[1] not in self.routing.away:
                 await self._remove(self.routing.backups, destination)
 
     async def away(self, rail: str) -> bool:
-        """See `Actuator`."""
+        """See `ServiceAddressActuator`."""
         if rail in self.routing.away:
             return False
         await self._rule("add", overlay_layout.away_rule(self._layout, rail))
@@ -123,7 +123,7 @@ class OverlayActuator:
         return True
 
     async def back(self, rail: str) -> bool:
-        """See `Actuator`."""
+        """See `ServiceAddressActuator`."""
         if rail not in self.routing.away:
             return False
         await self._rule("del", overlay_layout.away_rule(self._layout, rail))
@@ -131,7 +131,7 @@ class OverlayActuator:
         return True
 
     async def renew(self, destinations: Iterable[Destination]) -> None:
-        """See `Actuator`."""
+        """See `ServiceAddressActuator`."""
         for destination in destinations:
             for kept in (self.routing.placements, self.routing.backups):
                 if destination in kept and self._has_device(kept[destination]):

@@ -1,4 +1,4 @@
-"""What the agent does when something happens: an own NIC turns, a peer speaks, a command comes."""
+"""What the agent does by itself when something happens: an own NIC turns, a peer speaks."""
 
 from __future__ import annotations
 
@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING
 import structlog
 
 from foliot import tracing
+from foliot_agent.control.action_handlers import outcome_of
 from foliot_agent.control.move_queue import Move, joined
-from foliot_agent.core.command_guard import OutcomeCache, Situation, judge
+from foliot_agent.control.route_handler import told
 from foliot_agent.core.failed_links import acts_on_notice, acts_on_own
 from foliot_agent.core.peer_protocol import ReplayGuard
-from foliot_agent.core.routing_table import destination_of
-from foliot_schemas import Outcome
-from foliot_schemas.bounds import fitting
+from foliot_schemas import Reroute
 from foliot_schemas.names import nic_name
 from foliot_schemas.notice import Echo, Notice, NoticeSeen
 
@@ -23,17 +22,15 @@ if TYPE_CHECKING:
     from typing import Any
 
     from foliot.clock import Clock
-    from foliot_agent.control.lease_fence import LeaseFence
     from foliot_agent.control.move_queue import MoveQueue
-    from foliot_agent.control.restart_cache import RestartCache
+    from foliot_agent.control.route_handler import RouteHandler
     from foliot_agent.core.failed_links import FailedLinks, LinkTransition
     from foliot_agent.core.overlay_layout import Layout
-    from foliot_agent.core.routing_table import Destination
     from foliot_agent.peers.echo_confirm import EchoConfirmer
     from foliot_agent.peers.failure_notifier import FailureNotifier
     from foliot_agent.peers.sockets import Reply
     from foliot_agent.settings import AgentSettings
-    from foliot_schemas import Command, Confirmation, Node, Verb
+    from foliot_schemas import Node, Outcome
 
     Spawn = Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
 
@@ -41,15 +38,14 @@ log = structlog.get_logger()
 
 
 class Failover:
-    """The agent's behaviour, between its parts; it knows no bus and no kernel.
+    """The agent's behaviour without commands, between its parts; it knows no bus and no kernel.
 
     Parameters:
-        confirmer: None where nothing is on a wire (the emulated actuator): then nothing is expected to be confirmed.
+        routes: confirms what was moved.
+        confirmer: answers peers that confirm their moves; None where nothing is on a wire (the emulated actuator).
         publish: hands an outcome to the bus, which keeps it until it is stored.
         bus_connected: whether the bus is there, as far as is known.
-        fence: of commands, and of what the bucket `paths` has.
         spawn: starts work that outlives the call.
-        restart_cache: of answers, over restarts.
         restored: waits until what the kernel dropped with the NIC of a rail is there again.
     """
 
@@ -62,32 +58,28 @@ class Failover:
         losses: FailedLinks,
         move_queue: MoveQueue,
         notifier: FailureNotifier,
+        routes: RouteHandler,
         confirmer: EchoConfirmer | None,
         clock: Clock,
         publish: Callable[[Outcome], None],
         bus_connected: Callable[[], bool],
-        fence: LeaseFence,
         spawn: Spawn,
-        restart_cache: RestartCache,
         restored: Callable[[str], Awaitable[None]],
     ) -> None:
-        self.fence = fence
         self._settings = settings
         self._layout = layout
         self._peers = peers
         self._losses = losses
         self._move_queue = move_queue
         self._notifier = notifier
+        self._routes = routes
         self._confirmer = confirmer
         self._clock = clock
         self._publish = publish
         self._bus_connected = bus_connected
         self._spawn = spawn
         self._guard = ReplayGuard()
-        self._restart_cache = restart_cache
         self._restored = restored
-        self._answers = OutcomeCache(restart_cache.recall().answers)
-        self._under_way: set[str] = set()
         self._seen: dict[tuple[str, str], NoticeSeen] = {}
         self._evaded: dict[tuple[str, str], str] = {}
         """The fault of the loss that was last evaded, by peer and rail."""
@@ -130,7 +122,7 @@ class Failover:
             log.info("nic_turned", rail=turn.rail, state=turn.state, fault=turn.fault)
             move = joined(move, await self._move_queue.mend())
             span.set_attribute("foliot.status", move.status)
-            outcome = await self._outcome(move, f"armed/{turn.fault}", "reroute", turn.fault, started_ns, armed=True)
+            outcome = await self._outcome(move, f"armed/{turn.fault}", turn.fault, started_ns)
             self._publish(outcome)
 
     async def _return(self, turn: LinkTransition, started_ns: int) -> None:
@@ -150,7 +142,7 @@ class Failover:
         ) as span:
             span.set_attribute("foliot.status", move.status)
             command = f"armed/{turn.fault}/back"
-            self._publish(await self._outcome(move, command, "reroute", turn.fault, started_ns, armed=True))
+            self._publish(await self._outcome(move, command, turn.fault, started_ns))
 
     async def _tell(self, turn: LinkTransition) -> None:
         with tracing.span("notify peers", fault=turn.fault, kind="producer", state=turn.state) as span:
@@ -173,9 +165,9 @@ class Failover:
         self._losses.forget(peer)
         self._guard.forget(peer)
         self._notifier.forget(peer)
-        for restart_cache in (self._seen, self._evaded):
-            for place in [place for place in restart_cache if place[0] == peer]:
-                del restart_cache[place]
+        for memory in (self._seen, self._evaded):
+            for place in [place for place in memory if place[0] == peer]:
+                del memory[place]
 
     def _take_notice(self, notice: Notice, reply: Reply) -> None:
         if notice.node not in self._peers:
@@ -219,7 +211,7 @@ class Failover:
                 move = Move(status="refused", reason=f"no way to all of {notice.node} has both of its NICs")
             if move.status != "already":
                 command = self._name(notice)
-                outcome = await self._outcome(move, command, "reroute", notice.fault, started_ns, armed=True)
+                outcome = await self._outcome(move, command, notice.fault, started_ns)
                 self._publish(outcome)
 
     def _name(self, notice: Notice) -> str:
@@ -237,95 +229,11 @@ class Failover:
         self._seen[notice.node, notice.rail] = seen
         reply(seen)
 
-    # -- a command ----------------------------------------------------------------------------------------------------
-
-    async def on_command(self, command: Command) -> None:
-        """Carries out a command, once, and answers it, as often as it comes."""
-        if (answered := self._answers.get(command.id)) is not None:
-            self._publish(answered)
-            return
-        if command.id in self._under_way:
-            return
-        self._under_way.add(command.id)
-        try:
-            with tracing.span(
-                "apply command", fault=command.fault, kind="consumer", command=command.id, verb=command.verb
-            ) as span:
-                outcome = await self._carry_out(command, self._clock.now_ns())
-                span.set_attribute("foliot.status", outcome.status)
-                self._answers.keep(outcome)
-                self._restart_cache.keep_answer(outcome)
-                self._publish(outcome)
-        finally:
-            self._under_way.discard(command.id)
-
-    async def _carry_out(self, command: Command, started_ns: int) -> Outcome:
-        passes = await self.fence.passes(command.lease_revision)
-        judgement = judge(command, self._situation())
-        if passes and command.node == self._layout.node.name:
-            self.fence.raise_to(command.lease_revision)
-        if judgement.status == "act":
-            move = await self._move_queue.apply(away=command.away, back=command.back, placements=command.placements)
-        else:
-            log.info("command_not_done", id=command.id, status=judgement.status, reason=judgement.reason)
-            move = Move(status=judgement.status, reason=judgement.reason, away=command.away, back=command.back)
-        return await self._outcome(
-            move, command.id, command.verb, command.fault, started_ns, armed=False, cause=command.cause
-        )
-
-    def _situation(self) -> Situation:
-        return Situation(
-            layout=self._layout,
-            peers=self._peers,
-            routing=self._move_queue.routing,
-            losses=self._losses,
-            policy=self._settings.policy,
-            now_ns=self._clock.now_ns(),
-            synchronised=self._clock.bound_ns() >= 0,
-            highest_lease=self.fence.highest,
-        )
-
     # -- what became of it --------------------------------------------------------------------------------------------
 
-    async def _outcome(
-        self, move: Move, command: str, verb: Verb, fault: str, started_ns: int, *, armed: bool, cause: str = ""
-    ) -> Outcome:
-        own = self._layout.node.name
-        to_confirm = move.destinations if move.status in {"done", "already"} and self._confirmer is not None else ()
-        confirmations = await self._confirmed(to_confirm, move, fault)
-        complete = bool(to_confirm) and len(confirmations) == len(to_confirm)
-        outcome = Outcome(
-            id=fitting(f"{command}/outcome/{own}"),
-            command=command,
-            verb=verb,
-            node=own,
-            status=move.status,
-            armed=armed,
-            cause=cause,
-            reason=move.reason,
-            started_ns=started_ns,
-            moved_ns=move.moved_ns,
-            confirmed_ns=max(each.at_ns for each in confirmations) if complete else 0,
-            expected=len(to_confirm),
-            confirmations=tuple(confirmations),
-            away=move.away,
-            back=move.back,
-            placements=move.after,
-            undo=move.before,
-            fault=fault,
-        )
-        log.info("outcome_made", command=command, status=move.status, reason=move.reason, confirmed=complete)
-        return outcome
-
-    async def _confirmed(self, destinations: tuple[Destination, ...], move: Move, fault: str) -> list[Confirmation]:
-        if not destinations or self._confirmer is None:
-            return []
-        made = {destination_of(way): way for way in move.after}
-
-        def stands(destination: Destination) -> bool:
-            return self._move_queue.routing.way(destination) == made.get(destination)
-
-        with tracing.span("confirm on the wire", fault=fault, expected=len(destinations)) as span:
-            confirmations = await self._confirmer.confirm(destinations, stands=stands)
-            span.set_attribute("foliot.confirmed", len(confirmations))
-        return confirmations
+    async def _outcome(self, move: Move, command: str, fault: str, started_ns: int) -> Outcome:
+        result = told(move, Reroute)
+        confirmed = await self._routes.confirm(result, fault)
+        return outcome_of(
+            result, confirmed, command=command, node=self._layout.node.name, fault=fault, started_ns=started_ns, armed=True
+        )  # fmt: skip

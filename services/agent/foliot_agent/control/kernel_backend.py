@@ -13,21 +13,24 @@ from pyroute2.netlink.exceptions import NetlinkError
 
 from foliot_agent.actuators.base import ActuatorError, EmulatedActuator
 from foliot_agent.actuators.overlay import OverlayActuator
+from foliot_agent.control.move_queue import MoveQueue
 from foliot_agent.core import overlay_layout
+from foliot_agent.core.desired_diff import wanted
+from foliot_agent.core.failed_links import FailedLinks
+from foliot_agent.kernel.dry_run import DryRun
 from foliot_agent.kernel.overlay_devices import Overlay, OverlayError, remove
 from foliot_agent.kernel.route_restorer import RouteRestorer
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Awaitable, Callable, Iterable, Mapping
 
+    from foliot.clock import Clock
     from foliot.node.link_monitor import LinkChange
-    from foliot_agent.actuators.base import Actuator
-    from foliot_agent.control.move_queue import MoveQueue
+    from foliot_agent.actuators.base import ServiceAddressActuator
     from foliot_agent.control.restart_cache import RestartCache
-    from foliot_agent.core.failed_links import FailedLinks
     from foliot_agent.core.overlay_layout import Layout
-    from foliot_agent.settings import ActuatorKind
-    from foliot_schemas import Node, Placement
+    from foliot_agent.kernel.dry_run import Change
+    from foliot_schemas import Node, NodePaths, Placement
 
 log = structlog.get_logger()
 
@@ -46,10 +49,10 @@ class KernelBackend:
     Closing it leaves everything in place, so that traffic goes on while the agent is away; `uninstall` takes it away.
     """
 
-    actuator: Actuator
+    actuator: ServiceAddressActuator
 
-    def __init__(self, kind: ActuatorKind, layout: Layout, restart_cache: RestartCache) -> None:
-        self.is_real = kind == "overlay"
+    def __init__(self, layout: Layout, restart_cache: RestartCache, *, is_real: bool = True) -> None:
+        self.is_real = is_real
         self._layout = layout
         self._restart_cache = restart_cache
         self._stack = contextlib.AsyncExitStack()
@@ -221,6 +224,39 @@ class KernelBackend:
         while self.is_real:
             await asyncio.sleep(_REMEMBER_S)
             await self.remember(losses)
+
+    async def rehearse(
+        self, peers: Iterable[Node], paths: NodePaths | None, clock: Clock, *, act: bool
+    ) -> tuple[Change, ...]:
+        """What a start would change in this network namespace, as it is now: told by the code that changes it.
+
+        Parameters:
+            peers: those that it talks to.
+
+        Raises:
+            OverlayError: a NIC is not there.
+            ActuatorError: a route or rule could not be.
+        """
+        if not self.is_real:
+            return ()
+        known = {peer.name: peer for peer in peers}
+        async with AsyncIPRoute() as netlink:
+            rehearsal = DryRun(netlink)
+            overlay = Overlay(rehearsal, self._layout, rehearsal)
+            await overlay.build()
+            actuator = OverlayActuator(rehearsal, self._layout, rehearsal)
+            await actuator.adopt()
+            for peer in known.values():
+                await overlay.join(peer)
+                await actuator.welcome(peer)
+            if paths is not None:
+                losses = FailedLinks(self._layout, "")
+                changes = wanted(
+                    None, paths, routing=actuator.routing, dead=losses.dead, own_lost=losses.own,
+                    is_known=lambda placement: placement.peer in known,
+                )  # fmt: skip
+                await MoveQueue(actuator, losses, clock).follow(changes, act=act)
+            return rehearsal.changes()
 
 
 async def uninstall() -> None:

@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from foliot_agent.core.command_guard import Situation, unknown
 from foliot_agent.core.desired_diff import Wanted, wanted
+from foliot_agent.core.route_guard import Situation, unknown
 from foliot_schemas import NodePaths
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Sequence
 
-    from foliot_agent.control.kernel_backend import KernelBackend
+    from foliot_agent.actuators.base import Actuator
+    from foliot_agent.control.actuator_kinds import ServiceAddressBackend
     from foliot_agent.control.move_queue import MoveQueue
     from foliot_agent.control.restart_cache import RestartCache
     from foliot_agent.core.failed_links import FailedLinks
@@ -35,11 +36,13 @@ class Reconciler:
         peers: kept up to date here, and read by whoever acts.
         fence: whether a value of this lease may be followed.
         forget: called with the name of a peer that has left for a minute.
+        others: actuators of other classes of traffic, which are told of peers.
     """
 
     def __init__(
-        self, *, layout: Layout, peers: dict[str, Node], losses: FailedLinks, move_queue: MoveQueue, kernel: KernelBackend, restart_cache: RestartCache,
+        self, *, layout: Layout, peers: dict[str, Node], losses: FailedLinks, move_queue: MoveQueue, kernel: ServiceAddressBackend, restart_cache: RestartCache,
         fence: Callable[[int], Awaitable[bool]], policy: Policy, forget: Callable[[str], None],
+        others: Sequence[Actuator] = (),
     ) -> None:  # fmt: skip
         self.told: set[str] = set()
         """Nodes that the inventory spoke of."""
@@ -48,6 +51,7 @@ class Reconciler:
         self._losses = losses
         self._move_queue = move_queue
         self._kernel = kernel
+        self._others = others
         self._restart_cache = restart_cache
         self._fence = fence
         self._policy = policy
@@ -72,19 +76,29 @@ class Reconciler:
             elif before != record:
                 self._peers.pop(name, None)
                 if before is not None:
-                    await self._kernel.leave(before)
+                    await self._leave(before)
             if (leaving := self._leaving.pop(name, None)) is not None:
                 leaving.cancel()
             if record is None and (before is not None or leaving is not None):
                 self._leaving[name] = asyncio.get_running_loop().call_later(_FORGET_S, self._has_left, name)
             if record is not None and name not in self._peers:
-                await self._kernel.join(record)
+                await self._join(record)
                 self._peers[name] = record
                 log.info("peer_joined", peer=name)
             self._restart_cache.keep_peers(tuple(self._peers.values()))
             if record is not None and before != record and self._paths is not None:
                 # What the value said of this peer could not be done before it was known.
                 await self._follow(_without(self._paths, name), self._paths)
+
+    async def _join(self, peer: Node) -> None:
+        await self._kernel.join(peer)
+        for actuator in self._others:
+            await actuator.join(peer)
+
+    async def _leave(self, peer: Node) -> None:
+        await self._kernel.leave(peer)
+        for actuator in self._others:
+            await actuator.leave(peer)
 
     def close(self) -> None:
         """Forgets nobody any more."""
@@ -128,7 +142,6 @@ class Reconciler:
     def _is_known(self, placement: Placement) -> bool:
         situation = Situation(
             layout=self._layout, peers=self._peers, routing=self._move_queue.routing, losses=self._losses,
-            policy=self._policy, now_ns=0, synchronised=False, highest_lease=0,
         )  # fmt: skip
         return not unknown(placement, situation)
 

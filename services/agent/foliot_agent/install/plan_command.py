@@ -16,14 +16,13 @@ from foliot.node.link_monitor import node_settings
 from foliot.runtime.service import node_clock
 from foliot.settings import BusSettings, SettingsError, load
 from foliot_agent.actuators.base import ActuatorError
-from foliot_agent.actuators.overlay import OverlayActuator
-from foliot_agent.control.move_queue import MoveQueue
-from foliot_agent.core.desired_diff import wanted
-from foliot_agent.core.failed_links import FailedLinks
+from foliot_agent.control.action_handlers import NodeView
+from foliot_agent.control.actuator_kinds import backend, others
+from foliot_agent.control.restart_cache import RestartCache
 from foliot_agent.core.overlay_layout import Layout
 from foliot_agent.install.console import complain, say
 from foliot_agent.kernel.dry_run import Change, DryRun
-from foliot_agent.kernel.overlay_devices import Overlay, OverlayError, remove
+from foliot_agent.kernel.overlay_devices import OverlayError, remove
 from foliot_agent.settings import AgentSettings
 from foliot_schemas.subjects import INVENTORY, PATHS
 
@@ -41,7 +40,7 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         node, settings = asyncio.run(node_settings()), load(AgentSettings, "agent")
         peers, paths = ((), None) if arguments.no_bus else asyncio.run(_fleet(load(BusSettings, "bus"), describe(node)))
-        changes = () if settings.actuator == "emulated" else asyncio.run(rehearse(node, settings, peers, paths))
+        changes = asyncio.run(rehearse(node, settings, peers, paths))
     except (SettingsError, OverlayError, ActuatorError) as error:
         complain(f"{error}\n")
         return 1
@@ -57,7 +56,7 @@ def run(arguments: argparse.Namespace) -> int:
 async def rehearse(
     node: NodeSettings, settings: AgentSettings, peers: Iterable[Node], paths: NodePaths | None
 ) -> tuple[Change, ...]:
-    """The changes that a start of the agent would make in this network namespace, as it is now.
+    """The changes that a start of the agent would make in this network namespace, as it is now, by all of its actuators.
 
     Parameters:
         peers: those that it talks to.
@@ -65,27 +64,14 @@ async def rehearse(
     Raises:
         OverlayError: a NIC is not there.
         ActuatorError: a route or rule could not be.
+        SettingsError: there is no such actuator.
     """
-    layout = Layout.of(node)
-    known = {peer.name: peer for peer in peers}
-    async with AsyncIPRoute() as netlink:
-        rehearsal = DryRun(netlink)
-        overlay = Overlay(rehearsal, layout, rehearsal)
-        await overlay.build()
-        actuator = OverlayActuator(rehearsal, layout, rehearsal)
-        await actuator.adopt()
-        for peer in known.values():
-            await overlay.join(peer)
-            await actuator.welcome(peer)
-        if paths is not None:
-            losses = FailedLinks(layout, "")
-            mover = MoveQueue(actuator, losses, node_clock(node.name))
-            changes = wanted(
-                None, paths, routing=actuator.routing, dead=losses.dead, own_lost=losses.own,
-                is_known=lambda placement: placement.peer in known,
-            )  # fmt: skip
-            await mover.follow(changes, act=settings.policy == "act")
-        return rehearsal.changes()
+    clock = node_clock(node.name)
+    view = NodeView(layout=Layout.of(node), peers={}, clock=clock, restart_cache=RestartCache("", node.name, ""))
+    changes = await backend(settings.actuator, view).rehearse(peers, paths, clock, act=settings.policy == "act")
+    for actuator in others(view):
+        changes += await actuator.rehearse()
+    return changes
 
 
 async def rehearse_removal() -> tuple[Change, ...]:

@@ -7,7 +7,7 @@ from typing import Literal, TypeVar
 import msgspec
 
 from foliot_gateway.state.fleet import reported_ns
-from foliot_schemas import Command, Event, Outcome, OutcomeStatus, Verb, event_kinds
+from foliot_schemas import Command, Event, Outcome, OutcomeStatus, Verb, event_kinds, orders
 
 _MOST_OUTCOMES = 4_096
 """Of one command: an armed move has one of every peer."""
@@ -53,7 +53,7 @@ class Records:
         self.event_counts: Counter[str] = Counter()
         """By kind, all that were ever taken; those of kinds that are not known here together, as `OTHER`: whoever makes up names makes no more series."""
         self.command_counts: Counter[str] = Counter()
-        """By verb."""
+        """By verb; those of verbs that are not known here likewise."""
         self.outcome_counts: Counter[tuple[str, str]] = Counter()
         """By verb and status."""
 
@@ -72,7 +72,7 @@ class Records:
         if known is not None and known.command is not None:
             return False
         self._join(command.id, command, () if known is None else known.outcomes)
-        self.command_counts[command.verb] += 1
+        self.command_counts[_counted(command.verb)] += 1
         return True
 
     def add_outcome(self, outcome: Outcome) -> bool:
@@ -82,7 +82,7 @@ class Records:
         if len(outcomes) >= _MOST_OUTCOMES or any(outcome.id == other.id for other in outcomes):
             return False
         self._join(outcome.command, None if known is None else known.command, (*outcomes, outcome))
-        self.outcome_counts[outcome.verb, outcome.status] += 1
+        self.outcome_counts[_counted(outcome.verb), outcome.status] += 1
         return True
 
     def event(self, event_id: str) -> Event | None:
@@ -122,6 +122,10 @@ class Records:
 
 def _at(record: Event | CommandView) -> int:
     return record.at_ns
+
+
+def _counted(verb: str) -> str:
+    return OTHER if orders.find(verb) is None else verb
 
 
 def _let_go(records: dict[Key, Record], limit: int, at: Callable[[Record], int]) -> None:

@@ -8,7 +8,5 @@ export const STATES = {
   refusal: ["refused"],
 } as const;
 
-/** Of an extension, or of a version later than this page. */
-type Other = string & { readonly of: "another version" };
-
-export type EventKind = keyof typeof STATES | Other;
+export type KnownKind = keyof typeof STATES;
+export type StateOf<Kind extends KnownKind> = (typeof STATES)[Kind][number];

@@ -1,9 +1,15 @@
-import type { Told } from "./wire.ts";
+import type { KnownKind, StateOf } from "./event_kinds.ts";
+import type { FoliotEvent, Told } from "./wire.ts";
 
 /** As many as the gateway itself keeps for pages that come back. */
 export const KEPT = 1_000;
 /** What one cause makes comes within this: a dozen paths that fall silent are one line. */
 const TOGETHER_NS = 2_000_000_000;
+
+/** Whether an event is of a kind, and in a state of that kind if one is named. */
+export function isOf<Kind extends KnownKind>(event: FoliotEvent, kind: Kind, state?: StateOf<Kind>): boolean {
+  return event.kind === kind && (state === undefined || event.state === state);
+}
 
 /** The events by time, oldest first, with one more: known ones come again after a reconnection. */
 export function withEvent(known: readonly Told[], told: Told): readonly Told[] {
@@ -48,7 +54,7 @@ export function rowsOf(events: readonly Told[]): Row[] {
     const { fault, kind, state, at_ns } = told.event;
     const key = `${fault || told.event.id}\n${kind}\n${state}`;
     const row = open.get(key);
-    if (row && kind !== "flap" && at_ns - row.first.event.at_ns <= TOGETHER_NS) {
+    if (row && !isOf(told.event, "flap") && at_ns - row.first.event.at_ns <= TOGETHER_NS) {
       row.count += 1;
       row.who.add(told.event.who);
     } else {

@@ -1,4 +1,4 @@
-import { concerns } from "./events.ts";
+import { concerns, isOf } from "./events.ts";
 import { conditionOf } from "./fleet.ts";
 import { timeOfDay } from "./numbers.ts";
 import type { FoliotEvent, Tile, Told } from "./wire.ts";
@@ -20,8 +20,8 @@ export function trafficOf(tile: Tile): string {
 /** The last word on the NIC's port, unless something else went wrong after it. */
 function lastFlap(nic: string, events: readonly Told[]): FoliotEvent | undefined {
   for (const { event, bad } of [...events].reverse()) {
-    if (event.kind === "flap" && event.who === nic) return event;
-    if (event.kind === "path" && bad && concerns(event.who, nic)) return undefined;
+    if (isOf(event, "flap") && event.who === nic) return event;
+    if (isOf(event, "path") && bad && concerns(event.who, nic)) return undefined;
   }
   return undefined;
 }
@@ -30,6 +30,6 @@ function heldBy(flap: FoliotEvent | undefined, now_ns: number): string {
   if (!flap) return "";
   const reuse_ns = flap.evidence.reuse_at_ns;
   if (typeof reuse_ns === "number" && reuse_ns > now_ns) return `damped for its flaps until ${timeOfDay(reuse_ns)}`;
-  if (flap.state === "up") return `its carrier is back since ${timeOfDay(flap.at_ns)}`;
-  return flap.state === "admin-up" ? `set up again by an administrator at ${timeOfDay(flap.at_ns)}` : "";
+  if (isOf(flap, "flap", "up")) return `its carrier is back since ${timeOfDay(flap.at_ns)}`;
+  return isOf(flap, "flap", "admin-up") ? `set up again by an administrator at ${timeOfDay(flap.at_ns)}` : "";
 }

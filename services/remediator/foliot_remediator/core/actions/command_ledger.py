@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 from foliot_schemas import Command
 from foliot_schemas.bounds import fitting
+from foliot_schemas.orders import verb_of
 
 if TYPE_CHECKING:
-    from foliot_remediator.core.routing.reroute_plan import NodeChanges
     from foliot_remediator.core.state.routing_table import Cause
-    from foliot_schemas import Verb
+    from foliot_schemas import Order, Verb
 
 _GRACE_NS = 3_000_000_000
 """After its deadline a command is not carried out any more; an answer may still wait for confirmations, two seconds, and be on its way."""
@@ -23,8 +23,10 @@ seconds, and nothing stays away for ever because of a bad minute."""
 _FORGIVEN_NS = 2 * _LONGEST_REST_NS
 """A failure of this long ago counts no more."""
 _MOST_DOUBLINGS = 8
+FIRST = "losses"
+"""The remedy that was there before there were others: the ids of its commands do not name it."""
 _REMEMBERED = 65_536
-"""(cause, verb, node) whose attempts are counted."""
+"""(scope, verb, node) whose attempts are counted."""
 
 
 @dataclass(slots=True)
@@ -32,10 +34,18 @@ class Sent:
     """A command that is not answered yet, and what it is about."""
 
     command: Command
+    order: Order
     who: str
     cause: Cause
-    undo: NodeChanges
-    """What makes the beliefs about the node what they were before."""
+    undo: Order | None
+    """What makes the beliefs about the node what they were before; None: none were changed."""
+    remedy: str
+    """Whose it is."""
+
+
+def scope_of(cause: Cause, remedy: str) -> str:
+    """What ids of commands and refusals begin with: two remedies may ask the same of a node because of one event."""
+    return cause.event if remedy == FIRST else f"{cause.event}/{remedy}"
 
 
 class CommandLedger:
@@ -45,52 +55,35 @@ class CommandLedger:
         self.sent: dict[str, Sent] = {}
         self._attempts: collections.OrderedDict[tuple[str, Verb, str], int] = collections.OrderedDict()
         self._failures: collections.OrderedDict[tuple[str, Verb, str], tuple[int, int]] = collections.OrderedDict()
-        self._commanded_ns: dict[str, dict[tuple[str, str], int]] = {}
-        """Per node, by peer and rail."""
-        self._about: dict[str, set[str]] = {}
-        """Per peer, the nodes that have been told a way to it."""
         self._unanswered: collections.Counter[str] = collections.Counter()
         """Per node, its commands in `sent`."""
         self._deadlines: list[tuple[int, str]] = []
 
-    def advised(self, cause: Cause, verb: Verb, node: str) -> bool:
-        """Whether the node was commanded so for this cause."""
-        return (cause.event, verb, node) in self._attempts
+    def advised(self, scope: str, verb: Verb, node: str) -> bool:
+        """Whether the node was commanded so for this cause; `scope`, here and below, is `scope_of` it."""
+        return (scope, verb, node) in self._attempts
 
-    def failures(self, cause: Cause, verb: Verb, node: str, now_ns: int) -> int:
+    def failures(self, scope: str, verb: Verb, node: str, now_ns: int) -> int:
         """How often it refused, failed or did not answer lately."""
-        count, at_ns = self._failures.get((cause.event, verb, node), (0, 0))
+        count, at_ns = self._failures.get((scope, verb, node), (0, 0))
         return count if now_ns - at_ns < _FORGIVEN_NS else 0
 
-    def is_resting(self, cause: Cause, verb: Verb, node: str, now_ns: int, attempts: int) -> bool:
+    def is_resting(self, scope: str, verb: Verb, node: str, now_ns: int, attempts: int) -> bool:
         """Whether it failed that often, or more, and so lately that it had better not be asked again yet."""
-        over = self.failures(cause, verb, node, now_ns) - attempts
+        over = self.failures(scope, verb, node, now_ns) - attempts
         if over < 0:
             return False
         rest_ns = min(_FIRST_REST_NS << min(over, _MOST_DOUBLINGS), _LONGEST_REST_NS)
-        return now_ns - self._failures[cause.event, verb, node][1] < rest_ns
+        return now_ns - self._failures[scope, verb, node][1] < rest_ns
 
     def fail(self, sent: Sent, now_ns: int) -> int:
         """Counts a failure, and returns how many there are."""
-        command = sent.command
-        count = self.failures(sent.cause, command.verb, command.node, now_ns) + 1
-        self._failures[sent.cause.event, command.verb, command.node] = count, now_ns
+        command, scope = sent.command, scope_of(sent.cause, sent.remedy)
+        count = self.failures(scope, command.verb, command.node, now_ns) + 1
+        self._failures[scope, command.verb, command.node] = count, now_ns
         if len(self._failures) > _REMEMBERED:
             self._failures.popitem(last=False)
         return count
-
-    def commanded_ns(self, node: str, rail: str, peer: str = "") -> int:
-        """When the node was last told a way to a service address, or, without a peer, to send a rail away or back; 0: never."""
-        return self._commanded_ns.get(node, {}).get((peer, rail), 0)
-
-    def forget(self, node: str) -> None:
-        """A node has left the fleet for good."""
-        for peer, _ in self._commanded_ns.pop(node, {}):
-            self._about.get(peer, set()).discard(node)
-        for other in self._about.pop(node, ()):
-            told = self._commanded_ns[other]
-            for way in [way for way in told if way[0] == node]:
-                del told[way]
 
     def send(self, sent: Sent) -> None:
         """A command goes out, to be answered."""
@@ -99,14 +92,6 @@ class CommandLedger:
             self._unanswered[command.node] += 1
         self.sent[command.id] = sent
         heapq.heappush(self._deadlines, (command.deadline_ns, command.id))
-        told = [("", rail) for rail in (*command.away, *command.back)] + [
-            (way.peer, way.rail) for way in command.placements
-        ]
-        commanded_ns = self._commanded_ns.setdefault(command.node, {})
-        for peer, rail in told:
-            commanded_ns[peer, rail] = command.issued_ns
-            if peer:
-                self._about.setdefault(peer, set()).add(command.node)
 
     def settle(self, command: str) -> Sent | None:
         """Takes out a command that was answered."""
@@ -119,23 +104,24 @@ class CommandLedger:
         return sent
 
     def write(
-        self, node: str, verb: Verb, parts: NodeChanges, cause: Cause, *,
+        self, node: str, order: Order, cause: Cause, *, remedy: str,
         issued_ns: int, deadline_ns: int, lease: int, advice: bool,
     ) -> Command:  # fmt: skip
-        """The command for a node.
+        """The command that carries an order to a node.
 
-        Its id follows from cause, verb and node. The lease's revision is part of it, because an agent answers a known id as it did
+        Its id follows from cause, remedy, verb and node. The lease's revision is part of it, because an agent answers a known id as it did
         before, and it may have refused a former holder's; so is the number of the attempt, from the second on.
         """
-        key = (cause.event, verb, node)
+        verb = verb_of(order)
+        scope = scope_of(cause, remedy)
+        key = (scope, verb, node)
         attempt = self._attempts[key] = self._attempts.get(key, 0) + 1
         if len(self._attempts) > _REMEMBERED:
             self._attempts.popitem(last=False)
         suffix = "" if attempt == 1 else f"/{attempt}"
-        return Command(
-            id=fitting(f"{cause.event}/{verb}/{node}/{lease}{suffix}"), verb=verb, node=node, cause=cause.event,
-            issued_ns=issued_ns, deadline_ns=deadline_ns, lease_revision=lease, away=tuple(parts.away),
-            back=tuple(parts.back), placements=tuple(parts.placements), advice=advice, fault=cause.fault,
+        return Command.of(
+            order, id=fitting(f"{scope}/{verb}/{node}/{lease}{suffix}"), node=node, cause=cause.event,
+            issued_ns=issued_ns, deadline_ns=deadline_ns, lease_revision=lease, advice=advice, fault=cause.fault,
         )  # fmt: skip
 
     @property

@@ -1,4 +1,4 @@
-"""From a plan to commands: the guards speak, then what is left is commanded and taken to be in force."""
+"""From orders to commands: the guards speak, then what is left is commanded and taken to be in force."""
 
 from __future__ import annotations
 
@@ -6,20 +6,19 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from foliot_remediator.core.actions.command_ledger import CommandLedger, Sent
-from foliot_remediator.core.actions.guards import Budgets, Objection, Refusals, object_to_clocks, stale_clocks
-from foliot_remediator.core.routing.reroute_plan import NodeChanges
-from foliot_remediator.core.state.inventory import Destination
-from foliot_remediator.core.state.routing_table import Cause
+from foliot_remediator.core.actions.command_ledger import FIRST, CommandLedger, Sent, scope_of
+from foliot_remediator.core.actions.guards import Objection, Refusals, object_to_clocks, stale_clocks
+from foliot_remediator.core.state.routing_table import Cause  # noqa: TC001 - of a NamedTuple
 from foliot_schemas import Command, Event, Verb  # noqa: TC001 - msgspec reads annotations at run time
 
 if TYPE_CHECKING:
-    from foliot_remediator.core.routing.reroute_plan import ReroutePlan
-    from foliot_remediator.core.state.inventory import Inventory
+    from collections.abc import Iterable, Mapping
+
+    from foliot_remediator.core.actions.action_kinds import ActionKind
+    from foliot_remediator.core.actions.guards import Budget
     from foliot_remediator.core.state.path_health import PathHealth
-    from foliot_remediator.core.state.routing_table import RoutingTable
-    from foliot_remediator.settings import Policy, RemediatorSettings
-    from foliot_schemas import Outcome
+    from foliot_remediator.settings import RemediatorSettings
+    from foliot_schemas import Order
     from foliot_schemas.event import Evidence
 
 
@@ -28,7 +27,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
 
     verb: Verb
     who: str
-    """NIC or path."""
+    """NIC or path, or what else it is about."""
     cause: str
     fault: str
     commands: tuple[Command, ...] = ()
@@ -44,181 +43,148 @@ class DecisionRequest(NamedTuple):
     base_ns: int
     """What the deadline counts from."""
     now_ns: int
+    remedy: str = FIRST
+    """Whose budget pays, and who hears of the answer."""
 
 
 class Decider:
-    """Holds the guards, and what is on its way."""
+    """Holds the guards, what is on its way, and whether anything may be commanded."""
 
-    def __init__(
-        self, settings: RemediatorSettings, inventory: Inventory, health: PathHealth, routing: RoutingTable
-    ) -> None:
+    def __init__(self, settings: RemediatorSettings, health: PathHealth) -> None:
         self.ledger = CommandLedger()
         self.lease = 0
+        """The revision of the lease that is held; 0: others speak."""
+        self.held = 0
+        """The last revision that was held."""
+        self.lost_lease = False
+        """It held the lease, lost it, and knows of nobody who took it."""
+        self.budgets: dict[str, Budget] = {}
+        """By remedy."""
         self._settings = settings
-        self._policies: dict[str, Policy] = {"reroute": settings.reroute, "restore": settings.restore}
-        self._inventory = inventory
+        self._kinds: dict[str, ActionKind] = {}
         self._health = health
-        self._routing = routing
-        self._budgets = Budgets(settings)
         self._refusals = Refusals()
 
-    def has_room(self, plan: ReroutePlan, now_ns: int, *, whole: bool = True) -> bool:
-        """Whether a plan that could wait need not, or not all of it."""
-        moves = sum(part.moves for part in plan.parts.values())
-        allowed = self._budgets.allowed(moves, now_ns, can_wait=True)
-        return allowed == moves if whole else allowed > 0
+    def register(self, remedy: str, budget: Budget, kinds: Iterable[ActionKind]) -> None:
+        """Takes a remedy's budget, and the verbs that it brings.
+
+        Raises:
+            ValueError: the remedy or one of the verbs is there already.
+        """
+        if remedy in self.budgets:
+            raise ValueError(f"there are two remedies named {remedy}")
+        self.budgets[remedy] = budget
+        for kind in kinds:
+            if self._kinds.setdefault(kind.verb, kind) is not kind:
+                raise ValueError(f"the verb {kind.verb} has two kinds of action")
+
+    @property
+    def speaks(self) -> bool:
+        """Whether refusals are to be said: who stands by is silent."""
+        return bool(self.lease) or self.lost_lease
 
     def refuse(self, request: DecisionRequest, *objections: Objection) -> Decision | None:
         """The refusals, as far as they have not been said yet."""
         return self._decision(request, (), objections)
 
-    def decide(self, request: DecisionRequest, plan: ReroutePlan) -> tuple[Decision | None, bool]:
-        """The decision on a plan, None if there is nothing to publish; and whether something is left to be tried again."""
-        policy = self._policies.get(request.verb, "off")  # what nobody has permitted is not done
-        objections = []
-        if plan.stranded:
-            evidence: Evidence = {
-                "stranded": len(plan.stranded),
-                "destinations": plan.looked_at,
-                "node": plan.stranded[0].node,
-            }
-            objections.append(Objection(guard="no-alternative", evidence=evidence))
-        if plan.parts and policy == "off":
-            objection = Objection(guard="policy", evidence={"policy": policy, "nodes": len(plan.parts)})
+    def decide(
+        self, request: DecisionRequest, orders: Mapping[str, Order], *said: Objection
+    ) -> tuple[Decision | None, bool]:
+        """The decision on orders by node, None if there is nothing to publish; and whether something is left to be tried again.
+
+        Parameters:
+            said: objections that are published with it.
+        """
+        objections = [*said]
+        kind = self._kinds.get(request.verb)
+        policy = "off" if kind is None else kind.policy  # what nobody has permitted is not done
+        if orders and policy == "off":
+            objection = Objection(guard="policy", evidence={"policy": policy, "nodes": len(orders)})
             return self.refuse(request, *objections, objection), False
-        parts, corroboration = self._certain(request, plan, advice=policy == "advise")
-        objections += corroboration
-        if policy == "act":
-            parts, over = self._within_budget(request, parts)
-            objections += over
-        commands = tuple(self._command(request, node, part, advice=policy == "advise") for node, part in parts.items())
+        commands: tuple[Command, ...] = ()
+        if kind is not None:
+            certain, corroboration = self._certain(request, kind, orders, advice=policy == "advise")
+            objections += corroboration
+            if policy == "act":
+                certain, over = self._within_budget(request, kind, certain)
+                objections += over
+            commands = tuple(
+                self._command(request, kind, node, order, advice=policy == "advise") for node, order in certain.items()
+            )
         return self._decision(request, commands, objections), bool(objections)
 
     def revert(self, sent: Sent) -> None:
         """The node did not do it: beliefs go back to what they were."""
-        self._apply(sent.command.node, sent.undo, sent.cause)
-
-    def take_report(self, outcome: Outcome) -> bool:
-        """A node moved by itself, or as a former holder of the lease told it; whether any of that counts.
-
-        What it was commanded to since then stands. A report may come late, behind commands about other things: after the bus was away.
-        """
-        if outcome.status not in {"done", "already"}:
-            return False
-        node, routing, cause = outcome.node, self._routing, Cause(outcome.id, outcome.fault)
-
-        def stands(rail: str, peer: str = "") -> bool:
-            return outcome.started_ns > self.ledger.commanded_ns(node, rail, peer)
-
-        rails, knows = self._inventory.rails(node), self._inventory.knows
-        away, back = (
-            [rail for rail in told if rail in rails and stands(rail)] for told in (outcome.away, outcome.back)
-        )
-        for rail in away:
-            routing.leave(node, rail, cause)
-        for rail in back:
-            routing.come_back(node, rail)
-        overruled = {*outcome.away, *outcome.back} - {*away, *back}
-        placements = [
-            way
-            for way in outcome.placements
-            if way.rail not in overruled and knows(node, way) and stands(way.rail, way.peer)
-        ]
-        for way in placements:
-            destination = Destination(node, way.peer, way.rail)
-            if (node, way.rail) in routing.away:
-                routing.backups.setdefault(node, {})[way.peer, way.rail] = way
-            elif routing.placed(destination) != way:
-                routing.place(destination, way, cause)
-        return bool(away or back or placements)
+        if sent.undo is not None:
+            self._kinds[sent.command.verb].apply(sent.command.node, sent.undo, sent.cause)
 
     # -- inside -------------------------------------------------------------------------------------------------------
 
     def _certain(
-        self, request: DecisionRequest, plan: ReroutePlan, *, advice: bool
-    ) -> tuple[dict[str, NodeChanges], list[Objection]]:
-        """The plan without the nodes that cannot be commanded."""
-        parts = {node: part for node, part in plan.parts.items() if part.moves}
+        self, request: DecisionRequest, kind: ActionKind, orders: Mapping[str, Order], *, advice: bool
+    ) -> tuple[dict[str, Order], list[Objection]]:
+        """The orders without the nodes that cannot be commanded."""
+        wanted = {node: order for node, order in orders.items() if kind.units(order)}
         objections = []
-        stale = stale_clocks(parts, self._health, self._settings, request.now_ns)
+        stale = stale_clocks(wanted, self._health, self._settings, request.now_ns)
         if stale:
-            objections.append(object_to_clocks(stale, len(parts)))
-        done = {node for node in parts if self._is_done_with(request, node, advice=advice)}
-        return {node: part for node, part in parts.items() if node not in stale and node not in done}, objections
+            objections.append(object_to_clocks(stale, len(wanted)))
+        done = {node for node in wanted if self._is_done_with(request, node, advice=advice)}
+        return {node: order for node, order in wanted.items() if node not in stale and node not in done}, objections
 
     def _is_done_with(self, request: DecisionRequest, node: str, *, advice: bool) -> bool:
+        scope = scope_of(request.cause, request.remedy)
         if advice:
-            return self.ledger.advised(request.cause, request.verb, node)
-        return self.ledger.is_resting(request.cause, request.verb, node, request.now_ns, self._settings.attempts)
+            return self.ledger.advised(scope, request.verb, node)
+        return self.ledger.is_resting(scope, request.verb, node, request.now_ns, self._settings.attempts)
 
     def _within_budget(
-        self, request: DecisionRequest, parts: dict[str, NodeChanges]
-    ) -> tuple[dict[str, NodeChanges], list[Objection]]:
-        """As much of a plan as the budgets allow, in its order; and why the rest has to wait."""
-        if not parts:
-            return parts, []
-        away = {(node, rail) for node, part in parts.items() for rail in part.away}
-        more = away.difference(self._routing.away)
-        too_many = self._budgets.object_to_nics(len(self._routing.away) + len(more), self._inventory.own_nics)
-        if more and too_many is not None:
-            return {}, [too_many]
-        now_ns, lost = request.now_ns, self._lost(request)
-        moves = sum(part.moves for part in parts.values())
-        room = self._budgets.allowed(moves, now_ns, lost=lost, can_wait=request.verb == "restore")
-        taken: dict[str, NodeChanges] = {}
-        busy, most_busy = self.ledger.busy, self._settings.nodes_at_once
+        self, request: DecisionRequest, kind: ActionKind, orders: dict[str, Order]
+    ) -> tuple[dict[str, Order], list[Objection]]:
+        """As much as the budget of the remedy allows, in its order; and why the rest has to wait."""
+        if not orders:
+            return orders, []
+        if (against := kind.object_to(orders)) is not None:
+            return {}, [against]
+        budget, now_ns, lost = self.budgets[request.remedy], request.now_ns, kind.lost(request.who)
+        moves = sum(kind.units(order) for order in orders.values())
+        room = budget.allowed(moves, now_ns, lost=lost, can_wait=kind.can_wait)
+        taken: dict[str, Order] = {}
+        busy, most_busy = self.ledger.busy, budget.nodes_at_once
         spent = 0
-        for node, part in parts.items():
+        for node, order in orders.items():
             busier = busy + (not self.ledger.is_busy(node))
-            fitting = part.within(room - spent)
-            if busier > most_busy or not fitting.moves:
+            fitting = kind.within(order, room - spent)
+            if busier > most_busy or fitting is None or not kind.units(fitting):
                 continue
-            taken[node], busy, spent = fitting, busier, spent + fitting.moves
+            taken[node], busy, spent = fitting, busier, spent + kind.units(fitting)
         objections = []
         if room < moves:
             evidence: Evidence = {
                 "moves": moves,
-                "moved_last_minute": self._budgets.moved(now_ns, lost=lost),
-                "moves_per_minute": self._settings.moves_per_minute,
+                "moved_last_minute": budget.moved(now_ns, lost=lost),
+                "moves_per_minute": budget.per_minute,
                 "moves_now": spent,
             }
             objections.append(Objection(guard="moves-per-minute", evidence=evidence))
-        wanted = self.ledger.busy + sum(not self.ledger.is_busy(node) for node in parts)
+        wanted = self.ledger.busy + sum(not self.ledger.is_busy(node) for node in orders)
         if wanted > most_busy:
             evidence = {"nodes": wanted, "nodes_at_once": most_busy, "nodes_now": len(taken)}
             objections.append(Objection(guard="nodes-at-once", evidence=evidence))
         return taken, objections
 
-    def _lost(self, request: DecisionRequest) -> str:
-        """The lost NIC that a plan is for; empty: it is for something else."""
-        return request.who if request.verb == "reroute" and request.who in self._inventory.nics else ""
-
-    def _command(self, request: DecisionRequest, node: str, parts: NodeChanges, *, advice: bool) -> Command:
+    def _command(self, request: DecisionRequest, kind: ActionKind, node: str, order: Order, *, advice: bool) -> Command:
         command = self.ledger.write(
-            node, request.verb, parts, request.cause, issued_ns=request.now_ns, lease=self.lease, advice=advice,
+            node, order, request.cause, remedy=request.remedy, issued_ns=request.now_ns, lease=self.lease, advice=advice,
             # A node whose clock is ahead dates its events so; nobody's deadline is to be later for that.
             deadline_ns=min(request.base_ns, request.now_ns) + round(self._settings.deadline_s * 1e9),
         )  # fmt: skip
         if not advice:
-            self._budgets.spend(parts.moves, request.now_ns, lost=self._lost(request))
-            undo = self._apply(node, parts, request.cause)
-            self.ledger.send(Sent(command, request.who, request.cause, undo))
+            self.budgets[request.remedy].spend(kind.units(order), request.now_ns, lost=kind.lost(request.who))
+            undo = kind.apply(node, order, request.cause)
+            self.ledger.send(Sent(command, order, request.who, request.cause, undo, request.remedy))
+            kind.sent(command, order)
         return command
-
-    def _apply(self, node: str, parts: NodeChanges, cause: Cause) -> NodeChanges:
-        """Takes what was commanded to be in force; returns what undoes it."""
-        undo, routing = NodeChanges(), self._routing
-        for rail in parts.away:
-            if routing.leave(node, rail, cause):
-                undo.back.append(rail)
-        for rail in parts.back:
-            if routing.come_back(node, rail):
-                undo.away.append(rail)
-        for way in parts.placements:
-            destination = Destination(node, way.peer, way.rail)
-            undo.placements.append(routing.placed(destination))
-            routing.place(destination, way, cause)
-        return undo
 
     def _decision(
         self,
@@ -230,7 +196,12 @@ class Decider:
             event
             for objection in objections
             for event in self._refusals.say(
-                objection, verb=request.verb, who=request.who, cause=request.cause, now_ns=request.now_ns
+                objection,
+                scope_of(request.cause, request.remedy),
+                verb=request.verb,
+                who=request.who,
+                cause=request.cause,
+                now_ns=request.now_ns,
             )
         )
         if not commands and not refusals:

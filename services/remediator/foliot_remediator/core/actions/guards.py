@@ -37,28 +37,22 @@ class Objection(msgspec.Struct, frozen=True, kw_only=True):
     evidence: Evidence
 
 
-class Budgets:
-    """How much was moved lately, and how much is on its way."""
+class Budget:
+    """How much one remedy may move in a minute, and on how many nodes at once, whatever others do.
 
-    def __init__(self, settings: RemediatorSettings) -> None:
-        self._settings = settings
+    Parameters:
+        per_minute: units of orders, see `ActionKind.units`.
+        nodes_at_once: nodes that may have commands to answer, of whichever remedy, for this one to command one more.
+    """
+
+    def __init__(self, per_minute: int, nodes_at_once: int) -> None:
+        self.per_minute = per_minute
+        self.nodes_at_once = nodes_at_once
         self._moves: collections.deque[tuple[int, int, str]] = collections.deque()
         self._moved = 0
         self._for: collections.Counter[str] = collections.Counter()
         """Per lost NIC, what was moved for it."""
         self._for_nics = 0
-
-    def nics_allowed(self, nics: int) -> int:
-        """How many of so many NICs may be away at once; one always may."""
-        share = int(nics * self._settings.nics_away_share)
-        return min(self._settings.nics_away, max(share, 1))
-
-    def object_to_nics(self, nics_away: int, nics: int) -> Objection | None:
-        """The objection to so many of the commanded nodes' NICs being away."""
-        allowed = self.nics_allowed(nics)
-        if nics_away <= allowed:
-            return None
-        return Objection(guard="nics-away", evidence={"nics_away": nics_away, "nics_allowed": allowed, "nics": nics})
 
     def allowed(self, moves: int, now_ns: int, *, lost: str = "", can_wait: bool = False) -> int:
         """How many of so many moves may be made now.
@@ -70,7 +64,7 @@ class Budgets:
             can_wait: nothing is dead. Half of the budget is left to what cannot wait.
         """
         self._expire(now_ns)
-        most = self._settings.moves_per_minute
+        most = self.per_minute
         if lost:
             left = moves if self._for_nics == self._for[lost] else most - self._for_nics
         else:
@@ -101,6 +95,14 @@ class Budgets:
                 del self._for[lost]
 
 
+def object_to_nics(settings: RemediatorSettings, nics_away: int, nics: int) -> Objection | None:
+    """The objection to so many of the commanded nodes' NICs being away at once; one always may be."""
+    allowed = min(settings.nics_away, max(int(nics * settings.nics_away_share), 1))
+    if nics_away <= allowed:
+        return None
+    return Objection(guard="nics-away", evidence={"nics_away": nics_away, "nics_allowed": allowed, "nics": nics})
+
+
 def stale_clocks(
     nodes: Collection[str], health: PathHealth, settings: RemediatorSettings, now_ns: int
 ) -> dict[str, int]:
@@ -123,9 +125,11 @@ class Refusals:
     def __init__(self) -> None:
         self._said = RecentIds(_REMEMBERED)
 
-    def say(self, objection: Objection, *, verb: Verb, who: str, cause: Cause, now_ns: int) -> tuple[Event, ...]:
+    def say(
+        self, objection: Objection, scope: str, *, verb: Verb, who: str, cause: Cause, now_ns: int
+    ) -> tuple[Event, ...]:
         """The event, unless it was said before."""
-        identity = fitting(f"{cause.event}/refused/{objection.guard}/{verb}/{who}")
+        identity = fitting(f"{scope}/refused/{objection.guard}/{verb}/{who}")
         if not self._said.add(identity):
             return ()
         event = Event(

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from foliot_remediator.core.actions.decision import Decider, Decision, DecisionRequest
+from foliot_remediator.core.actions.decision import Decision, DecisionRequest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from foliot_remediator.core.actions.route_kind import RouteDecider
     from foliot_remediator.core.routing.reroute_plan import ReroutePlan, ReroutePlanner
     from foliot_remediator.core.state.displaced import Displaced
     from foliot_remediator.core.state.incidents import Incidents
@@ -23,13 +24,13 @@ class Restorer:
         self,
         settings: RemediatorSettings,
         planner: ReroutePlanner,
-        decider: Decider,
+        routes: RouteDecider,
         incidents: Incidents,
         displaced: Displaced,
     ) -> None:
         self._paths_too = settings.restore_paths
         self._planner = planner
-        self._decider = decider
+        self._routes = routes
         self._incidents = incidents
         self._displaced = displaced
 
@@ -50,17 +51,17 @@ class Restorer:
     def _nearer(self, node: str, now_ns: int) -> Iterator[Decision | None]:
         """Takes back to its own rail what a path's trouble sent to another, where no trouble needs the moves."""
         for incident, plan in self._planner.nearer(node, self._incidents, now_ns):
-            if self._decider.has_room(plan, now_ns):
+            if self._routes.has_room(plan, now_ns):
                 request = DecisionRequest("reroute", incident.who, incident.cause, now_ns, now_ns)
-                yield self._decider.decide(request, plan)[0]
+                yield self._routes.decide(request, plan)[0]
 
     def _restore_some(self, plan: ReroutePlan, who: str, cause: Cause, now_ns: int) -> Decision | None:
-        if plan.parts and not self._decider.has_room(plan, now_ns, whole=False):
+        if plan.parts and not self._routes.has_room(plan, now_ns, whole=False):
             return None
         return self._restore(plan, who, cause, now_ns)
 
     def _restore(self, plan: ReroutePlan, who: str, cause: Cause, now_ns: int) -> Decision | None:
         """What a refusal, a failure or a restart leaves away is looked for later."""
-        if not self._decider.lease:
+        if not self._routes.lease:
             return None
-        return self._decider.decide(DecisionRequest("restore", who, cause, now_ns, now_ns), plan)[0]
+        return self._routes.decide(DecisionRequest("restore", who, cause, now_ns, now_ns), plan)[0]

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from foliot_remediator.core.state.inventory import Inventory
     from foliot_remediator.core.state.path_health import PathHealth
     from foliot_remediator.core.state.routing_table import Cause, RoutingTable
-    from foliot_schemas import Placement
+    from foliot_schemas import Placement, Reroute, Restore
     from foliot_schemas.names import Path
 
 
@@ -38,6 +38,15 @@ class NodeChanges:
         """As much of it as so many moves are: rails that are left first, and those that are used again only with all that is to stay elsewhere then."""
         away = self.away[:moves]
         return NodeChanges(away, self.back if self.moves <= moves else [], self.placements[: moves - len(away)])
+
+    @classmethod
+    def of(cls, order: Reroute | Restore) -> NodeChanges:
+        """What an order wants."""
+        return cls([*order.away], [*order.back], [*order.placements])
+
+    def order(self, kind: type[Reroute | Restore]) -> Reroute | Restore:
+        """The same as an order."""
+        return kind(away=tuple(self.away), back=tuple(self.back), placements=tuple(self.placements))
 
 
 @dataclass(slots=True)

@@ -1,0 +1,126 @@
+"""Commands: each is carried out once by the handler of its verb, and answered as often as it comes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import structlog
+
+from foliot import tracing
+from foliot_agent.control.action_handlers import Confirmed, outcome_of
+from foliot_agent.core.command_guard import OutcomeCache, Standing, judge
+from foliot_schemas import OrderError, Outcome
+from foliot_schemas.bounds import fitting
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from foliot.clock import Clock
+    from foliot_agent.control.action_handlers import ActionHandler
+    from foliot_agent.control.lease_fence import LeaseFence
+    from foliot_agent.control.restart_cache import RestartCache
+    from foliot_agent.settings import Policy
+    from foliot_schemas import Command
+
+log = structlog.get_logger()
+
+
+class CommandRunner:
+    """What all verbs have in common: fence, deadline, policy, advice, and that nothing is done twice.
+
+    Parameters:
+        node: whose commands they are.
+        publish: hands an outcome to the bus, which keeps it until it is stored.
+        fence: of commands, and of what the bucket `paths` has.
+        restart_cache: of answers, over restarts.
+
+    Raises:
+        ValueError: two handlers have the same verb.
+    """
+
+    def __init__(
+        self,
+        *,
+        node: str,
+        policy: Policy,
+        handlers: Iterable[ActionHandler],
+        clock: Clock,
+        publish: Callable[[Outcome], None],
+        fence: LeaseFence,
+        restart_cache: RestartCache,
+    ) -> None:
+        self.fence = fence
+        self._node = node
+        self._policy = policy
+        self._handlers: dict[str, ActionHandler] = {}
+        for handler in handlers:
+            for verb in handler.verbs:
+                if self._handlers.setdefault(verb, handler) is not handler:
+                    raise ValueError(f"the verb {verb} has two handlers")
+        self._clock = clock
+        self._publish = publish
+        self._restart_cache = restart_cache
+        self._answers = OutcomeCache(restart_cache.recall().answers)
+        self._under_way: set[str] = set()
+
+    async def on_command(self, command: Command) -> None:
+        """Carries out a command, once, and answers it, as often as it comes."""
+        if (answered := self._answers.get(command.id)) is not None:
+            self._publish(answered)
+            return
+        if command.id in self._under_way:
+            return
+        self._under_way.add(command.id)
+        try:
+            with tracing.span(
+                "apply command", fault=command.fault, kind="consumer", command=command.id, verb=command.verb
+            ) as span:
+                outcome = await self._carry_out(command, self._clock.now_ns())
+                span.set_attribute("foliot.status", outcome.status)
+                self._answers.keep(outcome)
+                self._restart_cache.keep_answer(outcome)
+                self._publish(outcome)
+        finally:
+            self._under_way.discard(command.id)
+
+    async def _carry_out(self, command: Command, started_ns: int) -> Outcome:
+        passes = await self.fence.passes(command.lease_revision)
+        judgement = judge(command, self._standing(), self._object_to)
+        if passes and command.node == self._node:
+            self.fence.raise_to(command.lease_revision)
+        if judgement.status != "act":
+            log.info("command_not_done", id=command.id, status=judgement.status, reason=judgement.reason)
+            return Outcome(
+                id=fitting(f"{command.id}/outcome/{self._node}"), command=command.id, verb=command.verb, node=self._node,
+                status=judgement.status, reason=judgement.reason, started_ns=started_ns, away=command.away, back=command.back,
+                fault=command.fault, cause=command.cause,
+            )  # fmt: skip
+        handler = self._handlers[command.verb]
+        result = await handler.apply(command.order())
+        confirmed = (
+            await handler.confirm(result, command.fault) if result.status in {"done", "already"} else Confirmed()
+        )
+        return outcome_of(
+            result, confirmed, command=command.id, node=self._node, fault=command.fault, cause=command.cause,
+            started_ns=started_ns,
+        )  # fmt: skip
+
+    def _object_to(self, command: Command) -> str:
+        """Also what cannot be read is answered: who asked for it would else ask again and again."""
+        handler = self._handlers.get(command.verb)
+        if handler is None:
+            return f"the verb {command.verb} is not known here; known are {', '.join(sorted(self._handlers))}"
+        try:
+            order = command.order()
+        except OrderError as error:
+            return str(error)
+        return handler.check(order, command)
+
+    def _standing(self) -> Standing:
+        return Standing(
+            node=self._node,
+            policy=self._policy,
+            now_ns=self._clock.now_ns(),
+            synchronised=self._clock.bound_ns() >= 0,
+            highest_lease=self.fence.highest,
+        )

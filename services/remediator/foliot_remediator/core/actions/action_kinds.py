@@ -1,0 +1,74 @@
+"""The door for a verb: what the remediator has to know of a kind of order, to weigh it and to believe that it is in force."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from foliot_remediator.core.actions.guards import Objection
+    from foliot_remediator.core.state.routing_table import Cause
+    from foliot_remediator.settings import Policy
+    from foliot_schemas import Command, Order, Verb
+
+
+class ActionKind(Protocol):
+    """One verb. Its orders are of one type, which `foliot_schemas.orders` has registered."""
+
+    verb: Verb
+    policy: Policy
+    """``off`` says what is not done, ``advise`` publishes advice, ``act`` commands."""
+    can_wait: bool
+    """Of a remedy's orders, these can wait: half of its budget is left to the others."""
+
+    def units(self, order: Any) -> int:
+        """What an order takes of the budget; 0: it asks for nothing."""
+
+    def within(self, order: Any, units: int) -> Order | None:
+        """As much of an order as so many units are; None: nothing."""
+
+    def object_to(self, orders: Mapping[str, Any]) -> Objection | None:
+        """What a guard of this verb alone says to these orders, by node."""
+
+    def lost(self, who: str) -> str:
+        """The lost NIC that orders about `who` are for, which the budget counts by itself; empty: none."""
+
+    def apply(self, node: str, order: Any, cause: Cause) -> Order | None:
+        """Takes an order to be in force on a node; returns the order that undoes that, None if there is nothing to be believed."""
+
+    def sent(self, command: Command, order: Any) -> None:
+        """A command with this order is on its way."""
+
+
+class PlainKind:
+    """A verb whose orders cost one unit each, are whole or nothing, and of which nothing needs to be believed."""
+
+    can_wait = False
+
+    def __init__(self, verb: Verb, policy: Policy) -> None:
+        self.verb = verb
+        self.policy: Policy = policy
+
+    def units(self, _order: Order) -> int:
+        """One."""
+        return 1
+
+    def within(self, order: Order, units: int) -> Order | None:
+        """The whole order, or nothing."""
+        return order if units > 0 else None
+
+    def object_to(self, _orders: Mapping[str, Order]) -> Objection | None:
+        """No guard of its own."""
+        return None
+
+    def lost(self, _who: str) -> str:
+        """No lost NIC."""
+        return ""
+
+    def apply(self, _node: str, _order: Order, _cause: Cause) -> Order | None:
+        """Nothing is believed."""
+        return None
+
+    def sent(self, command: Command, order: Order) -> None:
+        """Nothing is kept."""

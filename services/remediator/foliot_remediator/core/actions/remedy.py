@@ -1,0 +1,125 @@
+"""The door for a remedy: a trouble or a chance that it sees by itself, what it asks for, and what that may cost."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol, TypeAlias
+
+from foliot_remediator.core.actions.answers import ask_again, is_refusal, take_back
+from foliot_remediator.core.actions.decision import DecisionRequest
+from foliot_remediator.core.state.routing_table import Cause
+from foliot_schemas import DelayBatch, Event, Node, NodePaths, Outcome, PortState
+from foliot_schemas.orders import verb_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Mapping
+
+    from foliot_remediator.core.actions.action_kinds import ActionKind
+    from foliot_remediator.core.actions.command_ledger import Sent
+    from foliot_remediator.core.actions.decision import Decider, Decision
+    from foliot_remediator.core.actions.guards import Budget
+    from foliot_remediator.core.routing.path_selection import PathSelector
+    from foliot_remediator.core.state.inventory import Inventory
+    from foliot_remediator.core.state.path_health import PathHealth
+    from foliot_remediator.core.state.routing_table import RoutingTable
+    from foliot_remediator.settings import RemediatorSettings
+    from foliot_schemas import Order
+
+Seen: TypeAlias = Event | DelayBatch | Outcome | Node | NodePaths | PortState
+
+
+@dataclass(frozen=True, slots=True)
+class FleetView:
+    """What is known of the fleet, by whichever message, for all remedies alike."""
+
+    settings: RemediatorSettings
+    inventory: Inventory
+    health: PathHealth
+    routing: RoutingTable
+    """The ways of service addresses that are believed to be in force."""
+    selector: PathSelector
+    decider: Decider
+    touch: Callable[[Iterable[str]], None]
+    """What is in force on these nodes has changed: their backups are looked through next."""
+    stir: Callable[[Iterable[str]], None]
+    """Something beside these nodes has changed, which may have been a backup of theirs."""
+
+    def ask(self, remedy: str, event: Event, orders: Mapping[str, Order], now_ns: int) -> list[Decision]:
+        """Decides on a remedy's orders of one verb, by node, because of an event; nothing while another holds the lease."""
+        if not orders or not self.decider.lease:
+            return []
+        verb, cause = verb_of(next(iter(orders.values()))), Cause(event.id, event.fault)
+        request = DecisionRequest(verb, event.who, cause, now_ns, now_ns, remedy)
+        decision, _ = self.decider.decide(request, orders)
+        return [] if decision is None else [decision]
+
+    def ask_again(self, overdue: Collection[Sent], now_ns: int) -> list[Decision]:
+        """Asks once more for what nobody answered."""
+        return [made for sent in overdue for made in ask_again(self.decider, sent, now_ns) if made]
+
+    def take_back(self, sent: Sent, outcome: Outcome, now_ns: int) -> list[Decision]:
+        """Says what a node refused or failed to do, and believes it no more; of what was done, nothing."""
+        refusal = take_back(self.decider, sent, outcome, now_ns) if is_refusal(outcome) else None
+        return [] if refusal is None else [refusal]
+
+
+class Remedy(Protocol):
+    """One sort of trouble or chance, with a plan, a policy and a budget of its own."""
+
+    name: str
+    priority: int
+    """Who has less goes first, with each message and each tick; losses have 0."""
+    budget: Budget
+
+    @property
+    def kinds(self) -> Collection[ActionKind]:
+        """Verbs that it brings. It may use those of others."""
+
+    def hold(self, now_ns: int) -> None:
+        """The lease was taken. Who stands by is told all, and what it decides is not published."""
+
+    def observe(self, seen: Seen, news: Collection[str], now_ns: int) -> list[Decision]:
+        """Takes a message that `FleetView` has taken already.
+
+        Parameters:
+            news: NICs and paths of which a port's or a receiver's own word says something.
+        """
+
+    def tick(self, overdue: Collection[Sent], now_ns: int) -> list[Decision]:
+        """Takes the passing of time.
+
+        Parameters:
+            overdue: its commands that will not be answered any more; none while the lease is another's.
+        """
+
+    def settle(self, sent: Sent, outcome: Outcome, now_ns: int) -> list[Decision]:
+        """A node has answered a command of its."""
+
+    def forget(self, nics: Collection[str]) -> None:
+        """These NICs have left the fleet for good."""
+
+    def forget_node(self, node: str) -> None:
+        """A node has left the fleet for good."""
+
+
+_makers: dict[str, Callable[[FleetView], Remedy]] = {}
+
+
+def register(name: str, make: Callable[[FleetView], Remedy]) -> None:
+    """Puts a remedy beside those that are there, from the next start of a remediator on.
+
+    Raises:
+        ValueError: there is another of this name.
+    """
+    if _makers.setdefault(name, make) is not make:
+        raise ValueError(f"there is a remedy named {name} already")
+
+
+def unregister(name: str) -> None:
+    """Takes back `register`."""
+    _makers.pop(name, None)
+
+
+def registered(view: FleetView) -> list[Remedy]:
+    """The remedies that were registered, made for this fleet."""
+    return [make(view) for make in _makers.values()]

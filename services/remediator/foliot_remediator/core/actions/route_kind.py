@@ -1,0 +1,199 @@
+"""The verbs `reroute` and `restore`: orders to send service addresses another way, and what is believed to be in force by them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from foliot_remediator.core.actions.command_ledger import FIRST
+from foliot_remediator.core.actions.guards import Objection, object_to_nics
+from foliot_remediator.core.routing.reroute_plan import NodeChanges
+from foliot_remediator.core.state.inventory import Destination
+from foliot_remediator.core.state.routing_table import Cause
+from foliot_schemas import SERVICE_ADDRESSES, Reroute, Restore
+from foliot_schemas.orders import verb_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from foliot_remediator.core.actions.decision import Decider, Decision, DecisionRequest
+    from foliot_remediator.core.routing.reroute_plan import ReroutePlan
+    from foliot_remediator.core.state.inventory import Inventory
+    from foliot_remediator.core.state.routing_table import RoutingTable
+    from foliot_remediator.settings import Policy, RemediatorSettings
+    from foliot_schemas import Command, Outcome
+    from foliot_schemas.event import Evidence
+
+_ORDERS: dict[str, type[Reroute | Restore]] = {"reroute": Reroute, "restore": Restore}
+
+
+class ToldWays:
+    """When each node was last told which way to send what."""
+
+    def __init__(self) -> None:
+        self._told_ns: dict[str, dict[tuple[str, str], int]] = {}
+        """Per node, by peer and rail."""
+        self._about: dict[str, set[str]] = {}
+        """Per peer, the nodes that have been told a way to it."""
+
+    def told_ns(self, node: str, rail: str, peer: str = "") -> int:
+        """When the node was last told a way to a service address, or, without a peer, to send a rail away or back; 0: never."""
+        return self._told_ns.get(node, {}).get((peer, rail), 0)
+
+    def take(self, command: Command, order: Reroute | Restore) -> None:
+        """A command goes out."""
+        told = [("", rail) for rail in (*order.away, *order.back)] + [(way.peer, way.rail) for way in order.placements]
+        told_ns = self._told_ns.setdefault(command.node, {})
+        for peer, rail in told:
+            told_ns[peer, rail] = command.issued_ns
+            if peer:
+                self._about.setdefault(peer, set()).add(command.node)
+
+    def forget(self, node: str) -> None:
+        """A node has left the fleet for good."""
+        for peer, _ in self._told_ns.pop(node, {}):
+            self._about.get(peer, set()).discard(node)
+        for other in self._about.pop(node, ()):
+            told = self._told_ns[other]
+            for way in [way for way in told if way[0] == node]:
+                del told[way]
+
+
+class RouteKind:
+    """One of the two verbs, see `ActionKind`. Of other classes of traffic it believes nothing: whoever orders that keeps what is in force."""
+
+    def __init__(
+        self,
+        order: type[Reroute | Restore],
+        settings: RemediatorSettings,
+        inventory: Inventory,
+        routing: RoutingTable,
+        told: ToldWays,
+    ) -> None:
+        self.verb = verb_of(order)
+        self.policy: Policy = settings.reroute if order is Reroute else settings.restore
+        self.can_wait = order is Restore
+        self._settings = settings
+        self._inventory = inventory
+        self._routing = routing
+        self._told = told
+
+    def units(self, order: Reroute | Restore) -> int:
+        """Service addresses, or whole rails, that are sent another way."""
+        return NodeChanges.of(order).moves
+
+    def within(self, order: Reroute | Restore, units: int) -> Reroute | Restore:
+        """See `NodeChanges.within`."""
+        if self.units(order) <= units:
+            return order
+        part = NodeChanges.of(order).within(units)
+        return type(order)(
+            traffic=order.traffic, away=tuple(part.away), back=tuple(part.back), placements=tuple(part.placements)
+        )
+
+    def object_to(self, orders: Mapping[str, Reroute | Restore]) -> Objection | None:
+        """Too many NICs would be away at once: that is no failure of NICs."""
+        present = self._routing.away
+        away = {(node, rail) for node, order in orders.items() if _is_ours(order) for rail in order.away}
+        more = away.difference(present)
+        return object_to_nics(self._settings, len(present) + len(more), self._inventory.own_nics) if more else None
+
+    def lost(self, who: str) -> str:
+        """A NIC that traffic is to leave."""
+        return who if self.verb == "reroute" and who in self._inventory.nics else ""
+
+    def apply(self, node: str, order: Reroute | Restore, cause: Cause) -> Reroute | Restore | None:
+        """Takes what was commanded to be in force; returns what undoes it."""
+        if not _is_ours(order):
+            return None
+        undo, routing = NodeChanges(), self._routing
+        for rail in order.away:
+            if routing.leave(node, rail, cause):
+                undo.back.append(rail)
+        for rail in order.back:
+            if routing.come_back(node, rail):
+                undo.away.append(rail)
+        for way in order.placements:
+            destination = Destination(node, way.peer, way.rail)
+            undo.placements.append(routing.placed(destination))
+            routing.place(destination, way, cause)
+        return undo.order(Reroute)
+
+    def sent(self, command: Command, order: Reroute | Restore) -> None:
+        """What the node says of these ways later counts, what it said before does not."""
+        if _is_ours(order):
+            self._told.take(command, order)
+
+
+class RouteDecider:
+    """Decides on plans of routes, and takes what nodes say of their own."""
+
+    def __init__(
+        self, settings: RemediatorSettings, decider: Decider, inventory: Inventory, routing: RoutingTable
+    ) -> None:
+        self.told = ToldWays()
+        self.kinds = tuple(RouteKind(order, settings, inventory, routing, self.told) for order in _ORDERS.values())
+        self._decider = decider
+        self._inventory = inventory
+        self._routing = routing
+
+    @property
+    def lease(self) -> int:
+        """See `Decider.lease`."""
+        return self._decider.lease
+
+    def decide(self, request: DecisionRequest, plan: ReroutePlan) -> tuple[Decision | None, bool]:
+        """See `Decider.decide`; what nothing can be done for is said as well."""
+        objections = []
+        if plan.stranded:
+            evidence: Evidence = {
+                "stranded": len(plan.stranded),
+                "destinations": plan.looked_at,
+                "node": plan.stranded[0].node,
+            }
+            objections.append(Objection(guard="no-alternative", evidence=evidence))
+        kind = _ORDERS[request.verb]
+        return self._decider.decide(request, {node: part.order(kind) for node, part in plan.parts.items()}, *objections)
+
+    def has_room(self, plan: ReroutePlan, now_ns: int, *, whole: bool = True) -> bool:
+        """Whether a plan that could wait need not, or not all of it."""
+        moves = sum(part.moves for part in plan.parts.values())
+        allowed = self._decider.budgets[FIRST].allowed(moves, now_ns, can_wait=True)
+        return allowed == moves if whole else allowed > 0
+
+    def take_report(self, outcome: Outcome) -> bool:
+        """A node moved by itself, or as a former holder of the lease told it; whether any of that counts.
+
+        What it was commanded to since then stands. A report may come late, behind commands about other things: after the bus was away.
+        """
+        if outcome.status not in {"done", "already"}:
+            return False
+        node, routing, cause = outcome.node, self._routing, Cause(outcome.id, outcome.fault)
+
+        def stands(rail: str, peer: str = "") -> bool:
+            return outcome.started_ns > self.told.told_ns(node, rail, peer)
+
+        rails, knows = self._inventory.rails(node), self._inventory.knows
+        away, back = (
+            [rail for rail in told if rail in rails and stands(rail)] for told in (outcome.away, outcome.back)
+        )
+        for rail in away:
+            routing.leave(node, rail, cause)
+        for rail in back:
+            routing.come_back(node, rail)
+        overruled = {*outcome.away, *outcome.back} - {*away, *back}
+        placements = [
+            way
+            for way in outcome.placements
+            if way.rail not in overruled and knows(node, way) and stands(way.rail, way.peer)
+        ]
+        for way in placements:
+            destination = Destination(node, way.peer, way.rail)
+            if (node, way.rail) in routing.away:
+                routing.backups.setdefault(node, {})[way.peer, way.rail] = way
+            elif routing.placed(destination) != way:
+                routing.place(destination, way, cause)
+        return bool(away or back or placements)
+
+
+def _is_ours(order: Reroute | Restore) -> bool:
+    return order.traffic == SERVICE_ADDRESSES

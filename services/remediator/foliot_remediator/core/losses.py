@@ -1,0 +1,248 @@
+"""The remedy of losses: NICs and paths that fail are left, and used again when they are good again."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from foliot_remediator.core.actions.answers import ask_again, is_refusal, take_back
+from foliot_remediator.core.actions.command_ledger import FIRST
+from foliot_remediator.core.actions.decision import DecisionRequest
+from foliot_remediator.core.actions.guards import Budget, Objection
+from foliot_remediator.core.actions.route_kind import RouteDecider
+from foliot_remediator.core.events.corroboration import Corroboration
+from foliot_remediator.core.events.event_log import EventLog, input_of
+from foliot_remediator.core.recovery.probation import Probation
+from foliot_remediator.core.recovery.restore import Restorer
+from foliot_remediator.core.recovery.takeover import Takeover
+from foliot_remediator.core.routing.reroute_plan import ReroutePlanner
+from foliot_remediator.core.state.displaced import Displaced
+from foliot_remediator.core.state.incidents import Incident, Incidents
+from foliot_remediator.core.state.routing_table import Cause
+from foliot_remediator.core.state.state_machine import Input, State
+from foliot_schemas import Event, Outcome, PortState
+from foliot_schemas.fault import port_fault
+from foliot_schemas.names import node_of, parse_path
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from foliot_remediator.core.actions.command_ledger import Sent
+    from foliot_remediator.core.actions.decision import Decision
+    from foliot_remediator.core.actions.guards import Guard
+    from foliot_remediator.core.actions.remedy import FleetView, Seen
+    from foliot_schemas.event import Evidence
+
+_MISSED_NS = 2_000_000_000
+"""Reports that a port is good for this long, while no event said so: the event was missed."""
+
+
+class Losses:
+    """See `Remedy`. It orders `reroute` and `restore` of service addresses."""
+
+    name = FIRST
+    priority = 0
+
+    def __init__(self, view: FleetView) -> None:
+        settings = view.settings
+        self.inventory, self.health, self.routing = view.inventory, view.health, view.routing
+        self.budget = Budget(settings.moves_per_minute, settings.nodes_at_once)
+        self._settings = settings
+        self._view = view
+        self._decider = view.decider
+        self._routes = RouteDecider(settings, view.decider, view.inventory, view.routing)
+        self.kinds = self._routes.kinds
+        self._planner = ReroutePlanner(view.inventory, view.health, view.routing, view.selector)
+        self._recovery = Probation(settings, view.inventory, view.health, view.selector)
+        self._incidents = Incidents()
+        self._displaced = Displaced(view.routing, round(settings.review_s * 1e9))
+        self._record = EventLog()
+        self._restorer = Restorer(settings, self._planner, self._routes, self._incidents, self._displaced)
+        self._corroboration = Corroboration(view.health)
+        self._adoption = Takeover(view.inventory, view.health, view.routing, view.selector, self._record)
+        self._grace_ns = round(settings.armed_grace_s * 1e9)
+        self._retry_ns = round(settings.retry_s * 1e9)
+        self._review_ns = round(settings.review_s * 1e9)
+        self._stale_ns = round(settings.stale_s * 1e9)
+
+    def hold(self, now_ns: int) -> None:
+        """Judges what is in force, and looks at every loss."""
+        for who in self._adoption.put_on_probation(now_ns):
+            self._recovery.watch(who, now_ns)
+        self._incidents.inherit(now_ns)
+
+    def observe(self, seen: Seen, news: Collection[str], now_ns: int) -> list[Decision]:
+        """Takes events and reports, and moves that nodes made by themselves."""
+        for who in news:
+            self._corroboration.hurry(who, now_ns)
+        match seen:
+            case Event():
+                return self._take_event(seen, now_ns)
+            case PortState():
+                self._take_port(seen, now_ns)
+            case Outcome():
+                if self._routes.take_report(seen):
+                    self._view.touch((seen.node,))
+                    self._displaced.moved_itself(seen.node, now_ns)
+        return []
+
+    def tick(self, overdue: Collection[Sent], now_ns: int) -> list[Decision]:
+        """What was refused is looked at again, and what is good again comes back."""
+        made: list[Decision] = []
+        for who in self._recovery.recovered(now_ns):
+            made += _made(self._restorer.use(who, self._cause(who), now_ns))
+        for event, given, cause, against in self._corroboration.look(now_ns):
+            if not self._is_known(event):
+                continue  # it has left the fleet meanwhile
+            if against:
+                made += self._object("contradicted", event.who, cause, now_ns, against)
+            else:
+                made += self._feed(event, given, cause, now_ns)
+        if not self._decider.lease:
+            return made
+        for incident in self._incidents.due(now_ns):
+            made += self._leave(incident, now_ns, now_ns)
+        for sent in overdue:
+            made += _made(*ask_again(self._decider, sent, now_ns))
+        for decision in self._restorer.look(now_ns):
+            made += _made(decision)
+        return made
+
+    def settle(self, sent: Sent, outcome: Outcome, now_ns: int) -> list[Decision]:
+        """What was not done is tried again."""
+        if not is_refusal(outcome):
+            return []
+        refusal = take_back(self._decider, sent, outcome, now_ns)
+        self._view.touch((outcome.node,))
+        incident = self._incidents.get(sent.who)
+        if incident is not None:
+            incident.by_rule = incident.by_rule and not sent.command.away
+            self._incidents.retry(incident, now_ns)
+        return _made(refusal)
+
+    def forget(self, nics: Collection[str]) -> None:
+        """See `Remedy`."""
+        for nic in nics:
+            for memory in (self._record, self._recovery, self._incidents, self._corroboration):
+                memory.forget(nic)
+
+    def forget_node(self, node: str) -> None:
+        """A node has left the fleet for good."""
+        self._routes.told.forget(node)
+
+    def state(self, who: str) -> State:
+        """The state of a NIC or path."""
+        track = self.health.nics.get(who) or self.health.paths.get(who)
+        return State.UP if track is None else track.state
+
+    # -- events -------------------------------------------------------------------------------------------------------
+
+    def _take_event(self, event: Event, now_ns: int) -> list[Decision]:
+        given = input_of(event)
+        if given is None or self._record.is_old(event):
+            return []
+        known = self._is_known(event)
+        cause = self._record.take(event) if known else Cause(event.id, event.fault)
+        if not known:
+            return self._object("unknown", event.who, cause, now_ns, {"kind": event.kind})
+        if event.confidence < self._settings.least_confidence:
+            evidence: Evidence = {"confidence": event.confidence, "least_confidence": self._settings.least_confidence}
+            return self._object("confidence", event.who, cause, now_ns, evidence)
+        return [] if self._corroboration.holds(event, given, cause, now_ns) else self._feed(event, given, cause, now_ns)
+
+    def _is_known(self, event: Event) -> bool:
+        return event.who in self.inventory.nics if event.kind == "flap" else self.inventory.path(event.who) is not None
+
+    def _feed(self, event: Event, given: Input, cause: Cause, now_ns: int) -> list[Decision]:
+        is_nic = event.kind == "flap"
+        if is_nic:
+            self._recovery.damp(event, now_ns)
+        # Who tells of it: the NIC's own node, or the path's receiver.
+        node = node_of(event.who.rpartition(">")[2].partition("#")[0])
+        at_ns, since_ns = (self.health.reports.here_ns(node, ns, now_ns) for ns in (event.at_ns, event.since_ns))
+        # What is heard late, after a restart say, counts from when it was: else a day's losses would be those of one moment.
+        fed_ns = max(at_ns, self._since_ns(event.who)) if now_ns - at_ns > self._stale_ns else now_ns
+        if fed_ns < now_ns:
+            self.health.settle(event.who, fed_ns)
+        before = (self.health.feed_nic if is_nic else self.health.feed_path)(event.who, given, fed_ns)
+        after = self.state(event.who)
+        if after is not State.DOWN:
+            self._incidents.close(event.who)
+            if after is State.PROBATION:
+                self._recovery.watch(event.who, now_ns)
+            return []
+        if before is State.DOWN and event.who in self._incidents:
+            return []
+        incident = Incident(
+            who=event.who, is_nic=is_nic, cause=cause, at_ns=at_ns, since_ns=since_ns,
+            lossy=given is Input.LOSSY, restate=before is not State.PROBATION,
+        )  # fmt: skip
+        self._incidents.open(incident)
+        if not is_nic:
+            self._view.stir((node_of(parse_path(event.who).source),))  # it may be a backup there
+        if is_nic and self.inventory.nodes[self.inventory.nics[event.who][0]].armed:
+            # Its agent and those of its peers act before a command could reach them; what they have not done by then is commanded.
+            incident.restate = False
+            self._incidents.retry(incident, now_ns + self._grace_ns)
+            return []
+        return self._leave(incident, at_ns, now_ns)
+
+    def _since_ns(self, who: str) -> int:
+        """When it came into its state; a clock that was set back does not make that undone."""
+        track = self.health.nics.get(who) or self.health.paths.get(who)
+        return 0 if track is None else track.since_ns
+
+    # -- away ---------------------------------------------------------------------------------------------------------
+
+    def _leave(self, incident: Incident, base_ns: int, now_ns: int) -> list[Decision]:
+        """Moves what a lost NIC or path carries, and sees to it that what could not be moved is looked at again."""
+        if not self._decider.lease:
+            if self._decider.lost_lease:
+                return self._object("lease", incident.who, incident.cause, now_ns, {"held": self._decider.held})
+            return []
+        plan = self._planner.leave(incident, now_ns)
+        age_ns = now_ns - incident.at_ns
+        if plan.looked_at and age_ns > self._stale_ns and not self.health.confirms(incident, now_ns):
+            self._incidents.retry(incident, now_ns + self._retry_ns)
+            evidence: Evidence = {"age_ms": age_ns / 1e6, "stale_ms": self._stale_ns / 1e6}
+            return self._object("stale-observation", incident.who, incident.cause, now_ns, evidence)
+        # What an observation has just confirmed is to be done within a deadline's time from now, however old its event is.
+        base_ns = now_ns if age_ns > self._stale_ns else base_ns
+        request = DecisionRequest("reroute", incident.who, incident.cause, base_ns, now_ns)
+        decision, unresolved = self._routes.decide(request, plan)
+        incident.restate = False
+        self._incidents.retry(incident, now_ns + (self._retry_ns if unresolved else self._review_ns))
+        return _made(decision)
+
+    # -- small change -------------------------------------------------------------------------------------------------
+
+    def _take_port(self, port: PortState, now_ns: int) -> None:
+        """Ports confirm events, and stand in for those that were missed."""
+        if port.nic not in self.inventory.nics or self.state(port.nic) is not State.DOWN:
+            return
+        down_ns = now_ns - self.health.nics[port.nic].since_ns
+        if min(self.health.port_good_for_ns(port.nic, now_ns), down_ns) >= _MISSED_NS:
+            self.health.feed_nic(port.nic, Input.CARRIER_BACK, now_ns)
+            self._incidents.close(port.nic)
+            self._recovery.watch(port.nic, now_ns)
+        elif port.nic not in self._incidents and not (port.carrier and port.admin_up):
+            cause = self._cause(port.nic)
+            incident = Incident(who=port.nic, is_nic=True, cause=cause, at_ns=now_ns, since_ns=now_ns, restate=False)
+            self._incidents.open(incident)
+            self._incidents.retry(incident, now_ns)
+
+    def _cause(self, who: str) -> Cause:
+        """The last event of a NIC or path; where none was seen, of a NIC the loss that its port's own word names."""
+        port = self.health.ports.get(who)
+        fault = port_fault(port.word.fault, who, port.word.carrier_down_count, port.word.index) if port else ""
+        return self._record.cause(who, fault)
+
+    def _object(self, guard: Guard, who: str, cause: Cause, now_ns: int, evidence: Evidence) -> list[Decision]:
+        """Refuses what an event calls for; who stands by is silent."""
+        if not self._decider.speaks:
+            return []
+        objection = Objection(guard=guard, evidence=evidence)
+        return _made(self._decider.refuse(DecisionRequest("reroute", who, cause, now_ns, now_ns), objection))
+
+
+def _made(*decisions: Decision | None) -> list[Decision]:
+    return [decision for decision in decisions if decision is not None]
