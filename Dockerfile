@@ -145,10 +145,10 @@ CMD ["python", "-m", "foliot_remediator"]
 
 FROM service AS gateway
 LABEL org.opencontainers.image.title="foliot/gateway" \
-      org.opencontainers.image.description="HTTP, the trace store, metrics"
+      org.opencontainers.image.description="HTTP and gRPC, the trace store, metrics"
 COPY --from=gateway-environment /opt/foliot /opt/foliot
 ENV FOLIOT_GATEWAY__HOST=0.0.0.0
-EXPOSE 8470
+EXPOSE 8470 8471
 HEALTHCHECK --interval=10s --timeout=5s --start-period=60s --retries=3 \
   CMD ["python3", "-c", "import urllib.request as web; web.urlopen('http://127.0.0.1:8470/healthz', timeout=4)"]
 CMD ["python", "-m", "foliot_gateway"]

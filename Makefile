@@ -5,11 +5,12 @@
 # make plots    the pictures of docs/performance.md, from bench/results
 # make fuzz     ARGS="messages --seconds 300": what reads bytes from outside, fuzzed; all families, 30 s each
 # make train    PyTorch, for scenarios whose workload is a training job
-# make lint     ruff, mypy, import rules, codespell; tsc and Biome for the page, markdownlint for the documents
+# make lint     ruff, mypy, import rules, codespell; tsc and Biome for the page, markdownlint for the documents, buf for the gRPC interface
 # make docs     the documentation as a site, in run/site
 # make page     the gateway's page, if its sources have changed
 # make node     probe, agent and the command foliot, installed for this host into PREFIX=/opt/foliot
 # make central  the central services and the command foliot, likewise
+# make proto    the gateway's gRPC interface, built from schemas/proto by buf, unless that would break what others built on
 # make clean    what the others made
 
 PYTHON ?= python3
@@ -24,6 +25,8 @@ NPM := $(WEB)/npm --loglevel=error --no-fund --no-audit --no-update-notifier
 # Not `npm ci`: it insists on the packages of all other platforms, which not every registry has and the lock does not name.
 NPM_INSTALL := $(NPM) install --no-save --ignore-scripts --fetch-retries=1 --fetch-retry-mintimeout=1000 --fetch-timeout=60000
 CHECK := schemas/asyncapi
+PROTO := schemas/proto
+RPC := services/gateway/foliot_gateway/rpc/foliot.v1.binpb
 ARGS ?=
 NAME ?= road
 PREFIX ?= /opt/foliot
@@ -36,7 +39,7 @@ node_members := schemas sdk services/probe services/agent
 central_pins := gateway sync detector remediator keys
 central_members := schemas sdk services/gateway services/sync services/detector services/remediator
 
-.PHONY: demo test compose-test bench train plots fuzz lint docs page node central pins asyncapi clean
+.PHONY: demo test compose-test bench train plots fuzz lint docs page node central pins asyncapi proto clean
 
 demo: $(VENV)/.run
 	@$(MAKE) -s page || echo "The page was not built: see above. The demo goes on without it."
@@ -62,7 +65,7 @@ plots: $(VENV)/.dev
 fuzz: $(VENV)/.dev
 	@$(BIN)/python tests/fuzz/run.py $(ARGS)
 
-lint: $(VENV)/.dev $(WEB)/node_modules/.dev
+lint: $(VENV)/.dev $(WEB)/node_modules/.dev $(PROTO)/node_modules/.done
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy $(wildcard schemas/foliot_* sdk/foliot services/*/foliot_* lab/foliot_*) bench docs/site
@@ -70,6 +73,7 @@ lint: $(VENV)/.dev $(WEB)/node_modules/.dev
 	$(BIN)/codespell
 	$(NPM) run -s lint
 	$(NPM) run -s lint:documents
+	$(NPM) --prefix $(abspath $(PROTO)) run -s lint
 
 # Its pages are laid out first: the documents, and those that are made from the code. A warning of mkdocs is an error.
 docs: $(VENV)/.docs $(WEB)/node_modules/.dev
@@ -107,8 +111,13 @@ asyncapi: $(VENV)/.run
 	$(BIN)/python -m foliot_schemas.asyncapi schemas/tests/golden > docs/asyncapi.json
 	$(BIN)/python -m foliot_schemas.page_types > $(WEB)/src/event_kinds.ts
 
+# What the gateway serves by gRPC, and what clients built on: refuses to go on if that was broken.
+proto: $(PROTO)/node_modules/.done
+	$(if $(wildcard $(RPC)),$(NPM) --prefix $(abspath $(PROTO)) run -s breaking)
+	$(NPM) --prefix $(abspath $(PROTO)) run -s build
+
 clean:
-	rm -rf $(VENV) run $(dir $(PAGE)) $(WEB)/node_modules $(CHECK)/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) run $(dir $(PAGE)) $(WEB)/node_modules $(CHECK)/node_modules $(PROTO)/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(VENV)/bin/uv: requirements/setup.txt
@@ -148,7 +157,7 @@ $(WEB)/node_modules/.dev: $(WEB)/package-lock.json $(VENV)/bin/uv
 	$(NPM_INSTALL)
 	@touch $(@D)/.run $@
 
-# AsyncAPI's own parser, for the test that reads docs/asyncapi.json with it.
-$(CHECK)/node_modules/.done: $(CHECK)/package-lock.json $(VENV)/bin/uv
-	$(NPM_INSTALL) --prefix $(abspath $(CHECK))
+# AsyncAPI's own parser, for the test that reads docs/asyncapi.json with it; and buf.
+$(CHECK)/node_modules/.done $(PROTO)/node_modules/.done: %/node_modules/.done: %/package-lock.json $(VENV)/bin/uv
+	$(NPM_INSTALL) --prefix $(abspath $*)
 	@touch $@

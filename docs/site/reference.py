@@ -20,9 +20,9 @@ from foliot.settings import BusSettings, ClockSettings, HealthSettings, NodeSett
 from foliot_agent.settings import AgentSettings
 from foliot_detector.settings import DetectorSettings
 from foliot_gateway.http import api
-from foliot_gateway.http.sse import Hub
 from foliot_gateway.settings import GatewaySettings
 from foliot_gateway.state.store import Store
+from foliot_gateway.state.subscription import Hub
 from foliot_probe.settings import ProbeSettings
 from foliot_remediator.settings import RemediatorSettings
 from foliot_schemas import docstrings

@@ -11,7 +11,7 @@ from foliot_schemas.command import Command, Confirmation, Outcome, OutcomeStatus
 from foliot_schemas.event import Event
 from foliot_schemas.event_kinds import EventKind
 from foliot_schemas.fit import FitBatch, FitRow, HeardNode
-from foliot_schemas.inventory import Lease, Nic, Node, NodePaths
+from foliot_schemas.inventory import Lease, Nic, Node, NodeHomes, NodePaths
 from foliot_schemas.observation import (
     DelayBatch,
     DelayRow,
@@ -44,6 +44,7 @@ __all__ = [
     "Lease",
     "Nic",
     "Node",
+    "NodeHomes",
     "NodePaths",
     "Order",
     "OrderError",

@@ -6,12 +6,12 @@ An extension adds its own by `register`. A kind that nobody has registered is no
 from __future__ import annotations
 
 from collections.abc import Callable  # noqa: TC003 - msgspec reads annotations at run time
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 import msgspec
 
 if TYPE_CHECKING:
-    from foliot_schemas.event import Event
+    from collections.abc import Mapping
 
 Concerned: TypeAlias = Literal["nic", "path", "process", "clock", "anything"]
 """What `who` names: ``node3.rail0``, ``node0.rail0>node3.rail0#2``, ``node3/probe``, ``node3``; or whatever a refusal is about."""
@@ -19,6 +19,25 @@ Publisher: TypeAlias = Literal["detector", "remediator"]
 
 _LONGEST_NAME = 64
 """Of a kind or a state: `foliot_schemas.bounds.Word`."""
+
+
+class Verdict(Protocol):
+    """What the functions here read of an event; `foliot_schemas.Event` is one."""
+
+    @property
+    def kind(self) -> str:
+        """See `Event`, as the next four."""
+
+    @property
+    def state(self) -> str: ...  # noqa: D102
+
+    @property
+    def policy(self) -> str: ...  # noqa: D102
+
+    @property
+    def evidence(self) -> Mapping[str, Any]: ...  # noqa: D102
+
+    def number(self, name: str) -> float: ...  # noqa: D102
 
 
 class EventState(msgspec.Struct, frozen=True):
@@ -104,20 +123,20 @@ def published_by(service: str) -> tuple[EventKind, ...]:
     return tuple(kind for kind in _KINDS.values() if kind.publisher == service)
 
 
-def is_relief(event: Event) -> bool:
+def is_relief(event: Verdict) -> bool:
     """Whether an event ends a trouble. Of a kind or state that is not known here, no."""
     kind = find(event.kind)
     state = None if kind is None else kind.state(event.state)
     return state is not None and state.is_relief
 
 
-def detects(event: Event) -> bool:
+def detects(event: Verdict) -> bool:
     """Whether an event finds a trouble: neither the end of one, nor a refusal, which follows from another verdict."""
     kind = find(event.kind)
     return not is_relief(event) and (kind is None or kind.publisher == "detector")
 
 
-def losing(event: Event) -> str:
+def losing(event: Verdict) -> str:
     """What a NIC loses, by an event of kind ``nic`` that says that it does."""
     what = {"out": "what it sends", "in": "what is sent to it"}.get(str(event.evidence.get("direction")), "its packets")
     return f"loses {event.number('loss_share'):.1%} of {what}"
@@ -126,7 +145,7 @@ def losing(event: Event) -> str:
 # -- Foliot's own ---------------------------------------------------------------------------------------------------------
 
 
-def _flap_words(event: Event) -> str:
+def _flap_words(event: Verdict) -> str:
     known = event.evidence
     if event.state not in {"up", "down"}:
         return ""
@@ -135,17 +154,17 @@ def _flap_words(event: Event) -> str:
     return f" (held back: it flaps, by the rule {known.get('rule', '?')})" if known.get("suppressed") else ""
 
 
-def _path_words(event: Event) -> str:
+def _path_words(event: Verdict) -> str:
     if not event.evidence.get("full_size_lost"):
         return ""
     return f" (none as large as {event.number('bytes'):,.0f} bytes arrives, others do)"
 
 
-def _nic_words(event: Event) -> str:
+def _nic_words(event: Verdict) -> str:
     return f" ({losing(event).removeprefix('loses ')})" if event.state == "lossy" else ""
 
 
-def _refusal_words(event: Event) -> str:
+def _refusal_words(event: Verdict) -> str:
     reason = event.evidence.get("reason")
     return f": {event.policy}" + ("" if reason is None else f" ({reason})")
 

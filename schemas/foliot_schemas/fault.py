@@ -1,7 +1,7 @@
 """The name of a fault, and the trace that everybody who sees it joins.
 
-Whoever sees a fault first, the probe, the agent or a peer, derives the same trace id and the same root span id from
-what the kernel says of it, so that one trace holds all of it without anybody having to be asked.
+The first to see a fault may be the probe, the agent or a peer. Each derives the same trace id and the same root span id from the kernel's
+word on it. So one trace holds all of it, and nobody has to be asked.
 """
 
 from __future__ import annotations

@@ -123,6 +123,17 @@ class NodePaths(msgspec.Struct, frozen=True, kw_only=True, tag="paths.v1", gc=Fa
     """Per service address, the way to take when the way in force loses a NIC; only ways heard to be healthy."""
 
 
+class NodeHomes(msgspec.Struct, frozen=True, kw_only=True, tag="homes.v1", gc=False):
+    """Which way a node's traffic belongs on where somebody has chosen it: bucket `homes`, key: node."""
+
+    node: Name
+    """Whose traffic it is."""
+    lease_revision: Count
+    """Revision of the lease that the remediator held when it wrote this; a value of a lower one than the last is passed over."""
+    placements: tuple[Placement, ...] = ()
+    """Homes that were chosen. Of all other destinations it is the default, which the remediator's settings say."""
+
+
 class Lease(msgspec.Struct, frozen=True, kw_only=True, tag="lease.v1"):
     """Who holds a role: bucket `leases`, key: role. The revision of the key fences the holder's commands."""
 

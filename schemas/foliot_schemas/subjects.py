@@ -15,7 +15,7 @@ from foliot_schemas.codec import WireError
 from foliot_schemas.command import Command, Outcome
 from foliot_schemas.event import Event
 from foliot_schemas.fit import FitBatch
-from foliot_schemas.inventory import Lease, Node, NodePaths
+from foliot_schemas.inventory import Lease, Node, NodeHomes, NodePaths
 from foliot_schemas.names import escape, unescape
 from foliot_schemas.observation import DelayBatch, PortState, StampBatch
 from foliot_schemas.rejected import Rejected
@@ -181,6 +181,10 @@ PATHS = Bucket(
     name="paths", message=NodePaths, key="node", field="node",
     writers=("remediator",), readers=("probe", "agent", "remediator", "gateway", "anyone"),
 )  # fmt: skip
+HOMES = Bucket(
+    name="homes", message=NodeHomes, key="node", field="node",
+    writers=("remediator",), readers=("remediator", "gateway", "anyone"),
+)  # fmt: skip
 LEASES = Bucket(
     name="leases",
     message=Lease,
@@ -195,5 +199,5 @@ CLAIMS = Bucket(
     name="claims", message=Claim, key="thing", field="",
     writers=("agent",), readers=("probe", "agent", "anyone"),
 )  # fmt: skip
-BUCKETS = (CLOCKS, INVENTORY, PATHS, LEASES, CLAIMS)
+BUCKETS = (CLOCKS, INVENTORY, PATHS, HOMES, LEASES, CLAIMS)
 """The buckets `jobs` and `policy` come with the services that write them."""

@@ -33,6 +33,7 @@ class Fleet:
             "COMPOSE_PROJECT_NAME": _PROJECT,
             "FOLIOT_TAG": _TAG,
             "GATEWAY_PORT": "0",  # any free one
+            "GATEWAY_GRPC_PORT": "0",
             "RAIL0_PREFIX": "10.46.0",
             "RAIL1_PREFIX": "10.47.0",
         }

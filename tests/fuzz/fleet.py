@@ -56,7 +56,7 @@ class Fleet:
             probe_port=free_port(socket.SOCK_DGRAM), agent_port=free_port(socket.SOCK_DGRAM),
         )  # fmt: skip
         self.own = describe(self.settings)
-        self.http = free_port()
+        self.http, self.rpc = free_port(), free_port()
         self.rejected: collections.Counter[str] = collections.Counter()
         self.heard: collections.Counter[tuple[str, ...]] = collections.Counter()
         self._folder = folder
@@ -72,7 +72,8 @@ class Fleet:
             for nic in self.settings.nics
         )
         config.write_text(
-            f'[bus]\nurl = "{self._url}"\n[telemetry]\nendpoint = ""\n[sync]\nwindow_s = 0.5\n[gateway]\nport = {self.http}\n'
+            f'[bus]\nurl = "{self._url}"\n[telemetry]\nendpoint = ""\n[sync]\nwindow_s = 0.5\n[gateway]\n'
+            f"port = {self.http}\ngrpc_port = {self.rpc}\n"
             f'[agent]\nactuator = "emulated"\narmed = "always"\nkey = "{KEY}"\n'
             f'[node]\nname = "node0"\nindex = 0\npath_prefix = "127.64.0.0/10"\nentropies = [1, 2]\n'
             f"probe_port = {self.settings.probe_port}\nagent_port = {self.settings.agent_port}\n{nics}"

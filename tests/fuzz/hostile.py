@@ -19,6 +19,7 @@ from foliot_schemas import (
     HeardNode,
     Nic,
     Node,
+    NodeHomes,
     NodePaths,
     Outcome,
     OutcomeStatus,
@@ -202,6 +203,7 @@ outcomes = st.builds(
     confirmed_ns=times, away=turns, back=turns, placements=ways, undo=ways, fault=words, reason=words,
 )  # fmt: skip
 node_paths = st.builds(NodePaths, node=nodes, lease_revision=revisions, away=turns, placements=ways, backups=ways)
+node_homes = st.builds(NodeHomes, node=nodes, lease_revision=revisions, placements=ways)
 # Records come and go; those that contradict themselves are refused where they are decoded.
 node_records = st.builds(
     lambda name, index, entropies, there: node(name, index, entropies) if there else Node(name=name, nics=()),

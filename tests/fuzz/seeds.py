@@ -18,6 +18,7 @@ from foliot_schemas import (
     DelayBatch,
     DelayRow,
     Event,
+    NodeHomes,
     NodePaths,
     Outcome,
     Placement,
@@ -91,6 +92,7 @@ def _of_the_inventory() -> list[msgspec.Struct]:
         event,
         structs.replace(event, kind="path", who=path, state="silent"),
         Outcome(id="o", command="c", verb="reroute", node="node0", status="done", away=("rail0",), placements=(way,)),
+        NodeHomes(node="node0", lease_revision=7, placements=(way,)),
         NodePaths(node="node0", lease_revision=7, away=("rail0",), placements=(way,), backups=(way,)),
     ]  # fmt: skip
 

@@ -10,7 +10,7 @@ import re
 import tempfile
 import tomllib
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import hostile
 import msgspec
@@ -34,6 +34,7 @@ from foliot_probe.core.measure.silence import SilenceWatch
 from foliot_probe.core.packet import IN_USE, Probe, is_probe
 from foliot_probe.settings import ProbeSettings
 from foliot_remediator.core.remediator import Remediator
+from foliot_remediator.core.routing.backup_arming import BackupArming
 from foliot_remediator.settings import RemediatorSettings
 from foliot_schemas import (
     ClockState,
@@ -41,6 +42,7 @@ from foliot_schemas import (
     Event,
     FitBatch,
     Node,
+    NodeHomes,
     NodePaths,
     Outcome,
     PortState,
@@ -83,6 +85,13 @@ def messages(data: bytes) -> None:
         decode(encode(said), type(said))
 
 
+def published(action: Any) -> list[msgspec.Struct]:
+    """What of a remediator's action goes onto the bus."""
+    if isinstance(action, NodeHomes):
+        return [action]
+    return [action.paths] if isinstance(action, BackupArming) else [*action.commands, *action.refusals]
+
+
 def _answers(message: msgspec.Struct) -> list[msgspec.Struct]:
     """What the cores say to a message in a small fleet."""
     said: list[msgspec.Struct] = []
@@ -91,7 +100,7 @@ def _answers(message: msgspec.Struct) -> list[msgspec.Struct]:
         for record in hostile.INVENTORY:
             detector.observe(record)
         said += detector.observe(message) + detector.observe(message, 300_000_000) + detector.tick(6_000_000_000)
-    if isinstance(message, DelayBatch | PortState | Event | Outcome | Node | NodePaths):
+    if isinstance(message, DelayBatch | PortState | Event | Outcome | Node | NodeHomes | NodePaths):
         remediator = Remediator(RemediatorSettings())
         for record in hostile.INVENTORY:
             remediator.observe(record, hostile.NOW_NS)
@@ -101,7 +110,7 @@ def _answers(message: msgspec.Struct) -> list[msgspec.Struct]:
         remediator.hold(8, hostile.NOW_NS + 11_000_000_000)
         actions += remediator.tick(hostile.NOW_NS + 12_000_000_000)
         for action in actions:
-            said += [action.paths] if hasattr(action, "paths") else [*action.commands, *action.refusals]
+            said += published(action)
     if isinstance(message, StampBatch):
         synchroniser = Synchroniser(SyncSettings())
         synchroniser.add(message, 1)

@@ -9,6 +9,7 @@ import hostile
 import msgspec
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
+from targets import published
 
 from foliot.clock import BusClock
 from foliot_detector.core.pipeline import Pipeline
@@ -17,7 +18,6 @@ from foliot_gateway.http import metrics
 from foliot_gateway.service import Feed
 from foliot_gateway.settings import GatewaySettings
 from foliot_gateway.state.store import Store
-from foliot_remediator.core.actions.decision import Decision
 from foliot_remediator.core.remediator import Remediator
 from foliot_remediator.settings import RemediatorSettings
 from foliot_schemas import WireError, decode, encode
@@ -67,7 +67,13 @@ def test_a_detector_survives_any_observations(seen, before):
 @SOME
 @given(
     steps(
-        hostile.delay_batches, hostile.ports, hostile.events, hostile.outcomes, hostile.node_paths, hostile.node_records
+        hostile.delay_batches,
+        hostile.ports,
+        hostile.events,
+        hostile.outcomes,
+        hostile.node_paths,
+        hostile.node_homes,
+        hostile.node_records,
     )
 )
 def test_a_remediator_survives_any_messages(seen):
@@ -79,7 +85,7 @@ def test_a_remediator_survives_any_messages(seen):
         now_ns += pause_ns
         core.hold(7 if number % 5 else 0, now_ns)
         for action in [*core.observe(message, now_ns), *core.tick(now_ns)]:
-            for said in (*action.commands, *action.refusals) if isinstance(action, Decision) else (action.paths,):
+            for said in published(action):
                 on_the_wire(said)
 
 

@@ -137,7 +137,7 @@ def test_a_detector_remembers_nothing_of_strangers(detector):
         detector.observe(delays(f"node0.rail0>node1.rail0#{number + 2}"))
     fleet, flap = detector.inventory, detector._detectors[0]
     assert len(fleet.paths) == 1
-    assert set(fleet.lives._places) == set(fleet.nodes)
+    assert set(fleet.liveness._places) == set(fleet.nodes)
     assert set(fleet.hearing_ns) <= {"node0", "node1"}
     assert set(flap._ports) == set()
     assert detector._event_time._nodes == {"node0", "node1"}
@@ -150,7 +150,7 @@ def test_a_node_that_leaves_is_forgotten(detector):
     detector.observe(Node(name="node0", nics=()))
     fleet = detector.inventory
     for memory in (
-        fleet.lives._places,
+        fleet.liveness._places,
         fleet.signs,
         fleet.hearing_ns,
         fleet.listening_ns,

@@ -28,7 +28,7 @@ def test_a_target_finds_what_there_is_to_find(monkeypatch):
     def fails(*_):
         raise LookupError
 
-    monkeypatch.setattr("targets.FanOut.observe", fails)
+    monkeypatch.setattr("targets.Pipeline.observe", fails)
     with pytest.raises(LookupError):
         FAMILIES["messages"](next(seed for seed in seeds.of("messages") if b"delay.v1" in seed))
 

@@ -54,7 +54,8 @@ class Gateway:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
         self.address = f"http://127.0.0.1:{port}"
-        self._environment = {**os.environ, "FOLIOT_GATEWAY__PORT": str(port), "FOLIOT_BUS__URL": bus_url, **more}
+        at = {"FOLIOT_GATEWAY__PORT": str(port), "FOLIOT_GATEWAY__GRPC_PORT": "0", "FOLIOT_BUS__URL": bus_url}
+        self._environment = {**os.environ, **at, **more}
 
     async def start(self) -> None:
         """Starts it; it is not waited for, the page finds it."""

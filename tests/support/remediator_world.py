@@ -7,7 +7,7 @@ import numpy as np
 from foliot_remediator.core.actions.decision import Decision
 from foliot_remediator.core.remediator import Remediator
 from foliot_remediator.settings import RemediatorSettings
-from foliot_schemas import DelayBatch, Event, Nic, Node, Outcome, PortState, Witness
+from foliot_schemas import DelayBatch, Event, Nic, Node, NodeHomes, Outcome, PortState, Witness
 from foliot_schemas.names import node_of, parse_path
 from foliot_schemas.observation import DelayRow
 
@@ -58,6 +58,8 @@ class World:
         self.answer: str | None = "done"
         self.decisions: list[Decision] = []
         self.supplies: dict[str, list] = {}
+        self.homes: dict[str, NodeHomes] = {}
+        """As they were written last."""
         for name in self.names:
             self.see(make_node(name, rails))
         if lease:
@@ -100,6 +102,8 @@ class World:
             if isinstance(action, Decision):
                 self.decisions.append(action)
                 mine += action.commands
+            elif isinstance(action, NodeHomes):
+                self.homes[action.node] = action
             else:
                 self.supplies.setdefault(action.paths.node, []).append(action.paths)
         for command in mine:

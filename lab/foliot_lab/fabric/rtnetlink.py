@@ -1,7 +1,7 @@
 """A routing socket in a namespace, and the few messages by which faults are injected.
 
-Faults happen at an exact moment, inside a running event loop, and must heal when everything is being torn down: one
-synchronous system call on a socket that is already open. (rtnetlink(7); numbers from linux/rtnetlink.h and pkt_sched.h.)
+Faults happen at an exact moment, inside a running event loop, and must heal when everything is being torn down. So each is one synchronous
+system call on a socket that is already open. (rtnetlink(7); numbers from linux/rtnetlink.h and pkt_sched.h.)
 """
 
 from __future__ import annotations

@@ -18,16 +18,16 @@ if TYPE_CHECKING:
 
 _OVERLAY = re.compile(r"fo(?P<rail>\d+)e(?P<entropy>\d+)")
 REACH_NS = 50_000_000
-"""A silence that begins later after an injection is not its doing: twice what 200 full-size packets queued at 200 Mb/s take,
-24 ms with a fabric link's two queues, in which pulses sent before still wait for the cut."""
+"""A silence that begins later after an injection is not its doing. It is twice what 200 full-size packets queued at 200 Mb/s take, 24 ms
+with a fabric link's two queues. Pulses sent before the cut still wait in these queues."""
 FULL_SIZE_EVERY = 4
 """Of so many pulses one is sent where only those of full size tell anything: 4 Mb/s out of a NIC in a fleet of eight, 2 % of a link of 200 Mb/s."""
 FULL_SIZE_REACH_NS = FULL_SIZE_EVERY * REACH_NS
 """Their `REACH_NS`: as many of them are within it."""
 
 STRANDED_NS = 50_000_000
-"""A pulse overtaken by so much did not wait in a queue of the fabric (as above) but for the wire itself, in a host that kept it
-until the way was healed: no traffic of use to anyone flowed that way."""
+"""A pulse overtaken by so much did not wait in a queue of the fabric (as above). It waited for the wire itself, in a host that kept it
+until the route was healed, and no useful traffic flowed that way."""
 
 
 class End(NamedTuple):

@@ -1,10 +1,10 @@
 """Attributes each event and each command to the fault that explains it.
 
-An event or command is explained by a fault if it is about things on the fault's paths (`blast_radius.py`) and came between the
-injection and the end of the recovery. The recovery ends `RECOVERY_NS` after the healing, or `SETTLE_NS` after the witness
-saw the traffic back on its way of before, if that is later: the return belongs to the fault, however long trust takes. A fault
-that is not healed lasts to the end of the run. Times are those of arrival in the lab, so that no clock that is wrong can excuse
-itself. Where several faults would do, the one that explained an earlier event of the same trace explains, else the one injected last.
+An event or command is explained by a fault if it is about things on the fault's paths (`blast_radius.py`) and came between the injection
+and the end of the recovery. The recovery ends `RECOVERY_NS` after the healing. It ends `SETTLE_NS` after the witness saw the traffic back
+on its former route, if that is later: the return belongs to the fault, however long trust takes. A fault that is not healed lasts to the
+end of the run. Times are those of arrival in the lab, so that no clock that is wrong can excuse itself. Where several faults would do, the
+one that explained an earlier event of the same trace explains, else the one injected last.
 
 What follows by its `cause` from something that a cut bus or a missing service explains is explained with it; for all other faults,
 being caused by the fault is not enough: it must be about the fault's own things.

@@ -1,8 +1,8 @@
 """Times at which two hosts had no route to each other, computed from what the faults did to the links. Pure.
 
-A way lives for two hosts as long as on some rail both have a NIC that passes everything, both ways, and a spine between them does, if they are on different leaves.
-Each direction may have a rail of its own, as Foliot sends each its own way. A link that passes only a part (loss, large packets lost) is no way that anybody is
-promised; one with a lower rate is.
+A route lives for two hosts as long as both have a NIC on some rail that passes everything, both ways. If they are on different leaves, a
+spine between them has to do so too. Each direction may have a rail of its own, as Foliot sends each its own way. A link that passes only a
+part (loss, large packets lost) is no way that anybody is promised; one with a lower rate is.
 """
 
 from __future__ import annotations

@@ -23,7 +23,8 @@ BESIDE_NS = 5_000_000_000
 """How much of a flow before and after a fault is taken for its rate: long against TCP's saw-tooth at these rates, short
 against the pauses between a scenario's faults."""
 STANDS_AGAIN = 2
-"""TCP waits twice as long after each repetition that is lost (RFC 6298, 5.5): what stood still for want of a way may stand as long again once there is one."""
+"""TCP waits twice as long after each repetition that is lost (RFC 6298, 5.5). A flow that stood still for want of a route may stand as long
+again once there is one."""
 _BEGINS_NS = 50_000_000
 """A gap that a fault makes began at most so long before it, with the last bytes of a burst or a queue: see `outages.REACH_NS`."""
 
@@ -104,8 +105,8 @@ def flow_rests(evidence: Evidence, accounts: Accounts) -> list[FlowRest]:
 class Accounts:
     """The faults that answer for the gaps of flows.
 
-    A fault answers for the gaps of the flows that it may touch that begin between its injection and the end of its recovery, or the next fault that may
-    touch the flow. One that is no path's answers for none for which a path's fault does.
+    A fault answers for gaps of the flows that it may touch. They begin between its injection and the end of its recovery, or the next fault
+    that may touch the flow. One that is no path's answers for none for which a path's fault does.
     """
 
     def __init__(self, evidence: Evidence, spans: Sequence[Span], allowances: Allowances) -> None:

@@ -1,6 +1,7 @@
 """The promises that outcomes are judged by, for each class of fault. `[expect]` overrides them; docs/lab.md has the same table.
 
-A promise holds on any machine that the lab accepts, a slow and busy one too, so it is far from what a quick one does: that is reported, not judged.
+A promise holds on any machine that the lab accepts, a slow and busy one too. So it is far from what a quick one does, which is reported and
+not judged.
 """
 
 from __future__ import annotations

@@ -54,8 +54,8 @@ class Port(msgspec.Struct, frozen=True):
     """Name of the namespace."""
     device: str
     index: int
-    """The device's index, unique in the fabric: the kernel tells a virtual wire's loss of carrier up to a second late
-    if the devices at its two ends, in different namespaces, happen to have the same index."""
+    """The device's index, unique in the fabric. If a virtual wire's two ends, in different namespaces, have the same index,
+    the kernel tells its loss of carrier up to a second late."""
     address: str
     routes: tuple[Route, ...] = ()
     """The routes through this port alone: the kernel flushes them when it is set down, and does not bring them back."""

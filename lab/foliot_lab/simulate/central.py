@@ -1,7 +1,7 @@
 """Simulated shells of detector and remediator around the real cores. They read in bursts, and timers run between bursts.
 
-An event loop hands over what a socket holds in pieces of a buffer's size. A timer that is due has its turn before the messages of a piece that was read in the
-same round, as asyncio and nats-py have it: so one who comes back from a halt judges once before it has read anything.
+An event loop hands over what a socket holds in pieces of a buffer's size. A timer that is due has its turn before the messages that were
+read in the same round, as in asyncio and nats-py. So a process that comes back from a halt judges once before it has read anything.
 """
 
 from __future__ import annotations

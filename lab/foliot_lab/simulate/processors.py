@@ -14,8 +14,9 @@ if TYPE_CHECKING:
 _TAIL = 1.6
 """Exponent of the lateness behind a hog (a Lomax distribution): most steps wait for a slice or two, a few for very long."""
 _SCALE_NS = 1.5 * MS
-"""Its scale where half of the processors is taken. It grows as a queue does, with busy over idle: 28 ms at 95 %. That is harsher than what was seen: on two cores with
-sixteen processes ready, a sleeper was late by 5 ms in the median, 37 at the p99 and 45 at most; this has 15 and 400 at 95 %, 3 and 100 at 80 %."""
+"""Its scale where half of the processors is taken. It grows as a queue does, with busy over idle: 28 ms at 95 %. That is harsher than what
+was seen. On two cores with sixteen processes ready, a sleeper was late by 5 ms in the median, 37 at the p99 and 45 at most; this has 15 and
+400 at 95 %, 3 and 100 at 80 %."""
 _MOST_LATE_NS = 400 * MS
 _PREEMPTED = 0.04
 """How often a running process loses its processor to a hog at any given point between two system calls."""

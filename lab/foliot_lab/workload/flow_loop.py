@@ -1,9 +1,9 @@
 """The process that sends and receives all flows of the lab, at next to no cost per byte.
 
-It turns 200 times a second. A turn hands each sender pages of a file of zeros, which the kernel sends without copying
-(sendfile), and has each receiver's bytes thrown away, which the kernel does without copying (MSG_TRUNC on TCP, see tcp(7)). The
-pace is the kernel's (SO_MAX_PACING_RATE). So 16 flows of 120 Mb/s cost three hundredths of a core, and the time that matters,
-when the last byte came, is the kernel's receive timestamp and not the loop's.
+It turns 200 times a second. A turn hands each sender pages of a file of zeros, which the kernel sends without copying (sendfile). It has
+each receiver's bytes thrown away, also without copying (MSG_TRUNC on TCP, see tcp(7)). The pace is the kernel's (SO_MAX_PACING_RATE). So 16
+flows of 120 Mb/s cost three hundredths of a core. The time that matters, when the last byte came, is the kernel's receive timestamp and not
+the loop's.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ TURN_NS = 5_000_000
 _REOPEN_NS = 200_000_000
 """After an error a flow waits this long, so that a fabric without a route is not flooded with attempts."""
 _CONNECT_NS = 1_000_000_000
-"""A connection that has not come up by then is begun anew: the kernel's own second SYN comes after a second, its third after
-three (RFC 6298), which would make a flow's start a matter of luck."""
+"""A connection that has not come up by then is begun anew. The kernel's own second SYN comes after a second, and its third after three (RFC
+6298), which would make a flow's start a matter of luck."""
 _SEND_BYTES = 1 << 20
 _READ_BYTES = 4 << 20
 _BUFFER_BYTES = 1 << 20

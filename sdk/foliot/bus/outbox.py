@@ -1,7 +1,8 @@
 """Offers each message that may not be lost to its stream, under the same id, until it is stored.
 
-In the order in which it was said: what is said while the bus is away waits in a line, and whatever is said before that line is through stands behind
-it. Where the bus answers and the stream does not, each message is heard at once by everybody who is there, and offered again by itself.
+Messages keep their order. A message that is published while the bus is away waits in a line, and later ones stand behind it until the line
+is through. Where the bus answers and the stream does not, each message is heard at once by everybody who is there, and offered again by
+itself.
 """
 
 from __future__ import annotations

@@ -92,14 +92,14 @@ class HostClock:
 class BusClock:
     """Reference time where no probe runs, learnt from the times inside arriving messages.
 
-    A message cannot arrive before its time, so the largest difference of the last seconds is the closest: it is late by the least
-    delay of the bus, some hundred microseconds. One that comes from the future is believed for no longer than they last.
-    Good for deadlines and for the order of spans; no measurement rests on it.
+    A message cannot arrive before its time, so the largest difference of the last seconds is the closest. It is late by the least delay of
+    the bus, some hundred microseconds. One that comes from the future is believed for no longer than they last. Good for deadlines and for
+    the order of spans; no measurement rests on it.
     """
 
     _REMEMBERED_NS = 10_000_000_000
-    """The largest difference counts for so long, and at most twice as long: nodes speak ten times a second, and the local clock's
-    drift (at most 30 ppm by the published figures: Huygens, NSDI '18) makes it wrong by less than 1 ms meanwhile."""
+    """The largest difference counts for so long, and at most twice as long. Nodes speak ten times a second. The local clock's drift, at
+    most 30 ppm by the published figures (Huygens, NSDI '18), makes it wrong by less than 1 ms meanwhile."""
 
     def __init__(self, name: str = "bus") -> None:
         self.name = name

@@ -29,8 +29,9 @@ class Reading(NamedTuple):
 class RealtimeMap:
     """Turns stamps of CLOCK_REALTIME into times of CLOCK_MONOTONIC_RAW by readings of both before and after them.
 
-    Between two readings the one is taken to run evenly against the other. If the rate changes by d halfway between two that are T apart, a stamp there is wrong
-    by d T / 4: by 10 ns for a change of 1 ppm and a tick of 40 ms. A step is not made up for: stamps of the tick that it fell in are wrong by it.
+    Between two readings the one is taken to run evenly against the other. A change of the rate by d, halfway between two that are T apart,
+    makes a stamp there wrong by d T / 4. That is 10 ns for a change of 1 ppm and a tick of 40 ms. A step is not made up for: stamps of the
+    tick that it fell in are wrong by it.
     """
 
     def __init__(self) -> None:

@@ -1,7 +1,7 @@
 """NATS' JWTs (version 2), signed with Ed25519 nkeys: an operator vouches for accounts, an account's signing key for users.
 
-The forms are those of NATS' decentralised authentication (docs.nats.io, "JWT"; ADR-14). Each role has a signing key of its own in the account's token,
-with the role's permissions beside it ("scoped"): a user signed by it has these permissions and can have no others.
+The forms are those of NATS' decentralised authentication (docs.nats.io, "JWT"; ADR-14). Each role has a signing key of its own in the
+account's token, with the role's permissions beside it ("scoped"). A user signed by it has these permissions and can have no others.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Measures the steps of a service's event loop: during a step, the loop reads no socket and fires no timer.
 
-Every step is counted, at some two microseconds each, in histograms whose buckets are an eighth wide: of the time that passed, and of the processor time that the loop's thread
-used. The second is the service's own work; a step that took long but used little waited for a processor, for another thread of the service, or for a disk. Whoever is told the file that they are
-kept in reads it while the service runs, and after it was killed.
+Every step is counted, at some two microseconds each. Two histograms, with buckets an eighth wide, have the time that passed and the
+processor time of the loop's thread. The second is the service's own work; a step that took long but used little waited for a processor, for
+another thread of the service, or for a disk. Whoever is told the file that they are kept in reads it while the service runs, and after it
+was killed.
 """
 
 from __future__ import annotations

@@ -15,6 +15,7 @@ from foliot_schemas import (
     FitBatch,
     Lease,
     Node,
+    NodeHomes,
     NodePaths,
     Outcome,
     PortState,
@@ -178,6 +179,10 @@ def _paths(paths: NodePaths) -> str:
     return f"{paths.node}: {away}{counts}, lease {paths.lease_revision}"
 
 
+def _homes(homes: NodeHomes) -> str:
+    return f"{homes.node}: homes chosen: {len(homes.placements)}, lease {homes.lease_revision}"
+
+
 def _claim(claim: Claim) -> str:
     return f"claimed by {claim.node}" + (f" on host {claim.host}" if claim.host else "")
 
@@ -216,5 +221,5 @@ def _value(value: float | str | bool) -> str:
 
 _SENTENCES: dict[type[msgspec.Struct], Callable[[Any], str]] = {
     Claim: _claim, ClockState: _clock, Command: _command, DelayBatch: _delay, Event: _event, FitBatch: _fits, Lease: _lease, Node: _node,
-    NodePaths: _paths, Outcome: _outcome, PortState: _port, Rejected: _rejected, StampBatch: _stamps,
+    NodeHomes: _homes, NodePaths: _paths, Outcome: _outcome, PortState: _port, Rejected: _rejected, StampBatch: _stamps,
 }  # fmt: skip

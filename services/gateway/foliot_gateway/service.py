@@ -1,4 +1,4 @@
-"""The gateway's shell: the bus fills what is known, HTTP shows it."""
+"""The gateway's shell: the bus fills what is known, HTTP and gRPC show it."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from foliot_gateway import backfill
 from foliot_gateway.http import api, host_guard, sockets
 from foliot_gateway.settings import GatewaySettings
 from foliot_gateway.state.fleet import reported_ns
+from foliot_gateway.state.queries import Queries
 from foliot_gateway.state.store import Store
 from foliot_gateway.state.subscription import Hub
 from foliot_schemas import WireError
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     import socket
     from collections.abc import Callable, Iterable, Iterator
 
+    from foliot_gateway.rpc import server as rpc_server
     from foliot_schemas import ClockState, Command, DelayBatch, Event, Node, NodePaths, Outcome, PortState, Rejected
 
 log = structlog.get_logger()
@@ -156,14 +158,20 @@ async def serve(
     listening: list[socket.socket],
     now_ns: Callable[[], int] = time.time_ns,
     names: Iterable[str] = (),
+    rpc_at: Iterable[tuple[str, int]] = (),
 ) -> None:
     """Serves what is known until cancelled; requests under way are finished.
 
     Parameters:
         now_ns: reference time, which pages take the age of events from.
         names: by which it is reached, besides those that need no setting.
+        rpc_at: host and port of each address that serves gRPC.
+
+    Raises:
+        SettingsError: gRPC cannot listen at one of its addresses.
     """
     hub = Hub(store, now_ns)
+    rpc = await _serve_rpc(store, hub, tuple(rpc_at))
     app = host_guard.HostGuard(api.make(store, hub), names)
     config = uvicorn.Config(app, log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=_GRACE_S)
     server = _Server(config)
@@ -177,7 +185,19 @@ async def serve(
         # Streams have no end of their own, and the server waits for what is under way.
         hub.close()
         server.should_exit = True
-        await serving
+        await asyncio.gather(serving, *([rpc.stop(_GRACE_S)] if rpc else []))
+
+
+async def _serve_rpc(store: Store, hub: Hub, at: tuple[tuple[str, int], ...]) -> rpc_server.Server | None:
+    if not at:
+        return None
+    # A gateway without gRPC does not load it: it takes 13 MB of memory.
+    from foliot_gateway.rpc import server  # noqa: PLC0415
+
+    started = server.Server(Queries(store), hub, store.settings.streams)
+    await started.start(at)
+    log.info("gateway_listening_grpc", at=[f"{host}:{port}" for host, port in at])
+    return started
 
 
 async def main() -> None:
@@ -194,7 +214,9 @@ async def main() -> None:
     store = Store(settings, clock.now_ns)
     tracing.start("gateway", clock, spans)
     log.info("gateway_listening", urls=[sockets.url(each) for each in made], adopted=len(adopted))
-    serving = asyncio.ensure_future(serve(store, [*adopted, *made], clock.now_ns, names))
+    serving = asyncio.ensure_future(
+        serve(store, [*adopted, *made], clock.now_ns, names, sockets.rpc_addresses(settings))
+    )
     filling = asyncio.ensure_future(_fill(store, clock, bus_settings))
     try:
         # Neither ends by itself: the first that does has failed, and takes the gateway along.

@@ -15,6 +15,8 @@ class GatewaySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     """0: any free one. `host` and `port` are not used where `bind` or an activated socket says otherwise."""
     bind: tuple[str, ...] = ()
     """Addresses ``host:port`` to serve on, all at once, besides any activated socket."""
+    grpc_port: int = 8471
+    """Of gRPC, on `host`, or on each host of `bind`; 0: none."""
     hosts: tuple[str, ...] = ()
     """Further names, without port, that browsers and services reach the gateway by, as through a proxy; ``*``: any. See `foliot_gateway.http.host_guard`."""
     events: int = 10_000
@@ -30,4 +32,4 @@ class GatewaySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     body_bytes: int = 16 * MEBIBYTE
     """Largest body of spans, after decompression. A full batch of the SDK, 512 spans, is about 0.3 MiB."""
     streams: int = 500
-    """Live pages served at once."""
+    """Live pages and gRPC clients that watch, served at once."""

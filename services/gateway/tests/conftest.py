@@ -8,6 +8,7 @@ import socket
 import httpx
 import pytest
 
+from foliot.bus.client import Bus
 from foliot_gateway import service
 from foliot_gateway.settings import GatewaySettings
 from foliot_gateway.state.store import Store
@@ -31,6 +32,67 @@ async def client(store):
     serving.cancel()
     with pytest.raises(asyncio.CancelledError):
         await serving
+
+
+@pytest.fixture
+async def bus(nats_server):
+    """Another service's connection."""
+    connected = await Bus.connect(nats_server.settings, "test")
+    yield connected
+    await connected.close()
+
+
+class Client(httpx.AsyncClient):
+    """HTTP to a gateway."""
+
+    async def healthy(self):
+        """Whether the gateway says that it is."""
+        try:
+            return (await self.get("/healthz")).status_code == 200
+        except httpx.TransportError:
+            return False
+
+
+@pytest.fixture
+def free_port():
+    """Finds ports that nobody has now."""
+
+    def find():
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            return free.getsockname()[1]
+
+    return find
+
+
+@pytest.fixture
+def rpc_port(free_port):
+    """Where a gateway serves gRPC."""
+    return free_port()
+
+
+@pytest.fixture
+async def gateway(nats_server, monkeypatch, free_port, rpc_port):
+    """The gateway as it starts in production, configured by the environment; starting it gives HTTP to it."""
+    port = free_port()
+    monkeypatch.setenv("FOLIOT_GATEWAY__PORT", str(port))
+    monkeypatch.setenv("FOLIOT_GATEWAY__GRPC_PORT", str(rpc_port))
+    monkeypatch.setenv("FOLIOT_BUS__URL", nats_server.settings.url)
+    monkeypatch.setenv("FOLIOT_TELEMETRY__ENDPOINT", "http://203.0.113.1:9")  # only others reach the gateway by it
+    for name in ("FOLIOT_CONFIG", "LISTEN_FDS", "LISTEN_PID", "OTEL_EXPORTER_OTLP_ENDPOINT"):
+        monkeypatch.delenv(name, raising=False)
+    started = []
+
+    def start():
+        started.append(asyncio.ensure_future(service.main()))
+        return client
+
+    async with Client(base_url=f"http://127.0.0.1:{port}", timeout=patience(30), trust_env=False) as client:
+        yield start
+        for running in started:
+            running.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await running
 
 
 @pytest.fixture

@@ -1,21 +1,18 @@
 """The whole gateway on a real bus: what it hears, what it reads of the past, and the span that it adds."""
 
 import asyncio
-import socket
 
 import httpx
 import numpy as np
 import pytest
 
 from foliot import cli
-from foliot.bus.client import Bus
-from foliot_gateway import backfill, service
+from foliot_gateway import backfill
 from foliot_gateway.settings import GatewaySettings
 from foliot_gateway.state.store import Store
 from foliot_schemas import Command, DelayBatch, DelayRow, Event, NodePaths, Outcome, Placement, PortState
 from foliot_schemas.fault import root_span_id, trace_id
 from foliot_schemas.subjects import COMMAND, DELAY, EVENT, OUTCOME, PATHS, PORT
-from patience import patience
 
 pytestmark = pytest.mark.nats
 
@@ -50,53 +47,10 @@ def outcome(number=1, started_ns=1):
     )  # fmt: skip
 
 
-@pytest.fixture
-async def bus(nats_server):
-    """Another service's connection."""
-    connected = await Bus.connect(nats_server.settings, "test")
-    yield connected
-    await connected.close()
-
-
-@pytest.fixture
-async def gateway(nats_server, monkeypatch):
-    """The gateway as it starts in production, configured by the environment; starting it gives HTTP to it."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port_number = free.getsockname()[1]
-    monkeypatch.setenv("FOLIOT_GATEWAY__PORT", str(port_number))
-    monkeypatch.setenv("FOLIOT_BUS__URL", nats_server.settings.url)
-    monkeypatch.setenv("FOLIOT_TELEMETRY__ENDPOINT", "http://203.0.113.1:9")  # only others reach the gateway by it
-    for name in ("FOLIOT_CONFIG", "LISTEN_FDS", "LISTEN_PID", "OTEL_EXPORTER_OTLP_ENDPOINT"):
-        monkeypatch.delenv(name, raising=False)
-    started = []
-
-    def start():
-        started.append(asyncio.ensure_future(service.main()))
-        return client
-
-    async with httpx.AsyncClient(
-        base_url=f"http://127.0.0.1:{port_number}", timeout=patience(30), trust_env=False
-    ) as client:
-        yield start
-        for running in started:
-            running.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await running
-
-
-async def healthy(client):
-    """Whether the gateway says that it is."""
-    try:
-        return (await client.get("/healthz")).status_code == 200
-    except httpx.TransportError:
-        return False
-
-
 async def test_what_the_bus_shows_is_shown(gateway, bus, eventually):
     """Ports, delays, wanted paths, events, commands and outcomes reach their addresses."""
     client = gateway()
-    await eventually(lambda: healthy(client))
+    await eventually(client.healthy)
     path = "node0.rail0>node3.rail0#0"
     row = DelayBatch.of(
         np.array([(0, 1, 4, 4, 800, 900, 950, 49, 7, 1, 1, 1_450)], DelayRow), node="node3", at_ns=50, interval_ns=100, bound_ns=1,
@@ -135,7 +89,7 @@ async def test_what_happened_before_the_start_is_there_too(gateway, bus, eventua
     await eventually(lambda: kept(bus, 4))
 
     client = gateway()
-    await eventually(lambda: healthy(client))
+    await eventually(client.healthy)
 
     assert [event["at_ns"] for event in (await client.get("/api/v1/events")).json()] == [3, 2, 1]
     assert [command["status"] for command in (await client.get("/api/v1/commands")).json()] == ["done"]
@@ -164,7 +118,7 @@ async def test_only_the_newest_of_a_long_past_are_read(nats_server, bus, eventua
 async def test_the_trace_ends_where_the_fault_is_shown(gateway, bus, eventually):
     """An outcome's arrival is a span of the fault's trace, sent to the gateway's own receiver; it causes no further one."""
     client = gateway()
-    await eventually(lambda: healthy(client))
+    await eventually(client.healthy)
     await bus.publish(PORT, port(1_800_000_000_000_000_000), "node3")
     await eventually(lambda: has(client, "/api/v1/fleet"))
     bus.publish_kept(OUTCOME, outcome(started_ns=1_800_000_000_000_000_000), "reroute", "node3")
@@ -181,7 +135,7 @@ async def test_the_trace_ends_where_the_fault_is_shown(gateway, bus, eventually)
 async def test_the_command_prints_what_the_gateway_received(gateway, bus, eventually, capsys):
     """``foliot trace`` with the event's id, on a trace that came over the bus and the receiver."""
     client = gateway()
-    await eventually(lambda: healthy(client))
+    await eventually(client.healthy)
     bus.publish_kept(EVENT, flap(), "flap", "node3.rail0")
     ids = {"traceId": f"{trace_id(FAULT):032x}", "spanId": f"{root_span_id(FAULT):016x}"}
     times = {"startTimeUnixNano": "1000000", "endTimeUnixNano": "3500000"}
@@ -219,14 +173,14 @@ async def test_a_gateway_without_a_bus_serves_and_says_so(gateway, nats_server, 
     assert taken.status_code == 200
 
     await nats_server.start()
-    await eventually(lambda: healthy(client))
+    await eventually(client.healthy)
 
 
 async def test_it_answers_to_the_names_of_its_settings_alone(gateway, monkeypatch, eventually):
     """A page of a site whose name was made to lead here reads nothing."""
     monkeypatch.setenv("FOLIOT_GATEWAY__HOSTS", '["foliot.example"]')
     client = gateway()
-    await eventually(lambda: healthy(client))
+    await eventually(client.healthy)
 
     for host, status in (("foliot.example", 200), ("evil.example", 421)):
         assert (await client.get("/healthz", headers={"Host": host})).status_code == status
@@ -235,21 +189,21 @@ async def test_it_answers_to_the_names_of_its_settings_alone(gateway, monkeypatc
 async def test_a_bus_that_goes_away_is_told_and_comes_back(gateway, nats_server, eventually):
     """Health follows the connection both ways, and what was known stays shown."""
     client = gateway()
-    await eventually(lambda: healthy(client))
+    await eventually(client.healthy)
     await nats_server.kill()
 
     async def ill():
-        return not await healthy(client)
+        return not await client.healthy()
 
     await eventually(ill)
     await nats_server.start()
-    await eventually(lambda: healthy(client))
+    await eventually(client.healthy)
 
 
 async def test_broken_messages_are_counted_by_their_reader(gateway, bus, nats_server, eventually):
     """Nonsense on a subject costs a count in the metrics, not the gateway."""
     client = gateway()
-    await eventually(lambda: healthy(client))
+    await eventually(client.healthy)
     await bus._client.publish(PORT.subject("node3"), b"nonsense")
 
     async def counted():

@@ -1,7 +1,7 @@
 """One tick of a probe: reads packets and the stamps of the last tick's, judges silence, and sends what is due.
 
-The kernel stamps every packet when it comes or leaves, so the sockets need no reading in between: a tick reads them all in batches,
-and a wake-up per arriving packet, which would cost more than everything else together, does not happen.
+The kernel stamps every packet when it comes or leaves, so the sockets need no reading in between. A tick reads them all in batches. A
+wake-up per arriving packet would cost more than everything else together.
 """
 
 from __future__ import annotations

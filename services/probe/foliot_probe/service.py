@@ -200,7 +200,7 @@ class Probe:
         self._go_on_ticking(began_s)
 
     def _go_on_ticking(self, tick_began_s: float) -> None:
-        """The parts of a tick, of which those that come late in a step have one of their own: a link's message waits for one part, and not for all."""
+        """Runs the parts of a tick. Those that come late get a step of their own, so that a link's message waits for one part only."""
         began_s, self._is_ticking = self._loop.time(), False
         for _ in self._parts:
             if self._loop.time() - began_s >= _LONG_S:

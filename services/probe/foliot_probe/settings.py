@@ -25,7 +25,8 @@ class ProbeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     mesh_least_hz: Rate = 3.125
     """Coded pairs a second on each of these in a quiet network: in simulations as good as 25; with half as many the next layer of points is missing."""
     mesh_most_hz: Rate = 25.0
-    """And at most, in a loaded network, and until a clock has settled: where one probe in a hundred meets no queue, a window of 50 pairs still holds one or two."""
+    """The highest rate, in a loaded network and until a clock has settled. Where one probe in a hundred meets no queue, a window of 50
+    pairs still holds one or two."""
     accuracy_ns: Annotated[float, msgspec.Meta(ge=0.0, le=1e6)] = 0.0
     """How far apart the least delays of a window may lie. 0, and whatever is less: as far as stamps of their kind repeat, since more probes tell no more."""
     tick_ms: Annotated[int, msgspec.Meta(ge=5, le=100)] = 40

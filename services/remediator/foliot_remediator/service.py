@@ -20,8 +20,8 @@ from foliot_remediator.core.actions.decision import Decision
 from foliot_remediator.core.remediator import Remediator
 from foliot_remediator.settings import RemediatorSettings
 from foliot_remediator.shell.fleet_clock import FleetClock
-from foliot_schemas import DelayBatch, Node
-from foliot_schemas.subjects import COMMAND, DELAY, EVENT, INVENTORY, OUTCOME, PATHS, PORT
+from foliot_schemas import DelayBatch, Node, NodeHomes, NodePaths
+from foliot_schemas.subjects import COMMAND, DELAY, EVENT, HOMES, INVENTORY, OUTCOME, PATHS, PORT
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from foliot.node.shard import Shard
     from foliot_remediator.core.actions.remedy import Seen
     from foliot_remediator.core.remediator import Action
-    from foliot_schemas import NodePaths
+    from foliot_schemas.subjects import Bucket
 
 log = structlog.get_logger()
 
@@ -51,7 +51,7 @@ class Service:
         self._clock = clock
         self._core = Remediator(settings, shard)
         self._lease = Lease(bus, shard.role("remediator"), f"{socket.gethostname()}/{os.getpid()}/{settings.instance}")
-        self._to_write: dict[str, NodePaths] = {}
+        self._to_write: dict[tuple[Bucket, str], NodePaths | NodeHomes] = {}
         self._written = asyncio.Event()
 
     async def run(self) -> None:
@@ -64,7 +64,8 @@ class Service:
             else (inventory.nodes.__contains__, inventory.owns, inventory.concerns)
         )
         await bus.watch(INVENTORY, self._on_node)
-        await bus.watch(PATHS, self._on_paths, about=own)
+        await bus.watch(HOMES, self._on_value, about=own)  # first: what is in force is told as what is away from home
+        await bus.watch(PATHS, self._on_value, about=own)
         await bus.subscribe(DELAY, self._on_delays, about=nodes)
         await bus.subscribe(PORT, self._on_message, about=nodes)
         durable = self._shard.role(self._settings.instance)
@@ -82,9 +83,9 @@ class Service:
             self._clock.forget(key)
         self._observe(Node(name=key, nics=()) if node is None else node)
 
-    async def _on_paths(self, _key: str, paths: NodePaths | None) -> None:
-        if paths is not None:
-            self._observe(paths)
+    async def _on_value(self, _key: str, value: NodePaths | NodeHomes | None) -> None:
+        if value is not None:
+            self._observe(value)
 
     async def _on_delays(self, batch: DelayBatch, _subject: str) -> None:
         if batch.node in self._core.inventory.nodes:
@@ -112,9 +113,14 @@ class Service:
         for action in actions:
             if isinstance(action, Decision):
                 self._publish(action, began_ns)
+            elif isinstance(action, NodeHomes):
+                self._put(HOMES, action)
             else:
-                self._to_write[action.paths.node] = action.paths
-                self._written.set()
+                self._put(PATHS, action.paths)
+
+    def _put(self, bucket: Bucket, value: NodePaths | NodeHomes) -> None:
+        self._to_write[bucket, value.node] = value
+        self._written.set()
 
     def _publish(self, decision: Decision, began_ns: int) -> None:
         with tracing.span(
@@ -138,23 +144,25 @@ class Service:
             log.warning("move_refused", who=refusal.who, guard=refusal.policy, cause=refusal.cause, **refusal.evidence)
 
     async def _write(self) -> None:
-        """Writes the newest paths of each node, one after the other: a slow bus must not keep commands waiting."""
+        """Writes the newest values of each node, one after the other: a slow bus must not keep commands waiting."""
         while True:
             await self._written.wait()
             self._written.clear()
             while self._to_write:
-                node, paths = next(iter(self._to_write.items()))
-                if paths.lease_revision != self._lease.revision:
-                    del self._to_write[node]  # written by whoever holds the lease now
+                (bucket, node), value = next(iter(self._to_write.items()))
+                if value.lease_revision != self._lease.revision:
+                    del self._to_write[bucket, node]  # written by whoever holds the lease now
                     continue
                 try:
-                    await self._bus.put(PATHS, node, paths)
+                    await self._bus.put(bucket, node, value)
                 except (nats.errors.Error, OSError, TimeoutError) as error:
-                    log.warning("paths_not_written", node=node, reason=str(error) or type(error).__name__)
+                    log.warning(
+                        "value_not_written", bucket=bucket.name, node=node, reason=str(error) or type(error).__name__
+                    )
                     await asyncio.sleep(_WRITE_AGAIN_S)
                 else:
-                    if self._to_write.get(node) is paths:
-                        del self._to_write[node]
+                    if self._to_write.get((bucket, node)) is value:
+                        del self._to_write[bucket, node]
 
 
 async def _together(*works: Coroutine[Any, Any, None]) -> None:

@@ -53,9 +53,9 @@ class RemediatorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     healthy_within_s: float = 2.0
     """An alternative must have been heard this recently: ten probes of the slow sweep."""
     proof_margin_s: float = 0.08
-    """A way heard this much after a silence began does not share its cause. A silence is dated back to the last probe heard, an
-    interval of 50 ms at most before the cut, and what was sent before the cut may have waited in a queue (200 packets of 1,500 bytes
-    at 200 Mb/s are 12 ms)."""
+    """A way heard this much after a silence began does not share its cause. A silence is dated back to the last probe heard, an interval of
+    50 ms at most before the cut. What was sent before the cut may have waited in a queue (200 packets of 1,500 bytes at 200 Mb/s are 12
+    ms)."""
     least_confidence: float = 0.5
     """Of an event: the detector gives 0.5 where one side alone knows."""
 

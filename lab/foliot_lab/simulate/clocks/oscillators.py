@@ -24,8 +24,8 @@ class Crystal(msgspec.Struct, frozen=True, kw_only=True):
     drift_ppb: float = 30_000.0
     """Huygens (NSDI '18) saw 30 ppm at most."""
     wander_ppb: float = 1.0
-    """Random walk of the rate, per square root of a second: an Allan deviation of 6e-10 at 1 s and 6e-9 at 100 s, as of a server's quartz at a steady
-    temperature."""
+    """Random walk of the rate, per square root of a second. It is an Allan deviation of 6e-10 at 1 s and 6e-9 at 100 s, as of a server's
+    quartz at a steady temperature."""
     swing_ppb: float = 50.0
     """Of the rate, with the temperature: up and down once in `swing_s`, each clock at a time of its own."""
     swing_s: float = 600.0

@@ -1,9 +1,9 @@
 """A leaf-spine fabric at the level of packets: the queueing delay of a probe at each link of its path.
 
-Cross traffic on a link is bursts that arrive as a Poisson process, their lengths exponential: an M/M/1 queue whose customers are bursts, so that what stands in
-the queue when a probe arrives is known in closed form (nothing with probability 1 - load, else exponential with mean burst / (1 - load)), and what the
-second probe of a coded pair meets follows from the first by letting the queue run on, burst by burst. Each link's load goes up and down around the wanted one.
-Source: Kleinrock, Queueing Systems 1 (1975), 3.2 and 5.7.
+Cross traffic on a link is bursts that arrive as a Poisson process, their lengths exponential: an M/M/1 queue whose customers are bursts.
+The queue that a probe meets is then known in closed form: nothing with probability 1 - load, else exponential with mean burst / (1 - load).
+The queue that the second probe of a coded pair meets follows from the first, by letting the queue run on, burst by burst. Each link's load
+goes up and down around the wanted one. Source: Kleinrock, Queueing Systems 1 (1975), 3.2 and 5.7.
 
 The queue of the sending host is not on the way: a transmit stamp is taken behind it.
 """

@@ -2,8 +2,9 @@
 
     RANK=0 WORLD_SIZE=4 MASTER_ADDR=10.99.1.1 MASTER_PORT=29500 python -m foliot_lab.workload.train.job --address 10.200.0.1 --record FILE
 
-Every step writes a line of JSON to the record as it ends, so that a job that is killed or halted leaves all it did: step, began_ns and ended_ns
-(CLOCK_MONOTONIC_RAW), comm_ns (from the start of the first all-reduce to the end of the last) and the rank's loss, exact to the bit.
+Every step writes a line of JSON to the record as it ends, so that a job that is killed or halted leaves all it did. The line has step,
+began_ns and ended_ns (CLOCK_MONOTONIC_RAW), comm_ns and loss. comm_ns runs from the start of the first all-reduce to the end of the last;
+loss is the rank's own, exact to the bit.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The language that the job learns: nested brackets of four kinds, where a pair's kind mostly follows the kind around it.
 
-A made language, so that nothing has to be fetched, of which a model can learn much and never all: whether the next bracket opens
-or closes is a coin's choice wherever both are allowed, which kind closes follows from what is open.
+A made language, so that nothing has to be fetched. A model can learn much of it and never all. Where both an opening and a closing bracket
+are allowed, chance decides between them; which kind closes follows from what is open.
 """
 
 from __future__ import annotations

@@ -48,6 +48,18 @@ def addresses(settings: GatewaySettings, *, activated: bool) -> tuple[tuple[str,
     return () if activated else ((settings.host, settings.port),)
 
 
+def rpc_addresses(settings: GatewaySettings) -> tuple[tuple[str, int], ...]:
+    """The addresses of gRPC: its port on each host that HTTP is bound to, none if the port is 0.
+
+    The library of gRPC makes its sockets itself, so that none can be handed over.
+
+    Raises:
+        SettingsError: an entry of ``bind`` is not ``host:port``.
+    """
+    hosts = dict.fromkeys(host for host, _ in addresses(settings, activated=False))
+    return tuple((host, settings.grpc_port) for host in hosts) if settings.grpc_port else ()
+
+
 def open_all(
     settings: GatewaySettings, environment: Mapping[str, str]
 ) -> tuple[list[socket.socket], list[socket.socket]]:

@@ -35,8 +35,9 @@ class _Counts(NamedTuple):
 class HostLoadMeter:
     """Reads the counters, and says what they came to since the last reading.
 
-    The kernel writes /proc/stat anew at each reading, all of it however little is read (fs/proc/stat.c: one `show_stat`), with each interrupt of the host: where there are
-    thousands that takes milliseconds. So this is nothing for an event loop, but for a thread beside it; reading lets others run.
+    The kernel writes /proc/stat anew at each reading, with each interrupt of the host, however little is read (fs/proc/stat.c: one
+    `show_stat`). Where there are thousands of interrupts, that takes milliseconds. So this is nothing for an event loop, but for a thread
+    beside it; reading lets others run.
 
     Parameters:
         proc: where the kernel's counters are.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, TypeAlias
 
 from foliot.node.shard import WHOLE
@@ -10,20 +11,24 @@ from foliot_remediator.core.actions.remedy import FleetView, Seen, registered
 from foliot_remediator.core.losses import Losses
 from foliot_remediator.core.routing.backup_arming import BackupArmer, BackupArming
 from foliot_remediator.core.routing.path_selection import PathSelector
+from foliot_remediator.core.state.homes import Homes
 from foliot_remediator.core.state.inventory import Inventory
 from foliot_remediator.core.state.path_health import PathHealth
 from foliot_remediator.core.state.routing_table import Cause, RoutingTable
 from foliot_remediator.core.state.state_machine import Hold
-from foliot_schemas import DelayBatch, Event, Node, NodePaths, Outcome, PortState
+from foliot_schemas import DelayBatch, Event, Node, NodeHomes, NodePaths, Outcome, PortState
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Callable, Collection, Iterable
 
     from foliot.node.shard import Shard
     from foliot_remediator.core.actions.remedy import Remedy
+    from foliot_remediator.core.state.inventory import Destination
     from foliot_remediator.settings import RemediatorSettings
+    from foliot_schemas import Placement
 
-Action: TypeAlias = Decision | BackupArming
+Action: TypeAlias = Decision | BackupArming | NodeHomes
+"""Homes are a value of their bucket, to be written."""
 
 _AWAY_NS = 60_000_000_000
 """Whoever has left the fleet for so long has left: agents that restart, and a bus that lost its store, are back in a few seconds."""
@@ -40,13 +45,14 @@ class Remediator:
         self.inventory = Inventory(shard)
         holds_s = settings.probation_s, settings.longest_probation_s, settings.forget_s
         self.health = PathHealth(settings, Hold(*(round(hold_s * 1e9) for hold_s in holds_s)), self.inventory)
-        selector = PathSelector(self.inventory, self.health, settings)
-        self.routing = RoutingTable(selector.primary)
+        self.homes = Homes(self.inventory, settings)
+        selector = PathSelector(self.inventory, self.health, self.homes, settings)
+        self.routing = RoutingTable(self.homes.of)
         self.decider = Decider(settings, self.health)
         self._armer = BackupArmer(settings, self.inventory, self.routing, selector)
         view = FleetView(
             settings, self.inventory, self.health, self.routing, selector, self.decider,
-            self._armer.touch, self._armer.stir,
+            self._armer.touch, self._armer.stir, self.assign_home,
         )  # fmt: skip
         self.losses = Losses(view)
         self.remedies: list[Remedy] = sorted([self.losses, *registered(view)], key=lambda remedy: remedy.priority)
@@ -68,6 +74,8 @@ class Remediator:
             return
         self.decider.lost_lease = not revision
         self.decider.lease = revision
+        if not revision:
+            self._rehome(self.homes.unsaved(), self.homes.lose_unsaved, Cause("home/unsaved", ""))
         if revision:
             self.decider.held = revision
             for remedy in self.remedies:
@@ -95,6 +103,8 @@ class Remediator:
                     return self._done(self._by_name[sent.remedy].settle(sent, seen, now_ns))
             case Node():
                 self._take_node(self._shard.narrow(seen), now_ns)
+            case NodeHomes() if self.inventory.owns(seen.node):
+                self._take_homes(seen)
             case NodePaths() if seen.node in self.inventory.nodes and self.inventory.owns(seen.node):
                 self._take_paths(seen)
             case _:
@@ -109,7 +119,16 @@ class Remediator:
         for remedy in self.remedies:
             own = [sent for sent in overdue if sent.remedy == remedy.name]
             actions += self._done(remedy.tick(own, now_ns))
-        return [*actions, *self._armer.write(self.lease, now_ns)] if self.lease else actions
+        if not self.lease:
+            return actions
+        return [*actions, *self.homes.due(self.lease, now_ns), *self._armer.write(self.lease, now_ns)]
+
+    def assign_home(self, destination: Destination, way: Placement | None, cause: Cause) -> None:
+        """Chooses where a destination's traffic belongs, or with None leaves that to the default again.
+
+        What is in force stays until it is taken home, as after a loss; a lost NIC or path is left whatever its traffic's home.
+        """
+        self._rehome([destination], functools.partial(self.homes.choose, destination, way), cause)
 
     # -- what there is ------------------------------------------------------------------------------------------------
 
@@ -149,8 +168,21 @@ class Remediator:
             for remedy in self.remedies:
                 remedy.forget(nics)
             if node not in self.inventory.nodes:
+                self.homes.forget(node)
                 for remedy in self.remedies:
                     remedy.forget_node(node)
+
+    def _take_homes(self, homes: NodeHomes) -> None:
+        """Takes what stands in the bucket, also before the node is known."""
+        learn = functools.partial(self.homes.learn, homes)
+        self._rehome(self.homes.changed_by(homes), learn, Cause(f"home/{homes.node}", ""))
+
+    def _rehome(self, destinations: Iterable[Destination], change: Callable[[], None], cause: Cause) -> None:
+        """Changes homes; the ways in force of these destinations stay what they are."""
+        before = {each: self.routing.placed(each) for each in destinations if each.node in self.inventory.nodes}
+        change()
+        for destination, way in before.items():
+            self.routing.keep(destination, way, cause)
 
     def _take_paths(self, paths: NodePaths) -> None:
         """Takes what stands in the bucket; who holds the lease has written it itself."""

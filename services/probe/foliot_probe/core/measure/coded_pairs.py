@@ -1,8 +1,8 @@
 """The coded-pair filter: two probes sent shortly after each other must arrive with the same gap.
 
-Where they do not, something queued between or before them and neither is worth a fit. Where they do, the later of the two stands for both: they met the same
-queues, and of their stamps the one that was wrong makes one of them seem too quick, which a fit would believe most. Source: Geng et al., Huygens,
-NSDI '18; the rule as in US patents 10917229 and 11239993.
+Where they do not, something queued between or before them and neither is worth a fit. Where they do, the later of the two stands for both,
+as they met the same queues. A wrong stamp makes one of them seem too quick, and a fit would believe that one most. Source: Geng et al.,
+Huygens, NSDI '18; the rule as in US patents 10917229 and 11239993.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """Lossless pruning of clouds of points to those that can decide a line's fit.
 
-For a line under a cloud that may leave up to k points on its wrong side, only the k smallest residuals ``y - b x`` matter. For all slopes b of a range, the point
-with the least residual is a vertex of the cloud's lower hull, and of those only the ones that the range's lines touch. Peel these off k times: whatever
-the slope within the range, the k-th smallest residual is always found inside. How fast one clock runs against the other is known well once sync has spoken, so that the
-range is narrow and a layer one or two points.
+For a line under a cloud that may leave up to k points on its wrong side, only the k smallest residuals ``y - b x`` matter. For each slope b
+of a range, the point with the least residual is a vertex of the cloud's lower hull. Of the vertices, only those that the range's lines
+touch can be that point. Peel these off k times: whatever the slope within the range, the k-th smallest residual is always found inside. How
+fast one clock runs against the other is known well once sync has spoken, so that the range is narrow and a layer one or two points.
 
-The vertices are found as quickhull finds them (Barber, Dobkin and Huhdanpaa, ACM TOMS 22, 1996): between two of them, the line through both touches the cloud in
-a third, or there is none; for many clouds at once.
+The vertices are found as quickhull finds them (Barber, Dobkin and Huhdanpaa, ACM TOMS 22, 1996). Between two of them, the line through both
+touches the cloud in a third, or there is none; for many clouds at once.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The sessions of a node: probes sent, heard and echoed on every stream.
 
-A stream is a sequence of probes both ways between two NICs with one entropy. All streams of a node live in one table of
-columns, one row per stream, so that a batch of probes costs a handful of numpy calls and not a Python object each.
+A stream is a sequence of probes both ways between two NICs with one entropy. All streams of a node live in one table of columns, one row
+per stream. So a batch of probes costs a handful of numpy calls and not a Python object each.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     Rows = NDArray[np.intp]
 
 DEPTH = 128
-"""Probes that a stream remembers in each direction: two and a half seconds of one that sends a coded pair in every tick, which is as long as a large fleet waits between two
-reports. A power of two."""
+"""Probes that a stream remembers in each direction: two and a half seconds of a stream that sends a coded pair in every tick. A large fleet
+waits as long between two reports. A power of two."""
 
 _NEVER = -(1 << 62)
 """Sequence of an empty cell: nobody can name it, not even a stranger who echoes what was never sent."""

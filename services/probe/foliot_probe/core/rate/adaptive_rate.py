@@ -1,7 +1,8 @@
 """The rate at which each pair of clocks is measured: as accuracy needs, between a least and a most.
 
-Twice as often as soon as the least delays lie further apart than is wanted, half as often once they would have been close enough at half the rate for some windows in a
-row. So a level that was left for being too slow is tried again a while later only, and two levels take turns at most where either is nearly right.
+The rate doubles as soon as the least delays lie further apart than is wanted. It halves once they would have been close enough at half the
+rate for some windows in a row. So a level that was left for being too slow is tried again a while later only, and two levels take turns at
+most where either is nearly right.
 """
 
 from __future__ import annotations

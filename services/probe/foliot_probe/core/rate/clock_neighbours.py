@@ -1,9 +1,10 @@
 """Chooses a clock's neighbours: a sparse random mesh, of which every node computes its own part.
 
-The pairs of clocks have weights drawn from their names, so that all draw the same. A node takes of each of its clocks the pairs of least weight, and those that no
-lighter way goes around as far as it sees. The mesh is what either end takes. It is connected wherever the peers are: an edge of the fleet's tree of least weight has
-no lighter way around it at all, so both its ends take it (Li, Hou and Sha, "Design and analysis of an MST-based topology control algorithm", INFOCOM 2003). And it is
-nearly regular: beyond its own choice a clock gets only pairs that are light for the other end.
+The pairs of clocks have weights drawn from their names, so that all draw the same. A node takes of each of its clocks the pairs of least
+weight, and those that no lighter way goes around as far as it sees. The mesh is what either end takes. It is connected wherever the peers
+are. An edge of the fleet's tree of least weight has no lighter way around it, so both its ends take it (Li, Hou and Sha, "Design and
+analysis of an MST-based topology control algorithm", INFOCOM 2003). And it is nearly regular: beyond its own choice a clock gets only pairs
+that are light for the other end.
 """
 
 from __future__ import annotations

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     Rows = NDArray[np.intp]
 
 FAREWELL = 4
-"""Probes that a stream still sends at its old rate after it has announced a slower one: the peer takes three missing probes
-for silence, so that three announcements may be lost."""
+"""Probes that a stream still sends at its old rate after it has announced a slower one. The peer takes three missing probes for silence, so
+that three announcements may be lost."""
 
 _NEVER = 1 << 62
 _FULL_ROUND = 1

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 from foliot_remediator.core.actions.answers import ask_again, is_refusal, take_back
 from foliot_remediator.core.actions.decision import DecisionRequest
 from foliot_remediator.core.state.routing_table import Cause
-from foliot_schemas import DelayBatch, Event, Node, NodePaths, Outcome, PortState
+from foliot_schemas import DelayBatch, Event, Node, NodeHomes, NodePaths, Outcome, PortState
 from foliot_schemas.orders import verb_of
 
 if TYPE_CHECKING:
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from foliot_remediator.core.actions.decision import Decider, Decision
     from foliot_remediator.core.actions.guards import Budget
     from foliot_remediator.core.routing.path_selection import PathSelector
-    from foliot_remediator.core.state.inventory import Inventory
+    from foliot_remediator.core.state.inventory import Destination, Inventory
     from foliot_remediator.core.state.path_health import PathHealth
     from foliot_remediator.core.state.routing_table import RoutingTable
     from foliot_remediator.settings import RemediatorSettings
-    from foliot_schemas import Order
+    from foliot_schemas import Order, Placement
 
-Seen: TypeAlias = Event | DelayBatch | Outcome | Node | NodePaths | PortState
+Seen: TypeAlias = Event | DelayBatch | Outcome | Node | NodeHomes | NodePaths | PortState
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +43,8 @@ class FleetView:
     """What is in force on these nodes has changed: their backups are looked through next."""
     stir: Callable[[Iterable[str]], None]
     """Something beside these nodes has changed, which may have been a backup of theirs."""
+    assign_home: Callable[[Destination, Placement | None, Cause], None]
+    """Chooses where a destination's traffic belongs; it is taken there as after a loss. Counts while the lease is held."""
 
     def ask(self, remedy: str, event: Event, orders: Mapping[str, Order], now_ns: int) -> list[Decision]:
         """Decides on a remedy's orders of one verb, by node, because of an event; nothing while another holds the lease."""

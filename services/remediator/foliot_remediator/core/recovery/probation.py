@@ -88,7 +88,7 @@ class Probation:
         return self._health.hearing(path, now_ns) is LastHeard.HEALTHY
 
     def _is_good_nic(self, nic: str, now_ns: int) -> bool:
-        """Whether enough of its primary paths are heard, both ways, of those that can be judged at all.
+        """Whether enough of its paths at home are heard, both ways, of those that can be judged at all.
 
         A peer whose own NIC is down says nothing of this one. If nobody can be asked because all such peers are down, nothing stands
         against it; if nobody answers, that is a doubt.
@@ -110,7 +110,7 @@ class Probation:
                 continue  # told to another shard
             other = f"{peer}.{rail}"
             if self._health.nic_state(other) is not State.DOWN:
-                primary = self._selector.primary(Destination(owner, peer, rail))
-                entropy = primary.entropy if primary.via == rail else 0
+                home = self._selector.home(Destination(owner, peer, rail))
+                entropy = home.entropy if home.via == rail else 0
                 yield f"{nic}>{other}#{entropy}"
                 yield f"{other}>{nic}#{entropy}"

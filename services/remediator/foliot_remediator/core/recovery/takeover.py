@@ -35,9 +35,7 @@ class Takeover:
         NICs are good is taken to be speaking, which its probation will show.
         """
         nics = [nic_name(node, rail) for node, rail in self._routing.away]
-        paths = [
-            self._primary(each) for each in self._routing.moved if (each.node, each.rail) not in self._routing.away
-        ]
+        paths = [self._home(each) for each in self._routing.moved if (each.node, each.rail) not in self._routing.away]
         return [nic for nic in nics if self._is_nic_coming_back(nic, now_ns)] + [
             path for path in dict.fromkeys(paths) if self._is_path_coming_back(path, now_ns)
         ]
@@ -62,5 +60,5 @@ class Takeover:
         health.feed_path(path, Input.SPEAKING, now_ns)
         return True
 
-    def _primary(self, destination: Destination) -> str:
-        return path_name(destination.node, self._selector.primary(destination))
+    def _home(self, destination: Destination) -> str:
+        return path_name(destination.node, self._selector.home(destination))

@@ -1,11 +1,11 @@
-"""Which way traffic should go: the primary way, and the alternative when that is lost. Pure and deterministic."""
+"""Which way traffic takes when the present one is lost: the alternative, the detour, the backup to arm. Pure and deterministic."""
 
 from __future__ import annotations
 
-import hashlib
 from typing import TYPE_CHECKING
 
-from foliot_remediator.core.state.inventory import Destination, path_name
+from foliot_remediator.core.state.homes import pair_number
+from foliot_remediator.core.state.inventory import path_name
 from foliot_remediator.core.state.path_health import LastHeard
 from foliot_remediator.core.state.state_machine import State
 from foliot_schemas import Placement
@@ -14,8 +14,9 @@ from foliot_schemas.names import nic_name
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from foliot_remediator.core.state.homes import Homes
     from foliot_remediator.core.state.incidents import Incident
-    from foliot_remediator.core.state.inventory import Inventory
+    from foliot_remediator.core.state.inventory import Destination, Inventory
     from foliot_remediator.core.state.path_health import PathHealth
     from foliot_remediator.settings import RemediatorSettings
 
@@ -28,22 +29,15 @@ _BETTER_THAN_NOTHING = frozenset({State.UP, State.PROBATION})
 class PathSelector:
     """Chooses ways by what the fleet has and what its health is."""
 
-    def __init__(self, inventory: Inventory, health: PathHealth, settings: RemediatorSettings) -> None:
+    def __init__(self, inventory: Inventory, health: PathHealth, homes: Homes, settings: RemediatorSettings) -> None:
         self._inventory = inventory
         self._health = health
-        self._hashed = settings.primary == "hash"
+        self._homes = homes
         self._margin_ns = round(settings.proof_margin_s * 1e9)
-        self._chosen = {Destination(rule.node, rule.peer, rule.rail): rule.placement() for rule in settings.placements}
 
-    def primary(self, destination: Destination) -> Placement:
-        """The way when all is well: over the service address's own rail, or as the settings say."""
-        chosen = self._chosen.get(destination)
-        if chosen is not None and chosen.entropy < self._inventory.entropies(destination.node, chosen.peer, chosen.via):
-            return chosen
-        _, peer, rail = destination
-        count = self._entropies(destination, rail) if self._hashed else 0
-        entropy = _number(*destination) % count if count else 0
-        return Placement(peer=peer, rail=rail, via=rail, entropy=entropy)
+    def home(self, destination: Destination) -> Placement:
+        """The way when all is well."""
+        return self._homes.of(destination)
 
     def usable(self, node: str, way: Placement, now_ns: int, *, trusted: frozenset[State] = _TRUSTED) -> bool:
         """Whether both NICs and the path are trusted, and the path was heard a moment ago."""
@@ -104,25 +98,25 @@ class PathSelector:
                 yield way
 
     def _candidates(self, destination: Destination, but: str = "") -> Iterator[Placement]:
-        """All ways, or those over all rails but one: the primary, its rail's other entropies, then the other rails, in a turn that spreads destinations.
+        """All ways, or those over all rails but one: the home, its rail's other entropies, then the other rails, in a turn that spreads destinations.
 
         The turn is the same for both directions of a pair, so that where all is healthy they take the same way.
         """
         node, peer, rail = destination
-        primary = self.primary(destination)
-        if primary.via != but:
-            yield primary
+        home = self._homes.of(destination)
+        if home.via != but:
+            yield home
         rails = self._inventory.shared(node, peer)
-        others = [other for other in rails if other != primary.via]
-        number = _number(node, peer, rail)
+        others = [other for other in rails if other != home.via]
+        number = pair_number(node, peer, rail)
         first = number % len(others) if others else 0
-        for via in (primary.via, *others[first:], *others[:first]):
+        for via in (home.via, *others[first:], *others[:first]):
             if via == but:
                 continue
             count = self._entropies(destination, via)
             for step in range(count):
                 way = Placement(peer=peer, rail=rail, via=via, entropy=(number + step) % count)
-                if way != primary:
+                if way != home:
                     yield way
 
     def _entropies(self, destination: Destination, via: str) -> int:
@@ -145,9 +139,3 @@ class PathSelector:
         troubled = self._health.troubled
         siblings = troubled.get(nic_name(node, way.via), set()) | troubled.get(nic_name(way.peer, way.via), set())
         return len(siblings - {present})
-
-
-def _number(node: str, peer: str, rail: str) -> int:
-    """A number that follows from the unordered pair and the rail."""
-    text = "|".join((*sorted((node, peer)), rail)).encode()
-    return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest())

@@ -146,12 +146,12 @@ class ReroutePlanner:
             plan.of(owner).back.append(rail)
             for peer in self._inventory.peers(owner, rail):
                 destination = Destination(owner, peer, rail)
-                primary = self._selector.primary(destination)
-                wanted = primary if self._selector.usable(owner, primary, now_ns) else routing.way(destination)
+                home = self._selector.home(destination)
+                wanted = home if self._selector.usable(owner, home, now_ns) else routing.way(destination)
                 if routing.placed(destination) != wanted:
                     plan.move(destination, wanted)
         for destination in routing.touching(owner):
-            if (destination.node, destination.rail) not in routing.away and self._primary_via(destination) == rail:
+            if (destination.node, destination.rail) not in routing.away and self._home_via(destination) == rail:
                 self._home(plan, destination, now_ns)
         return plan
 
@@ -162,14 +162,14 @@ class ReroutePlanner:
         for rail in self._inventory.shared(node, peer):
             destination = Destination(node, peer, rail)
             if (
-                path_name(node, self._selector.primary(destination)) == str(path)
+                path_name(node, self._selector.home(destination)) == str(path)
                 and (node, rail) not in self._routing.away
             ):
                 self._home(plan, destination, now_ns)
         return plan
 
     def overdue_home(self, node: str, now_ns: int) -> dict[Cause, ReroutePlan]:
-        """By what moved it away: traffic of a node whose primary way is healthy, which nobody has taken home."""
+        """By what moved it away: traffic of a node whose home is healthy, which nobody has taken home."""
         plans: dict[Cause, ReroutePlan] = {}
         for destination in self._moved(node):
             self._home(plans.setdefault(self._routing.moved[destination][1], ReroutePlan()), destination, now_ns)
@@ -182,12 +182,12 @@ class ReroutePlanner:
         """
         plans: dict[str, tuple[Incident, ReroutePlan]] = {}
         for destination in self._moved(node):
-            primary, present = self._selector.primary(destination), self._routing.placed(destination)
-            incident = incidents.get(path_name(node, primary)) if present.via != primary.via else None
+            home, present = self._selector.home(destination), self._routing.placed(destination)
+            incident = incidents.get(path_name(node, home)) if present.via != home.via else None
             if incident is None:
                 continue
-            way = self._selector.detour(destination, primary, self._routing.backup(destination), incident, now_ns)
-            if way is not None and way.via == primary.via:
+            way = self._selector.detour(destination, home, self._routing.backup(destination), incident, now_ns)
+            if way is not None and way.via == home.via:
                 plans.setdefault(incident.who, (incident, ReroutePlan()))[1].move(destination, way)
         return list(plans.values())
 
@@ -201,7 +201,7 @@ class ReroutePlanner:
     # -- inside -------------------------------------------------------------------------------------------------------
 
     def _moved(self, node: str) -> Iterator[Destination]:
-        """What a node sends another way than the primary one, but for rails that are away as a whole."""
+        """What a node sends another way than home, but for rails that are away as a whole."""
         for destination in self._routing.touching(node):
             if destination.node == node and (node, destination.rail) not in self._routing.away:
                 yield destination
@@ -231,9 +231,9 @@ class ReroutePlanner:
             plan.move(destination, way)
 
     def _home(self, plan: ReroutePlan, destination: Destination, now_ns: int) -> None:
-        primary = self._selector.primary(destination)
-        if self._routing.placed(destination) != primary and self._selector.usable(destination.node, primary, now_ns):
-            plan.move(destination, primary)
+        home = self._selector.home(destination)
+        if self._routing.placed(destination) != home and self._selector.usable(destination.node, home, now_ns):
+            plan.move(destination, home)
 
     def _others_over(self, owner: str, lost: str) -> Iterable[Destination]:
         """What nodes of the shard may send across the NIC, besides its own node on its own rail, without looking at the whole fleet."""
@@ -250,7 +250,7 @@ class ReroutePlanner:
 
     def _was_moved_by(self, destination: Destination, lost: str, cause: Cause) -> bool:
         moved = self._routing.moved.get(destination)
-        return moved is not None and moved[1].fault == cause.fault and self._primary_via(destination) == lost
+        return moved is not None and moved[1].fault == cause.fault and self._home_via(destination) == lost
 
-    def _primary_via(self, destination: Destination) -> str:
-        return self._selector.primary(destination).via
+    def _home_via(self, destination: Destination) -> str:
+        return self._selector.home(destination).via

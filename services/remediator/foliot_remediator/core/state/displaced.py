@@ -1,4 +1,4 @@
-"""The nodes with traffic away from its primary route. Only these are checked for traffic to bring home."""
+"""The nodes with traffic away from home. Only these are checked for traffic to bring back."""
 
 from __future__ import annotations
 

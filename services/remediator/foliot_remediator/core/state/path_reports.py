@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 _LONGEST_INTERVAL_NS = 10_000_000_000
 """The most that `probe.delay_interval_ms` may be: what is said to be longer was a stall, or is wrong."""
 _MISSING_NS = 800_000_000
-"""Beyond two intervals, one of which may have been lost, a node is not heard of any more: a report that waited for more than a second is left out."""
+"""Beyond two intervals, one of which may have been lost, a node counts as not heard. A report that waited for more than a second is left
+out."""
 _UNSYNCHRONISED_NS = 250_000_000
 """By as much a clock that calls itself synchronised may differ from this one, the bus's delay and a busy machine's lateness included."""
 _LOSSES_NS = 60_000_000_000

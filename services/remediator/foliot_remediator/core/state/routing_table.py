@@ -1,4 +1,4 @@
-"""The routes in force on every node, where they differ from the primary ones."""
+"""The routes in force on every node, where they differ from home."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ class Cause(NamedTuple):
 class RoutingTable:
     """The routes in force, kept as agents keep them, so that only deviations take room.
 
-    On a rail that is away, a node's traffic takes its backups; elsewhere what it was `moved` to, else the primary way.
+    On a rail that is away, a node's traffic takes its backups; elsewhere what it was `moved` to, else the home.
     """
 
-    def __init__(self, primary: Callable[[Destination], Placement]) -> None:
+    def __init__(self, home: Callable[[Destination], Placement]) -> None:
         self.away: dict[tuple[str, str], Cause] = {}
         """Nodes and rails whose traffic goes by the backups. Changed by `leave` and `come_back` alone."""
         self.moved: dict[Destination, tuple[Placement, Cause]] = {}
         self.backups: dict[str, dict[tuple[str, str], Placement]] = {}
         """Per node, by peer and rail."""
-        self._primary = primary
+        self._home = home
         self._touching: dict[str, set[Destination]] = {}
         self._rails_away: dict[str, list[str]] = {}
         self.strayed: dict[str, None] = {}
-        """Nodes on which something has left its primary way since it was last asked whether `is_astray`."""
+        """Nodes on which something has left its home since it was last asked whether `is_astray`."""
 
     def way(self, destination: Destination) -> Placement:
         """The way that the traffic takes."""
@@ -49,7 +49,7 @@ class RoutingTable:
     def placed(self, destination: Destination) -> Placement:
         """The way in the table in force, which counts unless the rail is away."""
         moved = self.moved.get(destination)
-        return self._primary(destination) if moved is None else moved[0]
+        return self._home(destination) if moved is None else moved[0]
 
     def backup(self, destination: Destination) -> Placement | None:
         """The armed backup."""
@@ -79,7 +79,7 @@ class RoutingTable:
         return True
 
     def is_astray(self, node: str) -> bool:
-        """Whether anything on the node does not go its primary way."""
+        """Whether anything on the node does not go its home."""
         return node in self._rails_away or any(each.node == node for each in self._touching.get(node, ()))
 
     def place(self, destination: Destination, way: Placement, cause: Cause) -> None:
@@ -89,9 +89,13 @@ class RoutingTable:
             self.backups[node][peer, rail] = way
         self._put(destination, way, cause)
 
+    def keep(self, destination: Destination, way: Placement, cause: Cause) -> None:
+        """A destination's home is another now, and its traffic still takes this way."""
+        self._put(destination, way, cause)
+
     def _put(self, destination: Destination, way: Placement, cause: Cause) -> None:
         node, peer, _ = destination
-        if way == self._primary(destination):
+        if way == self._home(destination):
             if self.moved.pop(destination, None) is not None:
                 for end in (node, peer):
                     self._untouch(end, destination)

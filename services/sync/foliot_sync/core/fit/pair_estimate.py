@@ -144,8 +144,8 @@ def combine(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """The weighted mean of the streams of each pair, and its variance.
 
-    A stream far from the weighted median is left out, but only if more than half remain: of two that disagree nobody
-    can say which is wrong, so both stay and the variance grows by their disagreement (the Birge ratio).
+    A stream far from the weighted median is left out, but only if more than half remain. Of two that disagree nothing says which is wrong.
+    Both stay then, and the variance grows by their disagreement (the Birge ratio).
     """
     offsets, sigmas = _padded(offset, pair, pairs, 0.0), _padded(sigma, pair, pairs, np.inf)
     weights = sigmas**-2.0

@@ -1,8 +1,9 @@
 """Splits the excess of a stream's width over its floor between its two directions, to find which of them was late.
 
-The width of a stream's margin is its floor plus the excess of either direction's least delay, and the offset is wrong by half the difference of the two. Their sum
-is known where the floor is. Of two excesses with exponential tails, the first is then spread over the sum as an exponential cut off at both ends,
-whose mean and variance are closed: the direction whose points lie densely was hardly late, whatever the other's queues do.
+The width of a stream's margin is its floor plus the excess of either direction's least delay, and the offset is wrong by half the
+difference of the two. Their sum is known where the floor is. Of two excesses with exponential tails, the first is then spread over the sum
+as an exponential cut off at both ends. Its mean and variance have a closed form. So the direction whose points lie densely was hardly late,
+whatever the other's queues do.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Hard bounds of the published offsets, whatever the paths' asymmetry: shortest paths through the mesh.
 
-Every pair allows an interval for the difference of its two clocks, and the truth satisfies all of them. So no clock
-can be above (below) its published value by more than the shortest path from the reference, in a graph whose edges
-are as long as the room that the interval leaves above (below) the published difference. This is the tightest bound
-that the intervals imply: the dual of a system of difference constraints.
+Every pair allows an interval for the difference of its two clocks, and the truth satisfies all of them. Take a graph with an edge
+for each interval, as long as the room that it leaves above (below) the published difference. No clock can be above (below) its published
+value by more than the shortest path from the reference in that graph. This is the tightest bound that the intervals imply: the dual of a system of difference
+constraints.
 """
 
 from __future__ import annotations
@@ -53,8 +53,9 @@ def _distances(
 ) -> NDArray[np.float64]:
     """Shortest distances from the ground.
 
-    All nodes ask their neighbours at once, again and again (Bellman, Quarterly of Applied Mathematics 16, 1958): in a random mesh nobody is more than some edges away, and that many
-    rounds are cheaper than going from node to node. Where it is not over by then, it is done node by node.
+    All nodes ask their neighbours at once, again and again (Bellman, Quarterly of Applied Mathematics 16, 1958). In a random mesh no node
+    is more than some edges away, and that many rounds are cheaper than going from node to node. Where it is not over by then, it is done
+    node by node.
     """
     source, target = ends
     order = np.argsort(target, kind="stable")

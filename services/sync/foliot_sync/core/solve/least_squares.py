@@ -1,9 +1,8 @@
 """The network effect: offsets of clocks that make every loop of the mesh close, with the smallest change to the pairs.
 
-Least squares of node offsets over the graph is the same as Huygens' correction over its independent loops, without
-enumerating any: ``(B' W B) x = B' W d`` with the reference grounded, B the incidence matrix, W = 1/variance.
-It can only remove errors that do not look like clocks' offsets: an asymmetry that one node has towards all others
-is invisible to any method that looks at stamps.
+Least squares of node offsets over the graph is the same as Huygens' correction over its independent loops, without enumerating any. It
+solves ``(B' W B) x = B' W d`` with the reference grounded, where B is the incidence matrix and W = 1/variance. It can only remove errors
+that do not look like clocks' offsets. An asymmetry that one node has towards all others is invisible to any method that looks at stamps.
 """
 
 from __future__ import annotations
@@ -37,8 +36,8 @@ _PRECISE = 0.01
 """In deviations of a value: rounding to whole nanoseconds costs more."""
 
 _GRIP = 1e-13
-"""By which every node holds on to 0, in its edges' weights together: far below what any real mesh shows, and enough that floats never make a part of it hang in the air
-whose edges to the rest are worth nothing beside those within."""
+"""The weight, relative to a node's edges together, by which every node holds on to 0. It is far below what any real mesh shows. It keeps
+floats from setting a part of the mesh adrift, where that part's edges to the rest weigh nothing beside its own."""
 
 _MOST_STEPS = 500
 
@@ -188,8 +187,8 @@ class _System:
     ) -> NDArray[np.float64]:
         """The solution by conjugate gradients, each value scaled by its own weight.
 
-        A mesh of random edges has no ordering that keeps its factors sparse, and needs some tens of steps however large it is (Saad, Iterative Methods for
-        Sparse Linear Systems, 2003, 9.2).
+        A mesh of random edges has no ordering that keeps its factors sparse. It needs some tens of steps however large it is (Saad,
+        Iterative Methods for Sparse Linear Systems, 2003, 9.2).
         """
         time_map = np.where(self.unknown, 1 / np.sqrt(np.where(self.unknown, self._held(weights), 1.0)), 1.0)
         # Where it has not arrived after so many, it is as near as floats get.
@@ -230,8 +229,9 @@ def _variances(system: _System, edges: Edges, weights: NDArray[np.float64], grou
 def _spread(edges: Edges, weights: NDArray[np.float64], nodes: int) -> NDArray[np.float64]:
     """About the variance of each value against the mean of a large mesh.
 
-    Each node is held by its edges, each of which is as good as itself and what holds its other end without it: belief propagation, which is exact on
-    trees, and short by a few per cent where every node has several neighbours (Weiss and Freeman, Neural Computation 13, 2001).
+    Each node is held by its edges. An edge is worth its own weight and what holds its other end without it. This is belief propagation,
+    which is exact on trees, and short by a few per cent where every node has several neighbours (Weiss and Freeman, Neural Computation 13,
+    2001).
     """
     start, end = np.concatenate((edges.start, edges.end)), np.concatenate((edges.end, edges.start))
     both = np.concatenate((weights, weights))

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from foliot_sync.core.track.kalman import ClockTracks
 
 RESUME_NS = NANOSECONDS
-"""What was known before sync was restarted still holds if CLOCK_REALTIME is as far from local time as then, but for so much: while a host runs,
-whoever disciplines it moves it by less, and a boot moves it by far more."""
+"""The limit, in ns, to the change of CLOCK_REALTIME's distance from local time within which the knowledge of an earlier run still holds.
+While a host runs, its discipline moves that distance by less, and a boot moves it by far more."""
 
 
 def same_boot(epoch_ns: int, former_ns: int) -> bool:

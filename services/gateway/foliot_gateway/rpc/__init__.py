@@ -1,0 +1,1 @@
+"""gRPC: the read model as the package ``foliot.v1``, with health and reflection."""

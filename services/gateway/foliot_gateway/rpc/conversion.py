@@ -1,0 +1,133 @@
+"""Structs to messages: a struct goes into the message of its name, each field into the field of its name.
+
+The descriptor says how: literals become values of its enum, tuples and dictionaries repeat, and None stays out. A field that the message
+lacks is an error when its struct is first seen, which is at the start for all that is served.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+
+from foliot_gateway.rpc import descriptors
+
+Convert = Callable[[Any], Any]
+
+_MOST: Final = (1 << 63) - 1
+_CASE = re.compile(r"(?<=[a-z])(?=[A-Z])")
+
+
+class ConversionError(TypeError):
+    """A struct and its message do not fit together."""
+
+
+def to_message(struct: msgspec.Struct) -> Any:
+    """The message of a struct's name, with the value of each field that is not None."""
+    kind = type(struct).__name__
+    return descriptors.message(kind)(**fields_of(type(struct))(struct))
+
+
+@functools.cache
+def fields_of(kind: type[msgspec.Struct]) -> Callable[[msgspec.Struct], dict[str, Any]]:
+    """What turns a struct into the arguments of its message.
+
+    Raises:
+        ConversionError: the message is not there, or lacks a field.
+    """
+    try:
+        descriptor = descriptors.message(kind.__name__).DESCRIPTOR
+    except KeyError as error:
+        raise ConversionError(f"foliot.v1 has no message {kind.__name__}") from error
+    converts: list[tuple[str, Convert]] = []
+    for field in msgspec.inspect.type_info(kind).fields:  # type: ignore[attr-defined]
+        of_message = descriptor.fields_by_name.get(field.name)
+        if of_message is None:
+            raise ConversionError(f"the message {kind.__name__} has no field {field.name}")
+        converts.append((field.name, _converter(of_message, field.type)))
+
+    def convert(struct: msgspec.Struct) -> dict[str, Any]:
+        said = ((name, change(value)) for name, change in converts if (value := getattr(struct, name)) is not None)
+        return dict(said)
+
+    return convert
+
+
+def enum_value(descriptor: Any, word: str) -> int:
+    """The number of a word in an enum: ``admin-down`` of NicState is NIC_STATE_ADMIN_DOWN.
+
+    Raises:
+        KeyError: the enum has no such value.
+    """
+    number: int = descriptor.values_by_name[_enum_name(descriptor, word)].number
+    return number
+
+
+def enum_word(descriptor: Any, number: int) -> str:
+    """The word of a number in an enum; empty: not told.
+
+    Raises:
+        KeyError: the enum has no such value.
+    """
+    prefix = _enum_name(descriptor, "")
+    word: str = descriptor.values_by_number[number].name.removeprefix(prefix).lower().replace("_", "-")
+    return "" if number == 0 else word
+
+
+def _enum_name(descriptor: Any, word: str) -> str:
+    return f"{_CASE.sub('_', descriptor.name)}_{word.replace('-', '_')}".upper()
+
+
+def _converter(field: Any, of: msgspec.inspect.Type) -> Convert:
+    if isinstance(of, msgspec.inspect.VarTupleType):
+        convert = _converter_of_one(field, of.item_type)
+        return lambda values: [convert(value) for value in values]
+    if isinstance(of, msgspec.inspect.DictType):
+        convert = _converter_of_one(field.message_type.fields_by_name["value"], of.value_type)
+        return lambda values: {name: convert(value) for name, value in values.items()}
+    return _converter_of_one(field, of)
+
+
+def _converter_of_one(field: Any, of: msgspec.inspect.Type) -> Convert:
+    kinds = of.types if isinstance(of, msgspec.inspect.UnionType) else (of,)
+    structs = [kind.cls for kind in kinds if isinstance(kind, msgspec.inspect.StructType)]
+    if structs:
+        return fields_of(structs[0])
+    if field.enum_type is not None:
+        words = [word for kind in kinds if isinstance(kind, msgspec.inspect.LiteralType) for word in kind.values]
+        return {word: enum_value(field.enum_type, str(word)) for word in words}.__getitem__
+    if field.message_type is not None:
+        return _value
+    if field.type == field.TYPE_INT64:
+        return _int64
+    return _as_it_is
+
+
+def _int64(value: int) -> int:
+    """A span may bear any time of 64 bits without a sign: what no time is, becomes the last one that int64 has."""
+    return min(value, _MOST)
+
+
+def _as_it_is(value: Any) -> Any:
+    return value
+
+
+def _value(value: Any) -> dict[str, Any]:
+    """A Value or an AttributeValue: the name of its field says what it is; None is an empty one."""
+    for kind, name, convert in _VALUES:
+        if isinstance(value, kind):
+            return {name: convert(value)}
+    return {}
+
+
+_VALUES: Final[tuple[tuple[type, str, Convert], ...]] = (
+    (bool, "truth", _as_it_is),  # before int, which it is too
+    (int, "integer", _int64),
+    (float, "number", _as_it_is),
+    (str, "text", _as_it_is),
+    (list, "list", lambda values: {"values": [_value(each) for each in values]}),
+    (dict, "map", lambda values: {"values": {name: _value(each) for name, each in values.items()}}),
+)

@@ -1,0 +1,48 @@
+"""The interface as `make proto` has built it from ``schemas/proto``: messages and services, found by name while the gateway runs.
+
+No code is generated. What is written by hand here and there, the struct and its message, meets in `foliot_gateway.rpc.conversion`.
+"""
+
+from __future__ import annotations
+
+import functools
+from importlib import resources
+from typing import Any, Final
+
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+
+PACKAGE: Final = "foliot.v1"
+
+
+def _files() -> tuple[Any, ...]:
+    image = resources.files(__package__).joinpath(f"{PACKAGE}.binpb").read_bytes()
+    return tuple(descriptor_pb2.FileDescriptorSet.FromString(image).file)
+
+
+def _pool() -> Any:
+    pool = descriptor_pool.DescriptorPool()
+    for file in FILES:
+        pool.Add(file)
+    return pool
+
+
+FILES: Final = _files()
+"""The files of the interface, with the comments of their source."""
+POOL: Final = _pool()
+"""What reflection shows; the files of health and of reflection join it."""
+
+
+@functools.cache
+def message(name: str) -> Any:
+    """The class of a message of the interface.
+
+    Raises:
+        KeyError: there is none of this name.
+    """
+    return message_factory.GetMessageClass(POOL.FindMessageTypeByName(f"{PACKAGE}.{name}"))
+
+
+def services() -> dict[str, Any]:
+    """The services of the interface by their full names."""
+    names = (f"{PACKAGE}.{service.name}" for file in FILES for service in file.service)
+    return {name: POOL.FindServiceByName(name) for name in names}

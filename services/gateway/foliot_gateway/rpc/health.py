@@ -1,0 +1,68 @@
+"""``grpc.health.v1.Health``: serving while ``/healthz`` says 200.
+
+Not the servicer of grpcio-health-checking: it holds a lock while it writes to a reader, so that a slow one holds up the others.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Any
+
+import grpc
+from grpc_health.v1 import health_pb2
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Iterable
+
+    from foliot_gateway.state.queries import Queries
+    from foliot_gateway.state.subscription import Hub
+
+NAME = "grpc.health.v1.Health"
+FILE = health_pb2.DESCRIPTOR
+_Status = health_pb2.HealthCheckResponse
+
+
+class Health:
+    """The service.
+
+    Parameters:
+        queries: answers how the gateway is.
+        hub: tells when that may have changed.
+        names: services that are as healthy as the gateway; the empty name is the gateway.
+    """
+
+    def __init__(self, queries: Queries, hub: Hub, names: Iterable[str]) -> None:
+        self._queries = queries
+        self._hub = hub
+        self._names = frozenset(("", *names))
+
+    def handler(self) -> Any:
+        """The methods of the service."""
+        methods = {
+            "Check": grpc.unary_unary_rpc_method_handler(
+                self._check, health_pb2.HealthCheckRequest.FromString, _Status.SerializeToString
+            ),
+            "Watch": grpc.unary_stream_rpc_method_handler(
+                self._watch, health_pb2.HealthCheckRequest.FromString, _Status.SerializeToString
+            ),
+        }
+        return grpc.method_handlers_generic_handler(NAME, methods)
+
+    async def _check(self, asked: Any, context: Any) -> Any:
+        if asked.service not in self._names:
+            await context.abort(grpc.StatusCode.NOT_FOUND, f"There is no service {asked.service!r} here.")
+        return _Status(status=self._status(asked.service))
+
+    async def _watch(self, asked: Any, _: Any) -> AsyncGenerator[Any]:
+        said = None
+        async with contextlib.aclosing(self._hub.turns()) as turns:
+            async for _turn in turns:
+                status = self._status(asked.service)
+                if status != said:
+                    said = status
+                    yield _Status(status=status)
+
+    def _status(self, name: str) -> Any:
+        if name not in self._names:
+            return _Status.SERVICE_UNKNOWN
+        return _Status.SERVING if self._queries.health().healthy else _Status.NOT_SERVING

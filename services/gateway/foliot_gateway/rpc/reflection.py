@@ -1,0 +1,51 @@
+"""Server reflection, by which clients learn the interface from the gateway itself: ``grpc.reflection.v1``, and ``v1alpha`` for older ones.
+
+grpcio-reflection has v1alpha alone. The two have the same messages under two names.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import grpc
+from google.protobuf import descriptor_pb2, text_format
+from grpc_reflection.v1alpha import reflection_pb2
+from grpc_reflection.v1alpha.reflection import aio
+
+from foliot_gateway.rpc import descriptors
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+NAMES = ("grpc.reflection.v1.ServerReflection", "grpc.reflection.v1alpha.ServerReflection")
+
+
+def handlers(names: Iterable[str], others: Iterable[Any]) -> tuple[Any, ...]:
+    """The service under both names.
+
+    Parameters:
+        names: services that are served beside.
+        others: files of those among them that are not the interface's.
+    """
+    for file in (*others, reflection_pb2.DESCRIPTOR):
+        descriptors.POOL.Add(_copied(file))
+    descriptors.POOL.Add(_as_v1(_copied(reflection_pb2.DESCRIPTOR)))
+    servicer = aio.ReflectionServicer((*names, *NAMES), pool=descriptors.POOL)
+    method = grpc.stream_stream_rpc_method_handler(
+        servicer.ServerReflectionInfo,
+        reflection_pb2.ServerReflectionRequest.FromString,
+        reflection_pb2.ServerReflectionResponse.SerializeToString,
+    )
+    return tuple(grpc.method_handlers_generic_handler(name, {"ServerReflectionInfo": method}) for name in NAMES)
+
+
+def _copied(file: Any) -> Any:
+    copied = descriptor_pb2.FileDescriptorProto()
+    file.CopyToProto(copied)
+    return copied
+
+
+def _as_v1(file: Any) -> Any:
+    """The file of v1alpha under the names of v1, in which nothing else differs."""
+    text = text_format.MessageToString(file).replace("v1alpha", "v1")
+    return text_format.Parse(text, descriptor_pb2.FileDescriptorProto())

@@ -1,0 +1,90 @@
+"""The gRPC server, in the event loop that also serves HTTP. Without TLS, as HTTP: both listen where operators and the fleet's services are."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import grpc
+import structlog
+
+from foliot.settings import SettingsError
+from foliot_gateway.rpc import descriptors, health, reflection
+from foliot_gateway.rpc.services import Services
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from foliot_gateway.state.queries import Queries
+    from foliot_gateway.state.subscription import Hub
+
+log = structlog.get_logger()
+
+_REQUEST_BYTES: Final = 64 * 1024
+"""The longest id has 4,096 characters, and a request has two names."""
+_METADATA_BYTES: Final = 16 * 1024
+_QUESTIONS: Final = 100
+"""Requests under way at once, besides those of live readers."""
+_PING_MS: Final = 60_000
+_PONG_MS: Final = 20_000
+"""A reader that has vanished without a word gives its place back after these two."""
+
+
+class Server:
+    """The server, until it is stopped.
+
+    Parameters:
+        queries: answers questions.
+        hub: tells changes; it must be closed before `stop`, as its readers have no end of their own.
+        readers: live readers that there may be.
+    """
+
+    def __init__(self, queries: Queries, hub: Hub, readers: int) -> None:
+        self._server = grpc.aio.server(
+            maximum_concurrent_rpcs=readers + _QUESTIONS,
+            options=(
+                ("grpc.max_receive_message_length", _REQUEST_BYTES),
+                ("grpc.max_send_message_length", -1),  # a trace is one message; how large, gateway.spans_per_trace says
+                ("grpc.max_metadata_size", _METADATA_BYTES),
+                ("grpc.max_concurrent_streams", readers + _QUESTIONS),
+                ("grpc.keepalive_time_ms", _PING_MS),
+                ("grpc.keepalive_timeout_ms", _PONG_MS),
+                ("grpc.so_reuseport", 0),  # else two gateways would share a port, each with its own picture
+            ),
+        )
+        names = (*descriptors.services(), health.NAME)
+        self._server.add_generic_rpc_handlers(
+            (
+                *Services(queries, hub).handlers(),
+                health.Health(queries, hub, descriptors.services()).handler(),
+                *reflection.handlers(names, (health.FILE,)),
+            )
+        )
+
+    async def start(self, addresses: Iterable[tuple[str, int]]) -> list[int]:
+        """Listens on each host and port, and returns the ports.
+
+        Raises:
+            SettingsError: an address cannot be bound.
+        """
+        try:
+            ports = [self._bind(host, port) for host, port in addresses]
+        except SettingsError:
+            await self._server.stop(None)
+            raise
+        await self._server.start()
+        return ports
+
+    async def stop(self, grace_s: float) -> None:
+        """Takes no more requests, and ends those under way when the time is over."""
+        await self._server.stop(grace_s)
+
+    def _bind(self, host: str, port: int) -> int:
+        try:
+            bound: Any = self._server.add_insecure_port(f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
+        except RuntimeError:
+            bound = 0
+        if not bound:
+            raise SettingsError(
+                f"gateway: gRPC cannot listen on {host}:{port}; gateway.grpc_port is another port, or 0 for none"
+            )
+        return int(bound)

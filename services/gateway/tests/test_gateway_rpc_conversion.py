@@ -1,0 +1,195 @@
+"""Structs to messages: every field that HTTP shows, with its value and its description."""
+
+import re
+import typing
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from reflected import plain
+
+from foliot_gateway.http import api
+from foliot_gateway.rpc import descriptors
+from foliot_gateway.rpc.conversion import ConversionError, enum_value, enum_word, fields_of, to_message
+from foliot_gateway.settings import GatewaySettings
+from foliot_gateway.state.live_feed import Missed, State, Tiles, Told
+from foliot_gateway.state.store import Store
+from foliot_gateway.state.subscription import Hub
+from foliot_gateway.state.trace_store import Span
+from foliot_schemas import docstrings
+from foliot_schemas.payloads import UNITS
+
+INT64 = st.integers(-(1 << 63), (1 << 63) - 1)
+NUMBERS = st.floats(allow_nan=False)
+SCALARS = st.none() | st.booleans() | INT64 | NUMBERS | st.text()
+ATTRIBUTES = st.recursive(SCALARS, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=5)
+PLAIN = {
+    msgspec.inspect.IntType: INT64,
+    msgspec.inspect.FloatType: NUMBERS,
+    msgspec.inspect.StrType: st.text(),
+    msgspec.inspect.BoolType: st.booleans(),
+    msgspec.inspect.NoneType: st.none(),
+    msgspec.inspect.AnyType: ATTRIBUTES,
+}
+
+
+def shown():
+    """All structs that HTTP shows: what its handlers return and what its stream tells, and what is in them."""
+    store = Store(GatewaySettings())
+    app = api.make(store, Hub(store))
+    routes = [route for route in app.routes if route.path.startswith(("/api/v1/", "/healthz"))]
+    handlers = [handler for route in routes for handler in route.route_handlers if "GET" in handler.http_methods]
+    returned = [handler.parsed_fn_signature.return_type.annotation for handler in handlers]
+    found: dict[type[msgspec.Struct], None] = {}
+    for annotation in (*returned, Tiles, Told, Missed, State):
+        for kind in leaves(annotation):
+            within(msgspec.inspect.type_info(kind), found)
+    return tuple(found)
+
+
+def leaves(annotation):
+    """The structs in ``tuple[X, ...]`` or ``Response[X]``."""
+    inner = [leaf for each in typing.get_args(annotation) for leaf in leaves(each)]
+    is_struct = isinstance(annotation, type) and issubclass(annotation, msgspec.Struct)
+    return [annotation] if is_struct and not inner else inner
+
+
+def within(info, found):
+    """Adds a struct and all structs inside of it."""
+    if isinstance(info, msgspec.inspect.StructType) and info.cls not in found:
+        found[info.cls] = None
+        for field in info.fields:
+            within(field.type, found)
+    for inner in (*getattr(info, "types", ()), getattr(info, "item_type", None), getattr(info, "value_type", None)):
+        if inner is not None:
+            within(inner, found)
+
+
+def drawn(info):
+    """Any value of a type."""
+    if isinstance(info, msgspec.inspect.StructType):
+        return st.builds(info.cls, **{field.name: drawn(field.type) for field in info.fields})
+    if isinstance(info, msgspec.inspect.LiteralType):
+        return st.sampled_from(info.values)
+    if isinstance(info, msgspec.inspect.VarTupleType):
+        return st.lists(drawn(info.item_type), max_size=2).map(tuple)
+    if isinstance(info, msgspec.inspect.DictType):
+        return st.dictionaries(st.text(), drawn(info.value_type), max_size=3)
+    if isinstance(info, msgspec.inspect.UnionType):
+        return st.one_of([drawn(each) for each in info.types])
+    return PLAIN[type(info)]
+
+
+def as_json_has_it(value):
+    """A struct as the JSON of HTTP has it, with those fields that are left out where they have their default, and without the tag."""
+    if isinstance(value, msgspec.Struct):
+        return {name: as_json_has_it(getattr(value, name)) for name in value.__struct_fields__}
+    if isinstance(value, tuple | list):
+        return [as_json_has_it(each) for each in value]
+    return {name: as_json_has_it(each) for name, each in value.items()} if isinstance(value, dict) else value
+
+
+SHOWN = shown()
+
+
+@pytest.mark.parametrize("kind", SHOWN, ids=lambda kind: kind.__name__)
+@given(data=st.data())
+def test_every_field_arrives_with_its_value(kind, data):
+    """And the message has no field that the struct has not."""
+    struct = data.draw(drawn(msgspec.inspect.type_info(kind)))
+    message = to_message(struct)
+
+    read = type(message).FromString(message.SerializeToString())
+    assert plain(read) == as_json_has_it(struct)
+
+
+def test_all_that_http_shows_is_looked_at():
+    """A struct that a handler returns tomorrow is looked at too."""
+    assert {
+        "NodeView",
+        "PathView",
+        "ClockState",
+        "Event",
+        "CommandView",
+        "Outcome",
+        "Trace",
+        "Span",
+        "Tile",
+        "Health",
+    } <= {kind.__name__ for kind in SHOWN}
+
+
+def test_a_field_that_the_message_lacks_stops_the_start():
+    """A struct that gets a field needs one in schemas/proto."""
+    grown = msgspec.defstruct("Missed", [("events", int), ("since_ns", int)])
+
+    with pytest.raises(ConversionError, match="the message Missed has no field since_ns"):
+        fields_of(grown)
+
+
+def test_a_struct_without_a_message_stops_the_start():
+    """By its name."""
+    with pytest.raises(ConversionError, match=r"foliot\.v1 has no message Stranger"):
+        fields_of(msgspec.defstruct("Stranger", []))
+
+
+def test_a_word_that_the_enum_lacks_stops_the_start():
+    """A literal that gets a value needs one in schemas/proto."""
+    with pytest.raises(KeyError, match="NIC_STATE_MELTED"):
+        fields_of(msgspec.defstruct("NicView", [("state", typing.Literal["up", "melted"])]))
+
+
+def test_a_word_and_its_number_lead_to_each_other():
+    """Also one with a hyphen; 0 is no word."""
+    states = descriptors.message("NicView").DESCRIPTOR.fields_by_name["state"].enum_type
+
+    assert [enum_word(states, enum_value(states, word)) for word in ("up", "admin-down")] == ["up", "admin-down"]
+    assert enum_word(states, 0) == ""
+
+
+def test_a_time_beyond_int64_becomes_the_last_one():
+    """A span may bear any 64 bits, which HTTP shows; the trace that it is in can still be read."""
+    span = Span(
+        trace_id="a", span_id="b", parent_id="", name="x", service="s", start_ns=1, end_ns=(1 << 64) - 1,
+        attributes={"count": 1 << 63},
+    )  # fmt: skip
+    message = to_message(span)
+
+    assert (message.start_ns, message.end_ns) == (1, (1 << 63) - 1)
+    assert message.attributes["count"].integer == (1 << 63) - 1
+
+
+def comments():
+    """What the interface says of each message's fields."""
+    found = {}
+    for file in descriptors.FILES:
+        for location in file.source_code_info.location:
+            match list(location.path):
+                case [4, index, 2, number]:
+                    message = file.message_type[index]
+                    found[message.name, message.field[number].name] = words(location.leading_comments)
+                case [4, index]:
+                    found[file.message_type[index].name, ""] = words(location.leading_comments)
+    return found
+
+
+def words(text):
+    """A text without its line ends."""
+    return " ".join(text.split())
+
+
+@pytest.mark.parametrize("kind", SHOWN, ids=lambda kind: kind.__name__)
+def test_the_interface_says_of_a_field_what_its_struct_says(kind):
+    """With its unit; a description that is changed in one place is changed in the other."""
+    said = comments()
+    units = {**UNITS, "_ms": "ms"}
+    described = docstrings.of_struct(kind)
+
+    assert said[kind.__name__, ""] == words(docstrings.markdown(kind.__doc__))
+    for name in kind.__struct_fields__:
+        unit = next((f"In {text}." for end, text in units.items() if name.endswith(end)), "")
+        expected = re.sub(r"\bNone:", "absent:", words(described.get(name, "")))
+        comment = said[kind.__name__, name]
+        assert comment.endswith(unit)
+        assert comment.removesuffix(unit).strip() == expected or (comment.removesuffix(unit) and not expected)

@@ -1,0 +1,152 @@
+"""Where each destination's traffic belongs when all is well: a stored choice, else what the settings or a hash say."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING
+
+from foliot_remediator.core.scheduling import Round
+from foliot_remediator.core.state.inventory import Destination
+from foliot_schemas import NodeHomes, Placement
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from foliot_remediator.core.state.inventory import Inventory
+    from foliot_remediator.settings import RemediatorSettings
+
+_REWRITE_NS = 60_000_000_000
+"""A node's choices are written once more after this long: a bus that lost its store has them again."""
+
+
+class Homes:
+    """Homes of a fleet, by destination.
+
+    A choice counts while the inventory has its path. What the holder of the lease chose and the bucket does not tell yet is kept apart: with the
+    lease it loses that, since its successor knows only the bucket.
+    """
+
+    def __init__(self, inventory: Inventory, settings: RemediatorSettings) -> None:
+        self._inventory = inventory
+        self._hashed = settings.primary == "hash"
+        self._configured = {
+            Destination(rule.node, rule.peer, rule.rail): rule.placement() for rule in settings.placements
+        }
+        self._chosen: dict[Destination, Placement] = {}
+        """As the bucket tells."""
+        self._unsaved: dict[Destination, Placement | None] = {}
+        """Chosen since; None: the default again."""
+        self._by_node: dict[str, set[Destination]] = {}
+        self._revision: dict[str, int] = {}
+        """By node, of the lease under which its value was written."""
+        self._to_write: dict[str, None] = {}
+        self._turns = Round(_REWRITE_NS)
+
+    def of(self, destination: Destination) -> Placement:
+        """The home of a destination's traffic."""
+        if self._unsaved or self._chosen:  # most fleets have no choices, and this is asked for each destination
+            chosen = self._choice(destination)
+            if chosen is not None and self._is_possible(destination, chosen):
+                return chosen
+        return self.default(destination)
+
+    def default(self, destination: Destination) -> Placement:
+        """The home of a destination that nobody has chosen one for: over the service address's own rail, or as the settings say."""
+        chosen = self._configured.get(destination)
+        if chosen is not None and self._is_possible(destination, chosen):
+            return chosen
+        node, peer, rail = destination
+        count = self._inventory.entropies(node, peer, rail) if self._hashed else 0
+        entropy = pair_number(*destination) % count if count else 0
+        return Placement(peer=peer, rail=rail, via=rail, entropy=entropy)
+
+    def choose(self, destination: Destination, way: Placement | None) -> None:
+        """Chooses a home, or with None the default again; to be written by the holder of the lease."""
+        if self._choice(destination) != way:
+            self._unsaved[destination] = way
+            self._by_node.setdefault(destination.node, set()).add(destination)
+            self._to_write[destination.node] = None
+            self._turns.join(destination.node)
+
+    def changed_by(self, homes: NodeHomes) -> list[Destination]:
+        """The destinations whose home a value of the bucket may change; none if it was written under an older lease than the last."""
+        if homes.lease_revision < self._revision.get(homes.node, 0):
+            return []
+        told = {Destination(homes.node, way.peer, way.rail): way for way in homes.placements}
+        known = self._by_node.get(homes.node, set()).union(told)
+        return sorted(each for each in known if self._choice(each) != told.get(each))
+
+    def learn(self, homes: NodeHomes) -> None:
+        """Takes a value of the bucket, unless it was written under an older lease than the last.
+
+        What was chosen since it was written still stands, and will be told by a later value.
+        """
+        node = homes.node
+        if homes.lease_revision < self._revision.get(node, 0):
+            return
+        self._revision[node] = homes.lease_revision
+        for destination in self._by_node.get(node, ()):
+            self._chosen.pop(destination, None)
+        told = {Destination(node, way.peer, way.rail): way for way in homes.placements}
+        self._chosen.update(told)
+        for destination in [
+            each for each in self._unsaved if each.node == node and self._unsaved[each] == told.get(each)
+        ]:
+            del self._unsaved[destination]
+        self._keep(node, told.keys() | {each for each in self._unsaved if each.node == node})
+
+    def unsaved(self) -> list[Destination]:
+        """The destinations whose choice is not in the bucket yet."""
+        return sorted(self._unsaved)
+
+    def lose_unsaved(self) -> None:
+        """Forgets choices that are not in the bucket: the lease is another's."""
+        nodes = {destination.node for destination in self._unsaved}
+        self._unsaved.clear()
+        self._to_write.clear()
+        for node in nodes:
+            self._keep(node, {each for each in self._by_node.get(node, ()) if each in self._chosen})
+
+    def due(self, lease: int, now_ns: int) -> Iterator[NodeHomes]:
+        """Values to be written: of nodes with new choices, and in turn of one with old ones."""
+        nodes, self._to_write = [*self._to_write], {}
+        if not nodes and (node := self._turns.take(now_ns)) is not None:
+            nodes = [node]
+        for node in nodes:
+            chosen = {each: self._choice(each) for each in sorted(self._by_node.get(node, ()))}
+            yield NodeHomes(
+                node=node, lease_revision=lease, placements=tuple(way for way in chosen.values() if way is not None)
+            )
+            self._turns.wait(node, now_ns)
+
+    def forget(self, node: str) -> None:
+        """A node has left the fleet for good."""
+        for destination in self._by_node.pop(node, ()):
+            self._chosen.pop(destination, None)
+            self._unsaved.pop(destination, None)
+        self._revision.pop(node, None)
+        self._to_write.pop(node, None)
+        self._turns.leave(node)
+
+    def _choice(self, destination: Destination) -> Placement | None:
+        if destination in self._unsaved:
+            return self._unsaved[destination]
+        return self._chosen.get(destination)
+
+    def _keep(self, node: str, destinations: set[Destination]) -> None:
+        if destinations:
+            self._by_node[node] = destinations
+            if node not in self._turns:
+                self._turns.join(node)
+        else:
+            self._by_node.pop(node, None)
+            self._turns.leave(node)
+
+    def _is_possible(self, destination: Destination, way: Placement) -> bool:
+        return way.entropy < self._inventory.entropies(destination.node, way.peer, way.via)
+
+
+def pair_number(node: str, peer: str, rail: str) -> int:
+    """A number that follows from the unordered pair and the rail."""
+    text = "|".join((*sorted((node, peer)), rail)).encode()
+    return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest())
