@@ -264,8 +264,9 @@ def main() -> int:
     parser.add_argument("--windows", type=int, default=5, help="judged (default: %(default)s)")
     parser.add_argument("--settle", type=int, default=3, help="before them (default: %(default)s)")
     parser.add_argument("--port", type=int, default=4923, help="of the NATS server")
+    parser.add_argument("--anyway", action="store_true", help="also where the machine cannot carry it")
     arguments = parser.parse_args()
-    if not place.can_carry(ProcessLoad("A generator, and one stage of sync at a time", _BUSY)):
+    if not arguments.anyway and not place.can_carry(ProcessLoad("A generator, and one stage of sync at a time", _BUSY)):
         return place.CANNOT
     structlog.configure(
         wrapper_class=structlog.make_filtering_bound_logger(40), logger_factory=structlog.PrintLoggerFactory(sys.stderr)

@@ -130,7 +130,7 @@ def test_a_lab_without_the_right_ends_with_the_status_for_what_cannot_be_done_he
 
     monkeypatch.setattr(command, "limited", refuse)
     monkeypatch.setattr(command.structlog, "configure", lambda **_: None)
-    monkeypatch.setattr(command.kernel, "shed_threads", lambda: None)
+    monkeypatch.setattr(command.capabilities, "shed_threads", lambda: None)
     assert command._go((Scenario(),), argparse.Namespace(speed=0.5), stay=False) == 77
     assert capsys.readouterr().err == "No right.\n"
 

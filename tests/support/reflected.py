@@ -11,7 +11,7 @@ from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoRe
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_VALUES = {"Value", "AttributeValue"}
+_VALUES = {"Value", "AnyValue"}
 
 
 class Reflected:

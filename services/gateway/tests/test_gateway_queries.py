@@ -32,7 +32,7 @@ def test_a_limit_out_of_its_bounds_is_refused(known, question, limit):
 
 def test_a_kind_that_is_none_is_refused_with_those_there_are(known):
     """In a sentence."""
-    with pytest.raises(WrongQueryError, match="There is no kind 'quake' of events; the kinds are clock, flap"):
+    with pytest.raises(WrongQueryError, match="There is no kind of event quake; there are flap, path"):
         Queries(known).events(kind="quake")
 
 

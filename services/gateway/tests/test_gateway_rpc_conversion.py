@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 from reflected import plain
 
 from foliot_gateway.http import api
-from foliot_gateway.rpc import descriptors
-from foliot_gateway.rpc.conversion import ConversionError, enum_value, enum_word, fields_of, to_message
+from foliot_gateway.rpc import descriptors, services
+from foliot_gateway.rpc.conversion import ConversionError, enum_value, fields_of, to_message
 from foliot_gateway.settings import GatewaySettings
 from foliot_gateway.state.live_feed import Missed, State, Tiles, Told
+from foliot_gateway.state.queries import Queries
 from foliot_gateway.state.store import Store
 from foliot_gateway.state.subscription import Hub
 from foliot_gateway.state.trace_store import Span
@@ -128,6 +129,25 @@ def test_a_field_that_the_message_lacks_stops_the_start():
         fields_of(grown)
 
 
+def test_the_start_looks_at_all_that_is_served(monkeypatch):
+    """Not the first request that shows it."""
+    grown = msgspec.defstruct("Missed", [("since_ns", int)])
+    store = Store(GatewaySettings())
+    monkeypatch.setattr(services, "SERVED", (*services.SERVED, grown))
+
+    with pytest.raises(ConversionError, match="the message Missed has no field since_ns"):
+        services.Services(Queries(store), Hub(store)).handlers()
+
+
+def test_what_is_served_is_all_that_http_shows():
+    """With what is in it."""
+    found = {}
+    for kind in services.SERVED:
+        within(msgspec.inspect.type_info(kind), found)
+
+    assert set(found) == set(SHOWN)
+
+
 def test_a_struct_without_a_message_stops_the_start():
     """By its name."""
     with pytest.raises(ConversionError, match=r"foliot\.v1 has no message Stranger"):
@@ -140,12 +160,17 @@ def test_a_word_that_the_enum_lacks_stops_the_start():
         fields_of(msgspec.defstruct("NicView", [("state", typing.Literal["up", "melted"])]))
 
 
-def test_a_word_and_its_number_lead_to_each_other():
-    """Also one with a hyphen; 0 is no word."""
+def test_a_word_has_a_number():
+    """Also one with a hyphen."""
     states = descriptors.message("NicView").DESCRIPTOR.fields_by_name["state"].enum_type
 
-    assert [enum_word(states, enum_value(states, word)) for word in ("up", "admin-down")] == ["up", "admin-down"]
-    assert enum_word(states, 0) == ""
+    assert states.values_by_number[enum_value(states, "admin-down")].name == "NIC_STATE_ADMIN_DOWN"
+
+
+def test_any_word_does_not_fit_into_an_enum():
+    """A list of words that is opened to extensions is a text in schemas/proto."""
+    with pytest.raises(ConversionError, match=r"the field foliot\.v1\.NicView\.state is an enum"):
+        fields_of(msgspec.defstruct("NicView", [("state", str)]))
 
 
 def test_a_time_beyond_int64_becomes_the_last_one():

@@ -66,17 +66,6 @@ def enum_value(descriptor: Any, word: str) -> int:
     return number
 
 
-def enum_word(descriptor: Any, number: int) -> str:
-    """The word of a number in an enum; empty: not told.
-
-    Raises:
-        KeyError: the enum has no such value.
-    """
-    prefix = _enum_name(descriptor, "")
-    word: str = descriptor.values_by_number[number].name.removeprefix(prefix).lower().replace("_", "-")
-    return "" if number == 0 else word
-
-
 def _enum_name(descriptor: Any, word: str) -> str:
     return f"{_CASE.sub('_', descriptor.name)}_{word.replace('-', '_')}".upper()
 
@@ -98,6 +87,8 @@ def _converter_of_one(field: Any, of: msgspec.inspect.Type) -> Convert:
         return fields_of(structs[0])
     if field.enum_type is not None:
         words = [word for kind in kinds if isinstance(kind, msgspec.inspect.LiteralType) for word in kind.values]
+        if not words:
+            raise ConversionError(f"the field {field.full_name} is an enum, and its struct has any word there")
         return {word: enum_value(field.enum_type, str(word)) for word in words}.__getitem__
     if field.message_type is not None:
         return _value
@@ -116,7 +107,7 @@ def _as_it_is(value: Any) -> Any:
 
 
 def _value(value: Any) -> dict[str, Any]:
-    """A Value or an AttributeValue: the name of its field says what it is; None is an empty one."""
+    """A Value or an AnyValue: the name of its field says what it is; None is an empty one."""
     for kind, name, convert in _VALUES:
         if isinstance(value, kind):
             return {name: convert(value)}

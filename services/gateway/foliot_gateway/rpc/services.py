@@ -15,10 +15,15 @@ import structlog
 from google.protobuf.message import DecodeError
 
 from foliot_gateway.rpc import descriptors
-from foliot_gateway.rpc.conversion import enum_word, fields_of, to_message
+from foliot_gateway.rpc.conversion import fields_of, to_message
 from foliot_gateway.rpc.errors import FAILED, refuse
+from foliot_gateway.state.fleet import NodeView
 from foliot_gateway.state.live_feed import Change, Missed, State, Tiles, Told
-from foliot_gateway.state.queries import FEW_RECORDS, QueryError, WrongQueryError
+from foliot_gateway.state.path_table import PathView
+from foliot_gateway.state.queries import FEW_RECORDS, Health, QueryError, WrongQueryError
+from foliot_gateway.state.records import CommandView
+from foliot_gateway.state.trace_store import Trace, TraceSummary
+from foliot_schemas import ClockState, Event
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
@@ -39,9 +44,13 @@ _STEP_S = 0.002
 _TILES = 500
 """In one message, some 50 kB."""
 _MANY = 1_000
-"""Tiles or spans that are converted in a thread: 10 µs each."""
+"""Tiles, spans or outcomes in one struct that is converted in a thread: 10 µs each."""
 _FIELDS: dict[type[msgspec.Struct], str] = {Tiles: "tiles", Told: "told", Missed: "missed", State: "state"}
 """Of WatchResponse."""
+SERVED: tuple[type[msgspec.Struct], ...] = (
+    NodeView, PathView, ClockState, Event, CommandView, TraceSummary, Trace, Health, *_FIELDS,
+)  # fmt: skip
+"""What answers consist of."""
 
 
 class Services:
@@ -62,14 +71,17 @@ class Services:
         """One for each service of the interface.
 
         Raises:
+            ConversionError: a struct has a field that its message lacks.
             KeyError: the interface has a method without code here.
         """
+        for kind in SERVED:
+            fields_of(kind)
         queries = self._queries
         lists: dict[str, Ask] = {
             "ListNodes": lambda _: queries.nodes(),
             "ListPaths": lambda asked: queries.paths(node=asked.node, nic=asked.nic),
             "ListClocks": lambda _: queries.clocks(),
-            "ListEvents": lambda asked: queries.events(limit=_limit(asked), kind=_kind(asked), since_ns=asked.since_ns),
+            "ListEvents": lambda asked: queries.events(limit=_limit(asked), kind=asked.kind, since_ns=asked.since_ns),
             "ListCommands": lambda asked: queries.commands(limit=_limit(asked), node=asked.node, fault=asked.fault),
             "ListTraces": lambda asked: queries.traces(limit=_limit(asked)),
         }
@@ -124,7 +136,7 @@ def _in_slices(method: str, ask: Ask) -> Any:
         part, size = response(), 0
         began_s = time.perf_counter()
         for entry in ask(asked):
-            converted = to_message(entry)
+            converted = await asyncio.to_thread(to_message, entry) if _is_large(entry) else to_message(entry)
             getattr(part, field.name).append(converted)
             size += converted.ByteSize()
             if size >= _SLICE_BYTES:
@@ -159,11 +171,14 @@ def _at_once(method: str, ask: Callable[[Any], msgspec.Struct]) -> Any:
     async def handle(asked: bytes, context: Any) -> bytes:
         async with _refusing(method, context):
             said = ask(_read(method, asked))
-            many = len(getattr(said, "spans", ())) >= _MANY
-            return await asyncio.to_thread(encode, said) if many else encode(said)
+            return await asyncio.to_thread(encode, said) if _is_large(said) else encode(said)
         raise AssertionError("a refusal ends the request")
 
     return grpc.unary_unary_rpc_method_handler(handle)
+
+
+def _is_large(said: msgspec.Struct) -> bool:
+    return any(len(getattr(said, name, ())) >= _MANY for name in ("spans", "outcomes"))
 
 
 @contextlib.asynccontextmanager
@@ -194,18 +209,3 @@ def _read(method: str, asked: bytes) -> Any:
 def _limit(asked: Any) -> int:
     limit: int = asked.limit if asked.HasField("limit") else FEW_RECORDS
     return limit
-
-
-def _kind(asked: Any) -> str:
-    """The kind that is asked for.
-
-    Raises:
-        WrongQueryError: the number is of none.
-    """
-    kinds = asked.DESCRIPTOR.fields_by_name["kind"].enum_type
-    try:
-        return enum_word(kinds, asked.kind)
-    except KeyError:
-        raise WrongQueryError(
-            f"There is no kind {asked.kind} of events; foliot.v1.EventKind has those there are."
-        ) from None
