@@ -162,6 +162,22 @@ async def test_an_order_that_cannot_be_read_is_answered(agent, verb, action, rea
     assert outcome.reason.startswith(reason)
 
 
+@pytest.mark.parametrize(
+    ("broken", "status", "reason"), [("apply", "failed", "RuntimeError: broken"), ("confirm", "done", "")]
+)
+async def test_a_handler_that_breaks_is_answered_for(agent, monkeypatch, broken, status, reason):
+    """The command is not asked for again and again; what was done counts as not confirmed."""
+
+    async def breaks(*_):
+        raise RuntimeError("broken")
+
+    monkeypatch.setattr(agent.marker, broken, breaks)
+    await agent.commands.on_command(asked(agent, Mark(word="x")))
+    (outcome,) = agent.outcomes
+    assert (outcome.status, outcome.reason, outcome.confirmed_ns) == (status, reason, 0)
+    assert bool(outcome.action) == (status == "done")
+
+
 async def test_a_verb_has_one_handler(agent):
     """Two would both be asked."""
     with pytest.raises(ValueError, match="the verb mark has two handlers"):

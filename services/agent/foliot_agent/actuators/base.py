@@ -101,7 +101,9 @@ class ServiceAddressActuator(Protocol):
 
 
 class EmulatedActuator:
-    """Records what would be done: for dry runs, simulations, and machines that permit nothing.
+    """Records what would be done: for simulations, and machines that permit nothing.
+
+    It needs no NIC. What the overlay would tell a host's kernel is another question, which `foliot_agent.kernel.dry_run` answers.
 
     `counts` has the messages that the kernel would have got: routes, rules.
     """

@@ -16,13 +16,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from foliot.clock import Clock
-    from foliot_agent.control.action_handlers import ActionHandler
+    from foliot_agent.control.action_handlers import ActionHandler, Result
     from foliot_agent.control.lease_fence import LeaseFence
     from foliot_agent.control.restart_cache import RestartCache
     from foliot_agent.settings import Policy
-    from foliot_schemas import Command
+    from foliot_schemas import Command, OutcomeStatus
 
 log = structlog.get_logger()
+
+_REASON_CHARACTERS = 512
+"""An error may quote what it found, of any length; whoever reads it wants a line."""
 
 
 class CommandRunner:
@@ -90,20 +93,35 @@ class CommandRunner:
             self.fence.raise_to(command.lease_revision)
         if judgement.status != "act":
             log.info("command_not_done", id=command.id, status=judgement.status, reason=judgement.reason)
-            return Outcome(
-                id=fitting(f"{command.id}/outcome/{self._node}"), command=command.id, verb=command.verb, node=self._node,
-                status=judgement.status, reason=judgement.reason, started_ns=started_ns, away=command.away, back=command.back,
-                fault=command.fault, cause=command.cause,
-            )  # fmt: skip
-        handler = self._handlers[command.verb]
-        result = await handler.apply(command.order())
-        confirmed = (
-            await handler.confirm(result, command.fault) if result.status in {"done", "already"} else Confirmed()
-        )
+            return self._not_done(command, judgement.status, judgement.reason, started_ns)
+        handler, order = self._handlers[command.verb], command.order()
+        try:
+            result = await handler.apply(order)
+        except Exception as error:  # of whichever verb: who asked is told
+            log.exception("handler_failed", verb=command.verb, id=command.id)
+            reason = f"{type(error).__name__}: {error}"[:_REASON_CHARACTERS]
+            return self._not_done(command, "failed", reason, started_ns)
+        confirmed = await self._confirmed(handler, result, command)
         return outcome_of(
             result, confirmed, command=command.id, node=self._node, fault=command.fault, cause=command.cause,
             started_ns=started_ns,
         )  # fmt: skip
+
+    def _not_done(self, command: Command, status: OutcomeStatus, reason: str, started_ns: int) -> Outcome:
+        return Outcome(
+            id=fitting(f"{command.id}/outcome/{self._node}"), command=command.id, verb=command.verb, node=self._node,
+            status=status, reason=reason, started_ns=started_ns, away=command.away, back=command.back,
+            fault=command.fault, cause=command.cause,
+        )  # fmt: skip
+
+    async def _confirmed(self, handler: ActionHandler, result: Result, command: Command) -> Confirmed:
+        if result.status not in {"done", "already"}:
+            return Confirmed()
+        try:
+            return await handler.confirm(result, command.fault)
+        except Exception:  # it was done, and nobody has seen that it took effect
+            log.exception("handler_failed", verb=command.verb, id=command.id)
+            return Confirmed(expected=1)
 
     def _object_to(self, command: Command) -> str:
         """Also what cannot be read is answered: who asked for it would else ask again and again."""

@@ -54,6 +54,15 @@ test("a command without an outcome has moved nothing", () => {
   expect(said([pending])).toBe("Not moved away yet on 1 node");
 });
 
+test("an order of an extension's verb is told by that", () => {
+  const told = (more: Partial<Outcome>) => {
+    const mine = command("node0", 7, { verb: "mark", expected: 1, confirmations: [], ...more });
+    return resultOf(summaryOf(deedsOf([mine]), "mark"), EVENT_NS).join(" ");
+  };
+  expect(told({})).toMatch(/^Done: mark .*on 1 node; confirmed /);
+  expect(told({ status: "refused", confirmed_ns: 0 })).toBe("Not done: mark on 1 node; 1 refused or failed");
+});
+
 test("what failed or was refused has moved nothing either", () => {
   const more = { status: "failed", expected: 0, confirmations: [], confirmed_ns: 0 };
 

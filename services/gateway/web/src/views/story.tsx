@@ -76,7 +76,8 @@ function factsOf(event: FoliotEvent, zero_ns: number): Fact[] {
 
 /** What came of it, in a sentence per verb. */
 function Results({ deeds, since_ns }: { deeds: Deed[]; since_ns: number }) {
-  const summaries = ["reroute", "restore"].map((verb) => summaryOf(deeds, verb)).filter((each) => each.nodes > 0);
+  const verbs = [...new Set(["reroute", "restore", ...deeds.map((deed) => deed.verb)])];
+  const summaries = verbs.map((verb) => summaryOf(deeds, verb)).filter((each) => each.nodes > 0);
   return (
     <ul class="results">
       {summaries.map((each) => {
