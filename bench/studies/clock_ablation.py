@@ -23,7 +23,7 @@ from scipy.special import stdtrit
 from bench import clock_sim
 from bench.clock_sim import Tool
 from bench.document import Document
-from foliot_sync.core.fit.path_minimum import PathMinimum
+from foliot_sync.core.fit.least_residual import LeastResidual
 from foliot_sync.core.fit.queueing_split import Share, share
 from foliot_sync.core.solve.least_squares import Edges, Solution, solve
 from foliot_sync.core.track import kalman
@@ -50,9 +50,9 @@ def _none_pure(_coded: object, row: NDArray[np.intp], *_: object) -> NDArray[np.
     return np.zeros(len(row), np.bool_)
 
 
-def _least(residuals: Floats, _noise_ns: Floats) -> PathMinimum:
+def _least(residuals: Floats, _noise_ns: Floats) -> LeastResidual:
     """The quickest probe, and nothing of any other."""
-    return PathMinimum(residuals.min(axis=1), np.full(len(residuals), np.inf))
+    return LeastResidual(residuals.min(axis=1), np.full(len(residuals), np.inf))
 
 
 def _not_turned(_clouds: PointClouds, slope: Floats, _excess_ns: Floats, limit_ppb: float) -> tuple[Floats, Floats]:
@@ -108,7 +108,7 @@ WHOLE = Tool()
 TOOLS = (
     WHOLE,
     Tool("foliot, minimum filter", None, {"foliot_sync.core.fit.line_fit.lowest": _least, "foliot_sync.core.fit.line_fit._turned": _not_turned}),
-    Tool("foliot, hard margin", SyncSettings(tolerated_share=0.0), {"foliot_sync.core.fit.path_minimum._MOST_LEFT_OUT": 0}),
+    Tool("foliot, hard margin", SyncSettings(tolerated_share=0.0), {"foliot_sync.core.fit.least_residual._MOST_LEFT_OUT": 0}),
     Tool("foliot, no coded pairs", None, {"foliot_probe.core.measure.coded_pairs.CodedPairs.sift": _none_pure}),
     Tool("foliot, no network effect", None, {"foliot_sync.core.solve.window_solution.solve": _tree}),
     Tool("foliot, no window filter", None, {"foliot_sync.core.track.kalman.update": _forgetful, "foliot_sync.core.track.kalman.tamed": _as_it_is}),

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from foliot_remediator.core.state.state_machine import TABLE, Effect, Hold, Input, State, Track
+from foliot_remediator.core.state.hold_down import HoldDown
+from foliot_remediator.core.state.state_machine import TABLE, Effect, Input, State, Track
 
 SECOND = 1_000_000_000
-HOLD = Hold(first_ns=5 * SECOND, longest_ns=60 * SECOND, forget_ns=1_000 * SECOND)
+HOLD = HoldDown(first_ns=5 * SECOND, longest_ns=60 * SECOND, forget_ns=1_000 * SECOND)
 
 UP, SUSPECT, DOWN, PROBATION = State.UP, State.SUSPECT, State.DOWN, State.PROBATION
 

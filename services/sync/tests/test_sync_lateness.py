@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from foliot_sync.core.fit.path_minimum import lowest
+from foliot_sync.core.fit.least_residual import lowest
 from foliot_sync.core.fit.queueing_split import share
 from foliot_sync.core.fit.soft_margin import Sides
 

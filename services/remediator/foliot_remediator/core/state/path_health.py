@@ -13,9 +13,9 @@ from foliot_remediator.core.state.state_machine import Input, State, Track
 from foliot_schemas.names import node_of, parse_path
 
 if TYPE_CHECKING:
+    from foliot_remediator.core.state.hold_down import HoldDown
     from foliot_remediator.core.state.incidents import Incident
     from foliot_remediator.core.state.inventory import Inventory
-    from foliot_remediator.core.state.state_machine import Hold
     from foliot_remediator.settings import RemediatorSettings
     from foliot_schemas import DelayBatch
 
@@ -41,7 +41,7 @@ class PathHealth:
     All times are those of the `now_ns` given, so that a node with a wrong clock is wrong about itself alone.
     """
 
-    def __init__(self, settings: RemediatorSettings, hold: Hold, inventory: Inventory) -> None:
+    def __init__(self, settings: RemediatorSettings, hold: HoldDown, inventory: Inventory) -> None:
         self.nics: dict[str, Track] = {}
         self.paths: Retained[Track] = Retained()
         self.troubled: dict[str, set[str]] = {}

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-_MOST_DOUBLINGS = 32
-"""Beyond it every hold is the longest one anyway."""
+if TYPE_CHECKING:
+    from foliot_remediator.core.state.hold_down import HoldDown
 
 
 class State(enum.StrEnum):
@@ -120,20 +120,6 @@ TABLE: dict[State, dict[Input, Transition]] = {
 }
 
 
-class Hold(NamedTuple):
-    """The length of a probation, in ns."""
-
-    first_ns: int
-    longest_ns: int
-    forget_ns: int
-    """Strikes are forgotten after this long in UP."""
-
-    def after(self, strikes: int) -> int:
-        """The hold after so many losses: doubled with each, up to the longest."""
-        doublings = min(max(strikes - 1, 0), _MOST_DOUBLINGS)
-        return min(self.first_ns << doublings, self.longest_ns)
-
-
 @dataclass(slots=True)
 class Track:
     """One NIC or path on its way through the table."""
@@ -146,7 +132,7 @@ class Track:
     due_ns: int = 0
     """In PROBATION: when the hold is over."""
 
-    def feed(self, given: Input, now_ns: int, hold: Hold) -> State:
+    def feed(self, given: Input, now_ns: int, hold: HoldDown) -> State:
         """Takes an input, and returns the state before it."""
         before, (after, effect) = self.state, TABLE[self.state][given]
         if after is not State.UP:
@@ -159,7 +145,7 @@ class Track:
             self.state, self.since_ns = after, now_ns
         return before
 
-    def standing(self, now_ns: int, hold: Hold) -> int:
+    def standing(self, now_ns: int, hold: HoldDown) -> int:
         """The strikes that still count."""
         long_good = self.state is State.UP and now_ns - self.since_ns >= hold.forget_ns
         return 0 if long_good else self.strikes

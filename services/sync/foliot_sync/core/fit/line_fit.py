@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from foliot_sync.core.fit.path_minimum import PathMinimum, lowest
+from foliot_sync.core.fit.least_residual import LeastResidual, lowest
 from foliot_sync.core.fit.soft_margin import Middle, at_middle, separate, slope_uncertainty, touch
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ _FAR_NS = 1e6
 class Stands(NamedTuple):
     """The position of each side on its line: its lowest residual, and its middle."""
 
-    lowest: PathMinimum
+    lowest: LeastResidual
     middle: Middle
 
     def put(self, chosen: NDArray[np.bool_], others: Stands) -> Stands:
@@ -49,7 +49,7 @@ class Stands(NamedTuple):
             [np.where(chosen, _spread(new, chosen), old) for old, new in zip(mine, theirs, strict=True)]
             for mine, theirs in zip(self, others, strict=True)
         ]
-        return Stands(PathMinimum(*columns[0]), Middle(*columns[1]))
+        return Stands(LeastResidual(*columns[0]), Middle(*columns[1]))
 
 
 class LineFits(NamedTuple):

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from foliot_detector.core.detectors.port_flap.flap_count import FlapCount
 from foliot_detector.core.detectors.port_flap.rfc2439 import Damping
+from foliot_detector.core.detectors.port_flap.window_threshold import WindowThreshold
 from foliot_detector.flap_rules import CountRule
 
 if TYPE_CHECKING:
@@ -39,4 +39,4 @@ class Judge(Protocol):
 
 def judge_by(rule: FlapRule) -> Judge:
     """A judge of one port."""
-    return FlapCount(rule) if isinstance(rule, CountRule) else Damping(rule)
+    return WindowThreshold(rule) if isinstance(rule, CountRule) else Damping(rule)

@@ -18,7 +18,7 @@ _REMEMBERED = 4_096
 """Of one port: more than one a second for an hour. Rules count to ten."""
 
 
-class FlapCount:
+class WindowThreshold:
     """What of one port counts, and when it happened."""
 
     def __init__(self, rule: CountRule) -> None:

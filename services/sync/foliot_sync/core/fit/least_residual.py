@@ -24,7 +24,7 @@ _SPACINGS = 5
 """Gaps whose mean tells how far the least residual may lie above the floor; one alone is too noisy."""
 
 
-class PathMinimum(NamedTuple):
+class LeastResidual(NamedTuple):
     """Per side."""
 
     value: Floats
@@ -33,7 +33,7 @@ class PathMinimum(NamedTuple):
     """Mean gap between the residuals next to it: for a tail that falls exponentially, how far it is expected above the floor. inf without others."""
 
 
-def lowest(residuals: Floats, noise_ns: Floats) -> PathMinimum:
+def lowest(residuals: Floats, noise_ns: Floats) -> LeastResidual:
     """The least credible residual of each side, from its points' heights above a line; inf where a row has no more.
 
     A residual far below all others is a stamp that was wrong. It has to be farther than noise and the others' gaps explain.
@@ -57,4 +57,4 @@ def lowest(residuals: Floats, noise_ns: Floats) -> PathMinimum:
     others = np.minimum(_SPACINGS, np.maximum(np.isfinite(residuals).sum(axis=1) - 1 - first, 0))
     alone = others == 0
     spacing = (residuals[rows, first + others] - np.where(alone, 0.0, value)) / np.maximum(others, 1)
-    return PathMinimum(value, np.where(alone, np.inf, spacing))
+    return LeastResidual(value, np.where(alone, np.inf, spacing))
