@@ -23,6 +23,7 @@ import pages
 import reference
 from foliot import cli
 from foliot.settings import SECTIONS
+from foliot_gateway.rpc.descriptors import FILES
 from foliot_schemas.subjects import CHANNELS
 from patience import patience
 
@@ -104,10 +105,24 @@ def test_every_request_that_the_gateway_answers_is_described():
         assert re.match(r"[A-Z0-9][^\n]+\n\n(\| parameter[^#]+)?\| status", body), heading
 
 
+def test_every_method_and_field_of_the_grpc_interface_is_in_a_table():
+    """With what its source says."""
+    text = reference.grpc()
+
+    for file in FILES:
+        for service in file.service:
+            table = text.partition(f"\n## {service.name}\n")[2].partition("\n## ")[0]
+            assert {each.name for each in service.method} == set(re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE))
+        for message in file.message_type:
+            table = text.partition(f"\n### {message.name}\n")[2].partition("\n### ")[0]
+            rows = re.findall(r"^\| `(\w+)` \| \d+ \| [^|]+ \| [^|]+ \|$", table, re.MULTILINE)
+            assert {each.name for each in message.field} == set(rows)
+
+
 def test_no_link_within_a_generated_page_leads_nowhere():
     """Types name one another."""
     document = json.loads((ROOT / "docs/asyncapi.json").read_text())
-    for text in (reference.settings(), reference.messages(document), reference.http()):
+    for text in (reference.settings(), reference.messages(document), reference.http(), reference.grpc()):
         anchors = {each.lower() for each in re.findall(r"^#+ (\w+)$", text, re.MULTILINE)}
         assert set(re.findall(r"\]\(#([^)]+)\)", text)) <= anchors
 

@@ -132,7 +132,7 @@ async def serve_shard(job: Job, bus: Bus) -> None:
     for number in throng.partners(job.first, job.last):
         roster.learn(crowd.name(number), crowd.node(number))
     gatherer = MeasuredGatherer(
-        bus, BusClock(), SyncSettings(), shard=shard, roster=roster, following=ClockListener(bus), holder="bench"
+        bus, BusClock(), SyncSettings(), shard=shard, admission=roster, following=ClockListener(bus), holder="bench"
     )
     meter = Meter(bus)
     gatherer._barrier = All(job.last - job.first, bus, meter)  # type: ignore[assignment]  # noqa: SLF001

@@ -1,4 +1,4 @@
-"""The reference pages of the documentation site, made from the code: settings, commands, messages, HTTP."""
+"""The reference pages of the documentation site, made from the code: settings, commands, messages, HTTP, gRPC."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from foliot.settings import BusSettings, ClockSettings, HealthSettings, NodeSett
 from foliot_agent.settings import AgentSettings
 from foliot_detector.settings import DetectorSettings
 from foliot_gateway.http import api
+from foliot_gateway.rpc.descriptors import FILES, PACKAGE
 from foliot_gateway.settings import GatewaySettings
 from foliot_gateway.state.store import Store
 from foliot_gateway.state.subscription import Hub
@@ -61,6 +62,8 @@ _ABOUT_SETTINGS = (
 _WIDTH = "100"
 """Columns of the commands' help."""
 _METHODS = ("get", "post", "put", "delete")
+_MESSAGE, _ENUM, _SERVICE, _MEMBER = 4, 5, 6, 2
+"""Field numbers of descriptor.proto, of which the paths of comments are made; fields, values and methods have the same."""
 
 
 def settings() -> str:
@@ -145,19 +148,32 @@ def http() -> str:
     return _page(parts)
 
 
+def grpc() -> str:
+    """The services, messages and enumerations of `foliot.v1`, by the descriptors that the gateway serves."""
+    parts = [
+        "# gRPC",
+        "The gateway describes this interface itself, by reflection. [HTTP and gRPC](../api.md) says how to use it.",
+    ]
+    parts += [part for file in FILES for part in _services(file)]
+    parts.append("## Types")
+    parts += [part for file in FILES for part in _types(file)]
+    return _page(parts)
+
+
 def write(folder: Path, asyncapi: Path) -> None:
     """Writes all pages into a folder."""
     folder.mkdir(parents=True, exist_ok=True)
     document = json.loads(asyncapi.read_text())
     pages: dict[str, Callable[[], str]] = {
-        "settings": settings, "commands": commands, "messages": lambda: messages(document), "http": http,
+        "settings": settings, "commands": commands, "messages": lambda: messages(document), "http": http, "grpc": grpc,
     }  # fmt: skip
     for name, page in pages.items():
         (folder / f"{name}.md").write_text(page())
 
 
 def _page(parts: list[str]) -> str:
-    return "\n\n".join(part for part in parts if part) + "\n"
+    """The parts one below the other; a list in one of them needs an empty line before it."""
+    return "\n\n".join(part.replace("\n- ", "\n\n- ") for part in parts if part) + "\n"
 
 
 def _first(kind: type) -> str:
@@ -266,6 +282,55 @@ def _operation(operation: Schema) -> list[str]:
             body = answer["description"] if int(status) >= 400 else _type(schema)  # errors, RFC 9110
             rows.append(f"| {status} | {media} | {_cell(body)} |")
     return [*parts, "\n".join(rows)]
+
+
+def _comments(file: Any) -> dict[tuple[int, ...], str]:
+    """What the source of a file says, by the path of what it is about (descriptor.proto, SourceCodeInfo)."""
+    return {tuple(each.path): docstrings.markdown(each.leading_comments) for each in file.source_code_info.location}
+
+
+def _services(file: Any) -> Iterator[str]:
+    said = _comments(file)
+    for number, service in enumerate(file.service):
+        rows = ["| method | asks | answers | meaning |", "|---|---|---|---|"]
+        for place, method in enumerate(service.method):
+            answer = f"{'stream of ' if method.server_streaming else ''}{_message_link(method.output_type)}"
+            meaning = _cell(said.get((_SERVICE, number, _MEMBER, place), ""))
+            rows.append(f"| `{method.name}` | {_message_link(method.input_type)} | {answer} | {meaning} |")
+        yield from (f"## {service.name}", said.get((_SERVICE, number), ""), "\n".join(rows))
+
+
+def _types(file: Any) -> Iterator[str]:
+    said = _comments(file)
+    for number, message in enumerate(file.message_type):
+        yield from (f"### {message.name}", said.get((_MESSAGE, number), ""))
+        if message.field:
+            maps = {each.name: each for each in message.nested_type if each.options.map_entry}
+            rows = ["| name | number | type | meaning |", "|---|---|---|---|"]
+            for place, field in enumerate(message.field):
+                meaning = _cell(said.get((_MESSAGE, number, _MEMBER, place), ""))
+                rows.append(f"| `{field.name}` | {field.number} | {_field_type(field, maps)} | {meaning} |")
+            yield "\n".join(rows)
+    for number, enum in enumerate(file.enum_type):
+        rows = ["| name | number | meaning |", "|---|---|---|"]
+        for place, value in enumerate(enum.value):
+            rows.append(f"| `{value.name}` | {value.number} | {_cell(said.get((_ENUM, number, _MEMBER, place), ''))} |")
+        yield from (f"### {enum.name}", said.get((_ENUM, number), ""), "\n".join(rows))
+
+
+def _field_type(field: Any, maps: Mapping[str, Any]) -> str:
+    name = field.type_name.rpartition(".")[2]
+    if name in maps:
+        key, value = maps[name].field
+        return f"map of {_field_type(key, {})} to {_field_type(value, {})}"
+    plain = _message_link(field.type_name) if name else field.Type.Name(field.type).removeprefix("TYPE_").lower()
+    return f"list of {plain}" if field.label == field.LABEL_REPEATED else plain
+
+
+def _message_link(type_name: str) -> str:
+    """A link to a type of the same page; the name alone of another package's."""
+    package, _, name = type_name.lstrip(".").rpartition(".")
+    return f"[{name}](#{name.lower()})" if package == PACKAGE else f"`{type_name.lstrip('.')}`"
 
 
 def _structs_below(kind: type[msgspec.Struct]) -> dict[str, type[msgspec.Struct]]:

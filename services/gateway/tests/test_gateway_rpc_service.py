@@ -32,6 +32,8 @@ pytestmark = pytest.mark.nats
 
 FAULT = "boot/node3.rail0/carrier-1"
 TRACE = f"{trace_id(FAULT):032x}"
+LONG_AGO_NS = -60_000_000_000
+"""Of an old outcome the gateway makes no span of its own, which could arrive between the answers of the two transports."""
 EXAMPLE = Path(__file__).parents[3] / "docs" / "examples" / "nodes_grpc.py"
 
 
@@ -74,8 +76,8 @@ async def publish_all(bus, client):
     )  # fmt: skip
     confirmed = Confirmation(peer="node0", rail="rail0", at_ns=1_800_000_000_000_000_004, round_trip_ns=5)
     outcome = Outcome(
-        id="o1", command="c1", verb="reroute", node="node3", status="done", armed=True, cause="e", reason="r", started_ns=2,
-        moved_ns=3, confirmed_ns=4, expected=1, confirmations=(confirmed,), away=("rail0",), placements=(placement,),
+        id="o1", command="c1", verb="reroute", node="node3", status="done", armed=True, cause="e", reason="r", started_ns=LONG_AGO_NS,
+        moved_ns=LONG_AGO_NS + 1, confirmed_ns=LONG_AGO_NS + 2, expected=1, confirmations=(confirmed,), away=("rail0",), placements=(placement,),
         undo=(placement,), fault=FAULT,
     )  # fmt: skip
     await bus.put(INVENTORY, "node3", Node(name="node3", nics=(nic,)))
@@ -200,3 +202,10 @@ async def test_the_example_of_the_documents_prints_the_fleet(both, rpc_port):
     out, _ = await ran.communicate()
 
     assert out.decode().splitlines() == ["node3.rail0 CONDITION_LOST"]
+
+
+def test_the_document_shows_the_example_that_is_run():
+    """Line by line."""
+    _, _, code = EXAMPLE.read_text().partition('"""\n\n')
+
+    assert code in (EXAMPLE.parents[1] / "api.md").read_text()
