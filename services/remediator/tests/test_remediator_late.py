@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from foliot.clock.minimum_offset import MinimumOffsets
+from foliot.clock.message_dating import MinimumOffsets
 from foliot_remediator.core.state.path_health import LastHeard
 
 PATH = "node0.rail0>node1.rail0#0"

@@ -8,7 +8,7 @@ import time
 from typing import TYPE_CHECKING
 
 from foliot.clock import BusClock
-from foliot.clock.minimum_offset import MinimumOffsets
+from foliot.clock.message_dating import MinimumOffsets
 
 if TYPE_CHECKING:
     from foliot_schemas import DelayBatch

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import msgspec
 import numpy as np
 
-from foliot.clock.minimum_offset import MinimumOffsets
+from foliot.clock.message_dating import MinimumOffsets
 from foliot.node.shard import WHOLE
 from foliot_detector.core.state.liveness import Liveness
 from foliot_detector.core.state.path_table import ELSEWHERE, Delays, PathTable

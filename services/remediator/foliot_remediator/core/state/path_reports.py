@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from foliot.clock.minimum_offset import MinimumOffsets
+from foliot.clock.message_dating import MinimumOffsets
 from foliot_schemas import Witness
 from foliot_schemas.names import ends_at, node_of
 

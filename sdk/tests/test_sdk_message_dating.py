@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from foliot.clock.minimum_offset import MinimumOffsets
+from foliot.clock.message_dating import MinimumOffsets
 
 MS = 1_000_000
 
