@@ -132,7 +132,11 @@ class CommandRunner:
             order = command.order()
         except OrderError as error:
             return str(error)
-        return handler.check(order, command)
+        try:
+            return handler.check(order, command)
+        except Exception as error:  # of whichever verb: who asked is told
+            log.exception("handler_failed", verb=command.verb, id=command.id)
+            return f"{type(error).__name__}: {error}"[:_REASON_CHARACTERS]
 
     def _standing(self) -> Standing:
         return Standing(
