@@ -110,6 +110,9 @@ class Service:
     # -- out ----------------------------------------------------------------------------------------------------------
 
     def _act(self, actions: list[Action], began_ns: int) -> None:
+        while self._core.failed:
+            remedy, reason = self._core.failed.popleft()
+            log.error("remedy_failed", remedy=remedy, reason=reason)
         for action in actions:
             if isinstance(action, Decision):
                 self._publish(action, began_ns)

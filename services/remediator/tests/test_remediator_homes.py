@@ -141,3 +141,19 @@ def test_homes_of_those_who_left_are_forgotten(world):
     assert not world.core.homes._chosen
     assert not world.core.homes._unsaved
     assert not world.core.homes._by_node
+
+
+def test_who_stands_by_chooses_nothing(make_world):
+    """Its choice would be carried out when it takes over, against the one who held the lease."""
+    world = make_world(lease=0)
+    world.core.assign_home(DESTINATION, CHOSEN, CAUSE)
+    world.core.hold(8, world.now_ns)
+    assert world.run(5.0) == []
+    assert world.homes == {}
+
+
+def test_a_lease_that_changed_hands_meanwhile_keeps_no_unsaved_choice(world):
+    """Also where nobody saw it lost: what was written under the old one is refused."""
+    world.core.assign_home(DESTINATION, CHOSEN, CAUSE)
+    world.core.hold(9, world.now_ns)
+    assert world.core.homes.of(DESTINATION) == DEFAULT

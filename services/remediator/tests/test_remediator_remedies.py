@@ -191,3 +191,19 @@ def test_a_name_or_a_verb_is_taken_once(make_tuned):
     other = SimpleNamespace(verb="tune")
     with pytest.raises(ValueError, match="the verb tune has two kinds of action"):
         world.core.decider.register("other", world.tuning.budget, [other])
+
+
+def test_a_remedy_that_fails_holds_up_no_failover(make_tuned):
+    """With every message and tick, at the start of a lease too; what it failed of is put down to be logged."""
+    world = make_tuned()
+
+    def fail(*_):
+        raise KeyError("a fault of its own")
+
+    for name in ("hold", "observe", "tick", "forget", "forget_node"):
+        setattr(world.tuning, name, fail)
+    assert len(world.flap("node3.rail0", "down")) == 4
+    world.core.hold(8, world.now_ns)
+    world.flap("node3.rail0", "up")
+    assert {command.verb for command in world.run(10.0)} == {"restore"}
+    assert set(world.core.failed) == {("tuning", "KeyError: 'a fault of its own'")}

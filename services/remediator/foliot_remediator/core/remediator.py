@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import functools
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 Action: TypeAlias = Decision | BackupArming | NodeHomes
 """Homes are a value of their bucket, to be written."""
 
+_MOST_FAILED = 64
 _AWAY_NS = 60_000_000_000
 """Whoever has left the fleet for so long has left: agents that restart, and a bus that lost its store, are back in a few seconds."""
 
@@ -59,6 +61,8 @@ class Remediator:
         for remedy in self.remedies:
             self.decider.register(remedy.name, remedy.budget, remedy.kinds)
         self._by_name = {remedy.name: remedy for remedy in self.remedies}
+        self.failed: collections.deque[tuple[str, str]] = collections.deque(maxlen=_MOST_FAILED)
+        """Remedies of extensions that have failed, and of what, until somebody has said so."""
         self._gone: dict[str, tuple[int, set[str]]] = {}
         """Nodes that left, or left NICs behind: when, and which NICs."""
         self._highest_lease = 0
@@ -74,13 +78,11 @@ class Remediator:
             return
         self.decider.lost_lease = not revision
         self.decider.lease = revision
-        if not revision:
-            self._rehome(self.homes.unsaved(), self.homes.lose_unsaved, Cause("home/unsaved", ""))
+        self._rehome(self.homes.unsaved(), self.homes.lose_unsaved, Cause("home/unsaved", ""))
         if revision:
             self.decider.held = revision
-            for remedy in self.remedies:
-                remedy.hold(now_ns)
             self._armer.begin_anew()
+            self._each(lambda remedy: remedy.hold(now_ns))
 
     def observe(self, seen: Seen, now_ns: int) -> list[Action]:
         """Takes a message. Of those about a node, none counts that the inventory does not have.
@@ -109,16 +111,16 @@ class Remediator:
                 self._take_paths(seen)
             case _:
                 return []
-        return [action for remedy in self.remedies for action in self._done(remedy.observe(seen, news, now_ns))]
+        return self._each(lambda remedy: remedy.observe(seen, news, now_ns))
 
     def tick(self, now_ns: int) -> list[Action]:
         """Takes the passing of time; backups are renewed."""
         actions: list[Action] = []
         self._forget(now_ns)
         overdue = self.decider.ledger.overdue(now_ns) if self.lease else []
-        for remedy in self.remedies:
-            own = [sent for sent in overdue if sent.remedy == remedy.name]
-            actions += self._done(remedy.tick(own, now_ns))
+        actions += self._each(
+            lambda remedy: remedy.tick([sent for sent in overdue if sent.remedy == remedy.name], now_ns)
+        )
         if not self.lease:
             return actions
         return [*actions, *self.homes.due(self.lease, now_ns), *self._armer.write(self.lease, now_ns)]
@@ -127,7 +129,10 @@ class Remediator:
         """Chooses where a destination's traffic belongs, or with None leaves that to the default again.
 
         What is in force stays until it is taken home, as after a loss; a lost NIC or path is left whatever its traffic's home.
+        Nothing while another holds the lease: the choice is whose the lease is.
         """
+        if not self.lease:
+            return
         self._rehome([destination], functools.partial(self.homes.choose, destination, way), cause)
 
     # -- what there is ------------------------------------------------------------------------------------------------
@@ -165,12 +170,10 @@ class Remediator:
             nics = left.difference(self.inventory.nics)
             for nic in nics:
                 self.health.forget(nic)
-            for remedy in self.remedies:
-                remedy.forget(nics)
+            self._each(functools.partial(_forget, nics=nics))
             if node not in self.inventory.nodes:
                 self.homes.forget(node)
-                for remedy in self.remedies:
-                    remedy.forget_node(node)
+                self._each(functools.partial(_forget_node, node=node))
 
     def _take_homes(self, homes: NodeHomes) -> None:
         """Takes what stands in the bucket, also before the node is known."""
@@ -193,6 +196,20 @@ class Remediator:
         if not self.lease and self._armer.stored(paths) and paths.lease_revision != self.decider.held:
             self.routing.adopt(self.inventory.known_part(paths), Cause(f"adopted/{paths.node}", ""))
 
+    def _each(self, ask: Callable[[Remedy], Iterable[Decision] | None]) -> list[Action]:
+        """Lets every remedy speak. One of an extension that fails is passed over and put down in `failed`: failover goes on."""
+        actions: list[Action] = []
+        for remedy in self.remedies:
+            try:
+                made = [*(ask(remedy) or ())]
+            except Exception as error:
+                if remedy is self.losses:
+                    raise
+                self.failed.append((remedy.name, f"{type(error).__name__}: {error}"))
+            else:
+                actions += self._done(made)
+        return actions
+
     def _done(self, decisions: Iterable[Decision]) -> list[Action]:
         made = [*decisions]
         self._armer.touch(command.node for decision in made for command in decision.commands if not command.advice)
@@ -202,3 +219,11 @@ class Remediator:
 def _reach(node: Node) -> tuple[object, ...]:
     """What of a node's record decides which paths there are."""
     return node.peers, *((nic.name, nic.rail, len(nic.entropies)) for nic in node.nics)
+
+
+def _forget(remedy: Remedy, nics: Collection[str]) -> None:
+    remedy.forget(nics)
+
+
+def _forget_node(remedy: Remedy, node: str) -> None:
+    remedy.forget_node(node)

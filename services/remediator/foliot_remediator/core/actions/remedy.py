@@ -61,7 +61,10 @@ class FleetView:
 
     def take_back(self, sent: Sent, outcome: Outcome, now_ns: int) -> list[Decision]:
         """Says what a node refused or failed to do, and believes it no more; of what was done, nothing."""
-        refusal = take_back(self.decider, sent, outcome, now_ns) if is_refusal(outcome) else None
+        if not is_refusal(outcome):
+            return []
+        refusal = take_back(self.decider, sent, outcome, now_ns)
+        self.touch((outcome.node,))  # what was written of it may have the way that it refused
         return [] if refusal is None else [refusal]
 
 
