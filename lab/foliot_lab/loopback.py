@@ -88,7 +88,9 @@ class Loopback:
         specs = deployment.skew_specs(ClockSpec(), hosts, start_raw_ns, self._desk)
         deployment.write_skews(specs, self._desk)
         self._truth = Truth({host: Skew(spec) for host, spec in specs.items()})
-        deployment.write_configs(self._settings, _SERVICES, self._desk, self._addresses)
+        # This machine's own gateway may have the port of gRPC.
+        services = {**_SERVICES, "gateway.grpc_port": 0}
+        deployment.write_configs(self._settings, services, self._desk, self._addresses)
 
     async def _start(self) -> None:
         host, _, port = self._addresses.bus.partition(":")

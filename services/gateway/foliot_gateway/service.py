@@ -19,7 +19,7 @@ from foliot.bus.client import Bus
 from foliot.clock import BusClock
 from foliot.runtime import systemd
 from foliot.runtime.service import until_closed
-from foliot.settings import BusSettings, TelemetrySettings
+from foliot.settings import BusSettings, SettingsError, TelemetrySettings
 from foliot_gateway import backfill
 from foliot_gateway.http import api, host_guard, sockets
 from foliot_gateway.settings import GatewaySettings
@@ -166,9 +166,6 @@ async def serve(
         now_ns: reference time, which pages take the age of events from.
         names: by which it is reached, besides those that need no setting.
         rpc_at: host and port of each address that serves gRPC.
-
-    Raises:
-        SettingsError: gRPC cannot listen at one of its addresses.
     """
     hub = Hub(store, now_ns)
     rpc = await _serve_rpc(store, hub, tuple(rpc_at))
@@ -192,10 +189,19 @@ async def _serve_rpc(store: Store, hub: Hub, at: tuple[tuple[str, int], ...]) ->
     if not at:
         return None
     # A gateway without gRPC does not load it: it takes 13 MB of memory.
-    from foliot_gateway.rpc import server  # noqa: PLC0415
+    try:
+        from foliot_gateway.rpc import server  # noqa: PLC0415
+    except ImportError as error:
+        log.warning("grpc_not_served", reason=f"{error}; install grpcio, or set gateway.grpc_port to 0")
+        return None
 
     started = server.Server(Queries(store), hub, store.settings.streams)
-    await started.start(at)
+    try:
+        await started.start(at)
+    except SettingsError as error:
+        # The page, HTTP and the traces are worth more than the one way of asking that has no port.
+        log.warning("grpc_not_served", reason=str(error))
+        return None
     log.info("gateway_listening_grpc", at=[f"{host}:{port}" for host, port in at])
     return started
 

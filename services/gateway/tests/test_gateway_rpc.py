@@ -3,6 +3,7 @@
 import asyncio
 import functools
 import itertools
+import re
 import socket
 import sys
 
@@ -11,8 +12,8 @@ import pytest
 from google.rpc import error_details_pb2, status_pb2
 from grpc_health.v1 import health_pb2
 from reflected import Reflected, first
+from structlog.testing import capture_logs
 
-from foliot.settings import SettingsError
 from foliot_gateway import service
 from foliot_gateway.http import sockets
 from foliot_gateway.settings import GatewaySettings
@@ -345,11 +346,19 @@ async def test_a_browser_reads_nothing_here(served, reader, rpc_port):
     assert not answer.startswith(b"HTTP/1.1")
 
 
-async def test_a_taken_port_stops_the_start(store):
-    """With the setting to change; two gateways never share one."""
-    taken = socket.create_server(("127.0.0.1", 0))
-    with taken, pytest.raises(SettingsError, match=r"gRPC cannot listen on 127\.0\.0\.1:\d+; gateway\.grpc_port"):
-        await service.serve(store, [], rpc_at=[taken.getsockname()])
+async def test_a_taken_port_is_said_and_leaves_http(store):
+    """With the setting to change; two gateways never share one, and none is without its page for that."""
+    taken, listening = (socket.create_server(("127.0.0.1", 0)) for _ in range(2))
+    with taken, capture_logs() as logs:
+        serving = asyncio.ensure_future(service.serve(store, [listening], rpc_at=[taken.getsockname()]))
+        reader, writer = await asyncio.open_connection(*listening.getsockname())
+        writer.write(b"GET /healthz HTTP/1.0\r\nHost: localhost\r\n\r\n")
+        assert (await reader.read()).startswith(b"HTTP/1.1 ")
+        writer.close()
+        serving.cancel()
+        await asyncio.gather(serving, return_exceptions=True)
+    (said,) = [entry["reason"] for entry in logs if entry["event"] == "grpc_not_served"]
+    assert re.search(r"gRPC cannot listen on 127\.0\.0\.1:\d+; gateway\.grpc_port", said)
 
 
 @pytest.mark.parametrize(

@@ -23,10 +23,12 @@ _REQUEST_BYTES: Final = 64 * 1024
 """The longest id has 4,096 characters, and a request has two names."""
 _METADATA_BYTES: Final = 16 * 1024
 _QUESTIONS: Final = 100
-"""Requests under way at once, besides those of live readers."""
+"""Requests under way at once, besides those of live readers, each of which may watch the health too."""
 _PING_MS: Final = 60_000
 _PONG_MS: Final = 20_000
 """A reader that has vanished without a word gives its place back after these two."""
+_IDLE_MS: Final = 300_000
+"""A connection without a request for so long is closed; a client opens another when it asks again."""
 
 
 class Server:
@@ -40,7 +42,7 @@ class Server:
 
     def __init__(self, queries: Queries, hub: Hub, readers: int) -> None:
         self._server = grpc.aio.server(
-            maximum_concurrent_rpcs=readers + _QUESTIONS,
+            maximum_concurrent_rpcs=2 * readers + _QUESTIONS,
             options=(
                 ("grpc.max_receive_message_length", _REQUEST_BYTES),
                 ("grpc.max_send_message_length", -1),  # a trace is one message; how large, gateway.spans_per_trace says
@@ -48,6 +50,9 @@ class Server:
                 ("grpc.max_concurrent_streams", readers + _QUESTIONS),
                 ("grpc.keepalive_time_ms", _PING_MS),
                 ("grpc.keepalive_timeout_ms", _PONG_MS),
+                ("grpc.keepalive_permit_without_calls", 1),
+                ("grpc.http2.max_pings_without_data", 0),
+                ("grpc.max_connection_idle_ms", _IDLE_MS),
                 ("grpc.so_reuseport", 0),  # else two gateways would share a port, each with its own picture
             ),
         )

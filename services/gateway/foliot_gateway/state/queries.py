@@ -27,6 +27,8 @@ MOST_RECORDS = 10_000
 FEW_RECORDS = 100
 """So many where the question does not say."""
 
+_LONGEST_SHOWN = 200
+
 
 class QueryError(Exception):
     """A question without an answer; its text is the sentence that the caller reads.
@@ -96,7 +98,7 @@ class Queries:
         found = self._store.records.events(limit=limit, kind=kind, since_ns=since_ns)
         if kind and not found and event_kinds.find(kind) is None:
             known = ", ".join(each.name for each in event_kinds.kinds())
-            raise WrongQueryError(f"There is no kind of event {kind}; there are {known}.", "no-such-kind")
+            raise WrongQueryError(f"There is no kind of event {_shown(kind)}; there are {known}.", "no-such-kind")
         return found
 
     def commands(self, *, limit: int = FEW_RECORDS, node: str = "", fault: str = "") -> tuple[CommandView, ...]:
@@ -136,7 +138,7 @@ class Queries:
         """
         trace = self._store.traces.get(trace_id.lower(), time.monotonic_ns())
         if trace is None:
-            raise NotFoundError(f"There is no trace {trace_id} among those the gateway keeps.", "no-such-trace")
+            raise NotFoundError(f"There is no trace {_shown(trace_id)} among those the gateway keeps.", "no-such-trace")
         return trace
 
     def trace_of_event(self, event_id: str) -> Trace:
@@ -147,10 +149,10 @@ class Queries:
         """
         known = self._store.records.event(event_id)
         if known is None:
-            raise NotFoundError(f"There is no event {event_id} among those the gateway keeps.", "no-such-event")
+            raise NotFoundError(f"There is no event {_shown(event_id)} among those the gateway keeps.", "no-such-event")
         trace_id = self._store.trace_of(known)
         if not trace_id:
-            raise NotFoundError(f"The event {event_id} belongs to no fault, so it has no trace.", "no-fault")
+            raise NotFoundError(f"The event {_shown(event_id)} belongs to no fault, so it has no trace.", "no-fault")
         trace = self._store.traces.get(trace_id, time.monotonic_ns())
         if trace is None:
             raise NotFoundError(
@@ -175,3 +177,8 @@ class Queries:
 def _check_limit(limit: int) -> None:
     if not 1 <= limit <= MOST_RECORDS:
         raise WrongQueryError(f"The limit is from 1 to {MOST_RECORDS}, not {limit}.")
+
+
+def _shown(name: str) -> str:
+    """A name as sentences repeat it: gRPC sends them as metadata, which clients take 8 KiB of."""
+    return name if len(name) <= _LONGEST_SHOWN else f"{name[:_LONGEST_SHOWN]}..."
