@@ -7,6 +7,7 @@ import pytest
 
 from foliot_remediator.core.state.inventory import Destination
 from foliot_remediator.core.state.routing_table import Cause
+from foliot_remediator.settings import PlacementRule
 from foliot_schemas import NodeHomes, Placement
 
 DESTINATION = Destination("node0", "node3", "rail0")
@@ -157,3 +158,40 @@ def test_a_lease_that_changed_hands_meanwhile_keeps_no_unsaved_choice(world):
     world.core.assign_home(DESTINATION, CHOSEN, CAUSE)
     world.core.hold(9, world.now_ns)
     assert world.core.homes.of(DESTINATION) == DEFAULT
+
+
+ACROSS = Placement(peer="node3", rail="rail0", via="rail1", entropy=1)
+
+
+@pytest.mark.parametrize("nic", ["node0.rail1", "node3.rail1"])
+def test_a_home_on_another_rail_is_left_with_that_rails_nic(world, nic):
+    """At either end; its traffic is in no other list of what the NIC carries."""
+    assert moves(choose(world, ACROSS)) == [("node0", ACROSS)]
+    world.see(world.homes["node0"])
+    given = world.flap(nic, "down")
+    assert [way.via for node, way in moves(given) if (node, way.peer, way.rail) == DESTINATION] == ["rail0"]
+    world.flap(nic, "up")
+    world.run(12.0)
+    assert world.core.routing.way(DESTINATION) == ACROSS
+
+
+def test_a_configured_home_on_another_rail_is_left_too(make_world):
+    """Of `[[remediator.placements]]`."""
+    rule = PlacementRule(node="node0", peer="node3", rail="rail0", via="rail1", entropy=1)
+    world = make_world(placements=(rule,))
+    given = world.flap("node3.rail1", "down")
+    assert [way.via for node, way in moves(given) if (node, way.peer, way.rail) == DESTINATION] == ["rail0"]
+
+
+def test_a_home_on_its_own_rail_again_is_across_no_more(world):
+    """By a choice, by the bucket, and with the lease."""
+    homes = world.core.homes
+    choose(world, ACROSS)
+    assert homes.across("node3") == homes.across("node0") == [DESTINATION]
+    choose(world, CHOSEN)
+    assert homes.across("node0") == []
+    world.see(NodeHomes(node="node0", lease_revision=9, placements=(ACROSS,)))
+    world.see(NodeHomes(node="node0", lease_revision=9))
+    world.core.assign_home(DESTINATION, ACROSS, CAUSE)
+    world.core.hold(0, world.now_ns)
+    assert homes.across("node0") == []

@@ -39,6 +39,10 @@ class PathSelector:
         """The way when all is well."""
         return self._homes.of(destination)
 
+    def homes_across(self, node: str) -> list[Destination]:
+        """Destinations that begin or end at a node and belong on another rail than their own."""
+        return self._homes.across(node)
+
     def usable(self, node: str, way: Placement, now_ns: int, *, trusted: frozenset[State] = _TRUSTED) -> bool:
         """Whether both NICs and the path are trusted, and the path was heard a moment ago."""
         return self._health.is_heard(path_name(node, way), now_ns) and self._alive(node, way, trusted)

@@ -239,6 +239,7 @@ class ReroutePlanner:
         """What nodes of the shard may send across the NIC, besides its own node on its own rail, without looking at the whole fleet."""
         found = {Destination(peer, owner, lost): None for peer in self._inventory.peers(owner, lost)}
         found |= {each: None for each in self._routing.touching(owner) if (each.node, each.rail) != (owner, lost)}
+        found |= {each: None for each in self._selector.homes_across(owner) if (each.node, each.rail) != (owner, lost)}
         inventory, away = self._inventory, self._routing.away
         for node in inventory.neighbours(owner):
             found |= {Destination(node, owner, rail): None for rail in inventory.rails(node) if (node, rail) in away}

@@ -10,7 +10,7 @@ from foliot_remediator.core.state.inventory import Destination
 from foliot_schemas import NodeHomes, Placement
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from foliot_remediator.core.state.inventory import Inventory
     from foliot_remediator.settings import RemediatorSettings
@@ -39,6 +39,8 @@ class Homes:
         self._by_node: dict[str, set[Destination]] = {}
         self._revision: dict[str, int] = {}
         """By node, of the lease under which its value was written."""
+        self._across = {each for each, way in self._configured.items() if way.via != each.rail}
+        """Destinations whose home, chosen or configured, goes by another rail than their own."""
         self._to_write: dict[str, None] = {}
         self._turns = Round(_REWRITE_NS)
 
@@ -64,6 +66,7 @@ class Homes:
         """Chooses a home, or with None the default again; to be written by the holder of the lease."""
         if self._choice(destination) != way:
             self._unsaved[destination] = way
+            self._note((destination,))
             self._by_node.setdefault(destination.node, set()).add(destination)
             self._to_write[destination.node] = None
             self._turns.join(destination.node)
@@ -93,7 +96,12 @@ class Homes:
             each for each in self._unsaved if each.node == node and self._unsaved[each] == told.get(each)
         ]:
             del self._unsaved[destination]
+        self._note(self._by_node.get(node, set()) | told.keys())
         self._keep(node, told.keys() | {each for each in self._unsaved if each.node == node})
+
+    def across(self, node: str) -> list[Destination]:
+        """Destinations that begin or end at a node and whose home goes by another rail than their own."""
+        return sorted(each for each in self._across if node in {each.node, each.peer})
 
     def unsaved(self) -> list[Destination]:
         """The destinations whose choice is not in the bucket yet."""
@@ -101,8 +109,10 @@ class Homes:
 
     def lose_unsaved(self) -> None:
         """Forgets choices that are not in the bucket: the lease is another's."""
-        nodes = {destination.node for destination in self._unsaved}
+        lost = {*self._unsaved}
+        nodes = {destination.node for destination in lost}
         self._unsaved.clear()
+        self._note(lost)
         self._to_write.clear()
         for node in nodes:
             self._keep(node, {each for each in self._by_node.get(node, ()) if each in self._chosen})
@@ -124,6 +134,7 @@ class Homes:
         for destination in self._by_node.pop(node, ()):
             self._chosen.pop(destination, None)
             self._unsaved.pop(destination, None)
+            self._note((destination,))
         self._revision.pop(node, None)
         self._to_write.pop(node, None)
         self._turns.leave(node)
@@ -132,6 +143,11 @@ class Homes:
         if destination in self._unsaved:
             return self._unsaved[destination]
         return self._chosen.get(destination)
+
+    def _note(self, destinations: Iterable[Destination]) -> None:
+        for destination in destinations:
+            way = self._choice(destination) or self._configured.get(destination)
+            (self._across.discard if way is None or way.via == destination.rail else self._across.add)(destination)
 
     def _keep(self, node: str, destinations: set[Destination]) -> None:
         if destinations:
