@@ -13,7 +13,7 @@ from nats.js.errors import BucketNotFoundError
 from foliot.bus import key_value_read
 from foliot.bus.client import Bus
 from foliot_schemas import NodePaths, encode
-from foliot_schemas.subjects import INVENTORY, PATHS
+from foliot_schemas.subjects import HOMES, INVENTORY, PATHS
 from patience import patience
 
 pytestmark = pytest.mark.nats
@@ -158,4 +158,14 @@ async def test_a_bucket_that_is_not_there_is_made_only_by_who_makes_buckets(nats
 
     assert await reader.get(PATHS, "node1") is None
     for bus in (reader, writer):
+        await bus.close()
+
+
+async def test_a_node_does_not_wait_for_what_only_central_services_use(nats_server):
+    """It may be newer than all of them, and know a bucket that none of them has made."""
+    maker = await Bus.connect(nats_server.settings, "maker")
+    await maker._stream.delete_stream(f"KV_{HOMES.name}")
+    node = Bus.later(nats_server.settings, "node", makes=False)
+    await asyncio.wait_for(node.opened(), patience(20))
+    for bus in (maker, node):
         await bus.close()

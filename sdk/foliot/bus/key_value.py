@@ -19,6 +19,7 @@ from foliot.bus.retry import heed_cancellation
 from foliot.bus.stream_read import each_stored
 from foliot_schemas import WireError, decode, encode
 from foliot_schemas.names import unescape
+from foliot_schemas.permissions import NODE_ROLES
 from foliot_schemas.subjects import BUCKETS
 
 if TYPE_CHECKING:
@@ -66,13 +67,16 @@ class KeyValue:
         self._stores.clear()
 
     async def open(self) -> None:
-        """Looks for every bucket, and makes those that are not there if this connection makes buckets.
+        """Makes every bucket that is not there; who makes none looks for those that nodes read or write.
+
+        A node may be updated before the first service that makes a new bucket of the central services.
 
         Raises:
             BucketNotFoundError: one is not there.
         """
         for bucket in BUCKETS:
-            await self.store(bucket)
+            if self._makes or {*NODE_ROLES} & {*bucket.readers, *bucket.writers}:
+                await self.store(bucket)
 
     async def store(self, bucket: Bucket) -> Any:
         """The nats-py key-value store of a bucket, made if it is not there and this connection makes buckets.
