@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import collections
-import heapq
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from foliot_remediator.core.scheduling import DueQueue
 from foliot_schemas import Command
 from foliot_schemas.bounds import fitting
 from foliot_schemas.orders import verb_of
@@ -59,7 +59,7 @@ class CommandLedger:
         self._failures: collections.OrderedDict[tuple[str, Verb, str], tuple[int, int]] = collections.OrderedDict()
         self._unanswered: collections.Counter[str] = collections.Counter()
         """Per node, its commands in `sent`."""
-        self._deadlines: list[tuple[int, str]] = []
+        self._deadlines = DueQueue()
 
     def advised(self, scope: str, verb: Verb, node: str) -> bool:
         """Whether the node was commanded so for this cause; `scope`, here and below, is `scope_of` it."""
@@ -93,7 +93,7 @@ class CommandLedger:
         if command.id not in self.sent:
             self._unanswered[command.node] += 1
         self.sent[command.id] = sent
-        heapq.heappush(self._deadlines, (command.deadline_ns, command.id))
+        self._deadlines.put(command.id, command.deadline_ns)
 
     def settle(self, command: str) -> Sent | None:
         """Takes out a command that was answered."""
@@ -137,9 +137,5 @@ class CommandLedger:
 
     def overdue(self, now_ns: int) -> list[Sent]:
         """Takes out what will not be answered any more."""
-        late = []
-        while self._deadlines and now_ns > self._deadlines[0][0] + _GRACE_NS:
-            sent = self.settle(heapq.heappop(self._deadlines)[1])
-            if sent is not None:
-                late.append(sent)
-        return late
+        late = map(self.settle, self._deadlines.take(now_ns - _GRACE_NS - 1))
+        return [sent for sent in late if sent is not None]

@@ -34,16 +34,6 @@ class NodeChanges:
         """Service addresses, or whole rails, that it sends another way."""
         return len(self.away) + len(self.back) + len(self.placements)
 
-    def within(self, moves: int) -> NodeChanges:
-        """As much of it as so many moves are: rails that are left first, and those that are used again only with all that is to stay elsewhere then."""
-        away = self.away[:moves]
-        return NodeChanges(away, self.back if self.moves <= moves else [], self.placements[: moves - len(away)])
-
-    @classmethod
-    def of(cls, order: Reroute | Restore) -> NodeChanges:
-        """What an order wants."""
-        return cls([*order.away], [*order.back], [*order.placements])
-
     def order(self, kind: type[Reroute | Restore]) -> Reroute | Restore:
         """The same as an order."""
         return kind(away=tuple(self.away), back=tuple(self.back), placements=tuple(self.placements))
