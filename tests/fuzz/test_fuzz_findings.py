@@ -162,12 +162,13 @@ def test_a_node_that_leaves_is_forgotten(detector):
     assert not detector._detectors[0]._ports
 
 
-def test_batches_remembered_are_bounded_by_their_names(detector):
-    """Not only by their number: each may hold 65,536 names."""
+def test_of_batches_one_of_each_node_is_remembered(detector):
+    """By its rows alone: each may hold 65,536 names."""
     table = detector.inventory.paths
     for number in range(100):
-        table.ids(tuple(f"x{number}.r>y.r#{index % 7}" for index in range(8_000)), detector.inventory.nics)
-    assert sum(map(len, table._batches)) <= 140_000
+        names = tuple(f"x{number}.r>y.r#{index % 7}" for index in range(8_000))
+        table.ids_said_by(f"node{number % 2}", names, detector.inventory.nics)
+    assert [len(rows) for _, rows in table._reported._known.values()] == [8_000, 8_000]
 
 
 def test_a_port_from_the_future_is_believed_for_some_seconds(detector):
