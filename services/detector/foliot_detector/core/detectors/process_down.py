@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from foliot_detector.core.detectors.ending import ended
 from foliot_schemas import Event
 
 if TYPE_CHECKING:
@@ -91,14 +92,4 @@ class ProcessDownDetector:
     def _alive(self, node: str, now_ns: int) -> Event:
         death = self._dead.pop(node)
         at_ns = self._inventory.at_ns(node, now_ns)
-        return Event(
-            id=f"{death.fault}/alive",
-            kind="process",
-            who=death.who,
-            state="alive",
-            at_ns=at_ns,
-            since_ns=death.since_ns,
-            evidence={"silent_ms": (at_ns - death.since_ns) / 1e6},
-            fault=death.fault,
-            cause=death.id,
-        )
+        return ended(death, "alive", at_ns, {"silent_ms": (at_ns - death.since_ns) / 1e6})

@@ -196,7 +196,7 @@ class Inventory:
         for learn, said in ((self._learn_sent, from_source), (self._learn_heard, ~from_source)):
             known = said & (here_ns > 0)
             if known.any():
-                learn(batch, ids[known], rows, known, here_ns[known])
+                learn(batch, ids[known], rows[known], here_ns[known])
         if batch.bound_ns >= 0:
             self._note_delays(batch.node, ids, rows, now_ns)
         return Delays(batch.node, batch.at_ns, at_here_ns, batch.bound_ns, batch.interval_ns, rows, ids, here_ns)
@@ -319,27 +319,17 @@ class Inventory:
         return np.where(at_ns > 0, np.maximum(now_ns - age_ns, 1), 0)
 
     def _learn_sent(
-        self,
-        batch: DelayBatch,
-        ids: NDArray[np.intp],
-        rows: NDArray[Any],
-        known: NDArray[np.bool_],
-        here_ns: NDArray[np.int64],
+        self, batch: DelayBatch, ids: NDArray[np.intp], rows: NDArray[Any], here_ns: NDArray[np.int64]
     ) -> None:
-        last_ns = rows["last_ns"][known]
-        self.paths.send(ids, here_ns, last_ns, rows["sequence"][known])
+        last_ns = rows["last_ns"]
+        self.paths.send(ids, here_ns, last_ns, rows["sequence"])
         latest = int(here_ns.argmax())
         self._sign(batch.node, int(here_ns[latest]), int(last_ns[latest]), batch, "source")
 
     def _learn_heard(
-        self,
-        batch: DelayBatch,
-        ids: NDArray[np.intp],
-        rows: NDArray[Any],
-        known: NDArray[np.bool_],
-        here_ns: NDArray[np.int64],
+        self, batch: DelayBatch, ids: NDArray[np.intp], rows: NDArray[Any], here_ns: NDArray[np.int64]
     ) -> None:
-        last_ns = rows["last_ns"][known]
+        last_ns = rows["last_ns"]
         self.paths.hear(ids, here_ns)
         self.hearing_ns[batch.node] = max(int(here_ns.max()), self.hearing_ns.get(batch.node, 0))
         sources = self.paths.source_node[ids]

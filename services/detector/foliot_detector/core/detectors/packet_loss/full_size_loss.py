@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from foliot.columns import grown
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -48,12 +50,9 @@ class FullSizeLoss:
 
     def make_room(self) -> None:
         """As the table of paths has grown."""
-        missing = self._table.room - len(self._windows)
-        if missing:
-            self._windows = np.concatenate([self._windows, np.zeros(missing, _Window)])
-        missing = len(self._table.nics) - len(self._blocked_at)
-        if missing > 0:
-            self._blocked_at = np.concatenate([self._blocked_at, np.zeros(2 * missing, np.int64)])
+        self._windows = grown(self._windows, self._table.room)
+        if len(self._blocked_at) < len(self._table.nics):
+            self._blocked_at = grown(self._blocked_at, 2 * len(self._table.nics))
 
     def forget(self, ids: NDArray[np.intp]) -> None:
         """These paths, each once, are silent: nothing passes them."""

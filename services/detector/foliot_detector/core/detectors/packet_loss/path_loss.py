@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from foliot.columns import grown
+from foliot_detector.core.detectors.ending import ended
 from foliot_detector.core.detectors.packet_loss.full_size_loss import FullSizeLoss
 from foliot_detector.core.detectors.packet_loss.nic_loss import LEAST_LOST, NicLoss
 from foliot_detector.core.state.full_queues import CONGESTION_NS, FullQueues
@@ -132,11 +134,8 @@ class PathLossDetector:
 
     def _make_room(self) -> None:
         self._sizes.make_room()
-        missing = self._inventory.paths.room - len(self._windows)
-        if missing:
-            more = np.zeros(missing, _Window)
-            more["least_ns"] = _NEVER
-            self._windows = np.concatenate([self._windows, more])
+        known, self._windows = len(self._windows), grown(self._windows, self._inventory.paths.room)
+        self._windows["least_ns"][known:] = _NEVER
 
     def _counted(self, seen: Delays, regular: NDArray[np.bool_]) -> NDArray[np.intp]:
         """The receiver's rows of paths that are not silent and were not just before."""
@@ -241,10 +240,7 @@ class PathLossDetector:
     def _speaks(self, path_id: int, seen: Delays, evidence: Evidence) -> Event:
         self._sizes.unblock(path_id)
         lossy, self._windows["lossy"][path_id] = self._lossy.pop(path_id), False
-        return Event(
-            id=f"{lossy.fault}/speaking", kind="path", who=lossy.who, state="speaking", at_ns=seen.at_ns,
-            since_ns=lossy.since_ns, evidence=evidence, fault=lossy.fault, cause=lossy.id,
-        )  # fmt: skip
+        return ended(lossy, "speaking", seen.at_ns, evidence)
 
     def _learn_clock(self, state: ClockState) -> None:
         """Delays measured before a clock lost or found its step say nothing of those after."""
