@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from foliot.node.shard import Shard
     from foliot_detector.settings import DetectorSettings
-    from foliot_schemas import DelayBatch, HostLoad, Node, PortState
+    from foliot_schemas import DelayBatch, Event, HostLoad, Node, PortState
     from foliot_schemas.names import Path
 
 ALIVE_NS = 500_000_000
@@ -40,8 +40,6 @@ _INTERVALS_OF_SILENCE = 2.5
 """A node that left out one report is late, and not dead; nor is it half an interval later."""
 _LONGEST_INTERVAL_NS = 10_000_000_000
 """The most that `probe.delay_interval_ms` may be."""
-_ENDS = 2
-"""Of a path: both have to be in the inventory."""
 _NOTABLE_NS = 10_000_000
 """Twice a shorter delay is less than any proven probe is given to arrive, and changes nothing."""
 
@@ -93,7 +91,9 @@ class Inventory:
         self.paths = PathTable(shard)
         self.counts: collections.Counter[str] = collections.Counter()
         self.liveness = Liveness()
-        self.signs: dict[str, collections.deque[Sign]] = {}
+        self.signs: collections.defaultdict[str, collections.deque[Sign]] = collections.defaultdict(
+            lambda: collections.deque(maxlen=_SIGNS)
+        )
         """Per node, its signs of life on the fabric in the last second or so, the latest last."""
         self.news: collections.Counter[str] = collections.Counter()
         """Per node, how often anything was learnt of what it sent."""
@@ -116,9 +116,9 @@ class Inventory:
         self._ports: dict[str, _Port] = {}
         self._offsets = MinimumOffsets()
         self._reported_ns: dict[str, int] = {}
-        self.delay_ns: dict[str, RecentPeak] = {}
+        self.delay_ns: collections.defaultdict[str, RecentPeak] = collections.defaultdict(RecentPeak)
         """Per node, the longest one-way delays of what it sent or heard lately."""
-        self.late_ns: dict[str, RecentPeak] = {}
+        self.late_ns: collections.defaultdict[str, RecentPeak] = collections.defaultdict(RecentPeak)
         """Per node, by how much steps of its probe came late lately."""
         self.load: dict[str, HostLoad] = {}
         """Per node, how busy its host was as it last said."""
@@ -208,6 +208,14 @@ class Inventory:
         port = self._ports.get(nic)
         return port is not None and not port.up
 
+    def has_down_end(self, path: Path) -> bool:
+        """Whether `is_down` is so of a NIC at either end of a path."""
+        return self.is_down(path.source) or self.is_down(path.destination)
+
+    def place_of(self, event: Event) -> int:
+        """The place of the path that an event is about, made where it is new; below 0: it is about no path that is known."""
+        return int(self.paths.ids((event.who,), self.nics)[0]) if event.kind == "path" else -1
+
     def back_ns(self, nic: str) -> int:
         """When the NIC or its node's process last came back; 0: it was never away."""
         port = self._ports.get(nic)
@@ -217,10 +225,6 @@ class Inventory:
         """How long nothing must have come of a node that was away: the setting, or more where the node reports more seldom."""
         interval_ns = self._intervals_ns.get(node, self._interval_ns)
         return max(self._process_silence_ns, round(_INTERVALS_OF_SILENCE * interval_ns))
-
-    def last_ns(self, node: str) -> int:
-        """When anything of a node was last heard, by the bus or on the fabric."""
-        return self.liveness.last_ns(node)
 
     def own_words(self, node: str, place: int) -> list[Sign]:
         """A node's own word of when it sent on a path, in its latest batches, the earliest first."""
@@ -244,14 +248,9 @@ class Inventory:
 
     def siblings(self, path: Path) -> NDArray[np.intp]:
         """The paths between the same two nodes by other NICs, of those that were ever heard."""
-        table, sender, receiver = self.paths, node_of(path.source), node_of(path.destination)
-        ends = [[nic.name for nic in node.nics] for node in map(self.nodes.get, (sender, receiver)) if node is not None]
-        if len(ends) < _ENDS:
-            return np.zeros(0, np.intp)
-        leaving = [table.leaving(nic) for nic in ends[0] if nic != path.source]
-        entering = [table.entering(nic) for nic in ends[1] if nic != path.destination]
-        if not leaving or not entering:
-            return np.zeros(0, np.intp)
+        none = [np.zeros(0, np.intp)]
+        leaving = [*map(self.paths.leaving, self._nics_beside(path.source))] or none
+        entering = [*map(self.paths.entering, self._nics_beside(path.destination))] or none
         return np.intersect1d(np.concatenate(leaving), np.concatenate(entering))
 
     def stirred_ns(self, node: str) -> int:
@@ -270,6 +269,11 @@ class Inventory:
         return turned
 
     # -- inside -------------------------------------------------------------------------------------------------------
+
+    def _nics_beside(self, nic: str) -> list[str]:
+        """The other NICs of its node."""
+        node = self.nodes.get(node_of(nic))
+        return [] if node is None else [other.name for other in node.nics if other.name != nic]
 
     def _on_bus(self, node: str, at_ns: int, now_ns: int) -> None:
         self._touched[node] = None
@@ -294,7 +298,7 @@ class Inventory:
 
     def _note_load(self, batch: DelayBatch, now_ns: int) -> None:
         if batch.late_ns:
-            _peak(self.late_ns, batch.node).note(batch.late_ns, now_ns)
+            self.late_ns[batch.node].note(batch.late_ns, now_ns)
         if batch.host is not None:
             self.load[batch.node] = batch.host
 
@@ -306,7 +310,7 @@ class Inventory:
             if self._was_away(source, now_ns) or self._was_away(destination, now_ns):
                 continue
             for end in (node, node_of(source)):
-                _peak(self.delay_ns, end).note(delay_ns, now_ns)
+                self.delay_ns[end].note(delay_ns, now_ns)
 
     def _was_away(self, nic: str, now_ns: int) -> bool:
         """Whether a probe may have waited for a NIC that had no carrier, or whose peer's address had to be asked for anew."""
@@ -346,9 +350,7 @@ class Inventory:
     def _sign(
         self, node: str, here_ns: int, at_ns: int, batch: DelayBatch, kind: Literal["source", "receiver"]
     ) -> None:
-        signs = self.signs.get(node)
-        if signs is None:
-            signs = self.signs[node] = collections.deque(maxlen=_SIGNS)
+        signs = self.signs[node]
         self.news[node] += 1
         self._touched[node] = None
         before_ns = signs[-1].here_ns if signs else None
@@ -365,13 +367,6 @@ class Inventory:
     def _note_return(self, node: str, here_ns: int, before_ns: int | None) -> None:
         if before_ns is not None and here_ns - before_ns > self.silence_ns(node):
             self._back_ns[node] = max(here_ns, self._back_ns.get(node, 0))
-
-
-def _peak(peaks: dict[str, RecentPeak], node: str) -> RecentPeak:
-    peak = peaks.get(node)
-    if peak is None:
-        peak = peaks[node] = RecentPeak()
-    return peak
 
 
 def _clocks(node: Node | None) -> set[str]:

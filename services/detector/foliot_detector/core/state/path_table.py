@@ -115,10 +115,7 @@ class PathTable:
 
     def nic_id(self, nic: str) -> int:
         """A NIC's index in `nics`, made where it is new."""
-        if nic not in self._nic_ids:
-            self._nic_ids[nic] = len(self.nics)
-            self.nics.append(nic)
-        return self._nic_ids[nic]
+        return _interned(nic, self._nic_ids, self.nics)
 
     def hear(self, ids: NDArray[np.intp], here_ns: NDArray[np.int64]) -> None:
         """Notes when paths were last heard."""
@@ -183,15 +180,17 @@ class PathTable:
             widen(self, 2 * place)
         self._ids[name] = place
         self.names.append(name)
-        self.source_node[place] = self._node(node_of(path.source))
-        self.destination_node[place] = self._node(node_of(path.destination))
+        self.source_node[place] = _interned(node_of(path.source), self._node_ids, self.nodes)
+        self.destination_node[place] = _interned(node_of(path.destination), self._node_ids, self.nodes)
         self.ends[place] = self.nic_id(path.source), self.nic_id(path.destination)
         for index, nic in ((self._leaving, path.source), (self._entering, path.destination)):
             index.setdefault(nic, array("i")).append(place)
         return place
 
-    def _node(self, node: str) -> int:
-        if node not in self._node_ids:
-            self._node_ids[node] = len(self.nodes)
-            self.nodes.append(node)
-        return self._node_ids[node]
+
+def _interned(name: str, ids: dict[str, int], names: list[str]) -> int:
+    """A name's index, made where it is new."""
+    index = ids.setdefault(name, len(names))
+    if index == len(names):
+        names.append(name)
+    return index

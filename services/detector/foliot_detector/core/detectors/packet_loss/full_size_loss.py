@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -96,30 +96,24 @@ class FullSizeLoss:
         self._windows[ids] = windows
 
     def due(self, ids: NDArray[np.intp]) -> NDArray[np.bool_]:
-        """Of which paths `is_losing_all` or `passes` may have changed."""
+        """Of which paths `judge` may have something new to say."""
         windows = self._windows[ids]
         least = np.where(self._share_nic(ids), _SHARED_LOST, _LEAST)
         due: NDArray[np.bool_] = np.where(windows["blocked"], windows["in_row"] >= _LEAST, windows["lost"] >= least)
         return due
 
-    def is_blocked(self, path_id: int) -> bool:
-        """Whether it is said of a path that it passes none."""
-        return bool(self._windows["blocked"][path_id])
-
-    def is_losing_all(self, path_id: int) -> bool:
-        """Whether full-size probes alone are lost on a path, and enough of them."""
+    def judge(self, path_id: int) -> Literal["lossy", "speaking", ""]:
+        """Whether full-size probes alone are lost on a path, and enough of them, or pass again where it is said that none do; empty: neither."""
         window = self._windows[path_id]
+        if window["blocked"]:
+            return "speaking" if window["in_row"] >= _LEAST else ""
         if window["small_lost"] > _SMALL_LOST * window["small_sent"]:
-            return False
-        return bool(window["lost"] >= _LEAST or self._share_nic(np.array([path_id]))[0])
-
-    def passes(self, path_id: int) -> bool:
-        """Whether full-size probes pass a path again."""
-        return bool(self._windows[path_id]["in_row"] >= _LEAST)
+            return ""
+        return "lossy" if window["lost"] >= _LEAST or self._share_nic(np.array([path_id]))[0] else ""
 
     def is_losing(self, path_id: int) -> bool:
-        """Whether those of a path were lost lately."""
-        return bool(self._windows[path_id]["lost"] > 0)
+        """Whether a path of which it is said that none pass lost one lately."""
+        return bool(self._windows["blocked"][path_id] and self._windows["lost"][path_id] > 0)
 
     def since_ns(self, path_id: int) -> int:
         """When the first of those that were lost was sent, at the earliest."""

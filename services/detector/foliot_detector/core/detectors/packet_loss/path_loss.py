@@ -82,7 +82,7 @@ class PathLossDetector:
 
     def resume(self, event: Event) -> None:
         """A path that an earlier run said to be lossy is watched for being sound again."""
-        path_id = int(self._inventory.paths.ids((event.who,), self._inventory.nics)[0]) if event.kind == "path" else -1
+        path_id = self._inventory.place_of(event)
         if path_id >= 0 and event.state == "lossy":
             self._make_room()
             self._note_lossy(path_id, event)
@@ -111,12 +111,13 @@ class PathLossDetector:
 
     def _judge_size(self, path_id: int, seen: Delays) -> list[Event]:
         """Whether full-size probes pass."""
-        sizes, path = self._sizes, self._inventory.paths.path(path_id)
-        if self._inventory.is_down(path.source) or self._inventory.is_down(path.destination):
+        sizes = self._sizes
+        if self._inventory.has_down_end(self._inventory.paths.path(path_id)):
             return []
-        if sizes.is_blocked(path_id):
-            return [self._speaks(path_id, seen, sizes.evidence(path_id))] if sizes.passes(path_id) else []
-        if path_id in self._lossy or not sizes.is_losing_all(path_id):
+        said = sizes.judge(path_id)
+        if said == "speaking":
+            return [self._speaks(path_id, seen, sizes.evidence(path_id))]
+        if said != "lossy" or path_id in self._lossy:
             return []
         sizes.block(path_id)
         return [self._says_lossy(path_id, seen, sizes.since_ns(path_id), sizes.evidence(path_id))]
@@ -204,7 +205,7 @@ class PathLossDetector:
         path = self._inventory.paths.path(path_id)
         sender_bound_ns = self._inventory.bound_ns.get(node_of(path.source), -1)
         self._begin(path_id, synchronised=min(seen.bound_ns, sender_bound_ns) >= 0)
-        if self._inventory.is_down(path.source) or self._inventory.is_down(path.destination):
+        if self._inventory.has_down_end(path):
             return []
         lost = max(int(window["sent"] - window["received"]), 0)
         share = lost / max(int(window["sent"]), 1)
@@ -217,7 +218,7 @@ class PathLossDetector:
             if share < _LOSSY_SHARE or few or congested:
                 return []
             return [self._says_lossy(path_id, seen, int(window["since_ns"]), evidence)]
-        if self._sizes.is_blocked(path_id) and self._sizes.is_losing(path_id):
+        if self._sizes.is_losing(path_id):
             return []
         lossless = int(window["lossless"]) >= _LOSSLESS
         if not lossless and (share >= _LOSSY_SHARE * _HEALED or window["sent"] < _ENOUGH):

@@ -80,7 +80,7 @@ class PathSilenceDetector:
     def resume(self, event: Event) -> None:
         """A path that an earlier run said to be silent is waited for."""
         table = self._inventory.paths
-        path_id = int(table.ids((event.who,), self._inventory.nics)[0]) if event.kind == "path" else -1
+        path_id = self._inventory.place_of(event)
         if path_id < 0 or event.state != "silent":
             return
         claim = Claim(
