@@ -205,7 +205,7 @@ def test_a_remediator_remembers_nothing_of_strangers(remediator):
         dead = Event(id=name, kind="process", who=f"{name}/probe", state="dead", at_ns=NOW_NS, since_ns=NOW_NS)
         remediator.observe(dead, NOW_NS)
     assert set(remediator.health.reports._ids) == {PATH}
-    assert not remediator.health.paths
+    assert not len(remediator.health.tracks)
     assert not remediator.health.ports._ports
     assert not remediator.health.dead
     assert not remediator.routing.away
@@ -229,7 +229,7 @@ def test_an_event_from_the_future_does_not_outlast_what_comes_after_it(remediato
     remediator.observe(far, NOW_NS)
     later = Event(id="later", kind="flap", who="node0.rail0", state="down", at_ns=NOW_NS + 1, since_ns=NOW_NS)
     remediator.observe(later, NOW_NS + 2)
-    assert remediator.health.nics["node0.rail0"].state == "down"
+    assert remediator.health.state("node0.rail0") == "down"
 
 
 def test_evidence_that_is_no_number_counts_as_none(remediator, detector):
@@ -239,7 +239,7 @@ def test_evidence_that_is_no_number_counts_as_none(remediator, detector):
         evidence={"reuse_at_ns": "soon", "penalty": "high"},
     )  # fmt: skip
     remediator.observe(fallen, NOW_NS)
-    assert remediator.health.nics["node0.rail0"].state == "down"
+    assert remediator.health.state("node0.rail0") == "down"
     detector.resume(fallen)
     assert [event.state for event in detector.observe(port(NOW_NS, 1, carrier=False))] == ["down"]
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from foliot_remediator.core.actions.command_ledger import FIRST, CommandLedger, Sent, scope_of
-from foliot_remediator.core.actions.guards import Objection, Refusals, object_to_clocks, stale_clocks
+from foliot_remediator.core.actions.guards import Objection, Refusals, object_to_clocks
 from foliot_remediator.core.state.routing_table import Cause  # noqa: TC001 - of a NamedTuple
 from foliot_schemas import Command, Event, Verb  # noqa: TC001 - msgspec reads annotations at run time
 
@@ -128,12 +128,9 @@ class Decider:
     ) -> tuple[dict[str, Order], list[Objection]]:
         """The orders without the nodes that cannot be commanded."""
         wanted = {node: order for node, order in orders.items() if kind.units(order)}
-        objections = []
-        stale = stale_clocks(wanted, self._health, self._clock_stale_ns, request.now_ns)
-        if stale:
-            objections.append(object_to_clocks(stale, len(wanted)))
-        done = {node for node in wanted if self._is_done_with(request, node, advice=advice)}
-        return {node: order for node, order in wanted.items() if node not in stale and node not in done}, objections
+        stale, objections = object_to_clocks(wanted, self._health, self._clock_stale_ns, request.now_ns)
+        excluded = {*stale, *(node for node in wanted if self._is_done_with(request, node, advice=advice))}
+        return {node: order for node, order in wanted.items() if node not in excluded}, objections
 
     def _is_done_with(self, request: DecisionRequest, node: str, *, advice: bool) -> bool:
         scope = scope_of(request.cause, request.remedy)
@@ -190,10 +187,7 @@ class Decider:
         return command
 
     def _decision(
-        self,
-        request: DecisionRequest,
-        commands: tuple[Command, ...],
-        objections: list[Objection] | tuple[Objection, ...],
+        self, request: DecisionRequest, commands: tuple[Command, ...], objections: Iterable[Objection]
     ) -> Decision | None:
         refusals = tuple(
             event

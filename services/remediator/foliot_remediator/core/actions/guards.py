@@ -105,17 +105,17 @@ def object_to_nics(settings: RemediatorSettings, nics_away: int, nics: int) -> O
     return Objection(guard="nics-away", evidence={"nics_away": nics_away, "nics_allowed": allowed, "nics": nics})
 
 
-def stale_clocks(nodes: Collection[str], health: PathHealth, within_ns: int, now_ns: int) -> dict[str, int]:
-    """Of these nodes, those whose clock is too uncertain for a deadline, with the bound they last gave (-1: unknown)."""
+def object_to_clocks(
+    nodes: Collection[str], health: PathHealth, within_ns: int, now_ns: int
+) -> tuple[Collection[str], list[Objection]]:
+    """Of these nodes, those whose clock is too uncertain for a deadline, and the objection to commanding them if there are any."""
     bounds = {node: health.reports.bound_ns(node, now_ns, within_ns) for node in nodes}
-    return {node: bound_ns for node, bound_ns in bounds.items() if not 0 <= bound_ns <= _WIDEST_BOUND_NS}
-
-
-def object_to_clocks(stale: dict[str, int], nodes: int) -> Objection:
-    """The objection to nodes with stale clocks."""
+    stale = [node for node, bound_ns in bounds.items() if not 0 <= bound_ns <= _WIDEST_BOUND_NS]
+    if not stale:
+        return (), []
     first = min(stale)
-    evidence: Evidence = {"nodes_refused": len(stale), "nodes": nodes, "node": first, "bound_ns": stale[first]}
-    return Objection(guard="stale-clock", evidence=evidence)
+    evidence: Evidence = {"nodes_refused": len(stale), "nodes": len(nodes), "node": first, "bound_ns": bounds[first]}
+    return stale, [Objection(guard="stale-clock", evidence=evidence)]
 
 
 class Refusals:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from foliot_remediator.core.scheduling import DueQueue
-from foliot_remediator.core.state.inventory import Destination
+from foliot_remediator.core.state.inventory import Destination, is_nic
 from foliot_remediator.core.state.path_health import LastHeard
 from foliot_remediator.core.state.state_machine import Input, State
 
@@ -55,17 +55,16 @@ class Probation:
         """The NICs and paths that are up from now on."""
         found = []
         for who in self._watched.take(now_ns):
-            is_nic = who in self._health.nics
-            track = self._health.nics.get(who) or self._health.paths.get(who)
+            track = self._health.tracks.get(who)
             if track is None or track.state is not State.PROBATION:
                 continue
             ready_ns = max(track.due_ns, self._reuse_at_ns.get(who, 0))
             if (
                 ready_ns <= now_ns
                 and self._is_known(who)
-                and (self._is_good_nic(who, now_ns) if is_nic else self._is_good_path(who, now_ns))
+                and (self._is_good_nic if is_nic(who) else self._is_good_path)(who, now_ns)
             ):
-                (self._health.feed_nic if is_nic else self._health.feed_path)(who, Input.TIMER, now_ns)
+                self._health.feed(who, Input.TIMER, now_ns)
                 found.append(who)
             else:
                 rest_ns = min(max((now_ns - ready_ns) // 8, _RECHECK_NS), _LONGEST_RECHECK_NS)

@@ -44,20 +44,20 @@ class Takeover:
         health = self._health
         if nic not in self._inventory.nics or health.nic_state(nic) not in {State.UP, State.SUSPECT}:
             return False
-        health.feed_nic(nic, Input.CARRIER_LOST, now_ns)
+        health.feed(nic, Input.CARRIER_LOST, now_ns)
         if not self._record.says_good(nic) and health.port_good_for_ns(nic, now_ns) < 0:
             return False
-        health.feed_nic(nic, Input.CARRIER_BACK, now_ns)
+        health.feed(nic, Input.CARRIER_BACK, now_ns)
         return True
 
     def _is_path_coming_back(self, path: str, now_ns: int) -> bool:
         health, known = self._health, self._inventory.path(path)
-        if known is None or health.path_state(path) is not State.UP:
+        if known is None or health.state(path) is not State.UP:
             return False
         if any(health.nic_state(nic) is not State.UP for nic in (known.source, known.destination)):
             return False
-        health.feed_path(path, Input.SILENT, now_ns)
-        health.feed_path(path, Input.SPEAKING, now_ns)
+        health.feed(path, Input.SILENT, now_ns)
+        health.feed(path, Input.SPEAKING, now_ns)
         return True
 
     def _home(self, destination: Destination) -> str:

@@ -13,9 +13,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from foliot_remediator.core.routing.path_selection import PathSelector
-    from foliot_remediator.core.state.incidents import Incident, Incidents
+    from foliot_remediator.core.state.incidents import Incident
     from foliot_remediator.core.state.inventory import Inventory
     from foliot_remediator.core.state.path_health import PathHealth
+    from foliot_remediator.core.state.retention import Retained
     from foliot_remediator.core.state.routing_table import Cause, RoutingTable
     from foliot_schemas import Placement, Reroute, Restore
     from foliot_schemas.names import Path
@@ -73,27 +74,20 @@ class ReroutePlanner:
     def leave(self, incident: Incident, now_ns: int) -> ReroutePlan:
         """Everything that a lost NIC or path carries."""
         if incident.is_nic:
-            return self.leave_nic(
-                incident.who, incident.cause, now_ns, restate=incident.restate, by_rule=incident.by_rule
-            )
+            return self._leave_nic(incident, now_ns)
         path = self._inventory.path(incident.who)
-        return ReroutePlan() if path is None else self.leave_path(path, incident, now_ns)
+        return ReroutePlan() if path is None else self._leave_path(path, incident, now_ns)
 
-    def leave_nic(self, nic: str, cause: Cause, now_ns: int, *, restate: bool, by_rule: bool) -> ReroutePlan:
-        """Everything that a lost NIC carries, in both directions.
-
-        Parameters:
-            restate: also what armed agents have moved for this fault already, so that their moves are confirmed and known.
-            by_rule: send the rail of the NIC's own node away by its armed backups; else destination by destination.
-        """
-        if nic not in self._inventory.nics:
+    def _leave_nic(self, incident: Incident, now_ns: int) -> ReroutePlan:
+        """Everything that a lost NIC carries, in both directions; `by_rule`, its own node's rail goes by the armed backups, and else destination by destination."""
+        if incident.who not in self._inventory.nics:
             return ReroutePlan()
-        owner, lost = self._inventory.nics[nic]
+        (owner, lost), cause, restate = self._inventory.nics[incident.who], incident.cause, incident.restate
         plan, routing = ReroutePlan(), self._routing
         peers = self._inventory.peers(owner, lost) if self._inventory.owns(owner) else ()
         own = [Destination(owner, peer, lost) for peer in peers]
         away = (owner, lost) in routing.away
-        if not away and by_rule and self._can_leave_by_rule(own, lost, now_ns):
+        if not away and incident.by_rule and self._can_leave_by_rule(own, lost, now_ns):
             away = True
             plan.of(owner).away.append(lost)
             plan.looked_at += 1
@@ -109,7 +103,7 @@ class ReroutePlanner:
                 plan.of(destination.node).placements.append(present)
         return plan
 
-    def leave_path(self, path: Path, incident: Incident, now_ns: int) -> ReroutePlan:
+    def _leave_path(self, path: Path, incident: Incident, now_ns: int) -> ReroutePlan:
         """What takes exactly this path, in its direction."""
         plan = ReroutePlan()
         node, peer = self._inventory.nics[path.source][0], self._inventory.nics[path.destination][0]
@@ -126,7 +120,7 @@ class ReroutePlanner:
         if who in self._inventory.nics:
             return self.use_nic(who, now_ns)
         path = self._inventory.path(who)
-        return ReroutePlan() if path is None else self.use_path(path, now_ns)
+        return ReroutePlan() if path is None else self._use_path(path, now_ns)
 
     def use_nic(self, nic: str, now_ns: int) -> ReroutePlan:
         """What a NIC carried before it was lost, as far as its path is healthy again; the rest stays where it is."""
@@ -145,7 +139,7 @@ class ReroutePlanner:
                 self._home(plan, destination, now_ns)
         return plan
 
-    def use_path(self, path: Path, now_ns: int) -> ReroutePlan:
+    def _use_path(self, path: Path, now_ns: int) -> ReroutePlan:
         """What took this path before it was lost."""
         plan = ReroutePlan()
         node, peer = self._inventory.nics[path.source][0], self._inventory.nics[path.destination][0]
@@ -165,7 +159,7 @@ class ReroutePlanner:
             self._home(plans.setdefault(self._routing.moved[destination][1], ReroutePlan()), destination, now_ns)
         return {cause: plan for cause, plan in plans.items() if plan.parts}
 
-    def nearer(self, node: str, incidents: Incidents, now_ns: int) -> list[tuple[Incident, ReroutePlan]]:
+    def nearer(self, node: str, incidents: Retained[Incident], now_ns: int) -> list[tuple[Incident, ReroutePlan]]:
         """What a path's trouble sent from its own rail to another, of a node, where the rail has a path that was heard since.
 
         In the first moments it is seldom known of any but those in use, which are probed often. The other rail has traffic of its own, and half of the capacity is worth a second move.
