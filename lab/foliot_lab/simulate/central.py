@@ -201,7 +201,7 @@ class Service(Reader):
         for action in actions:
             at_ns = self.process.work(at_ns, _PUBLISH_NS)
             if not isinstance(action, Decision):
-                self._bus.publish(self.name, "paths", action.paths, at_ns)
+                self._bus.publish(self.name, "paths", action, at_ns)
                 continue
             self.decisions.append(Heard(at_ns, action))
             for command in action.commands:

@@ -119,7 +119,7 @@ class Service:
             elif isinstance(action, NodeHomes):
                 self._put(HOMES, action)
             else:
-                self._put(PATHS, action.paths)
+                self._put(PATHS, action)
 
     def _put(self, bucket: Bucket, value: NodePaths | NodeHomes) -> None:
         self._to_write[bucket, value.node] = value

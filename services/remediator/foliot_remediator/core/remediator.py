@@ -10,7 +10,7 @@ from foliot.node.shard import WHOLE
 from foliot_remediator.core.actions.decision import Decider, Decision
 from foliot_remediator.core.actions.remedy import FleetView, Seen, registered
 from foliot_remediator.core.losses import Losses
-from foliot_remediator.core.routing.backup_arming import BackupArmer, BackupArming
+from foliot_remediator.core.routing.backup_arming import BackupArmer
 from foliot_remediator.core.routing.path_selection import PathSelector
 from foliot_remediator.core.state.hold_down import HoldDown
 from foliot_remediator.core.state.homes import Homes
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from foliot_remediator.settings import RemediatorSettings
     from foliot_schemas import Placement
 
-Action: TypeAlias = Decision | BackupArming | NodeHomes
-"""Homes are a value of their bucket, to be written."""
+Action: TypeAlias = Decision | NodePaths | NodeHomes
+"""Paths and homes are values of their buckets, to be written."""
 
 _MOST_FAILED = 64
 _AWAY_NS = 60_000_000_000

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import functools
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import msgspec
@@ -92,7 +93,7 @@ class Inventory:
         self.counts: collections.Counter[str] = collections.Counter()
         self.liveness = Liveness()
         self.signs: collections.defaultdict[str, collections.deque[Sign]] = collections.defaultdict(
-            lambda: collections.deque(maxlen=_SIGNS)
+            functools.partial(collections.deque, maxlen=_SIGNS)
         )
         """Per node, its signs of life on the fabric in the last second or so, the latest last."""
         self.news: collections.Counter[str] = collections.Counter()

@@ -88,10 +88,7 @@ class Liveness:
 
         Messages are read in the order in which they arrive. So whoever sent one by then, and none later, is not merely waiting to be read.
         """
-        if not len(places):
-            return 0
-        half = len(places) // 2
-        return int(np.partition(self._bus_ns[places], half)[half])
+        return _half(self._bus_ns[places])
 
     def count_speaking(self, places: NDArray[np.intp], since_ns: int) -> int:
         """How many of these spoke on the bus after a time."""
@@ -99,10 +96,7 @@ class Liveness:
 
     def silence_ns(self, places: NDArray[np.intp], least_ns: int) -> int:
         """How long at least half of these may be silent."""
-        if not len(places):
-            return least_ns
-        half = len(places) // 2
-        return max(int(np.partition(self._silence_ns[places], half)[half]), least_ns)
+        return max(_half(self._silence_ns[places]), least_ns)
 
     def quiet(self, places: NDArray[np.intp], now_ns: int, silence_ns: int, most: int) -> list[str]:
         """Those of which nothing at all has come for a silence time, or for twice the longest gap in their words lately, up to so many silence times.
@@ -125,3 +119,9 @@ class Liveness:
                     widen(self, 2 * place)
             self._places[node], self._names[place] = place, node
         return place
+
+
+def _half(values_ns: NDArray[np.int64]) -> int:
+    """What at least half of them reach; of none: 0."""
+    half = len(values_ns) // 2
+    return int(np.partition(values_ns, half)[half]) if len(values_ns) else 0

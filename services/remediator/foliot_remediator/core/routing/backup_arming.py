@@ -6,8 +6,6 @@ import hashlib
 import operator
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from foliot_remediator.core.scheduling import Round, Soon
 from foliot_schemas import NodePaths, encode
 
@@ -32,12 +30,6 @@ _ROUND_PER_S = 8_000
 longer: it finds backups that fell silent, which events say as well."""
 _STRETCH_S = 0.025
 """Of that at a stretch, but always one node: 3 ms, for which an event may have to wait."""
-
-
-class BackupArming(msgspec.Struct, frozen=True, kw_only=True):
-    """A node's key in the bucket `paths` is to be written."""
-
-    paths: NodePaths
 
 
 class _Credit:
@@ -102,7 +94,7 @@ class BackupArmer:
         """All nodes are to be looked through, by a new holder of the lease."""
         self._round.begin_anew()
 
-    def write(self, lease: int, now_ns: int) -> list[BackupArming]:
+    def write(self, lease: int, now_ns: int) -> list[NodePaths]:
         """What changed on the nodes that were touched, a moment ago: a command is to be there before what it changes is written."""
         supplies = []
         for turns, credit in self._turns:
@@ -117,7 +109,7 @@ class BackupArmer:
                     digest = _digest(paths)
                     if digest != self._written.get(node):
                         self._written[node] = digest
-                        supplies.append(BackupArming(paths=paths))
+                        supplies.append(paths)
         return supplies
 
     # -- inside -------------------------------------------------------------------------------------------------------
