@@ -81,6 +81,10 @@ class Remediator:
         self._rehome(self.homes.unsaved(), self.homes.lose_unsaved, Cause("home/unsaved", ""))
         if revision:
             self.decider.held = revision
+            self.homes.forget_revisions(above=revision)
+            for node in self.homes.nodes():  # whoever held the lease before may not have lived to take theirs back
+                if node not in self.inventory.nodes:
+                    self._gone.setdefault(node, (now_ns, set()))
             self._armer.begin_anew()
             self._each(lambda remedy: remedy.hold(now_ns))
 
@@ -123,17 +127,19 @@ class Remediator:
         )
         if not self.lease:
             return actions
-        return [*actions, *self.homes.due(self.lease, now_ns), *self._armer.write(self.lease, now_ns)]
+        return [*actions, *self._armer.write(self.lease, now_ns), *self.homes.due(self.lease, now_ns)]
 
-    def assign_home(self, destination: Destination, way: Placement | None, cause: Cause) -> None:
+    def assign_home(self, destination: Destination, way: Placement | None, cause: Cause) -> bool:
         """Chooses where a destination's traffic belongs, or with None leaves that to the default again.
 
         What is in force stays until it is taken home, as after a loss; a lost NIC or path is left whatever its traffic's home.
-        Nothing while another holds the lease: the choice is whose the lease is.
+        Returns False, and does nothing, while another holds the lease, where the inventory does not have the node, and while
+        a thousand choices wait to be written: that is to be tried again.
         """
-        if not self.lease:
-            return
+        if not (self.lease and destination.node in self.inventory.nodes and self.homes.has_room()):
+            return False
         self._rehome([destination], functools.partial(self.homes.choose, destination, way), cause)
+        return True
 
     # -- what there is ------------------------------------------------------------------------------------------------
 
@@ -172,7 +178,8 @@ class Remediator:
                 self.health.forget(nic)
             self._each(functools.partial(_forget, nics=nics))
             if node not in self.inventory.nodes:
-                self.homes.forget(node)
+                if self.lease:
+                    self.homes.leave(node)
                 self._each(functools.partial(_forget_node, node=node))
 
     def _take_homes(self, homes: NodeHomes) -> None:

@@ -43,8 +43,8 @@ class FleetView:
     """What is in force on these nodes has changed: their backups are looked through next."""
     stir: Callable[[Iterable[str]], None]
     """Something beside these nodes has changed, which may have been a backup of theirs."""
-    assign_home: Callable[[Destination, Placement | None, Cause], None]
-    """Chooses where a destination's traffic belongs; it is taken there as after a loss. Counts while the lease is held."""
+    assign_home: Callable[[Destination, Placement | None, Cause], bool]
+    """Chooses where a destination's traffic belongs; it is taken there as after a loss. False: not now, see `Remediator.assign_home`."""
 
     def ask(self, remedy: str, event: Event, orders: Mapping[str, Order], now_ns: int) -> list[Decision]:
         """Decides on a remedy's orders of one verb, by node, because of an event; nothing while another holds the lease."""
