@@ -31,6 +31,11 @@ def choose(world, way, destination=DESTINATION):
     return world.run(3.0)
 
 
+def told(*ways, lease):
+    """A value of node 0."""
+    return NodeHomes(node="node0", lease_revision=lease, placements=ways)
+
+
 def moves(commands):
     """What nodes were told of single destinations."""
     return [(command.node, way) for command in commands for way in command.order().placements]
@@ -243,6 +248,70 @@ def test_a_home_on_its_own_rail_again_is_across_no_more(world):
     assert homes.across("node0") == []
 
 
+# -- losses and homes -----------------------------------------------------------------------------------------------------
+
+
+def about(commands):
+    """The ways that node 0 was told for the destination, and by which verb and cause."""
+    return [
+        (command.verb, command.cause, way)
+        for command in commands
+        for way in command.order().placements
+        if (command.node, way.peer, way.rail) == DESTINATION
+    ]
+
+
+@pytest.mark.parametrize("homes_first", [True, False])
+def test_a_home_that_nobody_has_gone_to_yet_is_no_loss(make_world, homes_first):
+    """Whoever takes over takes the traffic there at once: nothing was lost that would have to be on probation."""
+    before = make_world()
+    before.run(1.0)
+    world = make_world(lease=0)
+    values = told(CHOSEN, lease=7), before.paths("node0")
+    for value in values if homes_first else reversed(values):
+        world.see(value)
+    world.core.hold(8, world.now_ns)
+    assert not world.core.health.paths
+    assert about(world.run(2.0)) == [("restore", "home/node0", CHOSEN)]
+
+
+def lose_default(world):
+    """The path of the default is silent, and left; its event's id."""
+    path = "node0.rail0>node3.rail0#0"
+    world.silent.add(path)
+    world.run(0.2)
+    ((_, cause, _),) = about(world.path_event(path, "silent"))
+    return cause
+
+
+def test_a_loss_stays_the_cause_of_what_it_moved(world):
+    """Also if another home is chosen meanwhile; whoever takes over treats it as lost."""
+    cause = lose_default(world)
+    other = msgspec.structs.replace(CHOSEN, entropy=1 if world.core.routing.way(DESTINATION).entropy != 1 else 3)
+    world.see(told(other, lease=7))
+    assert world.core.routing.moved[DESTINATION][1].event == cause
+    assert about(world.run(2.0)) == [("restore", cause, other)]
+
+
+def test_what_waits_for_its_home_was_moved_by_no_loss(make_world):
+    """A loss of that home, of which no fault is known either, does not say so."""
+    world = make_world(restore="off")
+    choose(world, ACROSS)
+    event = msgspec.structs.replace(world.flap_event("node3.rail1", "down"), fault="")
+    world.dead_nics.add("node3.rail1")
+    world.port("node3.rail1", good=False)
+    assert about(world.see(event)) == []
+
+
+def test_nothing_is_taken_near_to_a_home_that_it_never_left(world):
+    """The home's path is silent, so that the traffic waits on the way where it is healthy."""
+    path = "node0.rail1>node3.rail1#1"
+    world.silent.add(path)
+    world.run(0.2)
+    world.path_event(path, "silent")
+    assert about(choose(world, ACROSS)) == []
+
+
 # -- how much at once -----------------------------------------------------------------------------------------------------
 
 
@@ -320,11 +389,6 @@ async def test_what_failover_needs_is_written_first():
 
 
 # -- a bus that has lost its state ----------------------------------------------------------------------------------------
-
-
-def told(*ways, lease):
-    """A value of node 0."""
-    return NodeHomes(node="node0", lease_revision=lease, placements=ways)
 
 
 def test_who_takes_the_lease_by_a_new_count_believes_its_own_values(make_world):

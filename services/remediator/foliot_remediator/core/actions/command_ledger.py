@@ -7,6 +7,7 @@ import heapq
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from foliot_remediator.core.state.routing_table import FIRST
 from foliot_schemas import Command
 from foliot_schemas.bounds import fitting
 from foliot_schemas.orders import verb_of
@@ -23,8 +24,6 @@ seconds, and nothing stays away for ever because of a bad minute."""
 _FORGIVEN_NS = 2 * _LONGEST_REST_NS
 """A failure of this long ago counts no more."""
 _MOST_DOUBLINGS = 8
-FIRST = "losses"
-"""The remedy that was there before there were others: the ids of its commands do not name it."""
 _REMEMBERED = 65_536
 """(scope, verb, node) whose attempts are counted."""
 
@@ -44,7 +43,7 @@ class Sent:
 
 
 def scope_of(cause: Cause, remedy: str) -> str:
-    """What ids of commands and refusals begin with: two remedies may ask the same of a node because of one event."""
+    """What ids of commands and refusals begin with: two remedies may ask the same of a node because of one event. Those of the first do not name it."""
     return cause.event if remedy == FIRST else f"{cause.event}/{remedy}"
 
 

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from foliot_remediator.core.actions.command_ledger import FIRST, CommandLedger, Sent, scope_of
+from foliot_remediator.core.actions.command_ledger import CommandLedger, Sent, scope_of
 from foliot_remediator.core.actions.guards import Objection, Refusals, object_to_clocks, stale_clocks
-from foliot_remediator.core.state.routing_table import Cause  # noqa: TC001 - of a NamedTuple
+from foliot_remediator.core.state.routing_table import FIRST, Cause
 from foliot_schemas import Command, Event, Verb  # noqa: TC001 - msgspec reads annotations at run time
 
 if TYPE_CHECKING:

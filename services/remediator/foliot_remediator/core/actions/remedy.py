@@ -50,7 +50,7 @@ class FleetView:
         """Decides on a remedy's orders of one verb, by node, because of an event; nothing while another holds the lease."""
         if not orders or not self.decider.lease:
             return []
-        verb, cause = verb_of(next(iter(orders.values()))), Cause(event.id, event.fault)
+        verb, cause = verb_of(next(iter(orders.values()))), Cause(event.id, event.fault, remedy)
         request = DecisionRequest(verb, event.who, cause, now_ns, now_ns, remedy)
         decision, _ = self.decider.decide(request, orders)
         return [] if decision is None else [decision]

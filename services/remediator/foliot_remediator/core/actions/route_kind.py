@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from foliot_remediator.core.actions.command_ledger import FIRST
 from foliot_remediator.core.actions.guards import Objection, object_to_nics
 from foliot_remediator.core.routing.reroute_plan import NodeChanges
 from foliot_remediator.core.state.inventory import Destination
-from foliot_remediator.core.state.routing_table import Cause
+from foliot_remediator.core.state.routing_table import FIRST, Cause
 from foliot_schemas import SERVICE_ADDRESSES, Reroute, Restore
 from foliot_schemas.orders import verb_of
 

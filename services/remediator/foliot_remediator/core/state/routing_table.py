@@ -12,11 +12,17 @@ if TYPE_CHECKING:
     from foliot_schemas import NodePaths, Placement
 
 
+FIRST = "losses"
+"""The remedy that was there before there were others."""
+
+
 class Cause(NamedTuple):
     """The reason of a route: an event, and its fault."""
 
     event: str
     fault: str
+    remedy: str = FIRST
+    """Whose decision it was; empty: nobody's, another home was chosen for what goes this way."""
 
 
 class RoutingTable:
@@ -90,8 +96,15 @@ class RoutingTable:
         self._put(destination, way, cause)
 
     def keep(self, destination: Destination, way: Placement, cause: Cause) -> None:
-        """A destination's home is another now, and its traffic still takes this way."""
-        self._put(destination, way, cause)
+        """A destination's home is another now, and its traffic still takes this way. What a loss has moved stays moved by that."""
+        self._put(
+            destination, way, cause._replace(remedy="") if self.is_at_home(destination) else self.moved[destination][1]
+        )
+
+    def is_at_home(self, destination: Destination) -> bool:
+        """Whether nothing has moved a destination's traffic: it takes its home, or what was its home until another was chosen."""
+        moved = self.moved.get(destination)
+        return moved is None or not moved[1].remedy
 
     def _put(self, destination: Destination, way: Placement, cause: Cause) -> None:
         node, peer, _ = destination
