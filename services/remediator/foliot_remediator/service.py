@@ -15,7 +15,7 @@ from foliot import tracing
 from foliot.bus.lease import Lease, counted
 from foliot.node.shard import WHOLE, ShardSettings
 from foliot.runtime.service import keep_what_is_loaded, on_bus
-from foliot.settings import load
+from foliot.settings import SettingsError, load
 from foliot_remediator.core.actions.decision import Decision
 from foliot_remediator.core.remediator import Remediator
 from foliot_remediator.settings import RemediatorSettings
@@ -43,14 +43,21 @@ _AGAIN = 512
 
 
 class Service:
-    """Feeds a remediator from the bus and publishes what it decides."""
+    """Feeds a remediator from the bus and publishes what it decides.
+
+    Raises:
+        SettingsError: a remedy of an extension cannot be.
+    """
 
     def __init__(self, bus: Bus, settings: RemediatorSettings, clock: FleetClock, shard: Shard = WHOLE) -> None:
         self._bus = bus
         self._shard = shard
         self._settings = settings
         self._clock = clock
-        self._core = Remediator(settings, shard)
+        try:
+            self._core = Remediator(settings, shard)
+        except ValueError as error:
+            raise SettingsError(f"extensions.modules: {error}") from error
         self._lease = Lease(bus, shard.role("remediator"), f"{socket.gethostname()}/{os.getpid()}/{settings.instance}")
         self._to_write: dict[Bucket, dict[str, NodePaths | NodeHomes]] = {PATHS: {}, HOMES: {}}
         """By bucket and node. What failover needs is written first."""
@@ -79,6 +86,8 @@ class Service:
         await bus.subscribe_kept(EVENT, self._on_message, durable=f"{durable}-events", again=_AGAIN, about=things)
         await bus.subscribe_kept(OUTCOME, self._on_message, durable=f"{durable}-outcomes", again=_AGAIN, about=own)
         keep_what_is_loaded()
+        for remedy, most in self._core.clamped.items():
+            log.warning("remedy_budget_clamped", remedy=remedy, nodes_at_once=most)
         log.info("remediator_started", instance=durable, **msgspec.structs.asdict(self._shard))
         await _together(self._lease.run(), self._tick(), self._write())
 

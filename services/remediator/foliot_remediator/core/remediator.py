@@ -57,9 +57,14 @@ class Remediator:
             self._armer.touch, self._armer.stir, self.assign_home,
         )  # fmt: skip
         self.losses = Losses(view)
-        self.remedies: list[Remedy] = sorted([self.losses, *registered(view)], key=lambda remedy: remedy.priority)
+        self.remedies: list[Remedy] = [self.losses, *registered(view)]
         for remedy in self.remedies:
             self.decider.register(remedy.name, remedy.budget, remedy.kinds)
+        budgets = self.decider.budgets.items()
+        self.clamped = {
+            name: most for name, each in budgets if (most := self.decider.nodes_at_once(name)) < each.nodes_at_once
+        }
+        """Remedies whose budget has more nodes than they may command at once, and how many they may."""
         self._by_name = {remedy.name: remedy for remedy in self.remedies}
         self.failed: collections.deque[tuple[str, str]] = collections.deque(maxlen=_MOST_FAILED)
         """Remedies of extensions that have failed, and of what, until somebody has said so."""

@@ -73,7 +73,7 @@ class Remedy(Protocol):
 
     name: str
     priority: int
-    """Who has less goes first, with each message and each tick; losses have 0."""
+    """Who has less goes first, with each message and each tick, and of two with the same whose name is less. A whole number from 1 on: losses have 0."""
     budget: Budget
 
     @property
@@ -126,5 +126,14 @@ def unregister(name: str) -> None:
 
 
 def registered(view: FleetView) -> list[Remedy]:
-    """The remedies that were registered, made for this fleet."""
-    return [make(view) for make in _makers.values()]
+    """The remedies that were registered, made for this fleet, in the order in which they are asked.
+
+    Raises:
+        ValueError: a priority is none.
+    """
+    made = [make(view) for make in _makers.values()]
+    for remedy in made:
+        if type(remedy.priority) is not int or remedy.priority < 1:
+            said = f"its priority must be a whole number, 1 or more, since losses have 0: got {remedy.priority!r}"
+            raise ValueError(f"the remedy {remedy.name}: {said}")
+    return sorted(made, key=lambda remedy: (remedy.priority, remedy.name))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 from typing import TYPE_CHECKING, NamedTuple
 
 from foliot_remediator.core.state.inventory import Destination
@@ -40,6 +41,8 @@ class RoutingTable:
         self._home = home
         self._touching: dict[str, set[Destination]] = {}
         self._rails_away: dict[str, list[str]] = {}
+        self.away_by: collections.Counter[str] = collections.Counter()
+        """How many rails are away, by the remedy that sent them."""
         self.strayed: dict[str, None] = {}
         """Nodes on which something has left its home since it was last asked whether `is_astray`."""
 
@@ -70,14 +73,17 @@ class RoutingTable:
         if (node, rail) in self.away:
             return False
         self.away[node, rail] = cause
+        self.away_by[cause.remedy] += 1
         self._rails_away.setdefault(node, []).append(rail)
         self.strayed[node] = None
         return True
 
     def come_back(self, node: str, rail: str) -> bool:
         """Uses a node's rail again; False: it was not away."""
-        if self.away.pop((node, rail), None) is None:
+        cause = self.away.pop((node, rail), None)
+        if cause is None:
             return False
+        self.away_by[cause.remedy] -= 1
         rails = self._rails_away[node]
         rails.remove(rail)
         if not rails:
