@@ -142,9 +142,8 @@ class Service:
     # -- out ----------------------------------------------------------------------------------------------------------
 
     def _act(self, actions: list[Action], began_ns: int) -> None:
-        while self._core.failed:
-            remedy, reason = self._core.failed.popleft()
-            log.error("remedy_failed", remedy=remedy, reason=reason)
+        for part, reason, failures, _ in self._core.failures.news(began_ns):
+            log.error("remedy_failed", remedy=part, reason=reason, failures=failures)
         for action in actions:
             if isinstance(action, Decision):
                 self._publish(action, began_ns)

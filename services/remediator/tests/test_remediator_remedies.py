@@ -269,10 +269,25 @@ def test_a_remedy_that_fails_holds_up_no_failover(make_tuned):
     def fail(*_):
         raise KeyError("a fault of its own")
 
-    for name in ("hold", "observe", "tick", "forget", "forget_node"):
+    world.answer = None
+    alive(world)
+    world.answer = "done"
+    for name in ("hold", "observe", "tick", "settle", "forget", "forget_node"):
         setattr(world.tuning, name, fail)
+    world.see(world.outcome(world.commands[0], "done"))
     assert len(world.flap("node3.rail0", "down")) == 4
     world.core.hold(8, world.now_ns)
     world.flap("node3.rail0", "up")
     assert {command.verb for command in world.run(10.0)} == {"restore"}
-    assert set(world.core.failed) == {("tuning", "KeyError: 'a fault of its own'")}
+    (failure,) = world.core.failures.news(world.now_ns)
+    assert (failure.part, failure.reason) == ("tuning", "KeyError: 'a fault of its own'")
+    assert failure.failures > 2
+    assert not world.core.failures.news(world.now_ns)
+
+
+def test_what_a_remedy_says_that_is_no_decision_holds_up_no_failover(make_tuned):
+    """It is passed over as a failure."""
+    world = make_tuned()
+    world.tuning.observe = lambda *_: ["no decision"]
+    assert len(world.flap("node3.rail0", "down")) == 4
+    assert world.core.failures.news(world.now_ns)[0].part == "tuning"
