@@ -344,6 +344,21 @@ def test_a_value_of_one_node_is_taken_without_a_look_at_the_choices_of_others():
     assert len(homes._unsaved) == 5
 
 
+def test_homes_across_rails_are_found_by_their_ends_alone():
+    """A lost NIC is not left later because others have many; and nobody who has none is remembered."""
+    homes = Homes(Inventory(), RemediatorSettings())
+    chosen = {each: msgspec.structs.replace(way, via="rail1") for each, way in many(3, 2).items()}
+    for destination, way in chosen.items():
+        homes.choose(destination, way)
+    homes._across["node1"] = homes._across["node2"] = None
+    assert homes.across("node0") == [each for each in chosen if each.node == "node0"]
+    assert homes.across("peer1") == [each for each in chosen if each.peer == "peer1"]
+    homes._across = {node: ends for node, ends in homes._across.items() if ends}
+    for destination in chosen:
+        homes.choose(destination, None)
+    assert homes._across == {}
+
+
 def test_values_are_handed_out_in_slices():
     """A thousand destinations a tick, each node once, in the order of the choices."""
     homes = Homes(Inventory(), RemediatorSettings())

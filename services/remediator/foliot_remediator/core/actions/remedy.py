@@ -133,7 +133,8 @@ def registered(view: FleetView) -> list[Remedy]:
     """
     made = [make(view) for make in _makers.values()]
     for remedy in made:
-        if type(remedy.priority) is not int or remedy.priority < 1:
-            said = f"its priority must be a whole number, 1 or more, since losses have 0: got {remedy.priority!r}"
+        priority = getattr(remedy, "priority", None)
+        if type(priority) is not int or priority < 1:
+            said = f"its priority must be a whole number, 1 or more, since losses have 0: got {priority!r}"
             raise ValueError(f"the remedy {remedy.name}: {said}")
     return sorted(made, key=lambda remedy: (remedy.priority, remedy.name))

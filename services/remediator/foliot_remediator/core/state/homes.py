@@ -44,8 +44,9 @@ class Homes:
         self._by_node: dict[str, set[Destination]] = {}
         self._revision: dict[str, int] = {}
         """By node, of the lease under which its value was written."""
-        self._across = {each for each, way in self._configured.items() if way.via != each.rail}
-        """Destinations whose home, chosen or configured, goes by another rail than their own."""
+        self._across: dict[str, set[Destination]] = {}
+        """By either end, destinations whose home, chosen or configured, goes by another rail than their own."""
+        self._note(self._configured)
         self._to_write: dict[str, None] = {}
         self._turns = Round(_REWRITE_NS)
 
@@ -121,7 +122,7 @@ class Homes:
 
     def across(self, node: str) -> list[Destination]:
         """Destinations that begin or end at a node and whose home goes by another rail than their own."""
-        return sorted(each for each in self._across if node in {each.node, each.peer})
+        return sorted(self._across.get(node, ()))
 
     def unsaved(self) -> list[Destination]:
         """The destinations whose choice is not in the bucket yet."""
@@ -163,7 +164,13 @@ class Homes:
     def _note(self, destinations: Iterable[Destination]) -> None:
         for destination in destinations:
             way = self._choice(destination) or self._configured.get(destination)
-            (self._across.discard if way is None or way.via == destination.rail else self._across.add)(destination)
+            for end in (destination.node, destination.peer):
+                if way is not None and way.via != destination.rail:
+                    self._across.setdefault(end, set()).add(destination)
+                elif end in self._across:
+                    self._across[end].discard(destination)
+                    if not self._across[end]:
+                        del self._across[end]
 
     def _keep(self, node: str, destinations: set[Destination]) -> None:
         if destinations:
