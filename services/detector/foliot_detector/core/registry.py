@@ -42,5 +42,10 @@ def register(name: str, make: Callable[[Inventory], Detector]) -> None:
 
 
 def made(inventory: Inventory) -> tuple[Detector, ...]:
-    """One of each, in their order."""
-    return tuple(make(inventory) for make in (DETECTORS | _OF_EXTENSIONS).values())
+    """One of each of Foliot's own, in their order."""
+    return tuple(make(inventory) for make in DETECTORS.values())
+
+
+def of_extensions(inventory: Inventory) -> dict[str, Detector]:
+    """One of each that was registered, by name, in their order."""
+    return {name: make(inventory) for name, make in _OF_EXTENSIONS.items()}

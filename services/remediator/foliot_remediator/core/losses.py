@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from foliot_remediator.core.actions.command_ledger import FIRST
 from foliot_remediator.core.actions.decision import DecisionRequest
 from foliot_remediator.core.actions.guards import Budget, Objection
 from foliot_remediator.core.actions.remedy import is_refusal
@@ -19,7 +18,7 @@ from foliot_remediator.core.scheduling import DueQueue
 from foliot_remediator.core.state.displaced import Displaced
 from foliot_remediator.core.state.incidents import Incident
 from foliot_remediator.core.state.retention import Retained
-from foliot_remediator.core.state.routing_table import Cause
+from foliot_remediator.core.state.routing_table import FIRST, Cause
 from foliot_remediator.core.state.state_machine import Input, State
 from foliot_schemas import Event, Outcome, PortState
 from foliot_schemas.fault import port_fault
