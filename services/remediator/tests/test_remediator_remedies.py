@@ -99,7 +99,7 @@ class Tuning:
 
 
 @pytest.fixture
-def make_tuned(make_world):
+def make_tuned(make_world, monkeypatch):
     """Makes a world with that remedy; `world.tuning` is it."""
     made = []
 
@@ -112,9 +112,9 @@ def make_tuned(make_world):
         world.tuning = made[-1]
         return world
 
+    monkeypatch.setattr(remedy, "_makers", dict(remedy._makers))
     remedy.register("tuning", make)
-    yield make_tuned
-    remedy.unregister("tuning")
+    return make_tuned
 
 
 def alive(world, number=1):
@@ -188,9 +188,9 @@ def test_a_budget_of_more_than_half_is_clamped_and_said(make_tuned):
 
 
 @pytest.fixture
-def another():
+def another(monkeypatch):
     """Registers one more remedy, of a name and a priority."""
-    names = []
+    monkeypatch.setattr(remedy, "_makers", dict(remedy._makers))
 
     def another(name, priority):
         def make(view):
@@ -199,11 +199,8 @@ def another():
             return made
 
         remedy.register(name, make)
-        names.append(name)
 
-    yield another
-    for name in names:
-        remedy.unregister(name)
+    return another
 
 
 def test_remedies_go_by_priority_and_then_by_name(make_tuned, another):

@@ -57,7 +57,7 @@ class Losses:
         self.budget = Budget(settings.moves_per_minute, settings.nodes_at_once)
         self._view = view
         self._decider = view.decider
-        self._routes = RouteDecider(settings, view.decider, view.inventory, view.routing)
+        self._routes = RouteDecider(view)
         self.kinds = self._routes.kinds
         self._planner = ReroutePlanner(view.inventory, view.health, view.routing, view.selector)
         self._recovery = Probation(view.inventory, view.health, view.selector)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import operator
 from typing import TYPE_CHECKING, TypeAlias
 
 from foliot.node.shard import WHOLE
@@ -181,11 +182,11 @@ class Remediator:
             nics = left.difference(self.inventory.nics)
             for nic in nics:
                 self.health.forget(nic)
-            self._each(functools.partial(_forget, nics=nics), now_ns)
+            self._each(operator.methodcaller("forget", nics), now_ns)
             if node not in self.inventory.nodes:
                 if self.lease:
                     self.homes.leave(node)
-                self._each(functools.partial(_forget_node, node=node), now_ns)
+                self._each(operator.methodcaller("forget_node", node), now_ns)
 
     def _take_homes(self, homes: NodeHomes) -> None:
         """Takes what stands in the bucket, also before the node is known."""
@@ -231,11 +232,3 @@ class Remediator:
 def _reach(node: Node) -> tuple[object, ...]:
     """What of a node's record decides which paths there are."""
     return node.peers, *((nic.name, nic.rail, len(nic.entropies)) for nic in node.nics)
-
-
-def _forget(remedy: Remedy, nics: Collection[str]) -> None:
-    remedy.forget(nics)
-
-
-def _forget_node(remedy: Remedy, node: str) -> None:
-    remedy.forget_node(node)

@@ -194,10 +194,13 @@ class Inventory:
             self.counts["rows_foreign"] += len(rows) - int((right | (ids == ELSEWHERE)).sum())
             rows, ids, from_source = rows[right], ids[right], from_source[right]
         here_ns = self._all_here_ns(batch.node, rows["last_ns"], now_ns)
-        for learn, said in ((self._learn_sent, from_source), (self._learn_heard, ~from_source)):
-            known = said & (here_ns > 0)
-            if known.any():
-                learn(batch, ids[known], rows[known], here_ns[known])
+        dated, last_ns = here_ns > 0, rows["last_ns"]
+        if (sent := from_source & dated).any():
+            self.paths.send(ids[sent], here_ns[sent], last_ns[sent], rows["sequence"][sent])
+            latest = int(np.where(sent, here_ns, 0).argmax())
+            self._sign(batch.node, int(here_ns[latest]), int(last_ns[latest]), batch, "source")
+        if (heard := ~from_source & dated).any():
+            self._learn_heard(batch, ids[heard], here_ns[heard], last_ns[heard])
         if batch.bound_ns >= 0:
             self._note_delays(batch.node, ids, rows, now_ns)
         return Delays(batch.node, batch.at_ns, at_here_ns, batch.bound_ns, batch.interval_ns, rows, ids, here_ns)
@@ -323,18 +326,9 @@ class Inventory:
         age_ns = np.maximum(now_ns - (self._offsets.offset_ns(node) or 0) - at_ns, 0)  # in this order no time overflows
         return np.where(at_ns > 0, np.maximum(now_ns - age_ns, 1), 0)
 
-    def _learn_sent(
-        self, batch: DelayBatch, ids: NDArray[np.intp], rows: NDArray[Any], here_ns: NDArray[np.int64]
-    ) -> None:
-        last_ns = rows["last_ns"]
-        self.paths.send(ids, here_ns, last_ns, rows["sequence"])
-        latest = int(here_ns.argmax())
-        self._sign(batch.node, int(here_ns[latest]), int(last_ns[latest]), batch, "source")
-
     def _learn_heard(
-        self, batch: DelayBatch, ids: NDArray[np.intp], rows: NDArray[Any], here_ns: NDArray[np.int64]
+        self, batch: DelayBatch, ids: NDArray[np.intp], here_ns: NDArray[np.int64], last_ns: NDArray[np.int64]
     ) -> None:
-        last_ns = rows["last_ns"]
         self.paths.hear(ids, here_ns)
         self.hearing_ns[batch.node] = max(int(here_ns.max()), self.hearing_ns.get(batch.node, 0))
         sources = self.paths.source_node[ids]

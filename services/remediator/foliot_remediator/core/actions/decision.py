@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from foliot_remediator.core.actions.command_ledger import CommandLedger, Question, Sent, scope_of
+from foliot_remediator.core.actions.command_ledger import CommandLedger, Question, Sent
 from foliot_remediator.core.actions.guards import Objection, Refusals, object_to_clocks
 from foliot_remediator.core.state.routing_table import FIRST, Cause
 from foliot_schemas import Command, Event, Verb  # noqa: TC001 - msgspec reads annotations at run time
@@ -197,18 +197,8 @@ class Decider:
     def _decision(
         self, request: DecisionRequest, commands: tuple[Command, ...], objections: Iterable[Objection]
     ) -> Decision | None:
-        refusals = tuple(
-            event
-            for objection in objections
-            for event in self._refusals[request.remedy].say(
-                objection,
-                scope_of(request.cause, request.remedy),
-                verb=request.verb,
-                who=request.who,
-                cause=request.cause,
-                now_ns=request.now_ns,
-            )
-        )
+        said = (self._refusals[request.remedy].say(objection, request) for objection in objections)
+        refusals = tuple(event for event in said if event is not None)
         if not commands and not refusals:
             return None
         return Decision(

@@ -140,11 +140,6 @@ def register(name: str, make: Callable[[FleetView], Remedy]) -> None:
         raise ValueError(f"there is a remedy named {name} already")
 
 
-def unregister(name: str) -> None:
-    """Takes back `register`."""
-    _makers.pop(name, None)
-
-
 def registered(view: FleetView) -> list[Remedy]:
     """The remedies that were registered, made for this fleet, in the order in which they are asked.
 

@@ -14,11 +14,10 @@ from foliot_schemas.orders import verb_of
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from foliot_remediator.core.actions.decision import Decider, Decision, DecisionRequest
+    from foliot_remediator.core.actions.decision import Decision, DecisionRequest
+    from foliot_remediator.core.actions.remedy import FleetView
     from foliot_remediator.core.routing.reroute_plan import ReroutePlan
-    from foliot_remediator.core.state.inventory import Inventory
-    from foliot_remediator.core.state.routing_table import RoutingTable
-    from foliot_remediator.settings import Policy, RemediatorSettings
+    from foliot_remediator.settings import Policy
     from foliot_schemas import Command, Outcome
     from foliot_schemas.event import Evidence
 
@@ -60,20 +59,11 @@ class ToldWays:
 class RouteKind:
     """One of the two verbs, see `ActionKind`. Of other classes of traffic it believes nothing: whoever orders that keeps what is in force."""
 
-    def __init__(
-        self,
-        order: type[Reroute | Restore],
-        settings: RemediatorSettings,
-        inventory: Inventory,
-        routing: RoutingTable,
-        told: ToldWays,
-    ) -> None:
+    def __init__(self, order: type[Reroute | Restore], view: FleetView, told: ToldWays) -> None:
         self.verb = verb_of(order)
-        self.policy: Policy = settings.reroute if order is Reroute else settings.restore
+        self.policy: Policy = view.settings.reroute if order is Reroute else view.settings.restore
         self.can_wait = order is Restore
-        self._settings = settings
-        self._inventory = inventory
-        self._routing = routing
+        self._settings, self._inventory, self._routing = view.settings, view.inventory, view.routing
         self._told = told
 
     def units(self, order: Reroute | Restore) -> int:
@@ -125,14 +115,10 @@ class RouteKind:
 class RouteDecider:
     """Decides on plans of routes, and takes what nodes say of their own."""
 
-    def __init__(
-        self, settings: RemediatorSettings, decider: Decider, inventory: Inventory, routing: RoutingTable
-    ) -> None:
+    def __init__(self, view: FleetView) -> None:
         self.told = ToldWays()
-        self.kinds = tuple(RouteKind(order, settings, inventory, routing, self.told) for order in _ORDERS.values())
-        self._decider = decider
-        self._inventory = inventory
-        self._routing = routing
+        self.kinds = tuple(RouteKind(order, view, self.told) for order in _ORDERS.values())
+        self._decider, self._inventory, self._routing = view.decider, view.inventory, view.routing
 
     @property
     def lease(self) -> int:

@@ -21,11 +21,7 @@ class Restorer:
     """Decides for who holds the lease."""
 
     def __init__(
-        self,
-        planner: ReroutePlanner,
-        routes: RouteDecider,
-        incidents: Retained[Incident],
-        displaced: Displaced,
+        self, planner: ReroutePlanner, routes: RouteDecider, incidents: Retained[Incident], displaced: Displaced
     ) -> None:
         self._planner = planner
         self._routes = routes
