@@ -22,8 +22,8 @@ REACH_NS = 50_000_000
 packets queued at 200 Mb/s, 24 ms with a fabric link's two queues. Pulses sent before the cut still wait in these
 queues."""
 FULL_SIZE_EVERY = 4
-"""If only full-size pulses show the fault, one is sent for so many small ones: 4 Mb/s out of a NIC in a fleet of
-eight. That is 2 % of a link of 200 Mb/s."""
+"""If only full-size pulses show the fault, the witness sends one pulse in so many. That is 4 Mb/s out of a NIC in a
+fleet of eight, 2 % of a link of 200 Mb/s."""
 FULL_SIZE_REACH_NS = FULL_SIZE_EVERY * REACH_NS
 """`REACH_NS` of full-size pulses: as many of them lie within it."""
 

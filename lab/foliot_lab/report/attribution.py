@@ -1,9 +1,9 @@
 """Attributes each event and each command to the fault that explains it.
 
-A fault explains an event or command that is about things on its paths (`blast_radius.py`) and came between the
-injection and the end of the recovery. The recovery ends `RECOVERY_NS` after the healing. The witness may see the
-traffic back on its former route later. The recovery then ends `SETTLE_NS` after that: the return belongs to the fault,
-however long trust takes. A fault that is not healed lasts to the end of the run.
+A fault explains events and commands about things on its paths (`blast_radius.py`) between the injection and the end of
+the recovery. The recovery ends `RECOVERY_NS` after the healing. The witness may see the traffic back on its former
+route later. The recovery then ends `SETTLE_NS` after that: the return belongs to the fault, however long trust takes. A
+fault that is not healed lasts to the end of the run.
 
 Times are those of arrival in the lab, so that no wrong clock can excuse itself. Several faults may explain an event.
 Then the one that explained an earlier event of the same trace counts, or else the one injected last.
