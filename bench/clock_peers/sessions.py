@@ -121,7 +121,7 @@ class Session:
                         tell(row)
 
     def _configurations(self, arguments: argparse.Namespace) -> list[Configuration]:
-        """chrony's configurations for which this topology has enough hosts."""
+        """The configurations of chrony for which this topology has enough hosts."""
         asked = (chrony.CONFIGURATIONS[name] for name in arguments.chrony)
         return [each for each in asked if chrony.fits(each, self.plan.hosts)]
 
