@@ -68,7 +68,7 @@ def _text(folder: Path, interval: int, **more: object) -> str:
     settings = {
         "free_running": 1, "time_stamping": "software", "network_transport": "UDPv4", "udp_ttl": 4, "logAnnounceInterval": 0,
         "logSyncInterval": interval, "logMinDelayReqInterval": interval,
-        # Otherwise the master sends everything once more to nobody.
+        # Otherwise the master sends everything a second time, without a receiver.
         "inhibit_multicast_service": 1,
         "uds_address": folder / "socket", **more,
     }  # fmt: skip

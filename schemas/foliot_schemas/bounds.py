@@ -1,7 +1,7 @@
-"""Bounds of the values on the wire, checked where a message is decoded.
+"""Bounds of the values on the wire, checked when a message is decoded.
 
-The limits are far beyond anything real. They keep arithmetic inside 64 bits, names inside a subject, and the memory that one
-message can claim near its own size.
+The limits are far beyond real values. They keep arithmetic inside 64 bits, names inside a subject, and the memory for a
+message near its own size.
 """
 
 from __future__ import annotations

@@ -112,7 +112,8 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True, tag="outcome.v1"):
     moved_ns: Time = 0
     """When the kernel had acknowledged the new routes, reference time; 0 if it changed none."""
     confirmed_ns: Time = 0
-    """When the last of what was expected was confirmed: of `confirmations`, where traffic was moved; 0 if not all of it was."""
+    """When the last expected confirmation arrived, reference time: that of `confirmations`, if traffic was moved. 0:
+    not all of them arrived."""
     expected: Count = 0
     """Pairs to be confirmed on the wire, or another number that the verb defines."""
     confirmations: tuple[Confirmation, ...] = ()

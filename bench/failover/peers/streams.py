@@ -32,7 +32,10 @@ _FALLEN_BACK = 1
 
 
 class Streams:
-    """Connections between all hosts, begun on one rail or the other by turns. Arrivals are stamped when they are read, every 2.5 ms."""
+    """Connections between all hosts, begun on one rail or the other in turn.
+
+    Arrivals are stamped when they are read, every 2.5 ms.
+    """
 
     def __init__(self, stage: Stage) -> None:
         self._fabric = stage.fabric

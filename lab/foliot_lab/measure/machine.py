@@ -55,7 +55,7 @@ class CpuTimes(NamedTuple):
         return cls.parse(Path("/proc/stat").read_text())
 
     def idle_share(self, later: CpuTimes) -> float:
-        """Share of the time between this reading and a later one in which cores had nothing to do; 1 if none has passed."""
+        """Share of the time between this reading and a later one in which cores were idle; 1 if none has passed."""
         passed = later.total - self.total
         return (later.idle - self.idle) / passed if passed > 0 else 1.0
 
@@ -68,7 +68,7 @@ class CpuTimes(NamedTuple):
         return (later.stolen - self.stolen) / passed if passed > 0 else 0.0
 
     def stolen_share(self, later: CpuTimes) -> float:
-        """Share of all cores' time between this reading and a later one that the hypervisor took; 0 if none has passed."""
+        """Share of all cores' time that the hypervisor took from this reading to a later one; 0 if none has passed."""
         passed = later.total - self.total
         return (later.stolen - self.stolen) / passed if passed > 0 else 0.0
 

@@ -73,7 +73,8 @@ class Sight(msgspec.Struct, frozen=True, kw_only=True):
     began_ns: int | None
     """When the last pulse before the silence was sent; None: nothing was interrupted."""
     flowed_ns: int | None
-    """Arrival of the first pulse after the silence, or after the injection if nothing was interrupted; None: it never came."""
+    """Arrival of the first pulse after the silence, or after the injection if nothing was interrupted; None: it
+    never came."""
     changes: int
     """How often the device changed, among the pulses that arrived."""
     returned_ns: int | None

@@ -92,7 +92,7 @@ class FlowRecord:
         return int(self._header[_WRITTEN])
 
     def mbps(self, flow: int, since_ns: int, until_ns: int) -> float | None:
-        """Megabits received per second, over the whole slots inside an interval that are still in the record; None without any."""
+        """Megabits received per second, over an interval's whole slots that the record still has; None without any."""
         first = max(-(-(since_ns - int(self._header[_BASE])) // SLOT_NS), self._oldest())
         last = min(self.slot(until_ns), self.slot(self.written_ns))
         if last <= first:
