@@ -56,13 +56,17 @@ def register(name: str, make: Callable[[Inventory], Detector]) -> None:
 
 
 def made(inventory: Inventory, own: Callable[[type[msgspec.Struct]], Any]) -> tuple[Detector, ...]:
-    """One of each, in their order.
+    """One of each of Foliot's own, in their order.
 
     Parameters:
         own: gives a detector's settings by their type.
     """
-    built_in = [
+    return tuple(
         maker.make(inventory, *(() if maker.settings is None else (own(maker.settings),)))
         for maker in DETECTORS.values()
-    ]
-    return (*built_in, *(make(inventory) for make in _OF_EXTENSIONS.values()))
+    )
+
+
+def of_extensions(inventory: Inventory) -> dict[str, Detector]:
+    """One of each that was registered, by name, in their order."""
+    return {name: make(inventory) for name, make in _OF_EXTENSIONS.items()}

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from foliot_remediator.core.actions.answers import ask_again, is_refusal, take_back
-from foliot_remediator.core.actions.command_ledger import FIRST
 from foliot_remediator.core.actions.decision import DecisionRequest
 from foliot_remediator.core.actions.guards import Budget, Objection
 from foliot_remediator.core.actions.route_kind import RouteDecider
@@ -17,7 +16,7 @@ from foliot_remediator.core.recovery.takeover import Takeover
 from foliot_remediator.core.routing.reroute_plan import ReroutePlanner
 from foliot_remediator.core.state.displaced import Displaced
 from foliot_remediator.core.state.incidents import Incident, Incidents
-from foliot_remediator.core.state.routing_table import Cause
+from foliot_remediator.core.state.routing_table import FIRST, Cause
 from foliot_remediator.core.state.state_machine import Input, State
 from foliot_schemas import Event, Outcome, PortState
 from foliot_schemas.fault import port_fault

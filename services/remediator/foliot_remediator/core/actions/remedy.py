@@ -43,14 +43,14 @@ class FleetView:
     """What is in force on these nodes has changed: their backups are looked through next."""
     stir: Callable[[Iterable[str]], None]
     """Something beside these nodes has changed, which may have been a backup of theirs."""
-    assign_home: Callable[[Destination, Placement | None, Cause], None]
-    """Chooses where a destination's traffic belongs; it is taken there as after a loss. Counts while the lease is held."""
+    assign_home: Callable[[Destination, Placement | None, Cause], bool]
+    """Chooses where a destination's traffic belongs; it is taken there as after a loss. False: not now, see `Remediator.assign_home`."""
 
     def ask(self, remedy: str, event: Event, orders: Mapping[str, Order], now_ns: int) -> list[Decision]:
         """Decides on a remedy's orders of one verb, by node, because of an event; nothing while another holds the lease."""
         if not orders or not self.decider.lease:
             return []
-        verb, cause = verb_of(next(iter(orders.values()))), Cause(event.id, event.fault)
+        verb, cause = verb_of(next(iter(orders.values()))), Cause(event.id, event.fault, remedy)
         request = DecisionRequest(verb, event.who, cause, now_ns, now_ns, remedy)
         decision, _ = self.decider.decide(request, orders)
         return [] if decision is None else [decision]
@@ -73,7 +73,7 @@ class Remedy(Protocol):
 
     name: str
     priority: int
-    """Who has less goes first, with each message and each tick; losses have 0."""
+    """Who has less goes first, with each message and each tick, and of two with the same whose name is less. A whole number from 1 on: losses have 0."""
     budget: Budget
 
     @property
@@ -126,5 +126,15 @@ def unregister(name: str) -> None:
 
 
 def registered(view: FleetView) -> list[Remedy]:
-    """The remedies that were registered, made for this fleet."""
-    return [make(view) for make in _makers.values()]
+    """The remedies that were registered, made for this fleet, in the order in which they are asked.
+
+    Raises:
+        ValueError: a priority is none.
+    """
+    made = [make(view) for make in _makers.values()]
+    for remedy in made:
+        priority = getattr(remedy, "priority", None)
+        if type(priority) is not int or priority < 1:
+            said = f"its priority must be a whole number, 1 or more, since losses have 0: got {priority!r}"
+            raise ValueError(f"the remedy {remedy.name}: {said}")
+    return sorted(made, key=lambda remedy: (remedy.priority, remedy.name))

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from foliot_remediator.core.actions.command_ledger import FIRST
 from foliot_remediator.core.actions.guards import Objection, object_to_nics
 from foliot_remediator.core.routing.reroute_plan import NodeChanges
 from foliot_remediator.core.state.inventory import Destination
-from foliot_remediator.core.state.routing_table import Cause
+from foliot_remediator.core.state.routing_table import FIRST, Cause
 from foliot_schemas import SERVICE_ADDRESSES, Reroute, Restore
 from foliot_schemas.orders import verb_of
 
@@ -90,12 +89,13 @@ class RouteKind:
             traffic=order.traffic, away=tuple(part.away), back=tuple(part.back), placements=tuple(part.placements)
         )
 
-    def object_to(self, orders: Mapping[str, Reroute | Restore]) -> Objection | None:
-        """Too many NICs would be away at once: that is no failure of NICs."""
+    def object_to(self, orders: Mapping[str, Reroute | Restore], remedy: str) -> Objection | None:
+        """Too many NICs would be away at once: that is no failure of NICs. Those that another remedy sent away do not keep failover from a lost one."""
         present = self._routing.away
         away = {(node, rail) for node, order in orders.items() if _is_ours(order) for rail in order.away}
         more = away.difference(present)
-        return object_to_nics(self._settings, len(present) + len(more), self._inventory.own_nics) if more else None
+        counted = self._routing.away_by[FIRST] if remedy == FIRST else len(present)
+        return object_to_nics(self._settings, counted + len(more), self._inventory.own_nics) if more else None
 
     def lost(self, who: str) -> str:
         """A NIC that traffic is to leave."""

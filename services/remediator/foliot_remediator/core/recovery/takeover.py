@@ -29,13 +29,15 @@ class Takeover:
         self._record = record
 
     def put_on_probation(self, now_ns: int) -> list[str]:
-        """Treats what is away without a known reason as lost by itself; returns what is on probation by that.
+        """Treats what is away without a known reason as lost by itself, but for what waits for a home that was chosen; returns what is on probation by that.
 
         Somebody had a reason, which this process has not seen. A NIC waits, down, until its port is said to be good; a path whose
         NICs are good is taken to be speaking, which its probation will show.
         """
-        nics = [nic_name(node, rail) for node, rail in self._routing.away]
-        paths = [self._home(each) for each in self._routing.moved if (each.node, each.rail) not in self._routing.away]
+        routing = self._routing
+        nics = [nic_name(node, rail) for node, rail in routing.away]
+        moved = [each for each in routing.moved if not routing.is_at_home(each)]
+        paths = [self._home(each) for each in moved if (each.node, each.rail) not in routing.away]
         return [nic for nic in nics if self._is_nic_coming_back(nic, now_ns)] + [
             path for path in dict.fromkeys(paths) if self._is_path_coming_back(path, now_ns)
         ]

@@ -182,6 +182,8 @@ class ReroutePlanner:
         """
         plans: dict[str, tuple[Incident, ReroutePlan]] = {}
         for destination in self._moved(node):
+            if self._routing.is_at_home(destination):
+                continue
             home, present = self._selector.home(destination), self._routing.placed(destination)
             incident = incidents.get(path_name(node, home)) if present.via != home.via else None
             if incident is None:
@@ -250,8 +252,10 @@ class ReroutePlanner:
         return [each for each in own if each.rail in inventory.shared(each.node, each.peer)]
 
     def _was_moved_by(self, destination: Destination, lost: str, cause: Cause) -> bool:
-        moved = self._routing.moved.get(destination)
-        return moved is not None and moved[1].fault == cause.fault and self._home_via(destination) == lost
+        if self._routing.is_at_home(destination):
+            return False
+        moved_by = self._routing.moved[destination][1]
+        return moved_by.fault == cause.fault and self._home_via(destination) == lost
 
     def _home_via(self, destination: Destination) -> str:
         return self._selector.home(destination).via
