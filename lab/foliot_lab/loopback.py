@@ -1,10 +1,8 @@
 """A lab without namespaces, for kernels that permit none: the real services on loopback addresses.
 
-It has no links to cut.
-
-It runs four nodes with skewed clocks, real probes, kernel timestamps and the emulated actuator. The clocks come into
-step. A probe is killed, and the detector distinguishes it from a dead path. Nothing is moved, because there is nothing
-to move.
+It has no links to cut. It runs four nodes with skewed clocks, real probes, kernel timestamps and the emulated actuator.
+The clocks come into step. A probe is killed, and the detector distinguishes it from a dead path. Nothing is moved,
+because there is nothing to move.
 """
 
 from __future__ import annotations

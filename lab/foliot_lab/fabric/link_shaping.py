@@ -88,7 +88,8 @@ def _hook(index: int, entering: bool) -> bytes:
 def drop(index: int, *, entering: bool, share: float = 1.0) -> bytes:
     """The netlink message that makes a device silently drop a random share of the packets that enter or leave it.
 
-    It counts kernel packets. A TCP packet that the sender's offload made is lost or passed as one.
+    It counts kernel packets. The sender's offload may join several TCP segments into one, which is lost or passed
+    whole.
     """
     program = [(_RETURN, 0, 0, _DROP)]
     if share < 1:
@@ -100,8 +101,8 @@ def drop(index: int, *, entering: bool, share: float = 1.0) -> bytes:
 def drop_large(index: int, *, entering: bool, most_bytes: int) -> bytes:
     """The netlink message that makes a device silently drop every larger IP packet that enters or leaves it.
 
-    It counts kernel packets. A TCP packet that the sender's offload made is lost whole. Its last segment, which would
-    have passed alone, is lost with it.
+    It counts kernel packets. The sender's offload may join several TCP segments into one, which is lost whole. Its last
+    segment, which would have passed alone, is lost with it.
     """
     most = most_bytes + _ETHERNET_BYTES
     program = [_LOAD_LENGTH, (_JUMP_IF_ABOVE, 0, 1, most), (_RETURN, 0, 0, _DROP), (_RETURN, 0, 0, _PASS)]

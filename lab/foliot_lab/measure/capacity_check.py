@@ -26,11 +26,12 @@ if TYPE_CHECKING:
 ENOUGH_SOLO = 0.8
 """Share of link_mbps. A connection alone reached 87 to 93 % of its link, less headers and slow start."""
 MOST_BUSY = 0.7
-"""Share of the processors for the traffic alone. Beyond it, timers run late and the measured services only wait."""
+"""Share of the processors for the traffic alone. Beyond it, timers run late, and a measurement of the services shows
+their waits."""
 _WATCH_S = 0.3
 _RUN_S = 0.7
 _SETTLE_S = 0.3
-"""The end of slow start on any link that the lab builds."""
+"""By then slow start is over on any link that the lab builds."""
 _CHUNK = bytes(65536)
 
 

@@ -91,7 +91,8 @@ class Truth:
     Parameters:
         skews: of every host clock, by the clock's name.
 
-    `counts` is how often a clock claimed nothing, by its status: ``void`` past its promise, ``unknown`` before the first state.
+    `counts` is how often a clock claimed nothing, by its status. ``void``: past its promise. ``unknown``: before the
+    first state.
     """
 
     def __init__(self, skews: Mapping[str, Skewed]) -> None:

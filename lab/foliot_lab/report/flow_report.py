@@ -107,9 +107,9 @@ def flow_rests(evidence: Evidence, accounts: Accounts) -> list[FlowRest]:
 class Accounts:
     """The faults that answer for the gaps of flows.
 
-    A fault answers for gaps of the flows that it may touch. They begin after its injection. They begin before the end
-    of its recovery, or before the next fault that may touch the flow. A fault that is not a path's answers for no gap
-    for which a path's fault does.
+    A fault answers for gaps of the flows that it may touch. Such a gap begins after the fault's injection. It begins
+    before the end of the recovery, and before the next fault that may touch the flow. A fault that is not a path's
+    answers for no gap for which a path's fault does.
     """
 
     def __init__(self, evidence: Evidence, spans: Sequence[Span], allowances: Allowances) -> None:
@@ -137,7 +137,7 @@ class Accounts:
     def gap_with_way_ms(self, flow: int, injection: Injection | None) -> float:
         """The longest gap for which a fault answers, less the part that does not count, in ms.
 
-        None: gaps without a fault.
+        Without a fault: the longest gap for which no fault answers.
         """
         if injection is None:
             return max((self._left_ms(flow, gap, self._last_of_paths(gap)) for gap in self.rest(flow)), default=0.0)

@@ -86,9 +86,9 @@ class Outcome:
         return expected(key, self._spec, self._scenario)
 
     def _found(self, seen: Verdict | None) -> Iterator[Finding]:
-        """The finding on whether traffic's loss was found.
+        """The finding on the detection of a fault that traffic noticed.
 
-        Only the slow sweep finds the loss of a path that nobody uses.
+        The slow sweep finds a fault that no traffic noticed.
         """
         fault, own_ms = self._fault, self._own("found_ms")
         most_ms = self._promise.found_ms if own_ms is None else own_ms

@@ -67,7 +67,7 @@ _CLASSES: dict[str, FaultClass] = {
     "mtu": "mtu",
 }  # fmt: skip
 _LETS_PASS = frozenset({"loss", "loss-one-way", "rate"})
-"""Kinds without a promise. Settings and the lost share decide whether they move, and TCP decides about the gaps."""
+"""Kinds without a promise. The settings and the share decide whether traffic moves, and how TCP reacts."""
 _MOVES_NOTHING = "moves no traffic"
 
 
