@@ -1,4 +1,4 @@
-"""Clocks in a simulated fabric, whose truth is known to the nanosecond.
+"""A bench of clocks in a simulated fabric, whose truth is known to the nanosecond.
 
 Every NIC has a clock of its own. Probes wait in the queues of a leaf-spine at the level of packets, and stamps have a
 NIC's noise. All of Foliot's own code runs as in a fleet, from the coded pairs to the published state.

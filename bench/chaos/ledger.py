@@ -227,7 +227,7 @@ def _untaken(kept: Kept, rounds: list[Result]) -> Iterator[Finding]:
             yield Finding(kind="lost", at_ns=rounds[-1].until_ns, what=f"{waiting} messages wait for {durable}")
 
 
-# -- words ------------------------------------------------------------------------------------------------------------
+# -- logs and times ---------------------------------------------------------------------------------------------------
 
 
 def _log(path: Path, event: str) -> Iterator[dict[str, Any]]:

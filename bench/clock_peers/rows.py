@@ -1,4 +1,4 @@
-"""The report of the bench: a row for each tool and run, the table of them, and their distances from the goals."""
+"""The report of the clock-peers bench: a row for each tool and run, their table, and their distances from the goals."""
 
 from __future__ import annotations
 

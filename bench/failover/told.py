@@ -1,4 +1,4 @@
-"""The report on the runs: a row of each, the table of them, and the ends of the steps, for the picture."""
+"""The report on the failover runs: a row of each, their table, and the ends of the steps, for the picture."""
 
 from __future__ import annotations
 

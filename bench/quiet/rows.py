@@ -1,4 +1,4 @@
-"""The rows of the bench, and their summaries."""
+"""The rows of the quiet bench, and their summaries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The report of the bench: a row for each fault and tool, the table of them, and the coverage of a mesh of sessions."""
+"""The report on the peers: a row for each fault and tool, their table, and the coverage of a mesh of sessions."""
 
 from __future__ import annotations
 
