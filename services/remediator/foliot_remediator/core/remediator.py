@@ -13,7 +13,6 @@ from foliot_remediator.core.actions.remedy import FleetView, Seen, registered
 from foliot_remediator.core.losses import Losses
 from foliot_remediator.core.routing.backup_arming import BackupArmer
 from foliot_remediator.core.routing.path_selection import PathSelector
-from foliot_remediator.core.state.hold_down import HoldDown
 from foliot_remediator.core.state.homes import Homes
 from foliot_remediator.core.state.inventory import Inventory
 from foliot_remediator.core.state.path_health import PathHealth
@@ -45,8 +44,7 @@ class Remediator:
     def __init__(self, settings: RemediatorSettings, shard: Shard = WHOLE) -> None:
         self._shard = shard
         self.inventory = Inventory(shard)
-        holds_s = settings.probation_s, settings.longest_probation_s, settings.forget_s
-        self.health = PathHealth(settings, HoldDown(*(round(hold_s * 1e9) for hold_s in holds_s)), self.inventory)
+        self.health = PathHealth(settings, self.inventory)
         self.homes = Homes(self.inventory, settings)
         selector = PathSelector(self.inventory, self.health, self.homes)
         self.routing = RoutingTable(self.homes.of)

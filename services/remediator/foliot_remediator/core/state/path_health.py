@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 from typing import TYPE_CHECKING
 
+from foliot_remediator.core.state.hold_down import HoldDown
 from foliot_remediator.core.state.inventory import is_nic, nics_of
 from foliot_remediator.core.state.path_reports import PathReports
 from foliot_remediator.core.state.port_reports import PortReports
@@ -13,7 +14,6 @@ from foliot_remediator.core.state.state_machine import Input, State, Track
 from foliot_schemas.names import node_of, parse_path
 
 if TYPE_CHECKING:
-    from foliot_remediator.core.state.hold_down import HoldDown
     from foliot_remediator.core.state.incidents import Incident
     from foliot_remediator.core.state.inventory import Inventory
     from foliot_remediator.settings import RemediatorSettings
@@ -41,7 +41,7 @@ class PathHealth:
     All times are those of the `now_ns` given, so that a node with a wrong clock is wrong about itself alone.
     """
 
-    def __init__(self, settings: RemediatorSettings, hold: HoldDown, inventory: Inventory) -> None:
+    def __init__(self, settings: RemediatorSettings, inventory: Inventory) -> None:
         self.tracks: Retained[Track] = Retained()
         self.troubled: dict[str, set[str]] = {}
         """Per NIC, its paths that are not up."""
@@ -49,7 +49,8 @@ class PathHealth:
         """Nodes whose probe is dead: silence says nothing of their paths."""
         self.ports = PortReports()
         self.reports = PathReports(inventory)
-        self._hold = hold
+        holds_s = settings.probation_s, settings.longest_probation_s, settings.forget_s
+        self._hold = HoldDown(*(round(hold_s * 1e9) for hold_s in holds_s))
         self._within_ns = round(settings.healthy_within_s * 1e9)
 
     # -- in -----------------------------------------------------------------------------------------------------------
