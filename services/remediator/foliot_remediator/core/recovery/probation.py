@@ -101,7 +101,7 @@ class Probation:
                 continue  # told to another shard
             other = f"{peer}.{rail}"
             if self._health.nic_state(other) is not State.DOWN:
-                home = self._selector.home(Destination(owner, peer, rail))
+                home = self._selector.homes.of(Destination(owner, peer, rail))
                 entropy = home.entropy if home.via == rail else 0
                 yield f"{nic}>{other}#{entropy}"
                 yield f"{other}>{nic}#{entropy}"

@@ -63,4 +63,4 @@ class Takeover:
         return True
 
     def _home(self, destination: Destination) -> str:
-        return path_name(destination.node, self._selector.home(destination))
+        return path_name(destination.node, self._selector.homes.of(destination))

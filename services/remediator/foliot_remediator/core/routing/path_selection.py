@@ -35,15 +35,8 @@ class PathSelector:
     def __init__(self, inventory: Inventory, health: PathHealth, homes: Homes) -> None:
         self._inventory = inventory
         self._health = health
-        self._homes = homes
-
-    def home(self, destination: Destination) -> Placement:
-        """The way when all is well."""
-        return self._homes.of(destination)
-
-    def homes_across(self, node: str) -> list[Destination]:
-        """Destinations that begin or end at a node and belong on another rail than their own."""
-        return self._homes.across(node)
+        self.homes = homes
+        """The ways when all is well."""
 
     def usable(self, node: str, way: Placement, now_ns: int, *, trusted: frozenset[State] = _TRUSTED) -> bool:
         """Whether both NICs and the path are trusted, and the path was heard a moment ago."""
@@ -112,7 +105,7 @@ class PathSelector:
         The turn is the same for both directions of a pair, so that where all is healthy they take the same way.
         """
         node, peer, rail = destination
-        home = self._homes.of(destination)
+        home = self.homes.of(destination)
         if home.via != but:
             yield home
         rails = self._inventory.shared(node, peer)

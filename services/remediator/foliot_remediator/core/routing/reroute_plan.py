@@ -130,7 +130,7 @@ class ReroutePlanner:
             plan.of(owner).back.append(rail)
             for peer in self._inventory.peers(owner, rail):
                 destination = Destination(owner, peer, rail)
-                home = self._selector.home(destination)
+                home = self._selector.homes.of(destination)
                 wanted = home if self._selector.usable(owner, home, now_ns) else routing.way(destination)
                 if routing.placed(destination) != wanted:
                     plan.move(destination, wanted)
@@ -146,7 +146,7 @@ class ReroutePlanner:
         for rail in self._inventory.shared(node, peer):
             destination = Destination(node, peer, rail)
             if (
-                path_name(node, self._selector.home(destination)) == str(path)
+                path_name(node, self._selector.homes.of(destination)) == str(path)
                 and (node, rail) not in self._routing.away
             ):
                 self._home(plan, destination, now_ns)
@@ -168,7 +168,7 @@ class ReroutePlanner:
         for destination in self._moved(node):
             if self._routing.is_at_home(destination):
                 continue
-            home, present = self._selector.home(destination), self._routing.placed(destination)
+            home, present = self._selector.homes.of(destination), self._routing.placed(destination)
             incident = incidents.get(path_name(node, home)) if present.via != home.via else None
             if incident is None:
                 continue
@@ -217,7 +217,7 @@ class ReroutePlanner:
             plan.move(destination, way)
 
     def _home(self, plan: ReroutePlan, destination: Destination, now_ns: int) -> None:
-        home = self._selector.home(destination)
+        home = self._selector.homes.of(destination)
         if self._routing.placed(destination) != home and self._selector.usable(destination.node, home, now_ns):
             plan.move(destination, home)
 
@@ -225,7 +225,7 @@ class ReroutePlanner:
         """What nodes of the shard may send across the NIC, besides its own node on its own rail, without looking at the whole fleet."""
         found = {Destination(peer, owner, lost): None for peer in self._inventory.peers(owner, lost)}
         found |= {each: None for each in self._routing.touching(owner) if (each.node, each.rail) != (owner, lost)}
-        found |= {each: None for each in self._selector.homes_across(owner) if (each.node, each.rail) != (owner, lost)}
+        found |= {each: None for each in self._selector.homes.across(owner) if (each.node, each.rail) != (owner, lost)}
         inventory, away = self._inventory, self._routing.away
         for node in inventory.neighbours(owner):
             found |= {Destination(node, owner, rail): None for rail in inventory.rails(node) if (node, rail) in away}
@@ -242,4 +242,4 @@ class ReroutePlanner:
         return moved_by.fault == cause.fault and self._home_via(destination) == lost
 
     def _home_via(self, destination: Destination) -> str:
-        return self._selector.home(destination).via
+        return self._selector.homes.of(destination).via
