@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import collections
 from typing import TYPE_CHECKING
 
 from foliot.bus.lease import Count
 from foliot.settings import NicSettings, NodeSettings
-from foliot_agent.actuators.base import EmulatedActuator
+from foliot_agent.actuators.overlay import OverlayActuator
 from foliot_agent.control.command_runner import CommandRunner
 from foliot_agent.control.failover import Failover
 from foliot_agent.control.lease_fence import LeaseFence
@@ -17,6 +18,7 @@ from foliot_agent.control.route_handler import RouteHandler
 from foliot_agent.core.failed_links import FailedLinks, LinkTransition
 from foliot_agent.core.overlay_layout import Layout
 from foliot_agent.core.peer_protocol import Seal
+from foliot_agent.kernel.no_kernel import NoKernel
 from foliot_agent.peers.failure_notifier import FailureNotifier
 from foliot_agent.peers.sockets import PeerSockets
 from foliot_agent.settings import AgentSettings
@@ -43,6 +45,21 @@ class Wires(PeerSockets):
         return super().send(datagram, source, destination, port)
 
 
+class Counting(NoKernel):
+    """Counts the messages that the kernel would have got."""
+
+    def __init__(self) -> None:
+        self.counts: collections.Counter[str] = collections.Counter()
+
+    async def route(self, verb: str, **what) -> None:
+        """See `NoKernel`."""
+        self.counts["routes"] += 1
+
+    async def rule(self, verb: str, **what) -> None:
+        """See `NoKernel`."""
+        self.counts["rules"] += 1
+
+
 class Agent:
     """An agent's whole behaviour with an emulated actuator: its NICs are loopback addresses."""
 
@@ -53,7 +70,8 @@ class Agent:
         )
         settings = NodeSettings(name=f"node{index}", index=index, nics=nics, agent_port=port)
         self.layout = Layout.of(settings)
-        self.actuator = EmulatedActuator(self.layout)
+        self.kernel = Counting()
+        self.actuator = OverlayActuator(self.kernel, self.layout, self.kernel)
         self.losses = FailedLinks(self.layout, "boot1")
         self.restart_cache = RestartCache("", settings.name, "boot1")
         self.clock, self.peers, self.outcomes, self.tasks = clock, {}, [], set()

@@ -1,20 +1,16 @@
-"""The interfaces by which traffic is moved: of service addresses, and of any other class; and the maker that only records.
+"""The interfaces by which traffic is moved: of service addresses, and of any other class.
 
-The overlay's maker, which moves real traffic, is in `foliot_agent.actuators.overlay`.
+What moves service addresses is in `foliot_agent.actuators.overlay`.
 """
 
 from __future__ import annotations
 
-import collections
 from typing import TYPE_CHECKING, Protocol, Self
-
-from foliot_agent.core import overlay_layout
-from foliot_agent.core.routing_table import RoutingTable, destination_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from foliot_agent.core.routing_table import Destination
+    from foliot_agent.core.routing_table import Destination, RoutingTable
     from foliot_agent.kernel.dry_run import Change
     from foliot_schemas import Confirmation, Node, Placement
 
@@ -98,76 +94,3 @@ class ServiceAddressActuator(Protocol):
 
     async def renew(self, destinations: Iterable[Destination]) -> None:
         """Puts what is in force for these destinations, and their backups, once more: a device was lost with all on it, and made again."""
-
-
-class EmulatedActuator:
-    """Records what would be done: for simulations, and machines that permit nothing.
-
-    It needs no NIC. What the overlay would tell a host's kernel is another question, which `foliot_agent.kernel.dry_run` answers.
-
-    `counts` has the messages that the kernel would have got: routes, rules.
-    """
-
-    def __init__(self, layout: overlay_layout.Layout) -> None:
-        self.routing = RoutingTable()
-        self.counts: collections.Counter[str] = collections.Counter()
-        self._layout = layout
-
-    async def welcome(self, peer: Node) -> None:
-        """See `ServiceAddressActuator`."""
-        self.routing.rails[peer.name] = overlay_layout.shared_rails(self._layout, peer)
-        for placement in overlay_layout.home(self._layout, peer):
-            if destination_of(placement) not in self.routing.placements:
-                self.counts["routes"] += 1
-                self.routing.placements[destination_of(placement)] = placement
-
-    async def dismiss(self, peer: Node) -> None:
-        """See `ServiceAddressActuator`."""
-        self.routing.forget(peer.name)
-
-    async def set_placements(self, placements: Iterable[Placement], *, ahead: bool = False) -> tuple[Placement, ...]:
-        """See `ServiceAddressActuator`."""
-        before = []
-        for placement in placements:
-            destination = destination_of(placement)
-            present = self.routing.way(destination)
-            before.extend([present] if present is not None else [])
-            self._put(self.routing.placements, placement)
-            if not ahead and placement.rail in self.routing.away and destination in self.routing.backups:
-                self._put(self.routing.backups, placement)
-        return tuple(before)
-
-    async def arm(self, backups: Iterable[Placement]) -> None:
-        """See `ServiceAddressActuator`."""
-        for backup in backups:
-            self._put(self.routing.backups, backup)
-
-    async def disarm(self, destinations: Iterable[Destination]) -> None:
-        """See `ServiceAddressActuator`."""
-        for destination in destinations:
-            if destination in self.routing.backups and destination[1] not in self.routing.away:
-                self.counts["routes"] += 1
-                del self.routing.backups[destination]
-
-    async def away(self, rail: str) -> bool:
-        """See `ServiceAddressActuator`."""
-        return self._turn(rail, away=True)
-
-    async def back(self, rail: str) -> bool:
-        """See `ServiceAddressActuator`."""
-        return self._turn(rail, away=False)
-
-    async def renew(self, destinations: Iterable[Destination]) -> None:
-        """See `ServiceAddressActuator`."""
-
-    def _put(self, kept: dict[tuple[str, str], Placement], placement: Placement) -> None:
-        if kept.get(destination_of(placement)) != placement:
-            self.counts["routes"] += 1
-            kept[destination_of(placement)] = placement
-
-    def _turn(self, rail: str, *, away: bool) -> bool:
-        if away == (rail in self.routing.away):
-            return False
-        self.counts["rules"] += 1
-        (self.routing.away.add if away else self.routing.away.discard)(rail)
-        return True

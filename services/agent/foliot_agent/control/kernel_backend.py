@@ -11,13 +11,14 @@ import structlog
 from pyroute2 import AsyncIPRoute
 from pyroute2.netlink.exceptions import NetlinkError
 
-from foliot_agent.actuators.base import ActuatorError, EmulatedActuator
+from foliot_agent.actuators.base import ActuatorError
 from foliot_agent.actuators.overlay import OverlayActuator
 from foliot_agent.control.move_queue import MoveQueue
 from foliot_agent.core import overlay_layout
 from foliot_agent.core.desired_diff import wanted
 from foliot_agent.core.failed_links import FailedLinks
 from foliot_agent.kernel.dry_run import DryRun
+from foliot_agent.kernel.no_kernel import NoKernel
 from foliot_agent.kernel.overlay_devices import Overlay, OverlayError, remove
 from foliot_agent.kernel.route_restorer import RouteRestorer
 
@@ -78,7 +79,8 @@ class KernelBackend:
             OverlayError: it cannot be built.
         """
         if not self.is_real:
-            self.actuator = EmulatedActuator(self._layout)
+            kernel = NoKernel()
+            self.actuator = OverlayActuator(kernel, self._layout, kernel)
             return self
         # Three sockets: no dump of one may stand before a move of another.
         building = await self._stack.enter_async_context(AsyncIPRoute())
