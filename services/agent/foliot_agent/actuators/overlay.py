@@ -138,11 +138,7 @@ class OverlayActuator:
                     await self._put(kept, kept[destination])
 
     def _has_device(self, placement: Placement) -> bool:
-        try:
-            self._devices.index(overlay_layout.device_name(self._layout.numbers[placement.via], placement.entropy))
-        except OSError:
-            return False
-        return True
+        return self._devices.has(overlay_layout.device_name(self._layout.numbers[placement.via], placement.entropy))
 
     def _adopted(self, peer: Node, rail: str, first_table: int) -> Placement | None:
         address = peer.nic(rail).service_address
