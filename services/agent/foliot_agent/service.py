@@ -29,6 +29,7 @@ from foliot_agent.control.route_handler import RouteHandler
 from foliot_agent.core.failed_links import FailedLinks, LinkTransition
 from foliot_agent.core.overlay_layout import Layout
 from foliot_agent.core.peer_protocol import Seal
+from foliot_agent.core.route_guard import Situation
 from foliot_agent.kernel.overlay_devices import OverlayError
 from foliot_agent.peers.echo_confirm import EchoConfirmer
 from foliot_agent.peers.failure_notifier import FailureNotifier
@@ -106,10 +107,10 @@ class Agent:
         self.move_queue = MoveQueue(self._kernel.actuator, self.losses, self._clock)
         fence = LeaseFence(functools.partial(counted, self._bus), self._spawn)
         confirmer = self._confirmer if self._kernel.is_real else None
+        situation = Situation(layout=self.layout, peers=self.peers, routing=self.move_queue.routing, losses=self.losses)
         routes = RouteHandler(
-            layout=self.layout, peers=self.peers, losses=self.losses, move_queue=self.move_queue, confirmer=confirmer,
-            clock=self._clock, others=self._others,
-        )  # fmt: skip
+            situation=situation, move_queue=self.move_queue, confirmer=confirmer, clock=self._clock, others=self._others
+        )
         self.commands = CommandRunner(
             node=self.layout.node.name,
             policy=self._settings.policy,
@@ -120,10 +121,8 @@ class Agent:
             restart_cache=self._restart_cache,
         )
         self.failover = Failover(
+            situation=situation,
             settings=self._settings,
-            layout=self.layout,
-            peers=self.peers,
-            losses=self.losses,
             move_queue=self.move_queue,
             notifier=self._notifier,
             routes=routes,
@@ -135,9 +134,7 @@ class Agent:
             restored=self._kernel.restored,
         )
         self._following = Reconciler(
-            layout=self.layout,
-            peers=self.peers,
-            losses=self.losses,
+            situation=situation,
             move_queue=self.move_queue,
             kernel=self._kernel,
             others=self._others,

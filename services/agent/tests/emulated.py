@@ -18,6 +18,7 @@ from foliot_agent.control.route_handler import RouteHandler
 from foliot_agent.core.failed_links import FailedLinks, LinkTransition
 from foliot_agent.core.overlay_layout import Layout
 from foliot_agent.core.peer_protocol import Seal
+from foliot_agent.core.route_guard import Situation
 from foliot_agent.kernel.no_kernel import NoKernel
 from foliot_agent.peers.failure_notifier import FailureNotifier
 from foliot_agent.peers.sockets import PeerSockets
@@ -90,9 +91,10 @@ class Agent:
     def arm(self, armed: str, policy: str = "act") -> None:
         """Starts its behaviour anew with these settings."""
         self.move_queue = MoveQueue(self.actuator, self.losses, self.clock)
-        routes = RouteHandler(
-            layout=self.layout, peers=self.peers, losses=self.losses, move_queue=self.move_queue, confirmer=None, clock=self.clock,
-        )  # fmt: skip
+        self.situation = Situation(
+            layout=self.layout, peers=self.peers, routing=self.actuator.routing, losses=self.losses
+        )
+        routes = RouteHandler(situation=self.situation, move_queue=self.move_queue, confirmer=None, clock=self.clock)
         self.commands = CommandRunner(
             node=self.layout.node.name,
             policy=policy,
@@ -104,9 +106,7 @@ class Agent:
         )
         self.failover = Failover(
             settings=AgentSettings(actuator="emulated", armed=armed, policy=policy, key=KEY),
-            layout=self.layout,
-            peers=self.peers,
-            losses=self.losses,
+            situation=self.situation,
             move_queue=self.move_queue,
             notifier=FailureNotifier(self.exchange, self.layout.node, self.peers, self.losses, self.clock),
             routes=routes,

@@ -70,9 +70,7 @@ def following(agents):
     """How the first agent follows the inventory."""
     agent = agents[0]
     made = Reconciler(
-        layout=agent.layout,
-        peers=agent.peers,
-        losses=agent.losses,
+        situation=agent.situation,
         move_queue=agent.move_queue,
         kernel=Joined(agent),
         restart_cache=agent.restart_cache,
@@ -121,7 +119,7 @@ async def test_a_peer_that_has_left_is_told_nothing_any_more(agents):
     cut.cut |= {nic.address for nic in peers[0].layout.node.nics}
     cut.lose()
     await settle(agents)
-    (word,) = cut.failover._notifier._words.values()
+    (word,) = cut.failover.notifier._words.values()
     assert word.missing == {"node1"}
     cut.failover.forget("node1")
     assert word.missing == set()

@@ -207,9 +207,8 @@ def pairs(agent):
     """An actuator of queue pairs beside that of service addresses."""
     made = QueuePairs()
     routes = RouteHandler(
-        layout=agent.layout, peers=agent.peers, losses=agent.losses, move_queue=agent.move_queue, confirmer=None,
-        clock=agent.clock, others=[made],
-    )  # fmt: skip
+        situation=agent.situation, move_queue=agent.move_queue, confirmer=None, clock=agent.clock, others=[made]
+    )
     agent.commands = CommandRunner(
         node="node0", policy="act", handlers=[routes], clock=agent.clock, publish=agent.outcomes.append,
         fence=agent.commands.fence, restart_cache=agent.restart_cache,

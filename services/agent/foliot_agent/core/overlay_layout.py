@@ -157,7 +157,10 @@ def entries(layout: Layout, peer: Node) -> set[PeerEntry]:
     own = {nic.rail: nic for nic in layout.node.nics}
     return {
         PeerEntry(
-            device=device_name(layout.numbers[nic.rail], entropy), address=address, mac=mac_of(address), remote=nic.address
+            device=device_name(layout.numbers[nic.rail], entropy),
+            address=address,
+            mac=mac_of(address),
+            remote=nic.address,
         )
         for nic in peer.nics
         if nic.rail in own
