@@ -26,7 +26,7 @@ from foliot_agent.settings import AgentSettings
 from foliot_schemas import Command, Placement
 
 if TYPE_CHECKING:
-    from foliot.clock import VirtualClock
+    from virtual_clock import VirtualClock
 
 KEY = "a key that the fleet shares"
 FAULT = "boot1/node0.rail0/carrier-2"

@@ -13,7 +13,6 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from foliot import tracing
 from foliot.bus.lease import Count
-from foliot.clock import VirtualClock
 from foliot_agent.control import reconciler as following_module
 from foliot_agent.control.reconciler import Reconciler
 from foliot_agent.core.peer_protocol import Seal
@@ -21,6 +20,7 @@ from foliot_agent.peers import failure_notifier
 from foliot_schemas import Placement
 from foliot_schemas.fault import root_span_id, trace_id
 from foliot_schemas.notice import Notice
+from virtual_clock import VirtualClock
 
 
 @pytest.fixture

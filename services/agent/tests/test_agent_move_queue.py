@@ -6,7 +6,6 @@ import asyncio
 
 import pytest
 
-from foliot.clock import VirtualClock
 from foliot.node.addressing import describe
 from foliot_agent.actuators.base import ActuatorError
 from foliot_agent.actuators.overlay import OverlayActuator
@@ -17,6 +16,7 @@ from foliot_agent.core.overlay_layout import Layout
 from foliot_agent.kernel.no_kernel import NoKernel
 from foliot_schemas import Placement
 from patience import patience
+from virtual_clock import VirtualClock
 
 PEERS = 200
 

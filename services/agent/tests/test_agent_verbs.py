@@ -9,7 +9,6 @@ import msgspec
 import pytest
 from emulated import Agent, command
 
-from foliot.clock import VirtualClock
 from foliot.settings import SettingsError
 from foliot_agent.actuators.base import ActuatorError
 from foliot_agent.control import action_handlers, actuator_kinds
@@ -18,6 +17,7 @@ from foliot_agent.control.actuator_kinds import ActuatorKind
 from foliot_agent.control.command_runner import CommandRunner
 from foliot_agent.control.route_handler import RouteHandler
 from foliot_schemas import Command, Confirmation, Outcome, Placement, Reroute, orders
+from virtual_clock import VirtualClock
 
 WAY = Placement(peer="node1", rail="rail0", via="rail1", entropy=0, key="qp-17")
 
