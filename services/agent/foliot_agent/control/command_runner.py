@@ -9,7 +9,7 @@ import structlog
 
 from foliot import tracing
 from foliot_agent.control.action_handlers import Confirmed, outcome_of
-from foliot_agent.core.command_guard import OutcomeCache, Standing, judge
+from foliot_agent.core.command_guard import Standing, judge
 from foliot_schemas import OrderError, Outcome
 from foliot_schemas.bounds import fitting
 
@@ -47,7 +47,7 @@ class CommandRunner:
     fence: LeaseFence
     """Of commands, and of what the bucket `paths` has."""
     restart_cache: RestartCache
-    """Of answers, over restarts."""
+    """Has the answers: the same command twice gets the same and does nothing twice, over a restart too."""
 
     def __post_init__(self) -> None:
         self._handlers: dict[str, ActionHandler] = {}
@@ -55,12 +55,12 @@ class CommandRunner:
             for verb in handler.verbs:
                 if self._handlers.setdefault(verb, handler) is not handler:
                     raise ValueError(f"the verb {verb} has two handlers")
-        self._answers = OutcomeCache(self.restart_cache.recall().answers)
+        self.restart_cache.recall()
         self._under_way: set[str] = set()
 
     async def on_command(self, command: Command) -> None:
         """Carries out a command, once, and answers it, as often as it comes."""
-        if (answered := self._answers.get(command.id)) is not None:
+        if (answered := self.restart_cache.answer(command.id)) is not None:
             self.publish(answered)
             return
         if command.id in self._under_way:
@@ -72,7 +72,6 @@ class CommandRunner:
             ) as span:
                 outcome = await self._carry_out(command, self.clock.now_ns())
                 span.set_attribute("foliot.status", outcome.status)
-                self._answers.keep(outcome)
                 self.restart_cache.keep_answer(outcome)
                 self.publish(outcome)
         finally:
