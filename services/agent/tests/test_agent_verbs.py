@@ -187,16 +187,14 @@ async def test_a_verb_has_one_handler(agent):
         )  # fmt: skip
 
 
-def test_a_handler_of_a_name_is_registered_once(agent):
+def test_a_handler_of_a_name_is_registered_once(agent, monkeypatch):
     """And made for the node when the agent starts."""
     view = NodeView(layout=agent.layout, peers=agent.peers, clock=agent.clock, restart_cache=agent.restart_cache)
+    monkeypatch.setattr(action_handlers, "_makers", {})
     action_handlers.register("mark", lambda view: Marker(view.clock))
-    try:
-        assert [handler.verbs for handler in action_handlers.registered(view)] == [("mark",)]
-        with pytest.raises(ValueError, match="there is a handler named mark already"):
-            action_handlers.register("mark", Marker)
-    finally:
-        action_handlers.unregister("mark")
+    assert [handler.verbs for handler in action_handlers.registered(view)] == [("mark",)]
+    with pytest.raises(ValueError, match="there is a handler named mark already"):
+        action_handlers.register("mark", Marker)
 
 
 # -- other classes of traffic ---------------------------------------------------------------------------------------------
@@ -271,20 +269,18 @@ async def test_what_its_actuator_cannot_do_or_confirm_is_said(agent, pairs):
     assert (doubtful.status, doubtful.expected, doubtful.confirmed_ns) == ("done", 1, 0)
 
 
-def test_the_settings_choose_what_moves_service_addresses(agent):
+def test_the_settings_choose_what_moves_service_addresses(agent, monkeypatch):
     """By its name; a class of its own is there as soon as it is registered, once."""
     view = NodeView(layout=agent.layout, peers=agent.peers, clock=agent.clock, restart_cache=agent.restart_cache)
     kind = ActuatorKind("pairs", lambda _view: QueuePairs(), "queue-pairs")
     assert actuator_kinds.others(view) == []
+    monkeypatch.setattr(actuator_kinds, "_kinds", dict(actuator_kinds._kinds))
     actuator_kinds.register(kind)
-    try:
-        assert [each.traffic for each in actuator_kinds.others(view)] == ["queue-pairs"]
-        with pytest.raises(ValueError, match="or one of queue-pairs, already"):
-            actuator_kinds.register(ActuatorKind("more-pairs", lambda _view: QueuePairs(), "queue-pairs"))
-        with pytest.raises(SettingsError, match=r"agent\.actuator: 'pairs' is none of emulated, overlay"):
-            actuator_kinds.backend("pairs", view)
-    finally:
-        actuator_kinds.unregister("pairs")
+    assert [each.traffic for each in actuator_kinds.others(view)] == ["queue-pairs"]
+    with pytest.raises(ValueError, match="or one of queue-pairs, already"):
+        actuator_kinds.register(ActuatorKind("more-pairs", lambda _view: QueuePairs(), "queue-pairs"))
+    with pytest.raises(SettingsError, match=r"agent\.actuator: 'pairs' is none of emulated, overlay"):
+        actuator_kinds.backend("pairs", view)
     assert [actuator_kinds.backend(name, view).is_real for name in ("overlay", "emulated")] == [True, False]
 
 

@@ -100,11 +100,6 @@ def register(kind: ActuatorKind) -> None:
     _kinds[kind.name] = kind
 
 
-def unregister(name: str) -> None:
-    """Takes back `register`."""
-    _kinds.pop(name, None)
-
-
 def backend(name: str, view: NodeView) -> ServiceAddressBackend:
     """What `agent.actuator` names.
 
