@@ -1,7 +1,4 @@
-"""The interfaces by which traffic is moved: of service addresses, and of any other class.
-
-What moves service addresses is in `foliot_agent.actuators.overlay`.
-"""
+"""The interface by which traffic is moved that is of any other class than service addresses."""
 
 from __future__ import annotations
 
@@ -10,7 +7,6 @@ from typing import TYPE_CHECKING, Protocol, Self
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from foliot_agent.core.routing_table import Destination, RoutingTable
     from foliot_agent.kernel.dry_run import Change
     from foliot_schemas import Confirmation, Node, Placement
 
@@ -58,39 +54,3 @@ class Actuator(Protocol):
 
     async def rehearse(self) -> tuple[Change, ...]:
         """What entering it would change on this host, which stays as it is."""
-
-
-class ServiceAddressActuator(Protocol):
-    """Moves traffic to service addresses: single destinations by a route each (overlay), all of a rail by one rule (rail).
-
-    Every method leaves `routing` as it is in force, also when it raises `ActuatorError`.
-    """
-
-    routing: RoutingTable
-
-    async def welcome(self, peer: Node) -> None:
-        """Routes to a peer: those found in force, else home."""
-
-    async def dismiss(self, peer: Node) -> None:
-        """No routes to a peer any more."""
-
-    async def set_placements(self, placements: Iterable[Placement], *, ahead: bool = False) -> tuple[Placement, ...]:
-        """Makes these the ways in force, and returns those in force before, which undo it.
-
-        With `ahead`, those of a rail that is away are only laid ready for its coming back.
-        """
-
-    async def arm(self, backups: Iterable[Placement]) -> None:
-        """Makes these the backups of their destinations."""
-
-    async def disarm(self, destinations: Iterable[Destination]) -> None:
-        """Takes the backups of these destinations away, but for those of a rail that is away: they are in use."""
-
-    async def away(self, rail: str) -> bool:
-        """Sends a rail's traffic by its backups; False: it went there already. `back` undoes it."""
-
-    async def back(self, rail: str) -> bool:
-        """Sends a rail's traffic by its placements; False: it went there already. `away` undoes it."""
-
-    async def renew(self, destinations: Iterable[Destination]) -> None:
-        """Puts what is in force for these destinations, and their backups, once more: a device was lost with all on it, and made again."""

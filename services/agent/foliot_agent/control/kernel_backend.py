@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
     from foliot.clock import Clock
     from foliot.node.link_monitor import LinkChange
-    from foliot_agent.actuators.base import ServiceAddressActuator
     from foliot_agent.control.restart_cache import RestartCache
     from foliot_agent.core.overlay_layout import Layout
     from foliot_agent.kernel.dry_run import Change
@@ -50,10 +49,11 @@ class KernelBackend:
     Closing it leaves everything in place, so that traffic goes on while the agent is away; `uninstall` takes it away.
     """
 
-    actuator: ServiceAddressActuator
+    actuator: OverlayActuator
 
     def __init__(self, layout: Layout, restart_cache: RestartCache, *, is_real: bool = True) -> None:
         self.is_real = is_real
+        """Whether moves can be confirmed on a wire."""
         self._layout = layout
         self._restart_cache = restart_cache
         self._stack = contextlib.AsyncExitStack()

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from foliot_agent.actuators.base import Actuator
-    from foliot_agent.control.actuator_kinds import ServiceAddressBackend
+    from foliot_agent.control.kernel_backend import KernelBackend
     from foliot_agent.control.move_queue import MoveQueue
     from foliot_agent.control.restart_cache import RestartCache
     from foliot_agent.core.route_guard import Situation
@@ -36,7 +36,7 @@ class Reconciler:
     situation: Situation
     """Its peers are kept up to date here, and read by whoever acts."""
     move_queue: MoveQueue
-    kernel: ServiceAddressBackend
+    kernel: KernelBackend
     restart_cache: RestartCache
     fence: Callable[[int], Awaitable[bool]]
     """Whether a value of this lease may be followed."""
