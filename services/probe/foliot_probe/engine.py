@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from foliot.clock import HostClock
-    from foliot_probe.core.stream_table import StreamKey
     from foliot_probe.io.udp_batch import Arrivals, Batch
     from foliot_probe.settings import ProbeSettings
     from foliot_schemas import Node
@@ -167,10 +166,6 @@ class Engine:
             self.demand.peers_changed()
         return ended
 
-    def set_in_use(self, in_use: frozenset[StreamKey]) -> None:
-        """Probe these streams fast from the next tick on, and all others slowly, but for those of the mesh."""
-        self.demand.set_in_use(in_use)
-
     def _end(self, rows: list[int]) -> None:
         for row in rows:
             self.sessions.close(row)
@@ -193,14 +188,8 @@ class Engine:
 
     # -- a tick -------------------------------------------------------------------------------------------------------
 
-    def tick(self, tick: int, now_ns: int) -> SilenceChanges:
-        """Everything that a tick does; ticks may be missed."""
-        changes = self.listen(now_ns)
-        self.speak(tick)
-        return changes
-
     def speak(self, tick: int) -> None:
-        """Send what is due in a tick."""
+        """Send what is due in a tick; ticks may be missed."""
         self._tick = tick
         for row, every, coded_every, in_use in self.demand.changes(tick, self.sessions.mesh_ms):
             self._schedule.change(row, every, tick - 1, in_use=in_use, coded_every=coded_every)

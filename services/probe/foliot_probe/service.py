@@ -166,7 +166,7 @@ class Probe:
             self._set_rates()
 
     def _set_rates(self) -> None:
-        self._engine.set_in_use(in_use(self._engine.table.rows, self._paths))
+        self._engine.demand.set_in_use(in_use(self._engine.table.rows, self._paths))
 
     async def _follow_clock(self, name: str) -> None:
         if name in self._clocks:

@@ -142,7 +142,7 @@ def test_what_one_end_counts_to_the_mesh_both_probe_for_it_and_nobody_is_accused
     one_sided = {"a": frozenset({Pair("a", "b")}), "b": frozenset()}
     monkeypatch.setattr(demand, "neighbours", lambda own, *_: one_sided[own.name])
     for end in pair.ends:
-        end.set_in_use(frozenset())
+        end.demand.set_in_use(frozenset())
         end.demand.peers_changed()
     sent, coded = [[], []], []
     for tick in range(160):
@@ -162,7 +162,7 @@ def test_what_one_end_counts_to_the_mesh_both_probe_for_it_and_nobody_is_accused
         assert 22 <= sum(each[80:160]) <= 26  # every fifth tick, and of every two a pair
     assert all(end.next_silence_ns() is None for end in pair.ends)
     for end in pair.ends:
-        end.set_in_use(frozenset(end.table.rows))
+        end.demand.set_in_use(frozenset(end.table.rows))
     for _ in range(10):
         pair.tick()
     pair.ends[0].listen(pair.now_ns)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 from pyroute2.netlink.exceptions import NetlinkError
+from pyroute2.netlink.rtnl.rtmsg import RTNH_F_ONLINK
 
 from foliot_agent.actuators.base import ActuatorError
 from foliot_agent.core import overlay_layout
@@ -24,9 +25,6 @@ if TYPE_CHECKING:
     from foliot_schemas import Node, Placement
 
 log = structlog.get_logger()
-
-_ONLINK = 4
-"""RTNH_F_ONLINK of <linux/rtnetlink.h>: the gateway is reachable through the device, whatever other routes say."""
 
 
 class OverlayActuator:
@@ -161,7 +159,7 @@ class OverlayActuator:
         try:
             await self._netlink.route(
                 "replace", dst=route.destination, dst_len=32, table=route.table, gateway=route.gateway,
-                oif=self._devices.index(route.device), prefsrc=route.source, flags=_ONLINK,
+                oif=self._devices.index(route.device), prefsrc=route.source, flags=RTNH_F_ONLINK,  # the gateway is reachable through the device, whatever other routes say
             )  # fmt: skip
         except (NetlinkError, OSError) as error:
             raise ActuatorError(f"route to {route.destination} by {route.device}: {error}") from error

@@ -11,6 +11,7 @@ import socket
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
+from pyroute2.netlink.rtnl.ifinfmsg import IFF_UP
 
 from foliot_agent.kernel.devices import Devices, path_of
 
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
 
 Verb = Literal["add", "change", "remove"]
 Kind = Literal["link", "address", "sysctl", "rule", "route", "forwarding", "neighbour"]
-
-_IFF_UP = 1
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):
@@ -164,7 +163,7 @@ class DryRun(Devices):
         name = self._name(what["index"])
         if what["index"] > 0:
             for link in await self._netlink.link("get", index=what["index"]):
-                present = {"state": "up" if link["flags"] & _IFF_UP else "down", "mtu": link.get_attr("IFLA_MTU")}
+                present = {"state": "up" if link["flags"] & IFF_UP else "down", "mtu": link.get_attr("IFLA_MTU")}
                 wanted = {key: value for key, value in wanted.items() if present[key] != value}
         if wanted:
             self._note("change", "link", name, wanted)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 from pyroute2.netlink.exceptions import NetlinkError
+from pyroute2.netlink.rtnl.ndmsg import NTF_SELF, NUD_PERMANENT
 
 from foliot_agent.core import overlay_layout
 from foliot_agent.kernel.devices import Devices, path_of
@@ -24,10 +25,6 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 _OUR_DEVICE = re.compile(r"fo\d+e\d+")
-_PERMANENT = 0x80
-"""NUD_PERMANENT of <linux/neighbour.h>: never asked for, never aged."""
-_SELF = 0x02
-"""NTF_SELF: the entry is of the device itself, not of a bridge over it."""
 _LOOSE = "2"
 """rp_filter: a packet may come in by another device than its answer leaves by, as it does while only one end has moved
 (RFC 3704 §2.4). The kernel takes the larger of this and conf/all, so nothing of the host's own need be changed."""
@@ -163,11 +160,13 @@ class Overlay:
 
     async def _forwarding(self, verb: str, entry: overlay_layout.PeerEntry) -> None:
         index = self._devices.index(entry.device)
-        await self._netlink.fdb(verb, ifindex=index, lladdr=entry.mac, dst=entry.remote, flags=_SELF, state=_PERMANENT)
+        await self._netlink.fdb(
+            verb, ifindex=index, lladdr=entry.mac, dst=entry.remote, flags=NTF_SELF, state=NUD_PERMANENT
+        )
 
     async def _neighbour(self, verb: str, entry: overlay_layout.PeerEntry) -> None:
         index = self._devices.index(entry.device)
-        await self._netlink.neigh(verb, ifindex=index, dst=entry.address, lladdr=entry.mac, state=_PERMANENT)
+        await self._netlink.neigh(verb, ifindex=index, dst=entry.address, lladdr=entry.mac, state=NUD_PERMANENT)
 
     def _loosen(self, device: str) -> None:
         """Lets asymmetric ways in, and keeps IPv6's own chatter off the device."""

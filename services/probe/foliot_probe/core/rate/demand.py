@@ -92,7 +92,7 @@ class Demand:
         self._stale = self._changed = True
 
     def set_in_use(self, in_use: frozenset[StreamKey]) -> None:
-        """Sets the streams that are probed fast."""
+        """Sets the streams that are probed fast from the next tick on; all others are slow, but for those of the mesh."""
         self._in_use = in_use
         self._changed = True
 
