@@ -56,7 +56,7 @@ async def addresses() -> list[Held]:
     async with AsyncIPRoute() as netlink:
         names = {message["index"]: message.get_attr("IFLA_IFNAME") async for message in await netlink.get_links()}
         return [
-            Held(names[message["index"]], message.get_attr("IFA_LOCAL") or message.get_attr("IFA_ADDRESS"))
+            Held(names[message["index"]], _address(message))
             async for message in await netlink.addr("dump", family=socket.AF_INET)
             if message["index"] in names
         ]
@@ -67,11 +67,11 @@ class LinkMonitor:
 
     Parameters:
         on_change: called at once for every message, also for those that change nothing of interest; must not block.
-        on_address: called at once with the index of a device and the IPv4 address that it was given.
+        on_address: called at once with an IPv4 address that a device was given.
     """
 
     def __init__(
-        self, on_change: Callable[[LinkChange], None], on_address: Callable[[int, str], None] | None = None
+        self, on_change: Callable[[LinkChange], None], on_address: Callable[[str], None] | None = None
     ) -> None:
         self._on_change = on_change
         self._on_address = on_address
@@ -149,7 +149,7 @@ class LinkMonitor:
             self._note(change)
             self._on_change(change)
         elif kind == RTM_NEWADDR and self._on_address is not None:
-            self._on_address(message["index"], message.get_attr("IFA_LOCAL") or message.get_attr("IFA_ADDRESS"))
+            self._on_address(_address(message))
 
     def _note(self, change: LinkChange) -> None:
         if change.gone:
@@ -168,6 +168,10 @@ class LinkMonitor:
             if not self._overrun:  # else more was lost meanwhile
                 return
             self._overrun = False
+
+
+def _address(message: Any) -> str:
+    return str(message.get_attr("IFA_LOCAL") or message.get_attr("IFA_ADDRESS"))
 
 
 def _change(message: Any) -> LinkChange:

@@ -74,7 +74,7 @@ class Agent:
         # What a run with another index or address remembers is not this one's.
         place = " ".join([boot, str(node.index), *(nic.address for nic in node.nics)])
         armed = settings.armed == "always" and settings.policy == "act"
-        self._membership = Membership(bus, node, msgspec.structs.replace(self.layout.node, armed=armed))
+        self.membership = Membership(bus, node, msgspec.structs.replace(self.layout.node, armed=armed))
         self._renewing: asyncio.Task[None] | None = None
         self._restart_cache = RestartCache(settings.memory, node.name, place)
         self._view = NodeView(layout=self.layout, peers=self.peers, clock=clock, restart_cache=self._restart_cache)
@@ -83,20 +83,12 @@ class Agent:
         self._exchange = PeerSockets(Seal(settings.secret()), node.agent_port, self._on_message)
         self._confirmer = EchoConfirmer(self._exchange, self.layout.node, self.peers, clock)
         self._notifier = FailureNotifier(self._exchange, self.layout.node, self.peers, self.losses, clock)
-        self._monitor = LinkMonitor(self._on_link, self._on_address)
+        self._monitor = LinkMonitor(self._on_link, self._kernel.take_address)
 
     @property
     def remembers(self) -> bool:
         """Whether it has run in this boot before, and knows its peers."""
         return bool(self._restart_cache.recall().peers)
-
-    async def claim(self) -> None:
-        """Takes the node's place in the fleet; waits for the bus.
-
-        Raises:
-            ClaimError: another node has it.
-        """
-        await self._membership.claim()
 
     async def __aenter__(self) -> Self:
         """Builds or adopts, listens, and, if it remembers its peers, looks at what was lost already. `join_fleet` comes next."""
@@ -190,7 +182,7 @@ class Agent:
         known = await bus.get(CLOCKS, own.name)
         if known is not None:
             self._clock.update(known)
-        await self._membership.announce()
+        await self.membership.announce()
         bus.when_back(self._renew_place)
         remembered = set(self.peers)
         for peer in own.peers or ("",):
@@ -206,7 +198,7 @@ class Agent:
     def _renew_place(self) -> None:
         if self._renewing is not None:
             self._renewing.cancel()
-        self._renewing = self._spawn(self._membership.renew())
+        self._renewing = self._spawn(self.membership.renew())
 
     async def _awake_alone(self) -> None:
         """With what it remembers. Where it may act only without the bus, the bus is given a moment to be there."""
@@ -232,9 +224,6 @@ class Agent:
             # Known at once, acted upon when peers and backups are known too.
             self._early.append(turn)
         self._kernel.take_link(change)
-
-    def _on_address(self, _index: int, address: str) -> None:
-        self._kernel.take_address(address)
 
     def _on_message(self, message: Any, reply: Any) -> None:
         self.failover.on_message(message, reply)
@@ -281,9 +270,9 @@ async def main() -> None:
         try:
             agent = Agent(node, settings, bus, clock, boot_id())
             if not agent.remembers:
-                await agent.claim()
+                await agent.membership.claim()
             async with agent:
-                await agent.claim()
+                await agent.membership.claim()
                 await agent.join_fleet()
                 await asyncio.Event().wait()
         except (OverlayError, ActuatorError) as error:

@@ -100,16 +100,8 @@ class Reporter:
         """Paths that have just fallen silent or speak again."""
         paths = tuple(self._ends(int(row)).incoming for row in np.concatenate(changes))
         heard_ns = self._reference(self._engine.heard_last_ns)
-        return DelayBatch.of(
-            silence_rows(changes.fell, changes.again, heard_ns, self._engine.sessions.heard_sequence),
-            node=self._node,
-            at_ns=self._listened_ns(),
-            interval_ns=self._interval_ns,
-            bound_ns=self._clock.bound_ns(),
-            paths=paths,
-            late_ns=self._late_ns,
-            every_ns=self._interval_ns,
-        )
+        rows = silence_rows(changes.fell, changes.again, heard_ns, self._engine.sessions.heard_sequence)
+        return DelayBatch.of(rows, paths=paths, interval_ns=self._interval_ns, **self._header())
 
     def delays(self, now_ns: int, host: HostLoad | None = None) -> Iterator[DelayBatch]:
         """All paths since the last call.
@@ -138,21 +130,17 @@ class Reporter:
             "sequence": engine.sessions.heard_sequence,
             **delays._asdict(),
         }
-        at_ns, bound_ns = self._listened_ns(), self._clock.bound_ns()
+        header = self._header()
         interval_ns, self._reported_ns = now_ns - self._reported_ns, now_ns
-        late_ns, self._late_ns = self._late_ns, 0
+        self._late_ns = 0
         for first in range(0, len(engine.table.live), _STREAMS_PER_BATCH):
             stop = first + _STREAMS_PER_BATCH
             yield DelayBatch.of(
                 interval_rows(engine.table.live[first:stop], source, destination),
-                node=self._node,
-                at_ns=at_ns,
-                interval_ns=interval_ns,
-                bound_ns=bound_ns,
                 paths=engine.table.paths[2 * first : 2 * stop],
-                late_ns=late_ns,
-                every_ns=self._interval_ns,
+                interval_ns=interval_ns,
                 host=host if first == 0 else None,
+                **header,
             )
 
     def stamps(self) -> Iterator[StampBatch | None]:
@@ -205,9 +193,15 @@ class Reporter:
         assert ends is not None
         return ends
 
-    def _listened_ns(self) -> int:
-        """When the sockets were read last, reference time."""
-        return int(self._reference(np.array([self._engine.listened_ns]))[0])
+    def _header(self) -> dict[str, Any]:
+        """What every batch of delays says: it is of when the sockets were read last."""
+        return {
+            "node": self._node,
+            "at_ns": int(self._reference(np.array([self._engine.listened_ns]))[0]),
+            "bound_ns": self._clock.bound_ns(),
+            "late_ns": self._late_ns,
+            "every_ns": self._interval_ns,
+        }
 
     def _reference(self, local_ns: NDArray[np.int64]) -> NDArray[np.int64]:
         """Recent local times as reference times, as far as known; 0 stays 0."""

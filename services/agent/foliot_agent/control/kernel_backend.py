@@ -170,7 +170,8 @@ class KernelBackend:
         """
         while self.is_real:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._due.wait(), self._look_s())
+                owes = self._restorer is not None and self._restorer.owed
+                await asyncio.wait_for(self._due.wait(), _LOOK_S if owes else None)
             self._due.clear()
             try:
                 async with self._changing:
@@ -183,10 +184,6 @@ class KernelBackend:
                 asyncio.get_running_loop().call_later(_AGAIN_S, self._due.set)
             looked, self._looked = self._looked, asyncio.Event()
             looked.set()
-
-    def _look_s(self) -> float | None:
-        """How long nothing may happen before what is owed is looked after anyway."""
-        return _LOOK_S if self._restorer is not None and self._restorer.owed else None
 
     async def _restore(self, peers: Mapping[str, Node], move_queue: MoveQueue) -> frozenset[str]:
         """What can be restored now; the devices that were made."""
