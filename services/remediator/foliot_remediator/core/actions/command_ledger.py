@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import collections
-import heapq
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from foliot_remediator.core.scheduling import DueQueue
 from foliot_schemas import Command
 from foliot_schemas.bounds import fitting
 from foliot_schemas.orders import verb_of
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 _GRACE_NS = 3_000_000_000
 """After its deadline a command is not carried out any more; an answer may still wait for confirmations, two seconds, and be on its way."""
+_ATTEMPTS = 2
+"""Commands of one kind to one node for one cause, as fast as they are refused, fail or are not answered, each planned anew."""
 _FIRST_REST_NS, _LONGEST_REST_NS = 1_000_000_000, 30_000_000_000
 """A node that failed as often as it may is asked again after this long, and after twice as long each time, up to the longest: a bad second costs
 seconds, and nothing stays away for ever because of a bad minute."""
@@ -57,7 +59,7 @@ class CommandLedger:
         self._failures: collections.OrderedDict[tuple[str, Verb, str], tuple[int, int]] = collections.OrderedDict()
         self._unanswered: collections.Counter[str] = collections.Counter()
         """Per node, its commands in `sent`."""
-        self._deadlines: list[tuple[int, str]] = []
+        self._deadlines = DueQueue()
 
     def advised(self, scope: str, verb: Verb, node: str) -> bool:
         """Whether the node was commanded so for this cause; `scope`, here and below, is `scope_of` it."""
@@ -68,9 +70,9 @@ class CommandLedger:
         count, at_ns = self._failures.get((scope, verb, node), (0, 0))
         return count if now_ns - at_ns < _FORGIVEN_NS else 0
 
-    def is_resting(self, scope: str, verb: Verb, node: str, now_ns: int, attempts: int) -> bool:
-        """Whether it failed that often, or more, and so lately that it had better not be asked again yet."""
-        over = self.failures(scope, verb, node, now_ns) - attempts
+    def is_resting(self, scope: str, verb: Verb, node: str, now_ns: int) -> bool:
+        """Whether it failed as often as it may, or more, and so lately that it had better not be asked again yet."""
+        over = self.failures(scope, verb, node, now_ns) - _ATTEMPTS
         if over < 0:
             return False
         rest_ns = min(_FIRST_REST_NS << min(over, _MOST_DOUBLINGS), _LONGEST_REST_NS)
@@ -91,7 +93,7 @@ class CommandLedger:
         if command.id not in self.sent:
             self._unanswered[command.node] += 1
         self.sent[command.id] = sent
-        heapq.heappush(self._deadlines, (command.deadline_ns, command.id))
+        self._deadlines.put(command.id, command.deadline_ns)
 
     def settle(self, command: str) -> Sent | None:
         """Takes out a command that was answered."""
@@ -135,9 +137,5 @@ class CommandLedger:
 
     def overdue(self, now_ns: int) -> list[Sent]:
         """Takes out what will not be answered any more."""
-        late = []
-        while self._deadlines and now_ns > self._deadlines[0][0] + _GRACE_NS:
-            sent = self.settle(heapq.heappop(self._deadlines)[1])
-            if sent is not None:
-                late.append(sent)
-        return late
+        late = map(self.settle, self._deadlines.take(now_ns - _GRACE_NS - 1))
+        return [sent for sent in late if sent is not None]

@@ -79,16 +79,14 @@ class RouteKind:
 
     def units(self, order: Reroute | Restore) -> int:
         """Service addresses, or whole rails, that are sent another way."""
-        return NodeChanges.of(order).moves
+        return len(order.away) + len(order.back) + len(order.placements)
 
     def within(self, order: Reroute | Restore, units: int) -> Reroute | Restore:
-        """See `NodeChanges.within`."""
+        """Rails that are left come first; those that are used again only with all that is to stay elsewhere then."""
         if self.units(order) <= units:
             return order
-        part = NodeChanges.of(order).within(units)
-        return type(order)(
-            traffic=order.traffic, away=tuple(part.away), back=tuple(part.back), placements=tuple(part.placements)
-        )
+        away = order.away[:units]
+        return type(order)(traffic=order.traffic, away=away, placements=order.placements[: units - len(away)])
 
     def object_to(self, orders: Mapping[str, Reroute | Restore]) -> Objection | None:
         """Too many NICs would be away at once: that is no failure of NICs."""

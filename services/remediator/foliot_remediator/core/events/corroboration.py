@@ -6,10 +6,10 @@ have healthy NICs left. A true loss costs this nothing: the word that it follows
 
 from __future__ import annotations
 
-import heapq
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from foliot_remediator.core.scheduling import DueQueue
 from foliot_remediator.core.state.retention import Retained
 from foliot_remediator.core.state.state_machine import Input, State
 from foliot_schemas.names import node_of, parse_path
@@ -96,7 +96,6 @@ class Doubt:
     since_ns: int
     is_over: bool = False
     """The silence was over, by the receiver's word, when its event came; the detector may not say so of the next one."""
-    look_ns: int = 0
 
 
 class Corroboration:
@@ -105,7 +104,7 @@ class Corroboration:
     def __init__(self, health: PathHealth) -> None:
         self._health = health
         self._open: Retained[Doubt] = Retained()
-        self._queue: list[tuple[int, str]] = []
+        self._due = DueQueue()
 
     def holds(self, event: Event, given: Input, cause: Cause, now_ns: int) -> bool:
         """Whether something speaks against an event; it is looked at again then. What was held of the same NIC or path before is over."""
@@ -128,10 +127,9 @@ class Corroboration:
 
     def look(self, now_ns: int) -> Iterator[tuple[Event, Input, Cause, Evidence]]:
         """Of those whose turn it is, what is to be refused and why, and, without evidence, what nothing speaks against any more."""
-        while self._queue and self._queue[0][0] <= now_ns:
-            at_ns, who = heapq.heappop(self._queue)
+        for who in self._due.take(now_ns):
             doubt = self._open.get(who)
-            if doubt is None or doubt.look_ns != at_ns:
+            if doubt is None:
                 continue
             against = speaks_against(doubt.event, doubt.given, self._health, now_ns, is_over=doubt.is_over)
             if against is None:
@@ -147,6 +145,5 @@ class Corroboration:
         if wait_ns is None:
             fallen = self._health.reports.has_fallen(doubt.event.who)
             wait_ns = min(max(now_ns - doubt.since_ns, _FIRST_LOOK_NS), _FALLEN_LOOK_NS if fallen else _LONGEST_LOOK_NS)
-        doubt.look_ns = now_ns + wait_ns
         self._open[doubt.event.who] = doubt
-        heapq.heappush(self._queue, (doubt.look_ns, doubt.event.who))
+        self._due.put(doubt.event.who, now_ns + wait_ns)

@@ -34,16 +34,6 @@ class NodeChanges:
         """Service addresses, or whole rails, that it sends another way."""
         return len(self.away) + len(self.back) + len(self.placements)
 
-    def within(self, moves: int) -> NodeChanges:
-        """As much of it as so many moves are: rails that are left first, and those that are used again only with all that is to stay elsewhere then."""
-        away = self.away[:moves]
-        return NodeChanges(away, self.back if self.moves <= moves else [], self.placements[: moves - len(away)])
-
-    @classmethod
-    def of(cls, order: Reroute | Restore) -> NodeChanges:
-        """What an order wants."""
-        return cls([*order.away], [*order.back], [*order.placements])
-
     def order(self, kind: type[Reroute | Restore]) -> Reroute | Restore:
         """The same as an order."""
         return kind(away=tuple(self.away), back=tuple(self.back), placements=tuple(self.placements))
@@ -131,11 +121,11 @@ class ReroutePlanner:
                 plan.move(destination, self._selector.detour(destination, present, armed, incident, now_ns))
         return plan
 
-    def use(self, who: str, now_ns: int, *, paths_too: bool) -> ReroutePlan:
-        """What a NIC, or a path too, carried before it was lost."""
+    def use(self, who: str, now_ns: int) -> ReroutePlan:
+        """What a NIC or path carried before it was lost."""
         if who in self._inventory.nics:
             return self.use_nic(who, now_ns)
-        path = self._inventory.path(who) if paths_too else None
+        path = self._inventory.path(who)
         return ReroutePlan() if path is None else self.use_path(path, now_ns)
 
     def use_nic(self, nic: str, now_ns: int) -> ReroutePlan:

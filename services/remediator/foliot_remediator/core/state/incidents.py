@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import heapq
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from foliot_remediator.core.scheduling import DueQueue
 from foliot_remediator.core.state.retention import Retained
 
 if TYPE_CHECKING:
@@ -28,7 +28,6 @@ class Incident:
     """Nothing was commanded for it yet: what armed agents have done is commanded too, so that everybody knows."""
     by_rule: bool = True
     """A node did not refuse to send the whole rail away."""
-    retry_ns: int = 0
 
 
 class Incidents:
@@ -36,7 +35,7 @@ class Incidents:
 
     def __init__(self) -> None:
         self._open: Retained[Incident] = Retained()
-        self._queue: list[tuple[int, str]] = []
+        self._due = DueQueue()
 
     def __contains__(self, who: str) -> bool:
         """Whether it is in trouble."""
@@ -60,8 +59,7 @@ class Incidents:
 
     def retry(self, incident: Incident, at_ns: int) -> None:
         """Looks at it again at a time."""
-        incident.retry_ns = at_ns
-        heapq.heappush(self._queue, (at_ns, incident.who))
+        self._due.put(incident.who, at_ns)
 
     def inherit(self, at_ns: int) -> None:
         """Looks at all of them as a new holder of the lease: what was done for them is known, by whomever it was."""
@@ -71,11 +69,5 @@ class Incidents:
 
     def due(self, now_ns: int) -> list[Incident]:
         """The incidents to be looked at now; each must be put off again by `retry`."""
-        found = []
-        while self._queue and self._queue[0][0] <= now_ns:
-            at_ns, who = heapq.heappop(self._queue)
-            incident = self._open.get(who)
-            if incident is not None and incident.retry_ns == at_ns:
-                incident.retry_ns = 0
-                found.append(incident)
-        return found
+        found = map(self._open.get, self._due.take(now_ns))
+        return [incident for incident in found if incident is not None]
