@@ -17,7 +17,7 @@ import structlog
 
 from foliot.columns import grown
 from foliot_probe.core.measure.sessions import Completed, Sessions
-from foliot_probe.core.measure.silence import SilenceWatch
+from foliot_probe.core.measure.silence import STALL_NS, SilenceWatch
 from foliot_probe.core.packet import IN_USE, IP_UDP_BYTES, MOST_BYTES, Probe, is_probe
 from foliot_probe.core.rate.demand import Demand
 from foliot_probe.core.rate.send_schedule import SendSchedule
@@ -75,7 +75,7 @@ class Engine:
         self.sessions = Sessions(rows)
         self._schedule = SendSchedule(rows, settings.full_every)
         self.demand = Demand(self.table, settings)
-        self._watch = SilenceWatch(rows, settings.silence_intervals, settings.silence_grace_ms * _MILLISECOND_NS)
+        self._watch = SilenceWatch(rows)
         self._sent = np.zeros(rows, np.int64)
         self.heard_last_ns = np.zeros(rows, np.int64)
         """Local time when a stream was heard last, per row; 0: never."""
@@ -199,7 +199,7 @@ class Engine:
         """Read the sockets dry, then judge who is silent."""
         self.listened_ns = self._clock.local_ns()
         again = [self._take(batch, now_ns) for batch in self._inbox.read(self._sockets)]
-        if now_ns - self._read_ns > self._tick_ns + self._settings.stall_ms * _MILLISECOND_NS:
+        if now_ns - self._read_ns > self._tick_ns + STALL_NS:
             self._watch.excuse(now_ns)
         self._read_ns = now_ns
         fell = self._watch.judge(now_ns)

@@ -17,7 +17,7 @@ from foliot_probe.core.measure.one_way_delay import (
     silence_rows,
 )
 from foliot_probe.core.measure.slope_range import expected
-from foliot_probe.core.measure.stamp_window import StampWindow
+from foliot_probe.core.measure.stamp_window import LAYERS, StampWindow
 from foliot_probe.core.packet import KINDS
 from foliot_probe.core.rate.adaptive_rate import Sight
 from foliot_probe.core.rate.delay_density import densities
@@ -58,10 +58,9 @@ class Reporter:
         rows = len(engine.table)
         self._own, self._peers = References(rows), References(rows)
         self._states: dict[str, ClockState] = {}
-        self._window = StampWindow(settings.tolerated)
+        self._window = StampWindow(LAYERS)
         self._wanted_ns = np.maximum([LEAST_TOLERANCE_NS[kind] for kind in KINDS], settings.accuracy_ns)
         self._speechless = 0
-        self._tolerated = settings.tolerated
         self._interval_ns = settings.delay_interval_ms * _MILLISECOND_NS
         self._reported_ns = now_ns
         self._since_ns = clock.local_ns()
@@ -155,7 +154,7 @@ class Reporter:
             "since_ns": since_ns,
             "until_ns": self._since_ns,
             "epoch_ns": self._clock.epoch_ns(),
-            "tolerated": self._tolerated,
+            "tolerated": LAYERS,
             "utc_error_ns": utc_error_ns(),
         }
         meshed = self._engine.demand.meshed.copy()  # of other streams sync hears nothing

@@ -251,7 +251,7 @@ def test_a_stopped_listener_accuses_nobody(pair):
         pair.tick()
     (changes,) = pair.tick(0, by_ns=10_000_000_000)
     assert quiet([changes])
-    assert pair.ends[0].next_silence_ns() == pair.now_ns + 3 * TICK_NS + SETTINGS.silence_grace_ms * 1_000_000
+    assert pair.ends[0].next_silence_ns() == pair.now_ns + 3 * TICK_NS + 10_000_000
 
 
 def test_what_waits_is_heard_before_anybody_is_judged(pair):
@@ -291,7 +291,7 @@ def test_a_full_queue_excuses_the_peers(pair, wire):
     pair.tick(1, by_ns=1_000_000)
     assert quiet([listener.listen(pair.now_ns)])  # with this probe, the kernel tells of those that it dropped
     assert listener.counts["dropped"] > 0
-    patience_ns = 3 * TICK_NS + SETTINGS.silence_grace_ms * 1_000_000
+    patience_ns = 3 * TICK_NS + 10_000_000
     excused_ns = pair.now_ns
     while pair.now_ns + TICK_NS < excused_ns + patience_ns:
         assert quiet(pair.tick(1, 0))

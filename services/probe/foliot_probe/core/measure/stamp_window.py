@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
     Rows = NDArray[np.intp]
 
+LAYERS = 10
+"""Of points kept: sync looks at so many of the least delays, to tell a wrong stamp from a quick probe and how densely they lie."""
 MOST_ROWS = 1_024
 """Of a batch, by the rules of the wire."""
 
