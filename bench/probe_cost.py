@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import functools
 import statistics
 import sys
 import tempfile
@@ -215,7 +214,10 @@ def _row(nics: int, pace: Pace, peers: int, taken: list[Taken]) -> Row:
         for name in ("sent_per_s", "received_per_s", "us_per_probe", "stamped_streams")
     }
     entropies = len(node_settings(_NODE, 0, nics).entropies)
-    took, own = (functools.reduce(Histogram.plus, each) for each in zip(*(each.steps for each in taken), strict=True))
+    took, own = (
+        Histogram(tuple(map(sum, zip(*(each.counts for each in runs), strict=True))))
+        for runs in zip(*(each.steps for each in taken), strict=True)
+    )
     return Row(
         nics=nics, pace=pace, peers=peers, streams=nics * peers * entropies, repetitions=len(taken),
         core=round(statistics.median(cores), 4), core_least=round(min(cores), 4), core_most=round(max(cores), 4),

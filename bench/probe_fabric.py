@@ -96,7 +96,7 @@ class Peers:
             if missing:
                 raise RuntimeError(f"{missing} addresses of {own.name} are not there")
             engine.set_peer(node)
-            engine.set_in_use(in_use(engine.table.rows, None))
+            engine.demand.set_in_use(in_use(engine.table.rows, None))
             self._engines.append(engine)
         self._ticking = asyncio.create_task(self._tick())
         return self
@@ -107,7 +107,8 @@ class Peers:
             now_ns = time.monotonic_ns()
             tick = (now_ns - began_ns) // tick_ns
             for engine in self._engines:
-                engine.tick(tick, now_ns)
+                engine.listen(now_ns)
+                engine.speak(tick)
                 engine.take_completed()
                 engine.sessions.count()
             await asyncio.sleep((began_ns + (tick + 1) * tick_ns - time.monotonic_ns()) / _NANOSECONDS)

@@ -10,12 +10,12 @@ import sys
 import pytest
 
 from foliot.bus.client import Bus
-from foliot.clock import VirtualClock
 from foliot.node.addressing import describe
 from foliot.node.link_monitor import LinkChange
 from foliot.settings import NicSettings, NodeSettings
 from foliot_probe.io.port_reader import PortReader
 from foliot_schemas.subjects import EVENT, INVENTORY, PORT
+from virtual_clock import VirtualClock
 
 pytestmark = pytest.mark.nats
 

@@ -34,11 +34,6 @@ _EXPORT_TIMEOUT_S = 2.0
 
 Kind = Literal["internal", "producer", "consumer"]
 
-_KINDS = {
-    "internal": trace.SpanKind.INTERNAL,
-    "producer": trace.SpanKind.PRODUCER,
-    "consumer": trace.SpanKind.CONSUMER,
-}
 _propagator = TraceContextTextMapPropagator()
 _forced_root: contextvars.ContextVar[str] = contextvars.ContextVar("forced_root", default="")
 
@@ -122,7 +117,7 @@ def span(
         opened = _now.tracer.start_span(
             name,
             context=parent,
-            kind=_KINDS[kind],
+            kind=trace.SpanKind[kind.upper()],
             attributes={f"foliot.{key}": value for key, value in attributes.items()},
             links=links,
             start_time=begin_ns,

@@ -155,7 +155,7 @@ LOST = textwrap.dedent("""
     async def main():
         ip("link add near type veth peer far", "link set near up", "link set far up", "link add old type bridge")
         changes, addresses = [], set()
-        async with LinkMonitor(changes.append, lambda index, address: addresses.add(address)) as monitor:
+        async with LinkMonitor(changes.append, addresses.add) as monitor:
             for change in await monitor.present():
                 changes.append(change)
             monitor._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)  # the kernel makes it a few kilobytes

@@ -57,7 +57,6 @@ def test_what_came_before_can_be_taken_off():
     before = steps.counted()
     steps.add(2 * MS, 1 * MS)
     assert steps.counted().since(before) == Counted(counted(2), counted(1))
-    assert counted(1, 30).plus(counted(1)) == counted(1, 1, 30)
 
 
 def test_the_steps_of_a_real_loop_are_counted():

@@ -8,8 +8,8 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from foliot import tracing
-from foliot.clock import VirtualClock
 from foliot_schemas.fault import root_span_id, trace_id
+from virtual_clock import VirtualClock
 
 FAULT = "boot/node3.rail0/carrier-2"
 

@@ -17,7 +17,6 @@ import msgspec
 import numpy as np
 
 from foliot import settings
-from foliot.clock import VirtualClock
 from foliot.settings import BusSettings, NodeSettings, SettingsError, TelemetrySettings
 from foliot_agent.control.restart_cache import RestartCache
 from foliot_agent.core.peer_protocol import ReplayGuard, Seal
@@ -56,6 +55,7 @@ from foliot_schemas.subjects import BUCKETS, CHANNELS
 from foliot_sync.core.fit import fit_messages
 from foliot_sync.core.synchroniser import Synchroniser
 from foliot_sync.settings import SyncSettings
+from virtual_clock import VirtualClock
 
 if TYPE_CHECKING:
     from collections.abc import Callable

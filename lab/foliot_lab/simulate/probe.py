@@ -13,7 +13,7 @@ import numpy as np
 from foliot_lab.simulate.loop import MS, SECOND
 from foliot_lab.simulate.transit import FULL_BYTES, SMALL_BYTES
 from foliot_probe.core.measure.padded_counts import PaddedCounts, said
-from foliot_probe.core.measure.silence import SilenceWatch
+from foliot_probe.core.measure.silence import STALL_NS, SilenceWatch
 from foliot_probe.core.measure.stamp_window import window_number
 from foliot_probe.core.packet import PREDECESSORS
 from foliot_probe.core.rate.send_schedule import SendSchedule
@@ -110,7 +110,7 @@ class Probe:
             for place in sorted({(stream.rail, stream.entropy) for stream in self._streams})
         ]
         self._schedule = SendSchedule(rows, self._settings.full_every)
-        self._watch = SilenceWatch(rows, self._settings.silence_intervals, self._settings.silence_grace_ms * MS)
+        self._watch = SilenceWatch(rows)
         self._sweep = max(1, round(1_000 / self._settings.sweep_hz / self._settings.tick_ms))
         self._fast = max(1, round(1_000 / self._settings.in_use_hz / self._settings.tick_ms))
         self._inbox: list[Packet] = []
@@ -236,7 +236,7 @@ class Probe:
             self._padded.hear(row, columns[:, 6], columns[:, 7] != 0)
             self._tell_departures(came, read_ns)
             again = self._watch.hear(row, now_ns - age_ns, columns[:, 3], columns[:, 4] != 0)
-        if now_ns - self._read_ns > self._tick_ns + self._settings.stall_ms * MS:
+        if now_ns - self._read_ns > self._tick_ns + STALL_NS:
             self._watch.excuse(now_ns)
         self._read_ns = now_ns
         return self._watch.judge(now_ns), again

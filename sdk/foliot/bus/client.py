@@ -21,17 +21,16 @@ from foliot.bus.connection import ACK_TIMEOUT_S, BusClosedError
 from foliot.bus.dispatch import Dispatch
 from foliot.bus.durable_consumer import DurableConsumer
 from foliot.bus.key_value import KeyValue
-from foliot.bus.load_shedding import LATE_S
+from foliot.bus.load_shedding import LATE_S, LoadShedding
 from foliot.bus.outbox import Outbox
 from foliot.bus.provisioning import make_streams
 from foliot.bus.rejected import Rejecting
 from foliot.bus.retry import BUS_ERRORS, until_done
 from foliot.bus.stream_read import newest, pattern
-from foliot.bus.subscription import Subscription
 from foliot_schemas import encode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Mapping
+    from collections.abc import Callable, Coroutine
 
     import msgspec
 
@@ -46,6 +45,8 @@ log = structlog.get_logger()
 class Bus:
     """A service's connection. Make it by `connect`; it reconnects forever.
 
+    `put`, `put_all`, `get`, `present` and `store` are those of its buckets: see `foliot.bus.key_value.KeyValue`.
+
     `counts` so far: published, kept, unstored (attempts to keep that failed), rejected; of observations stale (the bus was away), behind (left out).
     """
 
@@ -58,9 +59,9 @@ class Bus:
         self._client = nats.NATS()
         self._stream = self._client.jetstream(timeout=ACK_TIMEOUT_S)
         self._rejecting = Rejecting(service, self.counts, self.publish)
+        self.reject = self._rejecting.reject
         self._keeper = Outbox(self._stream, self.counts, self._rejecting, lambda: self.connected)
         self._delivery = Dispatch(self.reject)
-        self._hearing = Subscription(self._client, self.counts, self._delivery)
         self._tasks: set[asyncio.Task[None]] = set()
         self._opening: asyncio.Task[None]
         self._on_away: list[Callable[[], None]] = []
@@ -69,7 +70,9 @@ class Bus:
         self._on_reconnect: list[Callable[[], Coroutine[Any, Any, None]]] = []
         self._tried = self._established = False
         self._sent_away = asyncio.Event()
-        self._buckets = KeyValue(self._client, self._stream, replicas, self.reject, makes=makes)
+        self._buckets = buckets = KeyValue(self._client, self._stream, replicas, self.reject, makes=makes)
+        self.put, self.put_all, self.get = buckets.put, buckets.put_all, buckets.get
+        self.present, self.store = buckets.present, buckets.store
 
     @classmethod
     async def connect(cls, settings: BusSettings, service: str, *, makes: bool = True) -> Self:
@@ -178,7 +181,9 @@ class Bus:
             about: whose messages are wanted, by whom their subject is about; others are not even decoded.
             late_s: for how long an observation may have waited; older ones are left out.
         """
-        await self._hearing.begin(channel, handler, names, once=False, about=about, late_s=late_s)
+        # Events, commands and outcomes are few and are caught up with; of observations only the newest are worth anything.
+        backlog = None if channel.stream else LoadShedding(pattern(channel, names), self.counts, late_s)
+        await self._hear(channel, handler, names, backlog, once=False, about=about)
 
     async def subscribe_kept(
         self, channel: Channel, handler: Handler, *names: str, durable: str, again: int = 0, about: About | None = None
@@ -194,8 +199,21 @@ class Bus:
         catch_up = DurableConsumer(self._stream, channel.stream, pattern(channel, names), durable, take)
         await catch_up.begin(again)
         self._catch_ups.append(catch_up)
-        await self._hearing.begin(channel, handler, names, once=True, about=about)
+        await self._hear(channel, handler, names, None, once=True, about=about)
         self._spawn(catch_up.run())
+
+    async def _hear(
+        self, channel: Channel, handler: Handler, names: tuple[str, ...], backlog: LoadShedding | None,
+        *, once: bool, about: About | None,
+    ) -> None:  # fmt: skip
+        """Hears each message as it comes; with `once`, each id is handed over once."""
+
+        async def arrived(raw: Any) -> None:
+            if backlog is None or not backlog.is_behind(subscription.pending_msgs):
+                await self._delivery.hand_over(channel, handler, raw, once=once, about=about)
+
+        subscription = await self._client.subscribe(pattern(channel, names), cb=arrived)
+        await connection.settle(self._client)
 
     async def newest(self, channel: Channel, *names: str) -> list[Any]:
         """The newest message of each subject that the channel's stream keeps; no names, or empty ones, stand for all.
@@ -205,43 +223,7 @@ class Bus:
         """
         return await newest(self._stream, channel, pattern(channel, names), self.reject)
 
-    async def reject(self, subject: str, data: bytes, reason: str) -> None:
-        """Counts, logs and shows a message that could not be read."""
-        await self._rejecting.reject(subject, data, reason)
-
     # -- key-value ----------------------------------------------------------------------------------------------------
-
-    async def put(self, bucket: Bucket, key: str, message: msgspec.Struct) -> int:
-        """Writes a key and returns its revision.
-
-        Raises:
-            nats.errors.Error: the bus did not store it.
-        """
-        return await self._buckets.put(bucket, key, message)
-
-    async def put_all(self, bucket: Bucket, messages: Mapping[str, msgspec.Struct]) -> None:
-        """Writes many keys, at least one, and waits until the last of them is stored; one before it may be lost with the connection.
-
-        Raises:
-            nats.errors.Error: the bus did not store it.
-        """
-        await self._buckets.put_all(bucket, messages)
-
-    async def present(self, bucket: Bucket) -> dict[str, Any]:
-        """Every key's present value, by key.
-
-        Raises:
-            nats.errors.Error: the bus did not answer.
-        """
-        return await self._buckets.present(bucket)
-
-    async def get(self, bucket: Bucket, key: str) -> Any | None:
-        """The key's present value.
-
-        Raises:
-            nats.errors.Error: the bus did not answer.
-        """
-        return await self._buckets.get(bucket, key)
 
     async def watch(self, bucket: Bucket, handler: KeyHandler, *, key: str = "", about: About | None = None) -> None:
         """Calls the handler with every key's present value, or one key's, then with each change; None: it was deleted.
@@ -250,10 +232,6 @@ class Bus:
         present values are told again, and what was deleted meanwhile. `about`: as with `subscribe`.
         """
         self._on_reconnect.append(await self._buckets.watch(bucket, handler, key, about))
-
-    async def store(self, bucket: Bucket) -> Any:
-        """The nats-py key-value store of a bucket, made if it is not there."""
-        return await self._buckets.store(bucket)
 
     # -- inside -------------------------------------------------------------------------------------------------------
 

@@ -95,7 +95,11 @@ class KeyValue:
         return self._stores[bucket.name]
 
     async def put(self, bucket: Bucket, key: str, message: msgspec.Struct) -> int:
-        """Writes a key and returns its revision."""
+        """Writes a key and returns its revision.
+
+        Raises:
+            nats.errors.Error: the bus did not store it.
+        """
         await self.store(bucket)
         written = f"{self._writer}/{next(self._numbers)}"
         acknowledged = await self._stream.publish(bucket.subject(key), encode(message), headers={_WRITTEN: written})
@@ -103,7 +107,13 @@ class KeyValue:
         return int(acknowledged.seq)
 
     async def put_all(self, bucket: Bucket, messages: Mapping[str, msgspec.Struct]) -> None:
-        """Writes many keys. A stream takes what one connection sends in order, so that of the last alone it has to say that it was stored."""
+        """Writes many keys, at least one, and waits until the last of them is stored; one before it may be lost with the connection.
+
+        A stream takes what one connection sends in order, so that of the last alone it has to say that it was stored.
+
+        Raises:
+            nats.errors.Error: the bus did not store it.
+        """
         await self.store(bucket)
         *most, last = messages
         for count, key in enumerate(most):
@@ -117,7 +127,11 @@ class KeyValue:
         await self.put(bucket, last, messages[last])
 
     async def get(self, bucket: Bucket, key: str) -> Any | None:
-        """The key's present value; None also if it cannot be read, which is said on `rejected`."""
+        """The key's present value; None also if it cannot be read, which is said on `rejected`.
+
+        Raises:
+            nats.errors.Error: the bus did not answer.
+        """
         await self.store(bucket)
         found = await key_value_read.value(self._stream, bucket.name, bucket.subject(key))
         if found is None:
@@ -132,7 +146,11 @@ class KeyValue:
         return message
 
     async def present(self, bucket: Bucket) -> dict[str, Any]:
-        """Every key's present value, by key."""
+        """Every key's present value, by key.
+
+        Raises:
+            nats.errors.Error: the bus did not answer.
+        """
         found: dict[str, Any] = {}
 
         async def take(key: str, message: Any) -> None:

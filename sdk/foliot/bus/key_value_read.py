@@ -20,7 +20,7 @@ def is_deleted(raw: Any) -> bool:
     return (raw.headers or {}).get("KV-Operation") in {"DEL", "PURGE"}
 
 
-async def subjects(client: Any, bucket: str, pattern: str, timeout_s: float = _ANSWER_S) -> list[str]:
+async def subjects(client: Any, bucket: str, pattern: str) -> list[str]:
     """The subjects of a bucket that match, with those of deleted keys. The server lists 100,000 at a time.
 
     Raises:
@@ -30,7 +30,7 @@ async def subjects(client: Any, bucket: str, pattern: str, timeout_s: float = _A
     found: dict[str, int] = {}
     while True:
         request = json.dumps({"subjects_filter": pattern, "offset": len(found)}).encode()
-        reply = await client.request(f"$JS.API.STREAM.INFO.KV_{bucket}", request, timeout=timeout_s)
+        reply = await client.request(f"$JS.API.STREAM.INFO.KV_{bucket}", request, timeout=_ANSWER_S)
         answer = json.loads(reply.data)
         if "error" in answer:
             APIError.from_error(answer["error"])  # raises

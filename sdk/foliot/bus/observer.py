@@ -57,10 +57,6 @@ class Absent(Exception):  # noqa: N818 - what is so there, not what went wrong h
     """The bus did not answer in time."""
 
 
-class _Back(NamedTuple):
-    """In the queue of what was heard: the connection was lost, and is there again."""
-
-
 class Observer:
     """Hears subjects, and what streams have kept of them, each message once. Make it by `connect`.
 
@@ -73,7 +69,8 @@ class Observer:
         self._now_ns = now_ns
         self._client = nats.NATS()
         self._jetstream = self._client.jetstream(timeout=_ANSWER_S)
-        self._queue: asyncio.Queue[Heard | _Back] = asyncio.Queue()
+        self._queue: asyncio.Queue[Heard | None] = asyncio.Queue()
+        """What was heard; None: the connection was lost, and is there again."""
         self._ids = RecentIds(_IDS)
         self._marks: dict[str, int] = {}
         self._said: set[str] = set()
@@ -149,7 +146,7 @@ class Observer:
         await self._mark(stream for stream, _ in kept)
         while True:
             item = await self._queue.get()
-            for each in [item] if isinstance(item, Heard) else await self._missed(kept):
+            for each in [item] if item else await self._missed(kept):
                 if self._is_new(each):
                     yield each
 
@@ -251,7 +248,7 @@ class Observer:
     async def _reconnected(self) -> None:
         self._said.clear()
         self._say(f"the bus at {self.place} is back")
-        self._queue.put_nowait(_Back())
+        self._queue.put_nowait(None)
 
     async def _disconnected(self) -> None:
         if not self._leaving:

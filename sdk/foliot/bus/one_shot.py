@@ -14,19 +14,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import nats
 import nats.errors
-from nats.js.errors import BucketNotFoundError, KeyNotFoundError, NotFoundError
+from nats.js.errors import NotFoundError
 
-from foliot.bus import connection, key_value_read
+from foliot.bus import connection
+from foliot.bus.key_value import KeyValue
 from foliot.bus.retry import BUS_ERRORS
-from foliot_schemas import WireError, decode
-from foliot_schemas.names import escape, unescape
+from foliot_schemas.names import escape
 from foliot_schemas.subjects import BUCKETS
 
 if TYPE_CHECKING:
     from foliot.settings import BusSettings
     from foliot_schemas.subjects import Bucket
 
-_ABSENT = (BucketNotFoundError, KeyNotFoundError, NotFoundError)
 WITHIN_S = 3.0
 _AS = "agent"
 """A directory of credentials has none for commands; the agent's permit what joining and leaving need of a node's own."""
@@ -47,7 +46,7 @@ class OneShot:
         self._within_s = within_s
         self._client = nats.NATS()
         self._stream = self._client.jetstream(timeout=within_s)
-        self._stores: dict[str, Any] = {}
+        self._buckets = KeyValue(self._client, self._stream, 0, _passed_over, makes=False)
         self._told: Exception | None = None
 
     async def __aenter__(self) -> Self:
@@ -93,7 +92,7 @@ class OneShot:
         lacking = []
         for bucket in BUCKETS:
             try:
-                await self._store(bucket)
+                await self._buckets.store(bucket)
             except NotFoundError:
                 lacking.append(bucket.name)
         return tuple(lacking)
@@ -116,31 +115,23 @@ class OneShot:
     async def present(self, bucket: Bucket) -> dict[str, Any]:
         """Every readable value of a bucket by its key; empty where there is no such bucket."""
         try:
-            subjects = await key_value_read.subjects(self._client, bucket.name, bucket.subject(), self._within_s)
+            return await self._buckets.present(bucket)
         except NotFoundError:
             return {}
-        found: dict[str, Any] = {}
-        async for raw in key_value_read.values(self._stream, bucket.name, subjects):
-            with contextlib.suppress(WireError, ValueError):
-                found[unescape(raw.subject.removeprefix(f"$KV.{bucket.name}."))] = decode(
-                    bytes(raw.data or b""), bucket.message
-                )
-        return found
 
     async def get(self, bucket: Bucket, key: str) -> Any | None:
         """A key's value; None: there is none that can be read."""
         try:
-            entry = await (await self._store(bucket)).get(escape(key))
-            return decode(bytes(entry.value or b""), bucket.message)
-        except (*_ABSENT, WireError):
+            return await self._buckets.get(bucket, key)
+        except NotFoundError:
             return None
 
     async def delete(self, bucket: Bucket, key: str) -> bool:
         """Deletes a key; False: it was not there."""
         try:
-            store = await self._store(bucket)
+            store = await self._buckets.store(bucket)
             await store.get(escape(key))
-        except _ABSENT:
+        except NotFoundError:
             return False
         await store.delete(escape(key))
         return True
@@ -152,11 +143,10 @@ class OneShot:
         except NotFoundError:
             return False
 
-    async def _store(self, bucket: Bucket) -> Any:
-        if bucket.name not in self._stores:
-            self._stores[bucket.name] = await self._stream.key_value(bucket.name)
-        return self._stores[bucket.name]
-
     async def _note(self, error: Exception) -> None:
         """What goes wrong later is raised where it is asked for."""
         self._told = error
+
+
+async def _passed_over(_subject: str, _data: bytes, _reason: str) -> None:
+    """What cannot be read is there for a service to say."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Any
 
 from nats.js import api
@@ -32,24 +33,14 @@ def pattern(channel: Channel, names: tuple[str, ...]) -> str:
 
 async def between(jetstream: Any, stream: str, subject: str, first: int, last: int) -> list[Any]:
     """The raw messages of a subject from one of the stream's numbers to another, the oldest first."""
-    config = api.ConsumerConfig(
-        deliver_policy=api.DeliverPolicy.BY_START_SEQUENCE,
-        opt_start_seq=max(first, 1),
-        ack_policy=api.AckPolicy.NONE,
-        inactive_threshold=2 * _FETCH_S,
-    )
-    consumer = await jetstream.pull_subscribe(subject, stream=stream, config=config)
+    where = {"deliver_policy": api.DeliverPolicy.BY_START_SEQUENCE, "opt_start_seq": max(first, 1)}
     found: list[Any] = []
-    try:
-        left = (await consumer.consumer_info()).num_pending or 0
-        while left > 0:
-            batch = await consumer.fetch(min(left, _AT_ONCE), timeout=_FETCH_S)
-            left -= len(batch)
-            found += [raw for raw in batch if raw.metadata.sequence.stream <= last]
-            if batch[-1].metadata.sequence.stream >= last:
+    async with contextlib.aclosing(each_stored(jetstream, stream, subject, **where)) as stored_since:
+        async for raw in stored_since:
+            number = raw.metadata.sequence.stream
+            found += [raw] if number <= last else []
+            if number >= last:
                 break
-    finally:
-        await consumer.unsubscribe()
     return found
 
 

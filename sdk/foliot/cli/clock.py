@@ -15,6 +15,7 @@ from foliot.cli.colours import GREEN, RED, YELLOW, paint, wanted
 from foliot.clock.page import ClockUnknown
 from foliot.clock.reader import Reader
 from foliot.settings import SettingsError
+from foliot.text.messages import duration
 
 if TYPE_CHECKING:
     from foliot.clock.reader import Reading
@@ -147,8 +148,8 @@ def _words(reading: Reading, *, colour: bool) -> str:
     )
     lines = [f"{reading.clock}  {status}" + (f": {reading.sentence}" if reading.why else "")]
     if reading.trusted:
-        hard = f", ± {_length(hard_ns)} whatever the paths' asymmetry" if hard_ns is not None else ""
-        lines += [f"  time       {_date(at_ns)} ± {_length(bound_ns)}{hard}"]
+        hard = f", ± {duration(hard_ns)} whatever the paths' asymmetry" if hard_ns is not None else ""
+        lines += [f"  time       {_date(at_ns)} ± {duration(bound_ns)}{hard}"]
     lines += [
         f"  follows    {_FOLLOWS[state.timescale]}",
         f"  drift      this clock runs {abs(state.drift_ppb) / 1_000:.3f} ppm too {'slow' if state.drift_ppb > 0 else 'fast'}",
@@ -166,14 +167,6 @@ def _date(at_ns: int) -> str:
     except (ValueError, OverflowError):
         return f"{at_ns} ns"
     return f"{date:%Y-%m-%d %H:%M:%S}.{nanoseconds:09d}"
-
-
-def _length(nanoseconds: int) -> str:
-    """With three digits."""
-    for unit, name in ((1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "µs")):
-        if nanoseconds >= unit:
-            return f"{nanoseconds / unit:.3g} {name}" if nanoseconds < 1_000 * unit else f"{nanoseconds // unit} {name}"
-    return f"{nanoseconds} ns"
 
 
 def _positive(text: str) -> float:

@@ -8,7 +8,7 @@ from foliot_schemas.names import escape, unescape
 from foliot_schemas.subjects import BUCKETS, CHANNELS, ROOT
 
 if TYPE_CHECKING:
-    from foliot_schemas.subjects import Bucket, Channel
+    from foliot_schemas.subjects import Channel
 
 _WILD = {"*", ">"}
 
@@ -36,7 +36,7 @@ def target(pattern: str) -> Target:
         PatternError: it matches no channel and no bucket.
     """
     tokens = pattern.removeprefix(f"{ROOT}.").split(".")
-    bucket = _bucket(tokens[0])
+    bucket = next((each for each in BUCKETS if each.name == tokens[0]), None)
     if bucket is not None:
         key = ".".join(tokens[1:])
         return Target(f"$KV.{bucket.name}.{'>' if key in {'', *_WILD} else _token(key)}", bucket=bucket.name)
@@ -47,10 +47,6 @@ def target(pattern: str) -> Target:
     streams = tuple(dict.fromkeys(channel.stream for channel in reached if channel.stream))
     subject = _narrow(tokens, reached[0]) if len(reached) == 1 else _wide(tokens, reached)
     return Target(f"{ROOT}.{subject}", streams)
-
-
-def _bucket(name: str) -> Bucket | None:
-    return next((bucket for bucket in BUCKETS if bucket.name == name), None)
 
 
 def _reaches(tokens: list[str], channel: Channel) -> bool:

@@ -4,10 +4,10 @@ Every service takes a `Clock`; no core file reads the time itself. For any other
 nor numpy.
 """
 
-from foliot.clock.clocks import BusClock, Clock, HostClock, VirtualClock
+from foliot.clock.clocks import BusClock, Clock, HostClock
 from foliot.clock.page import ClockUnknown
 from foliot.clock.reader import Interval, Reader, Reading, now, read, wait
 
 __all__ = (
-    "BusClock", "Clock", "ClockUnknown", "HostClock", "Interval", "Reader", "Reading", "VirtualClock", "now", "read", "wait",
+    "BusClock", "Clock", "ClockUnknown", "HostClock", "Interval", "Reader", "Reading", "now", "read", "wait",
 )  # fmt: skip

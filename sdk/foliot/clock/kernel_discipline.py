@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import ctypes
 
-_UNSYNCHRONISED = 0x0040
+UNSYNCHRONISED = 0x0040
 """STA_UNSYNC: nobody disciplines it, or nobody has for long."""
 _MICROSECOND_NS = 1_000
 
 
-class _Timex(ctypes.Structure):
+class Timex(ctypes.Structure):
     """struct timex; `modes` 0 asks and changes nothing, for which no right is needed."""
 
     _fields_ = (
@@ -26,18 +26,23 @@ class _Timex(ctypes.Structure):
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
+def ask() -> tuple[int, Timex]:
+    """The kernel's clock state, negative: it refuses to say; and what it says."""
+    told = Timex(modes=0)
+    return _libc.adjtimex(ctypes.byref(told)), told
+
+
 def utc_error_ns() -> int:
     """The largest error of CLOCK_REALTIME from UTC, in ns; -1: unknown.
 
     ptpd, ptp4l, phc2sys, chrony, ntpd and timesyncd tell the kernel, which lets the error grow while they are silent. Some say 0.
     """
-    asked = _Timex(modes=0)
-    state = _libc.adjtimex(ctypes.byref(asked))
-    return error_ns(state, asked.status, asked.maxerror)
+    state, told = ask()
+    return error_ns(state, told.status, told.maxerror)
 
 
 def error_ns(state: int, status: int, maxerror_us: int) -> int:
     """Reads the kernel's answer: its clock state (negative: refused), the status bits, and the error in microseconds."""
-    if state < 0 or status & _UNSYNCHRONISED or maxerror_us < 0:
+    if state < 0 or status & UNSYNCHRONISED or maxerror_us < 0:
         return -1
     return maxerror_us * _MICROSECOND_NS

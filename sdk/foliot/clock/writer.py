@@ -79,29 +79,14 @@ class PageWriter:
         slept = slept_ns()
         if abs(slept - self._slept_ns) > SLEPT_NS:
             self._slept_before_ns, self._slept_ns, self._awake_ns = self._slept_ns, slept, local_ns
-        self._put(
-            Told(
-                number=0,
-                # What was measured before the host slept does not hold after it.
-                slept_ns=self._slept_ns if state.as_of_ns >= self._awake_ns else self._slept_before_ns,
-                told_ns=local_ns,
-                status=STATUSES.index(state.status),
-                timescale=TIMESCALES.index(state.timescale),
-                reference=state.reference.encode(),
-                offset_ns=state.offset_ns,
-                as_of_ns=state.as_of_ns,
-                void_after_ns=state.void_after_ns,
-                bound_ns=state.bound_ns,
-                hard_bound_ns=state.hard_bound_ns,
-                drift_ppb=state.drift_ppb,
-                growth_ppb=state.growth_ppb,
-                wander_ppb=state.wander_ppb,
-                hard_growth_ppb=state.hard_growth_ppb,
-                window=state.window,
-                neighbours=state.neighbours,
-                surplus_ns=state.surplus_ns,
-            )
-        )
+        # What was measured before the host slept does not hold after it.
+        slept_then_ns = self._slept_ns if state.as_of_ns >= self._awake_ns else self._slept_before_ns
+        said = {name: getattr(state, name) for name in Told._fields if hasattr(state, name)} | {
+            "status": STATUSES.index(state.status),
+            "timescale": TIMESCALES.index(state.timescale),
+            "reference": state.reference.encode(),
+        }
+        self._put(_NOTHING._replace(slept_ns=slept_then_ns, told_ns=local_ns, **said))
 
     def close(self) -> None:
         """Lets another probe write. The page stays: what it says holds until it is void."""

@@ -66,6 +66,15 @@ def path_prefix(settings: NodeSettings, rail: str, entropy: int) -> str:
     return _carve(settings.path_prefix, _number(settings, rail) * _PATHS_PER_RAIL + entropy, "node.path_prefix")
 
 
+def place_of(prefix: str, address: str) -> tuple[int, int] | None:
+    """The number of the /16 within a prefix, and the index of the node, that an address says; None: it is not of this prefix."""
+    network, host = ipaddress.IPv4Network(prefix), ipaddress.IPv4Address(address)
+    if host not in network:
+        return None
+    number, place = divmod(int(host) - int(network.network_address), 1 << 16)
+    return number, place - 1
+
+
 def _number(settings: NodeSettings, rail: str) -> int:
     for nic in settings.nics:
         if nic.rail == rail:

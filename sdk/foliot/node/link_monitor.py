@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Self
 import msgspec
 import structlog
 from pyroute2 import AsyncIPRoute
+from pyroute2.netlink.rtnl import RTM_DELLINK, RTM_NEWADDR, RTM_NEWLINK, RTMGRP_IPV4_IFADDR, RTMGRP_LINK
+from pyroute2.netlink.rtnl.ifinfmsg import IFF_LOWER_UP, IFF_UP
 from pyroute2.netlink.rtnl.marshal import MarshalRtnl
 
 from foliot.node.nic_discovery import Held, is_settled, settle
@@ -21,13 +23,6 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
-_RTMGRP_LINK = 1
-_RTMGRP_IPV4_IFADDR = 0x10
-_RTM_NEWLINK = 16
-_RTM_DELLINK = 17
-_RTM_NEWADDR = 20
-_IFF_UP = 0x1
-_IFF_LOWER_UP = 0x10000
 _RECEIVE_BYTES = 1 << 16
 
 
@@ -61,7 +56,7 @@ async def addresses() -> list[Held]:
     async with AsyncIPRoute() as netlink:
         names = {message["index"]: message.get_attr("IFLA_IFNAME") async for message in await netlink.get_links()}
         return [
-            Held(names[message["index"]], message.get_attr("IFA_LOCAL") or message.get_attr("IFA_ADDRESS"))
+            Held(names[message["index"]], _address(message))
             async for message in await netlink.addr("dump", family=socket.AF_INET)
             if message["index"] in names
         ]
@@ -72,11 +67,11 @@ class LinkMonitor:
 
     Parameters:
         on_change: called at once for every message, also for those that change nothing of interest; must not block.
-        on_address: called at once with the index of a device and the IPv4 address that it was given.
+        on_address: called at once with an IPv4 address that a device was given.
     """
 
     def __init__(
-        self, on_change: Callable[[LinkChange], None], on_address: Callable[[int, str], None] | None = None
+        self, on_change: Callable[[LinkChange], None], on_address: Callable[[str], None] | None = None
     ) -> None:
         self._on_change = on_change
         self._on_address = on_address
@@ -92,7 +87,7 @@ class LinkMonitor:
 
     async def __aenter__(self) -> Self:
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
-        self._socket.bind((0, _RTMGRP_LINK | (_RTMGRP_IPV4_IFADDR if self._on_address is not None else 0)))
+        self._socket.bind((0, RTMGRP_LINK | (RTMGRP_IPV4_IFADDR if self._on_address is not None else 0)))
         asyncio.get_running_loop().add_reader(self._socket, self._read)
         return self
 
@@ -147,14 +142,14 @@ class LinkMonitor:
 
     def _take(self, message: Any) -> None:
         kind = message["header"]["type"]
-        if kind in {_RTM_NEWLINK, _RTM_DELLINK} and message["family"] == 0:
+        if kind in {RTM_NEWLINK, RTM_DELLINK} and message["family"] == 0:
             change = _change(message)
             if self._asking.locked():
                 self._told.add(change.index)
             self._note(change)
             self._on_change(change)
-        elif kind == _RTM_NEWADDR and self._on_address is not None:
-            self._on_address(message["index"], message.get_attr("IFA_LOCAL") or message.get_attr("IFA_ADDRESS"))
+        elif kind == RTM_NEWADDR and self._on_address is not None:
+            self._on_address(_address(message))
 
     def _note(self, change: LinkChange) -> None:
         if change.gone:
@@ -175,15 +170,19 @@ class LinkMonitor:
             self._overrun = False
 
 
+def _address(message: Any) -> str:
+    return str(message.get_attr("IFA_LOCAL") or message.get_attr("IFA_ADDRESS"))
+
+
 def _change(message: Any) -> LinkChange:
-    admin_up = bool(message["flags"] & _IFF_UP)
+    admin_up = bool(message["flags"] & IFF_UP)
     return LinkChange(
         name=message.get_attr("IFLA_IFNAME"),
         index=message["index"],
         admin_up=admin_up,
-        carrier=admin_up and bool(message["flags"] & _IFF_LOWER_UP),
+        carrier=admin_up and bool(message["flags"] & IFF_LOWER_UP),
         carrier_down_count=message.get_attr("IFLA_CARRIER_DOWN_COUNT") or 0,
         carrier_up_count=message.get_attr("IFLA_CARRIER_UP_COUNT") or 0,
-        gone=message["header"]["type"] == _RTM_DELLINK,
+        gone=message["header"]["type"] == RTM_DELLINK,
         mtu=message.get_attr("IFLA_MTU") or 0,
     )

@@ -50,10 +50,6 @@ class Histogram(msgspec.Struct, frozen=True):
         """The steps that came after an earlier reading."""
         return Histogram(tuple(now - then for now, then in zip(self.counts, earlier.counts, strict=True)))
 
-    def plus(self, other: Histogram) -> Histogram:
-        """The steps of both."""
-        return Histogram(tuple(one + another for one, another in zip(self.counts, other.counts, strict=True)))
-
     @property
     def steps(self) -> int:
         """The number of steps."""

@@ -46,8 +46,6 @@ _PATIENCE_S = 5.0
 _FULL, _LONG_S = 2, 0.02
 """The garbage collector's oldest generation, and a collection that an event should not have to wait for."""
 
-_LEVELS: dict[LogLevel, int] = {"debug": 10, "info": 20, "warning": 30, "error": 40}
-
 
 def run(name: str, main: Callable[[], Coroutine[Any, Any, None]]) -> None:
     """Runs a service until it ends, SIGTERM or SIGINT; a wrong setting is said in one line.
@@ -135,7 +133,7 @@ def set_up_logs(level: LogLevel = "info") -> None:
     to_person = sys.stderr.isatty()
     renderer = structlog.dev.ConsoleRenderer() if to_person else structlog.processors.JSONRenderer()
     structlog.configure(
-        wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[level]),
+        wrapper_class=structlog.make_filtering_bound_logger(level),
         processors=[
             structlog.contextvars.merge_contextvars,
             structlog.processors.add_log_level,

@@ -29,6 +29,7 @@ from foliot_agent.control.route_handler import RouteHandler
 from foliot_agent.core.failed_links import FailedLinks, LinkTransition
 from foliot_agent.core.overlay_layout import Layout
 from foliot_agent.core.peer_protocol import Seal
+from foliot_agent.core.route_guard import Situation
 from foliot_agent.kernel.overlay_devices import OverlayError
 from foliot_agent.peers.echo_confirm import EchoConfirmer
 from foliot_agent.peers.failure_notifier import FailureNotifier
@@ -73,7 +74,7 @@ class Agent:
         # What a run with another index or address remembers is not this one's.
         place = " ".join([boot, str(node.index), *(nic.address for nic in node.nics)])
         armed = settings.armed == "always" and settings.policy == "act"
-        self._membership = Membership(bus, node, msgspec.structs.replace(self.layout.node, armed=armed))
+        self.membership = Membership(bus, node, msgspec.structs.replace(self.layout.node, armed=armed))
         self._renewing: asyncio.Task[None] | None = None
         self._restart_cache = RestartCache(settings.memory, node.name, place)
         self._view = NodeView(layout=self.layout, peers=self.peers, clock=clock, restart_cache=self._restart_cache)
@@ -82,20 +83,12 @@ class Agent:
         self._exchange = PeerSockets(Seal(settings.secret()), node.agent_port, self._on_message)
         self._confirmer = EchoConfirmer(self._exchange, self.layout.node, self.peers, clock)
         self._notifier = FailureNotifier(self._exchange, self.layout.node, self.peers, self.losses, clock)
-        self._monitor = LinkMonitor(self._on_link, self._on_address)
+        self._monitor = LinkMonitor(self._on_link, self._kernel.take_address)
 
     @property
     def remembers(self) -> bool:
         """Whether it has run in this boot before, and knows its peers."""
         return bool(self._restart_cache.recall().peers)
-
-    async def claim(self) -> None:
-        """Takes the node's place in the fleet; waits for the bus.
-
-        Raises:
-            ClaimError: another node has it.
-        """
-        await self._membership.claim()
 
     async def __aenter__(self) -> Self:
         """Builds or adopts, listens, and, if it remembers its peers, looks at what was lost already. `join_fleet` comes next."""
@@ -106,10 +99,10 @@ class Agent:
         self.move_queue = MoveQueue(self._kernel.actuator, self.losses, self._clock)
         fence = LeaseFence(functools.partial(counted, self._bus), self._spawn)
         confirmer = self._confirmer if self._kernel.is_real else None
+        situation = Situation(layout=self.layout, peers=self.peers, routing=self.move_queue.routing, losses=self.losses)
         routes = RouteHandler(
-            layout=self.layout, peers=self.peers, losses=self.losses, move_queue=self.move_queue, confirmer=confirmer,
-            clock=self._clock, others=self._others,
-        )  # fmt: skip
+            situation=situation, move_queue=self.move_queue, confirmer=confirmer, clock=self._clock, others=self._others
+        )
         self.commands = CommandRunner(
             node=self.layout.node.name,
             policy=self._settings.policy,
@@ -120,10 +113,8 @@ class Agent:
             restart_cache=self._restart_cache,
         )
         self.failover = Failover(
+            situation=situation,
             settings=self._settings,
-            layout=self.layout,
-            peers=self.peers,
-            losses=self.losses,
             move_queue=self.move_queue,
             notifier=self._notifier,
             routes=routes,
@@ -135,9 +126,7 @@ class Agent:
             restored=self._kernel.restored,
         )
         self._following = Reconciler(
-            layout=self.layout,
-            peers=self.peers,
-            losses=self.losses,
+            situation=situation,
             move_queue=self.move_queue,
             kernel=self._kernel,
             others=self._others,
@@ -193,7 +182,7 @@ class Agent:
         known = await bus.get(CLOCKS, own.name)
         if known is not None:
             self._clock.update(known)
-        await self._membership.announce()
+        await self.membership.announce()
         bus.when_back(self._renew_place)
         remembered = set(self.peers)
         for peer in own.peers or ("",):
@@ -209,7 +198,7 @@ class Agent:
     def _renew_place(self) -> None:
         if self._renewing is not None:
             self._renewing.cancel()
-        self._renewing = self._spawn(self._membership.renew())
+        self._renewing = self._spawn(self.membership.renew())
 
     async def _awake_alone(self) -> None:
         """With what it remembers. Where it may act only without the bus, the bus is given a moment to be there."""
@@ -235,9 +224,6 @@ class Agent:
             # Known at once, acted upon when peers and backups are known too.
             self._early.append(turn)
         self._kernel.take_link(change)
-
-    def _on_address(self, _index: int, address: str) -> None:
-        self._kernel.take_address(address)
 
     def _on_message(self, message: Any, reply: Any) -> None:
         self.failover.on_message(message, reply)
@@ -284,9 +270,9 @@ async def main() -> None:
         try:
             agent = Agent(node, settings, bus, clock, boot_id())
             if not agent.remembers:
-                await agent.claim()
+                await agent.membership.claim()
             async with agent:
-                await agent.claim()
+                await agent.membership.claim()
                 await agent.join_fleet()
                 await asyncio.Event().wait()
         except (OverlayError, ActuatorError) as error:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import collections
 from typing import TYPE_CHECKING
 
 from foliot.bus.lease import Count
 from foliot.settings import NicSettings, NodeSettings
-from foliot_agent.actuators.base import EmulatedActuator
+from foliot_agent.actuators.overlay import OverlayActuator
 from foliot_agent.control.command_runner import CommandRunner
 from foliot_agent.control.failover import Failover
 from foliot_agent.control.lease_fence import LeaseFence
@@ -17,13 +18,15 @@ from foliot_agent.control.route_handler import RouteHandler
 from foliot_agent.core.failed_links import FailedLinks, LinkTransition
 from foliot_agent.core.overlay_layout import Layout
 from foliot_agent.core.peer_protocol import Seal
+from foliot_agent.core.route_guard import Situation
+from foliot_agent.kernel.no_kernel import NoKernel
 from foliot_agent.peers.failure_notifier import FailureNotifier
 from foliot_agent.peers.sockets import PeerSockets
 from foliot_agent.settings import AgentSettings
 from foliot_schemas import Command, Placement
 
 if TYPE_CHECKING:
-    from foliot.clock import VirtualClock
+    from virtual_clock import VirtualClock
 
 KEY = "a key that the fleet shares"
 FAULT = "boot1/node0.rail0/carrier-2"
@@ -43,6 +46,21 @@ class Wires(PeerSockets):
         return super().send(datagram, source, destination, port)
 
 
+class Counting(NoKernel):
+    """Counts the messages that the kernel would have got."""
+
+    def __init__(self) -> None:
+        self.counts: collections.Counter[str] = collections.Counter()
+
+    async def route(self, verb: str, **what) -> None:
+        """See `NoKernel`."""
+        self.counts["routes"] += 1
+
+    async def rule(self, verb: str, **what) -> None:
+        """See `NoKernel`."""
+        self.counts["rules"] += 1
+
+
 class Agent:
     """An agent's whole behaviour with an emulated actuator: its NICs are loopback addresses."""
 
@@ -53,7 +71,8 @@ class Agent:
         )
         settings = NodeSettings(name=f"node{index}", index=index, nics=nics, agent_port=port)
         self.layout = Layout.of(settings)
-        self.actuator = EmulatedActuator(self.layout)
+        self.kernel = Counting()
+        self.actuator = OverlayActuator(self.kernel, self.layout, self.kernel)
         self.losses = FailedLinks(self.layout, "boot1")
         self.restart_cache = RestartCache("", settings.name, "boot1")
         self.clock, self.peers, self.outcomes, self.tasks = clock, {}, [], set()
@@ -72,9 +91,10 @@ class Agent:
     def arm(self, armed: str, policy: str = "act") -> None:
         """Starts its behaviour anew with these settings."""
         self.move_queue = MoveQueue(self.actuator, self.losses, self.clock)
-        routes = RouteHandler(
-            layout=self.layout, peers=self.peers, losses=self.losses, move_queue=self.move_queue, confirmer=None, clock=self.clock,
-        )  # fmt: skip
+        self.situation = Situation(
+            layout=self.layout, peers=self.peers, routing=self.actuator.routing, losses=self.losses
+        )
+        routes = RouteHandler(situation=self.situation, move_queue=self.move_queue, confirmer=None, clock=self.clock)
         self.commands = CommandRunner(
             node=self.layout.node.name,
             policy=policy,
@@ -86,9 +106,7 @@ class Agent:
         )
         self.failover = Failover(
             settings=AgentSettings(actuator="emulated", armed=armed, policy=policy, key=KEY),
-            layout=self.layout,
-            peers=self.peers,
-            losses=self.losses,
+            situation=self.situation,
             move_queue=self.move_queue,
             notifier=FailureNotifier(self.exchange, self.layout.node, self.peers, self.losses, self.clock),
             routes=routes,

@@ -6,12 +6,12 @@ import msgspec
 import pytest
 
 from foliot.node.addressing import describe
-from foliot_agent.core.command_guard import OutcomeCache, Standing, judge
+from foliot_agent.core.command_guard import Standing, judge
 from foliot_agent.core.failed_links import FailedLinks
 from foliot_agent.core.overlay_layout import Layout
 from foliot_agent.core.route_guard import Situation, object_to_route
 from foliot_agent.core.routing_table import RoutingTable
-from foliot_schemas import Command, Outcome, Placement
+from foliot_schemas import Command, Placement
 from foliot_schemas.notice import Notice
 
 _HOME = Placement(peer="node1", rail="rail0", via="rail0", entropy=0)
@@ -95,12 +95,3 @@ def test_a_peers_newer_word_beats_a_command_and_an_older_one_does_not(situation)
     situation.losses.take_notice(notice)
     assert "has said since" in judged(_COMMAND, situation).reason
     assert judged(msgspec.structs.replace(_COMMAND, issued_ns=1_300), situation).status == "act"
-
-
-def test_the_same_command_gets_the_same_answer_for_a_long_time():
-    """The oldest of more than a thousand answers is forgotten first."""
-    answers = OutcomeCache()
-    for number in range(1_025):
-        answers.keep(Outcome(id=f"o{number}", command=f"c{number}", verb="reroute", node="node0", status="done"))
-    assert answers.get("c0") is None
-    assert answers.get("c1").id == "o1"

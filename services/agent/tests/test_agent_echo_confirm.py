@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from foliot.clock import VirtualClock
 from foliot.node.addressing import describe
 from foliot_agent.core.peer_protocol import Seal
 from foliot_agent.peers.echo_confirm import EchoConfirmer
 from foliot_schemas.notice import Echo
+from virtual_clock import VirtualClock
 
 _SEAL = Seal("a key that the fleet shares")
 _TRIP_NS = 300_000

@@ -13,7 +13,6 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from foliot import tracing
 from foliot.bus.lease import Count
-from foliot.clock import VirtualClock
 from foliot_agent.control import reconciler as following_module
 from foliot_agent.control.reconciler import Reconciler
 from foliot_agent.core.peer_protocol import Seal
@@ -21,6 +20,7 @@ from foliot_agent.peers import failure_notifier
 from foliot_schemas import Placement
 from foliot_schemas.fault import root_span_id, trace_id
 from foliot_schemas.notice import Notice
+from virtual_clock import VirtualClock
 
 
 @pytest.fixture
@@ -44,10 +44,10 @@ async def agents():
 async def test_a_lost_nic_moves_both_ends_and_both_say_so(agents):
     """One rule at the cut end, one route at each peer, an outcome of each under the fault's name."""
     cut, *peers = agents
-    before = cut.actuator.counts["rules"]
+    before = cut.kernel.counts["rules"]
     cut.lose()
     await settle(agents)
-    assert cut.actuator.counts["rules"] == before + 1
+    assert cut.kernel.counts["rules"] == before + 1
     assert [cut.via(f"node{index}") for index in (1, 2)] == ["rail1", "rail1"]
     assert [peer.via("node0") for peer in peers] == ["rail1", "rail1"]
     assert peers[0].via("node2") == "rail0"
@@ -70,9 +70,7 @@ def following(agents):
     """How the first agent follows the inventory."""
     agent = agents[0]
     made = Reconciler(
-        layout=agent.layout,
-        peers=agent.peers,
-        losses=agent.losses,
+        situation=agent.situation,
         move_queue=agent.move_queue,
         kernel=Joined(agent),
         restart_cache=agent.restart_cache,
@@ -121,7 +119,7 @@ async def test_a_peer_that_has_left_is_told_nothing_any_more(agents):
     cut.cut |= {nic.address for nic in peers[0].layout.node.nics}
     cut.lose()
     await settle(agents)
-    (word,) = cut.failover._notifier._words.values()
+    (word,) = cut.failover.notifier._words.values()
     assert word.missing == {"node1"}
     cut.failover.forget("node1")
     assert word.missing == set()
@@ -320,10 +318,10 @@ async def test_a_command_for_what_was_done_already_changes_nothing(agents):
     cut = agents[0]
     cut.lose()
     await settle(agents)
-    counts = dict(cut.actuator.counts)
+    counts = dict(cut.kernel.counts)
     await cut.commands.on_command(command(cut, away=("rail0",)))
     assert cut.outcomes[-1].status == "already"
-    assert cut.actuator.counts == counts
+    assert cut.kernel.counts == counts
     assert cut.via("node1") == "rail1"
 
 
@@ -333,18 +331,18 @@ async def test_the_same_command_twice_is_done_once_and_answered_twice(agents):
     moved = command(agent, placements=(Placement(peer="node1", rail="rail0", via="rail1", entropy=0),))
     await asyncio.gather(agent.commands.on_command(moved), agent.commands.on_command(moved))
     agent.clock.advance(10_000)
-    counts = dict(agent.actuator.counts)
+    counts = dict(agent.kernel.counts)
     await agent.commands.on_command(moved)
     assert [outcome.status for outcome in agent.outcomes] == ["done"] * len(agent.outcomes)
     assert agent.outcomes[0] == agent.outcomes[-1]
-    assert agent.actuator.counts == counts
+    assert agent.kernel.counts == counts
 
 
 async def test_advice_is_answered_and_not_followed(agents):
     """Nothing is moved."""
     agent = agents[0]
     await agent.commands.on_command(command(agent, away=("rail0",), advice=True))
-    assert (agent.outcomes[0].status, agent.actuator.counts["rules"]) == ("advised", 0)
+    assert (agent.outcomes[0].status, agent.kernel.counts["rules"]) == ("advised", 0)
 
 
 async def test_an_older_lease_is_refused_unless_the_bus_counts_anew(agents):

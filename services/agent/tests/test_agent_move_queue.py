@@ -6,24 +6,26 @@ import asyncio
 
 import pytest
 
-from foliot.clock import VirtualClock
 from foliot.node.addressing import describe
-from foliot_agent.actuators.base import ActuatorError, EmulatedActuator
+from foliot_agent.actuators.base import ActuatorError
+from foliot_agent.actuators.overlay import OverlayActuator
 from foliot_agent.control.move_queue import MoveQueue
 from foliot_agent.core.desired_diff import Wanted
 from foliot_agent.core.failed_links import FailedLinks
 from foliot_agent.core.overlay_layout import Layout
+from foliot_agent.kernel.no_kernel import NoKernel
 from foliot_schemas import Placement
 from patience import patience
+from virtual_clock import VirtualClock
 
 PEERS = 200
 
 
-class Slow(EmulatedActuator):
+class Slow(OverlayActuator):
     """Each message to the kernel takes a turn of the event loop, and is written down."""
 
     def __init__(self, layout) -> None:
-        super().__init__(layout)
+        super().__init__(NoKernel(), layout, NoKernel())
         self.done: list[str] = []
         self.fails: set[str] = set()
 

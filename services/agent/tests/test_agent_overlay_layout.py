@@ -36,13 +36,12 @@ def test_a_mac_is_local_unicast_and_says_the_address():
 
 
 def test_what_one_node_forwards_to_is_what_the_other_made(layout, peer, settings_of):
-    """Forwarding entries and neighbours of a peer name that peer's own devices and NICs."""
+    """The entries of a peer name that peer's own devices and NICs."""
     theirs = {device.mac: device for device in overlay_layout.devices(overlay_layout.Layout.of(settings_of(1)))}
-    for entry in overlay_layout.forwardings(layout, peer):
+    entries = overlay_layout.entries(layout, peer)
+    for entry in entries:
         assert (theirs[entry.mac].name, theirs[entry.mac].local) == (entry.device, entry.remote)
-    assert {(each.mac, each.address) for each in overlay_layout.neighbours(layout, peer)} == {
-        (device.mac, device.address) for device in theirs.values()
-    }
+    assert {(each.mac, each.address) for each in entries} == {(each.mac, each.address) for each in theirs.values()}
 
 
 def test_a_moved_destination_keeps_its_addresses(layout, peer):
@@ -57,7 +56,7 @@ def test_a_moved_destination_keeps_its_addresses(layout, peer):
 def test_a_peer_without_a_rail_gets_no_entries_for_it(layout, peer):
     """Only rails that both have are used."""
     short = type(peer)(name="node1", nics=peer.nics[1:], agent_port=1)
-    assert {entry.device for entry in overlay_layout.forwardings(layout, short)} == {"fo1e0", "fo1e1"}
+    assert {entry.device for entry in overlay_layout.entries(layout, short)} == {"fo1e0", "fo1e1"}
     assert overlay_layout.home(layout, short) == (Placement(peer="node1", rail="rail1", via="rail1", entropy=0),)
 
 

@@ -10,7 +10,6 @@ import pytest
 from foliot.bus.client import Bus
 from foliot.node.addressing import describe
 from foliot_agent.control.restart_cache import RestartCache
-from foliot_agent.core.command_guard import OutcomeCache
 from foliot_schemas import NodePaths, Outcome, Placement
 from foliot_schemas.subjects import INVENTORY, OUTCOME, PATHS
 
@@ -68,9 +67,10 @@ def test_a_command_answered_before_the_restart_gets_the_same_answer(tmp_path):
     restart_cache = RestartCache(str(tmp_path), "node0", "boot1")
     for number in range(100):
         restart_cache.keep_answer(outcome(number))
-    answers = OutcomeCache(RestartCache(str(tmp_path), "node0", "boot1").recall().answers)
-    assert answers.get("c99") == outcome(99)
-    assert answers.get("c0") is None
+    restarted = RestartCache(str(tmp_path), "node0", "boot1")
+    restarted.recall()
+    assert restarted.answer("c99") == outcome(99)
+    assert restarted.answer("c0") is None
 
 
 def way(host, peer: int) -> str:

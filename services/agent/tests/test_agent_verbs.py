@@ -9,7 +9,6 @@ import msgspec
 import pytest
 from emulated import Agent, command
 
-from foliot.clock import VirtualClock
 from foliot.settings import SettingsError
 from foliot_agent.actuators.base import ActuatorError
 from foliot_agent.control import action_handlers, actuator_kinds
@@ -18,6 +17,7 @@ from foliot_agent.control.actuator_kinds import ActuatorKind
 from foliot_agent.control.command_runner import CommandRunner
 from foliot_agent.control.route_handler import RouteHandler
 from foliot_schemas import Command, Confirmation, Outcome, Placement, Reroute, orders
+from virtual_clock import VirtualClock
 
 WAY = Placement(peer="node1", rail="rail0", via="rail1", entropy=0, key="qp-17")
 
@@ -187,16 +187,14 @@ async def test_a_verb_has_one_handler(agent):
         )  # fmt: skip
 
 
-def test_a_handler_of_a_name_is_registered_once(agent):
+def test_a_handler_of_a_name_is_registered_once(agent, monkeypatch):
     """And made for the node when the agent starts."""
     view = NodeView(layout=agent.layout, peers=agent.peers, clock=agent.clock, restart_cache=agent.restart_cache)
+    monkeypatch.setattr(action_handlers, "_makers", {})
     action_handlers.register("mark", lambda view: Marker(view.clock))
-    try:
-        assert [handler.verbs for handler in action_handlers.registered(view)] == [("mark",)]
-        with pytest.raises(ValueError, match="there is a handler named mark already"):
-            action_handlers.register("mark", Marker)
-    finally:
-        action_handlers.unregister("mark")
+    assert [handler.verbs for handler in action_handlers.registered(view)] == [("mark",)]
+    with pytest.raises(ValueError, match="there is a handler named mark already"):
+        action_handlers.register("mark", Marker)
 
 
 # -- other classes of traffic ---------------------------------------------------------------------------------------------
@@ -207,9 +205,8 @@ def pairs(agent):
     """An actuator of queue pairs beside that of service addresses."""
     made = QueuePairs()
     routes = RouteHandler(
-        layout=agent.layout, peers=agent.peers, losses=agent.losses, move_queue=agent.move_queue, confirmer=None,
-        clock=agent.clock, others=[made],
-    )  # fmt: skip
+        situation=agent.situation, move_queue=agent.move_queue, confirmer=None, clock=agent.clock, others=[made]
+    )
     agent.commands = CommandRunner(
         node="node0", policy="act", handlers=[routes], clock=agent.clock, publish=agent.outcomes.append,
         fence=agent.commands.fence, restart_cache=agent.restart_cache,
@@ -272,20 +269,18 @@ async def test_what_its_actuator_cannot_do_or_confirm_is_said(agent, pairs):
     assert (doubtful.status, doubtful.expected, doubtful.confirmed_ns) == ("done", 1, 0)
 
 
-def test_the_settings_choose_what_moves_service_addresses(agent):
+def test_the_settings_choose_what_moves_service_addresses(agent, monkeypatch):
     """By its name; a class of its own is there as soon as it is registered, once."""
     view = NodeView(layout=agent.layout, peers=agent.peers, clock=agent.clock, restart_cache=agent.restart_cache)
     kind = ActuatorKind("pairs", lambda _view: QueuePairs(), "queue-pairs")
     assert actuator_kinds.others(view) == []
+    monkeypatch.setattr(actuator_kinds, "_kinds", dict(actuator_kinds._kinds))
     actuator_kinds.register(kind)
-    try:
-        assert [each.traffic for each in actuator_kinds.others(view)] == ["queue-pairs"]
-        with pytest.raises(ValueError, match="or one of queue-pairs, already"):
-            actuator_kinds.register(ActuatorKind("more-pairs", lambda _view: QueuePairs(), "queue-pairs"))
-        with pytest.raises(SettingsError, match=r"agent\.actuator: 'pairs' is none of emulated, overlay"):
-            actuator_kinds.backend("pairs", view)
-    finally:
-        actuator_kinds.unregister("pairs")
+    assert [each.traffic for each in actuator_kinds.others(view)] == ["queue-pairs"]
+    with pytest.raises(ValueError, match="or one of queue-pairs, already"):
+        actuator_kinds.register(ActuatorKind("more-pairs", lambda _view: QueuePairs(), "queue-pairs"))
+    with pytest.raises(SettingsError, match=r"agent\.actuator: 'pairs' is none of emulated, overlay"):
+        actuator_kinds.backend("pairs", view)
     assert [actuator_kinds.backend(name, view).is_real for name in ("overlay", "emulated")] == [True, False]
 
 

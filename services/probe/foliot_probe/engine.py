@@ -17,7 +17,7 @@ import structlog
 
 from foliot.columns import grown
 from foliot_probe.core.measure.sessions import Completed, Sessions
-from foliot_probe.core.measure.silence import SilenceWatch
+from foliot_probe.core.measure.silence import STALL_NS, SilenceWatch
 from foliot_probe.core.packet import IN_USE, IP_UDP_BYTES, MOST_BYTES, Probe, is_probe
 from foliot_probe.core.rate.demand import Demand
 from foliot_probe.core.rate.send_schedule import SendSchedule
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from foliot.clock import HostClock
-    from foliot_probe.core.stream_table import StreamKey
     from foliot_probe.io.udp_batch import Arrivals, Batch
     from foliot_probe.settings import ProbeSettings
     from foliot_schemas import Node
@@ -76,7 +75,7 @@ class Engine:
         self.sessions = Sessions(rows)
         self._schedule = SendSchedule(rows, settings.full_every)
         self.demand = Demand(self.table, settings)
-        self._watch = SilenceWatch(rows, settings.silence_intervals, settings.silence_grace_ms * _MILLISECOND_NS)
+        self._watch = SilenceWatch(rows)
         self._sent = np.zeros(rows, np.int64)
         self.heard_last_ns = np.zeros(rows, np.int64)
         """Local time when a stream was heard last, per row; 0: never."""
@@ -167,10 +166,6 @@ class Engine:
             self.demand.peers_changed()
         return ended
 
-    def set_in_use(self, in_use: frozenset[StreamKey]) -> None:
-        """Probe these streams fast from the next tick on, and all others slowly, but for those of the mesh."""
-        self.demand.set_in_use(in_use)
-
     def _end(self, rows: list[int]) -> None:
         for row in rows:
             self.sessions.close(row)
@@ -193,14 +188,8 @@ class Engine:
 
     # -- a tick -------------------------------------------------------------------------------------------------------
 
-    def tick(self, tick: int, now_ns: int) -> SilenceChanges:
-        """Everything that a tick does; ticks may be missed."""
-        changes = self.listen(now_ns)
-        self.speak(tick)
-        return changes
-
     def speak(self, tick: int) -> None:
-        """Send what is due in a tick."""
+        """Send what is due in a tick; ticks may be missed."""
         self._tick = tick
         for row, every, coded_every, in_use in self.demand.changes(tick, self.sessions.mesh_ms):
             self._schedule.change(row, every, tick - 1, in_use=in_use, coded_every=coded_every)
@@ -210,7 +199,7 @@ class Engine:
         """Read the sockets dry, then judge who is silent."""
         self.listened_ns = self._clock.local_ns()
         again = [self._take(batch, now_ns) for batch in self._inbox.read(self._sockets)]
-        if now_ns - self._read_ns > self._tick_ns + self._settings.stall_ms * _MILLISECOND_NS:
+        if now_ns - self._read_ns > self._tick_ns + STALL_NS:
             self._watch.excuse(now_ns)
         self._read_ns = now_ns
         fell = self._watch.judge(now_ns)

@@ -8,12 +8,19 @@ import numpy as np
 
 from foliot.clock.kernel_discipline import utc_error_ns
 from foliot_probe.core.measure.coded_pairs import LEAST_TOLERANCE_NS
-from foliot_probe.core.measure.one_way_delay import Counts, References, digest, interval_rows, one_way_ns, silence_rows
+from foliot_probe.core.measure.one_way_delay import (
+    MOST_FULL,
+    References,
+    digest,
+    interval_rows,
+    one_way_ns,
+    silence_rows,
+)
 from foliot_probe.core.measure.slope_range import expected
-from foliot_probe.core.measure.stamp_window import StampWindow
+from foliot_probe.core.measure.stamp_window import LAYERS, StampWindow
 from foliot_probe.core.packet import KINDS
 from foliot_probe.core.rate.adaptive_rate import Sight
-from foliot_probe.core.rate.delay_density import DelayDensities
+from foliot_probe.core.rate.delay_density import densities
 from foliot_schemas import DelayBatch, StampBatch
 
 if TYPE_CHECKING:
@@ -51,11 +58,9 @@ class Reporter:
         rows = len(engine.table)
         self._own, self._peers = References(rows), References(rows)
         self._states: dict[str, ClockState] = {}
-        self._window = StampWindow(settings.tolerated)
-        self._densities = DelayDensities()
+        self._window = StampWindow(LAYERS)
         self._wanted_ns = np.maximum([LEAST_TOLERANCE_NS[kind] for kind in KINDS], settings.accuracy_ns)
         self._speechless = 0
-        self._tolerated = settings.tolerated
         self._interval_ns = settings.delay_interval_ms * _MILLISECOND_NS
         self._reported_ns = now_ns
         self._since_ns = clock.local_ns()
@@ -85,7 +90,6 @@ class Reporter:
         """The streams of these rows have ended."""
         for row in rows:
             self._window.forget(row)
-            self._densities.forget(row)
 
     def late(self, late_ns: int) -> None:
         """A step of the probe came so much later than it was due, or took so long."""
@@ -95,16 +99,8 @@ class Reporter:
         """Paths that have just fallen silent or speak again."""
         paths = tuple(self._ends(int(row)).incoming for row in np.concatenate(changes))
         heard_ns = self._reference(self._engine.heard_last_ns)
-        return DelayBatch.of(
-            silence_rows(changes.fell, changes.again, heard_ns, self._engine.sessions.heard_sequence),
-            node=self._node,
-            at_ns=self._listened_ns(),
-            interval_ns=self._interval_ns,
-            bound_ns=self._clock.bound_ns(),
-            paths=paths,
-            late_ns=self._late_ns,
-            every_ns=self._interval_ns,
-        )
+        rows = silence_rows(changes.fell, changes.again, heard_ns, self._engine.sessions.heard_sequence)
+        return DelayBatch.of(rows, paths=paths, interval_ns=self._interval_ns, **self._header())
 
     def delays(self, now_ns: int, host: HostLoad | None = None) -> Iterator[DelayBatch]:
         """All paths since the last call.
@@ -115,37 +111,35 @@ class Reporter:
         engine = self._engine
         completed = engine.take_completed()
         self._window.add(*completed)
-        self._densities.add(*completed)
         delays = digest(*one_way_ns(completed[1], self._own, self._peers), len(engine.table))
         proven, received = engine.sessions.count()
         full_sent, full_received = engine.sessions.count_full()
-        counts = Counts(
-            sent=engine.take_sent(),
-            proven=proven,
-            received=received,
-            full_sent=full_sent,
-            full_received=full_received,
-            full_bytes=engine.sessions.full_bytes,
-            left_last_ns=self._reference(engine.sessions.left_ns),
-            heard_last_ns=self._reference(engine.heard_last_ns),
-            left_sequence=engine.sessions.left_sequence,
-            heard_sequence=engine.sessions.heard_sequence,
-        )
-        at_ns, bound_ns = self._listened_ns(), self._clock.bound_ns()
+        source = {
+            "sent": engine.take_sent(),
+            "last_ns": self._reference(engine.sessions.left_ns),
+            "sequence": engine.sessions.left_sequence,
+        }
+        destination = {
+            "sent": proven,
+            "received": received,
+            "full_sent": np.minimum(full_sent, MOST_FULL),
+            "full_received": np.minimum(full_received, MOST_FULL),
+            "full_bytes": engine.sessions.full_bytes,
+            "last_ns": self._reference(engine.heard_last_ns),
+            "sequence": engine.sessions.heard_sequence,
+            **delays._asdict(),
+        }
+        header = self._header()
         interval_ns, self._reported_ns = now_ns - self._reported_ns, now_ns
-        late_ns, self._late_ns = self._late_ns, 0
+        self._late_ns = 0
         for first in range(0, len(engine.table.live), _STREAMS_PER_BATCH):
             stop = first + _STREAMS_PER_BATCH
             yield DelayBatch.of(
-                interval_rows(engine.table.live[first:stop], counts, delays),
-                node=self._node,
-                at_ns=at_ns,
-                interval_ns=interval_ns,
-                bound_ns=bound_ns,
+                interval_rows(engine.table.live[first:stop], source, destination),
                 paths=engine.table.paths[2 * first : 2 * stop],
-                late_ns=late_ns,
-                every_ns=self._interval_ns,
+                interval_ns=interval_ns,
                 host=host if first == 0 else None,
+                **header,
             )
 
     def stamps(self) -> Iterator[StampBatch | None]:
@@ -160,13 +154,14 @@ class Reporter:
             "since_ns": since_ns,
             "until_ns": self._since_ns,
             "epoch_ns": self._clock.epoch_ns(),
-            "tolerated": self._tolerated,
+            "tolerated": LAYERS,
             "utc_error_ns": utc_error_ns(),
         }
         meshed = self._engine.demand.meshed.copy()  # of other streams sync hears nothing
         ends = [each if wanted else None for each, wanted in zip(self._engine.table.ends, meshed.tolist(), strict=True)]
-        density = self._densities.close(meshed, self._own, self._peers)
-        parts = self._window.close(ends, self._engine.kinds(), tilt)
+        probes = self._window.take()
+        density = densities(probes, meshed, self._own, self._peers)
+        parts = self._window.close(probes, ends, self._engine.kinds(), tilt)
         return self._steps(density, parts, header)
 
     def _steps(
@@ -197,9 +192,15 @@ class Reporter:
         assert ends is not None
         return ends
 
-    def _listened_ns(self) -> int:
-        """When the sockets were read last, reference time."""
-        return int(self._reference(np.array([self._engine.listened_ns]))[0])
+    def _header(self) -> dict[str, Any]:
+        """What every batch of delays says: it is of when the sockets were read last."""
+        return {
+            "node": self._node,
+            "at_ns": int(self._reference(np.array([self._engine.listened_ns]))[0]),
+            "bound_ns": self._clock.bound_ns(),
+            "late_ns": self._late_ns,
+            "every_ns": self._interval_ns,
+        }
 
     def _reference(self, local_ns: NDArray[np.int64]) -> NDArray[np.int64]:
         """Recent local times as reference times, as far as known; 0 stays 0."""

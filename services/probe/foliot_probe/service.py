@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import itertools
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 
     from foliot.bus.client import Bus
     from foliot.clock import HostClock
-    from foliot_schemas import ClockState, HostLoad, Node, NodePaths, PortState, StampBatch
+    from foliot_schemas import ClockState, HostLoad, Node, NodePaths, StampBatch
     from foliot_schemas.subjects import Channel
 
 log = structlog.get_logger()
@@ -93,7 +94,7 @@ class Probe:
         self._engine = Engine(own, clock, settings, self._now_ns())
         self._reporter = Reporter(self._engine, clock, settings, self._now_ns())
         self._outputs = ClockOutputs(clock, settings)
-        self._ports = PortReader(own, clock, boot_id(), self._tell_port)
+        self._ports = PortReader(own, clock, boot_id(), functools.partial(self._publish, PORT))
         self._load = HostLoadMeter(Path("/proc"))
         self._host: HostLoad | None = None
         """The host's load, until it is told."""
@@ -120,7 +121,7 @@ class Probe:
         try:
             async with LinkMonitor(self._ports.changed) as links, asyncio.TaskGroup() as group:
                 self._ports.begin(await links.present())
-                self._bus.when_back(self._on_bus_back)
+                self._bus.when_back(lambda: self._spawn(self._tell_ports_again()))
                 group.create_task(self._bind_sockets())
                 group.create_task(self._tell_counters())
                 group.create_task(self._tell_troubles())
@@ -166,7 +167,7 @@ class Probe:
             self._set_rates()
 
     def _set_rates(self) -> None:
-        self._engine.set_in_use(in_use(self._engine.table.rows, self._paths))
+        self._engine.demand.set_in_use(in_use(self._engine.table.rows, self._paths))
 
     async def _follow_clock(self, name: str) -> None:
         if name in self._clocks:
@@ -292,9 +293,6 @@ class Probe:
 
     # -- what the bus is told -----------------------------------------------------------------------------------------
 
-    def _tell_port(self, state: PortState) -> None:
-        self._publish(PORT, state)
-
     def _publish(self, channel: Channel, message: msgspec.Struct) -> None:
         self._spawn(self._bus.publish(channel, message, self._own.name))
 
@@ -327,9 +325,6 @@ class Probe:
                 reason = f"{count} datagrams that are no probes, or of nobody in the inventory"
                 await self._bus.reject("udp", b"", reason)
             await asyncio.sleep(_COUNTERS_S)
-
-    def _on_bus_back(self) -> None:
-        self._spawn(self._tell_ports_again())
 
     async def _tell_ports_again(self) -> None:
         """What changed while the bus was away, nobody has heard; and readers find the bus again in their own time."""

@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import msgspec
 
 Rate = Annotated[float, msgspec.Meta(ge=0.1, le=100.0)]
 """At most what lets a stream remember a second's probes of both members of its coded pairs many times over."""
-Milliseconds = Annotated[int, msgspec.Meta(ge=1, le=10_000)]
 
 
 class ProbeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """``[probe]`` of the settings; the bench `probe-cost` measures what they cost."""
 
+    removed: ClassVar[frozenset[str]] = frozenset(
+        {
+            "mesh_neighbours", "mesh_streams", "coded_every", "silence_intervals", "silence_grace_ms", "stall_ms", "tolerated",
+        }
+    )  # fmt: skip
+
     in_use_hz: Rate = 25.0
     """Probes a second on paths in use and their backups: three missing ones are 120 ms, which leaves half of 250 ms for the move."""
     sweep_hz: Rate = 5.0
     """On all other paths. Slower, and a path that traffic could be moved to would be known to be healthy too late."""
-    mesh_neighbours: Annotated[int, msgspec.Meta(ge=1, le=1_000)] = 10
-    """Clocks that each clock is measured against, at least; with so few peers: all. As Huygens (NSDI '18); in a simulation at 80 % load, with five errors were 1.7 times as large."""
-    mesh_streams: Annotated[int, msgspec.Meta(ge=1, le=64)] = 4
-    """Streams between two of them, and all that are in use. The asymmetries of four paths average to half that of one; in that simulation errors with one were 1.6 times as large."""
     mesh_least_hz: Rate = 3.125
     """Coded pairs a second on each of these in a quiet network: in simulations as good as 25; with half as many the next layer of points is missing."""
     mesh_most_hz: Rate = 25.0
@@ -32,22 +33,12 @@ class ProbeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     tick_ms: Annotated[int, msgspec.Meta(ge=5, le=100)] = 40
     """The sockets are read and the probes sent in batches this often; rates are rounded to whole ticks. The kernel's stamps say
     when each packet really came, so that a coarse tick blurs nothing; it only costs less."""
-    coded_every: Annotated[int, msgspec.Meta(ge=1)] = 4
-    """In every so many rounds a path in use gets a coded pair, or more often if it is of the mesh."""
     full_every: Annotated[int, msgspec.Meta(ge=0, le=1_000)] = 4
     """In every so many rounds a path's probe is padded to full size, so that a link is found that passes only smaller packets. Of a path in use that is
     six a second, 75 kb/s at an MTU of 1,500; of others one, 15 kb/s. 0: never."""
-    silence_intervals: Annotated[int, msgspec.Meta(ge=2, le=100)] = 3
-    """A path in use is silent when so many promised probes in a row did not come."""
-    silence_grace_ms: Milliseconds = 10
-    """Granted on top for late timers: an idle host's are late by one or two milliseconds, a busy one's by ten."""
-    stall_ms: Milliseconds = 50
-    """After a tick that came so late the probe accuses nobody: its own silence may be what it sees."""
     delay_interval_ms: Annotated[int, msgspec.Meta(ge=20, le=10_000)] = 100
     """How often delays and counts are published."""
     window_s: Annotated[float, msgspec.Meta(ge=0.2, le=60.0)] = 2.0
     """How often stamps are published: the window of Huygens (NSDI '18)."""
-    tolerated: Annotated[int, msgspec.Meta(ge=1, le=32)] = 10
-    """Layers of points kept: sync looks at so many of the least delays, to tell a wrong stamp from a quick probe and how densely they lie."""
     chrony_shm: Annotated[int, msgspec.Meta(ge=0, le=255)] | None = None
     """Unit of chrony's ``refclock SHM`` that gets the reference time, once a second; left out: none. See docs/clock.md before."""

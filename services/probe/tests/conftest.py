@@ -179,7 +179,7 @@ class Pair:
             with inside(namespace):
                 assert end.bind() == 0
             end.set_peer(peer)
-            end.set_in_use(frozenset(end.table.rows))
+            end.demand.set_in_use(frozenset(end.table.rows))
         self.begun = [int(end.sessions._next[0]) for end in self.ends]
 
     def tick(self, *which, by_ns=TICK_NS):
@@ -191,7 +191,8 @@ class Pair:
     def _tick(self, each):
         end, other = self.ends[each], self.ends[1 - each]
         before = int(end._sent[0])
-        changes = end.tick(self.ticks, self.now_ns)
+        changes = end.listen(self.now_ns)
+        end.speak(self.ticks)
         if end._sent[0] > before:
             # A busy kernel delivers when it finds the time; the virtual one must not run ahead of it.
             select.select([other._sockets[0]], [], [], PATIENCE_S)

@@ -9,7 +9,7 @@ from foliot_probe.core.measure.one_way_delay import References
 from foliot_probe.core.measure.sessions import Completed
 from foliot_probe.core.rate.adaptive_rate import CALM, AdaptiveRates, Sight
 from foliot_probe.core.rate.clock_neighbours import Pair
-from foliot_probe.core.rate.delay_density import DelayDensities, DelayDensity
+from foliot_probe.core.rate.delay_density import DelayDensity, densities
 from foliot_schemas import ClockState
 
 PAIR = Pair("a", "b")
@@ -51,10 +51,8 @@ class Fabric:
 
     def window(self, *, trusted=True, awake=True, heard=True):
         """The rate after another window."""
-        collected = DelayDensities()
-        if heard:
-            collected.add(self._probes(), self._probes())
-        density = found(collected.close(np.ones(4, np.bool_), self.own, self.peers))
+        probes = [[self._probes()], [self._probes()]] if heard else [[], []]
+        density = found(densities(probes, np.ones(4, np.bool_), self.own, self.peers))
         self.paces.judge(ROWS, Sight(density, WANTED_NS, np.full(4, trusted), awake))
         return 1_000 / self.paces.interval_ms(PAIR)
 
@@ -163,12 +161,7 @@ def test_the_worse_direction_counts_and_two_wrong_stamps_do_not():
         left = np.arange(len(delays)) * 1_000_000
         clouds.append(Completed(np.zeros(len(delays), np.intp), np.arange(len(delays)), left, left + delays))
     for forth, back in (clouds, clouds[::-1]):
-        collected = DelayDensities()
-        collected.add(forth, back)
-        density = found(collected.close(np.ones(4, np.bool_), known(), known()))
+        density = found(densities([[forth], [back]], np.ones(4, np.bool_), known(), known()))
         assert density.ns[0] == 10.0
         assert density.heard.tolist() == [True, False, False, False]
         assert np.isinf(density.ns[1:]).all()
-    collected.add(*clouds)
-    collected.forget(0)
-    assert not found(collected.close(np.ones(4, np.bool_), known(), known())).heard.any()

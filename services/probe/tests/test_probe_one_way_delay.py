@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from foliot_probe.core.measure.one_way_delay import Counts, References, digest, interval_rows, one_way_ns, silence_rows
+from foliot_probe.core.measure.one_way_delay import References, digest, interval_rows, one_way_ns, silence_rows
 from foliot_probe.core.measure.sessions import Completed
 from foliot_schemas import ClockState, Witness
 
@@ -90,9 +90,12 @@ def test_the_digest_is_by_nearest_rank():
 
 def test_every_stream_has_a_row_as_source_and_one_as_destination():
     """Counts of either end land with the witness that made them."""
-    counts = Counts(*(np.arange(4) + base for base in (10, 20, 30, 40, 50, 1_450, 60, 70, 80, 90)))
-    delays = digest(np.array([3, 3, 3]), np.array([9, 8, 7]), 4)
-    rows = interval_rows(np.array([3, 1]), counts, delays)
+    source = {name: np.arange(4) + base for name, base in (("sent", 10), ("last_ns", 60), ("sequence", 80))}
+    names = ("sent", "received", "full_sent", "full_received", "full_bytes", "last_ns", "sequence")
+    destination = {
+        name: np.arange(4) + base for name, base in zip(names, (20, 30, 40, 50, 1_450, 70, 90), strict=True)
+    } | digest(np.array([3, 3, 3]), np.array([9, 8, 7]), 4)._asdict()
+    rows = interval_rows(np.array([3, 1]), source, destination)
     assert rows["path"].tolist() == [0, 1, 2, 3]
     assert rows[0].tolist() == (0, Witness.SOURCE, 13, 0, 0, 0, 0, 63, 83, 0, 0, 0)
     assert rows[1].tolist() == (1, Witness.DESTINATION, 23, 33, 7, 8, 9, 73, 93, 43, 53, 1_453)

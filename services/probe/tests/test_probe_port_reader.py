@@ -6,13 +6,13 @@ import msgspec
 import pytest
 
 from foliot import tracing
-from foliot.clock import VirtualClock
 from foliot.node.addressing import describe
 from foliot.node.link_monitor import LinkChange
 from foliot.settings import NicSettings, NodeSettings, TelemetrySettings
 from foliot_probe.io.port_reader import PortReader, parse_counters, turn
 from foliot_schemas.fault import port_fault, root_span_id
 from foliot_schemas.observation import MOST_CHANGES
+from virtual_clock import VirtualClock
 
 UP = LinkChange(name="e0", index=2, admin_up=True, carrier=True, carrier_down_count=1, carrier_up_count=2)
 

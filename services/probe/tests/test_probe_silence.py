@@ -20,7 +20,7 @@ def hear(watch, row, at_ms, *, promised_us=PROMISED_US, in_use=IN_USE):
 @pytest.fixture
 def watch():
     """Three intervals and 10 ms."""
-    return SilenceWatch(4, 3, 10 * MS)
+    return SilenceWatch(4)
 
 
 def test_a_path_falls_silent_after_three_promised_intervals_and_the_grace(watch):

@@ -35,7 +35,7 @@ def nothing():
 
 def closed(window, *how):
     """The parts of a window, whatever steps it takes."""
-    return [part for part in window.close(*how) if part is not None]
+    return [part for part in window.close(window.take(), *how) if part is not None]
 
 
 def test_a_large_window_is_closed_in_steps_and_told_at_the_end():
@@ -43,7 +43,7 @@ def test_a_large_window_is_closed_in_steps_and_told_at_the_end():
     window = StampWindow(3)
     for row in range(64):
         window.add(probes(row, 20), probes(row, 20))
-    steps = window.close(ends(64), np.full(64, KERNEL), SlopeRange.unknown(64))
+    steps = window.close(window.take(), ends(64), np.full(64, KERNEL), SlopeRange.unknown(64))
     silent = [next(steps) for _ in range(10)]  # both directions sifted, then sixteen streams of each at a time pruned
     window.add(probes(0, 5), nothing())
     (part, *more) = steps

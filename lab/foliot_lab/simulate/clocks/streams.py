@@ -183,7 +183,7 @@ class Fleet:
             begun_ns = sent.number * traffic.window_ns + int(traffic.phase_ns[node])
             ends_ns = np.array([begun_ns, begun_ns + traffic.window_ns])
             local = traffic.clocks.local_ns(np.array([node, node]), ends_ns)
-            for part in filter(None, window.close(self._ends[own], kind[own], self._tilt.of(own))):
+            for part in filter(None, window.close(window.take(), self._ends[own], kind[own], self._tilt.of(own))):
                 batch = StampBatch.of(
                     part.rows, node=name(node), since_ns=int(local[0]), until_ns=int(local[1]), streams=part.streams,
                     epoch_ns=_EPOCH_NS - int(traffic.clocks.boot_ns[node]), tolerated=traffic.probing.tolerated,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 from pyroute2.netlink.exceptions import NetlinkError
+from pyroute2.netlink.rtnl.rtmsg import RTNH_F_ONLINK
 
 from foliot_agent.actuators.base import ActuatorError
 from foliot_agent.core import overlay_layout
@@ -25,12 +26,11 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
-_ONLINK = 4
-"""RTNH_F_ONLINK of <linux/rtnetlink.h>: the gateway is reachable through the device, whatever other routes say."""
-
 
 class OverlayActuator:
-    """Moves real traffic.
+    """Moves traffic to service addresses: single destinations by a route each, all of a rail by one rule.
+
+    Every method leaves `routing` as it is in force, also when it raises `ActuatorError`.
 
     Parameters:
         netlink: an `AsyncIPRoute` of its own, so that no long dump stands before a move.
@@ -59,7 +59,7 @@ class OverlayActuator:
                     self._found[route.table, route.destination] = route.gateway
 
     async def welcome(self, peer: Node) -> None:
-        """See `ServiceAddressActuator`."""
+        """Routes to a peer: those found in force, else home."""
         self._peers[peer.name] = peer
         self.routing.rails[peer.name] = overlay_layout.shared_rails(self._layout, peer)
         for placement in overlay_layout.home(self._layout, peer):
@@ -81,7 +81,7 @@ class OverlayActuator:
                 await self._put(self.routing.backups, backup)
 
     async def dismiss(self, peer: Node) -> None:
-        """See `ServiceAddressActuator`."""
+        """No routes to a peer any more."""
         for kept in (self.routing.placements, self.routing.backups):
             for destination in [each for each in kept if each[0] == peer.name]:
                 await self._remove(kept, destination)
@@ -89,7 +89,10 @@ class OverlayActuator:
         self.routing.forget(peer.name)
 
     async def set_placements(self, placements: Iterable[Placement], *, ahead: bool = False) -> tuple[Placement, ...]:
-        """See `ServiceAddressActuator`."""
+        """Makes these the ways in force, and returns those in force before, which undo it.
+
+        With `ahead`, those of a rail that is away are only laid ready for its coming back.
+        """
         before = []
         for placement in placements:
             destination = destination_of(placement)
@@ -103,19 +106,19 @@ class OverlayActuator:
         return tuple(before)
 
     async def arm(self, backups: Iterable[Placement]) -> None:
-        """See `ServiceAddressActuator`."""
+        """Makes these the backups of their destinations."""
         for backup in backups:
             if self.routing.backups.get(destination_of(backup)) != backup:
                 await self._put(self.routing.backups, backup)
 
     async def disarm(self, destinations: Iterable[Destination]) -> None:
-        """See `ServiceAddressActuator`."""
+        """Takes the backups of these destinations away, but for those of a rail that is away: they are in use."""
         for destination in destinations:
             if destination in self.routing.backups and destination[1] not in self.routing.away:
                 await self._remove(self.routing.backups, destination)
 
     async def away(self, rail: str) -> bool:
-        """See `ServiceAddressActuator`."""
+        """Sends a rail's traffic by its backups; False: it went there already. `back` undoes it."""
         if rail in self.routing.away:
             return False
         await self._rule("add", overlay_layout.away_rule(self._layout, rail))
@@ -123,7 +126,7 @@ class OverlayActuator:
         return True
 
     async def back(self, rail: str) -> bool:
-        """See `ServiceAddressActuator`."""
+        """Sends a rail's traffic by its placements; False: it went there already. `away` undoes it."""
         if rail not in self.routing.away:
             return False
         await self._rule("del", overlay_layout.away_rule(self._layout, rail))
@@ -131,18 +134,14 @@ class OverlayActuator:
         return True
 
     async def renew(self, destinations: Iterable[Destination]) -> None:
-        """See `ServiceAddressActuator`."""
+        """Puts what is in force for these destinations, and their backups, once more: a device was lost with all on it, and made again."""
         for destination in destinations:
             for kept in (self.routing.placements, self.routing.backups):
                 if destination in kept and self._has_device(kept[destination]):
                     await self._put(kept, kept[destination])
 
     def _has_device(self, placement: Placement) -> bool:
-        try:
-            self._devices.index(overlay_layout.device_name(self._layout.numbers[placement.via], placement.entropy))
-        except OSError:
-            return False
-        return True
+        return self._devices.has(overlay_layout.device_name(self._layout.numbers[placement.via], placement.entropy))
 
     def _adopted(self, peer: Node, rail: str, first_table: int) -> Placement | None:
         address = peer.nic(rail).service_address
@@ -160,7 +159,7 @@ class OverlayActuator:
         try:
             await self._netlink.route(
                 "replace", dst=route.destination, dst_len=32, table=route.table, gateway=route.gateway,
-                oif=self._devices.index(route.device), prefsrc=route.source, flags=_ONLINK,
+                oif=self._devices.index(route.device), prefsrc=route.source, flags=RTNH_F_ONLINK,  # the gateway is reachable through the device, whatever other routes say
             )  # fmt: skip
         except (NetlinkError, OSError) as error:
             raise ActuatorError(f"route to {route.destination} by {route.device}: {error}") from error

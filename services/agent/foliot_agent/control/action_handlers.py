@@ -87,11 +87,6 @@ def register(name: str, make: Callable[[NodeView], ActionHandler]) -> None:
         raise ValueError(f"there is a handler named {name} already")
 
 
-def unregister(name: str) -> None:
-    """Takes back `register`."""
-    _makers.pop(name, None)
-
-
 def registered(view: NodeView) -> list[ActionHandler]:
     """The handlers that were registered, made for this node."""
     return [make(view) for make in _makers.values()]

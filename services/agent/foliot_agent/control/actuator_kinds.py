@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any
 
 from foliot.settings import SettingsError
 from foliot_agent.control.contained_actuator import ContainedActuator
@@ -12,61 +12,10 @@ from foliot_agent.control.kernel_backend import KernelBackend, uninstall
 from foliot_schemas import SERVICE_ADDRESSES
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Mapping
+    from collections.abc import Awaitable, Callable
 
-    from foliot.clock import Clock
-    from foliot.node.link_monitor import LinkChange
-    from foliot_agent.actuators.base import Actuator, ServiceAddressActuator
+    from foliot_agent.actuators.base import Actuator
     from foliot_agent.control.action_handlers import NodeView
-    from foliot_agent.control.move_queue import MoveQueue
-    from foliot_agent.core.failed_links import FailedLinks
-    from foliot_agent.kernel.dry_run import Change
-    from foliot_schemas import Node, NodePaths
-
-
-class ServiceAddressBackend(Protocol):
-    """What carries service addresses on a host, and what keeps it there. `KernelBackend` says what each method does."""
-
-    is_real: bool
-    """Whether moves can be confirmed on a wire."""
-    actuator: ServiceAddressActuator
-
-    async def __aenter__(self) -> Self:
-        """Builds, or adopts what an earlier run left."""
-
-    async def __aexit__(self, *_: object) -> None:
-        """Leaves everything in place."""
-
-    async def join(self, peer: Node) -> None:
-        """Makes a peer reachable."""
-
-    async def leave(self, peer: Node) -> None:
-        """Forgets a peer."""
-
-    def take_link(self, change: LinkChange) -> None:
-        """The kernel tells of a device."""
-
-    def take_address(self, address: str) -> None:
-        """A device was given an address."""
-
-    async def restored(self, rail: str) -> None:
-        """Waits until what the kernel dropped with a NIC is there again."""
-
-    async def keep(
-        self, peers: Mapping[str, Node], move_queue: MoveQueue, on_restored: Callable[[], Awaitable[None]]
-    ) -> None:
-        """Makes again what the kernel drops, until cancelled."""
-
-    async def remember(self, losses: FailedLinks) -> None:
-        """Copies the routes over the NICs that are up."""
-
-    async def keep_routes(self, losses: FailedLinks) -> None:
-        """Goes on remembering, until cancelled."""
-
-    async def rehearse(
-        self, peers: Iterable[Node], paths: NodePaths | None, clock: Clock, *, act: bool
-    ) -> tuple[Change, ...]:
-        """What entering it, meeting these peers and following this would change."""
 
 
 async def _nothing() -> None:
@@ -80,7 +29,7 @@ class ActuatorKind:
     name: str
     """As `agent.actuator` names it."""
     make: Callable[[NodeView], Any]
-    """Makes a `ServiceAddressBackend`, or for another class of traffic an `Actuator`."""
+    """Makes a `KernelBackend`, or what has its methods; for another class of traffic an `Actuator`."""
     traffic: str = SERVICE_ADDRESSES
     remove: Callable[[], Awaitable[None]] = _nothing
     """Takes away all that any run of it left on this host."""
@@ -101,12 +50,7 @@ def register(kind: ActuatorKind) -> None:
     _kinds[kind.name] = kind
 
 
-def unregister(name: str) -> None:
-    """Takes back `register`."""
-    _kinds.pop(name, None)
-
-
-def backend(name: str, view: NodeView) -> ServiceAddressBackend:
+def backend(name: str, view: NodeView) -> KernelBackend:
     """What `agent.actuator` names.
 
     Raises:
@@ -115,7 +59,7 @@ def backend(name: str, view: NodeView) -> ServiceAddressBackend:
     known = {each.name: each for each in _kinds.values() if each.traffic == SERVICE_ADDRESSES}
     if name not in known:
         raise SettingsError(f"agent.actuator: {name!r} is none of {', '.join(sorted(known))}")
-    made: ServiceAddressBackend = known[name].make(view)
+    made: KernelBackend = known[name].make(view)
     return made
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import structlog
 
 from foliot import tracing
 from foliot_agent.control.action_handlers import Confirmed, outcome_of
-from foliot_agent.core.command_guard import OutcomeCache, Standing, judge
+from foliot_agent.core.command_guard import Standing, judge
 from foliot_schemas import OrderError, Outcome
 from foliot_schemas.bounds import fitting
 
@@ -28,48 +29,39 @@ _REASON_CHARACTERS = 512
 """An error may quote what it found, of any length; whoever reads it wants a line."""
 
 
+@dataclass(kw_only=True, eq=False)
 class CommandRunner:
     """What all verbs have in common: fence, deadline, policy, advice, and that nothing is done twice.
-
-    Parameters:
-        node: whose commands they are.
-        publish: hands an outcome to the bus, which keeps it until it is stored.
-        fence: of commands, and of what the bucket `paths` has.
-        restart_cache: of answers, over restarts.
 
     Raises:
         ValueError: two handlers have the same verb.
     """
 
-    def __init__(
-        self,
-        *,
-        node: str,
-        policy: Policy,
-        handlers: Iterable[ActionHandler],
-        clock: Clock,
-        publish: Callable[[Outcome], None],
-        fence: LeaseFence,
-        restart_cache: RestartCache,
-    ) -> None:
-        self.fence = fence
-        self._node = node
-        self._policy = policy
+    node: str
+    """Whose commands they are."""
+    policy: Policy
+    handlers: Iterable[ActionHandler]
+    clock: Clock
+    publish: Callable[[Outcome], None]
+    """Hands an outcome to the bus, which keeps it until it is stored."""
+    fence: LeaseFence
+    """Of commands, and of what the bucket `paths` has."""
+    restart_cache: RestartCache
+    """Has the answers: the same command twice gets the same and does nothing twice, over a restart too."""
+
+    def __post_init__(self) -> None:
         self._handlers: dict[str, ActionHandler] = {}
-        for handler in handlers:
+        for handler in self.handlers:
             for verb in handler.verbs:
                 if self._handlers.setdefault(verb, handler) is not handler:
                     raise ValueError(f"the verb {verb} has two handlers")
-        self._clock = clock
-        self._publish = publish
-        self._restart_cache = restart_cache
-        self._answers = OutcomeCache(restart_cache.recall().answers)
+        self.restart_cache.recall()
         self._under_way: set[str] = set()
 
     async def on_command(self, command: Command) -> None:
         """Carries out a command, once, and answers it, as often as it comes."""
-        if (answered := self._answers.get(command.id)) is not None:
-            self._publish(answered)
+        if (answered := self.restart_cache.answer(command.id)) is not None:
+            self.publish(answered)
             return
         if command.id in self._under_way:
             return
@@ -78,18 +70,17 @@ class CommandRunner:
             with tracing.span(
                 "apply command", fault=command.fault, kind="consumer", command=command.id, verb=command.verb
             ) as span:
-                outcome = await self._carry_out(command, self._clock.now_ns())
+                outcome = await self._carry_out(command, self.clock.now_ns())
                 span.set_attribute("foliot.status", outcome.status)
-                self._answers.keep(outcome)
-                self._restart_cache.keep_answer(outcome)
-                self._publish(outcome)
+                self.restart_cache.keep_answer(outcome)
+                self.publish(outcome)
         finally:
             self._under_way.discard(command.id)
 
     async def _carry_out(self, command: Command, started_ns: int) -> Outcome:
         passes = await self.fence.passes(command.lease_revision)
         judgement = judge(command, self._standing(), self._object_to)
-        if passes and command.node == self._node:
+        if passes and command.node == self.node:
             self.fence.raise_to(command.lease_revision)
         if judgement.status != "act":
             log.info("command_not_done", id=command.id, status=judgement.status, reason=judgement.reason)
@@ -103,13 +94,13 @@ class CommandRunner:
             return self._not_done(command, "failed", reason, started_ns)
         confirmed = await self._confirmed(handler, result, command)
         return outcome_of(
-            result, confirmed, command=command.id, node=self._node, fault=command.fault, cause=command.cause,
+            result, confirmed, command=command.id, node=self.node, fault=command.fault, cause=command.cause,
             started_ns=started_ns,
         )  # fmt: skip
 
     def _not_done(self, command: Command, status: OutcomeStatus, reason: str, started_ns: int) -> Outcome:
         return Outcome(
-            id=fitting(f"{command.id}/outcome/{self._node}"), command=command.id, verb=command.verb, node=self._node,
+            id=fitting(f"{command.id}/outcome/{self.node}"), command=command.id, verb=command.verb, node=self.node,
             status=status, reason=reason, started_ns=started_ns, away=command.away, back=command.back,
             fault=command.fault, cause=command.cause,
         )  # fmt: skip
@@ -140,9 +131,9 @@ class CommandRunner:
 
     def _standing(self) -> Standing:
         return Standing(
-            node=self._node,
-            policy=self._policy,
-            now_ns=self._clock.now_ns(),
-            synchronised=self._clock.bound_ns() >= 0,
+            node=self.node,
+            policy=self.policy,
+            now_ns=self.clock.now_ns(),
+            synchronised=self.clock.bound_ns() >= 0,
             highest_lease=self.fence.highest,
         )

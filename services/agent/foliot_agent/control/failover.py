@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import structlog
@@ -18,68 +19,50 @@ from foliot_schemas.notice import Echo, Notice, NoticeSeen
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Awaitable, Callable, Coroutine, Mapping
+    from collections.abc import Awaitable, Callable, Coroutine
     from typing import Any
 
     from foliot.clock import Clock
     from foliot_agent.control.move_queue import MoveQueue
     from foliot_agent.control.route_handler import RouteHandler
-    from foliot_agent.core.failed_links import FailedLinks, LinkTransition
-    from foliot_agent.core.overlay_layout import Layout
+    from foliot_agent.core.failed_links import LinkTransition
+    from foliot_agent.core.route_guard import Situation
     from foliot_agent.peers.echo_confirm import EchoConfirmer
     from foliot_agent.peers.failure_notifier import FailureNotifier
     from foliot_agent.peers.sockets import Reply
     from foliot_agent.settings import AgentSettings
-    from foliot_schemas import Node, Outcome
+    from foliot_schemas import Outcome
 
     Spawn = Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
 
 log = structlog.get_logger()
 
 
+@dataclass(kw_only=True, eq=False)
 class Failover:
-    """The agent's behaviour without commands, between its parts; it knows no bus and no kernel.
+    """The agent's behaviour without commands, between its parts; it knows no bus and no kernel."""
 
-    Parameters:
-        routes: confirms what was moved.
-        confirmer: answers peers that confirm their moves; None where nothing is on a wire (the emulated actuator).
-        publish: hands an outcome to the bus, which keeps it until it is stored.
-        bus_connected: whether the bus is there, as far as is known.
-        spawn: starts work that outlives the call.
-        restored: waits until what the kernel dropped with the NIC of a rail is there again.
-    """
+    situation: Situation
+    settings: AgentSettings
+    move_queue: MoveQueue
+    notifier: FailureNotifier
+    routes: RouteHandler
+    """Confirms what was moved."""
+    confirmer: EchoConfirmer | None
+    """Answers peers that confirm their moves; None where nothing is on a wire (the emulated actuator)."""
+    clock: Clock
+    publish: Callable[[Outcome], None]
+    """Hands an outcome to the bus, which keeps it until it is stored."""
+    bus_connected: Callable[[], bool]
+    """Whether the bus is there, as far as is known."""
+    spawn: Spawn
+    """Starts work that outlives the call."""
+    restored: Callable[[str], Awaitable[None]]
+    """Waits until what the kernel dropped with the NIC of a rail is there again."""
 
-    def __init__(
-        self,
-        *,
-        settings: AgentSettings,
-        layout: Layout,
-        peers: Mapping[str, Node],
-        losses: FailedLinks,
-        move_queue: MoveQueue,
-        notifier: FailureNotifier,
-        routes: RouteHandler,
-        confirmer: EchoConfirmer | None,
-        clock: Clock,
-        publish: Callable[[Outcome], None],
-        bus_connected: Callable[[], bool],
-        spawn: Spawn,
-        restored: Callable[[str], Awaitable[None]],
-    ) -> None:
-        self._settings = settings
-        self._layout = layout
-        self._peers = peers
-        self._losses = losses
-        self._move_queue = move_queue
-        self._notifier = notifier
-        self._routes = routes
-        self._confirmer = confirmer
-        self._clock = clock
-        self._publish = publish
-        self._bus_connected = bus_connected
-        self._spawn = spawn
+    def __post_init__(self) -> None:
+        self._node, self._peers, self._losses = self.situation.node, self.situation.peers, self.situation.losses
         self._guard = ReplayGuard()
-        self._restored = restored
         self._seen: dict[tuple[str, str], NoticeSeen] = {}
         self._evaded: dict[tuple[str, str], str] = {}
         """The fault of the loss that was last evaded, by peer and rail."""
@@ -93,60 +76,60 @@ class Failover:
         if (returning := self._returning.pop(turn.rail, None)) is not None:
             returning.cancel()
         if turn.state == "back":
-            if acts_on_notice(self._settings.armed, self._settings.policy):
-                self._returning[turn.rail] = self._spawn(self._return(turn, self._clock.now_ns()))
+            if acts_on_notice(self.settings.armed, self.settings.policy):
+                self._returning[turn.rail] = self.spawn(self._return(turn, self.clock.now_ns()))
         elif self._acts_on_own():
-            self._spawn(self._flee(turn, self._clock.now_ns()))
+            self.spawn(self._flee(turn, self.clock.now_ns()))
             return
         log.info("nic_turned", rail=turn.rail, state=turn.state, fault=turn.fault)
 
     def on_bus_away(self) -> None:
         """The bus does not answer any more: a loss that the remediator was left to act upon may be one that it never heard of."""
-        if acts_on_own(self._settings.armed, self._settings.policy, bus_connected=False):
+        if acts_on_own(self.settings.armed, self.settings.policy, bus_connected=False):
             for turn in self._losses.lasting():
-                self._spawn(self._flee(turn, self._clock.now_ns()))
+                self.spawn(self._flee(turn, self.clock.now_ns()))
 
     def _acts_on_own(self) -> bool:
-        return acts_on_own(self._settings.armed, self._settings.policy, bus_connected=self._bus_connected())
+        return acts_on_own(self.settings.armed, self.settings.policy, bus_connected=self.bus_connected())
 
     async def _flee(self, turn: LinkTransition, started_ns: int) -> None:
-        nic = nic_name(self._layout.node.name, turn.rail)
+        nic = nic_name(self._node, turn.rail)
         with tracing.span(
-            "own carrier lost", fault=turn.fault, start_ns=started_ns, nic=nic, armed=self._settings.armed
+            "own carrier lost", fault=turn.fault, start_ns=started_ns, nic=nic, armed=self.settings.armed
         ) as span:
             if turn.rail in self._losses.own:
                 # Sent while the kernel's answer to the rule is awaited. Also if nothing is armed here: the peers may have a way, and
                 # must not take this one.
-                self._spawn(self._tell(turn))
-            move = await self._move_queue.flee(turn.rail)
+                self.spawn(self._tell(turn))
+            move = await self.move_queue.flee(turn.rail)
             log.info("nic_turned", rail=turn.rail, state=turn.state, fault=turn.fault)
-            move = joined(move, await self._move_queue.mend())
+            move = joined(move, await self.move_queue.mend())
             span.set_attribute("foliot.status", move.status)
             outcome = await self._outcome(move, f"armed/{turn.fault}", turn.fault, started_ns)
-            self._publish(outcome)
+            self.publish(outcome)
 
     async def _return(self, turn: LinkTransition, started_ns: int) -> None:
         """An own NIC is back. What flows stays where it is; what stands still, because the rail that it fled to died meanwhile, comes back."""
-        await self._restored(turn.rail)
+        await self.restored(turn.rail)
         del self._returning[turn.rail]
-        self._spawn(self._tell(turn))
-        self._spawn(self._notifier.tell_again())
+        self.spawn(self._tell(turn))
+        self.spawn(self.notifier.tell_again())
         if not self._acts_on_own():
             return
-        move = await self._move_queue.mend()
+        move = await self.move_queue.mend()
         if move.status == "already":
             return
-        nic = nic_name(self._layout.node.name, turn.rail)
+        nic = nic_name(self._node, turn.rail)
         with tracing.span(
-            "own carrier back", fault=turn.fault, start_ns=started_ns, nic=nic, armed=self._settings.armed
+            "own carrier back", fault=turn.fault, start_ns=started_ns, nic=nic, armed=self.settings.armed
         ) as span:
             span.set_attribute("foliot.status", move.status)
             command = f"armed/{turn.fault}/back"
-            self._publish(await self._outcome(move, command, turn.fault, started_ns))
+            self.publish(await self._outcome(move, command, turn.fault, started_ns))
 
     async def _tell(self, turn: LinkTransition) -> None:
         with tracing.span("notify peers", fault=turn.fault, kind="producer", state=turn.state) as span:
-            moved = await self._notifier.tell(turn.rail, turn.state, turn.fault, tracing.span_id())
+            moved = await self.notifier.tell(turn.rail, turn.state, turn.fault, tracing.span_id())
             span.set_attribute("foliot.moved", sum(moved.values()))
 
     # -- a peer -------------------------------------------------------------------------------------------------------
@@ -154,17 +137,17 @@ class Failover:
     def on_message(self, message: Notice | NoticeSeen | Echo, reply: Reply) -> None:
         """A sealed datagram arrived."""
         if isinstance(message, NoticeSeen):
-            self._notifier.take(message)
+            self.notifier.take(message)
         elif isinstance(message, Notice):
             self._take_notice(message, reply)
-        elif self._confirmer is not None:
-            self._confirmer.take(message, reply)
+        elif self.confirmer is not None:
+            self.confirmer.take(message, reply)
 
     def forget(self, peer: str) -> None:
         """A peer has left the fleet: what it said and what became of it is of nobody any more."""
         self._losses.forget(peer)
         self._guard.forget(peer)
-        self._notifier.forget(peer)
+        self.notifier.forget(peer)
         for memory in (self._seen, self._evaded):
             for place in [place for place in memory if place[0] == peer]:
                 del memory[place]
@@ -176,7 +159,7 @@ class Failover:
         if notice.rail not in {nic.rail for nic in self._peers[notice.node].nics}:
             log.warning("notice_of_unknown_rail", node=notice.node, rail=notice.rail)
             return
-        verdict = self._guard.judge(notice, self._clock.now_ns(), synchronised=self._clock.bound_ns() >= 0)
+        verdict = self._guard.judge(notice, self.clock.now_ns(), synchronised=self.clock.bound_ns() >= 0)
         if verdict == "old":
             log.warning("notice_old", node=notice.node, sequence=notice.sequence)
         elif verdict == "repeat":
@@ -184,18 +167,18 @@ class Failover:
                 reply(seen)
         else:
             self._losses.take_notice(notice)
-            if acts_on_notice(self._settings.armed, self._settings.policy):
-                self._spawn(self._evade(notice, reply, self._clock.now_ns()))
+            if acts_on_notice(self.settings.armed, self.settings.policy):
+                self.spawn(self._evade(notice, reply, self.clock.now_ns()))
             else:
                 self._answer(notice, reply, moved=False)
             if notice.state == "back":
                 # There was perhaps no way to this peer when an own NIC was lost.
-                self._spawn(self._notifier.tell_again(notice.node))
+                self.spawn(self.notifier.tell_again(notice.node))
 
     async def _evade(self, notice: Notice, reply: Reply, started_ns: int) -> None:
-        of_peer = self._move_queue.routing.of_peer(notice.node)
-        move = await self._move_queue.mend(of_peer)
-        moved = not any(self._losses.dead(way.peer, way.via) for way in self._move_queue.routing.now(of_peer))
+        of_peer = self.move_queue.routing.of_peer(notice.node)
+        move = await self.move_queue.mend(of_peer)
+        moved = not any(self._losses.dead(way.peer, way.via) for way in self.move_queue.routing.now(of_peer))
         # Opened only now: the move comes first.
         with tracing.span(
             "peer lost a NIC" if notice.state == "lost" else "peer has a NIC back",
@@ -212,7 +195,7 @@ class Failover:
             if move.status != "already":
                 command = self._name(notice)
                 outcome = await self._outcome(move, command, notice.fault, started_ns)
-                self._publish(outcome)
+                self.publish(outcome)
 
     def _name(self, notice: Notice) -> str:
         """Of the move that a notice led to. A loss may be told again, and move something again: that is another move."""
@@ -225,7 +208,7 @@ class Failover:
         return f"armed/{notice.fault}"
 
     def _answer(self, notice: Notice, reply: Reply, *, moved: bool) -> None:
-        seen = NoticeSeen(node=self._layout.node.name, sequence=notice.sequence, moved=moved)
+        seen = NoticeSeen(node=self._node, sequence=notice.sequence, moved=moved)
         self._seen[notice.node, notice.rail] = seen
         reply(seen)
 
@@ -233,7 +216,7 @@ class Failover:
 
     async def _outcome(self, move: Move, command: str, fault: str, started_ns: int) -> Outcome:
         result = told(move, Reroute)
-        confirmed = await self._routes.confirm(result, fault)
+        confirmed = await self.routes.confirm(result, fault)
         return outcome_of(
-            result, confirmed, command=command, node=self._layout.node.name, fault=fault, started_ns=started_ns, armed=True
+            result, confirmed, command=command, node=self._node, fault=fault, started_ns=started_ns, armed=True
         )  # fmt: skip

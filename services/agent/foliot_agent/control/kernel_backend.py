@@ -11,13 +11,14 @@ import structlog
 from pyroute2 import AsyncIPRoute
 from pyroute2.netlink.exceptions import NetlinkError
 
-from foliot_agent.actuators.base import ActuatorError, EmulatedActuator
+from foliot_agent.actuators.base import ActuatorError
 from foliot_agent.actuators.overlay import OverlayActuator
 from foliot_agent.control.move_queue import MoveQueue
 from foliot_agent.core import overlay_layout
 from foliot_agent.core.desired_diff import wanted
 from foliot_agent.core.failed_links import FailedLinks
 from foliot_agent.kernel.dry_run import DryRun
+from foliot_agent.kernel.no_kernel import NoKernel
 from foliot_agent.kernel.overlay_devices import Overlay, OverlayError, remove
 from foliot_agent.kernel.route_restorer import RouteRestorer
 
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 
     from foliot.clock import Clock
     from foliot.node.link_monitor import LinkChange
-    from foliot_agent.actuators.base import ServiceAddressActuator
     from foliot_agent.control.restart_cache import RestartCache
     from foliot_agent.core.overlay_layout import Layout
     from foliot_agent.kernel.dry_run import Change
@@ -49,10 +49,11 @@ class KernelBackend:
     Closing it leaves everything in place, so that traffic goes on while the agent is away; `uninstall` takes it away.
     """
 
-    actuator: ServiceAddressActuator
+    actuator: OverlayActuator
 
     def __init__(self, layout: Layout, restart_cache: RestartCache, *, is_real: bool = True) -> None:
         self.is_real = is_real
+        """Whether moves can be confirmed on a wire."""
         self._layout = layout
         self._restart_cache = restart_cache
         self._stack = contextlib.AsyncExitStack()
@@ -78,7 +79,8 @@ class KernelBackend:
             OverlayError: it cannot be built.
         """
         if not self.is_real:
-            self.actuator = EmulatedActuator(self._layout)
+            kernel = NoKernel()
+            self.actuator = OverlayActuator(kernel, self._layout, kernel)
             return self
         # Three sockets: no dump of one may stand before a move of another.
         building = await self._stack.enter_async_context(AsyncIPRoute())
@@ -168,7 +170,8 @@ class KernelBackend:
         """
         while self.is_real:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._due.wait(), self._look_s())
+                owes = self._restorer is not None and self._restorer.owed
+                await asyncio.wait_for(self._due.wait(), _LOOK_S if owes else None)
             self._due.clear()
             try:
                 async with self._changing:
@@ -181,10 +184,6 @@ class KernelBackend:
                 asyncio.get_running_loop().call_later(_AGAIN_S, self._due.set)
             looked, self._looked = self._looked, asyncio.Event()
             looked.set()
-
-    def _look_s(self) -> float | None:
-        """How long nothing may happen before what is owed is looked after anyway."""
-        return _LOOK_S if self._restorer is not None and self._restorer.owed else None
 
     async def _restore(self, peers: Mapping[str, Node], move_queue: MoveQueue) -> frozenset[str]:
         """What can be restored now; the devices that were made."""

@@ -38,7 +38,7 @@ class Membership:
         self._host = identity_claims.host_id()
 
     async def claim(self) -> None:
-        """Takes the place. One that the node's last run has touched is its own; any other is not touched before.
+        """Takes the place; waits for the bus. One that the node's last run has touched is its own; any other is not touched before.
 
         Raises:
             ClaimError: another node has it.

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from foliot.clock import Clock
-    from foliot_agent.actuators.base import ServiceAddressActuator
+    from foliot_agent.actuators.overlay import OverlayActuator
     from foliot_agent.core.desired_diff import Wanted
     from foliot_agent.core.failed_links import FailedLinks
     from foliot_agent.core.routing_table import Destination, RoutingTable
@@ -45,7 +45,7 @@ class MoveQueue:
     A lock is held while the kernel is spoken to, never while a peer is waited for.
     """
 
-    def __init__(self, actuator: ServiceAddressActuator, losses: FailedLinks, clock: Clock) -> None:
+    def __init__(self, actuator: OverlayActuator, losses: FailedLinks, clock: Clock) -> None:
         self._actuator = actuator
         self._losses = losses
         self._clock = clock

@@ -73,6 +73,10 @@ class RestartCache:
         """Writes now what is still to be written."""
         self._write(self._now)
 
+    def answer(self, command: str) -> Outcome | None:
+        """What became of a command; None: it is none of the last."""
+        return next((each for each in self._now.answers if each.command == command), None)
+
     def keep_answer(self, outcome: Outcome) -> None:
         """What became of a command."""
         self._write(msgspec.structs.replace(self._now, answers=(*self._now.answers, outcome)[-_ANSWERS:]))

@@ -3,81 +3,66 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from foliot import tracing
 from foliot_agent.actuators.base import ActuatorError
 from foliot_agent.control.action_handlers import Confirmed, Result
-from foliot_agent.core.route_guard import Situation, object_to_own_nics, object_to_route
+from foliot_agent.core.route_guard import object_to_own_nics, object_to_route
 from foliot_agent.core.routing_table import destination_of
 from foliot_schemas import SERVICE_ADDRESSES, Reroute, Restore
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
     from foliot.clock import Clock
     from foliot_agent.actuators.base import Actuator
     from foliot_agent.control.move_queue import Move, MoveQueue
-    from foliot_agent.core.failed_links import FailedLinks
-    from foliot_agent.core.overlay_layout import Layout
+    from foliot_agent.core.route_guard import Situation
     from foliot_agent.core.routing_table import Destination
     from foliot_agent.peers.echo_confirm import EchoConfirmer
-    from foliot_schemas import Command, Confirmation, Node
+    from foliot_schemas import Command, Confirmation
 
 _KINDS = {"reroute": Reroute, "restore": Restore}
 
 
+@dataclass(kw_only=True, eq=False)
 class RouteHandler:
-    """See `ActionHandler`.
-
-    Parameters:
-        confirmer: of service addresses; None where nothing is on a wire (the emulated actuator): then nothing is expected to be confirmed.
-        others: the actuators of other classes of traffic.
-    """
+    """See `ActionHandler`."""
 
     verbs = tuple(_KINDS)
 
-    def __init__(
-        self,
-        *,
-        layout: Layout,
-        peers: Mapping[str, Node],
-        losses: FailedLinks,
-        move_queue: MoveQueue,
-        confirmer: EchoConfirmer | None,
-        clock: Clock,
-        others: Iterable[Actuator] = (),
-    ) -> None:
-        self._layout = layout
-        self._peers = peers
-        self._losses = losses
-        self._move_queue = move_queue
-        self._confirmer = confirmer
-        self._clock = clock
-        self._others = {actuator.traffic: actuator for actuator in others}
+    situation: Situation
+    move_queue: MoveQueue
+    confirmer: EchoConfirmer | None
+    """Of service addresses; None where nothing is on a wire (the emulated actuator): then nothing is expected to be confirmed."""
+    clock: Clock
+    others: Iterable[Actuator] = ()
+    """The actuators of other classes of traffic."""
+
+    def __post_init__(self) -> None:
+        self._others = {actuator.traffic: actuator for actuator in self.others}
         self._turns = {traffic: asyncio.Lock() for traffic in self._others}
 
     def check(self, order: Reroute | Restore, command: Command) -> str:
         """Names, lost NICs, and whether anybody here moves such traffic."""
         if order.traffic == SERVICE_ADDRESSES:
-            situation = Situation(
-                layout=self._layout, peers=self._peers, routing=self._move_queue.routing, losses=self._losses
-            )
-            return object_to_route(order, command.issued_ns, situation)
+            return object_to_route(order, command.issued_ns, self.situation)
         actuator = self._others.get(order.traffic)
         if actuator is None:
             return f"no actuator of this node moves {order.traffic}"
         if order.away or order.back or not order.placements:
             return f"{order.traffic} is moved by placements, and by nothing else"
         objections = (actuator.check(placement) for placement in order.placements)
-        return next(filter(None, objections), "") or object_to_own_nics(order, self._losses)
+        return next(filter(None, objections), "") or object_to_own_nics(order, self.situation.losses)
 
     async def apply(self, order: Reroute | Restore) -> Result:
         """Moves what is not there yet."""
         if order.traffic != SERVICE_ADDRESSES:
             async with self._turns[order.traffic]:
                 return await self._move_other(self._others[order.traffic], order)
-        move = await self._move_queue.apply(away=order.away, back=order.back, placements=order.placements)
+        move = await self.move_queue.apply(away=order.away, back=order.back, placements=order.placements)
         return told(move, type(order))
 
     async def confirm(self, result: Result, fault: str) -> Confirmed:
@@ -90,15 +75,15 @@ class RouteHandler:
             confirmations = await self._others[order.traffic].confirm(order.placements)
             return _confirmed(len(order.placements), confirmations)
         move: Move = result.details
-        if self._confirmer is None or not move.destinations:
+        if self.confirmer is None or not move.destinations:
             return Confirmed()
         made = {destination_of(way): way for way in move.after}
 
         def stands(destination: Destination) -> bool:
-            return self._move_queue.routing.way(destination) == made.get(destination)
+            return self.move_queue.routing.way(destination) == made.get(destination)
 
         with tracing.span("confirm on the wire", fault=fault, expected=len(move.destinations)) as span:
-            found = await self._confirmer.confirm(move.destinations, stands=stands)
+            found = await self.confirmer.confirm(move.destinations, stands=stands)
             span.set_attribute("foliot.confirmed", len(found))
         return _confirmed(len(move.destinations), found)
 
@@ -117,7 +102,7 @@ class RouteHandler:
             reason=reason,
             done=type(order)(traffic=order.traffic, placements=actuator.present(order.placements)),
             undo=Reroute(traffic=order.traffic, placements=before),
-            changed_ns=self._clock.now_ns(),
+            changed_ns=self.clock.now_ns(),
         )
 
 

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import collections
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
     from foliot_agent.settings import Policy
-    from foliot_schemas import Command, Outcome
-
-_REMEMBERED = 1_024
-"""Outcomes kept to answer a command that comes twice: a day's worth at the most that budgets would allow one node."""
+    from foliot_schemas import Command
 
 
 class Judgement(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,26 +58,3 @@ def _fence(command: Command, standing: Standing) -> str:
     if standing.now_ns > command.deadline_ns:
         return f"its deadline was over {(standing.now_ns - command.deadline_ns) / 1e6:.1f} ms ago"
     return ""
-
-
-class OutcomeCache:
-    """Outcomes by command: the same command twice gets the same answer and does nothing twice.
-
-    Parameters:
-        earlier: what an earlier run of the agent answered.
-    """
-
-    def __init__(self, earlier: Iterable[Outcome] = ()) -> None:
-        self._outcomes: collections.OrderedDict[str, Outcome] = collections.OrderedDict()
-        for outcome in earlier:
-            self.keep(outcome)
-
-    def get(self, command: str) -> Outcome | None:
-        """The answer given before, if any."""
-        return self._outcomes.get(command)
-
-    def keep(self, outcome: Outcome) -> None:
-        """Remembers an answer."""
-        self._outcomes[outcome.command] = outcome
-        if len(self._outcomes) > _REMEMBERED:
-            self._outcomes.popitem(last=False)

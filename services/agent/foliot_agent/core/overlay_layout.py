@@ -16,10 +16,9 @@ from foliot.node import addressing as node_record
 from foliot_schemas import Node, Placement
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
     from foliot.settings import NodeSettings
-    from foliot_schemas import Nic
 
 SERVICE_DEVICE = "foliot0"
 """Carries the service addresses: one end of a veth pair, up whatever the NICs do. Programs that pick an interface by name find
@@ -59,20 +58,16 @@ class VxlanDevice(msgspec.Struct, frozen=True, kw_only=True):
     """The node's path address, /16."""
 
 
-class Forwarding(msgspec.Struct, frozen=True, kw_only=True):
-    """Frames to a peer's device go to the peer's NIC."""
+class PeerEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """What the kernel needs to know of a peer's device: a neighbour, and a forwarding entry to the peer's NIC."""
 
     device: str
+    """The node's own, of the same rail and entropy."""
+    address: str
+    """The peer's path address."""
     mac: str
     remote: str
-
-
-class Neighbour(msgspec.Struct, frozen=True, kw_only=True):
-    """A peer's path address lives behind the peer's device."""
-
-    device: str
-    address: str
-    mac: str
+    """The peer's NIC's own address."""
 
 
 class Route(msgspec.Struct, frozen=True, kw_only=True):
@@ -157,19 +152,20 @@ def service_addresses(layout: Layout) -> tuple[str, ...]:
     return tuple(nic.service_address for nic in layout.node.nics)
 
 
-def forwardings(layout: Layout, peer: Node) -> tuple[Forwarding, ...]:
-    """The forwarding entries that a peer needs."""
-    return tuple(
-        Forwarding(device=device, mac=mac_of(address), remote=nic.address)
-        for nic, device, address in _meetings(layout, peer)
-    )
-
-
-def neighbours(layout: Layout, peer: Node) -> tuple[Neighbour, ...]:
-    """The permanent neighbours that a peer needs."""
-    return tuple(
-        Neighbour(device=device, address=address, mac=mac_of(address)) for _, device, address in _meetings(layout, peer)
-    )
+def entries(layout: Layout, peer: Node) -> set[PeerEntry]:
+    """The entries that a peer needs, one for each rail and entropy that both have."""
+    own = {nic.rail: nic for nic in layout.node.nics}
+    return {
+        PeerEntry(
+            device=device_name(layout.numbers[nic.rail], entropy),
+            address=address,
+            mac=mac_of(address),
+            remote=nic.address,
+        )
+        for nic in peer.nics
+        if nic.rail in own
+        for entropy, address in enumerate(nic.path_addresses[: len(own[nic.rail].path_addresses)])
+    }
 
 
 def rules(layout: Layout) -> tuple[Rule, ...]:
@@ -226,12 +222,3 @@ def placements_by_route(layout: Layout, peer: Node) -> Mapping[tuple[str, str], 
         if destination.rail in layout.numbers and carrier.rail in layout.numbers
         for entropy, gateway in enumerate(carrier.path_addresses)
     }
-
-
-def _meetings(layout: Layout, peer: Node) -> Iterator[tuple[Nic, str, str]]:
-    """Per rail and entropy that both have: the peer's NIC, the node's own device, the peer's path address."""
-    own = {nic.rail: nic for nic in layout.node.nics}
-    for nic in peer.nics:
-        if nic.rail in own:
-            for entropy, address in enumerate(nic.path_addresses[: len(own[nic.rail].path_addresses)]):
-                yield nic, device_name(layout.numbers[nic.rail], entropy), address

@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING
 import msgspec
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from foliot_agent.core.failed_links import FailedLinks
     from foliot_agent.core.overlay_layout import Layout
     from foliot_agent.core.routing_table import RoutingTable
@@ -16,12 +14,17 @@ if TYPE_CHECKING:
 
 
 class Situation(msgspec.Struct, frozen=True, kw_only=True):
-    """What an order is judged by."""
+    """What an order is judged by, and all that moves traffic goes by: it is kept up to date."""
 
     layout: Layout
-    peers: Mapping[str, Node]
+    peers: dict[str, Node]
     routing: RoutingTable
     losses: FailedLinks
+
+    @property
+    def node(self) -> str:
+        """The node's own name."""
+        return self.layout.node.name
 
 
 def object_to_route(order: Reroute | Restore, issued_ns: int, situation: Situation) -> str:

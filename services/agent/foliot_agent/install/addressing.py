@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import ipaddress
 import re
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from foliot.node.addressing import place_of
 from foliot.settings import NicSettings, NodeSettings
 from foliot_agent.core.overlay_layout import RAILS
 from foliot_schemas.claim import index_key
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from foliot_agent.install.nics import NicState
     from foliot_schemas import Claim, Node
 
-_SLASH_16 = 16
 _LIKE_NICS = {"", "veth", "vlan", "macvlan", "bond"}
 _NAMED = 4
 """Devices that are left out for one reason; a host of many containers has hundreds."""
@@ -48,12 +47,8 @@ def parse_rails(given: Iterable[str]) -> dict[str, str]:
 
 def index_of(node: Node, settings: NodeSettings) -> int | None:
     """The index that a node's addresses say it has; None: they are not of these prefixes."""
-    network = ipaddress.IPv4Network(settings.service_prefix)
-    for nic in node.nics:
-        address = ipaddress.IPv4Address(nic.service_address)
-        if address in network:
-            return (int(address) & 0xFFFF) - 1
-    return None
+    places = (place_of(settings.service_prefix, nic.service_address) for nic in node.nics)
+    return next((place[1] for place in places if place is not None), None)
 
 
 def free_index(
@@ -73,12 +68,11 @@ def free_index(
 
 def rail_numbers(rails: Iterable[str], nodes: Iterable[Node], settings: NodeSettings) -> dict[str, int]:
     """A number for every rail: the fleet's, where it has the rail; else the digits in its name, if there is such a number and it is free."""
-    network = ipaddress.IPv4Network(settings.service_prefix)
     known = {
-        nic.rail: (int(ipaddress.IPv4Address(nic.service_address)) - int(network.network_address)) >> _SLASH_16
+        nic.rail: place[0]
         for node in nodes
         for nic in node.nics
-        if ipaddress.IPv4Address(nic.service_address) in network
+        if (place := place_of(settings.service_prefix, nic.service_address)) is not None
     }
     numbers: dict[str, int] = {}
     for rail in rails:

@@ -10,13 +10,12 @@ from typing import Any
 import msgspec
 from pyroute2 import AsyncIPRoute
 from pyroute2.netlink.exceptions import NetlinkError
+from pyroute2.netlink.rtnl.ifinfmsg import IFF_LOOPBACK, IFF_LOWER_UP, IFF_UP
+from pyroute2.netlink.rtnl.rtmsg import RT_SCOPE_UNIVERSE
 
 from foliot_agent.install import ethtool
 from foliot_agent.kernel.overlay_devices import is_ours
 
-_IFF_UP, _IFF_LOOPBACK, _IFF_LOWER_UP = 1, 8, 0x10000
-_UNIVERSE = 0
-"""RT_SCOPE_UNIVERSE: an address that others can reach."""
 _FIB_MATCH = 0x2000
 """RTM_F_FIB_MATCH of <linux/rtnetlink.h>: the route as it stands in the table, with all its next hops."""
 _RDMA = Path("/sys/class/infiniband")
@@ -61,12 +60,12 @@ async def nics() -> dict[str, NicState]:
         }
         addresses: dict[int, list[str]] = {}
         async for message in await netlink.addr("dump", family=socket.AF_INET):
-            if message["scope"] == _UNIVERSE:
+            if message["scope"] == RT_SCOPE_UNIVERSE:  # others can reach it
                 addresses.setdefault(message["index"], []).append(message.get_attr("IFA_LOCAL"))
         return {
             link.get_attr("IFLA_IFNAME"): _state(link, addresses.get(link["index"], []), defaults, rdma)
             async for link in await netlink.link("dump")
-            if not link["flags"] & _IFF_LOOPBACK and not is_ours(link)
+            if not link["flags"] & IFF_LOOPBACK and not is_ours(link)
         }
 
 
@@ -117,13 +116,13 @@ def rdma_devices(folder: Path = _RDMA) -> dict[str, str]:
 def _state(link: Any, addresses: list[str], defaults: set[int], rdma: dict[str, str]) -> NicState:
     device = link.get_attr("IFLA_IFNAME")
     information = link.get_attr("IFLA_LINKINFO")
-    admin_up = bool(link["flags"] & _IFF_UP)
+    admin_up = bool(link["flags"] & IFF_UP)
     return NicState(
         device=device,
         index=link["index"],
         kind="" if information is None else information.get_attr("IFLA_INFO_KIND") or "",
         admin_up=admin_up,
-        carrier=admin_up and bool(link["flags"] & _IFF_LOWER_UP),
+        carrier=admin_up and bool(link["flags"] & IFF_LOWER_UP),
         mtu=link.get_attr("IFLA_MTU"),
         addresses=tuple(addresses),
         is_default=link["index"] in defaults,

@@ -17,6 +17,14 @@ class Devices:
         """
         return socket.if_nametoindex(name)
 
+    def has(self, name: str) -> bool:
+        """Whether there is a device of this name."""
+        try:
+            self.index(name)
+        except OSError:
+            return False
+        return True
+
     def setting(self, family: str, device: str, key: str) -> str | None:
         """A device's present setting; None: this kernel has none of this name.
 

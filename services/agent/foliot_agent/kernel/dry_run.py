@@ -11,6 +11,7 @@ import socket
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
+from pyroute2.netlink.rtnl.ifinfmsg import IFF_UP
 
 from foliot_agent.kernel.devices import Devices, path_of
 
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
 
 Verb = Literal["add", "change", "remove"]
 Kind = Literal["link", "address", "sysctl", "rule", "route", "forwarding", "neighbour"]
-
-_IFF_UP = 1
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,8 +50,7 @@ class DryRun(Devices):
         self._changes: list[Change] = []
         self._planned: dict[str, int] = {}
         self._numbers = itertools.count(-1, -1)  # no real device has a negative one
-        self._forwardings: frozenset[tuple[int, str, str]] | None = None
-        self._neighbours: frozenset[tuple[int, str, str, int]] | None = None
+        self._entries: dict[str, frozenset[tuple[Any, ...]]] = {}
         self._routes: dict[int, dict[str, tuple[str, int, str]]] = {}
 
     def changes(self) -> tuple[Change, ...]:
@@ -122,16 +120,14 @@ class DryRun(Devices):
 
     async def fdb(self, verb: str, **what: Any) -> None:
         """As `AsyncIPRoute.fdb`."""
-        device = what["ifindex"]
-        if verb != "replace" or (device, what["lladdr"], what["dst"]) not in await self._present_forwardings():
-            detail = {"dst": what["dst"], "dev": self._name(device)}
+        if verb != "replace" or not await self._is_there(what, "fdb"):
+            detail = {"dst": what["dst"], "dev": self._name(what["ifindex"])}
             self._note(_verb(verb), "forwarding", what["lladdr"], detail)
 
     async def neigh(self, verb: str, **what: Any) -> None:
         """As `AsyncIPRoute.neigh`."""
-        device, wanted = what["ifindex"], (what["ifindex"], what["dst"], what["lladdr"], what["state"])
-        if verb != "replace" or wanted not in await self._present_neighbours():
-            detail = {"lladdr": what["lladdr"], "dev": self._name(device)}
+        if verb != "replace" or not await self._is_there(what, "neigh", family=socket.AF_INET):
+            detail = {"lladdr": what["lladdr"], "dev": self._name(what["ifindex"])}
             self._note(_verb(verb), "neighbour", what["dst"], detail)
 
     # -- inside -------------------------------------------------------------------------------------------------------
@@ -164,32 +160,22 @@ class DryRun(Devices):
         name = self._name(what["index"])
         if what["index"] > 0:
             for link in await self._netlink.link("get", index=what["index"]):
-                present = {"state": "up" if link["flags"] & _IFF_UP else "down", "mtu": link.get_attr("IFLA_MTU")}
+                present = {"state": "up" if link["flags"] & IFF_UP else "down", "mtu": link.get_attr("IFLA_MTU")}
                 wanted = {key: value for key, value in wanted.items() if present[key] != value}
         if wanted:
             self._note("change", "link", name, wanted)
 
     # Whole tables are read once each: they have entries for every node of the fleet, and a rehearsal changes none.
 
-    async def _present_forwardings(self) -> frozenset[tuple[int, str, str]]:
-        if self._forwardings is None:
-            self._forwardings = frozenset(
-                [
-                    (entry["ifindex"], entry.get_attr("NDA_LLADDR"), entry.get_attr("NDA_DST"))
-                    async for entry in await self._netlink.fdb("dump")
-                ]
-            )
-        return self._forwardings
-
-    async def _present_neighbours(self) -> frozenset[tuple[int, str, str, int]]:
-        if self._neighbours is None:
-            self._neighbours = frozenset(
+    async def _is_there(self, what: dict[str, Any], kind: str, **which: Any) -> bool:
+        if kind not in self._entries:
+            self._entries[kind] = frozenset(
                 [
                     (entry["ifindex"], entry.get_attr("NDA_DST"), entry.get_attr("NDA_LLADDR"), entry["state"])
-                    async for entry in await self._netlink.neigh("dump", family=socket.AF_INET)
+                    async for entry in await getattr(self._netlink, kind)("dump", **which)
                 ]
             )
-        return self._neighbours
+        return tuple(what[key] for key in ("ifindex", "dst", "lladdr", "state")) in self._entries[kind]
 
     async def _present_route(self, table: int, destination: str) -> tuple[str, int, str] | None:
         if table not in self._routes:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 from pyroute2.netlink.exceptions import NetlinkError
+from pyroute2.netlink.rtnl.ndmsg import NTF_SELF, NUD_PERMANENT
 
 from foliot_agent.core import overlay_layout
 from foliot_agent.kernel.devices import Devices, path_of
@@ -24,10 +25,6 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 _OUR_DEVICE = re.compile(r"fo\d+e\d+")
-_PERMANENT = 0x80
-"""NUD_PERMANENT of <linux/neighbour.h>: never asked for, never aged."""
-_SELF = 0x02
-"""NTF_SELF: the entry is of the device itself, not of a bridge over it."""
 _LOOSE = "2"
 """rp_filter: a packet may come in by another device than its answer leaves by, as it does while only one end has moved
 (RFC 3704 §2.4). The kernel takes the larger of this and conf/all, so nothing of the host's own need be changed."""
@@ -48,7 +45,7 @@ class Overlay:
         self._netlink = netlink
         self._layout = layout
         self._devices = devices or Devices()
-        self._entries: set[overlay_layout.Forwarding | overlay_layout.Neighbour] = set()
+        self._entries: set[overlay_layout.PeerEntry] = set()
         self._built: dict[str, tuple[int, int]] = {}
         """By NIC: its index and MTU when its devices were made or looked at last."""
 
@@ -74,20 +71,22 @@ class Overlay:
 
     async def join(self, peer: Node) -> None:
         """Makes a peer reachable on every device that is there; on one whose NIC is out, `join` again when it was restored."""
-        for entry in _entries(self._layout, peer) - self._entries:
+        for entry in overlay_layout.entries(self._layout, peer) - self._entries:
             try:
-                await self._entry("replace", entry)
+                await self._forwarding("replace", entry)
+                await self._neighbour("replace", entry)
             except (NetlinkError, OSError):
-                if self._is_there(entry.device):
+                if self._devices.has(entry.device):
                     raise
             else:
                 self._entries.add(entry)
 
     async def leave(self, peer: Node) -> None:
         """Forgets a peer that has left the fleet."""
-        for entry in _entries(self._layout, peer) & self._entries:
-            with contextlib.suppress(NetlinkError, OSError):  # gone already, perhaps with its device
-                await self._entry("del", entry)
+        for entry in overlay_layout.entries(self._layout, peer) & self._entries:
+            for change in (self._forwarding, self._neighbour):
+                with contextlib.suppress(NetlinkError, OSError):  # gone already, perhaps with its device
+                    await change("del", entry)
             self._entries.discard(entry)
 
     async def _build(self, *, missing_ok: bool) -> frozenset[str]:
@@ -147,13 +146,6 @@ class Overlay:
         await self._addresses(device.name, {device.address}, overlay_layout.PATH_PREFIX_LENGTH)
         return present is None
 
-    def _is_there(self, device: str) -> bool:
-        try:
-            self._devices.index(device)
-        except OSError:
-            return False
-        return True
-
     async def _addresses(self, device: str, wanted: set[str], length: int) -> None:
         index = self._devices.index(device)
         present = {
@@ -166,14 +158,15 @@ class Overlay:
         for address in present - wanted:
             await self._netlink.addr("del", index=index, address=address, prefixlen=length)
 
-    async def _entry(self, verb: str, entry: overlay_layout.Forwarding | overlay_layout.Neighbour) -> None:
+    async def _forwarding(self, verb: str, entry: overlay_layout.PeerEntry) -> None:
         index = self._devices.index(entry.device)
-        if isinstance(entry, overlay_layout.Forwarding):
-            await self._netlink.fdb(
-                verb, ifindex=index, lladdr=entry.mac, dst=entry.remote, flags=_SELF, state=_PERMANENT
-            )
-        else:
-            await self._netlink.neigh(verb, ifindex=index, dst=entry.address, lladdr=entry.mac, state=_PERMANENT)
+        await self._netlink.fdb(
+            verb, ifindex=index, lladdr=entry.mac, dst=entry.remote, flags=NTF_SELF, state=NUD_PERMANENT
+        )
+
+    async def _neighbour(self, verb: str, entry: overlay_layout.PeerEntry) -> None:
+        index = self._devices.index(entry.device)
+        await self._netlink.neigh(verb, ifindex=index, dst=entry.address, lladdr=entry.mac, state=NUD_PERMANENT)
 
     def _loosen(self, device: str) -> None:
         """Lets asymmetric ways in, and keeps IPv6's own chatter off the device."""
@@ -187,12 +180,6 @@ class Overlay:
                         f"{path_of(family, device, key)} must be {value} and cannot be written: mount /proc/sys "
                         f"writable for the agent, or set net.ipv4.conf.default.rp_filter = {value} beforehand",
                     ) from error
-
-
-def _entries(layout: overlay_layout.Layout, peer: Node) -> set[overlay_layout.Forwarding | overlay_layout.Neighbour]:
-    entries: set[overlay_layout.Forwarding | overlay_layout.Neighbour] = set(overlay_layout.forwardings(layout, peer))
-    entries.update(overlay_layout.neighbours(layout, peer))
-    return entries
 
 
 async def remove(netlink: Any) -> None:

@@ -8,15 +8,14 @@ from typing import Any
 
 import structlog
 from pyroute2.netlink.exceptions import NetlinkError
+from pyroute2.netlink.rtnl.ifinfmsg import IFF_UP
+from pyroute2.netlink.rtnl.rtmsg import RTNH_F_ONLINK
 
 log = structlog.get_logger()
 
 _KERNEL = 2
 """RTPROT_KERNEL: what follows from addresses comes back by itself."""
 _LOCAL_TABLE = 255
-_IFF_UP = 1
-_ONLINK = 4
-"""RTNH_F_ONLINK; the other flags of a route say how it fares, and are not to be set."""
 _FIELDS = {
     "dst": "RTA_DST",
     "gateway": "RTA_GATEWAY",
@@ -80,7 +79,7 @@ class RouteRestorer:
     async def _ups(self, device: str) -> int | None:
         """How often the device has lost its carrier so far; None while it is down."""
         for message in await self._netlink.link("get", ifname=device):
-            if message["flags"] & _IFF_UP:
+            if message["flags"] & IFF_UP:
                 return int(message.get_attr("IFLA_CARRIER_DOWN_COUNT") or 0)
         return None
 
@@ -118,5 +117,5 @@ def _copy(message: Any) -> dict[str, Any]:
         "proto": message["proto"],
         "scope": message["scope"],
         "type": message["type"],
-        "flags": message["flags"] & _ONLINK,
+        "flags": message["flags"] & RTNH_F_ONLINK,  # the others say how it fares, and are not to be set
     }

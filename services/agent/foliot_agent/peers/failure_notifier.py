@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 import structlog
@@ -113,21 +114,21 @@ class FailureNotifier:
                     self._exchange.send(datagram, nic.address, addresses[nic.rail], peer.agent_port)
 
 
+@dataclass(eq=False)
 class _Word:
     """What is told of a NIC."""
 
-    def __init__(self, rail: str, state: Literal["lost", "back"], fault: str, span: str, missing: set[str]) -> None:
-        self.rail = rail
-        self.state = state
-        self.fault = fault
-        self.span = span
-        self.missing = missing
-        self.moved: dict[str, bool] = {}
-        self.answered = asyncio.Event()
-        # While it is being repeated:
-        self.datagram = b""
-        self.asked: set[str] = set()
-        self.round = 0
+    rail: str
+    state: Literal["lost", "back"]
+    fault: str
+    span: str
+    missing: set[str]
+    moved: dict[str, bool] = field(default_factory=dict)
+    answered: asyncio.Event = field(default_factory=asyncio.Event)
+    # While it is being repeated:
+    datagram: bytes = b""
+    asked: set[str] = field(default_factory=set)
+    round: int = 0
 
     @property
     def open(self) -> set[str]:

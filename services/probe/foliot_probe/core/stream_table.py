@@ -80,13 +80,8 @@ class StreamTable:
         return len(self.ends)
 
     @property
-    def peers(self) -> tuple[str, ...]:
-        """Names of the peers."""
-        return tuple(self._peers)
-
-    @property
     def nodes(self) -> tuple[Node, ...]:
-        """Their records."""
+        """The peers' records."""
         return tuple(self._peers.values())
 
     def set_peer(self, peer: Node) -> tuple[list[int], list[int]]:

@@ -10,6 +10,7 @@ import collections
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+import msgspec
 import structlog
 
 from foliot import tracing
@@ -43,7 +44,7 @@ def turn(before: LinkChange | None, now: LinkChange) -> Turn:
     """The news in a link message, against the last one; empty: nothing of interest."""
     if before is None:
         return "" if now.carrier else "changed"
-    if _view(before) == _view(now):
+    if msgspec.structs.replace(before, mtu=now.mtu) == now:
         return ""
     if now.index != before.index:
         return "changed"  # another device of the same name, whose counts began at 0
@@ -51,17 +52,6 @@ def turn(before: LinkChange | None, now: LinkChange) -> Turn:
         # The count finds a loss that was over before its message was read.
         return "lost"
     return "returned" if now.carrier and not before.carrier else "changed"
-
-
-def _view(change: LinkChange) -> tuple[object, ...]:
-    return (
-        change.index,
-        change.admin_up,
-        change.carrier,
-        change.carrier_down_count,
-        change.carrier_up_count,
-        change.gone,
-    )
 
 
 def parse_counters(text: str) -> dict[str, dict[str, int]]:

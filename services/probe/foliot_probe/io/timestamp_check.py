@@ -33,21 +33,17 @@ class StampCheck:
 
     def __init__(self) -> None:
         self._unstamped = 0
-        self._verdict: int | None = None
-
-    @property
-    def kind(self) -> int | None:
+        self.kind: int | None = None
         """`KERNEL` or `USER`; None: too early to say."""
-        return self._verdict
 
     def note(self, packets: int, stamped: int) -> None:
         """Count packets that were sent or heard, and those that came with a stamp; a late stamp still convinces."""
         if stamped:
-            self._verdict = KERNEL
-        elif self._verdict is None:
+            self.kind = KERNEL
+        elif self.kind is None:
             self._unstamped += packets
             if self._unstamped >= PATIENCE:
-                self._verdict = USER
+                self.kind = USER
 
 
 def worse(transmit: StampCheck, receive: StampCheck) -> int:

@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from foliot import columns
+from foliot.columns import move
 from foliot_schemas import DelayRow, Witness
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from numpy.typing import NDArray
 
     from foliot_probe.core.measure.sessions import Completed
@@ -22,7 +24,8 @@ _HOUR_NS = 3_600_000_000_000
 _NEVER = -(1 << 62)
 _WALKED = 3.5
 """Times what a random walk of the rate adds to the offset in a second: what it adds to the rate in four, by when the next word has come."""
-_MOST_FULL = np.iinfo(DelayRow["full_sent"]).max
+MOST_FULL = np.iinfo(DelayRow["full_sent"]).max
+"""Of padded probes, as a row counts them."""
 _TRUSTED = frozenset({"synchronised", "holdover"})
 
 
@@ -57,7 +60,7 @@ class References:
 
     def grow(self, rows: int) -> None:
         """Make room for this many rows."""
-        columns.move(self, References(rows))
+        move(self, References(rows))
 
     def set(self, row: int, state: ClockState | None) -> None:
         """Take what sync says of a row's clock; None, or a clock that is not synchronised: nothing is known."""
@@ -118,46 +121,21 @@ def digest(row: Rows, delay_ns: Times, rows: int) -> Digest:
     return result
 
 
-class Counts(NamedTuple):
-    """The counts of an interval, per row of the table of streams."""
-
-    sent: NDArray[np.int64]
-    proven: NDArray[np.int64]
-    received: NDArray[np.int64]
-    full_sent: NDArray[np.int64]
-    full_received: NDArray[np.int64]
-    """Of those proven and received, the padded ones."""
-    full_bytes: NDArray[np.int64]
-    left_last_ns: Times
-    heard_last_ns: Times
-    """Both in reference time; 0: never."""
-    left_sequence: NDArray[np.int64]
-    heard_sequence: NDArray[np.int64]
-    """Of the last probe that left, and of the highest that was heard; 0: none."""
-
-
-def interval_rows(rows: Rows, counts: Counts, delays: Digest) -> NDArray[Any]:
+def interval_rows(rows: Rows, source: Mapping[str, Times], destination: Mapping[str, Times]) -> NDArray[Any]:
     """The rows (`DelayRow`) of these streams: of each, its outgoing path as source and its incoming path as destination.
 
     Stream i of `rows` is said to have the paths 2i and 2i + 1.
+
+    Parameters:
+        source, destination: the columns that the rows of each have, by name; per row of the table of streams.
     """
     table = np.zeros(2 * len(rows), DelayRow)
     table["path"] = np.arange(len(table))
-    source, destination = table[0::2], table[1::2]
-    source["witness"] = Witness.SOURCE
-    source["sent"] = counts.sent[rows]
-    source["last_ns"] = counts.left_last_ns[rows]
-    source["sequence"] = counts.left_sequence[rows]
-    destination["witness"] = Witness.DESTINATION
-    destination["sent"] = counts.proven[rows]
-    destination["received"] = counts.received[rows]
-    destination["full_sent"] = np.minimum(counts.full_sent[rows], _MOST_FULL)
-    destination["full_received"] = np.minimum(counts.full_received[rows], _MOST_FULL)
-    destination["full_bytes"] = counts.full_bytes[rows]
-    destination["last_ns"] = counts.heard_last_ns[rows]
-    destination["sequence"] = counts.heard_sequence[rows]
-    for name, column in zip(Digest._fields, delays, strict=True):
-        destination[name] = column[rows]
+    for first, (witness, columns) in enumerate(((Witness.SOURCE, source), (Witness.DESTINATION, destination))):
+        part = table[first::2]
+        part["witness"] = witness
+        for name, column in columns.items():
+            part[name] = column[rows]
     return table
 
 

@@ -15,6 +15,8 @@ from foliot_probe.core.measure.padded_counts import PaddedCounts, said
 from foliot_probe.core.packet import ECHOES, IN_USE, LEAST_BYTES, MAGIC, MOST_BYTES, PREDECESSORS, ROW_BITS, USER, Probe
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from numpy.typing import NDArray
 
     Rows = NDArray[np.intp]
@@ -41,6 +43,18 @@ class Completed(NamedTuple):
     sequence: NDArray[np.int64]
     transmit_ns: NDArray[np.int64]
     receive_ns: NDArray[np.int64]
+
+    def take(self, some: NDArray[np.bool_]) -> Completed:
+        """Some of them."""
+        return Completed(*(column[some] for column in self))
+
+
+_NONE = Completed(*(np.zeros(0, np.int64) for _ in Completed._fields))
+
+
+def joined(parts: Iterable[Completed]) -> Completed:
+    """All of these."""
+    return Completed(*map(np.concatenate, zip(_NONE, *parts, strict=True)))
 
 
 class Ring:

@@ -17,6 +17,12 @@ if TYPE_CHECKING:
 
     Rows = NDArray[np.intp]
 
+STALL_NS = 50_000_000
+"""After a tick that came so late the probe accuses nobody: its own silence may be what it sees."""
+_INTERVALS = 3
+"""So many promised probes in a row did not come."""
+_GRACE_NS = 10_000_000
+"""Granted on top for late timers: an idle host's are late by one or two milliseconds, a busy one's by ten."""
 _NEVER = (1 << 63) - 1
 
 
@@ -25,20 +31,16 @@ class SilenceWatch:
 
     Parameters:
         rows: how many.
-        intervals: how many promised intervals must pass unheard.
-        grace_ns: what is granted on top, for the sender's and the listener's timers.
     """
 
-    def __init__(self, rows: int, intervals: int, grace_ns: int) -> None:
-        self._intervals = intervals
-        self._grace_ns = grace_ns
+    def __init__(self, rows: int) -> None:
         self._patience_ns = np.zeros(rows, np.int64)
         self._deadline_ns = np.full(rows, _NEVER, np.int64)
         self.silent = np.zeros(rows, np.bool_)
 
     def grow(self, rows: int) -> None:
         """Make room for this many rows."""
-        columns.move(self, SilenceWatch(rows, self._intervals, self._grace_ns))
+        columns.move(self, SilenceWatch(rows))
 
     def forget(self, row: int) -> None:
         """A stream ended or began: nothing is known of it."""
@@ -56,7 +58,7 @@ class SilenceWatch:
             interval_us: what it promised.
             in_use: whether its sender calls the path in use.
         """
-        patience_ns = interval_us.astype(np.int64) * (1_000 * self._intervals) + self._grace_ns
+        patience_ns = interval_us.astype(np.int64) * (1_000 * _INTERVALS) + _GRACE_NS
         self._patience_ns[row] = patience_ns
         self._deadline_ns[row] = np.where(in_use, heard_ns + patience_ns, _NEVER)
         again = row[self.silent[row]]

@@ -9,7 +9,7 @@ import numpy as np
 
 from foliot_probe.core.measure.coded_pairs import LEAST_TOLERANCE_NS, CodedPairs
 from foliot_probe.core.measure.hull_pruning import lower_layers
-from foliot_probe.core.measure.sessions import Completed
+from foliot_probe.core.measure.sessions import joined
 from foliot_probe.core.measure.slope_range import SlopeRange
 from foliot_probe.core.packet import KINDS
 from foliot_schemas import StampRow
@@ -20,10 +20,13 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from foliot_probe.core.measure.sessions import Completed
     from foliot_probe.core.stream_table import StreamEnds
 
     Rows = NDArray[np.intp]
 
+LAYERS = 10
+"""Of points kept: sync looks at so many of the least delays, to tell a wrong stamp from a quick probe and how densely they lie."""
 MOST_ROWS = 1_024
 """Of a batch, by the rules of the wire."""
 
@@ -99,34 +102,33 @@ class StampWindow:
     def forget(self, row: int) -> None:
         """A stream ended; its row may become another's within the window."""
         for parts in self._parts:
-            parts[:] = [Completed(*(column[part.row != row] for column in part)) for part in parts]
+            parts[:] = [part.take(part.row != row) for part in parts]
+
+    def take(self) -> Sequence[Sequence[Completed]]:
+        """The probes of the window; a new one begins at once."""
+        probes, self._parts = self._parts, ([], [])
+        return probes
 
     def close(
-        self, ends: Sequence[StreamEnds | None], kinds: NDArray[np.integer[Any]], tilt: SlopeRange
-    ) -> Iterator[WindowPart | None]:
-        """Closes the window, a little with each step of the iterator. A new window begins at once.
-
-        Sifting and pruning all streams of a node with many peers takes longer than a probe may be late. A step that yields None has only got further.
-
-        Parameters:
-            ends: of the streams, by row.
-            kinds: the worse kind of stamp of each row's two ends (index of `KINDS`).
-            tilt: between which slopes each row's line lies.
-        """
-        initiated = np.array([each is not None and each.initiator for each in ends])
-        parts, self._parts = self._parts, ([], [])
-        return self._parts_of(parts, initiated, ends, kinds, tilt)
-
-    def _parts_of(
         self,
-        parts: Sequence[Sequence[Completed]],
-        initiated: NDArray[np.bool_],
+        probes: Sequence[Sequence[Completed]],
         ends: Sequence[StreamEnds | None],
         kinds: NDArray[np.integer[Any]],
         tilt: SlopeRange,
     ) -> Iterator[WindowPart | None]:
+        """Closes a window, a little with each step of the iterator.
+
+        Sifting and pruning all streams of a node with many peers takes longer than a probe may be late. A step that yields None has only got further.
+
+        Parameters:
+            probes: of the window.
+            ends: of the streams, by row, when it was over.
+            kinds: the worse kind of stamp of each row's two ends (index of `KINDS`).
+            tilt: between which slopes each row's line lies.
+        """
+        initiated = np.array([each is not None and each.initiator for each in ends])
         sifted: list[_Sifted] = []
-        for completed in parts:
+        for completed in probes:
             sifted.append(self._sift(completed, initiated, _LEAST_NS[kinds]))
             yield None
         pruned: list[tuple[Rows, NDArray[Any]]] = [(np.zeros(0, np.intp), np.zeros(0, StampRow))]
@@ -157,12 +159,8 @@ class StampWindow:
 
     def _sift(self, parts: Sequence[Completed], initiated: NDArray[np.bool_], least_ns: NDArray[np.float64]) -> _Sifted:
         """Of a direction, pure pairs where there are any, else everything."""
-        if not parts:
-            none = np.zeros(0, np.int64)
-            return _Sifted(np.zeros(0, np.intp), none, none, np.zeros(len(initiated), np.intp))
-        columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
-        mine = initiated[columns[0]]
-        done = Completed(*(column[mine] for column in columns))
+        done = joined(parts)
+        done = done.take(initiated[done.row])
         pure = self._coded.sift(*done, least_ns[done.row])
         purely = np.bincount(done.row[pure], minlength=len(initiated))
         every = np.bincount(done.row, minlength=len(initiated))

@@ -12,14 +12,15 @@ import numpy as np
 
 from foliot.columns import grown
 from foliot_probe.core.measure.one_way_delay import one_way_ns, runs
-from foliot_probe.core.measure.sessions import Completed
+from foliot_probe.core.measure.sessions import joined
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Generator, Sequence
 
     from numpy.typing import NDArray
 
     from foliot_probe.core.measure.one_way_delay import References
+    from foliot_probe.core.measure.sessions import Completed
 
     Floats = NDArray[np.float64]
 
@@ -44,44 +45,21 @@ class DelayDensity(NamedTuple):
         return DelayDensity(grown(self.ns, rows, np.inf), grown(self.halved_ns, rows, np.inf), grown(self.heard, rows))
 
 
-class DelayDensities:
-    """Collects the completed probes of all streams, until a window ends."""
-
-    def __init__(self) -> None:
-        self._parts: tuple[list[Completed], list[Completed]] = ([], [])
-
-    def add(self, forth: Completed, back: Completed) -> None:
-        """Take in probes completed on the outgoing and on the incoming paths."""
-        self._parts[0].append(forth)
-        self._parts[1].append(back)
-
-    def forget(self, row: int) -> None:
-        """A stream ended; its row may become another's within the window."""
-        for parts in self._parts:
-            parts[:] = [Completed(*(column[part.row != row] for column in part)) for part in parts]
-
-    def close(
-        self, wanted: NDArray[np.bool_], own: References, peers: References
-    ) -> Generator[None, None, DelayDensity]:
-        """Closes the window for the rows wanted, over a few steps of the generator, and returns the densities. A new window begins at once.
-
-        Parameters:
-            wanted: per row.
-            own, peers: how to read the time off the clocks of both ends; delays of rows of which it is not known do not count.
-        """
-        parts, self._parts = self._parts, ([], [])
-        return _density(parts, wanted, own, peers)
-
-
-def _density(
-    parts: tuple[list[Completed], list[Completed]], wanted: NDArray[np.bool_], own: References, peers: References
+def densities(
+    probes: Sequence[Sequence[Completed]], wanted: NDArray[np.bool_], own: References, peers: References
 ) -> Generator[None, None, DelayDensity]:
+    """Returns the densities of a window for the rows wanted, over a few steps of the generator.
+
+    Parameters:
+        probes: of the window, on the outgoing and on the incoming paths.
+        wanted: per row.
+        own, peers: how to read the time off the clocks of both ends; delays of rows of which it is not known do not count.
+    """
     rows = len(wanted)
     result = DelayDensity(np.zeros(rows), np.zeros(rows), np.zeros(rows, np.bool_))
-    for some, sender, receiver in zip(parts, (own, peers), (peers, own), strict=True):
-        done = Completed(*(np.concatenate(columns) for columns in zip(*some, strict=True))) if some else _NOTHING
-        mine = wanted[done.row]
-        done = Completed(*(column[mine] for column in done))
+    for some, sender, receiver in zip(probes, (own, peers), (peers, own), strict=True):
+        done = joined(some)
+        done = done.take(wanted[done.row])
         result.heard[done.row] = True
         row, delay_ns = one_way_ns(done, receiver, sender)
         order = np.lexsort((delay_ns, row))
@@ -90,9 +68,6 @@ def _density(
         np.maximum(result.halved_ns, _gap_ns(row, delay_ns, rows, 2), out=result.halved_ns)
         yield
     return result
-
-
-_NOTHING = Completed(*(np.zeros(0, np.int64) for _ in Completed._fields))
 
 
 def _gap_ns(row: NDArray[np.intp], delay_ns: NDArray[np.int64], rows: int, every: int) -> Floats:

@@ -8,7 +8,7 @@ import numpy as np
 
 from foliot.columns import grown
 from foliot_probe.core.rate.adaptive_rate import AdaptiveRates
-from foliot_probe.core.rate.clock_neighbours import neighbours, streams
+from foliot_probe.core.rate.clock_neighbours import NEIGHBOURS, STREAMS, neighbours, streams
 from foliot_probe.core.stream_table import StreamKey
 
 if TYPE_CHECKING:
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 DEFAULT_ENTROPY = 0
 """What carries a service address of which nobody has said otherwise."""
 
+CODED_EVERY = 4
+"""In every so many rounds a path in use gets a coded pair, or more often if it is of the mesh."""
 _AGAIN_S = 1.0
 """The neighbours are not looked for more often, however many nodes come at once."""
 
@@ -92,7 +94,7 @@ class Demand:
         self._stale = self._changed = True
 
     def set_in_use(self, in_use: frozenset[StreamKey]) -> None:
-        """Sets the streams that are probed fast."""
+        """Sets the streams that are probed fast from the next tick on; all others are slow, but for those of the mesh."""
         self._in_use = in_use
         self._changed = True
 
@@ -115,7 +117,7 @@ class Demand:
         """
         if self._stale and tick - self._looked >= self._ticks(_AGAIN_S):
             self._stale, self._looked = False, tick
-            self._pairs = neighbours(self._table.own, self._table.nodes, self._settings.mesh_neighbours)
+            self._pairs = neighbours(self._table.own, self._table.nodes, NEIGHBOURS)
             self._changed = True
         if self._changed:
             self._choose()
@@ -139,7 +141,7 @@ class Demand:
         pairs = np.maximum(1, np.rint(met_ms / settings.tick_ms)).astype(np.int64)
         every = np.where(meshed, np.minimum(usual, pairs), usual)
         coded = np.where(meshed, np.maximum(1, np.rint(pairs / every)), 0).astype(np.int64)
-        coded = np.where(fast, np.where(meshed, np.minimum(coded, settings.coded_every), settings.coded_every), coded)
+        coded = np.where(fast, np.where(meshed, np.minimum(coded, CODED_EVERY), CODED_EVERY), coded)
         return every, coded
 
     def _ticks(self, seconds: float) -> int:
@@ -152,7 +154,7 @@ class Demand:
         ends = {row: each for row, each in enumerate(table.ends) if each is not None}
         self._live[:] = False
         self._live[list(ends)] = True
-        self.rows = streams(ends, self._pairs, self._settings.mesh_streams, self._in_use)
+        self.rows = streams(ends, self._pairs, STREAMS, self._in_use)
         self.paces.keep(self.rows)
         self._wish()
 
