@@ -156,7 +156,7 @@ async def test_errors_are_problems_in_plain_sentences(client, store, address, st
 
 async def test_a_fault_of_the_gateway_is_a_problem_too(client, store, monkeypatch):
     """The caller is sent to the log, which has the traceback; nothing of it leaks."""
-    monkeypatch.setattr(store.fleet, "each_node", lambda: 1 / 0)
+    monkeypatch.setattr(store.fleet, "nodes", lambda: 1 / 0)
 
     answer = await client.get("/api/v1/fleet")
 

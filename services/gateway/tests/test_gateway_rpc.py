@@ -16,6 +16,7 @@ from structlog.testing import capture_logs
 
 from foliot_gateway import service
 from foliot_gateway.http import sockets
+from foliot_gateway.rpc import services
 from foliot_gateway.settings import GatewaySettings
 from foliot_gateway.state.trace_store import Span
 from foliot_schemas import Event, Nic, Node, PortState
@@ -177,7 +178,7 @@ async def test_a_fault_of_the_gateway_ends_one_request(reader, store, monkeypatc
     watching = await follow(reader)
     await next_of(watching, "state")
     with monkeypatch.context() as broken:
-        broken.setattr(store.fleet, "each_node", lambda: 1 / 0)
+        broken.setattr(store.fleet, "nodes", lambda: 1 / 0)
         error = await refused(lambda: reader.ask("foliot.v1.FleetService/ListNodes"))
 
     assert (error.code().name, error.details()) == ("INTERNAL", "The gateway failed on this request; its log says why.")
@@ -198,17 +199,18 @@ async def test_a_large_fleet_comes_in_slices(reader, store):
         store.fleet.fold_node(f"node{number:03}", Node(name=f"node{number:03}", nics=nics))
     parts = await asyncio.to_thread(reader.messages, "foliot.v1.FleetService/ListNodes")
     tiles = await follow(reader)
-    slices = [await next_of(tiles, "tiles") for _ in range(8)]
+    slices = [await next_of(tiles, "tiles") for _ in range(16)]
 
     assert len(parts) > 1
     assert max(part.ByteSize() for part in parts) < 1 << 20
     assert [node.node for part in parts for node in part.nodes] == [f"node{number:03}" for number in range(500)]
-    assert [part.tiles.whole for part in slices] == [True] + [False] * 7
+    assert [part.tiles.whole for part in slices] == [True] + [False] * 15
     assert len({tile.nic for part in slices for tile in part.tiles.tiles}) == 4_000
 
 
-async def test_a_long_trace_is_one_answer(reader, store):
-    """Thousands of spans, converted beside the loop."""
+async def test_a_long_trace_is_one_answer_and_the_loop_turns_meanwhile(reader, store, monkeypatch):
+    """Thousands of spans, made in steps; if the time is up after each, others have a turn after each."""
+    monkeypatch.setattr(services, "_STEP_S", -1.0)
     spans = [
         Span(
             trace_id="ab" * 16, span_id=f"{number:016x}", parent_id="", name="x", service="s", start_ns=number,
@@ -218,8 +220,19 @@ async def test_a_long_trace_is_one_answer(reader, store):
     ]  # fmt: skip
     store.traces.add(spans, at_ns=0)
 
-    trace = await ask(reader, "TracesService/GetTrace", trace_id="AB" * 16)
+    turns = 0
 
+    async def count():
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    counting = asyncio.ensure_future(count())
+    trace = await ask(reader, "TracesService/GetTrace", trace_id="AB" * 16)
+    counting.cancel()
+
+    assert turns > 2_000
     assert (trace["summary"]["span_count"], len(trace["spans"])) == (2_000, 2_000)
 
 

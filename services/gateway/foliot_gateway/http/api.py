@@ -83,7 +83,7 @@ async def get_commands(
 @get("/api/v1/traces", tags=["traces"])
 async def get_traces(queries: Answers, limit: Limit = FEW_RECORDS) -> tuple[TraceSummary, ...]:
     """The recent traces, newest first."""
-    return queries.traces(limit=limit)
+    return tuple(queries.traces(limit=limit))
 
 
 @get("/api/v1/traces/{trace_id:str}", tags=["traces"])

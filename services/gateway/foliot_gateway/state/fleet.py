@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from typing import TYPE_CHECKING, Literal
 
@@ -157,31 +158,20 @@ class Fleet:
 
     # -- out ----------------------------------------------------------------------------------------------------------
 
-    def nodes(self) -> tuple[NodeView, ...]:
-        """Every node by name, from the inventory or from its ports."""
-        return tuple(self.each_node())
-
-    def each_node(self) -> Iterator[NodeView]:
-        """As `nodes`, but each as it is when it is taken; those that have left by then are passed over."""
+    def nodes(self) -> Iterator[NodeView]:
+        """Every node by name, from the inventory or from its ports, each as it is when it is taken; those that have left by then are passed over."""
         for name in sorted(self._nodes.keys() | self._ports_of.keys()):
             if name in self._nodes or name in self._ports_of:
                 yield self._node(name)
 
-    def paths(self, *, node: str = "", nic: str = "") -> tuple[PathView, ...]:
-        """Every path by name, or those that begin or end at a node or NIC."""
-        return tuple(self.each_path(node=node, nic=nic))
-
-    def each_path(self, *, node: str = "", nic: str = "") -> Iterator[PathView]:
-        """As `paths`, but each as it is when it is taken."""
-        return self._paths.each_view(self._ways.in_force(), node=node, nic=nic)
+    def paths(self, *, node: str = "", nic: str = "") -> Iterator[PathView]:
+        """Every path, as `PathTable.views` has it."""
+        # Paths of one node follow each other.
+        return self._paths.views(functools.lru_cache(1)(self._ways.in_force_of), node=node, nic=nic)
 
     def clocks(self) -> tuple[ClockState, ...]:
         """What sync last said of each clock."""
         return tuple(state for _, state in sorted(self._clocks.items()))
-
-    def in_force(self) -> frozenset[str]:
-        """The paths that traffic of jobs takes."""
-        return self._ways.in_force()
 
     def changed_tiles(self) -> dict[str, Tile | None]:
         """By name, the NICs that may look different since the last call; None: it is gone."""

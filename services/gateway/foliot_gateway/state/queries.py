@@ -73,11 +73,11 @@ class Queries:
 
     def nodes(self) -> Iterator[NodeView]:
         """Every node and its NICs, by name; each node as it is when it is taken."""
-        return self._store.fleet.each_node()
+        return self._store.fleet.nodes()
 
     def paths(self, *, node: str = "", nic: str = "") -> Iterator[PathView]:
         """Every path by name, or those that begin or end at a node or NIC; each path as it is when it is taken."""
-        return self._store.fleet.each_path(node=node, nic=nic)
+        return self._store.fleet.paths(node=node, nic=nic)
 
     def clocks(self) -> tuple[ClockState, ...]:
         """What sync last said of each clock, by name. Times are of the clock itself."""
@@ -115,8 +115,8 @@ class Queries:
         _check_limit(limit)
         return self._store.records.commands(limit=limit, node=node, fault=fault)
 
-    def traces(self, *, limit: int = FEW_RECORDS) -> tuple[TraceSummary, ...]:
-        """The traces that began last, newest first.
+    def traces(self, *, limit: int = FEW_RECORDS) -> Iterator[TraceSummary]:
+        """The traces that began last, newest first, each as it is when it is taken.
 
         Parameters:
             limit: at most so many, 1 to `MOST_RECORDS`.

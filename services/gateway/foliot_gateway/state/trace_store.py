@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
 SpanKind = Literal["internal", "server", "client", "producer", "consumer"]
 SpanStatus = Literal["unset", "ok", "error"]
@@ -136,10 +136,10 @@ class TraceStore:
         spans = tuple(sorted(kept.spans.values(), key=_by_start))
         return Trace(summary=summarise(spans), quiet_ns=max(0, now_ns - kept.last_ns), spans=spans)
 
-    def recent(self, limit: int) -> tuple[TraceSummary, ...]:
-        """The traces that began last, newest first."""
+    def recent(self, limit: int) -> Iterator[TraceSummary]:
+        """The traces that began last, newest first, each as it is when it is taken."""
         newest = sorted(self._kept.values(), key=lambda kept: kept.start_ns, reverse=True)[:limit]
-        return tuple(summarise(sorted(kept.spans.values(), key=_by_start)) for kept in newest)
+        return (summarise(sorted(kept.spans.values(), key=_by_start)) for kept in newest)
 
     def _put(self, kept: _Kept, span: Span) -> None:
         weight = weigh(span)
