@@ -72,6 +72,16 @@ def rpc_port(free_port):
 
 
 @pytest.fixture
+async def served(store, rpc_port):
+    """A gateway that serves gRPC; its HTTP listens where nobody asks."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    serving = asyncio.ensure_future(service.serve(store, [listener], rpc_at=[("127.0.0.1", rpc_port)]))
+    yield serving
+    serving.cancel()
+    await asyncio.gather(serving, return_exceptions=True)
+
+
+@pytest.fixture
 async def gateway(nats_server, monkeypatch, free_port, rpc_port):
     """The gateway as it starts in production, configured by the environment; starting it gives HTTP to it."""
     port = free_port()

@@ -27,16 +27,6 @@ WATCH = "foliot.v1.LiveService/Watch"
 
 
 @pytest.fixture
-async def served(store, rpc_port):
-    """A gateway that serves gRPC; its HTTP listens where nobody asks."""
-    listener = socket.create_server(("127.0.0.1", 0))
-    serving = asyncio.ensure_future(service.serve(store, [listener], rpc_at=[("127.0.0.1", rpc_port)]))
-    yield serving
-    serving.cancel()
-    await asyncio.gather(serving, return_exceptions=True)
-
-
-@pytest.fixture
 async def reader(served, rpc_port):
     """A client of it."""
     with await asyncio.to_thread(Reflected, rpc_port, patience(30)) as client:
@@ -331,6 +321,9 @@ async def test_health_follows_healthz(reader, store):
     assert await status("") == await status("foliot.v1.FleetService") == "serving"
     error = await refused(lambda: reader.ask("grpc.health.v1.Health/Check", service="nobody"))
     assert error.code().name == "NOT_FOUND"
+    listed = (await asyncio.to_thread(reader.messages, "grpc.health.v1.Health/List"))[0].statuses
+    assert {"", "foliot.v1.FleetService"} <= listed.keys()
+    assert {each.status for each in listed.values()} == {SERVING}
 
 
 async def test_the_end_of_the_gateway_ends_its_readers_in_order(served, reader, store):

@@ -42,6 +42,9 @@ class Health:
             "Check": grpc.unary_unary_rpc_method_handler(
                 self._check, health_pb2.HealthCheckRequest.FromString, _Status.SerializeToString
             ),
+            "List": grpc.unary_unary_rpc_method_handler(
+                self._list, health_pb2.HealthListRequest.FromString, health_pb2.HealthListResponse.SerializeToString
+            ),
             "Watch": grpc.unary_stream_rpc_method_handler(
                 self._watch, health_pb2.HealthCheckRequest.FromString, _Status.SerializeToString
             ),
@@ -52,6 +55,11 @@ class Health:
         if asked.service not in self._names:
             await context.abort(grpc.StatusCode.NOT_FOUND, f"There is no service {asked.service!r} here.")
         return _Status(status=self._status(asked.service))
+
+    async def _list(self, _asked: Any, _: Any) -> Any:
+        return health_pb2.HealthListResponse(
+            statuses={name: _Status(status=self._status(name)) for name in sorted(self._names)}
+        )
 
     async def _watch(self, asked: Any, _: Any) -> AsyncGenerator[Any]:
         said = None
