@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from foliot_detector.core.detectors.port_flap.settings import PortFlapSettings
+from foliot.settings import read
 from foliot_detector.settings import DetectorSettings
 from foliot_lab.report import job_text as of_job
 from foliot_lab.report.allowances import Allowance
@@ -19,6 +19,7 @@ from foliot_remediator.settings import RemediatorSettings
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from foliot.settings import Section
     from foliot_lab.measure.outages import Verdict
     from foliot_lab.report.report import FaultReport, Report
     from foliot_lab.scenario.promises import Key
@@ -220,22 +221,21 @@ class Outcome:
         """How long what was lost is rightly held back: by the probation that doubles with each loss, and a NIC by the detector's rule before that."""
         spec, scenario = self._spec, self._scenario
         losses = (spec.times or 1) + sum(self._specs[other.id].times or 1 for other in self._before())
-        remediator = msgspec.convert(_section(scenario, "remediator"), RemediatorSettings)
+        remediator = _settings(scenario, "remediator", RemediatorSettings)
         held_s = min(remediator.probation_s * 2.0 ** min(losses - 1, _MOST_DOUBLINGS), remediator.longest_probation_s)
         if not spec.where.startswith("rail") and losses > 1:
-            detector = msgspec.convert(_section(scenario, "detector"), DetectorSettings)
-            held_s += detector.of(PortFlapSettings).rule().held_s(losses)
+            held_s += _settings(scenario, "detector", DetectorSettings).rule().held_s(losses)
         return held_s
 
 
-def _section(scenario: Scenario, name: str) -> dict[str, object]:
+def _settings(scenario: Scenario, name: str, kind: type[Section]) -> Section:
     """The scenario's settings of a service; whether agents are armed is the agents' own."""
     prefix = f"{name}."
     given: dict[str, object] = {
         key.removeprefix(prefix): value for key, value in scenario.services.items() if key.startswith(prefix)
     }
     given.pop("armed", None)
-    return given
+    return read(kind, name, {name: given}, {}, source="scenario")
 
 
 def _damped(fault: FaultReport, lasts_s: float) -> Finding:

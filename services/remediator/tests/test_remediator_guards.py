@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from foliot.settings import read
 from foliot_remediator.core.actions.decision import DecisionRequest
 from foliot_remediator.core.routing.reroute_plan import NodeChanges
 from foliot_remediator.core.state.routing_table import Cause
@@ -372,9 +373,16 @@ def test_a_node_that_does_not_answer_is_asked_again_and_still_brought_home(world
 
 
 @pytest.mark.parametrize(
-    ("key", "value"), [("retry_s", 0), ("nics_away_share", 1.5), ("longest_probation_s", 1.0), ("attempts", -1)]
+    ("key", "value"), [("review_s", 0), ("nics_away_share", 1.5), ("longest_probation_s", 1.0), ("nics_away", -1)]
 )
 def test_settings_that_make_no_sense_are_refused(key, value):
     """A wrong number names its key."""
     with pytest.raises(ValueError, match=key):
         RemediatorSettings(**{key: value})
+
+
+def test_keys_of_an_earlier_version_change_nothing():
+    """They became constants, and none of them is a key again."""
+    document = {"remediator": dict.fromkeys(RemediatorSettings.removed, 1)}
+    assert read(RemediatorSettings, "remediator", document, {}, source="test.toml") == RemediatorSettings()
+    assert not RemediatorSettings.removed & {*RemediatorSettings.__struct_fields__}

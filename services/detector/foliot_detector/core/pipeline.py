@@ -8,7 +8,6 @@ from foliot.node.shard import WHOLE
 from foliot_detector.core import registry
 from foliot_detector.core.state.event_time import EventTime
 from foliot_detector.core.state.inventory import Inventory
-from foliot_detector.core.state.settings import ObservationSettings
 from foliot_schemas import ClockState, DelayBatch, Event, Node, PortState, event_kinds
 from foliot_schemas.names import node_of
 
@@ -20,6 +19,8 @@ if TYPE_CHECKING:
 
 _TICK_NS = 10_000_000
 """How often deadlines are looked at: small beside the 15 ms that the shortest of them takes."""
+_STALE_NS = 2_000_000_000
+"""A batch that is older than the node's newest by more is dropped."""
 
 
 class Pipeline:
@@ -36,12 +37,10 @@ class Pipeline:
 
     def __init__(self, settings: DetectorSettings, shard: Shard = WHOLE) -> None:
         self._shard = shard
-        observed = settings.of(ObservationSettings)
-        self.inventory = Inventory(observed, shard)
+        self.inventory = Inventory(settings, shard)
         self.counts = self.inventory.counts
         self._event_time = EventTime()
-        self._detectors = registry.made(self.inventory, settings.of)
-        self._stale_ns = round(observed.stale_s * 1e9)
+        self._detectors = registry.made(self.inventory)
         self._newest: dict[str, tuple[int, int]] = {}
         self._ticked_ns = 0
 
@@ -138,8 +137,8 @@ class Pipeline:
         """Whether the node has said newer things; one whose clock was set back is believed after a while."""
         now_ns = self._event_time.now_ns
         newest_ns, here_ns = self._newest.get(batch.node, (batch.at_ns, now_ns))
-        if newest_ns - batch.at_ns > self._stale_ns and now_ns - here_ns <= self._stale_ns:
+        if newest_ns - batch.at_ns > _STALE_NS and now_ns - here_ns <= _STALE_NS:
             return True
-        if batch.at_ns >= newest_ns or now_ns - here_ns > self._stale_ns:
+        if batch.at_ns >= newest_ns or now_ns - here_ns > _STALE_NS:
             self._newest[batch.node] = (batch.at_ns, now_ns)
         return False

@@ -32,6 +32,14 @@ if TYPE_CHECKING:
     from foliot_remediator.core.actions.remedy import FleetView, Seen
     from foliot_schemas.event import Evidence
 
+_LEAST_CONFIDENCE = 0.5
+"""Of an event: the detector gives 0.5 where one side alone knows."""
+_GRACE_NS = 100_000_000
+"""How long a node whose agent is armed has for moving by itself, and for saying so, before it is commanded."""
+_STALE_NS = 2_000_000_000
+"""An event older than this is not acted upon before an observation confirms it."""
+_RETRY_NS = 500_000_000
+"""How often what could not be moved is looked at again."""
 _MISSED_NS = 2_000_000_000
 """Reports that a port is good for this long, while no event said so: the event was missed."""
 
@@ -46,23 +54,19 @@ class Losses:
         settings = view.settings
         self.inventory, self.health, self.routing = view.inventory, view.health, view.routing
         self.budget = Budget(settings.moves_per_minute, settings.nodes_at_once)
-        self._settings = settings
         self._view = view
         self._decider = view.decider
         self._routes = RouteDecider(settings, view.decider, view.inventory, view.routing)
         self.kinds = self._routes.kinds
         self._planner = ReroutePlanner(view.inventory, view.health, view.routing, view.selector)
-        self._recovery = Probation(settings, view.inventory, view.health, view.selector)
+        self._recovery = Probation(view.inventory, view.health, view.selector)
         self._incidents = Incidents()
-        self._displaced = Displaced(view.routing, round(settings.review_s * 1e9))
+        self._review_ns = round(settings.review_s * 1e9)
+        self._displaced = Displaced(view.routing, self._review_ns)
         self._record = EventLog()
-        self._restorer = Restorer(settings, self._planner, self._routes, self._incidents, self._displaced)
+        self._restorer = Restorer(self._planner, self._routes, self._incidents, self._displaced)
         self._corroboration = Corroboration(view.health)
         self._adoption = Takeover(view.inventory, view.health, view.routing, view.selector, self._record)
-        self._grace_ns = round(settings.armed_grace_s * 1e9)
-        self._retry_ns = round(settings.retry_s * 1e9)
-        self._review_ns = round(settings.review_s * 1e9)
-        self._stale_ns = round(settings.stale_s * 1e9)
 
     def hold(self, now_ns: int) -> None:
         """Judges what is in force, and looks at every loss."""
@@ -144,8 +148,8 @@ class Losses:
         cause = self._record.take(event) if known else Cause(event.id, event.fault)
         if not known:
             return self._object("unknown", event.who, cause, now_ns, {"kind": event.kind})
-        if event.confidence < self._settings.least_confidence:
-            evidence: Evidence = {"confidence": event.confidence, "least_confidence": self._settings.least_confidence}
+        if event.confidence < _LEAST_CONFIDENCE:
+            evidence: Evidence = {"confidence": event.confidence, "least_confidence": _LEAST_CONFIDENCE}
             return self._object("confidence", event.who, cause, now_ns, evidence)
         return [] if self._corroboration.holds(event, given, cause, now_ns) else self._feed(event, given, cause, now_ns)
 
@@ -160,7 +164,7 @@ class Losses:
         node = node_of(event.who.rpartition(">")[2].partition("#")[0])
         at_ns, since_ns = (self.health.reports.here_ns(node, ns, now_ns) for ns in (event.at_ns, event.since_ns))
         # What is heard late, after a restart say, counts from when it was: else a day's losses would be those of one moment.
-        fed_ns = max(at_ns, self._since_ns(event.who)) if now_ns - at_ns > self._stale_ns else now_ns
+        fed_ns = max(at_ns, self._since_ns(event.who)) if now_ns - at_ns > _STALE_NS else now_ns
         if fed_ns < now_ns:
             self.health.settle(event.who, fed_ns)
         before = (self.health.feed_nic if is_nic else self.health.feed_path)(event.who, given, fed_ns)
@@ -182,7 +186,7 @@ class Losses:
         if is_nic and self.inventory.nodes[self.inventory.nics[event.who][0]].armed:
             # Its agent and those of its peers act before a command could reach them; what they have not done by then is commanded.
             incident.restate = False
-            self._incidents.retry(incident, now_ns + self._grace_ns)
+            self._incidents.retry(incident, now_ns + _GRACE_NS)
             return []
         return self._leave(incident, at_ns, now_ns)
 
@@ -201,16 +205,16 @@ class Losses:
             return []
         plan = self._planner.leave(incident, now_ns)
         age_ns = now_ns - incident.at_ns
-        if plan.looked_at and age_ns > self._stale_ns and not self.health.confirms(incident, now_ns):
-            self._incidents.retry(incident, now_ns + self._retry_ns)
-            evidence: Evidence = {"age_ms": age_ns / 1e6, "stale_ms": self._stale_ns / 1e6}
+        if plan.looked_at and age_ns > _STALE_NS and not self.health.confirms(incident, now_ns):
+            self._incidents.retry(incident, now_ns + _RETRY_NS)
+            evidence: Evidence = {"age_ms": age_ns / 1e6, "stale_ms": _STALE_NS / 1e6}
             return self._object("stale-observation", incident.who, incident.cause, now_ns, evidence)
         # What an observation has just confirmed is to be done within a deadline's time from now, however old its event is.
-        base_ns = now_ns if age_ns > self._stale_ns else base_ns
+        base_ns = now_ns if age_ns > _STALE_NS else base_ns
         request = DecisionRequest("reroute", incident.who, incident.cause, base_ns, now_ns)
         decision, unresolved = self._routes.decide(request, plan)
         incident.restate = False
-        self._incidents.retry(incident, now_ns + (self._retry_ns if unresolved else self._review_ns))
+        self._incidents.retry(incident, now_ns + (_RETRY_NS if unresolved else self._review_ns))
         return _made(decision)
 
     # -- small change -------------------------------------------------------------------------------------------------

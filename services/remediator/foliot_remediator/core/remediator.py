@@ -48,7 +48,7 @@ class Remediator:
         holds_s = settings.probation_s, settings.longest_probation_s, settings.forget_s
         self.health = PathHealth(settings, HoldDown(*(round(hold_s * 1e9) for hold_s in holds_s)), self.inventory)
         self.homes = Homes(self.inventory, settings)
-        selector = PathSelector(self.inventory, self.health, self.homes, settings)
+        selector = PathSelector(self.inventory, self.health, self.homes)
         self.routing = RoutingTable(self.homes.of)
         self.decider = Decider(settings, self.health)
         self._armer = BackupArmer(settings, self.inventory, self.routing, selector)

@@ -24,10 +24,13 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from foliot.node.shard import Shard
-    from foliot_detector.core.state.settings import ObservationSettings
+    from foliot_detector.settings import DetectorSettings
     from foliot_schemas import DelayBatch, HostLoad, Node, PortState
     from foliot_schemas.names import Path
 
+ALIVE_NS = 500_000_000
+"""A sender that was heard elsewhere for this long, without a break of half of it, has sent on every path it probes: two
+intervals of the slow sweep, and some. Its own word that it sent on the path needs no such wait."""
 _APART_NS = 10_000_000
 """Signs that are kept lie at least this far apart, two by two; a claim needs one from the right moment, not all of them."""
 _SIGNS = 128
@@ -75,12 +78,12 @@ class Inventory:
     """Fed with every observation before any detector sees it; detectors only read it.
 
     Parameters:
-        settings: a gap in a node's signs of life longer than `process_silence_s` means that it was away, one of half of `alive_ms` that it
+        settings: a gap in a node's signs of life longer than `process_silence_s` means that it was away, one of half of `ALIVE_NS` that it
             may have stalled; the interval of its reports is `report_ms` at least, also of those that do not say theirs.
         shard: of which nodes it is told, and of their peers.
     """
 
-    def __init__(self, settings: ObservationSettings, shard: Shard = WHOLE) -> None:
+    def __init__(self, settings: DetectorSettings, shard: Shard = WHOLE) -> None:
         self.settings = settings
         self.nics: dict[str, int] = {}
         """Names of NICs, and how many entropies each has."""
@@ -107,7 +110,6 @@ class Inventory:
         self._turned: dict[str, None] = {}
         """NICs whose ports came up, for `take_turned`."""
         self._process_silence_ns = round(settings.process_silence_s * 1e9)
-        self._break_ns = round(settings.alive_ms * 1e6 / 2)
         self._interval_ns = round(settings.report_ms * 1e6)
         self._intervals_ns: dict[str, int] = {}
         """Per node, the interval of its reports as it names it, or that, if that is more."""
@@ -363,7 +365,7 @@ class Inventory:
         if before_ns is not None and here_ns <= before_ns:
             return
         self._note_return(node, here_ns, before_ns)
-        if before_ns is None or here_ns - before_ns > self._break_ns:
+        if before_ns is None or here_ns - before_ns > ALIVE_NS // 2:
             self.unbroken_ns[node] = here_ns
         if len(signs) > 1 and here_ns - signs[-2].here_ns < _APART_NS:
             signs.pop()

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 _GRACE_NS = 3_000_000_000
 """After its deadline a command is not carried out any more; an answer may still wait for confirmations, two seconds, and be on its way."""
+_ATTEMPTS = 2
+"""Commands of one kind to one node for one cause, as fast as they are refused, fail or are not answered, each planned anew."""
 _FIRST_REST_NS, _LONGEST_REST_NS = 1_000_000_000, 30_000_000_000
 """A node that failed as often as it may is asked again after this long, and after twice as long each time, up to the longest: a bad second costs
 seconds, and nothing stays away for ever because of a bad minute."""
@@ -68,9 +70,9 @@ class CommandLedger:
         count, at_ns = self._failures.get((scope, verb, node), (0, 0))
         return count if now_ns - at_ns < _FORGIVEN_NS else 0
 
-    def is_resting(self, scope: str, verb: Verb, node: str, now_ns: int, attempts: int) -> bool:
-        """Whether it failed that often, or more, and so lately that it had better not be asked again yet."""
-        over = self.failures(scope, verb, node, now_ns) - attempts
+    def is_resting(self, scope: str, verb: Verb, node: str, now_ns: int) -> bool:
+        """Whether it failed as often as it may, or more, and so lately that it had better not be asked again yet."""
+        over = self.failures(scope, verb, node, now_ns) - _ATTEMPTS
         if over < 0:
             return False
         rest_ns = min(_FIRST_REST_NS << min(over, _MOST_DOUBLINGS), _LONGEST_REST_NS)

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from foliot_schemas import Order
     from foliot_schemas.event import Evidence
 
+_DEADLINE_NS = 2_000_000_000
+"""After the event, nodes refuse the command."""
+
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True):
     """What is published because of one event, or because its time has come: one span of the fault's trace."""
@@ -60,7 +63,7 @@ class Decider:
         """It held the lease, lost it, and knows of nobody who took it."""
         self.budgets: dict[str, Budget] = {}
         """By remedy."""
-        self._settings = settings
+        self._clock_stale_ns = round(settings.clock_stale_s * 1e9)
         self._kinds: dict[str, ActionKind] = {}
         self._health = health
         self._refusals = Refusals()
@@ -126,7 +129,7 @@ class Decider:
         """The orders without the nodes that cannot be commanded."""
         wanted = {node: order for node, order in orders.items() if kind.units(order)}
         objections = []
-        stale = stale_clocks(wanted, self._health, self._settings, request.now_ns)
+        stale = stale_clocks(wanted, self._health, self._clock_stale_ns, request.now_ns)
         if stale:
             objections.append(object_to_clocks(stale, len(wanted)))
         done = {node for node in wanted if self._is_done_with(request, node, advice=advice)}
@@ -136,7 +139,7 @@ class Decider:
         scope = scope_of(request.cause, request.remedy)
         if advice:
             return self.ledger.advised(scope, request.verb, node)
-        return self.ledger.is_resting(scope, request.verb, node, request.now_ns, self._settings.attempts)
+        return self.ledger.is_resting(scope, request.verb, node, request.now_ns)
 
     def _within_budget(
         self, request: DecisionRequest, kind: ActionKind, orders: dict[str, Order]
@@ -177,7 +180,7 @@ class Decider:
         command = self.ledger.write(
             node, order, request.cause, remedy=request.remedy, issued_ns=request.now_ns, lease=self.lease, advice=advice,
             # A node whose clock is ahead dates its events so; nobody's deadline is to be later for that.
-            deadline_ns=min(request.base_ns, request.now_ns) + round(self._settings.deadline_s * 1e9),
+            deadline_ns=min(request.base_ns, request.now_ns) + _DEADLINE_NS,
         )  # fmt: skip
         if not advice:
             self.budgets[request.remedy].spend(kind.units(order), request.now_ns, lost=kind.lost(request.who))

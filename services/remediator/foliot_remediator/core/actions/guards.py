@@ -25,6 +25,8 @@ Guard = Literal[
     "moves-per-minute", "nics-away", "nodes-at-once", "agent",
 ]  # fmt: skip
 
+_WIDEST_BOUND_NS = 100_000_000
+"""Of a clock that can tell a deadline: a twentieth of what commands have."""
 _MINUTE_NS = 60_000_000_000
 _REMEMBERED = 8_192
 """Refusals remembered so as not to be repeated: half an hour of them at 300 events/s, one in 60 refused."""
@@ -103,13 +105,10 @@ def object_to_nics(settings: RemediatorSettings, nics_away: int, nics: int) -> O
     return Objection(guard="nics-away", evidence={"nics_away": nics_away, "nics_allowed": allowed, "nics": nics})
 
 
-def stale_clocks(
-    nodes: Collection[str], health: PathHealth, settings: RemediatorSettings, now_ns: int
-) -> dict[str, int]:
+def stale_clocks(nodes: Collection[str], health: PathHealth, within_ns: int, now_ns: int) -> dict[str, int]:
     """Of these nodes, those whose clock is too uncertain for a deadline, with the bound they last gave (-1: unknown)."""
-    within_ns, widest_ns = round(settings.clock_stale_s * 1e9), round(settings.clock_bound_s * 1e9)
     bounds = {node: health.reports.bound_ns(node, now_ns, within_ns) for node in nodes}
-    return {node: bound_ns for node, bound_ns in bounds.items() if not 0 <= bound_ns <= widest_ns}
+    return {node: bound_ns for node, bound_ns in bounds.items() if not 0 <= bound_ns <= _WIDEST_BOUND_NS}
 
 
 def object_to_clocks(stale: dict[str, int], nodes: int) -> Objection:

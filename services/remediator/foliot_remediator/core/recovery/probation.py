@@ -15,9 +15,10 @@ if TYPE_CHECKING:
     from foliot_remediator.core.routing.path_selection import PathSelector
     from foliot_remediator.core.state.inventory import Inventory
     from foliot_remediator.core.state.path_health import PathHealth
-    from foliot_remediator.settings import RemediatorSettings
     from foliot_schemas import Event
 
+_GOOD_SHARE = 0.5
+"""Of the paths of a NIC that can be judged, how many must be heard."""
 _RECHECK_NS, _LONGEST_RECHECK_NS = 100_000_000, 5_000_000_000
 """Nodes report every 100 ms. What has not been heard for long is looked at after an eighth of that time again, and this at most: where thousands
 wait for nodes that are away, looking at all of them ten times a second takes a processor."""
@@ -30,10 +31,7 @@ _LONGEST_DAMPING_NS = 86_400_000_000_000
 class Probation:
     """Watches NICs and paths on probation."""
 
-    def __init__(
-        self, settings: RemediatorSettings, inventory: Inventory, health: PathHealth, selector: PathSelector
-    ) -> None:
-        self._share = settings.good_share
+    def __init__(self, inventory: Inventory, health: PathHealth, selector: PathSelector) -> None:
         self._inventory = inventory
         self._health = health
         self._selector = selector
@@ -101,7 +99,7 @@ class Probation:
             unknown += hearing is LastHeard.UNKNOWN
         if not heard + unheard:
             return not unknown
-        return heard >= self._share * (heard + unheard)
+        return heard >= _GOOD_SHARE * (heard + unheard)
 
     def _paths_of(self, nic: str) -> Iterator[str]:
         owner, rail = self._inventory.nics[nic]

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from foliot_schemas import Placement
 
 
+_WRITE_GAP_NS = 100_000_000
+"""Between a change of a node's ways and its being written, so that the command is there first and a burst of changes is one write. Until
+then, probes watch the way of before."""
 _CHANGED_PER_S = 20_000
 """Destinations of nodes on which something has changed that are looked through at most: some 6 us each, so an eighth of a core."""
 _ROUND_PER_S = 8_000
@@ -62,8 +65,7 @@ class BackupArmer:
         self._inventory = inventory
         self._routing = routing
         self._selector = selector
-        gap_ns = round(settings.write_gap_s * 1e9)
-        self._commanded, self._stirred = Soon(gap_ns), Soon(gap_ns)
+        self._commanded, self._stirred = Soon(_WRITE_GAP_NS), Soon(_WRITE_GAP_NS)
         self._round = Round(round(settings.review_s * 1e9))
         self._round_credit = _Credit(_ROUND_PER_S)
         self._turns = ((self._commanded, _Credit(_CHANGED_PER_S)), (self._stirred, _Credit(_CHANGED_PER_S)),

@@ -18,9 +18,12 @@ if TYPE_CHECKING:
     from foliot_remediator.core.state.incidents import Incident
     from foliot_remediator.core.state.inventory import Destination, Inventory
     from foliot_remediator.core.state.path_health import PathHealth
-    from foliot_remediator.settings import RemediatorSettings
 
 _TRUSTED = frozenset({State.UP})
+_PROOF_NS = 80_000_000
+"""A way heard this much after a silence began does not share its cause. A silence is dated back to the last probe heard, an interval of
+50 ms at most before the cut. What was sent before the cut may have waited in a queue (200 packets of 1,500 bytes at 200 Mb/s are 12
+ms)."""
 _SEVERAL = 2
 """Paths of a NIC: with one more, the one that is to be left, chance has become unlikely to have hit the same NIC."""
 _BETTER_THAN_NOTHING = frozenset({State.UP, State.PROBATION})
@@ -29,11 +32,10 @@ _BETTER_THAN_NOTHING = frozenset({State.UP, State.PROBATION})
 class PathSelector:
     """Chooses ways by what the fleet has and what its health is."""
 
-    def __init__(self, inventory: Inventory, health: PathHealth, homes: Homes, settings: RemediatorSettings) -> None:
+    def __init__(self, inventory: Inventory, health: PathHealth, homes: Homes) -> None:
         self._inventory = inventory
         self._health = health
         self._homes = homes
-        self._margin_ns = round(settings.proof_margin_s * 1e9)
 
     def home(self, destination: Destination) -> Placement:
         """The way when all is well."""
@@ -79,7 +81,7 @@ class PathSelector:
         for place, way in enumerate(self._others(destination, present, armed)):
             if self.usable(destination.node, way, now_ns):
                 heard_ns = self._health.reports.heard_ns(path_name(destination.node, way))
-                unproven = heard_ns <= incident.since_ns + self._margin_ns
+                unproven = heard_ns <= incident.since_ns + _PROOF_NS
                 siblings = self._troubled_siblings(destination.node, way, path_name(destination.node, present))
                 doubtful = incident.lossy and siblings >= _SEVERAL
                 found.append(((unproven, doubtful, (way.via == present.via) == unproven, siblings, place), way))

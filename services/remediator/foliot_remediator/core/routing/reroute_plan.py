@@ -131,11 +131,11 @@ class ReroutePlanner:
                 plan.move(destination, self._selector.detour(destination, present, armed, incident, now_ns))
         return plan
 
-    def use(self, who: str, now_ns: int, *, paths_too: bool) -> ReroutePlan:
-        """What a NIC, or a path too, carried before it was lost."""
+    def use(self, who: str, now_ns: int) -> ReroutePlan:
+        """What a NIC or path carried before it was lost."""
         if who in self._inventory.nics:
             return self.use_nic(who, now_ns)
-        path = self._inventory.path(who) if paths_too else None
+        path = self._inventory.path(who)
         return ReroutePlan() if path is None else self.use_path(path, now_ns)
 
     def use_nic(self, nic: str, now_ns: int) -> ReroutePlan:

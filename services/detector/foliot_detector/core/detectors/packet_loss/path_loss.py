@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from foliot_detector.core.detectors.packet_loss.full_size_loss import FullSizeLoss
-from foliot_detector.core.detectors.packet_loss.nic_loss import NicLoss
-from foliot_detector.core.state.full_queues import FullQueues
+from foliot_detector.core.detectors.packet_loss.nic_loss import LEAST_LOST, NicLoss
+from foliot_detector.core.state.full_queues import CONGESTION_NS, FullQueues
 from foliot_detector.core.state.path_table import Delays
 from foliot_schemas import ClockState, Event, PortState, Witness
 from foliot_schemas.names import node_of
@@ -16,12 +16,16 @@ from foliot_schemas.names import node_of
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from foliot_detector.core.detectors.packet_loss.settings import PacketLossSettings
     from foliot_detector.core.protocol import Seen
     from foliot_detector.core.state.inventory import Inventory
     from foliot_schemas.event import Evidence
 
 _NEVER = np.iinfo(np.int64).max
+_LOSSY_SHARE = 0.05
+_ENOUGH = 200
+"""Probes that a judgement of loss rests on: eight seconds of a path in use. Where `LEAST_LOST` were lost here and there, the judgement waits for no more."""
+_LOSSLESS = 75
+"""A lossy path speaks again after so many without a loss: 15 s of the slow sweep. At 5 % loss that is once in 47 by chance."""
 _HEALED = 0.5
 """A lossy path speaks again when it loses less than this share of what made it lossy, so that one at the edge does not chatter."""
 _SPREAD = 5
@@ -57,22 +61,20 @@ row counts what a silence lost, `full`: the delays of the last row that had any 
 class PathLossDetector:
     """Events of kind ``path``, states `lossy` and `speaking`, and those of `NicLoss`.
 
-    Per path, windows of `lossy_sent` probes, or of as many as it takes to lose `lossy_lost` here and there, by the receiver's rows alone: their sequence numbers prove what was sent, so that a batch
+    Per path, windows of `_ENOUGH` probes, or of as many as it takes to lose `LEAST_LOST` here and there, by the receiver's rows alone: their sequence numbers prove what was sent, so that a batch
     lost on the bus is not taken for lost probes. What a silence lost is left to the silence. Smaller losses are judged by NIC (`NicLoss`).
 
-    A path that passes no probe of full size, but others, is lossy as soon as `full_size_lost` of them were lost in a row.
+    A path that passes no probe of full size, but others, is lossy as soon as some of them were lost in a row (`FullSizeLoss`).
     """
 
-    def __init__(self, inventory: Inventory, settings: PacketLossSettings) -> None:
-        self._settings = settings
+    def __init__(self, inventory: Inventory) -> None:
         self._inventory = inventory
         self._gap_ns = round(inventory.settings.late_silence_s * 1e9)
-        self._congestion_ns = round(inventory.settings.congestion_ms * 1e6)
         self._windows = np.zeros(0, _Window)
         self._lossy: dict[int, Event] = {}
-        self._sizes = FullSizeLoss(inventory.paths, settings.full_size_lost)
+        self._sizes = FullSizeLoss(inventory.paths)
         self._queues = FullQueues(inventory.paths)
-        self._nic_loss = NicLoss(inventory, settings)
+        self._nic_loss = NicLoss(inventory)
         self._clocks: dict[str, str] = {}
         self._down: dict[str, bool] = {}
 
@@ -118,11 +120,11 @@ class PathLossDetector:
         return [self._says_lossy(path_id, seen, sizes.since_ns(path_id), sizes.evidence(path_id))]
 
     def _is_due(self, ids: NDArray[np.intp]) -> NDArray[np.bool_]:
-        windows, settings = self._windows[ids], self._settings
+        windows = self._windows[ids]
         lost = windows["sent"] - windows["received"]
-        due: NDArray[np.bool_] = windows["sent"] >= settings.lossy_sent
-        due |= (lost >= settings.lossy_lost) & (windows["losing"] >= _SPREAD)
-        return due | (windows["lossy"] & (windows["lossless"] >= settings.lossless_sent))
+        due: NDArray[np.bool_] = windows["sent"] >= _ENOUGH
+        due |= (lost >= LEAST_LOST) & (windows["losing"] >= _SPREAD)
+        return due | (windows["lossy"] & (windows["lossless"] >= _LOSSLESS))
 
     def tick(self, now_ns: int) -> list[Event]:
         """What NICs lost, by all their paths."""
@@ -173,7 +175,7 @@ class PathLossDetector:
         timed = (rows["received"] > 0) & ((rows["least_ns"] != 0) | (p99_ns != 0))
         least_ns = np.where(timed, np.minimum(windows["least_ns"], rows["least_ns"]), windows["least_ns"])
         excess_ns = np.where(timed, p99_ns - least_ns, 0)
-        high = timed & (excess_ns >= self._congestion_ns)
+        high = timed & (excess_ns >= CONGESTION_NS)
         self._queues.note(ids[high], now_ns)
         # Between two rows of short delays the queue was not full, and what is lost was lost elsewhere.
         queued = windows["full"] | high
@@ -212,16 +214,14 @@ class PathLossDetector:
         before = self._lossy.get(path_id)
         evidence = _evidence(window, lost, share, congested=congested)
         if before is None:
-            few = lost < self._settings.lossy_lost or window["losing"] < _SPREAD
-            if share < self._settings.lossy_share or few or congested:
+            few = lost < LEAST_LOST or window["losing"] < _SPREAD
+            if share < _LOSSY_SHARE or few or congested:
                 return []
             return [self._says_lossy(path_id, seen, int(window["since_ns"]), evidence)]
         if self._sizes.is_blocked(path_id) and self._sizes.is_losing(path_id):
             return []
-        lossless = int(window["lossless"]) >= self._settings.lossless_sent
-        if not lossless and (
-            share >= self._settings.lossy_share * _HEALED or window["sent"] < self._settings.lossy_sent
-        ):
+        lossless = int(window["lossless"]) >= _LOSSLESS
+        if not lossless and (share >= _LOSSY_SHARE * _HEALED or window["sent"] < _ENOUGH):
             return []
         return [self._speaks(path_id, seen, evidence)]
 

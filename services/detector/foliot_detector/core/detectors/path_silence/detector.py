@@ -19,10 +19,12 @@ from foliot_schemas import Event, Node, Witness
 from foliot_schemas.fault import path_fault
 
 if TYPE_CHECKING:
-    from foliot_detector.core.detectors.path_silence.settings import PathSilenceSettings
     from foliot_detector.core.protocol import Seen
     from foliot_detector.core.state.inventory import Inventory
 
+_SPEAKING_NS = 200_000_000
+"""How long a path must speak before it is said to: longer than the silence time of a path in use, so that one that
+falls silent again at once is still the same silence. Doubled with each silence that follows within `calm_s`."""
 _MOST_DOUBLINGS = 8
 """Of the time that a path must speak: from 200 ms to 51 s."""
 _AGAIN_NS = 1_000_000_000
@@ -56,15 +58,15 @@ class _Silence:
 class PathSilenceDetector:
     """Events of kind ``path``, states `silent` and `speaking`.
 
-    Paths of one rail that fell silent within `burst_ms` share a fault, that of the first of them, and so a trace; each has its own
+    Paths of one rail that fell silent at once (`FaultGrouping`) share a fault, that of the first of them, and so a trace; each has its own
     event. A path that ends at a NIC whose port is known to be down has none: the port's event says it.
     """
 
-    def __init__(self, inventory: Inventory, settings: PathSilenceSettings) -> None:
-        self._settings = settings
+    def __init__(self, inventory: Inventory) -> None:
+        self._calm_ns = round(inventory.settings.calm_s * 1e9)
         self._inventory = inventory
-        self._judge = Judge(inventory, settings)
-        self._grouping = FaultGrouping(round(settings.burst_ms * 1e6))
+        self._judge = Judge(inventory)
+        self._grouping = FaultGrouping()
         self._late_ns = round(inventory.settings.late_silence_s * 1e9)
         self._waiting = ClaimQueue()
         self._silences: dict[int, _Silence] = {}
@@ -199,7 +201,7 @@ class PathSilenceDetector:
         deaf = self._judge.is_deaf(claim)
         at_ns = max(claim.said_ns, self._inventory.at_ns(claim.receiver, now_ns))
         repeats, spoke_ns = self._repeats.get(claim.path_id, (0, 0))
-        calm = not spoke_ns or now_ns - spoke_ns > self._settings.calm_s * 1e9
+        calm = not spoke_ns or now_ns - spoke_ns > self._calm_ns
         self._repeats[claim.path_id] = (0 if calm else repeats + 1, now_ns)
         event = Event(
             id=f"{path_fault(claim.name, claim.since_ns)}/silent",
@@ -222,7 +224,7 @@ class PathSilenceDetector:
         for path_id in sorted(self._spoken):
             silence = self._silences[path_id]
             repeats = self._repeats.get(path_id, (0, 0))[0]
-            hold_ns = self._settings.speaking_hold_ms * 1e6 * 2.0 ** min(repeats, _MOST_DOUBLINGS)
+            hold_ns = _SPEAKING_NS << min(repeats, _MOST_DOUBLINGS)
             if now_ns - silence.spoke_ns < hold_ns:
                 continue
             del self._silences[path_id]

@@ -24,7 +24,6 @@ from foliot_schemas.names import node_of
 
 if TYPE_CHECKING:
     from foliot_detector.core.detectors.port_flap.judge import Judge
-    from foliot_detector.core.detectors.port_flap.settings import PortFlapSettings
     from foliot_detector.core.protocol import Seen
     from foliot_detector.core.state.inventory import Inventory
     from foliot_schemas.event import Evidence
@@ -71,7 +70,8 @@ class PortFlapDetector:
     - Of the port by which a host has its default route or the bus nothing is said, unless the settings want it.
     """
 
-    def __init__(self, inventory: Inventory, settings: PortFlapSettings) -> None:
+    def __init__(self, inventory: Inventory) -> None:
+        settings = inventory.settings
         self._name, self._rule = settings.flap_rule, settings.rule()
         self._leaves_management = settings.management_nics == "leave-out"
         self._inventory = inventory
