@@ -10,6 +10,7 @@ import structlog
 from nats.js import api
 
 from foliot.bus import connection
+from foliot_gateway.state.records import MOST_RECORDS
 from foliot_schemas import WireError, decode
 from foliot_schemas.subjects import COMMAND, EVENT, OUTCOME, STREAMS
 
@@ -27,8 +28,8 @@ _IDLE_S = 30.0
 """The server forgets the reader after this, should we be gone before we can say so."""
 
 
-async def read(settings: BusSettings, store: Store, limits: dict[str, int]) -> None:
-    """Reads the newest messages of each stream, at most `limits` of each, into what is known.
+async def read(settings: BusSettings, store: Store, limit: int = MOST_RECORDS) -> None:
+    """Reads the newest messages of each stream, at most `limit` of each, into what is known.
 
     Raises:
         nats.errors.Error, OSError, TimeoutError: the bus did not answer; reading again does no harm.
@@ -36,7 +37,7 @@ async def read(settings: BusSettings, store: Store, limits: dict[str, int]) -> N
     client = await nats.connect(**connection.options(settings, "gateway"), allow_reconnect=False, error_cb=_ignore)
     try:
         for stream in STREAMS:
-            async for raw in _newest(client.jetstream(timeout=_TIMEOUT_S), stream.name, limits[stream.name]):
+            async for raw in _newest(client.jetstream(timeout=_TIMEOUT_S), stream.name, limit):
                 _take(raw.subject, raw.data, store)
     finally:
         await client.close()

@@ -18,7 +18,7 @@ from patience import patience
 @pytest.fixture
 def store():
     """What an empty gateway knows."""
-    return Store(GatewaySettings(body_bytes=1 << 20))
+    return Store(GatewaySettings())
 
 
 @pytest.fixture

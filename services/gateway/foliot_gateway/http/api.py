@@ -15,8 +15,8 @@ from foliot_gateway.http.otlp_receiver import receive_traces
 from foliot_gateway.http.sse import get_stream, in_places
 from foliot_gateway.state.fleet import NodeView
 from foliot_gateway.state.path_table import PathView
-from foliot_gateway.state.queries import FEW_RECORDS, MOST_RECORDS, Health, Queries, QueryError
-from foliot_gateway.state.records import CommandView
+from foliot_gateway.state.queries import FEW_RECORDS, Health, Queries, QueryError
+from foliot_gateway.state.records import MOST_RECORDS, CommandView
 from foliot_gateway.state.store import Store
 from foliot_gateway.state.subscription import Hub
 from foliot_gateway.state.trace_store import Trace, TraceSummary
@@ -131,7 +131,6 @@ def make(store: Store, hub: Hub) -> Litestar:
             "hub": Provide(lambda: hub, sync_to_thread=False),
         },
         exception_handlers={
-            problems.ProblemError: problems.on_problem,
             QueryError: problems.on_query_error,
             HTTPException: problems.on_http,
             Exception: problems.on_failure,

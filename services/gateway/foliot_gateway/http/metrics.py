@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
@@ -17,9 +17,7 @@ if TYPE_CHECKING:
 
 def render(store: Store) -> bytes:
     """The metrics in Prometheus' text format."""
-    registry = CollectorRegistry()
-    registry.register(_Collector(store))
-    return generate_latest(registry)
+    return generate_latest(_Collector(store))
 
 
 class _Collector(Collector):
@@ -31,8 +29,15 @@ class _Collector(Collector):
         yield from _records(store)
         yield from _fleet(store)
         yield from _traces(store)
-        yield _counter("foliot_rejected_messages", "Messages that a service could not read", "service", store.rejected)
-        yield _counter(
+        yield _labelled(
+            CounterMetricFamily,
+            "foliot_rejected_messages",
+            "Messages that a service could not read",
+            "service",
+            store.rejected,
+        )
+        yield _labelled(
+            CounterMetricFamily,
             "foliot_unstored_attempts",
             "Attempts to store an event, command or outcome that failed",
             "service",
@@ -43,10 +48,14 @@ class _Collector(Collector):
 
 def _records(store: Store) -> Iterable[Metric]:
     records = store.records
-    yield _counter(
-        "foliot_events", "Events seen, since the oldest that was kept at the start", "kind", records.event_counts
+    yield _labelled(
+        CounterMetricFamily,
+        "foliot_events",
+        "Events seen, since the oldest that was kept at the start",
+        "kind",
+        records.event_counts,
     )
-    yield _counter("foliot_commands", "Commands seen, likewise", "verb", records.command_counts)
+    yield _labelled(CounterMetricFamily, "foliot_commands", "Commands seen, likewise", "verb", records.command_counts)
     outcomes = CounterMetricFamily("foliot_outcomes", "Outcomes of commands and armed moves", labels=("verb", "status"))
     for (verb, status), count in sorted(records.outcome_counts.items()):
         outcomes.add_metric((verb, status), count)
@@ -56,11 +65,13 @@ def _records(store: Store) -> Iterable[Metric]:
 def _fleet(store: Store) -> Iterable[Metric]:
     nics = [nic for node in store.fleet.nodes() for nic in node.nics]
     states = Counter[str](nic.state for nic in nics)
-    yield _gauge("foliot_nics", "NICs by the state of their port", "state", states)
+    yield _labelled(GaugeMetricFamily, "foliot_nics", "NICs by the state of their port", "state", states)
     moved = sum(nic.moved for nic in nics)
     yield GaugeMetricFamily("foliot_nics_moved", "NICs whose traffic goes another way", value=moved)
     clocks = store.fleet.clocks()
-    yield _gauge("foliot_clocks", "Clocks by status", "status", Counter[str](clock.status for clock in clocks))
+    yield _labelled(
+        GaugeMetricFamily, "foliot_clocks", "Clocks by status", "status", Counter[str](clock.status for clock in clocks)
+    )
     widest = GaugeMetricFamily("foliot_clock_bound_max_seconds", "The widest statistical bound, as sync last gave it")
     if clocks:
         widest.add_metric((), max(clock.bound_ns for clock in clocks) / 1e9)
@@ -77,15 +88,10 @@ def _traces(store: Store) -> Iterable[Metric]:
     yield CounterMetricFamily("foliot_spans_refused", "Spans without proper ids", value=store.spans_refused)
 
 
-def _counter(name: str, text: str, label: str, counts: Mapping[str, int]) -> Metric:
-    family = CounterMetricFamily(name, text, labels=(label,))
+def _labelled(
+    family: type[CounterMetricFamily | GaugeMetricFamily], name: str, text: str, label: str, counts: Mapping[str, int]
+) -> Metric:
+    made = family(name, text, labels=(label,))
     for value, count in sorted(counts.items()):
-        family.add_metric((value,), count)
-    return family
-
-
-def _gauge(name: str, text: str, label: str, counts: Mapping[str, int]) -> Metric:
-    family = GaugeMetricFamily(name, text, labels=(label,))
-    for value, count in sorted(counts.items()):
-        family.add_metric((value,), count)
-    return family
+        made.add_metric((value,), count)
+    return made

@@ -28,8 +28,8 @@ def handlers(names: Iterable[str], others: Iterable[Any]) -> tuple[Any, ...]:
         others: files of those among them that are not the interface's.
     """
     for file in (*others, reflection_pb2.DESCRIPTOR):
-        descriptors.POOL.Add(_copied(file))
-    descriptors.POOL.Add(_as_v1(_copied(reflection_pb2.DESCRIPTOR)))
+        descriptors.POOL.AddSerializedFile(file.serialized_pb)
+    descriptors.POOL.Add(_as_v1(reflection_pb2.DESCRIPTOR))
     servicer = aio.ReflectionServicer((*names, *NAMES), pool=descriptors.POOL)
     method = grpc.stream_stream_rpc_method_handler(
         servicer.ServerReflectionInfo,
@@ -39,13 +39,8 @@ def handlers(names: Iterable[str], others: Iterable[Any]) -> tuple[Any, ...]:
     return tuple(grpc.method_handlers_generic_handler(name, {"ServerReflectionInfo": method}) for name in NAMES)
 
 
-def _copied(file: Any) -> Any:
-    copied = descriptor_pb2.FileDescriptorProto()
-    file.CopyToProto(copied)
-    return copied
-
-
 def _as_v1(file: Any) -> Any:
     """The file of v1alpha under the names of v1, in which nothing else differs."""
+    file = descriptor_pb2.FileDescriptorProto.FromString(file.serialized_pb)
     text = text_format.MessageToString(file).replace("v1alpha", "v1")
     return text_format.Parse(text, descriptor_pb2.FileDescriptorProto())

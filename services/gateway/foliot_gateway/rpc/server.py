@@ -45,7 +45,7 @@ class Server:
             maximum_concurrent_rpcs=2 * readers + _QUESTIONS,
             options=(
                 ("grpc.max_receive_message_length", _REQUEST_BYTES),
-                ("grpc.max_send_message_length", -1),  # a trace is one message; how large, gateway.spans_per_trace says
+                ("grpc.max_send_message_length", -1),  # a trace is one message; how large, its most spans say
                 ("grpc.max_metadata_size", _METADATA_BYTES),
                 ("grpc.max_concurrent_streams", readers + _QUESTIONS),
                 ("grpc.keepalive_time_ms", _PING_MS),

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from foliot_gateway.state.records import MOST_RECORDS
 from foliot_schemas import event_kinds
+from foliot_schemas.fault import trace_id as trace_id_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,8 +24,6 @@ if TYPE_CHECKING:
     from foliot_gateway.state.trace_store import Trace, TraceSummary
     from foliot_schemas import ClockState, Event
 
-MOST_RECORDS = 10_000
-"""Events, commands or traces in one answer."""
 FEW_RECORDS = 100
 """So many where the question does not say."""
 
@@ -150,13 +150,13 @@ class Queries:
         known = self._store.records.event(event_id)
         if known is None:
             raise NotFoundError(f"There is no event {_shown(event_id)} among those the gateway keeps.", "no-such-event")
-        trace_id = self._store.trace_of(known)
-        if not trace_id:
+        if not known.fault:
             raise NotFoundError(f"The event {_shown(event_id)} belongs to no fault, so it has no trace.", "no-fault")
-        trace = self._store.traces.get(trace_id, time.monotonic_ns())
+        identity = f"{trace_id_of(known.fault):032x}"
+        trace = self._store.traces.get(identity, time.monotonic_ns())
         if trace is None:
             raise NotFoundError(
-                f"No span of the event's trace {trace_id} is here: none has arrived yet, or they were let go.",
+                f"No span of the event's trace {identity} is here: none has arrived yet, or they were let go.",
                 "no-spans",
             )
         return trace

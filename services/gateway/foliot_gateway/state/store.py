@@ -10,7 +10,6 @@ from foliot_gateway.state.fleet import Fleet
 from foliot_gateway.state.live_feed import Journal
 from foliot_gateway.state.records import Records
 from foliot_gateway.state.trace_store import TraceStore
-from foliot_schemas.fault import trace_id
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,10 +34,8 @@ class Store:
     def __init__(self, settings: GatewaySettings, now_ns: Callable[[], int] = time.time_ns) -> None:
         self.settings = settings
         self.fleet = Fleet(now_ns)
-        self.records = Records(events=settings.events, commands=settings.commands)
-        self.traces = TraceStore(
-            traces=settings.traces, memory_bytes=settings.trace_bytes, spans_per_trace=settings.spans_per_trace
-        )
+        self.records = Records()
+        self.traces = TraceStore()
         self.rejected: Counter[str] = Counter()
         """Messages that could not be read, by the service that rejected them."""
         self.unstored: Counter[str] = Counter()
@@ -94,7 +91,3 @@ class Store:
             for service, (first_s, last_s) in self._unstored_s.items()
             if now_s - last_s < _QUIET_S and last_s - first_s > _LASTING_S
         )
-
-    def trace_of(self, event: Event) -> str:
-        """The trace id of an event's fault, in hex; empty: it belongs to none."""
-        return f"{trace_id(event.fault):032x}" if event.fault else ""

@@ -13,6 +13,12 @@ if TYPE_CHECKING:
 SpanKind = Literal["internal", "server", "client", "producer", "consumer"]
 SpanStatus = Literal["unset", "ok", "error"]
 
+MOST_TRACES = 2_000
+"""Traces kept; the one that has had no new span for longest goes first."""
+MOST_BYTES = 64 << 20
+"""Memory that traces may take, by estimate: some 50,000 spans of four attributes."""
+MOST_SPANS = 4_000
+"""Of one trace; further ones are dropped, so that no single fault pushes out the others."""
 _SPAN_BYTES = 700
 _ENTRY_BYTES = 130
 """What a span takes in CPython 3.11 (struct, ids, integers, its slot in the trace), and each attribute besides its
@@ -76,15 +82,6 @@ class Trace(msgspec.Struct, frozen=True, kw_only=True):
     spans: tuple[Span, ...]
 
 
-class Added(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of some spans."""
-
-    stored: int = 0
-    duplicates: int = 0
-    dropped: int = 0
-    """Over the limit of their trace, or their trace does not fit into the memory at all."""
-
-
 class TraceStore:
     """The recent traces.
 
@@ -94,7 +91,9 @@ class TraceStore:
         spans_per_trace: how many spans of one trace are kept.
     """
 
-    def __init__(self, *, traces: int, memory_bytes: int, spans_per_trace: int) -> None:
+    def __init__(
+        self, *, traces: int = MOST_TRACES, memory_bytes: int = MOST_BYTES, spans_per_trace: int = MOST_SPANS
+    ) -> None:
         self._limit_traces = traces
         self._limit_bytes = memory_bytes
         self._limit_spans = spans_per_trace
@@ -109,24 +108,22 @@ class TraceStore:
     def __len__(self) -> int:
         return len(self._kept)
 
-    def add(self, spans: Iterable[Span], at_ns: int) -> Added:
-        """Takes spans that arrived at `at_ns`, a monotonic local time."""
-        stored = duplicates = dropped = 0
+    def add(self, spans: Iterable[Span], at_ns: int) -> int:
+        """Takes spans that arrived at `at_ns`, a monotonic local time. Returns how many were over the limit of their trace."""
+        dropped = 0
         for span in spans:
             kept = self._kept.get(span.trace_id) or self._kept.setdefault(span.trace_id, _Kept())
             self._kept.move_to_end(span.trace_id)
             if span.span_id in kept.spans:
-                duplicates += 1
                 self._replace(kept, span)
             elif len(kept.spans) >= self._limit_spans:
                 dropped += 1
             else:
-                stored += 1
                 kept.last_ns = at_ns
                 self._put(kept, span)
         self.dropped += dropped
         self._evict()
-        return Added(stored=stored, duplicates=duplicates, dropped=dropped)
+        return dropped
 
     def get(self, trace_id: str, now_ns: int) -> Trace | None:
         """A trace as far as it has arrived; None: nothing of it is here."""
