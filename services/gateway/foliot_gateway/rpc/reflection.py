@@ -5,7 +5,7 @@ grpcio-reflection has v1alpha alone. The two have the same messages under two na
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import grpc
 from google.protobuf import descriptor_pb2, text_format
@@ -14,19 +14,12 @@ from grpc_reflection.v1alpha.reflection import aio
 
 from foliot_gateway.rpc import descriptors
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
 NAMES = ("grpc.reflection.v1.ServerReflection", "grpc.reflection.v1alpha.ServerReflection")
 
 
-def handlers(names: Iterable[str], others: Iterable[Any]) -> tuple[Any, ...]:
-    """The service under both names.
-
-    Parameters:
-        names: services that are served beside.
-        others: files of those among them that are not the interface's.
-    """
+def handlers(*others: Any) -> tuple[Any, ...]:
+    """The service under both names, which tells of the interface, of itself and of the services in other files."""
+    names = (*descriptors.services(), *(each.full_name for file in others for each in file.services_by_name.values()))
     for file in (*others, reflection_pb2.DESCRIPTOR):
         descriptors.POOL.AddSerializedFile(file.serialized_pb)
     descriptors.POOL.Add(_as_v1(reflection_pb2.DESCRIPTOR))

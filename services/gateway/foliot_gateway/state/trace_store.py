@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
 SpanKind = Literal["internal", "server", "client", "producer", "consumer"]
 SpanStatus = Literal["unset", "ok", "error"]
@@ -184,15 +184,8 @@ class _Kept:
         self.last_ns = 0
 
 
-def summarise(spans: Iterable[Span]) -> TraceSummary:
-    """The summary of a trace's spans, which are in the order of their start.
-
-    Raises:
-        ValueError: there are none.
-    """
-    spans = tuple(spans)
-    if not spans:
-        raise ValueError("a trace without spans has no summary")
+def summarise(spans: Sequence[Span]) -> TraceSummary:
+    """The summary of a trace's spans, one or more, which are in the order of their start."""
     root = next((span for span in spans if not span.parent_id), spans[0])
     start_ns = spans[0].start_ns
     return TraceSummary(
