@@ -263,7 +263,7 @@ async def _watch(store: Store, bus: Bus) -> None:
 
 
 async def _read_history(store: Store, settings: BusSettings) -> None:
-    while not store.history_read:
+    while not store.journal.is_open:
         try:
             await backfill.read(settings, store)
             store.past_read()

@@ -199,7 +199,7 @@ async def test_metrics_are_few_and_true(client, store):
 
 async def test_health_says_which_part_does_not_work(client, store):
     """503 until the bus is connected and the past is read, and while messages are not stored; the parts say which of them it is."""
-    store.history_read = True
+    store.past_read()
     ill = await client.get("/healthz")
     store.bus_connected = True
     well = await client.get("/healthz")

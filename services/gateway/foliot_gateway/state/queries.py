@@ -165,11 +165,11 @@ class Queries:
         """Which parts of the gateway do their work."""
         store = self._store
         bus = "connected" if store.bus_connected else "not connected: what is shown is what was last heard"
-        history = "read" if store.history_read else "not read: events and commands from before the start are missing"
+        history = "read" if store.journal.is_open else "not read: events and commands from before the start are missing"
         unstoring = store.unstoring(time.monotonic())
         stores = f"does not store what comes from: {', '.join(unstoring)}" if unstoring else "stores"
         return Health(
-            healthy=store.bus_connected and store.history_read and not unstoring,
+            healthy=store.bus_connected and store.journal.is_open and not unstoring,
             parts={"bus": bus, "history": history, "store": stores},
         )
 

@@ -49,8 +49,6 @@ class Store:
         self.bus_connected = False
         self.heard_s: float | None = None
         """When an observation last came, by ``time.monotonic``: how old the picture of the fleet is."""
-        self.history_read = False
-        """What happened before the start has been read from the streams."""
 
     def event(self, event: Event) -> None:
         """Takes an event, once.
@@ -64,7 +62,6 @@ class Store:
 
     def past_read(self) -> None:
         """What happened before the start has been taken: the journal begins, in the order of the events' times."""
-        self.history_read = True
         self.journal.open(self.records.events(limit=self.journal.limit)[::-1])
 
     def command(self, command: Command) -> None:
