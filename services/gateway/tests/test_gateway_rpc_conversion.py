@@ -12,7 +12,7 @@ from reflected import plain
 
 from foliot_gateway.http import api
 from foliot_gateway.rpc import conversion, descriptors, services
-from foliot_gateway.rpc.conversion import ConversionError, enum_value, fields_of, into, make
+from foliot_gateway.rpc.conversion import ConversionError, fields_of, into, make
 from foliot_gateway.settings import GatewaySettings
 from foliot_gateway.state.live_feed import Missed, State, Tiles, Told
 from foliot_gateway.state.queries import Queries
@@ -195,13 +195,6 @@ def test_a_word_that_the_enum_lacks_stops_the_start():
     """A literal that gets a value needs one in schemas/proto."""
     with pytest.raises(KeyError, match="NIC_STATE_MELTED"):
         fields_of(msgspec.defstruct("NicView", [("state", typing.Literal["up", "melted"])]))
-
-
-def test_a_word_has_a_number():
-    """Also one with a hyphen."""
-    states = descriptors.message("NicView").DESCRIPTOR.fields_by_name["state"].enum_type
-
-    assert states.values_by_number[enum_value(states, "admin-down")].name == "NIC_STATE_ADMIN_DOWN"
 
 
 def test_any_word_does_not_fit_into_an_enum():

@@ -107,17 +107,8 @@ def fields_of(kind: type[msgspec.Struct]) -> Callable[[msgspec.Struct], dict[str
     return convert
 
 
-def enum_value(descriptor: Any, word: str) -> int:
-    """The number of a word in an enum: ``admin-down`` of NicState is NIC_STATE_ADMIN_DOWN.
-
-    Raises:
-        KeyError: the enum has no such value.
-    """
-    number: int = descriptor.values_by_name[_enum_name(descriptor, word)].number
-    return number
-
-
 def _enum_name(descriptor: Any, word: str) -> str:
+    """``admin-down`` of NicState is NIC_STATE_ADMIN_DOWN."""
     return f"{_CASE.sub('_', descriptor.name)}_{word.replace('-', '_')}".upper()
 
 
@@ -139,7 +130,8 @@ def _converter_of_one(field: Any, of: msgspec.inspect.Type) -> Convert:
         words = [word for kind in kinds if isinstance(kind, msgspec.inspect.LiteralType) for word in kind.values]
         if not words:
             raise ConversionError(f"the field {field.full_name} is an enum, and its struct has any word there")
-        return {word: enum_value(field.enum_type, str(word)) for word in words}.__getitem__
+        known = field.enum_type.values_by_name
+        return {word: known[_enum_name(field.enum_type, str(word))].number for word in words}.__getitem__
     if field.message_type is not None:
         return _value
     if field.type == field.TYPE_INT64:

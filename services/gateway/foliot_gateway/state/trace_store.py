@@ -114,13 +114,18 @@ class TraceStore:
         for span in spans:
             kept = self._kept.get(span.trace_id) or self._kept.setdefault(span.trace_id, _Kept())
             self._kept.move_to_end(span.trace_id)
-            if span.span_id in kept.spans:
-                self._replace(kept, span)
+            known = kept.spans.get(span.span_id)
+            if known is not None:
+                # Everybody who sees a fault derives the same root span from it, so that two services may send it. Whoever saw it first has it,
+                # in whichever order they arrive.
+                if (span.start_ns, span.service, -span.end_ns) < (known.start_ns, known.service, -known.end_ns):
+                    self._put(kept, span, weigh(span) - weigh(known))
             elif len(kept.spans) >= self._limit_spans:
                 dropped += 1
             else:
                 kept.last_ns = at_ns
-                self._put(kept, span)
+                self.span_count += 1
+                self._put(kept, span, weigh(span))
         self.dropped += dropped
         self._evict()
         return dropped
@@ -138,31 +143,11 @@ class TraceStore:
         newest = sorted(self._kept.values(), key=lambda kept: kept.start_ns, reverse=True)[:limit]
         return (summarise(sorted(kept.spans.values(), key=_by_start)) for kept in newest)
 
-    def _put(self, kept: _Kept, span: Span) -> None:
-        weight = weigh(span)
+    def _put(self, kept: _Kept, span: Span, more_bytes: int) -> None:
         kept.spans[span.span_id] = span
         kept.start_ns = min(kept.start_ns, span.start_ns)
-        kept.memory_bytes += weight
-        self.memory_bytes += weight
-        self.span_count += 1
-
-    def _replace(self, kept: _Kept, span: Span) -> None:
-        """Of two accounts of one span, keeps the one that began first.
-
-        Everybody who sees a fault derives the same root span from it, so that two services may send it; whoever saw it
-        first has it, in whichever order they arrive.
-        """
-        known = kept.spans[span.span_id]
-        if (span.start_ns, span.service, -span.end_ns) < (known.start_ns, known.service, -known.end_ns):
-            self._forget(kept, known)
-            self._put(kept, span)
-
-    def _forget(self, kept: _Kept, span: Span) -> None:
-        weight = weigh(span)
-        del kept.spans[span.span_id]
-        kept.memory_bytes -= weight
-        self.memory_bytes -= weight
-        self.span_count -= 1
+        kept.memory_bytes += more_bytes
+        self.memory_bytes += more_bytes
 
     def _evict(self) -> None:
         while self._kept and (len(self._kept) > self._limit_traces or self.memory_bytes > self._limit_bytes):
