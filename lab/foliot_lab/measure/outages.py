@@ -100,15 +100,17 @@ def look(
 ) -> Sight:
     """Judges one pair's pulses on a fault injected at this time, up to a later one.
 
-    The silence is the first that begins within `reach_ns` of the injection, be it a single pulse: a move may be that quick. A
-    pair that fell silent through its queue, with pulses sent before the injection, began its silence with those.
+    The silence is the first that may have begun within `reach_ns` of the injection, be it a single pulse: a move may be that quick. It began after
+    the pulse before its first lost one: a witness that stood still around the injection still sees it. A pair that fell silent through its queue,
+    with pulses sent before the injection, began its silence with those.
     `rail` is the pair's own, by its number.
     """
     last = len(pulses.sent_ns) if until_ns is None else int(np.searchsorted(pulses.sent_ns, until_ns, side="right"))
     sent_ns, arrived_ns = pulses.sent_ns[:last], pulses.arrived_ns[:last]
     start = int(np.searchsorted(sent_ns, injected_ns, side="left"))
     came = _came(arrived_ns)
-    lost = np.flatnonzero(~came[start:] & (sent_ns[start:] <= injected_ns + reach_ns))
+    before_each_ns = sent_ns[start - 1 : -1] if start else np.concatenate((sent_ns[:1], sent_ns[:-1]))
+    lost = np.flatnonzero(~came[start:] & (before_each_ns <= injected_ns + reach_ns))
     again = np.flatnonzero(came[start:])
     began_ns = None
     if len(lost):
