@@ -149,4 +149,4 @@ def test_a_gateway_shows_whatever_was_said(seen):
     )  # fmt: skip
     # Strictly: NaN and infinities are none, though a name may have their letters in it.
     msgspec.json.decode(msgspec.json.encode(shown))
-    metrics.render(present)
+    metrics.render(present, present.fleet.nodes())

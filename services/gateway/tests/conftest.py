@@ -106,6 +106,22 @@ async def gateway(nats_server, monkeypatch, free_port, rpc_port):
 
 
 @pytest.fixture
+async def turns():
+    """How often the loop has turned so far."""
+    turned = 0
+
+    async def count():
+        nonlocal turned
+        while True:
+            turned += 1
+            await asyncio.sleep(0)
+
+    counting = asyncio.ensure_future(count())
+    yield lambda: turned
+    counting.cancel()
+
+
+@pytest.fixture
 def eventually():
     """Awaits until a look finds something; the deadline is only there to end a broken test."""
 

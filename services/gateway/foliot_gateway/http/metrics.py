@@ -12,22 +12,24 @@ from prometheus_client.registry import Collector
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from foliot_gateway.state.fleet import NodeView
     from foliot_gateway.state.store import Store
 
 
-def render(store: Store) -> bytes:
-    """The metrics in Prometheus' text format."""
-    return generate_latest(_Collector(store))
+def render(store: Store, nodes: Iterable[NodeView]) -> bytes:
+    """The metrics in Prometheus' text format, of what is known and of all nodes in it."""
+    return generate_latest(_Collector(store, nodes))
 
 
 class _Collector(Collector):
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, nodes: Iterable[NodeView]) -> None:
         self._store = store
+        self._nodes = nodes
 
     def collect(self) -> Iterable[Metric]:
         store = self._store
         yield from _records(store)
-        yield from _fleet(store)
+        yield from _fleet(store, self._nodes)
         yield from _traces(store)
         yield _labelled(
             CounterMetricFamily,
@@ -62,8 +64,8 @@ def _records(store: Store) -> Iterable[Metric]:
     yield outcomes
 
 
-def _fleet(store: Store) -> Iterable[Metric]:
-    nics = [nic for node in store.fleet.nodes() for nic in node.nics]
+def _fleet(store: Store, nodes: Iterable[NodeView]) -> Iterable[Metric]:
+    nics = [nic for node in nodes for nic in node.nics]
     states = Counter[str](nic.state for nic in nics)
     yield _labelled(GaugeMetricFamily, "foliot_nics", "NICs by the state of their port", "state", states)
     moved = sum(nic.moved for nic in nics)

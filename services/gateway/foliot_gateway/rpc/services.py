@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import itertools
-import time
 from typing import TYPE_CHECKING, Any
 
 import grpc
 import structlog
 from google.protobuf.message import DecodeError
 
+from foliot_gateway.pace import Pace
 from foliot_gateway.rpc import descriptors
 from foliot_gateway.rpc.conversion import fields_of, into, make
 from foliot_gateway.rpc.errors import FAILED, refuse
@@ -41,8 +40,6 @@ log = structlog.get_logger()
 
 _SLICE_BYTES = 256 * 1024
 """Of one message: a sixteenth of what clients take by default."""
-_STEP_S = 0.002
-"""An answer is made for so long at a time: an eighth of a frame of a live page, a fifth of a step that the log tells of."""
 _TILES = 250
 """In one message: some 25 kB, made in a millisecond."""
 _FIELDS: dict[type[msgspec.Struct], str] = {Tiles: "tiles", Told: "told", Missed: "missed", State: "state"}
@@ -129,18 +126,26 @@ def _in_slices(method: str, ask: Ask) -> Any:
     (field,) = response.DESCRIPTOR.fields
 
     async def answer(asked: Any) -> AsyncGenerator[bytes]:
-        part, size, pace = response(), 0, _Pace()
+        part, size, pace = response(), 0, Pace()
         for entry in ask(asked):
             entries = getattr(part, field.name)
             await pace.keep(make(entry, entries.add))
             size += entries[-1].ByteSize()
             if size >= _SLICE_BYTES:
-                yield await pace.encode(part)
+                yield await _encoded(part)
                 part, size = response(), 0
         if size:
-            yield await pace.encode(part)
+            yield await _encoded(part)
 
     return _streamed(method, answer)
+
+
+async def _encoded(message: Any) -> bytes:
+    """A message as it is sent. Of a large one, measuring, encoding and sending take a millisecond for every half megabyte each."""
+    await asyncio.sleep(0)
+    encoded: bytes = message.SerializeToString()
+    await asyncio.sleep(0)
+    return encoded
 
 
 def _streamed(method: str, answer: Callable[[Any], AsyncGenerator[bytes]]) -> Any:
@@ -158,34 +163,12 @@ def _at_once(method: str, ask: Callable[[Any], msgspec.Struct]) -> Any:
 
     async def handle(asked: bytes, context: Any) -> bytes:
         async with _refusing(method, context):
-            said, pace = response(), _Pace()
-            await pace.keep(make(ask(_read(method, asked)), into(getattr(said, field.name))))
-            return await pace.encode(said)
+            said = response()
+            await Pace().keep(make(ask(_read(method, asked)), into(getattr(said, field.name))))
+            return await _encoded(said)
         raise AssertionError("a refusal ends the request")
 
     return grpc.unary_unary_rpc_method_handler(handle)
-
-
-class _Pace:
-    """Lets the loop turn after each `_STEP_S` of work."""
-
-    def __init__(self) -> None:
-        self._began_s = time.perf_counter()
-
-    async def keep(self, steps: Iterable[None]) -> None:
-        """Takes all steps, and looks at the time after each and at the end."""
-        for _ in itertools.chain(steps, (None,)):
-            if time.perf_counter() - self._began_s > _STEP_S:
-                await asyncio.sleep(0)
-                self._began_s = time.perf_counter()
-
-    async def encode(self, message: Any) -> bytes:
-        """A message as it is sent. Of a large one, measuring, encoding and sending take a millisecond for every half megabyte each."""
-        await asyncio.sleep(0)
-        encoded: bytes = message.SerializeToString()
-        await asyncio.sleep(0)
-        self._began_s = time.perf_counter()
-        return encoded
 
 
 @contextlib.asynccontextmanager
