@@ -34,7 +34,7 @@ NODES = ("node0", "node1")
 def toy(monkeypatch):
     """Settings that name the toy, for this process and those it starts; what it registers is forgotten afterwards."""
     monkeypatch.setattr(event_kinds, "_KINDS", dict(event_kinds._KINDS))
-    monkeypatch.setattr(registry, "_makers", dict(registry._makers))
+    monkeypatch.setattr(registry, "_OF_EXTENSIONS", dict(registry._OF_EXTENSIONS))
     monkeypatch.syspath_prepend(TOYS)
     monkeypatch.setenv("PYTHONPATH", str(TOYS))
     monkeypatch.setenv("FOLIOT_EXTENSIONS__MODULES", '["toy_detector"]')

@@ -114,7 +114,7 @@ async def test_what_is_of_no_kind_that_is_registered_is_not_published(
 ):
     """Nobody could tell it, and no shard would own it: the log says so, and other detectors go on."""
     said = []
-    monkeypatch.setitem(registry._makers, "mute", lambda _: Mute())
+    monkeypatch.setattr(registry, "_OF_EXTENSIONS", {"mute": lambda _: Mute()})
     monkeypatch.setattr(service.log, "error", lambda event, **more: said.append((event, more["kind"])))
     bus = await Bus.connect(bus_settings, "test")
     await bus.put(INVENTORY, "node1", make_node("node1"))

@@ -6,10 +6,9 @@ import pytest
 
 from foliot.settings import read
 from foliot_remediator.core.actions.decision import DecisionRequest
-from foliot_remediator.core.routing.reroute_plan import NodeChanges
 from foliot_remediator.core.state.routing_table import Cause
 from foliot_remediator.settings import RemediatorSettings
-from foliot_schemas import Placement, Reroute
+from foliot_schemas import Placement, Reroute, Restore
 
 SECOND = 1_000_000_000
 
@@ -261,17 +260,15 @@ def test_what_comes_home_leaves_half_of_the_budget(make_world):
     assert len(world.refusals) == 1
 
 
-def test_what_is_to_stay_elsewhere_is_told_before_a_rail_is_used_again(make_world):
+def test_what_is_to_stay_elsewhere_is_told_before_a_rail_is_used_again(world):
     """A node takes its rail back with all exceptions, or not yet."""
-    parts = NodeChanges(
-        back=["rail0"],
-        placements=[Placement(peer=f"node{each}", rail="rail0", via="rail1", entropy=0) for each in range(3)],
-    )
-    assert parts.within(3) == NodeChanges(placements=parts.placements)
-    assert parts.within(4) == parts
-    assert NodeChanges(away=["rail0", "rail1"], placements=parts.placements).within(3) == NodeChanges(
-        away=["rail0", "rail1"], placements=parts.placements[:1]
-    )
+    reroute, restore = world.core.losses.kinds
+    elsewhere = tuple(Placement(peer=f"node{each}", rail="rail0", via="rail1", entropy=0) for each in range(3))
+    order = Restore(back=("rail0",), placements=elsewhere)
+    assert restore.within(order, 3) == Restore(placements=elsewhere)
+    assert restore.within(order, 4) == order
+    order = Reroute(away=("rail0", "rail1"), placements=elsewhere)
+    assert reroute.within(order, 3) == Reroute(away=order.away, placements=elsewhere[:1])
 
 
 def test_what_nobody_has_permitted_is_not_done(world):

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from foliot_detector.core.protocol import Detector
     from foliot_detector.core.state.inventory import Inventory
 
-_makers: dict[str, Callable[[Inventory], Detector]] = {
+DETECTORS: dict[str, Callable[[Inventory], Detector]] = {
     "port-flap": PortFlapDetector,
     # Before loss, which leaves alone what is silent.
     "path-silence": PathSilenceDetector,
@@ -24,6 +24,7 @@ _makers: dict[str, Callable[[Inventory], Detector]] = {
     "process-down": ProcessDownDetector,
     "clock-disruption": lambda _: ClockDisruptionDetector(),
 }
+_OF_EXTENSIONS: dict[str, Callable[[Inventory], Detector]] = {}
 
 
 def register(name: str, make: Callable[[Inventory], Detector]) -> None:
@@ -35,11 +36,16 @@ def register(name: str, make: Callable[[Inventory], Detector]) -> None:
     Raises:
         ValueError: there is one of this name.
     """
-    if name in _makers:
+    if name in DETECTORS or name in _OF_EXTENSIONS:
         raise ValueError(f"there is a detector named {name} already")
-    _makers[name] = make
+    _OF_EXTENSIONS[name] = make
 
 
 def made(inventory: Inventory) -> tuple[Detector, ...]:
-    """One of each, in their order."""
-    return tuple(make(inventory) for make in _makers.values())
+    """One of each of Foliot's own, in their order."""
+    return tuple(make(inventory) for make in DETECTORS.values())
+
+
+def of_extensions(inventory: Inventory) -> dict[str, Detector]:
+    """One of each that was registered, by name, in their order."""
+    return {name: make(inventory) for name, make in _OF_EXTENSIONS.items()}

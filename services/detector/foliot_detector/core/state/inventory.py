@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import functools
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import msgspec
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
     from foliot.node.shard import Shard
     from foliot_detector.settings import DetectorSettings
-    from foliot_schemas import DelayBatch, HostLoad, Node, PortState
+    from foliot_schemas import DelayBatch, Event, HostLoad, Node, PortState
     from foliot_schemas.names import Path
 
 ALIVE_NS = 500_000_000
@@ -40,8 +41,6 @@ _INTERVALS_OF_SILENCE = 2.5
 """A node that left out one report is late, and not dead; nor is it half an interval later."""
 _LONGEST_INTERVAL_NS = 10_000_000_000
 """The most that `probe.delay_interval_ms` may be."""
-_ENDS = 2
-"""Of a path: both have to be in the inventory."""
 _NOTABLE_NS = 10_000_000
 """Twice a shorter delay is less than any proven probe is given to arrive, and changes nothing."""
 
@@ -93,7 +92,9 @@ class Inventory:
         self.paths = PathTable(shard)
         self.counts: collections.Counter[str] = collections.Counter()
         self.liveness = Liveness()
-        self.signs: dict[str, collections.deque[Sign]] = {}
+        self.signs: collections.defaultdict[str, collections.deque[Sign]] = collections.defaultdict(
+            functools.partial(collections.deque, maxlen=_SIGNS)
+        )
         """Per node, its signs of life on the fabric in the last second or so, the latest last."""
         self.news: collections.Counter[str] = collections.Counter()
         """Per node, how often anything was learnt of what it sent."""
@@ -116,9 +117,9 @@ class Inventory:
         self._ports: dict[str, _Port] = {}
         self._offsets = MinimumOffsets()
         self._reported_ns: dict[str, int] = {}
-        self.delay_ns: dict[str, RecentPeak] = {}
+        self.delay_ns: collections.defaultdict[str, RecentPeak] = collections.defaultdict(RecentPeak)
         """Per node, the longest one-way delays of what it sent or heard lately."""
-        self.late_ns: dict[str, RecentPeak] = {}
+        self.late_ns: collections.defaultdict[str, RecentPeak] = collections.defaultdict(RecentPeak)
         """Per node, by how much steps of its probe came late lately."""
         self.load: dict[str, HostLoad] = {}
         """Per node, how busy its host was as it last said."""
@@ -193,10 +194,13 @@ class Inventory:
             self.counts["rows_foreign"] += len(rows) - int((right | (ids == ELSEWHERE)).sum())
             rows, ids, from_source = rows[right], ids[right], from_source[right]
         here_ns = self._all_here_ns(batch.node, rows["last_ns"], now_ns)
-        for learn, said in ((self._learn_sent, from_source), (self._learn_heard, ~from_source)):
-            known = said & (here_ns > 0)
-            if known.any():
-                learn(batch, ids[known], rows, known, here_ns[known])
+        dated, last_ns = here_ns > 0, rows["last_ns"]
+        if (sent := from_source & dated).any():
+            self.paths.send(ids[sent], here_ns[sent], last_ns[sent], rows["sequence"][sent])
+            latest = int(np.where(sent, here_ns, 0).argmax())
+            self._sign(batch.node, int(here_ns[latest]), int(last_ns[latest]), batch, "source")
+        if (heard := ~from_source & dated).any():
+            self._learn_heard(batch, ids[heard], here_ns[heard], last_ns[heard])
         if batch.bound_ns >= 0:
             self._note_delays(batch.node, ids, rows, now_ns)
         return Delays(batch.node, batch.at_ns, at_here_ns, batch.bound_ns, batch.interval_ns, rows, ids, here_ns)
@@ -208,6 +212,14 @@ class Inventory:
         port = self._ports.get(nic)
         return port is not None and not port.up
 
+    def has_down_end(self, path: Path) -> bool:
+        """Whether `is_down` is so of a NIC at either end of a path."""
+        return self.is_down(path.source) or self.is_down(path.destination)
+
+    def place_of(self, event: Event) -> int:
+        """The place of the path that an event is about, made where it is new; below 0: it is about no path that is known."""
+        return int(self.paths.ids((event.who,), self.nics)[0]) if event.kind == "path" else -1
+
     def back_ns(self, nic: str) -> int:
         """When the NIC or its node's process last came back; 0: it was never away."""
         port = self._ports.get(nic)
@@ -217,10 +229,6 @@ class Inventory:
         """How long nothing must have come of a node that was away: the setting, or more where the node reports more seldom."""
         interval_ns = self._intervals_ns.get(node, self._interval_ns)
         return max(self._process_silence_ns, round(_INTERVALS_OF_SILENCE * interval_ns))
-
-    def last_ns(self, node: str) -> int:
-        """When anything of a node was last heard, by the bus or on the fabric."""
-        return self.liveness.last_ns(node)
 
     def own_words(self, node: str, place: int) -> list[Sign]:
         """A node's own word of when it sent on a path, in its latest batches, the earliest first."""
@@ -244,14 +252,9 @@ class Inventory:
 
     def siblings(self, path: Path) -> NDArray[np.intp]:
         """The paths between the same two nodes by other NICs, of those that were ever heard."""
-        table, sender, receiver = self.paths, node_of(path.source), node_of(path.destination)
-        ends = [[nic.name for nic in node.nics] for node in map(self.nodes.get, (sender, receiver)) if node is not None]
-        if len(ends) < _ENDS:
-            return np.zeros(0, np.intp)
-        leaving = [table.leaving(nic) for nic in ends[0] if nic != path.source]
-        entering = [table.entering(nic) for nic in ends[1] if nic != path.destination]
-        if not leaving or not entering:
-            return np.zeros(0, np.intp)
+        none = [np.zeros(0, np.intp)]
+        leaving = [*map(self.paths.leaving, self._nics_beside(path.source))] or none
+        entering = [*map(self.paths.entering, self._nics_beside(path.destination))] or none
         return np.intersect1d(np.concatenate(leaving), np.concatenate(entering))
 
     def stirred_ns(self, node: str) -> int:
@@ -270,6 +273,11 @@ class Inventory:
         return turned
 
     # -- inside -------------------------------------------------------------------------------------------------------
+
+    def _nics_beside(self, nic: str) -> list[str]:
+        """The other NICs of its node."""
+        node = self.nodes.get(node_of(nic))
+        return [] if node is None else [other.name for other in node.nics if other.name != nic]
 
     def _on_bus(self, node: str, at_ns: int, now_ns: int) -> None:
         self._touched[node] = None
@@ -294,7 +302,7 @@ class Inventory:
 
     def _note_load(self, batch: DelayBatch, now_ns: int) -> None:
         if batch.late_ns:
-            _peak(self.late_ns, batch.node).note(batch.late_ns, now_ns)
+            self.late_ns[batch.node].note(batch.late_ns, now_ns)
         if batch.host is not None:
             self.load[batch.node] = batch.host
 
@@ -306,7 +314,7 @@ class Inventory:
             if self._was_away(source, now_ns) or self._was_away(destination, now_ns):
                 continue
             for end in (node, node_of(source)):
-                _peak(self.delay_ns, end).note(delay_ns, now_ns)
+                self.delay_ns[end].note(delay_ns, now_ns)
 
     def _was_away(self, nic: str, now_ns: int) -> bool:
         """Whether a probe may have waited for a NIC that had no carrier, or whose peer's address had to be asked for anew."""
@@ -318,28 +326,9 @@ class Inventory:
         age_ns = np.maximum(now_ns - (self._offsets.offset_ns(node) or 0) - at_ns, 0)  # in this order no time overflows
         return np.where(at_ns > 0, np.maximum(now_ns - age_ns, 1), 0)
 
-    def _learn_sent(
-        self,
-        batch: DelayBatch,
-        ids: NDArray[np.intp],
-        rows: NDArray[Any],
-        known: NDArray[np.bool_],
-        here_ns: NDArray[np.int64],
-    ) -> None:
-        last_ns = rows["last_ns"][known]
-        self.paths.send(ids, here_ns, last_ns, rows["sequence"][known])
-        latest = int(here_ns.argmax())
-        self._sign(batch.node, int(here_ns[latest]), int(last_ns[latest]), batch, "source")
-
     def _learn_heard(
-        self,
-        batch: DelayBatch,
-        ids: NDArray[np.intp],
-        rows: NDArray[Any],
-        known: NDArray[np.bool_],
-        here_ns: NDArray[np.int64],
+        self, batch: DelayBatch, ids: NDArray[np.intp], here_ns: NDArray[np.int64], last_ns: NDArray[np.int64]
     ) -> None:
-        last_ns = rows["last_ns"][known]
         self.paths.hear(ids, here_ns)
         self.hearing_ns[batch.node] = max(int(here_ns.max()), self.hearing_ns.get(batch.node, 0))
         sources = self.paths.source_node[ids]
@@ -356,9 +345,7 @@ class Inventory:
     def _sign(
         self, node: str, here_ns: int, at_ns: int, batch: DelayBatch, kind: Literal["source", "receiver"]
     ) -> None:
-        signs = self.signs.get(node)
-        if signs is None:
-            signs = self.signs[node] = collections.deque(maxlen=_SIGNS)
+        signs = self.signs[node]
         self.news[node] += 1
         self._touched[node] = None
         before_ns = signs[-1].here_ns if signs else None
@@ -375,13 +362,6 @@ class Inventory:
     def _note_return(self, node: str, here_ns: int, before_ns: int | None) -> None:
         if before_ns is not None and here_ns - before_ns > self.silence_ns(node):
             self._back_ns[node] = max(here_ns, self._back_ns.get(node, 0))
-
-
-def _peak(peaks: dict[str, RecentPeak], node: str) -> RecentPeak:
-    peak = peaks.get(node)
-    if peak is None:
-        peak = peaks[node] = RecentPeak()
-    return peak
 
 
 def _clocks(node: Node | None) -> set[str]:

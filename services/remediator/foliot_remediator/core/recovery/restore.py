@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from foliot_remediator.core.actions.route_kind import RouteDecider
     from foliot_remediator.core.routing.reroute_plan import ReroutePlan, ReroutePlanner
     from foliot_remediator.core.state.displaced import Displaced
-    from foliot_remediator.core.state.incidents import Incidents
+    from foliot_remediator.core.state.incidents import Incident
+    from foliot_remediator.core.state.retention import Retained
     from foliot_remediator.core.state.routing_table import Cause
 
 
@@ -20,11 +21,7 @@ class Restorer:
     """Decides for who holds the lease."""
 
     def __init__(
-        self,
-        planner: ReroutePlanner,
-        routes: RouteDecider,
-        incidents: Incidents,
-        displaced: Displaced,
+        self, planner: ReroutePlanner, routes: RouteDecider, incidents: Retained[Incident], displaced: Displaced
     ) -> None:
         self._planner = planner
         self._routes = routes

@@ -51,7 +51,10 @@ class PathSelector:
 
     def stands(self, node: str, way: Placement, now_ns: int) -> bool:
         """Whether nothing speaks against a way that was usable once. That nobody reports, as while the bus is away, does not."""
-        return self._alive(node, way, _TRUSTED) and self._hearing(node, way, now_ns) is not LastHeard.UNHEARD
+        return (
+            self._alive(node, way, _TRUSTED)
+            and self._health.hearing(path_name(node, way), now_ns) is not LastHeard.UNHEARD
+        )
 
     def alternative(
         self, destination: Destination, present: Placement, armed: Placement | None, now_ns: int
@@ -119,26 +122,18 @@ class PathSelector:
         for via in (home.via, *others[first:], *others[:first]):
             if via == but:
                 continue
-            count = self._entropies(destination, via)
+            count = self._inventory.entropies(node, peer, via)
             for step in range(count):
                 way = Placement(peer=peer, rail=rail, via=via, entropy=(number + step) % count)
                 if way != home:
                     yield way
-
-    def _entropies(self, destination: Destination, via: str) -> int:
-        return self._inventory.entropies(destination.node, destination.peer, via)
 
     def _alive(self, node: str, way: Placement, trusted: frozenset[State]) -> bool:
         if way.entropy >= self._inventory.entropies(node, way.peer, way.via):
             return False
         health = self._health
         nics = (nic_name(node, way.via), nic_name(way.peer, way.via))
-        return all(health.nic_state(nic) in trusted for nic in nics) and (
-            health.path_state(path_name(node, way)) in trusted
-        )
-
-    def _hearing(self, node: str, way: Placement, now_ns: int) -> LastHeard:
-        return self._health.hearing(path_name(node, way), now_ns)
+        return all(health.nic_state(nic) in trusted for nic in nics) and (health.state(path_name(node, way)) in trusted)
 
     def _troubled_siblings(self, node: str, way: Placement, present: str) -> int:
         """Paths that share a NIC with the way and are in trouble, besides the one to be left."""

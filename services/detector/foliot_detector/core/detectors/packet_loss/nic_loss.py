@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
+from foliot.columns import grown
+from foliot_detector.core.detectors.ending import ended
 from foliot_schemas import Event
 from foliot_schemas.names import node_of
 
@@ -138,7 +140,8 @@ class NicLoss:
             verdict.open.discard(direction)
             if not verdict.open:
                 del self._verdicts[nic]
-                event = self._sound(verdict.event, key, total, now_ns)
+                at_ns = self._inventory.at_ns(node_of(verdict.event.who), now_ns)
+                event = ended(verdict.event, "sound", at_ns, {"direction": _DIRECTIONS[direction]} | _evidence(total))
         if age_ns >= _LONGEST_NS or (age_ns >= _SHORTEST_NS and total.sent.sum() >= _ENOUGH):
             self._begin(key, now_ns)
         return [event] if event else []
@@ -176,13 +179,6 @@ class NicLoss:
             self._begin((nic, each), now_ns)
         return event
 
-    def _sound(self, lossy: Event, key: Key, total: _Sum, now_ns: int) -> Event:
-        return Event(
-            id=f"{lossy.fault}/sound", kind="nic", who=lossy.who, state="sound",
-            at_ns=self._inventory.at_ns(node_of(lossy.who), now_ns), since_ns=lossy.since_ns,
-            evidence={"direction": _DIRECTIONS[key[1]]} | _evidence(total), fault=lossy.fault, cause=lossy.id,
-        )  # fmt: skip
-
     def _sum(self, key: Key) -> _Sum:
         paths = self._paths_of(key)
         rows, begun = self._paths[paths], self._paths["begun"][paths, key[1]]
@@ -205,13 +201,9 @@ class NicLoss:
         return np.asarray(np.isin(self._table.ends[ids], [*self._verdicts]).any(axis=1))
 
     def _make_room(self, now_ns: int) -> None:
-        missing = self._table.room - len(self._paths)
-        if missing:
-            self._paths = np.concatenate([self._paths, np.zeros(missing, _Path)])
-        if len(self._windows) < len(self._table.nics):
-            more = np.zeros((len(self._table.nics), 2), _Window)
-            more["since_ns"] = now_ns
-            self._windows = np.concatenate([self._windows, more])
+        self._paths = grown(self._paths, self._table.room)
+        known, self._windows = len(self._windows), grown(self._windows, len(self._table.nics))
+        self._windows["since_ns"][known:] = now_ns
 
 
 def _evidence(total: _Sum) -> dict[str, Any]:

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from foliot.columns import grown
+from foliot_detector.core.detectors.ending import ended
 from foliot_detector.core.detectors.packet_loss.full_size_loss import FullSizeLoss
 from foliot_detector.core.detectors.packet_loss.nic_loss import LEAST_LOST, NicLoss
 from foliot_detector.core.state.full_queues import CONGESTION_NS, FullQueues
@@ -80,7 +82,7 @@ class PathLossDetector:
 
     def resume(self, event: Event) -> None:
         """A path that an earlier run said to be lossy is watched for being sound again."""
-        path_id = int(self._inventory.paths.ids((event.who,), self._inventory.nics)[0]) if event.kind == "path" else -1
+        path_id = self._inventory.place_of(event)
         if path_id >= 0 and event.state == "lossy":
             self._make_room()
             self._note_lossy(path_id, event)
@@ -109,12 +111,13 @@ class PathLossDetector:
 
     def _judge_size(self, path_id: int, seen: Delays) -> list[Event]:
         """Whether full-size probes pass."""
-        sizes, path = self._sizes, self._inventory.paths.path(path_id)
-        if self._inventory.is_down(path.source) or self._inventory.is_down(path.destination):
+        sizes = self._sizes
+        if self._inventory.has_down_end(self._inventory.paths.path(path_id)):
             return []
-        if sizes.is_blocked(path_id):
-            return [self._speaks(path_id, seen, sizes.evidence(path_id))] if sizes.passes(path_id) else []
-        if path_id in self._lossy or not sizes.is_losing_all(path_id):
+        said = sizes.judge(path_id)
+        if said == "speaking":
+            return [self._speaks(path_id, seen, sizes.evidence(path_id))]
+        if said != "lossy" or path_id in self._lossy:
             return []
         sizes.block(path_id)
         return [self._says_lossy(path_id, seen, sizes.since_ns(path_id), sizes.evidence(path_id))]
@@ -132,11 +135,8 @@ class PathLossDetector:
 
     def _make_room(self) -> None:
         self._sizes.make_room()
-        missing = self._inventory.paths.room - len(self._windows)
-        if missing:
-            more = np.zeros(missing, _Window)
-            more["least_ns"] = _NEVER
-            self._windows = np.concatenate([self._windows, more])
+        known, self._windows = len(self._windows), grown(self._windows, self._inventory.paths.room)
+        self._windows["least_ns"][known:] = _NEVER
 
     def _counted(self, seen: Delays, regular: NDArray[np.bool_]) -> NDArray[np.intp]:
         """The receiver's rows of paths that are not silent and were not just before."""
@@ -205,7 +205,7 @@ class PathLossDetector:
         path = self._inventory.paths.path(path_id)
         sender_bound_ns = self._inventory.bound_ns.get(node_of(path.source), -1)
         self._begin(path_id, synchronised=min(seen.bound_ns, sender_bound_ns) >= 0)
-        if self._inventory.is_down(path.source) or self._inventory.is_down(path.destination):
+        if self._inventory.has_down_end(path):
             return []
         lost = max(int(window["sent"] - window["received"]), 0)
         share = lost / max(int(window["sent"]), 1)
@@ -218,7 +218,7 @@ class PathLossDetector:
             if share < _LOSSY_SHARE or few or congested:
                 return []
             return [self._says_lossy(path_id, seen, int(window["since_ns"]), evidence)]
-        if self._sizes.is_blocked(path_id) and self._sizes.is_losing(path_id):
+        if self._sizes.is_losing(path_id):
             return []
         lossless = int(window["lossless"]) >= _LOSSLESS
         if not lossless and (share >= _LOSSY_SHARE * _HEALED or window["sent"] < _ENOUGH):
@@ -241,10 +241,7 @@ class PathLossDetector:
     def _speaks(self, path_id: int, seen: Delays, evidence: Evidence) -> Event:
         self._sizes.unblock(path_id)
         lossy, self._windows["lossy"][path_id] = self._lossy.pop(path_id), False
-        return Event(
-            id=f"{lossy.fault}/speaking", kind="path", who=lossy.who, state="speaking", at_ns=seen.at_ns,
-            since_ns=lossy.since_ns, evidence=evidence, fault=lossy.fault, cause=lossy.id,
-        )  # fmt: skip
+        return ended(lossy, "speaking", seen.at_ns, evidence)
 
     def _learn_clock(self, state: ClockState) -> None:
         """Delays measured before a clock lost or found its step say nothing of those after."""

@@ -210,7 +210,7 @@ class Judge:
         heard_ns = table.heard_ns[claim.siblings]
         lately = claim.siblings[heard_ns > claim.since_here_ns - _LATELY_NS]
         # By a NIC that is down nothing can come through, and that is known.
-        present = [place for place in lately.tolist() if not any(map(self._inventory.is_down, table.path(place)[:2]))]
+        present = [place for place in lately.tolist() if not self._inventory.has_down_end(table.path(place))]
         if present:
             return bool((table.heard_ns[present] >= from_ns).any())
         return not one and all(self._inventory.stirred_ns(node) >= from_ns for node in (claim.sender, claim.receiver))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import collections
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from foliot_schemas.fault import path_fault
 from foliot_schemas.names import rail_of
@@ -17,11 +17,6 @@ _REMEMBERED = 16
 """Bursts per rail: more than can begin before the claims of the first are decided."""
 
 
-class _Burst(NamedTuple):
-    since_here_ns: int
-    fault: str
-
-
 class FaultGrouping:
     """Silences of paths of one rail that began within `_BURST_NS` of the first one decided are taken for one burst.
 
@@ -30,14 +25,15 @@ class FaultGrouping:
     """
 
     def __init__(self) -> None:
-        self._rails: dict[str, collections.deque[_Burst]] = {}
+        self._rails: dict[str, collections.deque[tuple[int, str]]] = {}
+        """Per rail, when each burst began, on the timeline, and its fault."""
 
     def join(self, claim: Claim) -> str:
         """The fault that a silence belongs to; that of the path itself where it is the first."""
         grouping = self._rails.setdefault(rail_of(claim.path.source), collections.deque(maxlen=_REMEMBERED))
-        for burst in reversed(grouping):
-            if abs(claim.since_here_ns - burst.since_here_ns) <= _BURST_NS:
-                return burst.fault
+        for since_here_ns, fault in reversed(grouping):
+            if abs(claim.since_here_ns - since_here_ns) <= _BURST_NS:
+                return fault
         fault = path_fault(claim.name, claim.since_ns)
-        grouping.append(_Burst(claim.since_here_ns, fault))
+        grouping.append((claim.since_here_ns, fault))
         return fault

@@ -170,7 +170,7 @@ class PortFlapDetector:
         return [self._event(port, "admin-up" if was == "admin-down" else "up", change.falls, 1.0, more)]
 
     def _event(self, port: _Port, state: str, flaps: int, confidence: float, more: Evidence) -> Event:
-        seen = port.latest
+        seen, reuse_at_ns = port.latest, port.judge.reuse_at_ns(port.latest.at_ns)
         while port.flaps and port.flaps[0][0] <= seen.at_ns - _HOUR_NS:
             port.flaps.popleft()
         evidence: Evidence = {
@@ -178,8 +178,8 @@ class PortFlapDetector:
             "flaps": flaps,
             "flaps_last_hour": sum(count for _, count in port.flaps),
             "rule": self._name,
-            "suppressed": port.judge.suppressed(seen.at_ns),
-            "reuse_at_ns": port.judge.reuse_at_ns(seen.at_ns),
+            "suppressed": reuse_at_ns > 0,
+            "reuse_at_ns": reuse_at_ns,
         }
         return Event(
             id=f"{port.fault}/{state}",
