@@ -47,7 +47,7 @@ def make(struct: msgspec.Struct, new: Callable[..., Any]) -> Iterator[None]:
 
 
 def into(message: Any) -> Callable[..., Any]:
-    """What gives values to the fields of a message that is there, and returns it."""
+    """A function that gives a message its fields' values, and returns it."""
 
     def fill(**fields: Any) -> Any:
         message.MergeFrom(type(message)(**fields))
