@@ -11,6 +11,7 @@
 # make node     probe, agent and the command foliot, installed for this host into PREFIX=/opt/foliot
 # make central  the central services and the command foliot, likewise
 # make proto    the gateway's gRPC interface, built from schemas/proto by buf, unless that would break what others built on
+# make proto-release  of a release alone: from then on, make lint and make proto refuse what would break clients of this interface
 # make clean    what the others made
 
 PYTHON ?= python3
@@ -26,7 +27,6 @@ NPM := $(WEB)/npm --loglevel=error --no-fund --no-audit --no-update-notifier
 NPM_INSTALL := $(NPM) install --no-save --ignore-scripts --fetch-retries=1 --fetch-retry-mintimeout=1000 --fetch-timeout=60000
 CHECK := schemas/asyncapi
 PROTO := schemas/proto
-RPC := services/gateway/foliot_gateway/rpc/foliot.v1.binpb
 ARGS ?=
 NAME ?= road
 PREFIX ?= /opt/foliot
@@ -39,7 +39,7 @@ node_members := schemas sdk services/probe services/agent
 central_pins := gateway sync detector remediator keys
 central_members := schemas sdk services/gateway services/sync services/detector services/remediator
 
-.PHONY: demo test compose-test bench train plots fuzz lint docs page node central pins asyncapi proto clean
+.PHONY: demo test compose-test bench train plots fuzz lint docs page node central pins asyncapi proto proto-release clean
 
 demo: $(VENV)/.run
 	@$(MAKE) -s page || echo "The page was not built: see above. The demo goes on without it."
@@ -49,6 +49,7 @@ test: $(VENV)/.dev
 	@if $(MAKE) -s page $(WEB)/node_modules/.dev; then $(NPM) run -s test; \
 	  else echo "The page was not built, see above: its tests are left out."; fi
 	@$(MAKE) -s $(CHECK)/node_modules/.done || echo "AsyncAPI's parser could not be had, see above: its tests are left out."
+	@$(MAKE) -s $(PROTO)/node_modules/.done || echo "buf could not be had, see above: its tests are left out."
 	$(BIN)/pytest --numprocesses=2 $(ARGS)
 
 compose-test: $(VENV)/.dev
@@ -111,10 +112,13 @@ asyncapi: $(VENV)/.run
 	$(BIN)/python -m foliot_schemas.asyncapi schemas/tests/golden > docs/asyncapi.json
 	$(BIN)/python -m foliot_schemas.page_types > $(WEB)/src/event_kinds.ts
 
-# What the gateway serves by gRPC, and what clients built on: refuses to go on if that was broken.
+# What the gateway serves by gRPC. What clients built on is that of the last release, which nothing else writes: refuses to go on if that was broken.
 proto: $(PROTO)/node_modules/.done
-	$(if $(wildcard $(RPC)),$(NPM) --prefix $(abspath $(PROTO)) run -s breaking)
+	$(NPM) --prefix $(abspath $(PROTO)) run -s breaking
 	$(NPM) --prefix $(abspath $(PROTO)) run -s build
+
+proto-release: $(PROTO)/node_modules/.done
+	$(NPM) --prefix $(abspath $(PROTO)) run -s release
 
 clean:
 	rm -rf $(VENV) run $(dir $(PAGE)) $(WEB)/node_modules $(CHECK)/node_modules $(PROTO)/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

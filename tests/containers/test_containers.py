@@ -6,6 +6,7 @@ import re
 
 import pytest
 from compose_fleet import NODES, RAILS
+from reflected import Reflected, first
 
 pytestmark = pytest.mark.containers
 
@@ -35,6 +36,20 @@ def test_the_gateway_has_its_page(fleet):
     assert "<title>" in document
     assert any(path.endswith(".js") for pair in named for path in pair)
     assert all(fleet.read(f"/{path}") for pair in named for path in pair if path)
+
+
+def test_grpc_answers_outside_of_the_container_as_http_does(fleet):
+    """By the port that Docker publishes: every NIC, how the gateway is, and a stream."""
+    nics = {nic["nic"]: nic["address"] for node in fleet.get("fleet") for nic in node["nics"]}
+    _, _, port = fleet.compose("port", "gateway", "8471").strip().rpartition(":")
+    with Reflected(int(port), 60) as client:
+        by_grpc = client.ask("foliot.v1.FleetService/ListNodes")
+        watched = first(client.stream("foliot.v1.LiveService/Watch"), "tiles")
+        status = client.ask("grpc.health.v1.Health/Check", service="foliot.v1.FleetService")
+
+    assert {nic["nic"]: nic["address"] for node in by_grpc for nic in node["nics"]} == nics
+    assert {tile.nic for tile in watched.tiles.tiles} == nics.keys()
+    assert status == "serving"
 
 
 def test_everybody_on_a_node_has_its_time(fleet):

@@ -144,9 +144,9 @@ def test_a_gateway_shows_whatever_was_said(seen):
 
     asyncio.run(take())
     shown = (
-        present.fleet.nodes(), present.fleet.paths(), present.fleet.clocks(),
+        tuple(present.fleet.nodes()), tuple(present.fleet.paths()), present.fleet.clocks(),
         present.records.events(limit=10), present.records.commands(limit=10),
     )  # fmt: skip
     # Strictly: NaN and infinities are none, though a name may have their letters in it.
     msgspec.json.decode(msgspec.json.encode(shown))
-    metrics.render(present)
+    metrics.render(present, present.fleet.nodes())

@@ -25,6 +25,7 @@ from foliot_gateway.http import api, host_guard, sockets
 from foliot_gateway.settings import GatewaySettings
 from foliot_gateway.state.fleet import reported_ns
 from foliot_gateway.state.queries import Queries
+from foliot_gateway.state.records import MOST_RECORDS
 from foliot_gateway.state.store import Store
 from foliot_gateway.state.subscription import Hub
 from foliot_schemas import WireError
@@ -262,13 +263,11 @@ async def _watch(store: Store, bus: Bus) -> None:
 
 
 async def _read_history(store: Store, settings: BusSettings) -> None:
-    commands = store.settings.commands
-    limits = {"EVENTS": store.settings.events, "COMMANDS": commands, "OUTCOMES": commands}
-    while not store.history_read:
+    while not store.journal.is_open:
         try:
-            await backfill.read(settings, store, limits)
+            await backfill.read(settings, store)
             store.past_read()
         except (nats.errors.Error, OSError, TimeoutError) as error:
             log.warning("history_retried", reason=str(error) or type(error).__name__)
             await asyncio.sleep(_RETRY_S)
-    log.info("history_read", events=len(store.records.events(limit=store.settings.events)))
+    log.info("history_read", events=len(store.records.events(limit=MOST_RECORDS)))

@@ -18,7 +18,7 @@ from patience import patience
 @pytest.fixture
 def store():
     """What an empty gateway knows."""
-    return Store(GatewaySettings(body_bytes=1 << 20))
+    return Store(GatewaySettings())
 
 
 @pytest.fixture
@@ -72,6 +72,16 @@ def rpc_port(free_port):
 
 
 @pytest.fixture
+async def served(store, rpc_port):
+    """A gateway that serves gRPC; its HTTP listens where nobody asks."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    serving = asyncio.ensure_future(service.serve(store, [listener], rpc_at=[("127.0.0.1", rpc_port)]))
+    yield serving
+    serving.cancel()
+    await asyncio.gather(serving, return_exceptions=True)
+
+
+@pytest.fixture
 async def gateway(nats_server, monkeypatch, free_port, rpc_port):
     """The gateway as it starts in production, configured by the environment; starting it gives HTTP to it."""
     port = free_port()
@@ -93,6 +103,22 @@ async def gateway(nats_server, monkeypatch, free_port, rpc_port):
             running.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await running
+
+
+@pytest.fixture
+async def turns():
+    """How often the loop has turned so far."""
+    turned = 0
+
+    async def count():
+        nonlocal turned
+        while True:
+            turned += 1
+            await asyncio.sleep(0)
+
+    counting = asyncio.ensure_future(count())
+    yield lambda: turned
+    counting.cancel()
 
 
 @pytest.fixture

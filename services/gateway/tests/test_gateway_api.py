@@ -5,10 +5,11 @@ import time
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from foliot_gateway import pace
 from foliot_gateway.http.api import make
 from foliot_gateway.state.subscription import Hub
 from foliot_gateway.state.trace_store import Span
-from foliot_schemas import ClockState, Command, Event, Outcome, PortState
+from foliot_schemas import ClockState, Command, Event, Node, Outcome, PortState
 from foliot_schemas.fault import port_fault, root_span_id, trace_id
 
 FAULT = port_fault("boot", "node3.rail0", 1)
@@ -154,9 +155,28 @@ async def test_errors_are_problems_in_plain_sentences(client, store, address, st
     assert words in answer.json()["detail"]
 
 
+@pytest.mark.parametrize("name", ["fleet", "paths", "traces"])
+async def test_the_loop_turns_while_a_long_answer_is_gathered(client, store, monkeypatch, turns, name):
+    """If the time is up after each entry, others have a turn after each."""
+    nodes = [f"node{number}" for number in range(500)]
+    for number, node in enumerate(nodes):
+        store.fleet.fold_node(node, Node(name=node, nics=()))
+        path = f"{node}.rail0>node3.rail1#0"
+        store.event(Event(id=node, kind="path", who=path, state="silent", at_ns=1, since_ns=1))
+        span = Span(trace_id=f"{number:032x}", span_id="1", parent_id="", name="x", service="s", start_ns=1, end_ns=2)
+        store.traces.add([span], at_ns=0)
+    monkeypatch.setattr(pace, "_STEP_S", -1.0)
+
+    before = turns()
+    answer = await client.get(f"/api/v1/{name}?limit=500")
+
+    assert len(answer.json()) == len(nodes)
+    assert turns() - before > len(nodes)
+
+
 async def test_a_fault_of_the_gateway_is_a_problem_too(client, store, monkeypatch):
     """The caller is sent to the log, which has the traceback; nothing of it leaks."""
-    monkeypatch.setattr(store.fleet, "each_node", lambda: 1 / 0)
+    monkeypatch.setattr(store.fleet, "nodes", lambda: 1 / 0)
 
     answer = await client.get("/api/v1/fleet")
 
@@ -199,7 +219,7 @@ async def test_metrics_are_few_and_true(client, store):
 
 async def test_health_says_which_part_does_not_work(client, store):
     """503 until the bus is connected and the past is read, and while messages are not stored; the parts say which of them it is."""
-    store.history_read = True
+    store.past_read()
     ill = await client.get("/healthz")
     store.bus_connected = True
     well = await client.get("/healthz")

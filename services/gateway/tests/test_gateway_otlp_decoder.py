@@ -212,7 +212,7 @@ def test_a_small_body_that_grows_large_is_refused_before_it_does():
     """A gzip of a gigabyte of zeros stops at the limit."""
     bomb = gzip.compress(bytes(50_000_000))
 
-    with pytest.raises(TooLargeError, match="larger than 1000 bytes"):
+    with pytest.raises(TooLargeError):
         inflate(bomb, "gzip", 1_000)
 
 

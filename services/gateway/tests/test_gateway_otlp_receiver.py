@@ -15,6 +15,8 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
+from foliot_gateway.state.trace_store import MOST_SPANS
+
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 PROTOBUF = {"content-type": "application/x-protobuf"}
 
@@ -84,8 +86,8 @@ async def test_json_spans_are_taken_as_well(client):
         (b"{", {"content-type": "application/json"}, 400, "not a JSON"),
         (b"x", {"content-type": "text/plain"}, 415, "not as text/plain"),
         (b"plain", PROTOBUF | {"content-encoding": "gzip"}, 400, "not gzip"),
-        (bytes((1 << 20) + 1), PROTOBUF, 413, "larger than 1048576 bytes"),
-        (gzip.compress(bytes(1 << 24)), PROTOBUF | {"content-encoding": "gzip"}, 413, "larger than 1048576 bytes"),
+        (bytes((16 << 20) + 1), PROTOBUF, 413, "larger than 16777216 bytes"),
+        (gzip.compress(bytes(1 << 25)), PROTOBUF | {"content-encoding": "gzip"}, 413, "larger than 16777216 bytes"),
     ],
 )
 async def test_bodies_that_are_no_spans_are_refused(client, body, headers, status, words):
@@ -98,8 +100,7 @@ async def test_bodies_that_are_no_spans_are_refused(client, body, headers, statu
 
 async def test_the_sender_is_told_how_many_spans_were_not_kept(client, store):
     """Partial success of the protocol, in the sender's own encoding."""
-    limit = store.settings.spans_per_trace
-    answer = await client.post("/v1/traces", content=request_of(limit + 5), headers=PROTOBUF)
+    answer = await client.post("/v1/traces", content=request_of(MOST_SPANS + 5), headers=PROTOBUF)
     response = ExportTraceServiceResponse.FromString(answer.content)
     broken = {"resourceSpans": [{"scopeSpans": [{"spans": [{"traceId": "zz", "name": "x"}]}]}]}
     in_json = (await client.post("/v1/traces", json=broken)).json()

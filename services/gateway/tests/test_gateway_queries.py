@@ -3,7 +3,8 @@
 import pytest
 
 from foliot_gateway.settings import GatewaySettings
-from foliot_gateway.state.queries import MOST_RECORDS, NotFoundError, Queries, WrongQueryError
+from foliot_gateway.state.queries import NotFoundError, Queries, WrongQueryError
+from foliot_gateway.state.records import MOST_RECORDS
 from foliot_gateway.state.store import Store
 from foliot_schemas import Event, Node, PortState
 

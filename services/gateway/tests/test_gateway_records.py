@@ -32,9 +32,9 @@ def outcome(number, of, status="done", **more):
     return Outcome(id=f"o{number}", command=of, verb="reroute", node="node0", status=status, started_ns=number, **more)
 
 
-def records(**limits):
-    """Empty records, with small limits."""
-    return Records(**({"events": 100, "commands": 100} | limits))
+def records(limit=100):
+    """Empty records, with a small limit."""
+    return Records(limit)
 
 
 def test_events_are_newest_first_and_can_be_chosen():
@@ -59,7 +59,7 @@ def test_an_event_that_comes_twice_is_counted_once():
 
 def test_the_oldest_events_are_let_go_whatever_came_last():
     """History is read after new events have come: its older ones must not push those out."""
-    kept = records(events=16)
+    kept = records(16)
     for number in (*range(100, 110), *range(20)):
         kept.add_event(event(number))
 
@@ -146,7 +146,7 @@ def test_commands_can_be_chosen_by_node():
 
 def test_old_commands_are_let_go_with_their_outcomes():
     """The number of commands stays within the limit."""
-    kept = records(commands=8)
+    kept = records(8)
     for number in range(50):
         kept.add_command(command(number))
         kept.add_outcome(outcome(number, of=f"c{number}"))
@@ -158,7 +158,7 @@ def test_old_commands_are_let_go_with_their_outcomes():
 
 def test_kinds_that_are_not_known_here_are_kept_and_counted_together():
     """So that whoever makes up names makes no more series of counts."""
-    kept = Records(events=9, commands=9)
+    kept = Records(9)
     for number, kind in enumerate(("flap", "quake", "flood")):
         kept.add_event(event(number, kind=kind))
 

@@ -14,7 +14,7 @@ from grpc_health.v1 import health_pb2
 from reflected import Reflected, first
 from structlog.testing import capture_logs
 
-from foliot_gateway import service
+from foliot_gateway import pace, service
 from foliot_gateway.http import sockets
 from foliot_gateway.settings import GatewaySettings
 from foliot_gateway.state.trace_store import Span
@@ -23,16 +23,6 @@ from patience import patience
 
 SERVING, NOT_SERVING = health_pb2.HealthCheckResponse.SERVING, health_pb2.HealthCheckResponse.NOT_SERVING
 WATCH = "foliot.v1.LiveService/Watch"
-
-
-@pytest.fixture
-async def served(store, rpc_port):
-    """A gateway that serves gRPC; its HTTP listens where nobody asks."""
-    listener = socket.create_server(("127.0.0.1", 0))
-    serving = asyncio.ensure_future(service.serve(store, [listener], rpc_at=[("127.0.0.1", rpc_port)]))
-    yield serving
-    serving.cancel()
-    await asyncio.gather(serving, return_exceptions=True)
 
 
 @pytest.fixture
@@ -177,7 +167,7 @@ async def test_a_fault_of_the_gateway_ends_one_request(reader, store, monkeypatc
     watching = await follow(reader)
     await next_of(watching, "state")
     with monkeypatch.context() as broken:
-        broken.setattr(store.fleet, "each_node", lambda: 1 / 0)
+        broken.setattr(store.fleet, "nodes", lambda: 1 / 0)
         error = await refused(lambda: reader.ask("foliot.v1.FleetService/ListNodes"))
 
     assert (error.code().name, error.details()) == ("INTERNAL", "The gateway failed on this request; its log says why.")
@@ -198,17 +188,18 @@ async def test_a_large_fleet_comes_in_slices(reader, store):
         store.fleet.fold_node(f"node{number:03}", Node(name=f"node{number:03}", nics=nics))
     parts = await asyncio.to_thread(reader.messages, "foliot.v1.FleetService/ListNodes")
     tiles = await follow(reader)
-    slices = [await next_of(tiles, "tiles") for _ in range(8)]
+    slices = [await next_of(tiles, "tiles") for _ in range(16)]
 
     assert len(parts) > 1
     assert max(part.ByteSize() for part in parts) < 1 << 20
     assert [node.node for part in parts for node in part.nodes] == [f"node{number:03}" for number in range(500)]
-    assert [part.tiles.whole for part in slices] == [True] + [False] * 7
+    assert [part.tiles.whole for part in slices] == [True] + [False] * 15
     assert len({tile.nic for part in slices for tile in part.tiles.tiles}) == 4_000
 
 
-async def test_a_long_trace_is_one_answer(reader, store):
-    """Thousands of spans, converted beside the loop."""
+async def test_a_long_trace_is_one_answer_and_the_loop_turns_meanwhile(reader, store, monkeypatch, turns):
+    """Thousands of spans, made in steps; if the time is up after each, others have a turn after each."""
+    monkeypatch.setattr(pace, "_STEP_S", -1.0)
     spans = [
         Span(
             trace_id="ab" * 16, span_id=f"{number:016x}", parent_id="", name="x", service="s", start_ns=number,
@@ -218,8 +209,10 @@ async def test_a_long_trace_is_one_answer(reader, store):
     ]  # fmt: skip
     store.traces.add(spans, at_ns=0)
 
+    before = turns()
     trace = await ask(reader, "TracesService/GetTrace", trace_id="AB" * 16)
 
+    assert turns() - before > 2_000
     assert (trace["summary"]["span_count"], len(trace["spans"])) == (2_000, 2_000)
 
 
@@ -309,7 +302,8 @@ async def test_health_follows_healthz(reader, store):
     """Of the gateway and of each of its services; a watcher is told when it changes."""
     watching = await follow(reader, "grpc.health.v1.Health/Watch")
     assert (await next_of(watching)).status == NOT_SERVING
-    store.bus_connected = store.history_read = True
+    store.bus_connected = True
+    store.past_read()
     assert (await next_of(watching)).status == SERVING
 
     async def status(name):
@@ -318,6 +312,9 @@ async def test_health_follows_healthz(reader, store):
     assert await status("") == await status("foliot.v1.FleetService") == "serving"
     error = await refused(lambda: reader.ask("grpc.health.v1.Health/Check", service="nobody"))
     assert error.code().name == "NOT_FOUND"
+    listed = (await asyncio.to_thread(reader.messages, "grpc.health.v1.Health/List"))[0].statuses
+    assert {"", "foliot.v1.FleetService"} <= listed.keys()
+    assert {each.status for each in listed.values()} == {SERVING}
 
 
 async def test_the_end_of_the_gateway_ends_its_readers_in_order(served, reader, store):

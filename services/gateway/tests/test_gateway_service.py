@@ -108,7 +108,7 @@ async def test_only_the_newest_of_a_long_past_are_read(nats_server, bus, eventua
     await eventually(lambda: kept(bus, 1_201))
     store = Store(GatewaySettings())
 
-    await backfill.read(nats_server.settings, store, {"EVENTS": 1_100, "COMMANDS": 5, "OUTCOMES": 5})
+    await backfill.read(nats_server.settings, store, limit=1_100)
 
     times = [event.at_ns for event in store.records.events(limit=5_000)]
     assert len(times) == 1_100

@@ -13,10 +13,11 @@ from litestar.params import Parameter
 from foliot_gateway.http import metrics, problems, static_page
 from foliot_gateway.http.otlp_receiver import receive_traces
 from foliot_gateway.http.sse import get_stream, in_places
+from foliot_gateway.pace import Pace
 from foliot_gateway.state.fleet import NodeView
 from foliot_gateway.state.path_table import PathView
-from foliot_gateway.state.queries import FEW_RECORDS, MOST_RECORDS, Health, Queries, QueryError
-from foliot_gateway.state.records import CommandView
+from foliot_gateway.state.queries import FEW_RECORDS, Health, Queries, QueryError
+from foliot_gateway.state.records import MOST_RECORDS, CommandView
 from foliot_gateway.state.store import Store
 from foliot_gateway.state.subscription import Hub
 from foliot_gateway.state.trace_store import Trace, TraceSummary
@@ -30,7 +31,7 @@ Node = Annotated[str, Parameter(description="Only of this node")]
 @get("/api/v1/fleet", tags=["fleet"])
 async def get_fleet(queries: Answers) -> tuple[NodeView, ...]:
     """Every node and its NICs: link, whether their traffic was moved, counters."""
-    return tuple(queries.nodes())
+    return await Pace().keep(queries.nodes())
 
 
 @get("/api/v1/paths", tags=["fleet"])
@@ -40,7 +41,7 @@ async def get_paths(
     nic: Annotated[str, Parameter(description="Only paths that begin or end at this NIC")] = "",
 ) -> tuple[PathView, ...]:
     """Every path: state, one-way delays, probes sent and received, whether traffic takes it."""
-    return tuple(queries.paths(node=node, nic=nic))
+    return await Pace().keep(queries.paths(node=node, nic=nic))
 
 
 @get("/api/v1/clocks", tags=["fleet"])
@@ -83,7 +84,7 @@ async def get_commands(
 @get("/api/v1/traces", tags=["traces"])
 async def get_traces(queries: Answers, limit: Limit = FEW_RECORDS) -> tuple[TraceSummary, ...]:
     """The recent traces, newest first."""
-    return queries.traces(limit=limit)
+    return await Pace().keep(queries.traces(limit=limit))
 
 
 @get("/api/v1/traces/{trace_id:str}", tags=["traces"])
@@ -95,7 +96,7 @@ async def get_trace(queries: Answers, trace_id: Annotated[str, Parameter(descrip
 @get("/metrics", tags=["health"], media_type="text/plain; version=0.0.4")
 async def get_metrics(store: NamedDependency[Store]) -> bytes:
     """What Prometheus scrapes."""
-    return metrics.render(store)
+    return metrics.render(store, await Pace().keep(store.fleet.nodes()))
 
 
 @get("/healthz", tags=["health"])
@@ -131,7 +132,6 @@ def make(store: Store, hub: Hub) -> Litestar:
             "hub": Provide(lambda: hub, sync_to_thread=False),
         },
         exception_handlers={
-            problems.ProblemError: problems.on_problem,
             QueryError: problems.on_query_error,
             HTTPException: problems.on_http,
             Exception: problems.on_failure,

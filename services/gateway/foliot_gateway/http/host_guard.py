@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 from litestar.enums import ScopeType
+from litestar.response.base import ASGIResponse
 
 from foliot.settings import SettingsError
 from foliot_gateway.http import problems
@@ -24,7 +25,7 @@ from foliot_gateway.http import problems
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from litestar.types import ASGIApp, HTTPResponseBodyEvent, HTTPResponseStartEvent, Receive, Scope, Send
+    from litestar.types import ASGIApp, Receive, Scope, Send
 
     from foliot_gateway.settings import GatewaySettings
 
@@ -67,7 +68,7 @@ class HostGuard:
             # Browsers always send one; who sends none, as a health check by HTTP/1.0, is none.
             for name, value in scope["headers"]:
                 if name == b"host" and not await self._answers_to(host := value.decode("latin-1")):
-                    await _refuse(host, send)
+                    await _refusal(host)(scope, receive, send)
                     return
         await self._app(scope, receive, send)
 
@@ -118,7 +119,7 @@ def _is_address(name: str) -> bool:
     return True
 
 
-async def _refuse(host: str, send: Send) -> None:
+def _refusal(host: str) -> ASGIResponse:
     name = host.partition(":")[0][:_LONGEST]
     body = msgspec.json.encode(
         problems.problem(
@@ -128,15 +129,9 @@ async def _refuse(host: str, send: Send) -> None:
             "not-my-name",
         )
     )
-    start: HTTPResponseStartEvent = {
-        "type": "http.response.start",
-        "status": HTTPStatus.MISDIRECTED_REQUEST,
-        "headers": [
-            (b"content-type", problems.MEDIA_TYPE.encode()),
-            (b"content-length", str(len(body)).encode()),
-            (b"x-content-type-options", b"nosniff"),
-        ],
-    }
-    end: HTTPResponseBodyEvent = {"type": "http.response.body", "body": body, "more_body": False}
-    await send(start)
-    await send(end)
+    return ASGIResponse(
+        body=body,
+        status_code=HTTPStatus.MISDIRECTED_REQUEST,
+        media_type=problems.MEDIA_TYPE,
+        headers={"x-content-type-options": "nosniff"},
+    )

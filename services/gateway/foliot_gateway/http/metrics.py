@@ -5,34 +5,41 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from foliot_gateway.state.fleet import NodeView
     from foliot_gateway.state.store import Store
 
 
-def render(store: Store) -> bytes:
-    """The metrics in Prometheus' text format."""
-    registry = CollectorRegistry()
-    registry.register(_Collector(store))
-    return generate_latest(registry)
+def render(store: Store, nodes: Iterable[NodeView]) -> bytes:
+    """The metrics in Prometheus' text format, of what is known and of all nodes in it."""
+    return generate_latest(_Collector(store, nodes))
 
 
 class _Collector(Collector):
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, nodes: Iterable[NodeView]) -> None:
         self._store = store
+        self._nodes = nodes
 
     def collect(self) -> Iterable[Metric]:
         store = self._store
         yield from _records(store)
-        yield from _fleet(store)
+        yield from _fleet(store, self._nodes)
         yield from _traces(store)
-        yield _counter("foliot_rejected_messages", "Messages that a service could not read", "service", store.rejected)
-        yield _counter(
+        yield _labelled(
+            CounterMetricFamily,
+            "foliot_rejected_messages",
+            "Messages that a service could not read",
+            "service",
+            store.rejected,
+        )
+        yield _labelled(
+            CounterMetricFamily,
             "foliot_unstored_attempts",
             "Attempts to store an event, command or outcome that failed",
             "service",
@@ -43,24 +50,30 @@ class _Collector(Collector):
 
 def _records(store: Store) -> Iterable[Metric]:
     records = store.records
-    yield _counter(
-        "foliot_events", "Events seen, since the oldest that was kept at the start", "kind", records.event_counts
+    yield _labelled(
+        CounterMetricFamily,
+        "foliot_events",
+        "Events seen, since the oldest that was kept at the start",
+        "kind",
+        records.event_counts,
     )
-    yield _counter("foliot_commands", "Commands seen, likewise", "verb", records.command_counts)
+    yield _labelled(CounterMetricFamily, "foliot_commands", "Commands seen, likewise", "verb", records.command_counts)
     outcomes = CounterMetricFamily("foliot_outcomes", "Outcomes of commands and armed moves", labels=("verb", "status"))
     for (verb, status), count in sorted(records.outcome_counts.items()):
         outcomes.add_metric((verb, status), count)
     yield outcomes
 
 
-def _fleet(store: Store) -> Iterable[Metric]:
-    nics = [nic for node in store.fleet.nodes() for nic in node.nics]
+def _fleet(store: Store, nodes: Iterable[NodeView]) -> Iterable[Metric]:
+    nics = [nic for node in nodes for nic in node.nics]
     states = Counter[str](nic.state for nic in nics)
-    yield _gauge("foliot_nics", "NICs by the state of their port", "state", states)
+    yield _labelled(GaugeMetricFamily, "foliot_nics", "NICs by the state of their port", "state", states)
     moved = sum(nic.moved for nic in nics)
     yield GaugeMetricFamily("foliot_nics_moved", "NICs whose traffic goes another way", value=moved)
     clocks = store.fleet.clocks()
-    yield _gauge("foliot_clocks", "Clocks by status", "status", Counter[str](clock.status for clock in clocks))
+    yield _labelled(
+        GaugeMetricFamily, "foliot_clocks", "Clocks by status", "status", Counter[str](clock.status for clock in clocks)
+    )
     widest = GaugeMetricFamily("foliot_clock_bound_max_seconds", "The widest statistical bound, as sync last gave it")
     if clocks:
         widest.add_metric((), max(clock.bound_ns for clock in clocks) / 1e9)
@@ -77,15 +90,10 @@ def _traces(store: Store) -> Iterable[Metric]:
     yield CounterMetricFamily("foliot_spans_refused", "Spans without proper ids", value=store.spans_refused)
 
 
-def _counter(name: str, text: str, label: str, counts: Mapping[str, int]) -> Metric:
-    family = CounterMetricFamily(name, text, labels=(label,))
+def _labelled(
+    family: type[CounterMetricFamily | GaugeMetricFamily], name: str, text: str, label: str, counts: Mapping[str, int]
+) -> Metric:
+    made = family(name, text, labels=(label,))
     for value, count in sorted(counts.items()):
-        family.add_metric((value,), count)
-    return family
-
-
-def _gauge(name: str, text: str, label: str, counts: Mapping[str, int]) -> Metric:
-    family = GaugeMetricFamily(name, text, labels=(label,))
-    for value, count in sorted(counts.items()):
-        family.add_metric((value,), count)
-    return family
+        made.add_metric((value,), count)
+    return made

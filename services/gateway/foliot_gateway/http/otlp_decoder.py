@@ -20,6 +20,7 @@ from foliot_gateway.state.trace_store import Span, SpanEvent, SpanKind, SpanStat
 _KINDS: tuple[SpanKind, ...] = ("internal", *get_args(SpanKind))
 """By the number in the protocol; 0, unspecified, counts as internal, as the protocol says."""
 _STATUSES: tuple[SpanStatus, ...] = get_args(SpanStatus)
+_IDS = {"traceId", "spanId", "parentSpanId", "trace_id", "span_id", "parent_span_id"}
 _DEEPEST = 8
 """Nesting of attribute values that is followed; what lies deeper is shown as text."""
 _GZIP = 31
@@ -31,7 +32,7 @@ class OtlpError(ValueError):
 
 
 class TooLargeError(ValueError):
-    """The body is larger than the gateway takes."""
+    """The body is larger than it may be, without its coding."""
 
 
 class Received(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,7 +64,7 @@ def inflate(body: bytes, coding: str, limit_bytes: int) -> bytes:
         case _:
             raise OtlpError(f"The content coding {coding!r} is not known here; use gzip, deflate or none.")
     if len(data) > limit_bytes:
-        raise TooLargeError(f"The body is larger than {limit_bytes} bytes; send smaller batches.")
+        raise TooLargeError
     return data
 
 
@@ -88,40 +89,28 @@ def from_json(body: bytes) -> Received:
         OtlpError: it is no ExportTraceServiceRequest.
     """
     try:
-        document = msgspec.json.decode(body, type=dict[str, Any])
-        broken = _hex_to_base64(document)
+        document = _with_base64(msgspec.json.decode(body, type=dict[str, Any]))
         request = ParseDict(document, ExportTraceServiceRequest(), ignore_unknown_fields=True)
     except (msgspec.MsgspecError, ParseError, ValueError, TypeError, AttributeError, RecursionError) as error:
         raise OtlpError(f"The body is not a JSON ExportTraceServiceRequest: {error}.") from error
-    received = _received(request)
-    return Received(spans=received.spans, broken=received.broken + broken)
+    return _received(request)
 
 
-def _hex_to_base64(document: dict[str, Any]) -> int:
-    """Rewrites the ids, in place, to what the proto3 mapping reads. Returns how many spans it took out: their ids are no hex."""
-    broken = 0
-    for resource in _entries(document, "resourceSpans", "resource_spans"):
-        for scope in _entries(resource, "scopeSpans", "scope_spans"):
-            for spans in (scope[key] for key in ("spans",) if scope.get(key)):
-                readable = [span for span in spans if _rewrite(span)]
-                broken += len(spans) - len(readable)
-                scope["spans"] = readable
-    return broken
+def _with_base64(value: Any) -> Any:
+    """The document with its ids as the proto3 mapping reads them. Keys of attributes are no keys of the document, but values."""
+    if isinstance(value, list):
+        return [_with_base64(entry) for entry in value]
+    if isinstance(value, dict):
+        return {key: _id(entry) if key in _IDS else _with_base64(entry) for key, entry in value.items()}
+    return value
 
 
-def _entries(of: dict[str, Any], *keys: str) -> list[dict[str, Any]]:
-    return [entry for key in keys for entry in of.get(key) or ()]
-
-
-def _rewrite(span: dict[str, Any]) -> bool:
-    for holder in (span, *_entries(span, "links")):
-        for key in ("traceId", "spanId", "parentSpanId", "trace_id", "span_id", "parent_span_id"):
-            if key in holder:
-                try:
-                    holder[key] = base64.b64encode(bytes.fromhex(holder[key])).decode()
-                except (ValueError, TypeError):
-                    return False
-    return True
+def _id(text: Any) -> str:
+    """An id in base64; of what is no hex, one that is too short, so that its span counts as broken."""
+    try:
+        return base64.b64encode(bytes.fromhex(text)).decode()
+    except (ValueError, TypeError):
+        return "AA=="
 
 
 def _received(request: Any) -> Received:

@@ -33,27 +33,13 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     ``no-such-trace``, ``busy``, ``not-my-name``."""
 
 
-class ProblemError(Exception):
-    """Raised by handlers; its text is the sentence that the caller reads."""
-
-    def __init__(self, status: int, detail: str, reason: str = "") -> None:
-        super().__init__(detail)
-        self.status = status
-        self.reason = reason
-
-
-def on_problem(_: Request[Any, Any, Any], error: ProblemError) -> Response[Problem]:
-    """A handler's own refusal."""
-    return _response(error.status, str(error), error.reason)
-
-
 def on_query_error(_: Request[Any, Any, Any], error: QueryError) -> Response[Problem]:
     """A question without an answer."""
     return _response(_STATUSES[type(error)], str(error), error.reason)
 
 
 def on_http(request: Request[Any, Any, Any], error: HTTPException) -> Response[Problem]:
-    """A refusal of the framework: no such address, a wrong parameter, a wrong method, a body too large."""
+    """A refusal of the framework: no such address, a wrong parameter, a wrong method; or of a handler, in a sentence."""
     if isinstance(error, ValidationException):
         detail = f"The parameters of {request.url.path} are wrong: {_parameters(error)}."
     elif error.status_code == HTTPStatus.NOT_FOUND:

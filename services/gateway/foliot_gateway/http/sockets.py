@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 _FIRST_FD = 3
 """SD_LISTEN_FDS_START of sd_listen_fds(3)."""
-_BACKLOG = 128
 
 
 def handed_over(environment: Mapping[str, str], pid: int) -> range:
@@ -89,23 +88,11 @@ def _address(entry: str) -> tuple[str, int]:
 
 def _bind(host: str, port: int) -> socket.socket:
     try:
-        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        made = socket.socket(family, kind, protocol)
+        family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        # "::" takes IPv4 too, as a socket of the kernel's own does.
+        return socket.create_server(address, family=family, dualstack_ipv6=family == socket.AF_INET6)
     except OSError as error:
-        raise SettingsError(_refused(host, port, error)) from error
-    try:
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        made.bind(address)
-        made.listen(_BACKLOG)
-    except OSError as error:
-        made.close()
-        raise SettingsError(_refused(host, port, error)) from error
-    made.setblocking(False)
-    return made
-
-
-def _refused(host: str, port: int, error: OSError) -> str:
-    return f"gateway: cannot listen on {host}:{port}: {error.strerror or error}"
+        raise SettingsError(f"gateway: cannot listen on {host}:{port}: {error.strerror or error}") from error
 
 
 def _adopt(descriptor: int) -> socket.socket:
@@ -117,5 +104,4 @@ def _adopt(descriptor: int) -> socket.socket:
         adopted.close()
         raise SettingsError(f"LISTEN_FDS: descriptor {descriptor} is no stream socket")
     os.set_inheritable(descriptor, False)
-    adopted.setblocking(False)
     return adopted

@@ -7,7 +7,7 @@ from typing import Any
 from litestar import Request, Response, get
 from litestar.params import FromPath
 
-from foliot_gateway.http.problems import ProblemError
+from foliot_gateway.state.queries import NotFoundError
 
 _FOLDER = Path(__file__).parents[1] / "static"
 _GUARD = {
@@ -49,7 +49,7 @@ async def get_asset(request: Request[Any, Any, Any], name: FromPath[str]) -> Res
     # Only what lies there is served: a name is compared, never made into a path.
     file = next((each for each in folder.glob("*") if each.name == name), None)
     if file is None:
-        raise ProblemError(404, f"There is nothing at {request.url.path}; load the page anew if it was built anew.")
+        raise NotFoundError(f"There is nothing at {request.url.path}; load the page anew if it was built anew.")
     media_type = mimetypes.guess_type(name)[0] or "application/octet-stream"
     kept = {"Cache-Control": "public, max-age=31536000, immutable"}
     return Response(file.read_bytes(), media_type=media_type, headers={**_GUARD, **kept})

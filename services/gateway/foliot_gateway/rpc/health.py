@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from foliot_gateway.state.queries import Queries
     from foliot_gateway.state.subscription import Hub
 
-NAME = "grpc.health.v1.Health"
-FILE = health_pb2.DESCRIPTOR
 _Status = health_pb2.HealthCheckResponse
 
 
@@ -36,24 +34,20 @@ class Health:
         self._hub = hub
         self._names = frozenset(("", *names))
 
-    def handler(self) -> Any:
-        """The methods of the service."""
-        methods = {
-            "Check": grpc.unary_unary_rpc_method_handler(
-                self._check, health_pb2.HealthCheckRequest.FromString, _Status.SerializeToString
-            ),
-            "Watch": grpc.unary_stream_rpc_method_handler(
-                self._watch, health_pb2.HealthCheckRequest.FromString, _Status.SerializeToString
-            ),
-        }
-        return grpc.method_handlers_generic_handler(NAME, methods)
-
-    async def _check(self, asked: Any, context: Any) -> Any:
+    async def Check(self, asked: Any, context: Any) -> Any:  # noqa: N802 - by this name it is registered, as are the next two
+        """Of one service, how it is."""
         if asked.service not in self._names:
             await context.abort(grpc.StatusCode.NOT_FOUND, f"There is no service {asked.service!r} here.")
         return _Status(status=self._status(asked.service))
 
-    async def _watch(self, asked: Any, _: Any) -> AsyncGenerator[Any]:
+    async def List(self, _asked: Any, _: Any) -> Any:  # noqa: N802
+        """Of every service, how it is."""
+        return health_pb2.HealthListResponse(
+            statuses={name: _Status(status=self._status(name)) for name in sorted(self._names)}
+        )
+
+    async def Watch(self, asked: Any, _: Any) -> AsyncGenerator[Any]:  # noqa: N802
+        """Of one service, how it is, whenever that changes."""
         said = None
         async with contextlib.aclosing(self._hub.turns()) as turns:
             async for _turn in turns:

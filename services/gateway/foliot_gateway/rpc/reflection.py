@@ -5,7 +5,7 @@ grpcio-reflection has v1alpha alone. The two have the same messages under two na
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import grpc
 from google.protobuf import descriptor_pb2, text_format
@@ -14,22 +14,15 @@ from grpc_reflection.v1alpha.reflection import aio
 
 from foliot_gateway.rpc import descriptors
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
 NAMES = ("grpc.reflection.v1.ServerReflection", "grpc.reflection.v1alpha.ServerReflection")
 
 
-def handlers(names: Iterable[str], others: Iterable[Any]) -> tuple[Any, ...]:
-    """The service under both names.
-
-    Parameters:
-        names: services that are served beside.
-        others: files of those among them that are not the interface's.
-    """
+def handlers(*others: Any) -> tuple[Any, ...]:
+    """The service under both names, which tells of the interface, of itself and of the services in other files."""
+    names = (*descriptors.services(), *(each.full_name for file in others for each in file.services_by_name.values()))
     for file in (*others, reflection_pb2.DESCRIPTOR):
-        descriptors.POOL.Add(_copied(file))
-    descriptors.POOL.Add(_as_v1(_copied(reflection_pb2.DESCRIPTOR)))
+        descriptors.POOL.AddSerializedFile(file.serialized_pb)
+    descriptors.POOL.Add(_as_v1(reflection_pb2.DESCRIPTOR))
     servicer = aio.ReflectionServicer((*names, *NAMES), pool=descriptors.POOL)
     method = grpc.stream_stream_rpc_method_handler(
         servicer.ServerReflectionInfo,
@@ -39,13 +32,8 @@ def handlers(names: Iterable[str], others: Iterable[Any]) -> tuple[Any, ...]:
     return tuple(grpc.method_handlers_generic_handler(name, {"ServerReflectionInfo": method}) for name in NAMES)
 
 
-def _copied(file: Any) -> Any:
-    copied = descriptor_pb2.FileDescriptorProto()
-    file.CopyToProto(copied)
-    return copied
-
-
 def _as_v1(file: Any) -> Any:
     """The file of v1alpha under the names of v1, in which nothing else differs."""
+    file = descriptor_pb2.FileDescriptorProto.FromString(file.serialized_pb)
     text = text_format.MessageToString(file).replace("v1alpha", "v1")
     return text_format.Parse(text, descriptor_pb2.FileDescriptorProto())

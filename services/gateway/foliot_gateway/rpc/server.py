@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import grpc
 import structlog
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from foliot.settings import SettingsError
 from foliot_gateway.rpc import descriptors, health, reflection
@@ -45,7 +46,7 @@ class Server:
             maximum_concurrent_rpcs=2 * readers + _QUESTIONS,
             options=(
                 ("grpc.max_receive_message_length", _REQUEST_BYTES),
-                ("grpc.max_send_message_length", -1),  # a trace is one message; how large, gateway.spans_per_trace says
+                ("grpc.max_send_message_length", -1),  # a trace is one message; how large, its most spans say
                 ("grpc.max_metadata_size", _METADATA_BYTES),
                 ("grpc.max_concurrent_streams", readers + _QUESTIONS),
                 ("grpc.keepalive_time_ms", _PING_MS),
@@ -56,14 +57,9 @@ class Server:
                 ("grpc.so_reuseport", 0),  # else two gateways would share a port, each with its own picture
             ),
         )
-        names = (*descriptors.services(), health.NAME)
-        self._server.add_generic_rpc_handlers(
-            (
-                *Services(queries, hub).handlers(),
-                health.Health(queries, hub, descriptors.services()).handler(),
-                *reflection.handlers(names, (health.FILE,)),
-            )
-        )
+        handlers = (*Services(queries, hub).handlers(), *reflection.handlers(health_pb2.DESCRIPTOR))
+        self._server.add_generic_rpc_handlers(handlers)
+        health_pb2_grpc.add_HealthServicer_to_server(health.Health(queries, hub, descriptors.services()), self._server)
 
     async def start(self, addresses: Iterable[tuple[str, int]]) -> list[int]:
         """Listens on each host and port, and returns the ports.

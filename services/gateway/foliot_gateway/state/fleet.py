@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from typing import TYPE_CHECKING, Literal
 
@@ -157,36 +158,25 @@ class Fleet:
 
     # -- out ----------------------------------------------------------------------------------------------------------
 
-    def nodes(self) -> tuple[NodeView, ...]:
-        """Every node by name, from the inventory or from its ports."""
-        return tuple(self.each_node())
-
-    def each_node(self) -> Iterator[NodeView]:
-        """As `nodes`, but each as it is when it is taken; those that have left by then are passed over."""
+    def nodes(self) -> Iterator[NodeView]:
+        """Every node by name, from the inventory or from its ports, each as it is when it is taken; those that have left by then are passed over."""
         for name in sorted(self._nodes.keys() | self._ports_of.keys()):
             if name in self._nodes or name in self._ports_of:
                 yield self._node(name)
 
-    def paths(self, *, node: str = "", nic: str = "") -> tuple[PathView, ...]:
-        """Every path by name, or those that begin or end at a node or NIC."""
-        return tuple(self.each_path(node=node, nic=nic))
-
-    def each_path(self, *, node: str = "", nic: str = "") -> Iterator[PathView]:
-        """As `paths`, but each as it is when it is taken."""
-        return self._paths.each_view(self._ways.in_force(), node=node, nic=nic)
+    def paths(self, *, node: str = "", nic: str = "") -> Iterator[PathView]:
+        """Every path, as `PathTable.views` has it."""
+        # Paths of one node follow each other.
+        return self._paths.views(functools.lru_cache(1)(self._ways.in_force_of), node=node, nic=nic)
 
     def clocks(self) -> tuple[ClockState, ...]:
         """What sync last said of each clock."""
         return tuple(state for _, state in sorted(self._clocks.items()))
 
-    def in_force(self) -> frozenset[str]:
-        """The paths that traffic of jobs takes."""
-        return self._ways.in_force()
-
     def changed_tiles(self) -> dict[str, Tile | None]:
         """By name, the NICs that may look different since the last call; None: it is gone."""
         touched, self._touched = self._touched, set()
-        return {nic: self._tile(nic) for nic in touched}
+        return {nic: self._tile(nic) if self._is_there(nic) else None for nic in touched}
 
     # -- inside -------------------------------------------------------------------------------------------------------
 
@@ -200,43 +190,39 @@ class Fleet:
         self._touched |= {nic.name for nic in described.nics} if described is not None else set()
         self._touched |= self._ports_of.get(node, set())
 
-    def _tile(self, nic: str) -> Tile | None:
-        node, rail = node_of(nic), rail_of(nic)
-        described = self._nodes.get(node)
-        if nic not in self._ports and (described is None or all(each.name != nic for each in described.nics)):
-            return None
-        condition, why = self._judge(nic)
-        return Tile(nic=nic, node=node, rail=rail, condition=condition, moved=self._ways.is_moved(node, rail), why=why)
+    def _is_there(self, nic: str) -> bool:
+        described = self._nodes.get(node_of(nic))
+        return nic in self._ports or (described is not None and any(each.name == nic for each in described.nics))
 
-    def _judge(self, nic: str) -> tuple[Condition, str]:
-        node = node_of(nic)
-        return judge(
+    def _tile(self, nic: str) -> Tile:
+        node, rail = node_of(nic), rail_of(nic)
+        moved = self._ways.is_moved(node, rail)
+        condition, why = judge(
             self._ports.get(nic),
             self._paths.of(nic),
-            moved=self._ways.is_moved(node, rail_of(nic)),
+            moved=moved,
             probe_dead=self._dead.get(node, (0, False))[1],
             losing=self._losing.get(nic, (0, ""))[1],
         )
+        return Tile(nic=nic, node=node, rail=rail, condition=condition, moved=moved, why=why)
 
     def _node(self, name: str) -> NodeView:
         node = self._nodes.get(name)
         described = {nic.name: nic for nic in node.nics} if node is not None else {}
         nics = sorted(described.keys() | self._ports_of.get(name, set()))
-        return NodeView(node=name, nics=tuple(self._nic(name, nic, described.get(nic)) for nic in nics))
+        return NodeView(node=name, nics=tuple(self._nic(nic, described.get(nic)) for nic in nics))
 
-    def _nic(self, node: str, nic: str, described: Nic | None) -> NicView:
-        port = self._ports.get(nic)
-        rail = rail_of(nic)
-        condition, why = self._judge(nic)
+    def _nic(self, nic: str, described: Nic | None) -> NicView:
+        port, tile = self._ports.get(nic), self._tile(nic)
         return NicView(
             nic=nic,
-            rail=rail,
+            rail=tile.rail,
             state=_state(port),
             carrier=port is not None and port.carrier,
             admin_up=port is not None and port.admin_up,
-            moved=self._ways.is_moved(node, rail),
-            condition=condition,
-            why=why,
+            moved=tile.moved,
+            condition=tile.condition,
+            why=tile.why,
             at_ns=0 if port is None else port.at_ns,
             carrier_down_count=0 if port is None else port.carrier_down_count,
             carrier_up_count=0 if port is None else port.carrier_up_count,

@@ -144,6 +144,7 @@ class Journal:
         self._run = run or secrets.token_hex(4)
         self._changes: deque[Change] = deque(maxlen=limit)
         self.is_open = False
+        """What happened before the start has been read from the streams."""
 
     def open(self, past: Iterable[Event]) -> None:
         """Begins, with what happened so far, oldest first."""

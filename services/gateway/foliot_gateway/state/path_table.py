@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 import numpy as np
 
-from foliot_gateway.state.cardinality_limit import CardinalityLimit
 from foliot_gateway.state.nic_condition import NicPaths
 from foliot_schemas import DelayBatch, Witness
 from foliot_schemas.names import node_of, parse_path
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from collections.abc import Set as AbstractSet
 
     from numpy.typing import NDArray
+
+    from foliot_gateway.state.cardinality_limit import CardinalityLimit
+    from foliot_schemas.names import Path
 
 PathState = Literal["unknown", "speaking", "lossy", "silent"]
 
@@ -37,6 +40,7 @@ _Last = np.dtype(
         ("heard_ns", "<i8"),
     ]
 )
+_SHOWN = (_Last.names or ())[2:]
 _FIRST_ROOM = 1_024
 _NO_ROOM = -1
 
@@ -69,12 +73,15 @@ class PathTable:
     """What `DelayBatch` after `DelayBatch` says, folded.
 
     Parameters:
-        limit: for which paths there is some; by default for as many as it has for strangers.
+        limit: for which paths there is some.
     """
 
-    def __init__(self, limit: CardinalityLimit | None = None) -> None:
-        self._limit = limit or CardinalityLimit()
+    def __init__(self, limit: CardinalityLimit) -> None:
+        self._limit = limit
         self._numbers: dict[str, int] = {}
+        self._from: dict[str, list[str]] = {}
+        self._into: dict[str, list[str]] = {}
+        """Per node, the paths that begin and end there."""
         self._last = np.zeros(_FIRST_ROOM, _Last)
         self._indices: dict[str, tuple[tuple[str, ...], NDArray[np.intp]]] = {}
         self._nics: dict[str, NicPaths] = {}
@@ -138,30 +145,33 @@ class PathTable:
         """The counts of a NIC's paths."""
         return self._nics.get(nic) or NicPaths()
 
-    def views(self, in_force: AbstractSet[str], *, node: str = "", nic: str = "") -> tuple[PathView, ...]:
-        """Every path by name, or those that begin or end at a node or NIC."""
-        return tuple(self.each_view(in_force, node=node, nic=nic))
+    def views(
+        self, in_force_of: Callable[[str], AbstractSet[str]], *, node: str = "", nic: str = ""
+    ) -> Iterator[PathView]:
+        """Every path by name, or those that begin or end at a node or NIC; each as it is when it is taken.
 
-    def each_view(self, in_force: AbstractSet[str], *, node: str = "", nic: str = "") -> Iterator[PathView]:
-        """As `views`, but each as it is when it is taken."""
-        for path, number in sorted(self._numbers.items()):
-            source, destination, _ = parse_path(path)
-            if (not node or node in {node_of(source), node_of(destination)}) and (
-                not nic or nic in {source, destination}
-            ):
-                yield self._view(path, number, in_force)
+        Parameters:
+            in_force_of: the paths that the traffic of a node takes.
+        """
+        # A node at a time: a step of the loop that sorts all paths is as long as the fleet is large.
+        if node or nic:
+            end = node or node_of(nic)
+            groups = iter([sorted({*self._from.get(end, ()), *self._into.get(end, ())})])
+        else:
+            groups = (sorted(self._from[each]) for each in sorted(self._from, key=lambda each: f"{each}."))
+        for path in itertools.chain.from_iterable(groups):
+            parsed = parse_path(path)
+            if not nic or nic in parsed[:2]:
+                yield self._view(path, parsed, in_force=path in in_force_of(node_of(parsed.source)))
 
-    def _view(self, path: str, number: int, in_force: AbstractSet[str]) -> PathView:
-        source, destination, entropy = parse_path(path)
-        values = {name: int(self._last[name][number]) for name in _Last.names or () if name != "judged_ns"}
+    def _view(self, path: str, parsed: Path, *, in_force: bool) -> PathView:
+        state, _, *numbers = self._last[self._numbers[path]].item()
         return PathView(
             path=path,
-            source=source,
-            destination=destination,
-            entropy=entropy,
-            state=_STATES[values.pop("state")],
-            in_force=path in in_force,
-            **values,
+            **parsed._asdict(),
+            state=_STATES[state],
+            in_force=in_force,
+            **dict(zip(_SHOWN, numbers, strict=True)),
         )
 
     def _index(self, batch: DelayBatch) -> NDArray[np.intp]:
@@ -181,6 +191,8 @@ class PathTable:
                 return _NO_ROOM
             self._nics.setdefault(parsed.source, NicPaths()).out += 1
             self._nics.setdefault(parsed.destination, NicPaths()).into += 1
+            self._from.setdefault(node_of(parsed.source), []).append(path)
+            self._into.setdefault(node_of(parsed.destination), []).append(path)
             number = self._numbers[path] = len(self._numbers)
             if number >= len(self._last):
                 self._last = np.concatenate([self._last, np.zeros_like(self._last)])

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from foliot_gateway.state.records import MOST_RECORDS
 from foliot_schemas import event_kinds
+from foliot_schemas.fault import trace_id as trace_id_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,8 +24,6 @@ if TYPE_CHECKING:
     from foliot_gateway.state.trace_store import Trace, TraceSummary
     from foliot_schemas import ClockState, Event
 
-MOST_RECORDS = 10_000
-"""Events, commands or traces in one answer."""
 FEW_RECORDS = 100
 """So many where the question does not say."""
 
@@ -73,11 +73,11 @@ class Queries:
 
     def nodes(self) -> Iterator[NodeView]:
         """Every node and its NICs, by name; each node as it is when it is taken."""
-        return self._store.fleet.each_node()
+        return self._store.fleet.nodes()
 
     def paths(self, *, node: str = "", nic: str = "") -> Iterator[PathView]:
         """Every path by name, or those that begin or end at a node or NIC; each path as it is when it is taken."""
-        return self._store.fleet.each_path(node=node, nic=nic)
+        return self._store.fleet.paths(node=node, nic=nic)
 
     def clocks(self) -> tuple[ClockState, ...]:
         """What sync last said of each clock, by name. Times are of the clock itself."""
@@ -115,8 +115,8 @@ class Queries:
         _check_limit(limit)
         return self._store.records.commands(limit=limit, node=node, fault=fault)
 
-    def traces(self, *, limit: int = FEW_RECORDS) -> tuple[TraceSummary, ...]:
-        """The traces that began last, newest first.
+    def traces(self, *, limit: int = FEW_RECORDS) -> Iterator[TraceSummary]:
+        """The traces that began last, newest first, each as it is when it is taken.
 
         Parameters:
             limit: at most so many, 1 to `MOST_RECORDS`.
@@ -150,13 +150,13 @@ class Queries:
         known = self._store.records.event(event_id)
         if known is None:
             raise NotFoundError(f"There is no event {_shown(event_id)} among those the gateway keeps.", "no-such-event")
-        trace_id = self._store.trace_of(known)
-        if not trace_id:
+        if not known.fault:
             raise NotFoundError(f"The event {_shown(event_id)} belongs to no fault, so it has no trace.", "no-fault")
-        trace = self._store.traces.get(trace_id, time.monotonic_ns())
+        identity = f"{trace_id_of(known.fault):032x}"
+        trace = self._store.traces.get(identity, time.monotonic_ns())
         if trace is None:
             raise NotFoundError(
-                f"No span of the event's trace {trace_id} is here: none has arrived yet, or they were let go.",
+                f"No span of the event's trace {identity} is here: none has arrived yet, or they were let go.",
                 "no-spans",
             )
         return trace
@@ -165,11 +165,11 @@ class Queries:
         """Which parts of the gateway do their work."""
         store = self._store
         bus = "connected" if store.bus_connected else "not connected: what is shown is what was last heard"
-        history = "read" if store.history_read else "not read: events and commands from before the start are missing"
+        history = "read" if store.journal.is_open else "not read: events and commands from before the start are missing"
         unstoring = store.unstoring(time.monotonic())
         stores = f"does not store what comes from: {', '.join(unstoring)}" if unstoring else "stores"
         return Health(
-            healthy=store.bus_connected and store.history_read and not unstoring,
+            healthy=store.bus_connected and store.journal.is_open and not unstoring,
             parts={"bus": bus, "history": history, "store": stores},
         )
 

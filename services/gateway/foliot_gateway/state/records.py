@@ -9,6 +9,8 @@ import msgspec
 from foliot_gateway.state.fleet import reported_ns
 from foliot_schemas import Command, Event, Outcome, OutcomeStatus, Verb, event_kinds, orders
 
+MOST_RECORDS = 10_000
+"""Events kept, and commands with their outcomes: the newest, and as many as an answer may have. The streams have the older ones."""
 _MOST_OUTCOMES = 4_096
 """Of one command: an armed move has one of every peer."""
 OTHER = "other"
@@ -40,13 +42,11 @@ class Records:
     """The newest events and commands.
 
     Parameters:
-        events: how many events are kept.
-        commands: how many commands are kept, with all outcomes of each.
+        limit: how many events are kept, and how many commands with all outcomes of each.
     """
 
-    def __init__(self, *, events: int, commands: int) -> None:
-        self._limit_events = events
-        self._limit_commands = commands
+    def __init__(self, limit: int = MOST_RECORDS) -> None:
+        self._limit = limit
         self._events: dict[str, Event] = {}
         self._commands: dict[tuple[str, str], CommandView] = {}
         """By the command's id and its node: all who move by themselves for one fault give their moves one id."""
@@ -63,7 +63,7 @@ class Records:
             return False
         self._events[event.id] = event
         self.event_counts[OTHER if event_kinds.find(event.kind) is None else event.kind] += 1
-        _let_go(self._events, self._limit_events, _at)
+        _let_go(self._events, self._limit, _at)
         return True
 
     def add_command(self, command: Command) -> bool:
@@ -117,7 +117,7 @@ class Records:
             command=command,
             outcomes=outcomes,
         )
-        _let_go(self._commands, self._limit_commands, _at)
+        _let_go(self._commands, self._limit, _at)
 
 
 def _at(record: Event | CommandView) -> int:

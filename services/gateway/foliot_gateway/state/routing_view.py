@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from foliot_gateway.state.cardinality_limit import MOST_STRANGERS, CardinalityLimit
+from foliot_gateway.state.cardinality_limit import MOST_STRANGERS
 from foliot_schemas import NodePaths, Outcome, Placement
 from foliot_schemas.names import nic_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from foliot_gateway.state.cardinality_limit import CardinalityLimit
 
 _Address = tuple[str, str]
 """Of a service address: its node and its rail."""
@@ -19,11 +21,11 @@ class RoutingView:
     """The ways in force. What takes a message returns the NICs whose traffic it may have moved.
 
     Parameters:
-        limit: for whose ways there is some; by default for as many as it has for strangers.
+        limit: for whose ways there is some.
     """
 
-    def __init__(self, limit: CardinalityLimit | None = None) -> None:
-        self._limit = limit or CardinalityLimit()
+    def __init__(self, limit: CardinalityLimit) -> None:
+        self._limit = limit
         self._addresses = 0
         """Of all nodes, those reported of."""
         self._wanted: dict[str, NodePaths] = {}
@@ -101,12 +103,8 @@ class RoutingView:
             tally is not None and tally.all_elsewhere for tally in (self._out.get(nic), self._into.get(nic))
         )
 
-    def in_force(self) -> frozenset[str]:
-        """The paths that traffic of jobs takes."""
-        nodes = self._wanted.keys() | self._reported.keys()
-        return frozenset(path for node in nodes for path in self._in_force_of(node))
-
-    def _in_force_of(self, node: str) -> set[str]:
+    def in_force_of(self, node: str) -> set[str]:
+        """The paths that traffic of jobs takes from a node."""
         wanted = self._wanted.get(node, NodePaths(node=node, lease_revision=0))
         ways = _by_address(wanted.placements)
         ways |= {address: way for address, (_, way) in self._reported.get(node, {}).items()}

@@ -10,7 +10,6 @@ from foliot_gateway.state.fleet import Fleet
 from foliot_gateway.state.live_feed import Journal
 from foliot_gateway.state.records import Records
 from foliot_gateway.state.trace_store import TraceStore
-from foliot_schemas.fault import trace_id
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,10 +34,8 @@ class Store:
     def __init__(self, settings: GatewaySettings, now_ns: Callable[[], int] = time.time_ns) -> None:
         self.settings = settings
         self.fleet = Fleet(now_ns)
-        self.records = Records(events=settings.events, commands=settings.commands)
-        self.traces = TraceStore(
-            traces=settings.traces, memory_bytes=settings.trace_bytes, spans_per_trace=settings.spans_per_trace
-        )
+        self.records = Records()
+        self.traces = TraceStore()
         self.rejected: Counter[str] = Counter()
         """Messages that could not be read, by the service that rejected them."""
         self.unstored: Counter[str] = Counter()
@@ -52,8 +49,6 @@ class Store:
         self.bus_connected = False
         self.heard_s: float | None = None
         """When an observation last came, by ``time.monotonic``: how old the picture of the fleet is."""
-        self.history_read = False
-        """What happened before the start has been read from the streams."""
 
     def event(self, event: Event) -> None:
         """Takes an event, once.
@@ -67,7 +62,6 @@ class Store:
 
     def past_read(self) -> None:
         """What happened before the start has been taken: the journal begins, in the order of the events' times."""
-        self.history_read = True
         self.journal.open(self.records.events(limit=self.journal.limit)[::-1])
 
     def command(self, command: Command) -> None:
@@ -94,7 +88,3 @@ class Store:
             for service, (first_s, last_s) in self._unstored_s.items()
             if now_s - last_s < _QUIET_S and last_s - first_s > _LASTING_S
         )
-
-    def trace_of(self, event: Event) -> str:
-        """The trace id of an event's fault, in hex; empty: it belongs to none."""
-        return f"{trace_id(event.fault):032x}" if event.fault else ""

@@ -58,7 +58,7 @@ class Hub:
         Otherwise pages would say for a second that the bus is not reached, beside tiles that came over it.
         """
         store = self._store
-        telling = store.bus_connected, store.history_read, store.heard_s is not None
+        telling = store.bus_connected, store.journal.is_open, store.heard_s is not None
         beat, self._telling = beat or telling != self._telling, telling
         changed = self._board.update(self._store.fleet.changed_tiles())
         changed |= self._store.journal.last > self._told
@@ -126,6 +126,6 @@ class Hub:
         return State(
             now_ns=self._now_ns(),
             bus=self._store.bus_connected,
-            past=self._store.history_read,
+            past=self._store.journal.is_open,
             heard_ms=None if heard_s is None else round((time.monotonic() - heard_s) * 1e3),
         )

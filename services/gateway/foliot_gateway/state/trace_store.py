@@ -8,11 +8,17 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator, Sequence
 
 SpanKind = Literal["internal", "server", "client", "producer", "consumer"]
 SpanStatus = Literal["unset", "ok", "error"]
 
+MOST_TRACES = 2_000
+"""Traces kept; the one that has had no new span for longest goes first."""
+MOST_BYTES = 64 << 20
+"""Memory that traces may take, by estimate: some 50,000 spans of four attributes."""
+MOST_SPANS = 4_000
+"""Of one trace; further ones are dropped, so that no single fault pushes out the others."""
 _SPAN_BYTES = 700
 _ENTRY_BYTES = 130
 """What a span takes in CPython 3.11 (struct, ids, integers, its slot in the trace), and each attribute besides its
@@ -76,15 +82,6 @@ class Trace(msgspec.Struct, frozen=True, kw_only=True):
     spans: tuple[Span, ...]
 
 
-class Added(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of some spans."""
-
-    stored: int = 0
-    duplicates: int = 0
-    dropped: int = 0
-    """Over the limit of their trace, or their trace does not fit into the memory at all."""
-
-
 class TraceStore:
     """The recent traces.
 
@@ -94,7 +91,9 @@ class TraceStore:
         spans_per_trace: how many spans of one trace are kept.
     """
 
-    def __init__(self, *, traces: int, memory_bytes: int, spans_per_trace: int) -> None:
+    def __init__(
+        self, *, traces: int = MOST_TRACES, memory_bytes: int = MOST_BYTES, spans_per_trace: int = MOST_SPANS
+    ) -> None:
         self._limit_traces = traces
         self._limit_bytes = memory_bytes
         self._limit_spans = spans_per_trace
@@ -109,24 +108,27 @@ class TraceStore:
     def __len__(self) -> int:
         return len(self._kept)
 
-    def add(self, spans: Iterable[Span], at_ns: int) -> Added:
-        """Takes spans that arrived at `at_ns`, a monotonic local time."""
-        stored = duplicates = dropped = 0
+    def add(self, spans: Iterable[Span], at_ns: int) -> int:
+        """Takes spans that arrived at `at_ns`, a monotonic local time. Returns how many were over the limit of their trace."""
+        dropped = 0
         for span in spans:
             kept = self._kept.get(span.trace_id) or self._kept.setdefault(span.trace_id, _Kept())
             self._kept.move_to_end(span.trace_id)
-            if span.span_id in kept.spans:
-                duplicates += 1
-                self._replace(kept, span)
+            known = kept.spans.get(span.span_id)
+            if known is not None:
+                # Everybody who sees a fault derives the same root span from it, so that two services may send it. Whoever saw it first has it,
+                # in whichever order they arrive.
+                if (span.start_ns, span.service, -span.end_ns) < (known.start_ns, known.service, -known.end_ns):
+                    self._put(kept, span, weigh(span) - weigh(known))
             elif len(kept.spans) >= self._limit_spans:
                 dropped += 1
             else:
-                stored += 1
                 kept.last_ns = at_ns
-                self._put(kept, span)
+                self.span_count += 1
+                self._put(kept, span, weigh(span))
         self.dropped += dropped
         self._evict()
-        return Added(stored=stored, duplicates=duplicates, dropped=dropped)
+        return dropped
 
     def get(self, trace_id: str, now_ns: int) -> Trace | None:
         """A trace as far as it has arrived; None: nothing of it is here."""
@@ -136,36 +138,16 @@ class TraceStore:
         spans = tuple(sorted(kept.spans.values(), key=_by_start))
         return Trace(summary=summarise(spans), quiet_ns=max(0, now_ns - kept.last_ns), spans=spans)
 
-    def recent(self, limit: int) -> tuple[TraceSummary, ...]:
-        """The traces that began last, newest first."""
+    def recent(self, limit: int) -> Iterator[TraceSummary]:
+        """The traces that began last, newest first, each as it is when it is taken."""
         newest = sorted(self._kept.values(), key=lambda kept: kept.start_ns, reverse=True)[:limit]
-        return tuple(summarise(sorted(kept.spans.values(), key=_by_start)) for kept in newest)
+        return (summarise(sorted(kept.spans.values(), key=_by_start)) for kept in newest)
 
-    def _put(self, kept: _Kept, span: Span) -> None:
-        weight = weigh(span)
+    def _put(self, kept: _Kept, span: Span, more_bytes: int) -> None:
         kept.spans[span.span_id] = span
         kept.start_ns = min(kept.start_ns, span.start_ns)
-        kept.memory_bytes += weight
-        self.memory_bytes += weight
-        self.span_count += 1
-
-    def _replace(self, kept: _Kept, span: Span) -> None:
-        """Of two accounts of one span, keeps the one that began first.
-
-        Everybody who sees a fault derives the same root span from it, so that two services may send it; whoever saw it
-        first has it, in whichever order they arrive.
-        """
-        known = kept.spans[span.span_id]
-        if (span.start_ns, span.service, -span.end_ns) < (known.start_ns, known.service, -known.end_ns):
-            self._forget(kept, known)
-            self._put(kept, span)
-
-    def _forget(self, kept: _Kept, span: Span) -> None:
-        weight = weigh(span)
-        del kept.spans[span.span_id]
-        kept.memory_bytes -= weight
-        self.memory_bytes -= weight
-        self.span_count -= 1
+        kept.memory_bytes += more_bytes
+        self.memory_bytes += more_bytes
 
     def _evict(self) -> None:
         while self._kept and (len(self._kept) > self._limit_traces or self.memory_bytes > self._limit_bytes):
@@ -187,15 +169,8 @@ class _Kept:
         self.last_ns = 0
 
 
-def summarise(spans: Iterable[Span]) -> TraceSummary:
-    """The summary of a trace's spans, which are in the order of their start.
-
-    Raises:
-        ValueError: there are none.
-    """
-    spans = tuple(spans)
-    if not spans:
-        raise ValueError("a trace without spans has no summary")
+def summarise(spans: Sequence[Span]) -> TraceSummary:
+    """The summary of a trace's spans, one or more, which are in the order of their start."""
     root = next((span for span in spans if not span.parent_id), spans[0])
     start_ns = spans[0].start_ns
     return TraceSummary(
