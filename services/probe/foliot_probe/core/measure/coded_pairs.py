@@ -3,6 +3,9 @@
 Where they do not, something queued between or before them and neither is worth a fit. Where they do, the later of the two stands for both,
 as they met the same queues. A wrong stamp makes one of them seem too quick, and a fit would believe that one most. Source: Geng et al.,
 Huygens, NSDI '18; the rule as in US patents 10917229 and 11239993.
+
+That holds where pure pairs stand apart from the others. On a slow machine both probes of a pair take what they take, queues or not. Their differences
+then spread evenly over far more than any tolerance. Whichever fall within it do so by chance, and to choose them would leave out the quickest probes.
 """
 
 from __future__ import annotations
@@ -24,6 +27,14 @@ _MOST_TIMES = 4.0
 """Of that: where hardly any pair is pure, the distribution of all tells nothing of the pure ones."""
 _FORGOTTEN = 1.02
 """By so much the tolerance grows again with each direction of a window: it doubles in some 35 s of two-second windows."""
+_APART = 1.5
+"""As many pairs within twice the tolerance as within it, and hardly any more, where pure pairs stand apart; twice as many where differences spread evenly. Halfway."""
+_PRIOR = 2.0
+"""Pairs that stand apart, added to those of a stream: a few say nothing."""
+_OTHERS = 6.0
+"""Pairs of all of the node's streams, of this window and those before, that are added at most."""
+_KEPT = 0.9
+"""Of what they said, with each direction of a window."""
 
 
 class CodedPairs:
@@ -31,6 +42,8 @@ class CodedPairs:
 
     def __init__(self) -> None:
         self._tolerance_ns = np.inf
+        self._within = np.zeros(2)
+        """Pairs within the tolerance and within twice of it, of all streams, as they are remembered."""
 
     def sift(
         self,
@@ -58,9 +71,22 @@ class CodedPairs:
             return pure
         difference = np.diff(receive_ns[order])[first] - transmit_gap[first]
         least = least_ns[order[first]]
-        same = np.abs(difference) < np.clip(self._tolerance(np.abs(difference)), least, _MOST_TIMES * least)
+        tolerance = np.clip(self._tolerance(np.abs(difference)), least, _MOST_TIMES * least)
+        same = np.abs(difference) < tolerance
+        same &= self._stand_apart(row[order[first]], same, np.abs(difference) < 2 * tolerance)
         pure[order[np.where(difference >= 0, first + 1, first)[same]]] = True
         return pure
+
+    def _stand_apart(
+        self, row: NDArray[np.intp], same: NDArray[np.bool_], near: NDArray[np.bool_]
+    ) -> NDArray[np.bool_]:
+        """Selects the pairs of streams whose pure pairs stand apart from the others, by how many are within the tolerance and within twice of it."""
+        within = np.stack([np.bincount(row, weights=each) for each in (same, near)])
+        self._within = _KEPT * self._within + within.sum(axis=1)
+        others = self._within * min(1.0, _OTHERS / max(self._within[0], 1.0))
+        once, twice = within + others[:, None] + _PRIOR
+        apart: NDArray[np.bool_] = (twice < _APART * once)[row]
+        return apart
 
     def _tolerance(self, difference: NDArray[np.int64]) -> float:
         """By how much the gaps of a pure pair may differ, from the distributions of all differences seen lately."""
