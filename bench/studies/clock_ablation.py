@@ -45,7 +45,7 @@ _TOGETHER = 4
 _LEVEL = 0.99
 
 
-def _none_pure(_coded: object, row: NDArray[np.intp], *_: object) -> NDArray[np.bool_]:
+def _none_pure(_coded: object, row: NDArray[np.intp], *_: object, **__: object) -> NDArray[np.bool_]:
     """No pair is taken to be pure, so that the probe lets all probes count, as it does in long queues."""
     return np.zeros(len(row), np.bool_)
 
@@ -99,9 +99,9 @@ def _as_it_is(_tracks: kalman.ClockTracks, measured: kalman.Measurement, _sigmas
     return measured
 
 
-def _fixed(tracks: kalman.ClockTracks, _measured: kalman.Measurement) -> Floats:
-    """The wander that any clock may have at first."""
-    return tracks.density
+def _fixed(tracks: kalman.ClockTracks, _measured: kalman.Measurement) -> kalman.ClockTracks:
+    """The wander that any clock may have at first, and the noise that the fits state."""
+    return tracks
 
 
 WHOLE = Tool()
@@ -115,7 +115,7 @@ TOOLS = (
     Tool("foliot, no direction", None, {"foliot_sync.core.fit.pair_estimate.share": _evenly}),
     Tool("foliot, no lateness", None, {"foliot_sync.core.fit.pair_estimate._lateness": _even}),
     Tool("foliot, no remembered floor", None, {"foliot_sync.core.fit.delay_floor.DelayFloors.learn": _learns_nothing}),
-    Tool("foliot, no learnt wander", None, {"foliot_sync.core.track.kalman._learned": _fixed}),
+    Tool("foliot, no learnt wander", None, {"foliot_sync.core.track.kalman.learnt": _fixed}),
 )  # fmt: skip
 
 

@@ -98,6 +98,7 @@ class StampWindow:
 
     def forget(self, row: int) -> None:
         """A stream ended; its row may become another's within the window."""
+        self._coded.forget(row)
         for parts in self._parts:
             parts[:] = [Completed(*(column[part.row != row] for column in part)) for part in parts]
 
@@ -126,8 +127,8 @@ class StampWindow:
         tilt: SlopeRange,
     ) -> Iterator[WindowPart | None]:
         sifted: list[_Sifted] = []
-        for completed in parts:
-            sifted.append(self._sift(completed, initiated, _LEAST_NS[kinds]))
+        for direction, completed in enumerate(parts):
+            sifted.append(self._sift(direction, completed, initiated, _LEAST_NS[kinds]))
             yield None
         pruned: list[tuple[Rows, NDArray[Any]]] = [(np.zeros(0, np.intp), np.zeros(0, StampRow))]
         for direction, each in enumerate(sifted):
@@ -155,7 +156,13 @@ class StampWindow:
         if streams:
             yield WindowPart(tuple(streams), points[first:stop])
 
-    def _sift(self, parts: Sequence[Completed], initiated: NDArray[np.bool_], least_ns: NDArray[np.float64]) -> _Sifted:
+    def _sift(
+        self,
+        direction: int,
+        parts: Sequence[Completed],
+        initiated: NDArray[np.bool_],
+        least_ns: NDArray[np.float64],
+    ) -> _Sifted:
         """Of a direction, pure pairs where there are any, else everything."""
         if not parts:
             none = np.zeros(0, np.int64)
@@ -163,7 +170,7 @@ class StampWindow:
         columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
         mine = initiated[columns[0]]
         done = Completed(*(column[mine] for column in columns))
-        pure = self._coded.sift(*done, least_ns[done.row])
+        pure = self._coded.sift(*done, least_ns[done.row], direction=direction)
         purely = np.bincount(done.row[pure], minlength=len(initiated))
         every = np.bincount(done.row, minlength=len(initiated))
         purely[purely < np.maximum(_LEAST_PURE, _LEAST_SHARE * every)] = 0
