@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from bench.clock_replay.recording import Direction, Window
     from foliot_schemas import ClockState
     from foliot_schemas.observation import StampKind
+    from foliot_sync.settings import SyncSettings
 
 _TOLERATED = 10
 """Layers that a probe keeps, as it is set by default."""
@@ -44,13 +45,14 @@ class Chain:
         origin_ns: any time near the first one, by a's clock.
         window_ns: length of a window.
         kind: of stamps.
+        settings: of sync.
     """
 
-    def __init__(self, origin_ns: int, window_ns: int, kind: StampKind) -> None:
+    def __init__(self, origin_ns: int, window_ns: int, kind: StampKind, settings: SyncSettings | None = None) -> None:
         self._shift_ns = _BEGIN_NS - origin_ns
         self._window_ns = window_ns
         self._kind = np.array([KINDS.index(kind)])
-        self._stamps, self._sync = StampWindow(_TOLERATED), Synchroniser()
+        self._stamps, self._sync = StampWindow(_TOLERATED), Synchroniser(settings)
         self._tilt = SlopeRange.unknown(1)
         self._counts = [0, 0]
         ends = StreamEnds(

@@ -9,7 +9,8 @@ import numpy as np
 
 from bench.clock_replay.chain import Chain, said_ns
 from bench.clock_replay.recording import BadRecordingError, windows
-from bench.clock_replay.tools import ChronyModel, MinimumFilter, SteadyMinimumFilter
+from bench.clock_replay.tools import ChronyModel, GuidedMinimumFilter, MinimumFilter
+from bench.clock_sim import Tool as Variant
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,8 +19,11 @@ if TYPE_CHECKING:
     from bench.clock_replay.tools import Said
     from foliot_schemas.observation import StampKind
 
-FOLIOT, MINIMUM, CHRONY = "foliot", "minimum filter", "chrony (model)"
+MINIMUM, CHRONY = "minimum filter", "chrony (model)"
 MIDDLE, NOW = "middle", "now"
+
+
+FOLIOT = Variant().name
 
 
 class Tool(Protocol):
@@ -66,8 +70,17 @@ class Summary(msgspec.Struct, kw_only=True):
     within_bound: float | None
 
 
-def replay(recording: Recording, window_ns: int, kind: StampKind, settle: int) -> list[Row]:
+def replay(
+    recording: Recording, window_ns: int, kind: StampKind, settle: int, variants: Sequence[Variant] = (Variant(),)
+) -> list[Row]:
     """All tools on a recording, from the window after those in which they may settle.
+
+    Parameters:
+        recording: the stamps.
+        window_ns: length of a window.
+        kind: of stamps.
+        settle: windows before those that are judged.
+        variants: of Foliot.
 
     Raises:
         BadRecordingError: there is no whole window, or none left to judge.
@@ -76,25 +89,26 @@ def replay(recording: Recording, window_ns: int, kind: StampKind, settle: int) -
     if every[-1].number - every[0].number < settle:
         raise BadRecordingError(f"{recording.name} has no window after the {settle} in which tools may settle")
     origin_ns, truth = every[0].since_ns, recording.truth
-    tools: dict[str, Tool] = {FOLIOT: Chain(origin_ns, window_ns, kind)}
-    if truth is None or len(truth.at_ns) == 1:
-        tools[MINIMUM] = MinimumFilter()
-    else:
-        tools[MINIMUM] = SteadyMinimumFilter(truth.at)
-    tools[CHRONY] = ChronyModel(origin_ns)
+    known = truth is not None and len(truth.at_ns) > 1
+    minimum: Tool = MinimumFilter() if truth is None or not known else GuidedMinimumFilter(truth.at)
+    foliot = [(each, Chain(origin_ns, window_ns, kind, each.settings)) for each in variants]
     rows: list[Row] = []
+    others: dict[str, Tool] = {MINIMUM: minimum, CHRONY: ChronyModel(origin_ns)}
     for window in every:
-        for name, tool in tools.items():
-            said = tool.window(window)
-            if window.number >= every[0].number + settle:
-                rows += _rows(recording, name, window, said, window_ns)
+        said: dict[str, Said] = {}
+        for variant, chain in foliot:
+            with variant.in_force():
+                said[variant.name] = chain.window(window)
+        said |= {name: tool.window(window) for name, tool in others.items()}
+        if window.number >= every[0].number + settle:
+            for name, each in said.items():
+                rows += _rows(recording, name, window, each, window_ns)
     return rows
 
 
 def _rows(recording: Recording, tool: str, window: Window, said: Said, window_ns: int) -> list[Row]:
-    moments = {MIDDLE: (window.since_ns + window.until_ns) // 2}
-    if tool != MINIMUM:
-        moments[NOW] = said_ns(window.until_ns, window_ns) + window_ns // 2
+    middle_ns = (window.since_ns + window.until_ns) // 2
+    moments = {MIDDLE: middle_ns, NOW: said_ns(window.until_ns, window_ns) + window_ns // 2}
     found: list[Row] = []
     for of, at_ns in moments.items():
         claim, error_ns = said.claim(at_ns), None

@@ -25,7 +25,7 @@ class Said(NamedTuple):
 
 
 class MinimumFilter:
-    """Half the difference of the least delays of both directions in a window. It knows no rates, and says nothing of any time but the window's."""
+    """Half the difference of the least delays of both directions in a window, which counts until the next one's: right for clocks that do not run apart."""
 
     def window(self, window: Window) -> Said:
         """The offset of this window."""
@@ -36,8 +36,12 @@ class MinimumFilter:
         return Said(lambda _at_ns: (offset, None))
 
 
-class SteadyMinimumFilter:
-    """The minimum filter, with the rate of the two clocks given: the least residuals over the true course of the offset, if that is known.
+_RATED = 8
+"""Windows that tell a minimum filter how fast the clocks run apart."""
+
+
+class GuidedMinimumFilter:
+    """A minimum filter for clocks that run apart: within a window it is told how they do, so that it is as good as any; from there, a line through its last windows goes on.
 
     Parameters:
         course: the true offset at times by a's clock.
@@ -45,6 +49,7 @@ class SteadyMinimumFilter:
 
     def __init__(self, course: Callable[[NDArray[np.int64]], Floats]) -> None:
         self._course = course
+        self._found: deque[tuple[int, float]] = deque(maxlen=_RATED)
 
     def window(self, window: Window) -> Said:
         """The offset of this window, as much beside the truth as the least residuals have it."""
@@ -52,8 +57,17 @@ class SteadyMinimumFilter:
             return Said(lambda _at_ns: None)
         forth = window.forth.delay_ns - self._course(window.forth.transmit_ns)
         back = window.back.delay_ns + self._course(window.back.receive_ns)
-        wrong = (forth.min() - back.min()) / 2
-        return Said(lambda at_ns: (float(self._course(np.array([at_ns]))[0] + wrong), None))
+        at_ns = (window.since_ns + window.until_ns) // 2
+        offset = float(self._course(np.array([at_ns]))[0] + (forth.min() - back.min()) / 2)
+        self._found.append((at_ns, offset))
+        rate = self._rate()
+        return Said(lambda later_ns: (offset + rate * (later_ns - at_ns), None))
+
+    def _rate(self) -> float:
+        """What the offset gains in a nanosecond."""
+        at_ns, offset = (np.array(each) for each in zip(*self._found, strict=True))
+        run_ns = at_ns - at_ns.mean()
+        return float((run_ns * (offset - offset[0])).sum() / max((run_ns**2).sum(), 1.0))
 
 
 _FILTERED = 16
@@ -103,7 +117,8 @@ class ChronyModel:
         if self._base is None:
             self._base = int(ahead.min())
         offset = ((ahead - self._base) - (behind + self._base)) / 2
-        at_s = (forth.transmit_ns[there] - self._origin_ns) / 1e9
+        # An offset of two clocks that run apart is of the middle of its exchange.
+        at_s = ((forth.transmit_ns[there] - self._origin_ns) + (back.receive_ns[place[there]] - self._origin_ns)) / 2e9
         for at, wrong, trip in zip(at_s.tolist(), offset.tolist(), (ahead + behind).tolist(), strict=True):
             self._trips.append(trip)
             if trip > np.quantile(self._trips, _QUANTILE):
