@@ -89,7 +89,8 @@ def test_without_truth_bounds_are_told_and_no_errors() -> None:
     """A probe that seems to come before it left shows two clocks: nobody knows the truth."""
     rows = replay(recorded("made", stamps(ahead_ns=70_000_000)), WINDOW_NS, "kernel", 4)
     assert all(row.error_ns is None for row in rows)
-    assert all(row.bound_ns is not None for row in rows if row.tool == FOLIOT)
+    assert all(row.bound_ns is not None for row in rows if (row.tool, row.of) == (FOLIOT, NOW))
+    assert all(row.said and row.bound_ns is None for row in rows if (row.tool, row.of) == (FOLIOT, MIDDLE))
     summary = judged(recorded("made", stamps(ahead_ns=70_000_000)))[FOLIOT, NOW]
     assert summary.truth is None
     assert summary.p50_ns is None

@@ -46,7 +46,9 @@ class Row(msgspec.Struct, kw_only=True):
     error_ns: float | None
     """With its sign; null where nobody knows the truth, or the tool says nothing that anybody may believe."""
     bound_ns: float | None
-    """Statistical; null where the tool states none."""
+    """Statistical; null where the tool states none, and of the middle: what is said promises nothing of the time before."""
+    said: bool
+    """Whether the tool said anything that somebody may believe."""
 
 
 class Summary(msgspec.Struct, kw_only=True):
@@ -114,9 +116,17 @@ def _rows(recording: Recording, tool: str, window: Window, said: Said, window_ns
         claim, error_ns = said.claim(at_ns), None
         if claim is not None and recording.truth is not None:
             error_ns = round(claim[0] - float(recording.truth.at(np.array([at_ns]))[0]), 1)
-        bound_ns = None if claim is None else claim[1]
+        bound_ns = None if claim is None or of == MIDDLE else claim[1]
         found.append(
-            Row(file=recording.name, tool=tool, window=window.number, of=of, error_ns=error_ns, bound_ns=bound_ns)
+            Row(
+                file=recording.name,
+                tool=tool,
+                window=window.number,
+                of=of,
+                error_ns=error_ns,
+                bound_ns=bound_ns,
+                said=claim is not None,
+            )
         )
     return found
 
@@ -139,7 +149,7 @@ def _summary(recording: Recording, tool: str, of: str, rows: Sequence[Row]) -> S
     told = bool(judged)
     return Summary(
         file=recording.name, tool=tool, of=of, truth=None if recording.truth is None else recording.truth.origin,
-        windows=len(rows), silent=len(rows) - (len(judged) if recording.truth is not None else len(bounds)),
+        windows=len(rows), silent=sum(not row.said for row in rows),
         p50_ns=_shown(np.median(size)) if told else None, p99_ns=_shown(np.percentile(size, 99)) if told else None,
         max_ns=_shown(size.max()) if told else None, bias_ns=_shown(error.mean()) if told else None,
         deviation_ns=_shown(error.std()) if told else None,
