@@ -1,1 +1,1 @@
-"""Foliot beside its peers, on the same work in the same run."""
+"""Benches: measurements of Foliot, and of its peers on the same work in the same run."""

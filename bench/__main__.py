@@ -1,4 +1,4 @@
-"""Starts a bench by its name: ``python -m bench NAME ...``, where a study is found like any other.
+"""Starts a bench by its name: ``python -m bench NAME ...``. A study has a name like any other bench.
 
 make bench NAME=road ARGS="--json FILE"
 """
@@ -16,7 +16,7 @@ from bench import studies
 
 
 def main() -> int | None:
-    """Runs the bench that the first argument names; without one that there is, says which there are."""
+    """Runs the bench that the first argument names. Without a known name, prints the names that exist."""
     name = sys.argv[1].replace("-", "_") if len(sys.argv) > 1 else ""
     for package in (bench, studies):
         module = f"{package.__name__}.{name}"
@@ -29,7 +29,7 @@ def main() -> int | None:
 
 
 def _benches() -> list[str]:
-    """Names of all that can be started: their first lines of documentation say how."""
+    """Names of all benches. The first lines of their documentation say how to start them."""
     found = []
     for package in (bench, studies):
         for each in pkgutil.iter_modules(package.__path__):

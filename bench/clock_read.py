@@ -1,6 +1,7 @@
-"""What it costs a process to read the time: CPU of a call of `foliot.clock.reader.Reader.now`, from a page that a writer has filled.
+"""The CPU cost of reading the time by `foliot.clock.reader.Reader.now`, from a page that a writer has filled.
 
-One process, whose own processor time is counted: any machine carries it, and so nothing is asked of it before it begins.
+The bench is one process, and counts its own processor time. Any machine carries it, so it checks nothing before it
+begins.
 
 make bench NAME=clock-read ARGS="--json FILE"
 """
@@ -36,14 +37,14 @@ class Row(msgspec.Struct, kw_only=True):
     call: str
     runs: int
     calls: int
-    """In a run."""
+    """Calls in a run."""
     median_us: float
     least_us: float
     most_us: float
 
 
 def measure(path: str, runs: int, calls: int) -> list[Row]:
-    """All kinds of call, of the page at a path."""
+    """Measures all kinds of call on the page at a path."""
     writer = PageWriter(path, "node0")
     local_ns = time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW)
     state = ClockState(

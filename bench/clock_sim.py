@@ -1,10 +1,11 @@
-"""Clocks in a simulated fabric, whose truth is known to the nanosecond.
+"""A bench of clocks in a simulated fabric, whose truth is known to the nanosecond.
 
-Every NIC has a clock of its own, probes wait in the queues of a leaf-spine at the level of packets, stamps have a NIC's noise, and all of Foliot's own code from the
-coded pairs to the published state runs as it does in a fleet.
+Every NIC has a clock of its own. Probes wait in the queues of a leaf-spine at the level of packets, and stamps have a
+NIC's noise. All of Foliot's own code runs as in a fleet, from the coded pairs to the published state.
 
-Two figures a row. `pair`: by how much two NICs disagree about the same moment, as in the truth test of Huygens (NSDI '18: two NICs on one clock, mean 13.4 ns, p99 30.2 ns).
-`reference`: by how much a NIC disagrees with the reference. Both of the value used now, at any time until the next is published.
+Each row has two errors, both of the value used now, at any time until the next is published. `reference` is the
+disagreement of a NIC with the reference. `pair` is the disagreement of two NICs about the same moment, as in the truth
+test of Huygens. (NSDI '18: two NICs on one clock, mean 13.4 ns, p99 30.2 ns.)
 
     make bench NAME=clock-sim ARGS="--json FILE"
 """
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
 
 _LATE_NS = 10_000_000
 _SOLVED_NS = 50_000_000
-"""After the last batch of a window."""
+"""The time after the last batch of a window at which it is solved."""
 _HUYGENS = {"mean_ns": 13.4, "p99_ns": 30.2}
 
 
@@ -55,13 +56,15 @@ class Row(msgspec.Struct, kw_only=True):
     ways: str
     drift_ppb: float
     windows: int
-    """That were judged: in one, all clocks are in error together, so that windows count, and not values."""
+    """Windows that were judged. In one window all clocks are in error together, so windows count, and not values."""
     windows_independent: float | None
-    """What they are worth, as neighbours are alike: by how near the worst value of each came to its bound."""
+    """The number of independent windows, as neighbours are alike: by the worst error of each as a share of its
+    bound."""
     outside_at_most: float | None
-    """By the rule of three over these, where nothing was outside of the statistical bound: the share of windows in which something still may be, with 95 % confidence."""
+    """The share of windows in which an error may still exceed its bound, with 95 % confidence. It is the rule of
+    three over the independent windows, if no error exceeded the statistical bound."""
     settled: int
-    """Windows before them."""
+    """Windows before those judged."""
     of: str
     """`pair`: of two NICs; `reference`: of a NIC and the reference."""
     mean_ns: float
@@ -69,7 +72,7 @@ class Row(msgspec.Struct, kw_only=True):
     p99_ns: float
     max_ns: float
     packets_per_s: float
-    """Sent by a NIC, forth and back."""
+    """Packets that a NIC sends, forth and back."""
     within_bound: float
     within_hard_bound: float
     median_bound_ns: float
@@ -77,16 +80,16 @@ class Row(msgspec.Struct, kw_only=True):
 
 
 class Tool(NamedTuple):
-    """What makes time of the stamps: Foliot, or Foliot with parts of it replaced."""
+    """The code that makes time of the stamps: Foliot, or Foliot with parts of it replaced."""
 
     name: str = "foliot"
     settings: SyncSettings | None = None
     replaced: Mapping[str, object] = {}
-    """By dotted name, what is there instead."""
+    """The replacements, by dotted name."""
 
     @contextlib.contextmanager
     def in_force(self) -> Iterator[None]:
-        """While it lasts, this is what runs."""
+        """Puts this tool in force for the block."""
         with contextlib.ExitStack() as stack:
             for place, instead in self.replaced.items():
                 stack.enter_context(mock.patch(place, instead))
@@ -94,7 +97,7 @@ class Tool(NamedTuple):
 
 
 class Judged(NamedTuple):
-    """What came of one run."""
+    """The results of one run."""
 
     row: Row
     wrong_ns: NDArray[np.float64]
@@ -102,7 +105,7 @@ class Judged(NamedTuple):
 
 
 class _Chain:
-    """A tool at work, from the probes' stamps to what is published."""
+    """A tool at work, from the probes' stamps to the published states."""
 
     def __init__(self, tool: Tool, traffic: Traffic) -> None:
         self.tool = tool
@@ -110,7 +113,7 @@ class _Chain:
         self._traffic, self._fleet, self._sync = traffic, Fleet(traffic), Synchroniser(tool.settings)
 
     def window(self, sent: Sent, *, counts: bool) -> None:
-        """Makes what it can of a window, and has it judged if it counts."""
+        """Processes a window, and judges the result if it counts."""
         window_ns = self._traffic.window_ns
         # The last of the nodes' windows ends a tenth of one after the first.
         said_ns = (sent.number + 1) * window_ns + window_ns // 10 + _SOLVED_NS
@@ -187,7 +190,7 @@ def _judged(of: str, found: list[Errors], order: NDArray[np.int64], **header: An
 
 
 def parser() -> argparse.ArgumentParser:
-    """Of what can be set about the simulation."""
+    """The parser of the simulation's options."""
     made = argparse.ArgumentParser(prog="bench.clock_sim", description=__doc__.split("\n", 1)[0] if __doc__ else None)
     made.add_argument("--json", type=Path, help="write the rows to this file")
     made.add_argument("--nics", nargs="+", type=int, default=[100])

@@ -1,6 +1,6 @@
-"""Every bench's JSON: which bench, when, of which code, under which settings, beside which versions and on what machine; then what it measured.
+"""The JSON document of a bench: its name, time, code, settings, versions and machine, then its results.
 
-Whatever bench writes JSON has a `Document` do it: figures without all of that cannot be compared with others.
+Every bench that writes JSON uses a `Document`. Figures without all of that cannot be compared with others.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 HEAD = ("bench", "date", "commit", "settings", "versions", "machine")
-"""What every document begins with."""
+"""The keys with which every document begins."""
 _VERSION = re.compile(r"\d+(?:\.\d+)+[\w.+-]*")
 _ANSWER_S = 10.0
 
 
 class Document:
-    """Of a bench that begins now: the shares of processor time are those from here until `head`.
+    """The document of a bench that begins now. Shares of processor time are those from here until `head`.
 
     Parameters:
-        name: of the bench.
-        arguments: its command line, which is its settings, but for paths, which are this machine's alone.
+        name: the name of the bench.
+        arguments: its command line, which is its settings; paths are left out, because they are this machine's alone.
         programs: versions of programs that it measures or runs beside Foliot, see `program`.
-        more: further settings, as those of the services that it starts.
+        more: further settings, such as those of the services that it starts.
     """
 
     def __init__(
@@ -43,16 +43,16 @@ class Document:
     ) -> None:
         self._name = name
         given = {key: value for key, value in vars(arguments).items() if not _is_path(value)}
-        # Without a file to write to there is nothing to say, but `json` is no setting all the same.
+        # `json` is no setting, even if there is no file to write to.
         self._settings = {key: _plain(value) for key, value in given.items() if key != "json"} | more
         self._versions = versions() | dict(programs or {})
-        # Now, and not at the end: what is committed meanwhile is not what runs.
+        # Now, and not at the end: a later commit is not the code that runs.
         self._commit = commit(Path(__file__).parent)
         self._work_s = fixed_work_s()
         self._began = CpuTimes.read()
 
     def head(self) -> dict[str, Any]:
-        """Of a document of this bench, if it ends now."""
+        """The head of the document, if the bench ends now."""
         now = CpuTimes.read()
         return {
             "bench": self._name,
@@ -64,21 +64,21 @@ class Document:
                 "cores": os.cpu_count(),
                 "idle_cpu": round(self._began.idle_share(now), 3),
                 "stolen_cpu": round(self._began.stolen_share(now), 3),
-                # Before and after: a machine that changed its pace meanwhile shows.
+                # Before and after, to show a machine that changed its speed meanwhile.
                 "fixed_work_s": [self._work_s, fixed_work_s()],
             },
         }
 
     def write(self, file: Path, rows: Sequence[msgspec.Struct], **more: Any) -> None:
-        """Writes rows, after whatever else there is to say, as the document of a bench that ends now."""
+        """Writes rows, after the other parts, as the document of a bench that ends now."""
         keep(file, self.head(), [msgspec.to_builtins(row) for row in rows], **more)
 
 
 def keep(file: Path, head: Mapping[str, Any], rows: Sequence[Any], **more: Any) -> None:
-    """Writes a document, each row, or whatever else stands in a list of objects, in a line.
+    """Writes a document, with each row, and each object of another list, on a line.
 
     Raises:
-        ValueError: the head lacks something of `HEAD`, or something else takes its place.
+        ValueError: the head lacks a key of `HEAD`, or another part has such a key.
     """
     if lacking := [key for key in HEAD if key not in head]:
         raise ValueError(f"the head of {file} lacks {', '.join(lacking)}")
@@ -91,14 +91,14 @@ def keep(file: Path, head: Mapping[str, Any], rows: Sequence[Any], **more: Any) 
 
 
 def _laid_out(value: Any) -> str:
-    """As JSON, below a key of the document."""
+    """A value as JSON, below a key of the document."""
     if isinstance(value, list) and value and all(isinstance(each, dict) for each in value):
         return "[\n" + ",\n".join(f"    {json.dumps(each, allow_nan=False)}" for each in value) + "\n  ]"
     return json.dumps(value, indent=2, allow_nan=False).replace("\n", "\n  ")
 
 
 def joined(heads: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The head of a document that is put together from others: what all say alike, and else a list of what each says."""
+    """The head of a document that joins others. A value that all share stands alone; otherwise it is a list."""
     found: dict[str, Any] = {}
     for key in dict.fromkeys(key for head in heads for key in head):
         values = [head.get(key) for head in heads]
@@ -124,5 +124,5 @@ def _is_path(value: object) -> bool:
 
 
 def _plain(value: Any) -> Any:
-    """As JSON can have it: it knows no infinity."""
+    """A value as JSON permits it: JSON has no infinity."""
     return None if isinstance(value, float) and not math.isfinite(value) else msgspec.to_builtins(value)

@@ -1,8 +1,11 @@
-"""A large fleet, simulated: the real detector and remediator on a real NATS server, 300 events a second at 100,000 nodes.
+"""A large simulated fleet with the real detector and remediator on a real NATS server.
 
-The inventory holds all nodes. A storm of lost carriers and silent paths moves over them; the detector turns what their probes would
-say into events, the remediator those into commands, and simulated agents answer. What is measured: from the arrival of an event at a
-subscriber on the bus to the arrival, at the same one, of each command that answers it; and from the publication of the observation.
+It has 300 events a second at 100,000 nodes. The inventory holds all nodes. A storm of lost carriers and silent paths
+moves over them. The detector turns the probes' simulated reports into events, and the remediator turns events into
+commands. Simulated agents answer the commands.
+
+A subscriber on the bus measures the time from the arrival of an event to the arrival of each command that answers it.
+It also measures from the publication of the observation.
 
     make bench NAME=fleet ARGS="--nodes 1000 --seconds 30 --json FILE"
 """
@@ -46,7 +49,9 @@ _READY_S = 300.0
 _LOOK_S = 0.02
 _DRAIN_S = 4.0
 _BESIDE, _PAIR, _PAIR_OF_ALL, _RATE = 0.52, 0.8, 0.65, 300.0
-"""Processors busy at this rate in bench/results/fleet-shards-2026-11-22.json: NATS and what plays the fleet; a detector and a remediator, 0.96 of a quarter of the fleet and 1.44 of all of it."""
+"""Processors busy at this rate in bench/results/fleet-shards-2026-11-22.json. The first number is NATS and the
+process that plays the fleet. A detector and a remediator took 0.96 for a quarter of the fleet and 1.44 for all of
+it."""
 _DEAF = 5
 """Agents that answer nothing."""
 _SETTINGS = {
@@ -55,7 +60,7 @@ _SETTINGS = {
     "remediator.nics_away": 2_000,
     "remediator.primary": '"first"',
     "remediator.probation_s": 2.0,
-    # Nodes report every two seconds, not ten times a second, and so what was heard counts for longer.
+    # Nodes report every two seconds, not ten times a second, so a report counts for longer.
     "remediator.healthy_within_s": 4.5,
     "remediator.clock_stale_s": 6.5,
     "detector.report_ms": 2_000.0,
@@ -110,7 +115,7 @@ class Bench:
         return row | measured | {"ready_after_kill_s": again_s}
 
     async def _write_inventory(self, crowd: SyntheticFleet) -> float:
-        """As agents do, but without waiting for each answer."""
+        """Writes the nodes' records as agents do, but does not wait for each answer."""
         began_s = time.monotonic()
         bus = await Bus.connect(BusSettings(url=self._url), "bench")
         # The connection itself: a hundred thousand agents write at once, one process need not wait for each.
@@ -133,7 +138,7 @@ class Bench:
         return await self._ready(name, 1, began_s)
 
     async def _restart(self, name: str) -> float:
-        """SIGKILL, and a start at once: the lease of the killed one has to run out."""
+        """Sends SIGKILL and starts at once: the lease of the killed process has to run out."""
         times = self._started(name)
         began_s = time.monotonic()
         self._supervisor.kill(name)
@@ -148,7 +153,10 @@ class Bench:
         return round(time.monotonic() - began_s, 2)
 
     def _started(self, name: str) -> int:
-        """How often it said that it was ready: the remediator by taking the lease, when it knows what is in force."""
+        """How often the service reported that it was ready.
+
+        The remediator does so when it takes the lease and knows the ways in force.
+        """
         word = "lease_taken" if name.startswith("remediator") else "detector_started"
         path = Path(self._log(name))
         return path.read_text().count(f'"event": "{word}"') if path.exists() else 0
@@ -218,7 +226,7 @@ def _figures(measured: Road, told: Told, spec: StormSpec) -> dict[str, Any]:
 
 
 async def _until(holds: Callable[[], Awaitable[bool]], otherwise: str) -> None:
-    """Waits for what happens in other processes.
+    """Waits for a condition of other processes.
 
     Raises:
         TimeoutError: it did not, for very long.
@@ -263,7 +271,7 @@ def main() -> int:
     arguments = parser.parse_args()
     if not arguments.anyway and not place.can_carry(_process_load(arguments)):
         return place.CANNOT
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # whatever ends it, its processes end with it
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # its end, for whatever reason, ends its processes too
     structlog.configure(
         wrapper_class=structlog.make_filtering_bound_logger(40), logger_factory=structlog.PrintLoggerFactory(sys.stderr)
     )
@@ -279,7 +287,7 @@ def main() -> int:
 
 
 def _add(path: Path, row: dict[str, Any]) -> None:
-    """Beside the rows of earlier runs, each of which has the head of its own."""
+    """Adds a row to those of earlier runs, each of which has a head of its own."""
     rows = [*(json.loads(path.read_text())["rows"] if path.exists() else []), row]
     keep(path, joined([each.get("head", {}) for each in rows]), rows)
 

@@ -1,6 +1,6 @@
-"""The agents of a simulated fleet, all in one: answers every command, and writes down when events and commands came.
+"""The agents of a simulated fleet in one process: they answer commands, and record arrivals of events and commands.
 
-A process of `bench.fleet`. SIGTERM makes it write what it saw, and end.
+`bench.fleet` starts the process. On SIGTERM it writes its record, and ends.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from foliot_schemas.subjects import COMMAND, EVENT, OUTCOME
 
 
 class Arrivals(msgspec.Struct, kw_only=True):
-    """What came, and when (ns, at this subscriber)."""
+    """The events and commands that arrived, with their times (ns, at this subscriber)."""
 
     events: list[tuple[str, str, str, str, int]]
     """Id, kind, state, who, time."""
@@ -32,7 +32,7 @@ class Arrivals(msgspec.Struct, kw_only=True):
 
 
 class Agents:
-    """Does at once what it is told, and says so. The `deaf` ones do and say nothing."""
+    """Carries out each command at once and publishes the outcome. The `deaf` agents do nothing."""
 
     def __init__(self, client: Any, deaf: frozenset[str]) -> None:
         self._client = client
@@ -40,7 +40,7 @@ class Agents:
         self.seen = Arrivals(events=[], commands=[], guards={})
 
     async def on_event(self, raw: Any) -> None:
-        """Writes an event down."""
+        """Records an event."""
         now_ns = time.time_ns()
         event = decode(raw.data, Event)
         if event.kind == "refusal":
@@ -49,7 +49,7 @@ class Agents:
             self.seen.events.append((event.id, event.kind, event.state, event.who, now_ns))
 
     async def on_command(self, raw: Any) -> None:
-        """Writes a command down, and answers it."""
+        """Records a command, and answers it."""
         now_ns = time.time_ns()
         command = decode(raw.data, Command)
         self.seen.commands.append((command.id, command.verb, command.cause, command.node, now_ns))
@@ -60,14 +60,14 @@ class Agents:
             cause=command.cause, started_ns=now_ns, moved_ns=now_ns, confirmed_ns=now_ns, away=command.away,
             back=command.back, placements=command.placements, fault=command.fault,
         )  # fmt: skip
-        # Without waiting for the stream's word: what it costs to be an agent is not what is measured here.
+        # Without waiting for the stream's acknowledgement: the cost of being an agent is not measured here.
         await self._client.publish(
             OUTCOME.subject(outcome.verb, outcome.node), encode(outcome), headers={"Nats-Msg-Id": outcome.id}
         )
 
 
 async def main(url: str, deaf: frozenset[str]) -> Arrivals:
-    """Answers until SIGTERM; returns what came."""
+    """Answers until SIGTERM; returns the arrivals."""
     client = await nats.connect(url)
     agents = Agents(client, deaf)
     await client.subscribe(EVENT.all, cb=agents.on_event)

@@ -1,4 +1,4 @@
-"""The figures of `bench.fleet`: how long events took to become commands, and what each process cost."""
+"""The figures of `bench.fleet`: the times from events to commands, and the cost of each process."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _BEGINNINGS = frozenset({"down", "silent"})
 
 
 class Times(msgspec.Struct, kw_only=True):
-    """Of some delays, ms."""
+    """Percentiles of some delays, ms."""
 
     n: int
     p50_ms: float
@@ -40,16 +40,16 @@ class Times(msgspec.Struct, kw_only=True):
 
 
 class Cost(msgspec.Struct, kw_only=True):
-    """Of a process while the storm went on."""
+    """The cost of a process during the storm."""
 
     cpu: float
     """Share of one core."""
     rss_mb: float
-    """At the end."""
+    """Resident memory at the end."""
 
 
 class Usage:
-    """What processes have used since it was made, by their ids."""
+    """The resources that processes have used since this was made, by their ids."""
 
     def __init__(self, pids: Mapping[str, int], now_s: float) -> None:
         self._pids = dict(pids)
@@ -57,7 +57,7 @@ class Usage:
         self._before = {name: cpu_s(pid) for name, pid in self._pids.items()}
 
     def costs(self, now_s: float) -> dict[str, Cost]:
-        """By process."""
+        """The costs by process."""
         span_s = now_s - self._began_s
         return {
             name: Cost(cpu=round((cpu_s(pid) - self._before[name]) / span_s, 3), rss_mb=round(rss_mb(pid), 1))
@@ -66,25 +66,25 @@ class Usage:
 
 
 class Road(msgspec.Struct, kw_only=True):
-    """From observations to commands."""
+    """The times from observations to commands."""
 
     events: int
     commands: int
     event_to_command: Times
     """From an event's arrival at a subscriber to the arrival there of each command that answers it first."""
     event_to_first_command: Times
-    """The same, of the first of them alone."""
+    """The same for the first of these commands alone."""
     observation_to_event: dict[str, Times]
-    """By kind of event, from the observation's publication. That of a silence waits for 15 ms by design."""
+    """By kind of event, the time from the observation's publication. A silence waits for 15 ms by design."""
     observation_to_command: dict[str, Times]
     unanswered: int
-    """Events that tell of a fault's beginning and gave no command."""
+    """Events about a fault's beginning that gave no command."""
     unseen: int
     """Faults that gave no event."""
 
 
 def road(arrivals: Arrivals, told: Told) -> Road:
-    """Joins what was published with what arrived."""
+    """Joins the published observations with the arrivals."""
     came = {id_: (kind, who, at_ns) for id_, kind, state, who, at_ns in arrivals.events if state in _BEGINNINGS}
     answers: dict[tuple[str, str], int] = {}
     for _, verb, cause, node, at_ns in arrivals.commands:
@@ -93,7 +93,7 @@ def road(arrivals: Arrivals, told: Told) -> Road:
     first: dict[str, int] = {}
     for (cause, _), at_ns in answers.items():
         first[cause] = min(at_ns, first.get(cause, at_ns))
-    # Of a NIC or path that was in trouble more than once, the last time counts: that is what was noted of the observation.
+    # If a NIC or path was in trouble more than once, the last time counts, as in the record of observations.
     last = {who: (id_, kind, at_ns) for id_, (kind, who, at_ns) in came.items()}
     seen = {
         who: (kind, at_ns - observed_ns, first[id_] - observed_ns if id_ in first else None)

@@ -1,4 +1,4 @@
-"""The probes of a simulated fleet: publishes a storm as it falls due. A process of `bench.fleet`."""
+"""The probes of a simulated fleet, in one process of `bench.fleet`: it publishes a storm as it falls due."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from foliot_schemas.subjects import DELAY, PORT
 
 _CHANNELS = {DelayBatch: DELAY, PortState: PORT}
 _TURN = 32
-"""Steps in a row before others have their turn."""
+"""Steps in a row before other tasks have their turn."""
 
 
 class Work(msgspec.Struct, frozen=True, kw_only=True):
-    """What to do, and where to write what was done."""
+    """The process's work, and the file for its results."""
 
     url: str
     nodes: int
@@ -34,7 +34,7 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Told(msgspec.Struct, kw_only=True):
-    """What was published."""
+    """The published observations."""
 
     observed: dict[str, int]
     """Per NIC or path, when the observation of its last fault's beginning was published, ns."""

@@ -1,4 +1,4 @@
-"""How `bench.fleet` shares its fleet out among detectors and remediators."""
+"""The shards of `bench.fleet`: the parts of its fleet for each detector and remediator."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ class Process(NamedTuple):
     name: str
     service: str
     environment: dict[str, str]
-    """What it has to be told of its shard."""
+    """The settings of its shard."""
 
 
 class Plan(NamedTuple):
-    """How the fleet is shared out."""
+    """The division of the fleet into shards."""
 
     starts: tuple[str, ...]
     """The first node of each shard but the first."""
     running: tuple[int, ...]
-    """The shards that somebody sees to."""
+    """The shards that have processes."""
 
     @classmethod
     def of(cls, crowd: SyntheticFleet, shards: int, only: int | None) -> Plan:
-        """As many shards of as many nodes each; all of them are seen to, or one alone."""
+        """The division into so many shards of equal size. All of them have processes, or one alone."""
         starts = tuple(crowd.name(crowd.nodes * number // shards) for number in range(1, shards))
         return cls(starts, tuple(range(shards)) if only is None else (only,))
 
@@ -47,7 +47,7 @@ class Plan(NamedTuple):
                 yield Process(f"{name}-{number}" if self.starts else name, name, environment)
 
     def sees_to(self, who: str) -> bool:
-        """Whether a lost NIC, or a silent path, is to be told and answered."""
+        """Whether a running shard has to report and answer a lost NIC or a silent path."""
         node = node_of(parse_path(who).destination if ">" in who else who)
         shards = (ShardSettings(starts=self.starts, number=number).shard() for number in self.running)
         return any(shard.owns(node) for shard in shards)

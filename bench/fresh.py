@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 FRESH: dict[str, bool | int | float | str | list[bool | int | float | str]] = {
-    # Fresh damping state: penalties are gone, and trust is back, before the next fault; budgets are for clusters.
+    # Penalties are gone, and trust is back, before the next fault. Budgets are for clusters.
     "detector.half_life_s": 0.02,
     "detector.calm_s": 0.1,
     "remediator.probation_s": 0.15,

@@ -1,6 +1,6 @@
-"""How many independent windows some that follow one another are worth.
+"""The number of independent windows in a series of successive ones.
 
-A filter that remembers makes neighbours alike, so that a run of good windows proves less than as many drawn at random would.
+A filter with memory makes neighbours alike. So a run of good windows proves less than as many drawn at random would.
 """
 
 from __future__ import annotations
@@ -13,15 +13,17 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
 _FEWEST = 6
-"""Below that nothing can be said of how alike neighbours are."""
+"""Below this length, a series says nothing about how alike neighbours are."""
 _RULE_OF_THREE = 3.0
-"""Of n independent trials without a failure: with 95 % confidence the failures' share is below 3/n."""
+"""The rule of three. After n independent trials without a failure, the failures' share is below 3/n with 95 %
+confidence."""
 
 
 def effective(series: ArrayLike) -> float | None:
-    """Independent values that have as uncertain a mean as these, which follow one another, as of a first-order autoregressive process; None: too few to tell.
+    """The number of independent values with as uncertain a mean as these successive ones; None: too few to tell.
 
-    n (1 - r) / (1 + r), by the correlation r of neighbours. From n values it comes out too low by about (1 + 4 r) / n (Marriott and Pope, 1954), which is put right.
+    The model is a first-order autoregressive process: n (1 - r) / (1 + r), by the correlation r of neighbours. An
+    estimate of r from n values is too low by about (1 + 4 r) / n (Marriott and Pope, 1954). The function corrects that.
     """
     values = np.asarray(series, np.float64)
     count = len(values)
@@ -37,5 +39,5 @@ def effective(series: ArrayLike) -> float | None:
 
 
 def outside_at_most(independent: float | None) -> float | None:
-    """The share of windows that may still be outside of a bound, with 95 % confidence, where none of so many was; None: nobody can tell."""
+    """The share of windows that may exceed a bound, with 95 % confidence, if none of so many did; None: unknown."""
     return None if independent is None else min(_RULE_OF_THREE / independent, 1.0)

@@ -1,4 +1,4 @@
-"""Where benches of a lab run: a network of their own, on a kernel that has what that takes."""
+"""The place of benches that need a lab: a network of their own, on a kernel with the lab's features."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from foliot_lab.scenario.spec import Scenario
 
 CANNOT = 77
-"""Exit status where this machine cannot do it."""
+"""Exit status if this machine cannot run the bench."""
 
 
 _left_at_end = contextlib.ExitStack()
@@ -34,12 +34,13 @@ def add_speed(parser: argparse.ArgumentParser) -> None:
 
 
 def enter(*missing: str, carries: Scenario | ProcessLoad | None = None, speed: float = 1.0) -> bool:
-    """Takes this process there, its log on stderr; False, and on stderr why, where that cannot be.
+    """Moves this process there, with its log on stderr. If that is impossible, returns False; the reason is on stderr.
 
     Parameters:
-        missing: what else the bench does not find here, in words.
-        carries: the scenario of the bench's lab, or what it does instead, which the machine must have the processors for; the largest, where there are several.
-        speed: the share of all processors that this process, and what it starts, may use until it ends; 1: all of it.
+        missing: other requirements that the bench does not find here, in words.
+        carries: the scenario of the bench's lab, or the load that it makes instead. The machine must have the processors
+            for it. If there are several, the largest.
+        speed: the share of all processors that this process, and all that it starts, may use until it ends; 1: all.
     """
     if not capabilities.is_privileged():
         capabilities.shed_threads()
@@ -61,7 +62,10 @@ def enter(*missing: str, carries: Scenario | ProcessLoad | None = None, speed: f
 
 
 def can_carry(what: Scenario | ProcessLoad, speed: float = 1.0) -> bool:
-    """Whether this machine, or such a share of it, has the processors for it now, or within a minute; if not, says on stderr what it lacks."""
+    """Whether this machine, or such a share of it, has the processors for it, now or within a minute.
+
+    If not, it prints the lack on stderr.
+    """
     try:
         affordable([(what, CARRIED)], speed)
     except CannotCarryError as error:

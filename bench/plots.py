@@ -1,4 +1,4 @@
-"""The pictures of docs/performance.md, from the newest files of bench/results.
+"""Draws the pictures of docs/performance.md, from the newest files of bench/results.
 
 make plots
 """
@@ -61,11 +61,11 @@ def clock_peers(rows: list[dict[str, Any]], document: dict[str, Any]) -> None:  
     panels = [(place, ways) for place in ("path", "mesh") for ways in ("one", "both")]
     _, grid = plt.subplots(1, len(panels), figsize=(11, 3.4), sharey=True)
     for axes, (place, ways) in zip(grid, panels, strict=True):
-        # Without load there are no ways.
+        # Without load there is only one way.
         some = [row for row in steady if row["topology"].startswith(place) and row["ways"] in {ways, "none"}]
         for tool, colour in _COLOURS.items():
             points: dict[float, float] = {}
-            # Of chrony there are several configurations: the best of each load.
+            # chrony has several configurations: the best for each load.
             for row in (row for row in some if row["tool"].startswith(tool)):
                 load = row["load"] * 100
                 points[load] = min(row["p99_ns"], points.get(load, row["p99_ns"]))
@@ -105,7 +105,7 @@ def failover(rows: list[dict[str, Any]], document: dict[str, Any]) -> None:  # n
 
 
 def _pace(ended_s: list[float]) -> tuple[list[float], list[float]]:
-    """Of each step, one over what it took, as a staircase over time."""
+    """One over the length of each step, as a staircase over time."""
     times, paces = [], []
     for began, ended in pairwise([0.0, *ended_s]):
         times += [began, ended]
@@ -139,7 +139,7 @@ _PICTURES: dict[str, Callable[[list[dict[str, Any]], dict[str, Any]], None]] = {
 
 
 def main() -> int:
-    """Draws what there are figures of."""
+    """Draws a picture for each bench with figures."""
     mpl.use("Agg")
     for name, draw in _PICTURES.items():
         files = sorted(RESULTS.glob(f"{name}-[0-9]*.json"))
@@ -147,7 +147,7 @@ def main() -> int:
             continue
         document = json.loads(files[-1].read_text())
         draw(document["rows"], document)
-        # Without the version of what drew it, so that the same figures give the same file.
+        # Without the version of the drawing program, so that the same figures give the same file.
         plt.savefig(PICTURES / f"{name}.png", dpi=150, bbox_inches="tight", metadata={"Software": None})
         plt.close()
         print(f"{PICTURES / name}.png from {files[-1]}")

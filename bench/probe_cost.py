@@ -1,9 +1,14 @@
-"""What a probe costs its node: the CPU of a whole probe process with 1, 2 and 8 NICs and ten peers, over veth pairs, a real bus beside it.
+"""The CPU cost of a probe to its node: a whole probe process with 1, 2 and 8 NICs and ten peers, over veth pairs.
 
-`quiet` is the least rate of the clocks' mesh, as in a network where nothing queues, `most` the most, as under load and after a start; `own` what the probe itself comes to within a minute
-on this machine. Paths in use and the sweep go on as ever. What the kernel does for a probe is in it: on a veth pair a packet is delivered at its sender's expense, so the
+A real bus runs beside it. `quiet` is the least rate of the clocks' mesh, as in a network where nothing queues. `most`
+is the greatest rate, as under load and after a start. `own` is the rate that the probe itself reaches within a minute
+on this machine. Paths in use and the sweep go on as ever.
+
+The figures include the kernel's work for a probe. On a veth pair the sender is charged for a packet's delivery. So the
 figures have the peers' deliveries instead of the node's own. A probe is one sent and one received.
-Steps are those of the probe's event loop, see `foliot.runtime.loop_steps`: `own` is the processor time of each, in which nothing is that the rest of the machine does.
+
+Steps are those of the probe's event loop, see `foliot.runtime.loop_steps`. Their `own` figures are the processor time
+of each, without the work of the rest of the machine.
 
     make bench NAME=probe-cost ARGS="--json FILE"
 """
@@ -51,11 +56,12 @@ _NODE = "node0"
 _PORT = 4222
 _SPEAK_S = 2.0
 _ONCE, _PER_NIC_OF_PEER = 0.15, 0.016
-"""Processors busy in bench/results/probe-cost-2026-11-22.json, 0.74 in the mean of its rows: by the node's probe and the bus, and by each NIC of the peers, which all are one process."""
+"""Processors busy in bench/results/probe-cost-2026-11-22.json, 0.74 in the mean of its rows. The first is the node's
+probe and the bus. The second is each NIC of the peers, which all are one process."""
 _PROMISED_NS = 20_000_000_000
 _BOUND_NS = 1_000
 _SETTLED_S: Mapping[Pace, float] = {"quiet": 8.0, "most": 8.0, "own": 60.0}
-"""After the start: neighbours are looked for within a second, and the own pace takes ten seconds a step."""
+"""The time after the start. Neighbours are looked for within a second, and the own rate takes ten seconds a step."""
 
 
 class Row(msgspec.Struct, kw_only=True):
@@ -73,37 +79,38 @@ class Row(msgspec.Struct, kw_only=True):
     sent_per_s: float
     received_per_s: float
     us_per_probe: float
-    """One sent and one received."""
+    """CPU time of a probe: one sent and one received."""
     stamped_streams: int
-    """Whose stamps a window has, of those that the node initiates: all."""
+    """Streams whose stamps a window has: all that the node initiates."""
     steps: int
-    """Of its event loop, in all repetitions."""
+    """Steps of its event loop, in all repetitions."""
     step_own_p50_ms: float
-    """Processor time of the loop's thread in a step, see `foliot.runtime.loop_steps`: what else the machine does is not in it."""
+    """Processor time of the loop's thread in a step, see `foliot.runtime.loop_steps`. The rest of the machine's work
+    is not in it."""
     step_own_p99_ms: float
     step_own_max_ms: float
-    """Of all repetitions."""
+    """The maximum of all repetitions."""
     steps_own_over_10ms: int
-    """Likewise."""
+    """Steps of all repetitions that used more than 10 ms of processor time."""
     steps_over_10ms: int
-    """By the time that passed, of all repetitions."""
+    """Steps of all repetitions that lasted more than 10 ms."""
 
 
 class Heard:
-    """What the node says it sent and received."""
+    """Counts the probes that the node says it sent and received."""
 
     def __init__(self) -> None:
         self.sent = self.received = 0
         self.stamped: set[str] = set()
 
     async def delays(self, message: DelayBatch, _subject: str) -> None:
-        """Counts."""
+        """Counts the probes of a report."""
         rows = message.rows()
         self.sent += int(rows["sent"][rows["witness"] == Witness.SOURCE].sum())
         self.received += int(rows["received"][rows["witness"] == Witness.DESTINATION].sum())
 
     async def stamps(self, message: StampBatch, _subject: str) -> None:
-        """Remembers whose they are."""
+        """Records the streams of the stamps."""
         self.stamped |= {stream.path for stream in message.streams}
 
 
@@ -118,12 +125,12 @@ class Taken(msgspec.Struct, kw_only=True):
 
     @property
     def us_per_probe(self) -> float:
-        """CPU."""
+        """CPU time of a probe."""
         return self.core * 1e6 / ((self.sent_per_s + self.received_per_s) / 2)
 
 
 def _state(clock: str) -> ClockState:
-    """What sync would say: all clocks here are one."""
+    """The state that sync would publish: all clocks here are one."""
     local_ns = time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW)
     return ClockState(
         clock=clock, reference=_NODE, offset_ns=0, drift_ppb=0.0, hard_bound_ns=_BOUND_NS, bound_ns=_BOUND_NS, growth_ppb=0.0,
@@ -141,7 +148,7 @@ async def _speak(bus: Bus, nodes: list[Node]) -> None:
 
 
 def _probe_settings(pace: Pace) -> ProbeSettings:
-    """The defaults; with a pace that is held, but for the own one."""
+    """The default settings, with a constant pace unless it is the own one."""
     default = ProbeSettings()
     held = {"quiet": default.mesh_least_hz, "most": default.mesh_most_hz}.get(pace)
     return default if held is None else ProbeSettings(mesh_least_hz=held, mesh_most_hz=held)
@@ -150,7 +157,7 @@ def _probe_settings(pace: Pace) -> ProbeSettings:
 async def _once(nics: int, pace: Pace, arguments: argparse.Namespace, folder: Path) -> Taken:
     names = [f"node{number}" for number in range(1, arguments.peers + 1)]
     own, settings = node_settings(_NODE, 0, nics), _probe_settings(pace)
-    # The peers judge nothing: where the node finds its own pace they ask for the least, so that it alone decides.
+    # The peers judge nothing. If the node finds its own pace, they ask for the least, so that it alone decides.
     node, peers = describe(own), Peers(names, nics, _probe_settings("quiet" if pace == "own" else pace))
     file = folder / "probe.toml"
     held = {"mesh_least_hz": settings.mesh_least_hz, "mesh_most_hz": settings.mesh_most_hz}
@@ -221,7 +228,10 @@ def _row(nics: int, pace: Pace, peers: int, taken: list[Taken]) -> Row:
 
 
 def _further(rows: list[Row]) -> dict[int, float]:
-    """What one more probe costs, in microseconds, by the number of NICs: a node's cost without any falls out."""
+    """The cost of one more probe, in microseconds, by the number of NICs.
+
+    A node's cost without any probe is not in it.
+    """
     by = {(row.nics, row.pace): row for row in rows}
     found = {}
     for nics in {row.nics: None for row in rows}:
@@ -233,7 +243,7 @@ def _further(rows: list[Row]) -> dict[int, float]:
 
 
 def _process_load(arguments: argparse.Namespace) -> ProcessLoad:
-    """The largest row."""
+    """The processor load of the largest row."""
     nics = max(arguments.nics)
     processors = _ONCE + _PER_NIC_OF_PEER * nics * arguments.peers
     return ProcessLoad(f"A probe with {nics} NICs and {arguments.peers} peers", processors, "--nics or --peers")
@@ -263,7 +273,7 @@ def main() -> int:
     taken: dict[tuple[int, Pace], list[Taken]] = {}
     sampler = LatenessSampler()
     sampler.start()
-    # By turns, so that what else the machine does meanwhile falls on all rows.
+    # In turn, so that changes of the machine's load affect all rows alike.
     for _ in range(arguments.repetitions):
         for nics in arguments.nics:
             for pace in arguments.paces:

@@ -1,4 +1,7 @@
-"""A node's wires and its peers: a veth pair per rail, and at its far end ten probes' engines, in this process and in a network namespace of their own."""
+"""A node's wires and its peers: a veth pair per rail, with ten probes' engines at its far end.
+
+The engines run in this process, and in a network namespace of their own.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ _MASK = 16
 
 
 def node_settings(name: str, index: int, rails: int) -> NodeSettings:
-    """A node with so many NICs and the default entropies."""
+    """The settings of a node with so many NICs and the default entropies."""
     nics = tuple(
         NicSettings(
             rail=f"rail{number}", number=number, device=f"rail{number}", address=f"10.{16 + number}.0.{index + 1}"
@@ -35,12 +38,14 @@ def node_settings(name: str, index: int, rails: int) -> NodeSettings:
 
 
 class Wires:
-    """The node's ends lie in the namespace of the calling thread, the far ends in one of their own; all vanish together.
+    """The wires of a node: its ends are in the calling thread's namespace, the far ends in another.
+
+    All vanish together.
 
     Parameters:
-        rails: veth pairs.
-        node: at the near ends.
-        peers: at the far ends.
+        rails: the number of veth pairs.
+        node: the node at the near ends.
+        peers: the nodes at the far ends.
     """
 
     def __init__(self, rails: int, node: Node, peers: list[Node]) -> None:
@@ -54,7 +59,7 @@ class Wires:
             _ip(["link set lo up", *_ends(peers)], self.far.fd)
 
     def close(self) -> None:
-        """Takes the wires away: both ends of a veth pair go together."""
+        """Removes the wires: both ends of a veth pair go together."""
         self.far.close()
 
 
@@ -74,7 +79,7 @@ def _ip(lines: list[str], fd: int) -> None:
 
 
 class Peers:
-    """The engines of some nodes, all of which talk to one."""
+    """The engines of some nodes, all of which exchange probes with one node."""
 
     def __init__(self, names: list[str], rails: int, settings: ProbeSettings) -> None:
         self.nodes = [describe(node_settings(name, index, rails)) for index, name in enumerate(names, 1)]
@@ -108,7 +113,7 @@ class Peers:
             await asyncio.sleep((began_ns + (tick + 1) * tick_ns - time.monotonic_ns()) / _NANOSECONDS)
 
     async def stop(self) -> None:
-        """And close the sockets."""
+        """Stops the engines and closes the sockets."""
         if self._ticking is not None:
             self._ticking.cancel()
             await asyncio.gather(self._ticking, return_exceptions=True)

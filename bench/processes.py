@@ -1,4 +1,4 @@
-"""What a process costs, as the kernel counts it."""
+"""The cost of a process, as the kernel counts it."""
 
 from __future__ import annotations
 

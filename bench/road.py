@@ -1,8 +1,8 @@
-"""The main road, timed: from a lost carrier, or silence, until both directions of every pair flow again on the wire.
+"""The time of a recovery: from a lost carrier, or silence, until both directions of every pair flow again on the wire.
 
-Every NIC of the fabric in turn is cut, or made to drop everything silently, at least 200 times per row, with fresh damping state.
-The lab's witness sends pulses between service addresses and says when they flow; its own resolution and the machine's
-scheduler lateness stand beside.
+Every NIC of the fabric in turn is cut, or made to drop everything silently. A row has at least 200 faults, with fresh
+damping state. The lab's witness sends pulses between service addresses and reports when they flow. Its own resolution
+and the machine's scheduler lateness stand beside.
 
     make bench NAME=road ARGS="--json FILE"
 """
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 _RATE_HZ = 400.0
 _BEFORE_S = 0.08
 _MOVE_S = 4.0
-"""Past this a move is counted as missed."""
+"""The time after which a move counts as missed."""
 _RETURN_S = 20.0
 _HOME_S = 60.0
 _LOOK_S = 0.03
@@ -75,7 +75,7 @@ class Bench:
         self._home = self._in_force()
 
     async def with_bus(self, kind: FaultKind, count: int) -> list[float | None]:
-        """One NIC after the other, each moved and back before the next."""
+        """Cuts one NIC after the other; each is moved and back before the next."""
         taken: list[float | None] = []
         for number in range(count):
             nic = self._nics[number % len(self._nics)]
@@ -85,9 +85,11 @@ class Bench:
         return taken
 
     async def without_bus(self, kind: FaultKind, count: int) -> list[float | None]:
-        """With the bus cut nobody restores, so each spell cuts the first rail's NICs of one host after the other.
+        """Cuts NICs with the bus cut.
 
-        Of half the hosts: traffic between two that are away already has nowhere to be moved from.
+        Nothing restores then, so each spell cuts the first rail's NICs of one host after the other.
+
+        It cuts half of the hosts: traffic between two moved hosts has nowhere to move.
         """
         taken: list[float | None] = []
         rail = self._lab.plan.rails[0]
@@ -128,7 +130,7 @@ class Bench:
         return {node: (paths.away, paths.placements) for node, paths in self._lab.readiness.placed.items()}
 
     async def _rest(self) -> None:
-        """Until all traffic is home and every backup armed again: the next fault is to find the state that the first one found."""
+        """Waits until all traffic is home and every backup armed again. So the next fault begins like the first."""
         deadline_s = asyncio.get_running_loop().time() + _RETURN_S
         while self._lab.bus.connected and asyncio.get_running_loop().time() < deadline_s:
             if not self._lab.readiness.missing() and self._in_force() == self._home:
@@ -145,7 +147,7 @@ class Bench:
                 return seen
 
     async def _all_home(self, rail: str) -> None:
-        """Until the pulses to every service address of a rail come by that rail, as the witness sees them."""
+        """Waits until the pulses to every service address of a rail come by that rail, as the witness sees them."""
         pairs = {
             pair for nic in self._nics if nic.endswith(rail) for pair in scope("drop", nic, self._lab.plan).pairs()
         }
@@ -199,7 +201,7 @@ def _scenario(armed: str, arguments: argparse.Namespace) -> Scenario:
 
 
 def _names(armed: str, arguments: argparse.Namespace) -> list[str]:
-    """The rows that this setting can have: without the bus only armed agents move anything."""
+    """The rows that this setting can have. Without the bus only armed agents move anything."""
     return [name for name in arguments.rows if name != _NO_BUS or armed != "off"]
 
 

@@ -71,7 +71,7 @@ def test_a_lab_that_is_killed_leaves_no_process_behind(tmp_path):
         stdout=subprocess.PIPE, text=True,
     ) as lab:  # fmt: skip
         said = []
-        while not (said and said[-1].startswith("workload")):
+        while not (said and "processes started" in said[-1]):
             said.append(lab.stdout.readline())
             assert said[-1], "".join(said)
         listed = subprocess.run(

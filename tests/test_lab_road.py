@@ -15,6 +15,7 @@ import pytest
 
 from foliot.clock import Reader
 from foliot_lab.fabric import capabilities
+from foliot_schemas.fault import trace_id
 from patience import patience
 
 pytestmark = [pytest.mark.e2e, pytest.mark.net]
@@ -120,9 +121,13 @@ class Run:
         self.said += rest
         return self.process.returncode
 
-    def spans(self, fault_number: int):
-        """Of the fault's trace, once all are there that are expected: they come in batches, and not those of all services at once."""
-        address = f"/api/v1/traces/{self.report['faults'][fault_number]['trace_id']}"
+    def carrier_event(self) -> str:
+        """The event that the kernel's link message became. Where probes wait for the processor, a path's silence can be told before it."""
+        return next(event for event in self.report["faults"][0]["events"] if event.endswith("/down"))
+
+    def carrier_spans(self):
+        """Of the trace of the carrier's loss, once all are there that are expected: they come in batches, and not those of all services at once."""
+        address = f"/api/v1/traces/{trace_id(self.carrier_event().removesuffix('/down')):032x}"
         deadline_s = time.monotonic() + patience(20)
         while True:
             spans = get(self.address, address)["spans"]
@@ -179,7 +184,7 @@ def test_clocks_are_right_about_the_time_and_about_themselves(lab_run):
 
 def test_one_trace_holds_the_fault_from_link_message_to_confirmation(lab_run):
     """Over all services, with every edge of the road."""
-    spans = lab_run.spans(0)
+    spans = lab_run.carrier_spans()
 
     assert EDGES[lab_run.armed] <= edges(spans)
     assert sum(span.get("parent_id") in {None, ""} for span in spans) == 1, "one root: the link message"
@@ -188,10 +193,9 @@ def test_one_trace_holds_the_fault_from_link_message_to_confirmation(lab_run):
 
 def test_the_trace_can_be_asked_for_by_event(lab_run):
     """As ``foliot trace <event id>`` does, and prints."""
-    lab_run.spans(0)  # all are there
-    event = lab_run.report["faults"][0]["events"][0]
+    lab_run.carrier_spans()  # all are there
     printed = subprocess.run(
-        [str(Path(sys.executable).with_name("foliot")), "trace", event, "--gateway", lab_run.address],
+        [str(Path(sys.executable).with_name("foliot")), "trace", lab_run.carrier_event(), "--gateway", lab_run.address],
         capture_output=True, text=True, check=False,
     )  # fmt: skip
 

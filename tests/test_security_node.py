@@ -8,8 +8,8 @@ from foliot.bus.one_shot import OneShot
 from foliot.node.identity_claims import check, claim
 from foliot.settings import NicSettings, NodeSettings
 from foliot_agent.install import leave
-from foliot_schemas import Lease, NodePaths
-from foliot_schemas.subjects import CLAIMS, LEASES, PATHS
+from foliot_schemas import Lease, NodeHomes, NodePaths
+from foliot_schemas.subjects import CLAIMS, HOMES, LEASES, PATHS
 
 pytestmark = pytest.mark.nats
 
@@ -18,6 +18,7 @@ async def test_a_node_claims_and_leaves_with_its_own_credentials(secured, capsys
     """What other services wrote for it is left to an administrator, and said."""
     remediator = await secured.bus("remediator")
     await remediator.put(PATHS, "node3", NodePaths(node="node3", lease_revision=1))
+    await remediator.put(HOMES, "node3", NodeHomes(node="node3", lease_revision=1))
     await remediator.put(LEASES, "remediator", Lease(holder="remediator@host"))
     nics = (NicSettings(rail="rail0", number=0, device="eth2", address="10.0.0.4"),)
     node = NodeSettings(name="node3", index=3, nics=nics)
@@ -31,4 +32,4 @@ async def test_a_node_claims_and_leaves_with_its_own_credentials(secured, capsys
     assert await leave.forget(secured.settings_for("admin"), "node3", whoever=True, dry=False) == 0
     assert "remove paths/node3 from the bus" in capsys.readouterr().out
     async with OneShot(secured.settings_for("reader")) as visit:
-        assert await visit.present(CLAIMS) == await visit.present(PATHS) == {}
+        assert await visit.present(CLAIMS) == await visit.present(PATHS) == await visit.present(HOMES) == {}

@@ -93,7 +93,7 @@ class Central:
                 for command in action.commands:
                     self._answer(command)
             else:
-                self.said.paths[action.paths.node, number] = action.paths
+                self.said.paths[action.node, number] = action
 
     def _answer(self, command) -> None:
         outcome = Outcome(

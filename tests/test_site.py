@@ -37,7 +37,8 @@ def keys_of_settings():
     sources = [*ROOT.glob("sdk/foliot/**/*.py"), *ROOT.glob("services/*/foliot_*/**/*.py")]
     classes = [node for path in sources for node in ast.parse(path.read_text()).body if isinstance(node, ast.ClassDef)]
     settings = [each for each in classes if each.name.endswith("Settings")]
-    return {field.target.id for each in settings for field in each.body if isinstance(field, ast.AnnAssign)}
+    fields = (field for each in settings for field in each.body if isinstance(field, ast.AnnAssign))
+    return {field.target.id for field in fields if not ast.unparse(field.annotation).startswith("ClassVar")}
 
 
 def subcommands(parser, name="foliot"):

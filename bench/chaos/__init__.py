@@ -1,1 +1,1 @@
-"""No way to kill it: services and bus servers are killed, halted and restarted in the middle of faults."""
+"""The chaos bench: services and bus servers are killed, halted and restarted in the middle of faults."""

@@ -1,10 +1,10 @@
-"""Rounds of faults in which something is killed, halted or restarted; the table says what became of them.
+"""Rounds of faults in which a process is killed, halted or restarted; the table shows the results.
 
     make bench NAME=chaos ARGS="--rounds 30 --armed off --json one.json"
     make bench NAME=chaos ARGS="--first 30 --rounds 30 --armed always --json two.json"
     make bench NAME=chaos ARGS="--merge one.json two.json --json all.json"
 
-Rounds are drawn from the seed and their number, so that they can be run in any pieces and merged.
+The seed and its number determine a round. So rounds can be run in any pieces and merged.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from foliot_lab.services.lab import Lab
 
 _SETTLE_S = 4.0
 _LAST_WORDS_S = 3.0
-"""Longer than the last command's deadline."""
+"""The wait for last messages, longer than the last command's deadline."""
 
 
 async def play(arguments: argparse.Namespace) -> tuple[list[Result], list[ledger.Finding]]:
@@ -103,7 +103,7 @@ def main() -> int:
     for row in made:
         print("  ".join(f"{key} {value}" for key, value in row.items()))
     if arguments.json:
-        # Of chunks that were written before documents said so, there is nothing to say.
+        # For chunks written before documents had a head, there is nothing to say.
         head = joined([{key: chunk.get(key) for key in HEAD} for chunk in chunks])
         keep(arguments.json, head, made, **whole)
     return 0

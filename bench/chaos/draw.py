@@ -1,4 +1,4 @@
-"""What a round does, drawn from the seed and its number alone, so that rounds may be run in any pieces."""
+"""Draws the actions of a round, from the seed and its number alone, so that rounds may be run in any pieces."""
 
 from __future__ import annotations
 
@@ -22,29 +22,30 @@ _ON_A_NODE = {"probe", "agent"}
 _SHORTEST_STOP_S, _LONGEST_STOP_S = 0.3, 3.0
 _MOST_BEFORE_S = 0.5
 _MOST_LATE_S = 0.02
-"""After what a round waits for: an event and its command are a few milliseconds apart."""
+"""The greatest delay after the awaited event. An event and its command are a few milliseconds apart."""
 
 
 class Round(msgspec.Struct, frozen=True, kw_only=True):
-    """One fault, one victim."""
+    """One round: a fault and a victim."""
 
     number: int
     fault: FaultName
     nic: str
     victim: Victim
     process: str
-    """Empty for a member of the bus cluster that leads a stream: which one that is turns out in the round."""
+    """The process to strike. Empty for a member of the bus cluster that leads a stream: the round finds out which
+    one that is."""
     means: Means
     stopped_s: float
     moment: Moment
     delay_s: float
-    """After the moment, or, if that is before the fault, ahead of it."""
+    """The delay after the moment or, if that is before the fault, ahead of it."""
     fresh_nic: str
-    """Loses its carrier afterwards, to show that the road works."""
+    """The NIC that loses its carrier afterwards, to show that Foliot works."""
 
 
 def draw(seed: int, number: int, victims: Sequence[Victim], plan: FabricPlan) -> Round:
-    """The round of this number: each victim in turn, all else by chance."""
+    """The round of this number. Each victim has its turn; chance decides the rest."""
     chance = random.Random(f"{seed}/{number}")
     nics = [f"{host}.{rail}" for host in plan.hosts for rail in plan.rails]
     victim, nic = victims[number % len(victims)], chance.choice(nics)

@@ -1,10 +1,12 @@
-"""What was done twice, and what was lost: streams, logs and kernels, compared after the rounds.
+"""Changes done twice, and messages lost: streams, logs and kernels, compared after the rounds.
 
-*Done twice*: a host's kernel made the same change more often than different commands asked for it, within the time in which each could be
-carried out; or an agent says of one command twice that it did it (its log outlives it), with changes both times.
+There are two signs of *done twice*. A host's kernel made the same change more often than different commands asked for
+it, within the time in which each could be carried out. Or an agent's log, which outlives it, says twice that it carried
+out one command, with changes both times.
 
-*Lost*: an event that the detector's log names and the stream has not; one that the fault demands and nobody told; one in the stream that
-waits for the remediator still, after a while; a command that neither an outcome nor a refusal ("no answer") speaks of.
+There are four signs of *lost*. The detector's log names an event that the stream lacks. The fault demands an event that
+no service told. The remediator has still not taken an event of the stream after a while. A command has neither an
+outcome nor a refusal ("no answer").
 """
 
 from __future__ import annotations
@@ -35,28 +37,29 @@ if TYPE_CHECKING:
     from foliot_lab.services.lab import Lab
 
 _SLACK_NS = 300_000_000
-"""A change is told to the kernel, and by it, a moment after the command was judged; a busy machine makes that long."""
+"""The time from the judgement of a command to the kernel's message about the change; a busy machine makes that long."""
 _FETCH = 256
 _PATIENCE_S = 60.0
 _TAKEN_WITHIN_S, _LOOK_S = 15.0, 0.5
-"""A server that was killed may have forgotten what was acknowledged last: it delivers that again five seconds later."""
+"""The time within which messages must be taken, and the pause between two looks. A server that was killed may have
+forgotten the last acknowledgements, and delivers those messages again five seconds later."""
 _DURABLES = {EVENT.stream: "remediator-events", OUTCOME.stream: "remediator-outcomes"}
 _KIND = {"carrier": "flap", "silent": "path"}
 
 
 class Kept(msgspec.Struct, kw_only=True):
-    """What the streams have."""
+    """The content of the streams."""
 
     events: dict[str, Event] = {}
     commands: dict[str, Command] = {}
     outcomes: dict[str, list[Outcome]] = {}
-    """By command."""
+    """Outcomes by command."""
     waiting: dict[str, int] = {}
     """Messages that a durable consumer has not taken yet."""
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """Something done twice or lost, and when, so that it belongs to a round."""
+    """An event or change that was done twice or lost, and its time, which assigns it to a round."""
 
     kind: str
     at_ns: int
@@ -64,7 +67,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def read(lab: Lab) -> Kept:
-    """Everything that the streams keep; a cluster that has just lost its leader takes a while to say.
+    """Everything that the streams keep. A cluster that has just lost its leader takes a while to answer.
 
     Raises:
         TimeoutError: it did not within a minute.
@@ -93,7 +96,7 @@ async def _read(lab: Lab) -> Kept:
 
 
 async def _waiting(stream: Any) -> dict[str, int]:
-    """By durable consumer, what it has not taken although it had the time for it."""
+    """By durable consumer, the messages that it has not taken although it had the time."""
     until_s = time.monotonic() + _TAKEN_WITHIN_S
     while True:
         waiting = {}
@@ -155,8 +158,8 @@ def _changed_twice(lab: Lab, kept: Kept, changes: list[Change]) -> Iterator[Find
             for part in _parts(lab, command):
                 asked[part].append((*span, command.id))
     for outcome in (each for told in kept.outcomes.values() for each in told if each.armed):
-        # What a node did by itself, it was not commanded to.
-        over_ns = max(outcome.started_ns, outcome.moved_ns)  # of what was so already, there is no time of the move
+        # No command asked for changes that a node made by itself.
+        over_ns = max(outcome.started_ns, outcome.moved_ns)  # if it was so already, there is no time of the move
         span = (_lab_ns(lab, outcome.started_ns), _lab_ns(lab, over_ns) + _SLACK_NS)
         for part in _parts(lab, outcome):
             asked[part].append((*span, ""))
@@ -173,7 +176,7 @@ def _changed_twice(lab: Lab, kept: Kept, changes: list[Change]) -> Iterator[Find
 
 
 def _parts(lab: Lab, command: Command | Outcome) -> Iterator[tuple[str, int, str, str]]:
-    """The changes that a command asks for, or that a node says it made by itself, as the kernel would tell them."""
+    """The changes that a command asks for, or that a node reports as its own, in the form of the kernel's messages."""
     nodes = {node.name: node for node in lab.nodes}
     layout = Layout.of(lab.settings(command.node))
     for placement in command.placements:
@@ -190,7 +193,7 @@ def _parts(lab: Lab, command: Command | Outcome) -> Iterator[tuple[str, int, str
 
 
 def _unstored(lab: Lab, kept: Kept) -> Iterator[Finding]:
-    """Events that the detector decided and the stream has not."""
+    """Events that the detector decided and the stream lacks."""
     known_ns = {event.id: event.at_ns for event in kept.events.values()}
     for line in _log(lab.folder / "detector.log", "event_published"):
         if line["id"] not in known_ns:
@@ -224,7 +227,7 @@ def _untaken(kept: Kept, rounds: list[Result]) -> Iterator[Finding]:
             yield Finding(kind="lost", at_ns=rounds[-1].until_ns, what=f"{waiting} messages wait for {durable}")
 
 
-# -- small change ---------------------------------------------------------------------------------------------------------
+# -- logs and times ---------------------------------------------------------------------------------------------------
 
 
 def _log(path: Path, event: str) -> Iterator[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""One round: a fault, a victim in the middle of it, and then a fresh fault to see whether the road works again."""
+"""One round: a fault, a victim in the middle of it, and then a fresh fault to see whether Foliot works again."""
 
 from __future__ import annotations
 
@@ -30,9 +30,10 @@ KINDS: dict[FaultName, FaultKind] = {"carrier": "link-down", "silent": "drop"}
 _BEFORE_S = 0.08
 _LOOK_S = 0.03
 _TRIGGER_S = 1.0
-"""Armed agents need no command, so a round that waits for one goes on without."""
+"""The wait for a command before a round goes on without one. Armed agents need no command."""
 HEALED_WITHIN_S = 20.0
-"""After the victim's return, and again after the end of the fault. Sync needs three windows of two seconds to find all clocks anew."""
+"""The limit after the victim's return, and again after the end of the fault. Sync needs three windows of two seconds
+to find all clocks anew."""
 _FRESH_MOVED_S = 4.0
 _REST_S = 0.1
 
@@ -47,7 +48,7 @@ class Demand(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Result(msgspec.Struct, kw_only=True):
-    """What became of a round. Times in ns are the lab's."""
+    """The result of a round. Times in ns are the lab's."""
 
     number: int
     victim: str
@@ -69,11 +70,11 @@ class Result(msgspec.Struct, kw_only=True):
 
 
 class NotHealedError(RuntimeError):
-    """Something did not come right in time; the message says what."""
+    """A part of the lab did not recover in time; the message says which."""
 
 
 class Rounds:
-    """Does rounds in a lab that stays up."""
+    """Runs rounds in a lab that stays up."""
 
     def __init__(self, lab: Lab, witness: Witness, vitals: Vitals) -> None:
         self._lab = lab
@@ -84,12 +85,12 @@ class Rounds:
         self._home = self._in_force()
 
     async def follow(self) -> None:
-        """Listens for the moments of a fault."""
+        """Listens for the events and commands of a fault."""
         await self._lab.bus.subscribe(EVENT, self._on_event)
         await self._lab.bus.subscribe(COMMAND, self._on_command)
 
     async def run(self, drawn: Round) -> Result:
-        """Does a round and judges it on the wire; what the streams and kernels say comes later."""
+        """Runs a round and judges it on the wire. The streams and kernels are judged later."""
         result = Result(
             number=drawn.number, victim=drawn.victim, process=drawn.process, means=drawn.means, moment=drawn.moment,
             fault=drawn.fault, nic=drawn.nic, from_ns=self._lab.time.now_ns(),
@@ -101,7 +102,7 @@ class Rounds:
             result.healed = True
         except NotHealedError as error:
             result.why_not = str(error)
-        with contextlib.suppress(NotHealedError):  # said already
+        with contextlib.suppress(NotHealedError):  # reported already
             await self._within(HEALED_WITHIN_S, self._trouble, "at the end")
         await asyncio.sleep(_REST_S)
         result.until_ns = self._lab.time.now_ns()
@@ -144,7 +145,7 @@ class Rounds:
     # -- the victim ---------------------------------------------------------------------------------------------------
 
     async def _strike_later(self, drawn: Round, result: Result) -> int:
-        """At the event, or at the command; nothing yet if that is to be during the restoration."""
+        """Strikes at the event, or at the command; not yet if that is to be during the restoration."""
         if drawn.moment == "restore":
             return 0
         heard = self._event_heard if drawn.moment == "event" else self._command_heard
@@ -160,7 +161,7 @@ class Rounds:
         return await self._strike(drawn, result)
 
     async def _strike(self, drawn: Round, result: Result) -> int:
-        """Does it; when the victim could go on."""
+        """Strikes the victim; returns the time from which it could go on."""
         world = self._lab.world
         self._vitals.note(result.process)
         if drawn.means == "SIGSTOP":
@@ -179,7 +180,7 @@ class Rounds:
         store = await self._lab.bus.store(LEASES)
         return str((await store.status()).stream_info.cluster.leader)
 
-    # -- what is seen -------------------------------------------------------------------------------------------------
+    # -- observation --------------------------------------------------------------------------------------------------
 
     async def _recovered(self, drawn: Round, process: str, returned_ns: int, flowed_ns: int) -> float:
         """Seconds from the victim's return until traffic flows, everything lives, and the victim does its work."""
@@ -193,14 +194,14 @@ class Rounds:
         return round(max(max(flowed_ns, self._lab.time.now_ns()) - returned_ns, 0) * 1e-9, 2)
 
     async def _demanded(self) -> None:
-        """The fault lasts until its event was told: whoever was away has been back for a while."""
+        """Waits until the fault's event was told, so that a returned process has been back for a while."""
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._event_heard.wait(), HEALED_WITHIN_S)
 
     async def _trouble(self) -> list[str]:
         if self._in_force() != self._home:
             return [f"not home: {', '.join(self._elsewhere())}"]
-        # Not during a fault: over a NIC that is lost there are no backups.
+        # Not during a fault: there are no backups over a lost NIC.
         return self._lab.readiness.missing() or await self._vitals.missing()
 
     def _elsewhere(self) -> list[str]:
@@ -231,7 +232,7 @@ class Rounds:
     # -- the fresh fault ----------------------------------------------------------------------------------------------
 
     async def _fresh(self, nic: str, result: Result) -> float:
-        """A lost carrier; how long the move took, in ms, once it is undone as well."""
+        """Injects and undoes a lost carrier; returns the duration of the move, in ms."""
         kind = KINDS["carrier"]
         deed = self._deed(kind, nic)
         watch = self._witness.arm(scope(kind, nic, self._lab.plan).pairs())

@@ -1,4 +1,4 @@
-"""What really changes in the hosts' kernels: route and rule messages of our tables, as the kernel tells them."""
+"""Records real changes in the hosts' kernels: route and rule messages of Foliot's tables, as the kernel sends them."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ _NEW_ROUTE, _NEW_RULE, _DELETE_RULE = "RTM_NEWROUTE", "RTM_NEWRULE", "RTM_DELRUL
 
 
 class Change(NamedTuple):
-    """A change that a kernel made: not a message that left everything as it was."""
+    """A change that a kernel made, not a message that left everything as it was."""
 
     at_ns: int
     host: str
     table: int
     destination: str
-    """A service address, or, of a rule, the rail's prefix."""
+    """A service address or, for a rule, the rail's prefix."""
     gateway: str
-    """Empty: none any more. Of the rule that sends a rail away, ``away`` while it is there."""
+    """The new gateway; empty: there is none any more. For the rule that sends a rail away, ``away`` while it exists."""
 
 
 class KernelChanges:
-    """Listens in every host from before the services start, so that it knows what there is."""
+    """Listens on every host from before the services start, so that it knows the initial state."""
 
     def __init__(self, lab: Lab) -> None:
         self.changes: list[Change] = []

@@ -1,4 +1,4 @@
-"""The rounds by victim."""
+"""The table of rounds by victim."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def rows(rounds: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """One per victim, and one of all: rounds, healed, done_twice, lost, recovery_s (median, 95th percentile, most)."""
+    """One row per victim, and one of all. `recovery_s` has the median, the 95th percentile and the maximum."""
     victims = sorted({each["victim"] for each in rounds})
     return [_row(victim, [each for each in rounds if each["victim"] == victim]) for victim in victims] + [
         _row("all", rounds)

@@ -1,4 +1,4 @@
-"""Whether everything lives and works: processes, nodes, clocks, the lease, the streams, the gateway."""
+"""Checks whether all parts live and work: processes, nodes, clocks, the lease, the streams, the gateway."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ if TYPE_CHECKING:
     from foliot_schemas import ClockState, DelayBatch, Lease
 
 _REPORT_S = 0.5
-"""Nodes report every 100 ms."""
+"""Age limit of a report. Nodes report every 100 ms."""
 _WINDOW_S = 5.0
-"""Sync speaks every two seconds."""
+"""Age limit of a clock's state. Sync publishes every two seconds."""
 _ANSWER_S = 1.0
 _RENEWAL_S = 1.0
-"""The remediator renews its lease every 0.4 s."""
+"""Age limit of the lease. The remediator renews it every 0.4 s."""
 _STARTED = {
     "probe": "probe_started", "agent": "agent_ready", "sync": "sync_started", "detector": "detector_started",
     "remediator": "remediator_started",
 }  # fmt: skip
-"""What services say when they have begun their work."""
+"""Log messages of services that have begun their work."""
 
 
 async def _ignored(_error: Exception) -> None:
-    """A bus that is away is what is looked for here."""
+    """Ignores the error, because this check looks for a bus that is away."""
 
 
 class Vitals:
-    """Listens to what nodes and sync say all the time."""
+    """Listens to the reports of nodes and sync all the time."""
 
     def __init__(self, lab: Lab) -> None:
         self._lab = lab
@@ -48,7 +48,7 @@ class Vitals:
         self._streams = self._client.jetstream(timeout=_ANSWER_S)
 
     async def follow(self) -> None:
-        """Listens from now on."""
+        """Begins to listen."""
         await self._lab.bus.subscribe(DELAY, self._on_delays)
         await self._lab.bus.subscribe(CLOCK, self._on_clock)
         await self._lab.bus.watch(LEASES, self._on_lease)
@@ -59,18 +59,18 @@ class Vitals:
         await self._client.close()
 
     def note(self, process: str) -> None:
-        """A process is about to be struck: what it has said so far does not show that it works again."""
+        """Notes that a process is about to be struck. Its reports so far do not show that it works again."""
         self._starts[process] = self._said(process)
 
     def idle(self, process: str, returned_s: float, *, restarted: bool) -> list[str]:
-        """What a process that came back at this time has not done yet."""
+        """The work that a process which came back at this time has not done yet."""
         if restarted and process.rpartition("/")[2] in _STARTED and self._said(process) <= self._starts[process]:
             return [f"{process} has not begun its work"]
         silent = [clock for clock, (heard_s, _) in self._clocks.items() if heard_s < returned_s]
         return [f"sync has not spoken of {', '.join(silent)}"] if process == "sync" and silent else []
 
     async def missing(self) -> list[str]:
-        """What is not as it should be, in words; nothing if all is well."""
+        """The parts that are not as they should be, in words; empty if all is well."""
         now_s = time.monotonic()
         dead = [name for name in self._lab.supervisor.names() if not self._lab.supervisor.pid(name)]
         words = [f"not running: {', '.join(dead)}"] if dead else []
@@ -83,7 +83,10 @@ class Vitals:
         return words or await self._store_trouble() or await self._gateway_trouble()
 
     async def _store_trouble(self) -> list[str]:
-        """A stream without a leader, or, in a cluster, with a member that has not caught up: the next loss would be one too many."""
+        """A stream without a leader or, in a cluster, with a member that has not caught up.
+
+        The next loss would be one too many.
+        """
         for definition in STREAMS:
             try:
                 cluster = (await self._streams.stream_info(definition.name)).cluster

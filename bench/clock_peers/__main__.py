@@ -1,7 +1,8 @@
 """Foliot's clocks beside tuned chrony and ptp4l: on the same wires, at the same time, at the same number of packets.
 
-All hosts are network namespaces of this machine and have its one clock, so that the truth is known: whatever offset a tool finds is its error. Foliot runs as
-it is (a probe on each host, sync, a NATS server), and in runs of its own with drifting clocks. chrony and ptp4l never touch this machine's clock.
+All hosts are network namespaces of this machine and have its one clock. So the truth is known: any offset that a tool
+finds is its error. Foliot runs as it is: a probe on each host, sync, a NATS server. It also has runs of its own with
+drifting clocks. chrony and ptp4l never touch this machine's clock.
 
     make bench NAME=clock-peers ARGS="--json FILE"
 """
@@ -31,7 +32,8 @@ from foliot_lab.measure.budget import ProcessLoad
 _DRIFT_LOAD = 0.6
 _PEERS = Path("run/peers")
 _ONCE, _PER_HOST = 0.32, 0.046
-"""Processors busy at most in bench/results/clock-peers-2026-11-22.json: 0.41 with the two hosts of the path, 1.05 with the 16 of the mesh."""
+"""Processors busy at most in bench/results/clock-peers-2026-11-22.json: 0.41 with the two hosts of the path, 1.05
+with the 16 hosts of the mesh."""
 
 
 def main() -> int:
@@ -68,7 +70,7 @@ def main() -> int:
 
 
 def _process_load(arguments: argparse.Namespace) -> ProcessLoad:
-    """The larger of the topologies, with all tools."""
+    """The processor load of the larger topology, with all tools."""
     hosts = max(len(network.path().hosts), arguments.hosts if "mesh" in arguments.topologies else 0)
     return ProcessLoad(f"Foliot, chrony and ptp4l on {hosts} hosts", _ONCE + _PER_HOST * hosts, "--hosts")
 
@@ -91,16 +93,16 @@ async def _sessions(
     for kind in arguments.topologies:
         plan = network.path() if kind == "path" else network.mesh(arguments.hosts)
         for drift_ppb in arguments.drifts:
-            # In /tmp: the name of a socket in it has to be short.
+            # In /tmp, because the name of a socket in it has to be short.
             with tempfile.TemporaryDirectory(prefix="foliot-clock-peers-", ignore_cleanup_errors=True) as folder:
                 session = Session(kind, plan, control, Path(folder), drift_ppb)
                 await session.run(binaries, _conditions(arguments, drift_ppb), arguments, tell)
 
 
 def _conditions(arguments: argparse.Namespace, drift_ppb: float) -> list[tuple[float, str]]:
-    """The loads and ways of a session, the heaviest first: what a tool remembers of a lighter one shall not help it.
+    """The loads and ways of a session, the heaviest first, so that no tool's memory of a lighter load helps it.
 
-    With drift only the load that the goal speaks of, or the heaviest that there is.
+    With drift there is one load: the one that the goal names, or the heaviest of all.
     """
     loads = sorted(arguments.loads, reverse=True)
     if drift_ppb:
@@ -112,7 +114,7 @@ def _conditions(arguments: argparse.Namespace, drift_ppb: float) -> list[tuple[f
 
 
 def _find(folder: Path) -> tuple[Binaries, list[str]]:
-    """The peers' programs, and in words what of them is missing."""
+    """The peers' programs, and the missing ones in words."""
     path = os.pathsep.join([str(folder / "usr/sbin"), os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"])
     wanted = {"chronyd": "chrony", "ptp4l": "linuxptp"}
     found = {name: shutil.which(name, path=path) for name in wanted}
@@ -158,7 +160,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _pairs(arguments: argparse.Namespace) -> dict[str, int]:
-    """Of hosts that measure each other."""
+    """The number of pairs of hosts that measure each other, by topology."""
     return {
         "foliot in the mesh": ours.pairs(network.mesh(arguments.hosts).hosts),
         "others in the mesh": arguments.hosts - 1,

@@ -1,4 +1,4 @@
-"""The processes of a run: each in its host's namespace, none restarted, none left behind."""
+"""The processes of a run, each in its host's namespace. None is restarted, and none is left behind."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _LAST_LINES = 5
 
 
 class ChildError(RuntimeError):
-    """A process ended although the run needs it; the message says which, and its last words."""
+    """A process ended although the run needs it. The message has its name and its last words."""
 
 
 class Children:
-    """Processes that die with this one (PR_SET_PDEATHSIG), and that end in the order of their start when they are closed.
+    """Processes that die with this one (PR_SET_PDEATHSIG). Closing ends them, the last started first.
 
     Parameters:
         folder: for their output, a file each.
@@ -35,7 +35,7 @@ class Children:
         self._running: dict[str, asyncio.subprocess.Process] = {}
 
     def log(self, name: str) -> Path:
-        """Where a process's output goes."""
+        """The file of a process's output."""
         return self._folder / f"{name.replace('/', '-')}.log"
 
     async def start(
@@ -45,7 +45,10 @@ class Children:
         namespace: Namespace | None = None,
         environment: Mapping[str, str] | None = None,
     ) -> None:
-        """Starts a process in a namespace; None: in ours. Call it in the main thread, to whose life the child is tied."""
+        """Starts a process in a namespace; None: in this process's own.
+
+        Call it in the main thread, to whose life the child is tied.
+        """
         with self.log(name).open("ab") as output:
             self._running[name] = await asyncio.create_subprocess_exec(
                 *arguments, env={**os.environ, **(environment or {})}, stdin=asyncio.subprocess.DEVNULL, stdout=output, stderr=output,
@@ -53,10 +56,10 @@ class Children:
             )  # fmt: skip
 
     def check(self) -> None:
-        """Nobody may have ended: what was measured since would be of something else.
+        """Checks that no process has ended. If one has, later measurements are of something else.
 
         Raises:
-            ChildError: somebody has.
+            ChildError: a process has ended.
         """
         for name, process in self._running.items():
             if process.returncode is not None:
@@ -64,7 +67,7 @@ class Children:
                 raise ChildError("\n".join([f"{name} ended with status {process.returncode}", *words]))
 
     async def end(self, *names: str) -> None:
-        """Ends these: SIGTERM and, after a grace time, SIGKILL."""
+        """Ends these processes: SIGTERM and, after a grace time, SIGKILL."""
         processes = [self._running.pop(name) for name in names]
         for process in processes:
             if process.returncode is None:
@@ -78,7 +81,7 @@ class Children:
                 await process.wait()
 
     async def close(self) -> None:
-        """Ends all, what was started last first, so that nobody misses the bus before its own end."""
+        """Ends all processes, the last started first, so that none misses the bus before its own end."""
         names = [*reversed(self._running)]
         if names:
             await self.end(*names[:-1])

@@ -1,7 +1,8 @@
-"""chrony, tuned, as a bystander: it measures and corrects nothing, so that what it estimates is its error.
+"""chrony, tuned, as an observer: it measures and corrects nothing, so its estimate is its error.
 
-With ``-x`` it leaves this machine's clock alone, and with ``noselect`` its own virtual clock too: all hosts have one clock, and the offset to a server that
-it writes down ought to be 0. Several configurations run side by side, each with a server of its own, so that the best of them can be told.
+With ``-x`` it leaves this machine's clock alone, and with ``noselect`` its own virtual clock too. All hosts have one
+clock, so the offset to a server in its log ought to be 0. Several configurations run side by side, each with a server
+of its own. The bench reports the best of them.
 """
 
 from __future__ import annotations
@@ -20,20 +21,23 @@ _OFFSET_COLUMN, _COLUMNS = 4, 9
 _SHORTEST = "filter 16 maxdelayquant 0.1"
 _MEDIAN = "extfield F323 filter 31 maxdelayquant 0.3"
 _PEER = "extfield F323 filter 31"
-"""Peers poll more often than once a second only when they have a sample, for which a quantile of the delays leaves too few exchanges in a minute and a half."""
+"""Options of a peer. Peers poll more often than once a second only when they have a sample. For that, a quantile of
+the delays leaves too few exchanges in a minute and a half."""
 
 
 class Configuration(NamedTuple):
-    """How chrony is set up."""
+    """A set of chrony's settings."""
 
     name: str
     port: int
-    """Of its servers. The first has NTP's own, the others such as nobody else here uses."""
+    """Port of its servers. The first has NTP's own, the others have ports that nothing else here uses."""
     directive: str
-    """`server`, or `peer`: then both ends send by themselves, and nobody is woken by a question to answer it."""
+    """`server` or `peer`. As peers, both ends send by themselves, and no process is woken by a question in order to
+    answer it."""
     options: str
     sources: int = 1
-    """Of a host. With more, each is asked as much more rarely, so that as many packets travel."""
+    """Sources of a host. With more sources, each is asked less often by the same factor, so that as many packets
+    travel."""
 
 
 CONFIGURATIONS = {
@@ -45,29 +49,31 @@ CONFIGURATIONS = {
         Configuration("4 sources", 3123, "server", _MEDIAN, sources=4),
     )
 }
-"""By name. `filter 16` takes the quickest tenth of the exchanges, as this bench always did; the others the median of the quickest 30 %, by time stamps that know of
-the clocks' corrections (F323), as chrony's manual has it for short polls in a local network."""
+"""Configurations by name. `filter 16` takes the quickest tenth of the exchanges, as this bench always did.
+
+The others take the median of the quickest 30 %, by time stamps that include the clocks' corrections (F323). chrony's
+manual recommends this for short polls in a local network."""
 _SLOWER = {1: 0, 4: 2}
-"""By how many powers of two a source is polled more rarely."""
+"""The powers of two by which a source is polled less often, by the number of sources."""
 
 
 class Estimate(NamedTuple):
-    """What chrony took its offset to be."""
+    """An estimate by chrony of its offset."""
 
     at_s: float
-    """Since the epoch, in whole seconds: the log has no finer ones."""
+    """Seconds since the epoch; the log has whole seconds only."""
     error_ns: float
     source: str = ""
 
 
 def sources(configuration: Configuration, hosts: Sequence[str], host: str) -> tuple[str, ...]:
-    """Whom a host measures against: the first hosts, which serve the time; nobody, if it is one of them."""
+    """The sources of a host: the first hosts, which serve the time; none, if it is one of them."""
     serving = hosts[: configuration.sources]
     return () if host in serving else tuple(serving)
 
 
 def fits(configuration: Configuration, hosts: Sequence[str]) -> bool:
-    """Whether there is anybody left to measure against so many sources."""
+    """Whether any host is left to measure against so many sources."""
     return len(hosts) > configuration.sources
 
 
@@ -85,7 +91,7 @@ def text(configuration: Configuration, network: Network, host: str, folder: Path
     ]
     serves = configuration.directive == "peer" or not asked
     if serves:
-        # A peer has to have a time of its own, or the other end takes nothing from it and polls it no quicker than once a second.
+        # A peer needs a time of its own, or the other end accepts nothing from it and polls once a second at most.
         lines += [f"local stratum {5 if host == hosts[0] else 6}", "allow 100.64.0.0/10"]
     lines += [
         f"port {configuration.port if serves else 0}", "cmdport 0", f"bindcmdaddress {folder}/sock", f"pidfile {folder}/pid",
@@ -100,7 +106,7 @@ async def start(
     """Starts one on each host.
 
     Returns:
-        The statistics of those that measure, by host.
+        The statistics of the measuring hosts, by host.
     """
     logs = {}
     for host in network.plan.hosts:
@@ -116,7 +122,7 @@ async def start(
 
 
 def parse(lines: Iterable[str]) -> list[Estimate]:
-    """The estimates in lines of ``statistics.log``; its headings, and a line that is not whole, are left out."""
+    """The estimates in lines of ``statistics.log``. Headings and incomplete lines are left out."""
     found = []
     for line in lines:
         words = line.split()
@@ -131,9 +137,10 @@ def parse(lines: Iterable[str]) -> list[Estimate]:
 
 
 def combined(said: Sequence[Estimate]) -> list[Estimate]:
-    """What a host takes its offset to be by all of its sources: after each word the mean of the newest word of every source.
+    """A host's offset by all of its sources: after each estimate, the mean of the newest estimates of every source.
 
-    chrony weighs its sources by their distances, which are alike here. Nothing before all have spoken.
+    chrony weighs its sources by their distances, which are alike here. The list begins once all sources have an
+    estimate.
     """
     names = {each.source for each in said}
     newest: dict[str, float] = {}

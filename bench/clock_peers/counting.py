@@ -1,6 +1,7 @@
-"""How many packets of each tool really travel: counted where they enter the first router, by UDP port.
+"""Counts the packets of each tool by UDP port, where they enter the first router.
 
-A packet socket (packet(7)) whose filter takes nothing but the ports of a tool counts what it takes, also what it has no room for.
+A packet socket (packet(7)) has a filter that takes nothing but the ports of a tool. The socket counts the packets that
+it takes, and those that it has no room for.
 """
 
 from __future__ import annotations
@@ -27,7 +28,10 @@ _PROTOCOL, _SOURCE_PORT, _DESTINATION_PORT = 9, 20, 22
 
 
 def program(ports: tuple[int, ...], take_bytes: int = 1) -> list[tuple[int, int, int, int]]:
-    """The filter that takes the first bytes of UDP from or to one of these ports, without IP options, which nobody sends here."""
+    """The filter that takes the first bytes of UDP packets from or to one of these ports.
+
+    It accepts no IP options, which nothing here sends.
+    """
     questions: list[tuple[int, int, int, int]] = []
     for offset in (_SOURCE_PORT, _DESTINATION_PORT):
         questions.append((_LOAD_HALF, 0, 0, offset))
@@ -42,7 +46,7 @@ def program(ports: tuple[int, ...], take_bytes: int = 1) -> list[tuple[int, int,
 
 
 def listening(namespace: Namespace, device: str, instructions: list[tuple[int, int, int, int]]) -> socket.socket:
-    """A packet socket that takes what comes in by a device and passes a filter."""
+    """A packet socket that takes the packets that come in by a device and pass a filter."""
     with inside(namespace):
         # Bound to nothing yet, it takes nothing before its filter stands.
         opened = socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC, 0)
@@ -59,10 +63,10 @@ def _attach(opened: socket.socket, instructions: list[tuple[int, int, int, int]]
 
 
 class Counters:
-    """Of every tool, over all hosts.
+    """The counters of all tools, over all hosts.
 
     Parameters:
-        doors: where packets are counted as they come in: devices in routers' namespaces.
+        doors: devices in routers' namespaces, where packets are counted as they come in.
         ports: the UDP ports of each tool.
     """
 
@@ -86,6 +90,9 @@ class Counters:
 
 
 def _taken(opened: socket.socket) -> int:
-    """What it has taken or had no room for; the kernel begins anew at each asking, and counts the latter in the former."""
+    """Packets that the socket has taken or had no room for.
+
+    The kernel counts the latter in the former, and resets at each call.
+    """
     packets, _ = _STATISTICS.unpack(opened.getsockopt(_SOL_PACKET, _PACKET_STATISTICS, _STATISTICS.size))
     return int(packets)

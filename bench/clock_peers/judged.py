@@ -1,4 +1,4 @@
-"""How far what each tool says is from the truth, which is known: all hosts have one clock, and what is injected on top is exact."""
+"""Compares each tool's statements with the truth: all hosts have one clock, and the injected errors are exact."""
 
 from __future__ import annotations
 
@@ -19,14 +19,15 @@ if TYPE_CHECKING:
     from foliot_schemas import ClockState
 
 WINDOW_S = 2.0
-"""Foliot's. For all tools: what is said within one rests on much the same packets, so that only windows count as independent."""
+"""Foliot's window, used for all tools. Statements within one window rest on much the same packets, so only windows
+count as independent."""
 _AGES = (0.0, 0.25, 0.5, 0.75, 1.0)
-"""Shares of the time for which a state is the newest."""
+"""Ages of the newest state, as shares of its time."""
 _PROMISING = frozenset({"synchronised", "holdover"})
 
 
 class Span(NamedTuple):
-    """The time that is judged, by the two clocks of this machine."""
+    """The judged time, by the two clocks of this machine."""
 
     begin_s: float
     """CLOCK_REALTIME."""
@@ -37,26 +38,26 @@ class Span(NamedTuple):
 
 
 class Judged(NamedTuple):
-    """What a tool said within a span. All columns but `windows` have the same length; those of bounds are empty where there is none."""
+    """A tool's statements within a span. All columns but `windows` have one length; those of bounds may be empty."""
 
     windows: int
-    """In which anything was said."""
+    """Windows with any statement."""
     silent: int
-    """In which some host was told nothing that it may believe."""
+    """Windows in which some host had no statement that it may believe."""
     error_ns: NDArray[np.float64]
     bound_ns: NDArray[np.float64]
     hard_bound_ns: NDArray[np.float64]
     nearest: tuple[float, ...] = ()
-    """Of each window, how near the worst value was to its bound: its error as a share of it. Empty where there is none."""
+    """For each window, the worst value's error as a share of its bound. Empty if there is no bound."""
 
 
 def windows(span: Span) -> int:
-    """How many independent windows a span has."""
+    """The number of independent windows in a span."""
     return round((span.end_s - span.begin_s) / WINDOW_S)
 
 
 def offsets(said: Mapping[str, Sequence[Estimate | Offset]], span: Span) -> Judged:
-    """Of a tool that measures its offset to the server, by host."""
+    """Judges a tool that measures its offset to the server, by host."""
     number, nothing = windows(span), np.empty(0)
     heard = np.zeros((len(said), max(number, 1)), dtype=bool)
     errors: list[float] = []
@@ -69,7 +70,7 @@ def offsets(said: Mapping[str, Sequence[Estimate | Offset]], span: Span) -> Judg
 
 
 def foliot(told: Sequence[Told], skews: Mapping[str, Skew], reference: str, span: Span) -> Judged:
-    """Of the value that each host uses now: at any time from when a window's states have come until the next ones have."""
+    """Judges the value that each host uses now, from the arrival of a window's states to that of the next."""
     by_window: dict[int, dict[str, ClockState]] = {}
     came_ns: dict[int, int] = {}
     for raw_ns, state in told:
@@ -97,7 +98,7 @@ def foliot(told: Sequence[Told], skews: Mapping[str, Skew], reference: str, span
 def _claims(
     states: Mapping[str, ClockState], skews: Mapping[str, Skew], reference: str, raw_ns: int
 ) -> list[tuple[float, float, float]]:
-    """At this moment, of every host: its time less the reference's, and how far each at most is said to be wrong, together."""
+    """For every host at a moment: its time less the reference's, and the sums of their stated greatest errors."""
     own = _read(states.get(reference), skews[reference], raw_ns)
     others = [_read(states.get(host), skews[host], raw_ns) for host in skews if host != reference]
     if own is None:

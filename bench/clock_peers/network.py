@@ -1,6 +1,7 @@
 """The wires that all tools share: hosts, routers, a bottleneck on the middle hop, and two hosts that load it.
 
-Queueing is on the middle hop alone: the kernel stamps a packet after its own host's queue, so that what waits there waits before its stamp.
+Only the middle hop has a queue. The kernel stamps a packet after its own host's queue, so a wait there comes before the
+stamp.
 """
 
 from __future__ import annotations
@@ -15,19 +16,19 @@ from foliot_lab.fabric.namespaces import Namespace, inside
 from foliot_lab.fabric.sysctls import EVERYWHERE, HOST, ROUTER, set_sysctls, settle_neighbours
 
 DEVICE = "eth0"
-"""Of a host, into the network."""
+"""The device of a host into the network."""
 RATE_MBPS = 100.0
 _BOTTLENECK = f"tbf rate {RATE_MBPS:g}mbit burst 1600 limit 300000"
-"""One full packet may pass at once, 24 ms of them may wait."""
+"""The bottleneck: one full packet may pass at once, and 24 ms of packets may wait."""
 _FRONT = "front"
 _FRONT_ADDRESS = "10.254.0.1"
 _GATEWAY = "10.255.0.1"
 _TRUNK = "trunk"
 _LOADERS = 200
-"""Number of the first loading host; hosts have theirs from 0."""
+"""Number of the first loading host. Other hosts are numbered from 0."""
 
 BUS = f"{_FRONT_ADDRESS}:4222"
-"""Where the NATS server listens: beside the wires, so that what it carries waits for nothing there."""
+"""The NATS server's address, beside the wires, so that its packets wait for nothing there."""
 
 
 class Flow(NamedTuple):
@@ -43,9 +44,9 @@ class Plan(NamedTuple):
     title: str
     hosts: tuple[str, ...]
     router_of: dict[str, str]
-    """Of every host, loading ones too."""
+    """The router of every host, loading hosts too."""
     flows: tuple[Flow, Flow]
-    """One way, and the way back."""
+    """The load one way, and the way back."""
 
     @property
     def routers(self) -> tuple[str, ...]:
@@ -53,20 +54,20 @@ class Plan(NamedTuple):
         return tuple(sorted(set(self.router_of.values())))
 
     def address(self, host: str) -> str:
-        """Of a host, as `foliot.node.describe` has it for a node of this index, rail 0 and entropy 0."""
+        """The address of a host, as `foliot.node.describe` has it for a node of this index, rail 0 and entropy 0."""
         number = self.hosts.index(host) if host in self.hosts else _LOADERS + int(host.removeprefix("load"))
         return f"100.64.0.{number + 1}"
 
 
 def path() -> Plan:
-    """Two hosts at a router whose links to both are narrow; each is loaded by a host of its own."""
+    """Two hosts at a router whose links to both are narrow. A host of its own loads each of them."""
     hosts = ("host00", "host01")
     router_of = dict.fromkeys((*hosts, "load0", "load1"), "r0")
     return Plan("path: A - R - B", hosts, router_of, (Flow("load0", "host01"), Flow("load1", "host00")))
 
 
 def mesh(count: int) -> Plan:
-    """Hosts at two routers, every other one at each, and a narrow link between these."""
+    """Hosts at two routers, every other host at each, and a narrow link between the routers."""
     hosts = tuple(f"host{number:02}" for number in range(count))
     router_of = {host: f"r{number % 2}" for number, host in enumerate(hosts)} | {"load0": "r0", "load1": "r1"}
     title = f"mesh: {count} hosts at two routers"
@@ -74,16 +75,16 @@ def mesh(count: int) -> Plan:
 
 
 class Network:
-    """A plan made real. It goes away when it is closed, or when the process ends, however that comes about."""
+    """A plan built for real. It disappears when it is closed, or when the process ends for whatever reason."""
 
     def __init__(self, plan: Plan, control: Namespace) -> None:
         self.plan = plan
         self._control = control
         self.namespaces: dict[str, Namespace] = {}
-        """Of hosts, loading hosts and routers, by name."""
+        """Namespaces of hosts, loading hosts and routers, by name."""
 
     def build(self) -> None:
-        """Makes everything.
+        """Builds everything.
 
         Raises:
             FabricError: the kernel refused a step.
@@ -109,7 +110,7 @@ class Network:
                     settle_neighbours(device)
 
     def close(self) -> None:
-        """Lets go of everything; what is left in the control namespace is removed at once. May be called twice."""
+        """Closes everything, and removes the rest in the control namespace at once. May be called twice."""
         if self.namespaces:
             with inside(self._control):
                 subprocess.run([IP, "link", "del", _FRONT], check=False, capture_output=True)
@@ -126,11 +127,11 @@ class Network:
 
     @property
     def doors(self) -> list[tuple[Namespace, str]]:
-        """Where hosts' packets enter the first router."""
+        """The devices by which hosts' packets enter the first router."""
         return [(self.namespaces[router], host) for host, router in self.plan.router_of.items()]
 
     def carried_bytes(self) -> list[int]:
-        """What has left each bottleneck so far."""
+        """The bytes that have left each bottleneck so far."""
         carried = []
         for router in self.plan.routers:
             with inside(self.namespaces[router]):

@@ -1,7 +1,7 @@
 """Foliot itself: the real probe on every host, the real sync, over a real NATS server.
 
-Only the agent is missing, which would build an overlay: the wires have one path, so the probes' addresses are the NICs' own, and its part, the record in the
-inventory, is played here.
+Only the agent is missing, which would build an overlay. The wires have one path, so the probes' addresses are the NICs'
+own. The bench writes the agent's record into the inventory.
 """
 
 from __future__ import annotations
@@ -30,38 +30,41 @@ if TYPE_CHECKING:
 
 PORTS = (7946,)
 _STRIDES = (1, 2, 3, 5, 7)
-"""A host's neighbours are the ones so many places further and back: ten of them, as in a fleet."""
+"""Distances of a host's neighbours, in places both ways: ten neighbours, as in a fleet."""
 _SEED = 5
 
 
 class Told(NamedTuple):
-    """A state, and when it came: from then on it is used."""
+    """A state and its arrival, from which on it is used."""
 
     raw_ns: int
     state: ClockState
 
 
 class Rate(NamedTuple):
-    """How often a host probes each neighbour."""
+    """The rate at which a host probes each neighbour."""
 
     tick_ms: int
     rate_hz: float
 
 
 def neighbours(hosts: tuple[str, ...], host: str) -> tuple[str, ...]:
-    """Who a host is measured against; both ends agree."""
+    """The hosts that a host is measured against; both ends agree."""
     number, count = hosts.index(host), len(hosts)
     places = {(number + sign * stride) % count for stride in _STRIDES for sign in (1, -1)}
     return tuple(hosts[place] for place in sorted(places - {number}))
 
 
 def pairs(hosts: tuple[str, ...]) -> int:
-    """How many pairs of hosts probe each other."""
+    """The number of pairs of hosts that probe each other."""
     return sum(len(neighbours(hosts, host)) for host in hosts) // 2
 
 
 def skews(hosts: tuple[str, ...], drift_ppb: float, wander_ppb: float, start_raw_ns: int) -> dict[str, SkewSpec]:
-    """The clock errors of a run: the first host runs true, the last one drifts by this much, those between by less, to and fro."""
+    """The clock errors of a run. The first host has none, and the last drifts by this much.
+
+    The hosts between drift by less, to and fro.
+    """
     if not drift_ppb:
         return {host: SkewSpec(start_raw_ns=start_raw_ns) for host in hosts}
     return {
@@ -74,7 +77,7 @@ def skews(hosts: tuple[str, ...], drift_ppb: float, wander_ppb: float, start_raw
 
 
 class Foliot:
-    """All of it, running; `told` is what sync has said so far."""
+    """All of Foliot's processes, running; `told` is all that sync has published so far."""
 
     def __init__(self, network: Network, children: Children, folder: Path) -> None:
         self.told: list[Told] = []
@@ -85,7 +88,7 @@ class Foliot:
         self._bus: Bus
 
     async def start(self, rate: Rate, drift_ppb: float, wander_ppb: float) -> None:
-        """Starts it, and listens."""
+        """Starts the processes, and listens."""
         hosts = self._network.plan.hosts
         address, _, port = BUS.partition(":")
         await self._children.start(
@@ -110,12 +113,12 @@ class Foliot:
             await self._service("probe", host, own, {"FOLIOT_CLOCK_SKEW": str(skewed)} if drift_ppb else {})
 
     async def close(self) -> None:
-        """Listens no longer."""
+        """Stops listening."""
         if hasattr(self, "_bus"):
             await self._bus.close()
 
     def in_step(self) -> bool:
-        """Whether every clock is called synchronised, by the newest word of it."""
+        """Whether every clock is synchronised, by its newest state."""
         newest = {told.state.clock: told.state.status for told in self.told}
         return len(newest) == len(self._network.plan.hosts) and set(newest.values()) == {"synchronised"}
 

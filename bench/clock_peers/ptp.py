@@ -1,8 +1,8 @@
-"""ptp4l as a bystander: free running, in software, over unicast UDP.
+"""ptp4l as an observer: free running, in software, over unicast UDP.
 
-It corrects no clock, and all hosts have the same one, so that the offset that it has measured is its error. Lines are printed once a second at the most, so it is asked
-over its management socket instead, more often than it measures (linuxptp's ``TIME_STATUS_NP``). Such an offset is what would go into a servo, which
-smooths: so it is shown as it is, and low-passed.
+It corrects no clock, and all hosts have the same one, so its measured offset is its error. It prints a line once a
+second at the most. So the bench asks over its management socket, more often than it measures (linuxptp's
+``TIME_STATUS_NP``). A servo would take such an offset and smooth it. So the bench shows it both raw and low-passed.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ PORTS = (319, 320)
 LOW_PASS_S = 2.0
 """As long as Foliot's window."""
 _ASKED = 1.5
-"""Times for each measurement, which come at random times; one seen twice counts once."""
+"""Questions for each measurement, because measurements come at random times. One seen twice counts once."""
 
 # IEEE 1588-2008, 13.3 and 15.4: header, target port, hops, action; then the TLV. 0xC000 is linuxptp's own TIME_STATUS_NP.
 _HEADER = struct.Struct("!BBHBxHqI8sHHBb8sHBBBxHHH")
 _MANAGEMENT, _GET, _RESPONSE, _TLV, _TIME_STATUS = 0x0D, 0, 2, 0x0001, 0xC000
 _STATUS = struct.Struct("!qq")
-"""The first two fields of its data: the offset, and when the sync came."""
+"""The first two fields of its data: the offset, and the arrival of the sync message."""
 _EVERYBODY = b"\xff" * 8
 
 
@@ -41,7 +41,7 @@ class Offset(NamedTuple):
     """An offset that ptp4l has measured."""
 
     at_s: float
-    """When the master's message came, since the epoch."""
+    """Arrival of the master's message, since the epoch."""
     error_ns: float
 
 
@@ -51,7 +51,7 @@ def server_text(folder: Path, interval: int) -> str:
 
 
 def client_text(folder: Path, server: str, interval: int) -> str:
-    """Those of a host that measures."""
+    """The settings of a host that measures."""
     own = _text(
         folder,
         interval,
@@ -68,7 +68,7 @@ def _text(folder: Path, interval: int, **more: object) -> str:
     settings = {
         "free_running": 1, "time_stamping": "software", "network_transport": "UDPv4", "udp_ttl": 4, "logAnnounceInterval": 0,
         "logSyncInterval": interval, "logMinDelayReqInterval": interval,
-        # Else the master sends everything once more to nobody.
+        # Otherwise the master sends everything a second time, without a receiver.
         "inhibit_multicast_service": 1,
         "uds_address": folder / "socket", **more,
     }  # fmt: skip
@@ -98,13 +98,13 @@ def question(sequence: int) -> bytes:
     """A management message that asks for TIME_STATUS_NP."""
     return _HEADER.pack(
         _MANAGEMENT, 2, _HEADER.size, 0, 0, 0, 0, bytes(8), 1, sequence & 0xFFFF, 4, 0x7F,
-        # No hops: else it would travel to the other hosts as well.
+        # No hops: otherwise it would travel to the other hosts as well.
         _EVERYBODY, 0xFFFF, 0, 0, _GET, _TLV, 2, _TIME_STATUS,
     )  # fmt: skip
 
 
 def parse(answer: bytes) -> Offset | None:
-    """What an answer says; None: it is none, or nothing has been measured yet."""
+    """The offset in an answer; None: it is no such answer, or nothing has been measured yet."""
     if len(answer) < _HEADER.size + _STATUS.size:
         return None
     fields = _HEADER.unpack_from(answer)
@@ -116,7 +116,7 @@ def parse(answer: bytes) -> Offset | None:
 
 
 class Asking:
-    """Asks the slaves of a run for as long as it is open.
+    """Asks the slaves of a run until it is closed.
 
     Parameters:
         sockets: their management sockets, by host.
@@ -131,7 +131,7 @@ class Asking:
         self._task = asyncio.get_running_loop().create_task(self._ask())
 
     async def close(self) -> None:
-        """Ends it."""
+        """Ends the questions."""
         self._task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await self._task
@@ -172,7 +172,7 @@ class Asking:
 
 
 def low_passed(offsets: list[Offset]) -> list[Offset]:
-    """The running median of what was measured in the last `LOW_PASS_S`; nothing before that is full."""
+    """The running median over the last `LOW_PASS_S`. It begins when that time is full."""
     at_s = np.array([each.at_s for each in offsets])
     error_ns = np.array([each.error_ns for each in offsets])
     first = np.searchsorted(at_s, at_s - LOW_PASS_S, side="right")

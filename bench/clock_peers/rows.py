@@ -1,4 +1,4 @@
-"""What is reported: a row for each tool and run, the table of them, and how far they are from the goals."""
+"""The report of the clock-peers bench: a row for each tool and run, their table, and their distances from the goals."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ if TYPE_CHECKING:
     from bench.clock_peers.judged import Judged
 
 FOLIOT, CHRONY, PTP, PTP_LOW = "foliot", "chrony", "ptp4l raw", "ptp4l, median of 2 s"
-"""The tools; of chrony each configuration is one, see `of_chrony`."""
+"""The tools. Each configuration of chrony is one, see `of_chrony`."""
 _GOAL_LOAD = 0.6
 _CHRONY_SHARE, _MESH_NS, _DRIFT_TIMES, _DRIFT_PPB = 0.2, 20.0, 2.0, 30_000.0
 
 
 class Run(NamedTuple):
-    """Under what conditions the tools ran."""
+    """The conditions of a run."""
 
     topology: str
     load: float
-    """Of the bottleneck, as asked for."""
+    """Load of the bottleneck, as asked for."""
     ways: str
     drift_ppb: float
 
 
 class Row(msgspec.Struct, kw_only=True):
-    """A tool in a run. Errors are absolute; what a tool does not say is null."""
+    """A tool in a run. Errors are absolute; null: the tool does not state it."""
 
     bench: str = "clock-peers"
     tool: str
@@ -40,35 +40,38 @@ class Row(msgspec.Struct, kw_only=True):
     ways: str
     drift_ppb: float
     windows: int
-    """Of 2 s, in which anything was said: in one, whatever is said rests on much the same packets, so that only windows are independent."""
+    """Windows of 2 s with any statement. Statements within one window rest on much the same packets, so only windows
+    are independent."""
     silent_windows: int
-    """In which some host was told nothing that it may believe, for some of the time."""
+    """Windows in which some host had no statement that it may believe, for some of the time."""
     p50_ns: float | None
     p99_ns: float | None
     max_ns: float | None
     bias_ns: float | None
-    """The mean error with its sign: what a tool is wrong by all the time, as by paths that are not symmetric."""
+    """The mean error with its sign. It is the tool's constant error, such as that of asymmetric paths."""
     p99_about_bias_ns: float | None
-    """As the p99, of what is left of the errors without the bias: how far a tool is from itself."""
+    """The p99 of the errors without the bias: the distance of a tool from itself."""
     packets_per_s: float
-    """Of a pair of hosts, both ways, as counted on the wire."""
+    """Packets of a pair of hosts, both ways, as counted on the wire."""
     within_bound: float | None
     within_hard_bound: float | None
     median_bound_ns: float | None
     windows_independent: float | None
-    """What the windows are worth, as neighbours are alike: by how near each came to its bound."""
+    """The number of independent windows, as neighbours are alike: by the worst error of each as a share of its
+    bound."""
     uncovered_at_most: float | None
-    """By the rule of three over these, where nothing was outside of its bound: the share of windows in which something still may be, with 95 % confidence."""
+    """The share of windows in which an error may still exceed its bound, with 95 % confidence. It is the rule of
+    three over the independent windows, if no error exceeded its bound."""
     carried: tuple[float, ...]
-    """Of the bottleneck's rate, what it really carried each way, all in all."""
+    """The share of the bottleneck's rate that it really carried each way, all in all."""
     idle_cpu: float
-    """Of this machine, meanwhile: what it has not to spare, the clocks pay for."""
+    """Idle share of this machine during the run. Without spare processors, the clocks get worse."""
     stolen_cpu: float = 0.0
-    """Of it, by the hypervisor."""
+    """Share of the machine that the hypervisor took."""
 
 
 def of_chrony(configuration: str) -> str:
-    """The tool that chrony is when it is set up so."""
+    """The name of chrony as a tool in this configuration."""
     return f"{CHRONY}, {configuration}"
 
 
@@ -82,7 +85,7 @@ def row(
     idle_cpu: float,
     stolen_cpu: float = 0.0,
 ) -> Row:
-    """A row of what was judged."""
+    """A row from the judged statements."""
     wrong = np.abs(judged.error_ns)
     middle, high, most = (
         (round(float(each), 1) for each in np.percentile(wrong, (50, 99, 100))) if len(wrong) else (None,) * 3
@@ -131,7 +134,7 @@ def _share(value: float | None) -> str:
 
 
 class Best(msgspec.Struct, kw_only=True):
-    """Of a run, the configuration of chrony that did best."""
+    """For a run, the configuration of chrony that did best."""
 
     topology: str
     load: float
@@ -143,7 +146,11 @@ class Best(msgspec.Struct, kw_only=True):
 
 
 def best(rows: Sequence[Row]) -> list[Best]:
-    """Of each run, chrony's configuration with the least p99 among those that spoke in half of the windows in which any tool did; else among all that spoke."""
+    """For each run, chrony's configuration with the least p99.
+
+    It is chosen among those with statements in half of the windows in which any tool had some; else among all with
+    statements.
+    """
     found = []
     for run in dict.fromkeys(map(_run, rows)):
         here = [row for row in rows if _run(row) == run]
@@ -162,7 +169,7 @@ def _run(row: Row) -> Run:
 
 
 class Goal(msgspec.Struct, kw_only=True):
-    """A goal beside what was measured."""
+    """A goal beside the measurement."""
 
     what: str
     topology: str
@@ -173,7 +180,7 @@ class Goal(msgspec.Struct, kw_only=True):
 
 
 def goals(rows: Sequence[Row]) -> list[Goal]:
-    """The goals that these rows say anything of, all at 60 % load and by the p99."""
+    """The goals that these rows speak about, all at 60 % load and by the p99."""
     found = []
     chrony_ns = {(each.topology, each.load, each.ways): each.p99_ns for each in best(rows)}
     for ours in rows:
@@ -195,7 +202,7 @@ def goals(rows: Sequence[Row]) -> list[Goal]:
 
 
 def _steady_p99(rows: Sequence[Row], like: Row) -> float | None:
-    """Of Foliot without drift, else under the conditions of a row."""
+    """The p99 of Foliot without drift, else under the conditions of a row."""
     wanted = (FOLIOT, like.topology, like.load, like.ways, 0.0)
     same = (row for row in rows if (row.tool, row.topology, row.load, row.ways, row.drift_ppb) == wanted)
     return next((row.p99_ns for row in same), None)

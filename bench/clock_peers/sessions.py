@@ -28,33 +28,35 @@ if TYPE_CHECKING:
 _READY_S = 120.0
 _LOOK_S = 0.25
 _LAST_WORDS_S = 1.5
-"""chrony dates its estimates in whole seconds."""
+"""The wait for last estimates: chrony dates its estimates in whole seconds."""
 
 
 class Pace(NamedTuple):
-    """How often the tools send in a topology, so that all send as many packets."""
+    """The sending rates of the tools in a topology, so that all send as many packets."""
 
     poll: int
     """chrony polls every 2^poll s: two packets each time."""
     interval: int
     """ptp4l's sync comes every 2^interval s: four packets each time, with what follows it."""
     ours: ours.Rate
-    """Foliot's 25 rounds a second are 62.5 packets, as in every fourth there are two probes, and both ends send."""
+    """The rate of Foliot. 25 rounds a second are 62.5 packets: every fourth round has two probes, and both ends
+    send."""
 
 
 PACES = {"path": Pace(-7, -6, ours.Rate(10, 100.0)), "mesh": Pace(-5, -4, ours.Rate(40, 25.0))}
-"""On the path, as often as chrony can; in the mesh, as often as a probe does by default, which is as much as two cores carry of 80 pairs."""
+"""On the path, chrony's greatest rate. In the mesh, a probe's default rate, which is as much as two cores carry of
+80 pairs."""
 
 
 class Binaries(NamedTuple):
-    """Of the peers."""
+    """The programs of the peers."""
 
     chronyd: Path
     ptp4l: Path
 
 
 Statistics: TypeAlias = "dict[Configuration, dict[str, Path]]"
-"""chrony's, by configuration and host."""
+"""chrony's statistics, by configuration and host."""
 
 
 class NotReadyError(RuntimeError):
@@ -62,7 +64,7 @@ class NotReadyError(RuntimeError):
 
 
 class Session:
-    """The tools of one topology and drift, running.
+    """The running tools of one topology and drift.
 
     Parameters:
         kind: of topology: path or mesh.
@@ -119,12 +121,12 @@ class Session:
                         tell(row)
 
     def _configurations(self, arguments: argparse.Namespace) -> list[Configuration]:
-        """Of chrony, those that this topology has hosts for."""
+        """The configurations of chrony for which this topology has enough hosts."""
         asked = (chrony.CONFIGURATIONS[name] for name in arguments.chrony)
         return [each for each in asked if chrony.fits(each, self.plan.hosts)]
 
     async def _ready(self, statistics: Statistics, asking: ptp.Asking) -> None:
-        """Until every tool has said something of every host.
+        """Waits until every tool has a statement about every host.
 
         Raises:
             NotReadyError: that takes too long.
@@ -172,7 +174,10 @@ class Session:
                 sink.close()
 
     def _sink(self, host: str) -> socket.socket:
-        """Takes the load and never reads it: without it the host would answer every packet by an error message."""
+        """Opens a socket that takes the load and never reads it.
+
+        Without it, the host would answer every packet by an error message.
+        """
         opened = make_socket(self._network.namespaces[host], socket.AF_INET, socket.SOCK_DGRAM)
         opened.bind((self.plan.address(host), load.PORT))
         return opened

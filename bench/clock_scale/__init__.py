@@ -1,1 +1,1 @@
-"""What sync costs in a large fleet."""
+"""The clock-scale bench: the cost of sync in a large fleet."""

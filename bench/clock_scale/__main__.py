@@ -1,7 +1,9 @@
-"""What sync costs in a fleet of 1,000, 10,000 and 100,000 clocks, by stage: CPU seconds and bytes per window of 2 s, through a real NATS server.
+"""The cost of sync in a fleet of 1,000, 10,000 and 100,000 clocks: CPU seconds and bytes per stage and window of 2 s.
 
-A generator plays the probes: exact stamps of as many clocks, ten neighbours each, as pruned as probes publish them. Each shard of the fleet is served alone, one after another,
-by the real code of a shard; what it tells is kept, and then told to the real leader, all of it, once a window. So two cores are enough, however large the fleet.
+A real NATS server carries the messages. A generator stands for the probes: exact stamps of as many clocks, with ten
+neighbours each, pruned as probes publish them. The real code of a shard serves each shard of the fleet alone, one after
+another. Its fits are kept, and then all are given to the real leader, once a window. So two cores are enough, however
+large the fleet.
 
     make bench NAME=clock-scale ARGS="--nics 1000 10000 --json FILE"
 """
@@ -41,11 +43,13 @@ if TYPE_CHECKING:
     from foliot_schemas.clock import ClockState
 
 _AHEAD = 10 * TELL_EVERY
-"""Batches that may be on their way: so that none waits long enough to be left out."""
+"""Batches that may be on their way, so few that none waits long enough to be left out."""
 _PATIENCE_S = 120.0
-"""A machine that stands still for two seconds makes a shard leave stamps out, which is then waited for in vain."""
+"""The wait for a shard. If the machine stands still for two seconds, a shard leaves stamps out, and the wait is in
+vain."""
 _BUSY = 1.0
-"""Processors that it has to have: the generator, the bus and the stage that is measured wait for each other, and CPU is what is counted, so that more only make it end sooner."""
+"""Processors that the machine must have. The generator, the bus and the measured stage wait for each other, and only
+CPU time counts. So more processors only end it sooner."""
 _ASKED = 100
 """Clocks whose states are compared with the truth."""
 
@@ -58,12 +62,12 @@ class Row(msgspec.Struct, kw_only=True):
     pairs: int
     stage: str
     cpu_s_per_window: float
-    """Median of the windows judged."""
+    """Median of the judged windows."""
     bytes_per_window: int
-    """In and out of the process, by NATS."""
+    """Bytes in and out of the process, by NATS."""
     shards: int
     streams: int
-    """Of each pair of clocks."""
+    """Streams of each pair of clocks."""
 
 
 class Bench:
@@ -85,17 +89,17 @@ class Bench:
         self._window = 0
         self._states: dict[str, ClockState] = {}
         self._stages: dict[str, list[list[tuple[float, int]]]] = {}
-        """By stage and window, of each process."""
+        """The costs of each process, by stage and window."""
         self.memory_mb: dict[str, float] = {}
         self._bus: Bus
 
     @property
     def windows(self) -> int:
-        """All, judged or not."""
+        """The number of windows, judged or not."""
         return int(self._arguments.settle + self._arguments.windows)
 
     async def run(self) -> tuple[list[Row], dict[str, float]]:
-        """The rows, and how wrong the clocks were in the end."""
+        """The rows, and the clocks' errors at the end."""
         await self._supervisor.start(
             nats_server(str(self._folder), port=self._arguments.port, log_file=str(self._folder / "nats.log"))
         )
@@ -137,7 +141,7 @@ class Bench:
 
     @contextlib.asynccontextmanager
     async def _process(self, number: int, **more: int) -> AsyncIterator[Job]:
-        """A shard or the leader, ready."""
+        """Starts a shard or the leader, and waits until it is ready."""
         shards = ShardSettings(starts=self._starts, number=number)
         job = Job(url=self._url, nodes=self._nics, streams=self._arguments.streams, shards=shards, **more)
         self._ready.clear()
@@ -163,7 +167,7 @@ class Bench:
                 throng.next()
 
     async def _play(self, throng: LargeFleet, first: int, last: int) -> None:
-        """The stamps of a shard's window, no faster than they are read."""
+        """Publishes the stamps of a shard's window, no faster than they are read."""
         self._taken, sent = 0, 0
         self._closed.clear()
         client = self._bus._client  # noqa: SLF001 - the batches are encoded already
@@ -203,7 +207,7 @@ class Bench:
 
     @contextlib.contextmanager
     def _measured(self, stage: str) -> Any:
-        """What the server takes meanwhile."""
+        """The server's CPU time during a stage."""
         began_s = time.monotonic()
         usage = Usage({"nats": self._supervisor.pid("nats")}, began_s)
         yield
@@ -233,7 +237,10 @@ class Bench:
         return rows
 
     def _errors(self, throng: LargeFleet) -> dict[str, float]:
-        """Of the clocks asked for, against the reference or the first of them, a third of a window after the last one's end."""
+        """The errors of the clocks asked for, a third of a window after the last window's end.
+
+        They are against the reference or, without one, against the first of these clocks.
+        """
         numbers = np.array([int(name.removeprefix("node")) for name in sorted(self._states)])
         late_ns = WINDOW_NS * 4 / 3
         local_ns = throng.local_ns(numbers, np.full(len(numbers), late_ns)).tolist()

@@ -1,4 +1,7 @@
-"""A shard of sync, or its leader, at work on the bus, with what each of its stages costs. Started by the bench, as a process of its own."""
+"""A shard of sync, or its leader, at work on the bus, with the cost of each of its stages.
+
+The bench starts it as a process of its own.
+"""
 
 from __future__ import annotations
 
@@ -30,11 +33,11 @@ if TYPE_CHECKING:
 
 READY, TAKEN, CLOSED = "bench.ready", "bench.taken", "bench.closed"
 TELL_EVERY = 100
-"""Batches."""
+"""Batches between two messages about progress."""
 
 
 class Job(msgspec.Struct, kw_only=True):
-    """What to serve."""
+    """The work of the process."""
 
     url: str
     nodes: int
@@ -45,12 +48,12 @@ class Job(msgspec.Struct, kw_only=True):
     """The shard's nodes, from one up to another; 0: it is the leader."""
 
     def throng(self) -> LargeFleet:
-        """The same for whoever asks."""
+        """The fleet, which is the same in every process."""
         return LargeFleet(SyntheticFleet(self.nodes), streams=self.streams)
 
 
 class Meter:
-    """What the stages of a window took, one after another."""
+    """The costs of the stages of a window, one after another."""
 
     def __init__(self, bus: Bus) -> None:
         self._bus = bus
@@ -59,11 +62,11 @@ class Meter:
         self.begin()
 
     def begin(self) -> None:
-        """From here on."""
+        """Begins a stage."""
         self._at_s, self._bytes = time.process_time(), self._traffic()
 
     def end(self, stage: str) -> None:
-        """Up to here it was this stage."""
+        """Ends a stage of this name."""
         before_s, before = self._at_s, self._bytes
         self.begin()
         cost_s, count = self.stages.get(stage, (0.0, 0))
@@ -74,17 +77,20 @@ class Meter:
         return int(stats["in_bytes"] + stats["out_bytes"])
 
     async def tell(self) -> None:
-        """The window is closed."""
+        """Publishes that the window is closed."""
         told = msgspec.json.encode({"stages": self.stages, "rss_mb": rss_mb(os.getpid())})
         self.stages = {}
-        # Before it is told: what is told brings the next window's words, which may be here before the flush is over.
+        # Before the publication: that brings the next window's batches, perhaps before the flush is over.
         self.begin()
         await self._bus._client.publish(CLOSED, told)  # noqa: SLF001 - as above
         await self._bus._client.flush()  # noqa: SLF001
 
 
 class All:
-    """Waits for all nodes, however long the fleet that is played takes to speak: on the bench's machine it has less time than on a machine a node."""
+    """Waits for all nodes, however long the played fleet takes.
+
+    The bench's machine has less time than one machine per node.
+    """
 
     def __init__(self, expected: int, bus: Bus, meter: Meter) -> None:
         self._expected, self._bus, self._meter = expected, bus, meter
@@ -102,7 +108,7 @@ class All:
             self._all.set()
 
     async def gather(self) -> None:
-        """Until all have."""
+        """Waits until all have spoken."""
         await self._all.wait()
         self._all.clear()
         self._count = 0
@@ -118,15 +124,15 @@ class MeasuredGatherer(ShardFitter):
         self.listening = asyncio.Event()
 
     async def _in_step(self) -> None:
-        """It has subscribed to its nodes, and does not wait for the time."""
+        """Does not wait for the time: it has subscribed to its nodes."""
         self.listening.set()
 
     async def _window_end(self) -> None:
-        """It is over when all have spoken."""
+        """Ends the window when all nodes have spoken."""
 
 
 async def serve_shard(job: Job, bus: Bus) -> None:
-    """Until it is ended."""
+    """Serves a shard until the process is ended."""
     throng, crowd = job.throng(), SyntheticFleet(job.nodes)
     roster, shard = Admission(), job.shards.shard()
     for number in throng.partners(job.first, job.last):
@@ -157,7 +163,7 @@ async def serve_shard(job: Job, bus: Bus) -> None:
 
 
 async def serve_leader(job: Job, bus: Bus) -> None:
-    """Until it is ended."""
+    """Serves the leader until the process is ended."""
     crowd, census = SyntheticFleet(job.nodes), ClockCensus({})
     for number in range(job.nodes):
         census.learn(crowd.name(number), crowd.node(number))
@@ -197,7 +203,7 @@ async def serve_leader(job: Job, bus: Bus) -> None:
 
 
 async def work(part: ShardFitter | Leader, begun: Awaitable[object], bus: Bus) -> None:
-    """Runs it, and says when it has begun."""
+    """Runs the work, and publishes that it has begun."""
     keep_what_is_loaded()
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(part.run())
@@ -206,7 +212,7 @@ async def work(part: ShardFitter | Leader, begun: Awaitable[object], bus: Bus) -
 
 
 async def main() -> None:
-    """Serves what its argument says."""
+    """Serves the job in its argument."""
     job = msgspec.json.decode(sys.argv[1], type=Job)
     bus = await Bus.connect(BusSettings(url=job.url), "sync")
     await (serve_shard if job.last else serve_leader)(job, bus)

@@ -1,1 +1,1 @@
-"""A real training job and dead links: without Foliot, with it, and what its peers make of the same faults."""
+"""The failover bench: a training job and dead links, without Foliot, with it, and with its peers on the same faults."""

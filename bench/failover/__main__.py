@@ -1,7 +1,9 @@
-"""A training job that loses links: without a fault, with faults and nothing of Foliot, and with Foliot; then the peers on the same faults.
+"""A training job that loses links, without Foliot and with it; then Foliot's peers on the same faults.
 
-A real PyTorch job (DistributedDataParallel over Gloo, four hosts, two rails of 200 Mb/s, 8 MB of gradients a step) runs once without a fault in each repetition, and then once for each variant, with the same seeds.
-What it lost is told against that run, and against a control whose NIC is down from the first step on (`account`). The host and the rail in trouble change from repetition to repetition.
+The job is real PyTorch: DistributedDataParallel over Gloo, four hosts, two rails of 200 Mb/s, 8 MB of gradients a step.
+In each repetition it runs once without a fault, and then once for each variant, with the same seeds. Its losses are
+measured against the run without a fault, and against a control whose NIC is down from the first step on (`account`).
+The host and the rail in trouble change from repetition to repetition.
 
     make train && make bench NAME=failover ARGS="--json FILE"
 """
@@ -44,11 +46,11 @@ if TYPE_CHECKING:
 _SHORT_S = 10.0
 _SETTLED_S = 6.0
 _PATIENCE_TIMES = 4.0
-"""Times as long as the run without a fault took, and a minute: after that a job is called stalled."""
+"""A job is called stalled after so many times the time of the run without a fault, and a minute."""
 _PATIENCE_S = 60.0
 _SERVICES: dict[str, bool | int | float | str | list[bool | int | float | str]] = {
     "remediator.armed": "always",
-    # So that damping and its end fit into a run; 15 minutes and 5 s by default.
+    # Damping and its end fit into a run with these; the defaults are 15 minutes and 5 s.
     "detector.half_life_s": 4.0,
     "remediator.probation_s": 3.0,
     "remediator.forget_s": 10.0,
@@ -57,7 +59,7 @@ _SERVICES: dict[str, bool | int | float | str | list[bool | int | float | str]] 
 
 
 async def foliot(arguments: argparse.Namespace, variants: Sequence[Variant], peers: list[peer_rows.Row]) -> list[Taken]:
-    """All runs with Foliot, in one lab; before them, without a job, Foliot and its peers on the same faults."""
+    """All runs with Foliot, in one lab. Before them, without a job, Foliot and its peers on the same faults."""
     lab = Lab(_scenario(arguments), arguments.folder / "foliot")
     lab.build()
     taken = []
@@ -88,7 +90,7 @@ async def foliot(arguments: argparse.Namespace, variants: Sequence[Variant], pee
 
 
 async def nothing(arguments: argparse.Namespace, variants: Sequence[Variant]) -> list[Taken]:
-    """The runs without anything of Foliot's, by the NICs' own addresses; with Gloo's own timeout, and with a short one."""
+    """The runs without Foliot, by the NICs' own addresses: with Gloo's own timeout, and with a short one."""
     lab = Lab(_scenario(arguments), arguments.folder / "none")
     lab.build()
     taken = []
@@ -104,7 +106,7 @@ async def nothing(arguments: argparse.Namespace, variants: Sequence[Variant]) ->
             for variant in variants:
                 for tool, timeout_s in (("none", GLOO_TIMEOUT_S), (f"none, {_SHORT_S:g} s", _SHORT_S)):
                     spec = TrainSpec(steps=variant.steps, timeout_s=timeout_s)
-                    # There is no bus here, nor anything that would miss it.
+                    # There is no bus here, so a cut of it has no effect.
                     faults = tuple(each for each in variant.faults(victim) if each.kind in OF_PATHS)
                     ran = await runner.run(spec, faults, patience_s)
                     taken.append(Taken(variant.name, tool, rep, ran, variant.steps))
@@ -126,7 +128,7 @@ async def _beside_peers(
         sys.stderr.write(f"{peer_rows.line(row)}\n")
 
     for rep in range(arguments.reps_peers):
-        # In another order each time, so that whatever comes and goes on the machine falls on all.
+        # In another order each time, so that changes of the machine's load affect all alike.
         await in_turn(peers[rep % len(peers) :] + peers[: rep % len(peers)], stage, [*PEER_VARIANTS], rep, tell)
 
 
@@ -142,7 +144,7 @@ def _services(arguments: argparse.Namespace) -> dict[str, bool | int | float | s
 
 
 def _victim(lab: Lab, rep: int) -> Victim:
-    """Another NIC and another link of the fabric in each repetition."""
+    """The victim of a repetition: each has another NIC and another link of the fabric."""
     hosts, rails, spec = lab.plan.hosts, lab.plan.rails, lab.scenario.fabric
     rail = rails[(rep + rep // len(hosts)) % len(rails)]
     return Victim(

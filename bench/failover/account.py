@@ -1,9 +1,15 @@
-"""What a fault cost a job: the rows of the bench, and the arithmetic of lost time.
+"""The cost of a fault to a job: the rows of the bench, and the arithmetic of lost time.
 
-A job that goes on over fewer links has less to go on with, and nobody can give that back: where traffic is away, each step takes longer. How much longer is measured in a
-control: the same job with the NIC down from the first step on, so that nothing fails over while its steps are counted. So of the time that a run took longer than its pair without a fault, what as many
-steps as it did under reduced capacity take longer in the control is taken off (`explained_s`); `excess_s` is what is left, and that is the failover's own: the stall, the steps that it spoilt, and the way back.
-Where a fault takes something else than a NIC there is no control, and the run's own steps stand in, which hides what the failover made slower for all of that time.
+A job on fewer links has less capacity, and no tool can give that back. While traffic is away, each step takes longer. A
+control measures how much longer: the same job with the NIC down from the first step on. So nothing fails over while the
+control's steps are counted.
+
+A run takes longer than its pair without a fault. Some of its steps ran under reduced capacity. `explained_s` is how
+much longer as many steps take in the control. `excess_s` is the rest, which is the failover's own: the stall, the steps
+that it spoilt, and the way back.
+
+A fault of something other than a NIC has no control. The run's own steps then stand in. That hides any slowdown by the
+failover in all of that time.
 """
 
 from __future__ import annotations
@@ -19,10 +25,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Steps = NDArray[np.void]
-    """Of `foliot_lab.workload.train.record.STEP`."""
+    """Steps of `foliot_lab.workload.train.record.STEP`."""
 
 FIRST = 2
-"""Steps that are left out: in the first PyTorch sets itself up, and TCP's windows open until the second is over."""
+"""Steps that are left out. PyTorch sets itself up in the first, and TCP's windows open until the second is over."""
 
 
 class Row(msgspec.Struct, kw_only=True):
@@ -30,10 +36,11 @@ class Row(msgspec.Struct, kw_only=True):
 
     variant: str
     tool: str
-    """`foliot`; `none`: nothing of Foliot runs, and the job uses the NICs' own addresses; `none, 10 s`: and Gloo gives up after so long."""
+    """The tool. `foliot`. `none`: nothing of Foliot runs, and the job uses the NICs' own addresses. `none, 10 s`: as
+    `none`, and Gloo gives up after so long."""
     rep: int
     detect_ms: float | None = None
-    """From the fault to the first event that tells of it."""
+    """From the fault to the first event about it."""
     move_ms: float | None = None
     """From the fault until both directions of every pair that it cut flow again, as the lab's witness sees them."""
     gap_ms: float | None = None
@@ -43,35 +50,35 @@ class Row(msgspec.Struct, kw_only=True):
     total_s: float | None
     """From the end of the first steps to the end of the last, of the slowest rank."""
     steps: int
-    """Done by all ranks."""
+    """Steps that all ranks have done."""
     lost_steps: int
-    """Asked for and not done: of a job that died, all that it had yet to do."""
+    """Steps asked for and not done: for a job that died, all that it had yet to do."""
     loss_equal: bool | None
     """Every rank's loss of every step is that of the run without a fault, to the bit; None: that is this run."""
     failed: str = ""
-    """What the first rank died of."""
+    """The cause of the first rank's death."""
     step_ms: float | None = None
-    """Median."""
+    """Median length of a step."""
     worst_step_ms: float | None = None
     dip_steps: int | None = None
-    """Steps of more than one and a half times the run's median, but for those under reduced capacity."""
+    """Steps of more than one and a half times the run's median, without those under reduced capacity."""
     lost_s: float | None = None
-    """Longer than its pair without a fault."""
+    """The excess over the time of its pair without a fault."""
     explained_s: float | None = None
-    """Of that, by steps that were slower while traffic was on fewer links."""
+    """The part of it in steps that were slower while traffic was on fewer links."""
     explained_by: str = ""
-    """By whose steps: `control`, or the run's `own`; empty: nothing is explained."""
+    """The steps that explain it: `control`, or the run's `own`; empty: nothing is explained."""
     excess_s: float | None = None
     moves: int | None = None
     """The most changes of way that any pair made, away and back."""
     away_s: float | None = None
-    """How long traffic was on other links, or, where it stayed, the fault lasted."""
+    """How long traffic was on other links or, if it stayed, how long the fault lasted."""
     idle_cpu: float | None = None
-    """Share of the processors that nobody used."""
+    """Share of the processors' time that was idle."""
 
 
 def total_s(steps: Mapping[str, Steps], until: int) -> float | None:
-    """How long the steps from the first counted one to another took, by the rank that took longest; None: they were not done."""
+    """The time of the steps from the first counted one to another, by the slowest rank; None: they were not done."""
     if any(len(rows) < until for rows in steps.values()) or until <= FIRST:
         return None
     return max(float(rows["ended_ns"][until - 1] - rows["began_ns"][FIRST]) * 1e-9 for rows in steps.values())
@@ -86,7 +93,7 @@ def same_losses(mine: Mapping[str, Steps], others: Mapping[str, Steps]) -> bool:
 
 
 def durations_ms(steps: Mapping[str, Steps]) -> NDArray[np.float64]:
-    """Of each step that all ranks have done, by the rank that took longest."""
+    """The length of each step that all ranks have done, by the slowest rank."""
     done = min(len(rows) for rows in steps.values())
     each = np.stack([(rows["ended_ns"] - rows["began_ns"])[:done] for rows in steps.values()])
     longest: NDArray[np.float64] = each.max(axis=0) * 1e-6
@@ -94,7 +101,7 @@ def durations_ms(steps: Mapping[str, Steps]) -> NDArray[np.float64]:
 
 
 def within(steps: Mapping[str, Steps], since_ns: int, until_ns: int) -> NDArray[np.bool_]:
-    """Of each step that all ranks have done, whether it began and ended in an interval on every rank."""
+    """For each step that all ranks have done, whether it began and ended in an interval on every rank."""
     done = min(len(rows) for rows in steps.values())
     began = np.stack([rows["began_ns"][:done] for rows in steps.values()]).min(axis=0)
     ended = np.stack([rows["ended_ns"][:done] for rows in steps.values()]).max(axis=0)
@@ -108,11 +115,15 @@ def explained_s(
     away: Sequence[tuple[int, int]],
     control: Mapping[str, Steps] | None = None,
 ) -> float:
-    """What reduced capacity took: steps wholly in the intervals in which traffic was away, each by how much the control's median is above the other run's.
+    """The time that reduced capacity took.
+
+    It counts the steps wholly in the intervals in which traffic was away. Each counts by the excess of the control's
+    median over the other run's.
 
     Parameters:
-        others: of the run without a fault.
-        control: of the run whose NIC was down all the time; None: these steps' own median stands in, each interval's by itself, as what is left differs from fault to fault.
+        others: steps of the run without a fault.
+        control: steps of the run whose NIC was down all the time. None: the median of these steps stands in, for each
+            interval by itself, because the capacity left differs from fault to fault.
     """
     normal = float(np.median(durations_ms(others)[FIRST:]))
     reduced = None if control is None else float(np.median(durations_ms(control)[FIRST:]))
@@ -128,7 +139,7 @@ def explained_s(
 
 
 def dip_steps(steps: Mapping[str, Steps], away: Sequence[tuple[int, int]]) -> int:
-    """Steps that took more than one and a half times the run's median, but for those wholly under reduced capacity."""
+    """Steps that took more than one and a half times the run's median, without those wholly under reduced capacity."""
     taken = durations_ms(steps)
     if len(taken) <= FIRST:
         return 0

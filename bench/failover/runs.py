@@ -1,4 +1,4 @@
-"""One run of the job in a lab that is ready: faults at their moments, a witness on the wire, the services' words beside it."""
+"""One run of the job in a lab that is ready, with timed faults, a witness on the wire, and the services' messages."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ if TYPE_CHECKING:
 _BEFORE_S = 0.5
 _LOOK_S = 0.25
 _HOME_S = 90.0
-"""After the job, until all traffic is home and every backup armed again."""
+"""The time after the job until all traffic is home and every backup armed again."""
 
 
 class Ran(NamedTuple):
-    """What came of a run."""
+    """The results of a run."""
 
     steps: Mapping[str, Steps]
     failed: str
-    """What the first rank died of; `stalled`, if the patience with it ended."""
+    """The cause of the first rank's death; `stalled`: the job took too long."""
     faults: Sequence[FaultReport]
     injections: Sequence[Injection]
     seen: Mapping[str, Verdict]
@@ -50,10 +50,10 @@ class Ran(NamedTuple):
 
 
 class Runner:
-    """A lab, and the jobs that are run in it, one after another.
+    """A lab, and the jobs that run in it, one after another.
 
     Parameters:
-        witness: of the lab's service addresses; None where nothing of Foliot runs.
+        witness: of the lab's service addresses; None if nothing of Foliot runs.
     """
 
     def __init__(self, lab: Lab, witness: Witness | None) -> None:
@@ -63,7 +63,7 @@ class Runner:
         self._jobs = 0
 
     async def listen(self) -> None:
-        """To what the services say, from now on."""
+        """Listens to the services from now on."""
         await self.collector.follow(self._lab.bus)
 
     async def run(self, spec: TrainSpec, faults: tuple[FaultSpec, ...], patience_s: float) -> Ran:
@@ -87,7 +87,7 @@ class Runner:
             try:
                 stalled = not await self._over(job, patience_s)
             finally:
-                # What is not yet healed is healed now.
+                # Faults that are still on are healed now.
                 for task in (timeline, watching):
                     task.cancel()
                 await asyncio.gather(timeline, watching, return_exceptions=True)
@@ -130,7 +130,7 @@ class Runner:
         )
 
     async def _watch(self, faults: tuple[FaultSpec, ...], start_s: float, watches: dict[str, Watch]) -> None:
-        """From shortly before the first fault; disarmed when all is over."""
+        """Watches from shortly before the first fault; disarmed when all is over."""
         if self._witness is None or not faults:
             return
         first_s = start_s + min(fault.at_s for fault in faults) - _BEFORE_S
@@ -139,7 +139,7 @@ class Runner:
             watches[fault.id] = self._witness.arm(scope(fault.kind, fault.where, self._lab.plan).pairs())
 
     async def _over(self, job: Job, patience_s: float) -> bool:
-        """Until the job is over, in whatever way; says whether it was."""
+        """Waits until the job is over, in any way; returns whether it was."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(patience_s):
                 await job.over()
@@ -151,7 +151,7 @@ class Runner:
         return {node: (paths.away, paths.placements) for node, paths in self._lab.readiness.placed.items()}
 
     async def home(self) -> None:
-        """Until all traffic is where it was, and every backup armed: the next run is to find the state that the first one found."""
+        """Waits until all traffic is where it was and every backup armed. So the next run begins like the first."""
         if self._witness is None:
             return
         deadline_s = asyncio.get_running_loop().time() + _HOME_S
@@ -162,7 +162,7 @@ class Runner:
 
 
 def _gap_ms(pulses: Iterable[Mapping[Pair, Pulses]]) -> float | None:
-    """The longest silence of any pair between two pulses that came."""
+    """The longest silence of any pair between two pulses that arrived."""
     gaps = [
         float(np.diff(np.sort(each.arrived_ns[each.arrived_ns > 0])).max()) * 1e-6
         for own in pulses

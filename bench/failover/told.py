@@ -1,4 +1,4 @@
-"""What is said of the runs: a row of each, the table of them, and when each step ended, for the picture."""
+"""The report on the failover runs: a row of each, their table, and the ends of the steps, for the picture."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _COLUMNS = ("detect_ms", "move_ms", "gap_ms", "restore_s", "total_s", "lost_step
 
 
 class Taken(NamedTuple):
-    """A run and what it was for."""
+    """A run and its purpose."""
 
     variant: str
     tool: str
@@ -34,11 +34,11 @@ class Taken(NamedTuple):
     ran: Ran
     asked: int
     of_a_nic: bool = False
-    """As the variant."""
+    """Whether it takes all of a NIC away, as the variant has it."""
 
 
 def rows(taken: Sequence[Taken]) -> list[Row]:
-    """Each run beside the run without a fault of its repetition."""
+    """Each run compared with the run without a fault of its repetition."""
     calm = {(each.tool.partition(",")[0], each.rep): each.ran.steps for each in taken if each.variant == CALM}
     control = {(each.tool, each.rep): each.ran.steps for each in taken if each.variant == CONTROL.name}
     return [
@@ -47,14 +47,14 @@ def rows(taken: Sequence[Taken]) -> list[Row]:
 
 
 def _detected_ns(first: FaultReport, faults: Sequence[FaultReport]) -> int | None:
-    """When the first of the faults that came together was told: what is told may be put down to any of them."""
+    """The first event's time among the faults that came together: an event may be attributed to any of them."""
     told = [each.detected_ns for each in faults if each.injected_ns - first.injected_ns < _TOGETHER_NS]
     return min((each for each in told if each is not None), default=None)
 
 
 def _row(taken: Taken, calm: Mapping[str, Steps], control: Mapping[str, Steps] | None) -> Row:
     ran, is_calm = taken.ran, taken.variant == CALM
-    # The control is what is compared with: nothing of it is explained.
+    # The others are compared with the control, so nothing of it is explained.
     judges = control if taken.of_a_nic else None
     total_s, pair_s = account.total_s(ran.steps, taken.asked), account.total_s(calm, taken.asked)
     done = min(len(each) for each in ran.steps.values())
@@ -64,7 +64,7 @@ def _row(taken: Taken, calm: Mapping[str, Steps], control: Mapping[str, Steps] |
     of_links = [fault for fault, _ in _of_links(ran)]
     explained_s, explained_by = None, ""
     if lost_s is not None and taken.variant != CONTROL.name:
-        # Where nothing was moved, nothing was done about it that could explain anything.
+        # If nothing was moved, nothing can explain the rest.
         moved = any(fault.moved_ns is not None for fault in of_links)
         explained_s = account.explained_s(ran.steps, calm, away, judges) if moved else 0.0
         if moved:
@@ -92,12 +92,12 @@ def _row(taken: Taken, calm: Mapping[str, Steps], control: Mapping[str, Steps] |
 
 
 def _of_links(ran: Ran) -> list[tuple[FaultReport, Injection]]:
-    """The faults that take links from the job. That the bus is away takes nothing from it."""
+    """The faults that take links from the job. A bus that is away takes nothing from it."""
     return [(fault, done) for fault, done in zip(ran.faults, ran.injections, strict=True) if done.kind in OF_PATHS]
 
 
 def _away(ran: Ran) -> list[tuple[int, int]]:
-    """When capacity was reduced: from each move to the way back; where nothing moved, while the fault lasted."""
+    """The times of reduced capacity: from each move to the way back. If nothing moved, while the fault lasted."""
     end_ns = max(int(rows["ended_ns"][-1]) for rows in ran.steps.values() if len(rows))
     found = []
     for fault, injection in _of_links(ran):
@@ -109,7 +109,7 @@ def _away(ran: Ran) -> list[tuple[int, int]]:
 
 
 def ms(since_ns: int, at_ns: int | None) -> float | None:
-    """A moment as a row has it."""
+    """A moment in the form of a row."""
     return None if at_ns is None else round((at_ns - since_ns) * 1e-6, 1)
 
 
@@ -118,7 +118,7 @@ def _round(value: float | None) -> float | None:
 
 
 def series(taken: Taken) -> dict[str, Any]:
-    """When each step ended, in seconds since the first counted one began; and the faults."""
+    """The end of each step, in seconds since the first counted one began; and the faults."""
     rows = next(iter(taken.ran.steps.values()))
     zero_ns = int(rows["began_ns"][FIRST]) if len(rows) > FIRST else 0
     return {

@@ -1,4 +1,7 @@
-"""What is done to the job's links, in each run of the bench: faults of the lab's own kinds, in seconds since the job's first counted step."""
+"""The faults of the job's links in each run of the bench.
+
+They are of the lab's own kinds, in seconds since the job's first counted step.
+"""
 
 from __future__ import annotations
 
@@ -10,15 +13,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _AT_S = 8.0
-"""Steps before, to compare with."""
+"""The time before the first fault, for steps to compare with."""
 
 
 _THROUGHOUT_S = 3_600.0
-"""Longer than any job here."""
+"""A time longer than any job here."""
 
 
 class Victim(NamedTuple):
-    """Whom a repetition's faults are for."""
+    """The targets of a repetition's faults."""
 
     host: str
     rail: str
@@ -27,7 +30,7 @@ class Victim(NamedTuple):
     leaf: int
     spine: int
     leaves: int
-    """How many the rail has."""
+    """The number of leaves of the rail."""
 
 
 class Variant(NamedTuple):
@@ -36,9 +39,9 @@ class Variant(NamedTuple):
     name: str
     faults: Callable[[Victim], tuple[FaultSpec, ...]]
     steps: int
-    """That the job does: long enough for the fault, the way back and some more at half of the capacity."""
+    """Steps of the job. They are enough for the fault, the way back and some more at half of the capacity."""
     of_a_nic: bool = False
-    """Whether it takes all of a NIC away, so that the control says what that costs."""
+    """Whether it takes all of a NIC away, so that the control measures the cost."""
 
 
 def _link(kind: str, for_s: float, **more: float) -> Callable[[Victim], tuple[FaultSpec, ...]]:
@@ -54,7 +57,7 @@ def _ten_flaps(victim: Victim) -> tuple[FaultSpec, ...]:
 
 
 def _one_after_other(victim: Victim) -> tuple[FaultSpec, ...]:
-    """The second goes when the first is back, and traffic is on it or on its way to it."""
+    """Two faults. The second begins when the first NIC is back, and traffic is on it or on its way to it."""
     return (
         FaultSpec(id="f1", at_s=_AT_S, kind="link-down", where=f"{victim.host}.{victim.rail}", for_s=10.0),
         FaultSpec(id="f2", at_s=_AT_S + 20.0, kind="link-down", where=f"{victim.host}.{victim.other}", for_s=10.0),
@@ -62,7 +65,10 @@ def _one_after_other(victim: Victim) -> tuple[FaultSpec, ...]:
 
 
 def _bus_away(victim: Victim) -> tuple[FaultSpec, ...]:
-    """Nobody can be asked when the carrier goes, nor when it is back: agents have what they were armed with. What comes of it counts up to 20 s after the healing."""
+    """A carrier lost and back while the bus is away, so that agents have only their armed backups.
+
+    The consequences count up to 20 s after the healing.
+    """
     return (
         FaultSpec(id="f1", at_s=_AT_S + 38.0, kind="link-down", where=f"{victim.host}.{victim.rail}", for_s=15.0),
         FaultSpec(id="bus", at_s=_AT_S, kind="kill", where="nats", for_s=60.0),
@@ -70,7 +76,7 @@ def _bus_away(victim: Victim) -> tuple[FaultSpec, ...]:
 
 
 def _down_throughout(victim: Victim) -> tuple[FaultSpec, ...]:
-    """At the job's first step, which is not counted, and healed when the job is over."""
+    """A NIC down from the job's first step, which is not counted, until the job is over."""
     where = f"{victim.host}.{victim.rail}"
     return (FaultSpec(id="control", at_s=0.0, kind="link-down", where=where, for_s=_THROUGHOUT_S),)
 
@@ -103,4 +109,5 @@ VARIANTS = (
 )
 MAIN = VARIANTS[0]
 CONTROL = Variant("control: the NIC down from step 0", _down_throughout, 60)
-"""No fault of the table, but what the others are judged by: what half of a host's links costs."""
+"""The control, not a fault of the table. It measures the cost of half of a host's links, and the others are compared
+with it."""

@@ -1,1 +1,1 @@
-"""The bench of doing no harm."""
+"""The quiet bench: disturbances that are no path's fault must cause no events and no moves."""

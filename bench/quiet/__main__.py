@@ -1,4 +1,4 @@
-"""Doing no harm: disturbances that no path is to blame for, and what is said and moved because of them; and true silences under the same.
+"""Doing no harm: disturbances that are no path's fault, the false events and moves under them, and true silences.
 
     make bench NAME=quiet ARGS="--json FILE"                                                             # all of it, a quarter of an hour
     make bench NAME=quiet ARGS="--where cores --trials 1000 --silences 1000 --holes 500 --json FILE"     # in virtual time alone
@@ -8,7 +8,8 @@
     make bench NAME=quiet ARGS="--where cores --first 53 --trials 1 --silences 0 --only hog-all"         # one trial once more
     make bench NAME=quiet ARGS="--retell 53 --only hog-all"                                              # its false events, and why
 
-Every trial follows from its seed and the kind of disturbance, so that any can be had again by itself; in the lab, as far as a machine repeats itself.
+Its seed and its kind of disturbance determine every trial, so that any can be repeated by itself. In the lab that holds
+as far as a machine repeats itself.
 """
 
 from __future__ import annotations
@@ -38,18 +39,18 @@ if TYPE_CHECKING:
 
 _EVERY = 100
 _COUNTS = {"cores": (1_000, 1_000), "lab": (100, 50)}
-"""Of trials and of silences, where nothing else is asked for."""
+"""Default numbers of trials and of silences."""
 
 
 class Taken(msgspec.Struct):
-    """What trials brought so far."""
+    """The results of the trials so far."""
 
     rows: list[Row] = []
     silent: list[SilenceRow] = []
     holes: list[SilenceRow] = []
 
     def take(self, row: Row, among: list[Any]) -> None:
-        """Keeps a row, and says so where it is not as it should be."""
+        """Keeps a row, and prints it if it is not as it should be."""
         among.append(row)
         if row.events_false or row.commands_false or (isinstance(row, SilenceRow) and row.moved_ms is None):
             sys.stderr.write(f"{_told(row)}\n")
@@ -58,7 +59,7 @@ class Taken(msgspec.Struct):
 
 
 def main() -> int:
-    """Parses the command line, runs, prints what was false and the tables."""
+    """Parses the command line, runs, prints the false events and the tables."""
     parser = _parser()
     arguments = parser.parse_args()
     if arguments.speed < 1 and "lab" not in arguments.where:
@@ -73,7 +74,7 @@ def main() -> int:
         head = joined([{key: each.get(key) for key in HEAD} for each in documents])
         _finish(_merged(documents), arguments, head, [part for each in documents for part in each["parts"]])
         return 0
-    # The lab first: whoever waits for the cores wants to know before that it will be refused.
+    # The lab first, so that its refusal comes before the wait for the cores.
     carries = None if arguments.anyway else lab.scenario(arguments.hosts)
     if "lab" in arguments.where and not place.enter(carries=carries, speed=arguments.speed):
         return place.CANNOT
@@ -101,7 +102,7 @@ def _on_cores(arguments: argparse.Namespace, taken: Taken) -> None:
 
 
 async def _in_lab(arguments: argparse.Namespace, taken: Taken) -> None:
-    """Trials and silences by turns, so that what time allows is of both."""
+    """Runs trials and silences in turn, so that both are done in the time allowed."""
     trials, silent = _counts("lab", arguments)
     deadline_s = time.monotonic() + arguments.within_s
     kinds = [kind for kind in arguments.only if kind in deeds.KINDS]
@@ -126,7 +127,7 @@ def _counts(where: str, arguments: argparse.Namespace) -> tuple[int, int]:
 
 
 def _part(arguments: argparse.Namespace, taken: Taken) -> dict[str, Any]:
-    """What a piece was of."""
+    """The settings of a piece."""
     return {
         "where": arguments.where, "first": arguments.first, "hosts": arguments.hosts, "speed": arguments.speed, "kinds": arguments.only, "anyway": arguments.anyway,
         "trials": len(taken.rows), "silences": len(taken.silent), "holes": len(taken.holes),

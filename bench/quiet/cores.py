@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def trials(first: int, count: int, kinds: Sequence[str] = KINDS) -> Iterator[Row]:
-    """So many trials without a path fault, from this seed on; of several kinds, each in turn."""
+    """So many trials without a path fault, from this seed on; each of several kinds in turn."""
     lives = Lives()
     for seed in range(first, first + count):
         trial = quiet(lives, seed, kinds[seed % len(kinds)])
@@ -26,12 +26,12 @@ def trials(first: int, count: int, kinds: Sequence[str] = KINDS) -> Iterator[Row
 
 
 def silent_trials(first: int, count: int, kinds: Sequence[str] = KINDS) -> Iterator[SilenceRow]:
-    """As many with a path that drops everything."""
+    """So many trials with a path that drops everything."""
     return _broken(silence, first, count, kinds)
 
 
 def hole_trials(first: int, count: int, kinds: Sequence[str] = KINDS) -> Iterator[SilenceRow]:
-    """As many with a path that drops every packet of full size."""
+    """So many trials with a path that drops every packet of full size."""
     return _broken(hole, first, count, kinds)
 
 

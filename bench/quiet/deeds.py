@@ -1,7 +1,8 @@
-"""What is done to a lab that no path is to blame for: drawn by chance, as a list of things to begin and to end.
+"""Disturbances of a lab that are no path's fault, drawn at random, each as a list of acts that begin and end.
 
-The kinds are those of the simulated fleet, as near as one machine can have them: a hog on one processor stands for that of one host, halted processes for stolen processors
-(the kernel goes on), and a bus that is cut for some tenths of a second for a slow one: what was said meanwhile comes later.
+The kinds are those of the simulated fleet, as near as one machine can have them. A hog on one processor stands for that
+of one host. Halted processes stand for stolen processors, although the kernel goes on. A bus that is cut for some
+tenths of a second stands for a slow one: its messages come later.
 """
 
 from __future__ import annotations
@@ -32,14 +33,14 @@ _PAUSE_S = (0.3, 0.8)
 _HOG = (0.5, 0.95)
 _STEPS_S = (0.002, 5.0)
 _PORTS = itertools.cycle(range(PORT, PORT + 500))
-"""Each job has its own: the last one's connections may not be over yet."""
+"""A port for each job, because the last one's connections may not be over yet."""
 
 
 class Act(NamedTuple):
-    """Something that begins, and ends."""
+    """An act with a beginning and an end."""
 
     at_s: float
-    """From the beginning of the disturbance on."""
+    """The beginning, since the disturbance began."""
     for_s: float
     deed: Action
     words: str
@@ -51,13 +52,13 @@ def draw(kind: str, lab: Lab, chance: random.Random, *, spare_rail: str = "") ->
     """A disturbance of this kind.
 
     Parameters:
-        spare_rail: a NIC that is lost is not one of this rail.
+        spare_rail: a rail from which it takes no NIC.
     """
     return _KINDS[kind](lab, chance, spare_rail)
 
 
 async def do(acts: Sequence[Act]) -> None:
-    """Does all of it, each at its time; what was begun is ended, whatever happens."""
+    """Does all acts, each at its time. Each act that has begun is ended, whatever happens."""
     async with asyncio.TaskGroup() as group:
         for act in acts:
             group.create_task(_do(act))
@@ -128,7 +129,7 @@ def _bus_one(lab: Lab, chance: random.Random, _spare: str) -> list[Act]:
 
 
 def _bus_all(lab: Lab, chance: random.Random, _spare: str) -> list[Act]:
-    # Not by their links: a carrier that comes back is noticed up to a second later, by when TCP waits for longer still.
+    # Not by their links. A returned carrier is noticed up to a second late, and TCP then waits for longer still.
     places = [f"{host}|bus" for host in lab.plan.hosts]
     deed = Action(partial(_each, lab.world.part, places), partial(_each, lab.world.join, places))
     return _again_and_again(chance, _HALT_S, deed, "all")

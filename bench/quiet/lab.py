@@ -1,4 +1,4 @@
-"""Trials in a lab: one that stays up serves them all, with a calm between."""
+"""Trials in a lab. One lab stays up for all of them, with a calm between two."""
 
 from __future__ import annotations
 
@@ -33,24 +33,24 @@ if TYPE_CHECKING:
 
 _SETTLE_S = 6.0
 _AFTERMATH_S = 1.2
-"""After a disturbance: a path is said to be silent at the latest a second and some after it was last heard."""
+"""The time after a disturbance: a path is reported silent at the latest a second and some after it was last heard."""
 _CALM_S = 20.0
-"""Until all is home and in step again, at the most: clocks that were stepped need three windows."""
+"""The longest wait until all is home and in step again. Clocks that were stepped need three windows."""
 _LOOK_S = 0.03
 _FOLLOWED_S = 3.0
-"""After this a silence was missed."""
+"""The time after which a silence counts as missed."""
 _BEFORE_S = 0.3
 _TOLD = 4
 _SILENT: tuple[FaultKind, ...] = ("drop", "drop-one-way")
 
 
 def scenario(hosts: int) -> Scenario:
-    """The lab of the bench."""
+    """The scenario of the bench."""
     return Scenario(fabric=FabricSpec(hosts=hosts, spines=2), workload=WorkloadSpec(kind="none"), services=FRESH)
 
 
 class _Course(NamedTuple):
-    """How a trial went."""
+    """The course of a trial."""
 
     what: str
     seed: int
@@ -60,7 +60,7 @@ class _Course(NamedTuple):
 
 
 class Trials:
-    """Does trials in a lab that is ready."""
+    """Runs trials in a lab that is ready."""
 
     def __init__(self, lab: Lab, witness: Witness) -> None:
         self._lab = lab
@@ -91,7 +91,7 @@ class Trials:
             await lab.close()
 
     async def quiet(self, seed: int, kinds: Sequence[str] = KINDS) -> Row:
-        """A trial without a path fault; of several kinds, that of the seed's turn."""
+        """A trial without a path fault, of the kind whose turn the seed has."""
         what = kinds[seed % len(kinds)]
         chance = random.Random(f"{seed}/{what}")
         acts = draw(what, self._lab, chance)
@@ -110,7 +110,7 @@ class Trials:
         kind, nic = chance.choice(_SILENT), f"{chance.choice(plan.hosts)}.{chance.choice(plan.rails)}"
         acts = draw(what, self._lab, chance, spare_rail=rail_of(nic))
         gone = lost(acts)
-        if node_of(nic) in {node_of(each) for each in gone}:  # nothing of that host could go anywhere
+        if node_of(nic) in {node_of(each) for each in gone}:  # No traffic of that host would have a way
             nic = f"{next(host for host in plan.hosts if host != node_of(nic))}.{rail_of(nic)}"
         pairs = [
             pair
@@ -163,7 +163,10 @@ class Trials:
         return None
 
     def _harm(self, course: _Course, *explaining: Span) -> dict[str, Any]:
-        """What of a row both kinds of trial have: all that came since it began and that no NIC it lost and no span given explains."""
+        """The part of a row that both kinds of trial have.
+
+        It is everything since the trial began that no NIC it lost and no given span explains.
+        """
         began_ns, now_ns, plan = course.began_ns, self._lab.time.now_ns(), self._lab.plan
         gone = [
             Span(fault_id=nic, since_ns=began_ns, until_ns=now_ns, scope=scope("link-down", nic, plan))
@@ -192,7 +195,7 @@ class Trials:
         return {node: (paths.away, paths.placements) for node, paths in self._lab.readiness.placed.items()}
 
     async def _rest(self) -> None:
-        """Until all traffic is home, every backup armed and every clock in step: the next trial is to find what the first one found."""
+        """Waits until all traffic is home, every backup armed and every clock in step, so that trials begin alike."""
         deadline_s = asyncio.get_running_loop().time() + _CALM_S
         while asyncio.get_running_loop().time() < deadline_s:
             if not self._lab.readiness.missing() and self._in_force() == self._home:

@@ -1,4 +1,4 @@
-"""The rows of the bench, and what they come to."""
+"""The rows of the quiet bench, and their summaries."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ Where = Literal["cores", "lab"]
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A trial without a path fault. Written without what is as it should be."""
+    """A trial without a path fault. Fields with their good values are not written."""
 
     what: str
     """The kind of disturbance."""
     where: Where
     seed: int
     idle_cpu: float | None = None
-    """Share of the processors that nobody wanted; None: not known, in virtual time."""
+    """Idle share of the processors; None in virtual time, where it is not known."""
     events_false: int = 0
     commands_false: int = 0
     moves_false: int = 0
@@ -31,7 +31,10 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class SilenceRow(Row, frozen=True, kw_only=True, omit_defaults=True):
-    """A trial with a path that drops everything, or everything of full size, under the same disturbances. Times count from the fault; None: missed."""
+    """A trial with a path that drops everything, or everything of full size, under the same disturbances.
+
+    Times count from the fault; None: missed.
+    """
 
     fault: str
     detect_ms: float | None
@@ -39,7 +42,7 @@ class SilenceRow(Row, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def summary(rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """Per place and kind of disturbance: how many trials, and how often harm was done."""
+    """Per place and kind of disturbance: the number of trials, and how often harm was done."""
     return [
         {
             "where": where, "what": what, "trials": len(of),
@@ -52,7 +55,7 @@ def summary(rows: Sequence[Row]) -> list[dict[str, Any]]:
 
 
 def silences(rows: Sequence[SilenceRow]) -> list[dict[str, Any]]:
-    """Per place and kind of disturbance: how soon silences were found and left."""
+    """Per place and kind of disturbance: the times until silences were found and left."""
     return [
         {
             "where": where, "what": what, "trials": len(of),
@@ -65,7 +68,7 @@ def silences(rows: Sequence[SilenceRow]) -> list[dict[str, Any]]:
 
 
 def _groups(rows: Sequence[Any]) -> dict[tuple[str, str], list[Any]]:
-    """Rows by place and kind, and behind those of a place all of them."""
+    """Rows by place and kind, and after those of a place all of its rows."""
     groups: dict[tuple[str, str], list[Any]] = {}
     for row in rows:
         groups.setdefault((row.where, row.what), []).append(row)
@@ -75,7 +78,7 @@ def _groups(rows: Sequence[Any]) -> dict[tuple[str, str], list[Any]]:
 
 
 def _spread(name: str, values: Sequence[float | None]) -> dict[str, float | int | None]:
-    """Percentiles over all trials, those missed counted as endless: None where one falls among them."""
+    """Percentiles over all trials. Missed ones count as infinite: None if a percentile is one of them."""
     known = np.sort([np.inf if value is None else value for value in values])
     percentiles = {
         f"{name}_p{share}_ms": float(known[min(len(known) - 1, int(len(known) * share / 100))])

@@ -1,1 +1,1 @@
-"""Benches that answered a question once, and can be run again: what a part of the clock is worth, what the overlay costs, how peers do."""
+"""Studies: benches that answered a question once, and can be run again."""

@@ -1,6 +1,7 @@
-"""What the lab's links are worth to a job: PyTorch's all-reduce over Gloo, in the manner of nccl-tests, a rank on each host.
+"""The bandwidth of the lab's links for a job: PyTorch's all-reduce over Gloo, with a rank on each host.
 
-On the service addresses of all rails, in the hosts' namespaces, while Foliot runs beside it. Needs PyTorch (make train).
+It works in the manner of nccl-tests. It uses the service addresses of all rails, in the hosts' namespaces, while Foliot
+runs beside it. It needs PyTorch (make train).
 
     make bench NAME=allreduce ARGS="--json FILE"
 """
@@ -40,7 +41,7 @@ class Row(msgspec.Struct, kw_only=True):
 
 
 async def measure(arguments: argparse.Namespace) -> tuple[list[Row], dict[str, Any]]:
-    """All sizes, and what the machine had to spare.
+    """All sizes, and the machine's spare processor time.
 
     Raises:
         RuntimeError: a rank died.

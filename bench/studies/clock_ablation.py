@@ -1,8 +1,10 @@
-"""What each part of the clock's chain is worth: the simulation of `bench.clock_sim`, whole and with one part taken away at a time.
+"""The value of each part of the clock's chain: the simulation of `bench.clock_sim`, with one part removed at a time.
 
-All variants are given the same stamps of the same probes, and what each of them says of the clocks goes back to its own probes. By how much two NICs disagree, of the
-value used now, is in the table. A variant is told from the whole where the mean of the differences, window by window, is not 0 at a level of 99 %: of the table's two
-hundred figures two by chance.
+All variants get the same stamps of the same probes. Each variant's states of the clocks go back to its own probes. The
+table has the disagreement of two NICs, in the value used now.
+
+A variant differs from the whole if the mean of the differences, window by window, is not 0 at a level of 99 %. Two of
+the table's two hundred figures do so by chance.
 
     make bench NAME=clock-ablation ARGS="--json FILE"
 """
@@ -41,44 +43,47 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
 
 _TOGETHER = 4
-"""Windows whose differences count as one: what a filter over windows remembers makes neighbours alike."""
+"""Windows whose differences count as one: the memory of a filter over windows makes neighbours alike."""
 _LEVEL = 0.99
 
 
 def _none_pure(_coded: object, row: NDArray[np.intp], *_: object, **__: object) -> NDArray[np.bool_]:
-    """No pair is taken to be pure, so that the probe lets all probes count, as it does in long queues."""
+    """Takes no pair to be pure, so that the probe uses all probes, as it does in long queues."""
     return np.zeros(len(row), np.bool_)
 
 
 def _least(residuals: Floats, _noise_ns: Floats) -> LeastResidual:
-    """The quickest probe, and nothing of any other."""
+    """Uses the quickest probe alone."""
     return LeastResidual(residuals.min(axis=1), np.full(len(residuals), np.inf))
 
 
 def _not_turned(_clouds: PointClouds, slope: Floats, _excess_ns: Floats, limit_ppb: float) -> tuple[Floats, Floats]:
-    """The rates that were known; the window says nothing of them."""
+    """Returns the rates that were known; the window says nothing of them."""
     return slope.copy(), np.full(len(slope), limit_ppb**2)
 
 
 def _evenly(total: Floats, first: Floats, _second: Floats) -> Share:
-    """Nobody can tell which of two was late."""
+    """Shares the lateness evenly, because nothing tells which of two was late."""
     return share(total, first, first)
 
 
 def _even(late: Floats, half: Floats, _floors: Known, noise_ns: Floats) -> tuple[Floats, Floats]:
-    """Neither direction was late; an offset is as uncertain as the two quickest probes make it by what lies next to them."""
+    """Takes neither direction to be late.
+
+    An offset is then as uncertain as the neighbours of the two quickest probes make it.
+    """
     return np.zeros(len(half)), (late[0::2] ** 2 + late[1::2] ** 2) / 4 + noise_ns**2
 
 
 def _learns_nothing(_floors: DelayFloors, *_: object) -> None:
-    """No window's widths are there in the next one."""
+    """Keeps no window's widths for the next one."""
 
 
 def _tree(edges: Edges, nodes: int, ground: int) -> Solution:
-    """Each clock by the pairs of one way to the ground, the one with the least variance, and by no others."""
+    """Solves each clock by the pairs of one way to the ground, the one with the least variance, and by no others."""
     ends = np.stack((np.minimum(edges.start, edges.end), np.maximum(edges.start, edges.end)))
     best_first = np.argsort(edges.variance, kind="stable")
-    # Of parallel ones the best: a matrix would hold their sum.
+    # Among parallel ones the best: a matrix would hold their sum.
     _, first = np.unique((ends[0] * nodes + ends[1])[best_first], return_index=True)
     best = best_first[first]
     low, high = ends[:, best]
@@ -90,17 +95,17 @@ def _tree(edges: Edges, nodes: int, ground: int) -> Solution:
 
 
 def _forgetful(tracks: kalman.ClockTracks, measured: kalman.Measurement) -> kalman.ClockTracks:
-    """What the newest window says, and nothing of the others."""
+    """Returns the newest window's values, and nothing of the others."""
     return kalman.restart(tracks, measured)._replace(windows=tracks.windows + 1)
 
 
 def _as_it_is(_tracks: kalman.ClockTracks, measured: kalman.Measurement, _sigmas: float) -> kalman.Measurement:
-    """No surprise is distrusted, as there is no history to be surprised by."""
+    """Distrusts no surprise, because there is no history to compare it with."""
     return measured
 
 
 def _fixed(tracks: kalman.ClockTracks, _measured: kalman.Measurement) -> kalman.ClockTracks:
-    """The wander that any clock may have at first, and the noise that the fits state."""
+    """Returns the wander that any clock may have at first, and the noise that the fits state."""
     return tracks
 
 
@@ -126,12 +131,12 @@ class Case(NamedTuple):
     load: float
     ways: str = "both"
     settle: int | None = None
-    """Windows before those that are judged, and those, where they are not as many as elsewhere."""
+    """Windows before those that are judged, and those that are, where they differ from the default."""
     windows: int | None = None
     times: int = 1
-    """As many seeds: short runs are cheap."""
+    """The number of seeds: short runs are cheap."""
     else_set: Mapping[str, object] = {}
-    """Options of the simulation that are not as elsewhere."""
+    """Options of the simulation that differ from the default."""
 
 
 CASES = (
@@ -150,23 +155,23 @@ CASES = (
 
 
 class Cell(msgspec.Struct, kw_only=True):
-    """All runs of a variant in a case, beside the whole's. Errors of a pair of NICs, absolute."""
+    """All runs of a variant in a case, compared with the whole. Errors are those of a pair of NICs, absolute."""
 
     case: str
     tool: str
     mean_ns: float
     p99_ns: float
     mean_more_ns: float
-    """Than the whole's."""
+    """The excess of the mean over the whole's."""
     mean_more_doubt_ns: float | None
-    """Half the width of the interval that has it with 99 %, by Student's t; None: too few windows to tell."""
+    """Half the width of its 99 % interval, by Student's t; None: too few windows to tell."""
     p99_more_ns: float
-    """In the mean of windows, of which each has a p99 of its own."""
+    """The excess of the p99, as the mean over windows, of which each has a p99 of its own."""
     p99_more_doubt_ns: float | None
 
     @property
     def signs(self) -> tuple[str, str]:
-        """Whether mean and p99 are more or less than the whole's, where they can be told from them."""
+        """Whether mean and p99 are more or less than the whole's, if they differ from them."""
         both = ((self.mean_more_ns, self.mean_more_doubt_ns), (self.p99_more_ns, self.p99_more_doubt_ns))
         mean, high = (" " if doubt is None or abs(more) <= doubt else "+" if more > 0 else "-" for more, doubt in both)
         return mean, high
@@ -184,7 +189,7 @@ def compare(case: str, tool: str, runs: Sequence[Floats], whole: Sequence[Floats
 
 
 def _more(windows: Sequence[Floats], others: Sequence[Floats]) -> tuple[float, float | None]:
-    """By how much figures of windows are above others, in the mean, and how uncertain that is."""
+    """The mean excess of windows' figures over others', and its uncertainty."""
     together = []
     for mine, theirs in zip(windows, others, strict=True):
         parts = max(1, len(mine) // _TOGETHER)
@@ -197,7 +202,7 @@ def _more(windows: Sequence[Floats], others: Sequence[Floats]) -> tuple[float, f
 
 
 def run(arguments: argparse.Namespace, case: Case, tools: Sequence[Tool]) -> list[list[Judged]]:
-    """Per variant what came of each seed, of pairs of NICs."""
+    """Per variant, the results of each seed, for pairs of NICs."""
     settle, windows = (
         more if less is None else less
         for less, more in ((case.settle, arguments.settle), (case.windows, arguments.windows))
@@ -213,7 +218,7 @@ def run(arguments: argparse.Namespace, case: Case, tools: Sequence[Tool]) -> lis
 
 
 def _line(cells: Sequence[Cell]) -> str:
-    """Of the table: mean and p99, with a sign where they can be told from the whole's."""
+    """A line of the table: mean and p99, with a sign if they differ from the whole's."""
     said = []
     for cell in cells:
         mean, high = cell.signs

@@ -1,8 +1,12 @@
-"""What the overlay costs: one TCP connection between two hosts by their NICs' own addresses and by their service addresses, by turns, and what agent and probe take when nothing happens.
+"""The cost of the overlay: one TCP connection between two hosts, by the NICs' own addresses and by service addresses.
 
-Two hosts on two rails, links of 10 Gb/s, which this machine's processors do not fill: so Mb/s are a matter of CPU, all of which is counted, less what was busy before. `whole`: segments
-leave TCP as up to 64 KiB and are never cut on a virtual wire, as with a NIC that segments tunnelled packets (tx-udp_tnl-segmentation) at no cost. `cut`: each packet is
-made by TCP and goes through everything alone, as where nothing is offloaded. Real NICs are between the two.
+The two kinds of address take turns. The bench also measures agent and probe while nothing happens. There are two hosts
+on two rails, with links of 10 Gb/s, which this machine's processors do not fill. So Mb/s depend on CPU. The bench
+counts all of it, less the load from before.
+
+`whole`: segments leave TCP as up to 64 KiB and are never cut on a virtual wire. A NIC that segments tunnelled packets
+(tx-udp_tnl-segmentation) at no cost does the same. `cut`: TCP makes each packet, which crosses everything alone, as
+without any offload. Real NICs are between the two.
 
     make bench NAME=overlay-price ARGS="--json FILE"
 """
@@ -45,14 +49,14 @@ _WATCH_S = 2.0
 _IDLE_S = 20.0
 _CUT = 1
 _WHOLE = 65_535
-"""Segments in a packet: the kernel's own limit (GSO_MAX_SEGS)."""
+"""The most segments in a packet: the kernel's own limit (GSO_MAX_SEGS)."""
 
 
 class Row(msgspec.Struct, kw_only=True):
     """Medians of the turns."""
 
     mtu: int
-    """Of the NICs; the overlay's is 50 bytes less."""
+    """The MTU of the NICs; the overlay's is 50 bytes less."""
     segments: Segments
     over: Over
     n: int
@@ -60,18 +64,18 @@ class Row(msgspec.Struct, kw_only=True):
     mbps_least: float
     mbps_most: float
     cpu_s_per_gb: float
-    """Of all processors, both ends and the fabric between them, for a gigabyte."""
+    """CPU time of all processors for a gigabyte: both ends and the fabric between them."""
     against_nic: float
-    """Median of the turns' ratios of Mb/s, each with the turn beside it."""
+    """Median of the turns' ratios of Mb/s, each against the adjacent turn."""
     cpu_against_nic: float
 
 
 class Idle(msgspec.Struct, kw_only=True):
-    """What a process of a node takes while nothing happens."""
+    """The cost of a process of a node while nothing happens."""
 
     process: str
     core: float
-    """Share of a processor, in the mean of both nodes."""
+    """Share of a processor, on average over both nodes."""
     memory_mb: float
 
 
@@ -81,7 +85,7 @@ class _Turn(msgspec.Struct):
 
 
 class Bench:
-    """A lab that is ready, and nothing in it."""
+    """A lab that is ready, without a workload."""
 
     def __init__(self, lab: Lab, run_s: float) -> None:
         self._lab, self._run_s = lab, run_s
@@ -112,7 +116,7 @@ class Bench:
             run_batch(namespace, IP, lines)
 
     async def idle(self) -> list[Idle]:
-        """What agent and probe take for a while."""
+        """Measures agent and probe for a while."""
         pids = {name: self._lab.supervisor.pid(name) for name in self._lab.supervisor.names() if "/" in name}
         before = {name: cpu_s(pid) for name, pid in pids.items()}
         await asyncio.sleep(_IDLE_S)
@@ -126,7 +130,7 @@ class Bench:
 
 
 def _devices(namespace: Namespace) -> list[str]:
-    """Of the host: NICs, and the overlay's."""
+    """The devices of the host: NICs, and the overlay's."""
     with inside(namespace):
         return [name for _, name in socket.if_nameindex() if name != "lo"]
 
@@ -136,7 +140,7 @@ async def measure(mtu: int, arguments: argparse.Namespace) -> tuple[list[Row], l
     lab = Lab(_SCENARIO, arguments.folder)
     lab.build()
     try:
-        # Before the agents come, who give the overlay what the NICs have.
+        # Before the agents start, which give the overlay the settings of the NICs.
         for namespace in lab.fabric.namespaces():
             run_batch(namespace, IP, [f"link set dev {device} mtu {mtu}" for device in _devices(namespace)])
         await lab.start()
@@ -147,7 +151,7 @@ async def measure(mtu: int, arguments: argparse.Namespace) -> tuple[list[Row], l
             bench.segments(segments)
             turns: dict[Over, list[_Turn]] = {"nic": [], "overlay": []}
             for number in range(arguments.turns):
-                # In either order, so that whatever grows with time falls on both.
+                # In either order, so that drifts affect both alike.
                 for over in _ORDERS[number % 2]:
                     turns[over].append(await bench.turn(over))
             rows += [_row(mtu, segments, over, taken, turns["nic"]) for over, taken in turns.items()]

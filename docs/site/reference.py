@@ -76,9 +76,9 @@ def settings() -> str:
         structs = _structs_below(kind)
         schemas = msgspec.json.schema_components([kind], ref_template="#{name}")[1]
         parts += [f"## [{section}]", _first(kind)]
-        parts.append(_fields(schemas[kind.__name__], _said(kind)))
+        parts.append(_fields(schemas[kind.__name__], docstrings.of_struct(kind)))
         for name, below in structs.items():
-            parts += [f"### {name}", _first(below), _fields(schemas[name], _said(below))]
+            parts += [f"### {name}", _first(below), _fields(schemas[name], docstrings.of_struct(below))]
     return _page(parts)
 
 
@@ -144,7 +144,7 @@ def http() -> str:
     for name, schema in document.get("components", {}).get("schemas", {}).items():
         kind = described.get(name)
         parts += [f"### {name}", *([_first(kind)] if kind else [])]
-        parts.append(_fields(schema, _said(kind) if kind else {}))
+        parts.append(_fields(schema, docstrings.of_struct(kind) if kind else {}))
     return _page(parts)
 
 
@@ -180,18 +180,6 @@ def _first(kind: type) -> str:
     """The docstring of a struct; empty where Python made it up from the fields."""
     text = kind.__doc__ or ""
     return "" if text.startswith(f"{kind.__name__}(") else docstrings.markdown(text)
-
-
-def _said(kind: type[msgspec.Struct]) -> dict[str, str]:
-    """The descriptions of a struct's fields; of one that is composed of others, as these have them."""
-    try:
-        return docstrings.of_struct(kind)
-    except OSError:
-        found: dict[str, str] = {}
-        for part in _structs_of(importlib.import_module(kind.__module__.partition(".")[0])).values():
-            if part is not kind and {*part.__struct_fields__} <= {*kind.__struct_fields__}:
-                found |= docstrings.of_struct(part)
-        return found
 
 
 def _fields(schema: Schema, said: Mapping[str, str]) -> str:

@@ -1,1 +1,1 @@
-"""A real fabric on one machine: namespaces, ECMP, bottlenecks, faults, workloads, skewed clocks."""
+"""The lab: a real fabric on one machine, with namespaces, ECMP, bottlenecks, faults, workloads and skewed clocks."""

@@ -1,4 +1,4 @@
-"""``foliot lab``: run a scenario, run the demo, look into a running lab."""
+"""The command ``foliot lab``: run a scenario, run the demo, or look into a running lab."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ if TYPE_CHECKING:
     from foliot_lab.scenario.spec import Scenario
 
 EX_WRONG, EX_USAGE, EX_IMPOSSIBLE = 1, 2, 77
-"""An outcome was wrong; the scenario cannot be read; this machine cannot do it (automake's "skipped")."""
+"""Exit statuses: an outcome was wrong; the scenario cannot be read; this machine cannot do it (automake's
+"skipped")."""
 _FOLDER = Path("run/lab")
 
 
@@ -125,7 +126,7 @@ def _go(scenarios: Sequence[Scenario], arguments: argparse.Namespace, *, stay: b
 
 
 def _within(scenarios: Sequence[Scenario], arguments: argparse.Namespace, group: Group | None, *, stay: bool) -> int:
-    """As `_go`, with what processors it has."""
+    """Runs like `_go`, within the quota that has been set."""
     missing = capabilities.missing()
     if missing:
         sys.stderr.write("\n".join(["This machine cannot carry the lab:", *missing, ""]))
@@ -154,12 +155,12 @@ def _within(scenarios: Sequence[Scenario], arguments: argparse.Namespace, group:
 
 
 def _is_forced(arguments: argparse.Namespace) -> bool:
-    """Whether the person has said that it is to begin, or how large the fabric is to be, whatever the machine is like."""
+    """Whether the user has forced the start or chosen the size of the fabric, whatever the machine is like."""
     return arguments.force if arguments.func is _run else arguments.hosts is not None
 
 
 def _chosen(scenarios: Sequence[Scenario], arguments: argparse.Namespace) -> tuple[Scenario, Now]:
-    """The first of these that the machine carries, and says so; the machine as it was seen.
+    """The first of these scenarios that the machine carries, which it announces, and the machine as it was seen.
 
     Raises:
         CannotCarryError: none of them.
@@ -183,7 +184,7 @@ def _chosen(scenarios: Sequence[Scenario], arguments: argparse.Namespace) -> tup
 
 
 def _go_without_links(arguments: argparse.Namespace, *, stay: bool) -> int:
-    """What can be shown all the same; never a success, since nothing was proven."""
+    """Shows the part that works without links. It is never a success, because it proves nothing about moves."""
     print(
         "Without links of its own it shows what it can: the services on loopback addresses, with the emulated actuator."
     )
@@ -218,7 +219,7 @@ def _exec(arguments: argparse.Namespace) -> int:
 
 @contextlib.contextmanager
 def _own_folder(wanted: Path) -> Iterator[Path]:
-    """The folder, or, while another lab runs in it, the next of its name that is free."""
+    """The folder or, while another lab runs in it, the next free one of its name."""
     for number in range(1, 100):
         folder = wanted if number == 1 else wanted.with_name(f"{wanted.name}{number}")
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -233,7 +234,7 @@ def _own_folder(wanted: Path) -> Iterator[Path]:
 
 
 def _listener(port: int) -> socket.socket:
-    """A listening socket of this machine's network; on another port where this one is taken."""
+    """A listening socket of this machine's network, on another port if this one is taken."""
     listener = socket.socket()
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:

@@ -1,4 +1,7 @@
-"""The built-in scenario, for as many hosts as the machine carries. On a smaller fabric, its faults fall on the corresponding hosts."""
+"""The built-in scenario, for as many hosts as the machine carries.
+
+On a smaller fabric, its faults fall on the corresponding hosts.
+"""
 
 from __future__ import annotations
 
@@ -14,14 +17,14 @@ if TYPE_CHECKING:
     from foliot_lab.scenario.spec import Scenario
 
 SIZES = (8, 4, 2)
-"""Hosts, the most first: as described, and halves of it."""
+"""Numbers of hosts, the largest first: as described, then halves of it."""
 _HOST = re.compile(r"\bnode(\d+)")
 
 
 def demo(hosts: int = SIZES[0]) -> Scenario:
     """The scenario for a fabric of so many hosts, at most as many as it is described for.
 
-    A fault on a host falls on the one that is as far along among fewer: of eight hosts the sixth, of four the third.
+    A fault on a host falls on the host at the same relative position: of eight hosts the sixth, of four the third.
     """
     described = parse_scenario(importlib.resources.files("foliot_lab").joinpath("demo.toml").read_text(), "demo.toml")
     there_are = described.fabric.hosts

@@ -1,4 +1,4 @@
-"""``foliot lab exec node3 -- ip route``: a command in a running lab's namespace."""
+"""The command ``foliot lab exec node3 -- ip route``: runs a program in a running lab's namespace."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from foliot_lab.fabric.namespaces import CLONE_NEWUSER, Namespace, enter, set_na
 
 
 def execute(folder: Path, place: str, command: list[str]) -> None:
-    """Becomes the command, in the namespace of a host or ``control``.
+    """Replaces this process by the command, in the namespace of a host or ``control``.
 
     Raises:
         LookupError: no lab runs in this folder, or it has no such place.

@@ -1,7 +1,8 @@
-"""A lab without namespaces: the real services on loopback addresses, for kernels that permit no more. It has no links to cut.
+"""A lab without namespaces, for kernels that permit none: the real services on loopback addresses.
 
-Four nodes with skewed clocks, real probes, kernel timestamps, the emulated actuator. Clocks come into step; a probe is killed, and is
-told from a dead path. Nothing is moved, because there is nothing to move.
+It has no links to cut. It runs four nodes with skewed clocks, real probes, kernel timestamps and the emulated actuator.
+The clocks come into step. A probe is killed, and the detector distinguishes it from a dead path. Nothing is moved,
+because there is nothing to move.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A scenario from beginning to end: build, get ready, load, break, heal, report."""
+"""Runs a scenario from beginning to end: build, wait until ready, load, break, heal, report."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ if TYPE_CHECKING:
 
 _PATIENCE_S, _TRY_AGAIN_S = 60.0, 2.0
 _WATCH_BEFORE_S = 0.5
-"""The way of before has to be known before the fault."""
+"""The time of the witness before a fault: it has to know the former way."""
 _LEAD_S = 1.0
-"""From the beginning of the story to second 0: to watch the wire before a fault at once."""
+"""The time from the beginning of the story to second 0, for the wire's witness before a fault at second 0."""
 _LOOK_S = 0.5
 _CALM_S = 3.0
-"""Back and there to stay: longer than the shortest probation."""
+"""A return that lasts so long is final: it is longer than the shortest probation."""
 _CLOCKS_SETTLE_S = 6.0
-"""Three sync windows between the first synchronised word and second 0: the filters have forgotten their beginning."""
+"""Three sync windows between the first synchronised state and second 0: the filters have forgotten their beginning."""
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,13 +63,13 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     stay: bool = False
     """Go on running after the sequence, until interrupted."""
     address: str = ""
-    """Where the gateway can be reached from outside."""
+    """The address of the gateway from outside."""
     group: Group | None = None
     """The CPU quota that this process and all that it starts are under; None: there is none."""
     now: Now | None = None
-    """The machine before; None: nobody has looked."""
+    """The machine before the run; None: it was not measured."""
     forced: bool = False
-    """Whether the machine carries it is not asked."""
+    """Skip the question whether the machine carries it."""
 
     @property
     def speed(self) -> float:
@@ -78,7 +78,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def run(scenario: Scenario, options: Options, listener: socket.socket | None, out: TextIO) -> bool:
-    """Runs it; whether every outcome was right.
+    """Runs the scenario; returns whether every outcome was right.
 
     Raises:
         CannotCarryError: the machine cannot carry its traffic.
@@ -130,7 +130,7 @@ async def _sequence(lab: Lab, options: Options, out: TextIO) -> bool:
 
 
 async def _check_carrying(lab: Lab, speed: float, out: TextIO) -> None:
-    """Refuses what the machine cannot carry; what else runs on it may come and go, so it is given time."""
+    """Refuses a scenario that the machine cannot carry. Other load may come and go, so the check waits for a while."""
     deadline_s = time.monotonic() + _PATIENCE_S
     told = False
     while problem := refusal(await measure(lab.fabric, speed), lab.scenario):
@@ -143,7 +143,7 @@ async def _check_carrying(lab: Lab, speed: float, out: TextIO) -> None:
 
 
 def processes(lab: Lab, load: Load, group: Group | None) -> dict[str, int]:
-    """The lab's processes by name; under a quota all that it falls on, the nameless as ``other``."""
+    """The lab's processes by name; under a quota all processes in it, with the nameless as ``other``."""
     named = lab.pids() | load.pids()
     nameless = () if group is None else set(group.pids()) - set(named.values())
     return named | {f"{OTHER}/{pid}": pid for pid in nameless}
@@ -172,7 +172,7 @@ class _Run:
         self._injections: dict[str, Injection] = {}
 
     async def through(self, options: Options) -> bool:
-        """Workload, faults, report; whether every outcome was right."""
+        """Runs workload, faults and report; returns whether every outcome was right."""
         async with carried(self._lab, self._out) as load, self._clock_samples():
             await self._collector.follow(self._lab.bus)
             sampler = LatenessSampler(
@@ -236,7 +236,7 @@ class _Run:
             self._narrator.finish()
 
     async def _watch(self, witness: Witness, fault: FaultSpec, start_s: float) -> None:
-        """Pulses over the fault's pairs from shortly before it until it is over, however long that takes."""
+        """Sends pulses over the fault's pairs from shortly before it until it is over, however long that takes."""
         pairs = scope(fault.kind, fault.where, self._lab.plan).pairs()
         if not pairs:
             return
@@ -249,7 +249,7 @@ class _Run:
             self._pulses[fault.id] = witness.disarm(watch)
 
     async def _until_over(self, witness: Witness, watch: Watch, fault_id: str) -> None:
-        """Tells when all pairs flow again, and when all are back; over when they are, or long after the healing."""
+        """Reports when all pairs flow again, and when all are back; returns then, or long after the healing."""
         told_moved = False
         while True:
             await asyncio.sleep(_LOOK_S)

@@ -125,7 +125,7 @@ CUT = injection("node3.rail0")
 
 
 def sort(events=(), commands=(), faults=(CUT,), seen=None):
-    """What is explained by what, at the seconds given."""
+    """The explanations of events, at the seconds given."""
     return explain(
         [Heard(round(at_s * SECOND), message) for at_s, message in events],
         [Heard(round(at_s * SECOND), message) for at_s, message in commands],
@@ -134,7 +134,7 @@ def sort(events=(), commands=(), faults=(CUT,), seen=None):
 
 
 def test_events_are_explained_from_the_injection_to_the_end_of_the_recovery():
-    """What came before the fault, or after its recovery, is stray even if it is about the fault's own things."""
+    """Events before the fault or after its recovery are stray, even about the fault's own things."""
     last_s = 40 + RECOVERY_NS / SECOND
     moments = (9.9, 10.1, last_s - 0.1, last_s + 0.1)
     found = sort([(at_s, event("flap", "node3.rail0", id=str(at_s))) for at_s in moments])
@@ -158,7 +158,7 @@ def test_a_fault_that_is_not_healed_explains_to_the_end():
 
 
 def test_the_latest_fault_explains():
-    """Where a new fault at the same place falls into the recovery of the one before, what follows is the new one's."""
+    """If a new fault at the same place falls into an older one's recovery, later events are the new one's."""
     faults = [injection("node3.rail0"), injection("node3.rail0", "f2", at_s=45, healed_s=50)]
     found = sort([(46, event("flap", "node3.rail0"))], faults=faults)
     assert (len(found.events["f1"]), len(found.events["f2"])) == (0, 1)
@@ -186,7 +186,7 @@ def test_a_command_is_explained_only_in_all_its_parts():
 
 
 def test_a_command_is_the_faults_that_caused_it():
-    """Of two faults that hold a command, the one whose event caused it has it."""
+    """If two faults could explain a command, the one whose event caused it does."""
     faults = [injection("node3.rail0"), injection("node0.rail0", "f2", at_s=10.5)]
     moved = command("node0", placements=(placement("node3"),), cause="flap-node3.rail0")
     found = sort([(10.1, event("flap", "node3.rail0"))], [(11, moved)], faults)
@@ -212,6 +212,6 @@ def test_what_follows_from_a_cut_bus_is_explained():
 
 
 def test_without_a_fault_everything_is_stray():
-    """Where nothing was injected, every event and command is unexplained, an empty command too."""
+    """Without an injection, every event and command is unexplained, an empty command too."""
     found = sort([(1, event("flap", "node3.rail0"))], [(1, command("node3"))], faults=())
     assert (len(found.stray_events), len(found.stray_commands)) == (1, 1)

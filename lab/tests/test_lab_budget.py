@@ -81,7 +81,7 @@ def test_more_of_anything_costs_more():
 
 @pytest.fixture
 def seen(monkeypatch):
-    """Machines to be seen one after the other, the last one from then on; every look takes 30 s of a clock that nobody waits for."""
+    """Machines seen one after the other, the last one from then on; every look takes 30 s of a simulated clock."""
     clock, machines = [0.0], [QUICK]
 
     def look(speed):
@@ -102,7 +102,7 @@ def test_the_first_that_fits_is_taken(seen):
 
 
 def test_others_are_waited_for(seen):
-    """What is in the way of all is told once, and may end."""
+    """The obstacle to all choices is told once, and may end."""
     seen[:] = [like(idle_cpu=0.1), like(idle_cpu=0.1), QUICK]
     said = []
     assert affordable([(demo(8), COMFORTABLE), (demo(2), COMFORTABLE)], say=said.append)[0] == demo(8)

@@ -25,7 +25,7 @@ class Skew:
 
 
 def state(clock, offset_ns, **fields):
-    """What sync says of a clock against node0."""
+    """A state from sync of a clock against node0."""
     values = {
         "reference": "node0", "drift_ppb": 0.0, "hard_bound_ns": 5000, "bound_ns": 100, "growth_ppb": 0.0,
         "as_of_ns": 0, "void_after_ns": 1 << 62, "status": "synchronised",

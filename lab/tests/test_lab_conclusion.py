@@ -11,7 +11,7 @@ from foliot_lab.report.conclusion import conclude, lines
 
 
 def test_the_report_has_the_verdict_in_the_words_of_the_terminal():
-    """Every outcome with its reasons and what it was held against, and whether all were right; what the machine did stands beside it, and changes nothing."""
+    """Every outcome has its reasons and its promise, and the state of the machine changes no outcome."""
     run = scenario()
     made = report(run, events=[event(5), event(10.6, id="late")], commands=[command(5)])
     machine = msgspec.structs.replace(made.machine, idle_cpu=0.01)
@@ -34,7 +34,7 @@ def test_the_report_has_the_verdict_in_the_words_of_the_terminal():
 
 
 def test_the_machine_is_told_with_its_quota():
-    """What is idle is a share of what the lab may use, and the last line says so."""
+    """The idle share is of the processors that the lab may use, and the last line says so."""
     made = report(scenario())
     machine = msgspec.structs.replace(made.machine, idle_cpu=0.4, stolen_cpu=0.1, speed=0.5)
     made, conclusion = conclude(msgspec.structs.replace(made, machine=machine), scenario(), {"f1": SEEN})

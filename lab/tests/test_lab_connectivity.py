@@ -95,7 +95,7 @@ def test_what_flaps_is_a_way_while_it_is_up_and_trusted():
     ],
 )
 def test_who_is_needed_for_what(kind, where, tasks):
-    """Only what takes away somebody who is needed counts against a task; a busy machine is nobody's absence."""
+    """Only the absence of a needed service counts against a task; a busy machine is no absence."""
     found = {
         task for task in ("tell", "command", "armed") if hindrances(task, HOSTS, [fault(kind, where, 10, 20)], END)
     }
@@ -103,7 +103,7 @@ def test_who_is_needed_for_what(kind, where, tasks):
 
 
 def test_who_was_gone_has_time_to_come_back():
-    """A hindrance lasts until those who were gone are back at work; that of a moment begins that time at once; clocks go on without sync for a while."""
+    """A hindrance lasts until its services are back at work; a momentary one begins that time at once."""
     cut = fault("bus-cut", "bus", 10, 20)
     assert hindrances("tell", HOSTS, [cut], END) == [("f1", 10 * SECOND, 20 * SECOND + BACK_AT_WORK_NS)]
     assert hindrances("tell", HOSTS, [fault("restart", "detector", 10)], END)[0][1:] == (10 * SECOND, 30 * SECOND)

@@ -36,7 +36,7 @@ def test_faults_fall_on_corresponding_hosts():
 
 
 def _chosen(monkeypatch, hosts=None, run=False, force=False, **machine):
-    """What the command takes on such a machine."""
+    """The processors that the command uses on such a machine."""
     sound = {"idle_cpu": 1.0, "stolen_cpu": 0.0, "fixed_work_s": 0.213, "processors": 2}
     monkeypatch.setattr(Now, "look", lambda speed: Now(**(sound | machine), speed=speed))
     arguments = argparse.Namespace(func=command._run if run else command._demo, hosts=hosts, force=force, speed=1.0)

@@ -29,7 +29,7 @@ def bound(fabric: Fabric, node: str, rail: str = "rail0", port: int = 0) -> sock
 
 
 def shown(namespace: Namespace, *command: str) -> list[dict]:
-    """What a JSON command of iproute2 shows in a namespace."""
+    """The output of a JSON command of iproute2 in a namespace."""
     with inside(namespace):
         return json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
 

@@ -66,7 +66,7 @@ def test_a_front_that_does_not_fit_is_refused():
 
 
 def test_everybody_knows_ten_others_and_is_known_by_them():
-    """Nobody knows the whole fleet."""
+    """Each node lists its own neighbours alone as peers."""
     crowd = SyntheticFleet(100)
     nodes = {node.name: node for node in map(crowd.node, range(100))}
     for node in nodes.values():

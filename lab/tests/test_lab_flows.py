@@ -95,7 +95,7 @@ def test_rate_counts_whole_slots_inside_the_interval():
 
 
 def test_rate_forgets_slots_that_were_written_over():
-    """What is older than the record reaches is unknown, not zero and not that of a younger slot."""
+    """A time older than the record is unknown, not zero and not that of a younger slot."""
     filled = record(flows=1, slots=10)
     for slot in range(15):
         filled.clear(slot)

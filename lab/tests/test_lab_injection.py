@@ -53,7 +53,7 @@ def bound(fabric: Fabric, node: str, port: int = 0) -> socket.socket:
 
 
 def output(namespace: Namespace, *command: str) -> str:
-    """What a command prints in a namespace."""
+    """The output of a command in a namespace."""
     with inside(namespace):
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
@@ -87,7 +87,7 @@ def exchange(one: socket.socket, other: socket.socket) -> None:
 
 
 def lost(one: socket.socket, other: socket.socket, deed: Action, sent: int) -> tuple[int, int]:
-    """Of so many datagrams each way, how many the deed swallows: from one to other, and back."""
+    """The numbers of datagrams, out of so many each way, that the fault swallows: from one to other, and back."""
     exchange(one, other)
     deed.inject()
     for source, sink in ((one, other), (other, one)):
@@ -135,7 +135,7 @@ def test_a_cut_link_is_seen_by_its_near_end_and_comes_back(fabric, where):
 
 @pytest.mark.net
 def test_a_cut_nic_hears_nothing_until_it_is_healed(fabric):
-    """What is sent to a host without carrier is lost for good, and what is sent after it flows again."""
+    """Packets to a host without carrier are lost for good, and later packets flow again."""
     deed, index = deed_of(fabric, kind="link-down", where="node0.rail0"), fabric.plan.links["node0.rail0"].near.index
     with bound(fabric, "node0") as one, bound(fabric, "node3") as other, link_messages(fabric, "node0") as messages:
         exchange(one, other)
@@ -175,7 +175,7 @@ def test_a_drop_drops_both_ways(fabric):
 
 @pytest.mark.net
 def test_a_one_way_drop_in_the_fabric_drops_what_goes_up(fabric):
-    """Of a flow whose two directions take the same spine, only what the leaf sends to the spine vanishes."""
+    """If both directions of a flow take the same spine, only the packets from the leaf to the spine vanish."""
     ports = range(50000, 50100)
     port, spine = next(
         (port, spine) for port in ports
@@ -293,7 +293,7 @@ def test_the_witness_sees_an_mtu_hole_by_pulses_of_full_size_alone(fabric):
 
 
 def received(sink: socket.socket, size: int) -> int:
-    """How much of so many bytes of a stream came before it fell silent for a second."""
+    """The number of bytes of a stream that arrived before it fell silent for a second."""
     sink.settimeout(1.0)
     count = 0
     with contextlib.suppress(TimeoutError):
@@ -326,7 +326,7 @@ def test_a_stream_stands_still_in_an_mtu_hole_and_a_word_passes(fabric):
 
 
 def settings_of(fabric: Fabric, name: str, device: str) -> tuple[object, ...]:
-    """What a device is and has, but for its index: queues, addresses, MTU and neighbours' time."""
+    """The state of a device except its index: queues, addresses, MTU and neighbours' time."""
     (link,) = json.loads(output(fabric.namespace(name), IP, "-j", "addr", "show", "dev", device))
     queues = json.loads(output(fabric.namespace(name), TC, "-j", "qdisc", "show", "dev", device))
     time_ms = output(fabric.namespace(name), "cat", f"/proc/sys/net/ipv4/neigh/{device}/base_reachable_time_ms")
@@ -336,7 +336,7 @@ def settings_of(fabric: Fabric, name: str, device: str) -> tuple[object, ...]:
 
 @pytest.mark.net
 def test_a_device_goes_and_comes_as_with_a_driver_that_is_reloaded(fabric):
-    """Its host hears that it is gone, then of a new one of its name without a carrier, then of the carrier; and all is as before but for its index."""
+    """The host hears of the loss, of a new device without a carrier, and of the carrier; only the index changes."""
     before, link = routes(fabric), fabric.plan.links["node1.rail1"]
     ports = (link.near, link.far)
     were = [settings_of(fabric, port.owner, port.device) for port in ports]

@@ -172,7 +172,7 @@ def test_a_user_without_rights_gets_them_in_a_user_namespace():
 
 @pytest.mark.net
 def test_numpys_threads_do_not_stand_in_the_way_of_a_user_namespace():
-    """Who is not root needs a process of a single thread, and has two or more once numpy is imported on a machine of as many processors."""
+    """Only root may have several threads, and an import of numpy starts more on a machine with several processors."""
     needs_user_namespaces()
     program = "import numpy; from foliot_lab.fabric import capabilities as kernel; kernel.shed_threads(); print(kernel.enter())"
     done = subprocess.run(as_nobody(sys.executable, "-c", program), check=False, capture_output=True, text=True)

@@ -107,7 +107,7 @@ DONE, UNASKED, ALREADY = ("done", False), ("done", True), ("already", True)
     ],
 )
 async def test_nodes_that_act_unasked_are_counted_in_proper_words(deeds, words, until):
-    """What belongs to one fault is one line; where nothing was moved, nothing was done by itself."""
+    """The outcomes of one fault make one line, which counts a node's own act only if it moved something."""
     out = io.StringIO()
     narrator = Narrator(LabTime.starting_now(), Truth({}), out)
     for number, (status, armed) in enumerate(deeds):
@@ -144,7 +144,7 @@ async def test_what_is_said_of_many_paths_is_one_line_and_an_unknown_kind_is_tol
 
 
 def test_times_are_those_of_the_scenario():
-    """What is said before second 0 has a time below it."""
+    """A line from before second 0 has a negative time."""
     time, out = LabTime.starting_now(), io.StringIO()
     narrator = Narrator(time, Truth({"node0": NoSkew()}), out)
 

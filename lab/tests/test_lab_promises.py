@@ -30,12 +30,12 @@ FOR_30_S = "for_s = 30"
 
 
 def seen(**fields):
-    """What the witness saw, but for these."""
+    """The witness's verdict, with these changes."""
     return msgspec.structs.replace(SEEN, **fields)
 
 
 def held(judgement, what):
-    """What a figure was held against, what it was, and whether that was right."""
+    """The promise of a figure, the figure, and whether that was right."""
     return next((each.promised, each.was, each.right) for each in judgement.held if each.what == what)
 
 
@@ -196,7 +196,7 @@ duration_s = 60
 
 
 def two_dead_rails(armed, kind="link-down", kept=None):
-    """Both NICs of a host die while the bus is cut, the first is back after four seconds; the traffic moves with the healing of the second."""
+    """Both NICs of a host die while the bus is cut; one returns after 4 s, and traffic moves when the other heals."""
     run = parse_scenario(TWO_DEAD_RAILS.format(armed=armed, kind=kind))
     injections = [injected(fault, healed_s) for fault, healed_s in zip(run.faults, (None, 14, 45), strict=True)]
     moved = {
@@ -209,7 +209,7 @@ def two_dead_rails(armed, kind="link-down", kept=None):
 
 
 def test_a_link_that_is_back_between_two_dead_ones_has_to_be_used():
-    """Armed agents need no bus: from the return of the first NIC on, a way lived for 26 s, and nobody took it; its flow stood still for longer yet."""
+    """Armed agents need no bus: the way of the first NIC lived for 26 s unused, and its flow stood still for longer."""
     judged = two_dead_rails("always", kept=gap(12.0, 54.0))
     second = judged["second"]
     assert not second.right
@@ -282,7 +282,7 @@ def test_what_a_scenario_expects_takes_the_place_of_what_is_promised(more, own, 
 
 
 def test_infinity_asks_for_nothing():
-    """What is not to be judged has no limit."""
+    """A figure that is not to be judged has no limit."""
     run = expecting("moved_ms = inf\ngap_ms = inf\nback_s = inf")
     of_fault, _ = judge(run, seen(moved_ns=lab_ns(39), restored_ns=lab_ns(59)), kept=gap(10.0, 44.0))
     assert of_fault.right, of_fault.sentence
@@ -290,7 +290,7 @@ def test_infinity_asks_for_nothing():
 
 
 def test_more_can_be_expected_of_what_has_no_promise():
-    """Loss lets traffic through; whoever expects it to move says within what time."""
+    """Loss lets traffic through, so an expectation of a move has to give the time."""
     lossy = "expect = {moved_ms = 100}\nshare = 0.5"
     assert judge(expecting(own=lossy, kind="loss"))[0].right
     of_fault, _ = judge(expecting(own=lossy, kind="loss"), seen(moved_ns=None, moves=0))

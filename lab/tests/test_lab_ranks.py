@@ -16,7 +16,7 @@ CLOSED = "RuntimeError: Connection closed by peer [10.200.0.4]:41000"
 
 
 def test_the_last_words_of_a_log(tmp_path):
-    """Of a traceback, what was raised; not for ever."""
+    """The last words of a traceback are its exception, up to a limit."""
     log = tmp_path / "log"
     log.write_text("x" * 10_000 + f"\nTraceback\n  File\n{CLOSED}\n\n")
     assert last_words(log) == CLOSED
@@ -37,7 +37,7 @@ time.sleep(1000)
 
 @pytest.mark.net
 async def test_ranks_run_on_their_hosts_and_are_killed_and_halted_with_them(wires, tmp_path, monkeypatch, until):
-    """By what reaches all of a host's processes; what befalls the probe alone leaves the rank alone. Nothing starts it again."""
+    """Faults of all of a host's processes reach its rank, a fault of the probe alone does not; nothing restarts it."""
     (tmp_path / "some_rank.py").write_text(RANK)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
     ranks = Ranks(tmp_path / "train", LabTime.starting_now())

@@ -120,7 +120,7 @@ def lab_slot(at_s):
 
 
 def test_the_witness_looks_up_to_the_next_fault_at_the_place():
-    """What pulses say after the next fault at the same place is not counted for the one before."""
+    """Pulses after the next fault at the same place do not count for the fault before."""
     sent_ns = lab_ns(9) + np.arange(1000, dtype=np.int64) * 10 * MS
     device = np.where((sent_ns > lab_ns(10)) & (sent_ns < lab_ns(12)), 1, 0).astype(np.int16)
     device[sent_ns > lab_ns(15)] = 1

@@ -50,7 +50,7 @@ up_s = 1
 
 
 def problems(text: str) -> list[tuple[int, str]]:
-    """What a refused scenario is refused for."""
+    """The problems for which a scenario is refused."""
     with pytest.raises(ScenarioError) as caught:
         parse_scenario(text)
     return [(problem.line, problem.reason) for problem in caught.value.problems]
@@ -248,7 +248,7 @@ def test_ids_are_unique():
 
 @pytest.mark.parametrize("setting", ["armed = 1", '"remediator." = 1', '"remediator.armed" = 2020-01-01'])
 def test_settings_have_dotted_names_and_plain_values(setting):
-    """What cannot be a setting of a configuration file is refused."""
+    """A value that cannot be a setting of a configuration file is refused."""
     assert [line for line, _ in problems(f"[services]\n{setting}\n")] == [2]
 
 

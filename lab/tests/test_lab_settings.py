@@ -10,7 +10,7 @@ from foliot_lab.scenario.spec import FabricSpec
 from foliot_lab.scenario.topology import CENTRAL, plan
 from foliot_lab.services import deployment
 
-SERVICES = {"extensions.modules": ["toy"], "extensions.toy.least": 3, "detector.lossy_share": 0.1}
+SERVICES = {"extensions.modules": ["toy"], "extensions.toy.least": 3, "detector.calm_s": 0.1}
 EXTENSIONS = {"modules": ["toy"], "toy": {"least": 3}}
 
 
@@ -32,4 +32,4 @@ def test_everybody_is_told_of_the_extensions(written, process):
 def test_the_lab_loads_what_its_services_load():
     """From the scenario, without other settings; nothing where it names none."""
     assert deployment.extensions(SERVICES) == {"extensions": EXTENSIONS}
-    assert deployment.extensions({"detector.lossy_share": 0.1}) == {"extensions": {}}
+    assert deployment.extensions({"detector.calm_s": 0.1}) == {"extensions": {}}

@@ -51,7 +51,7 @@ def test_that_a_halted_process_goes_on_where_it_was(process):
 
 
 def test_that_stolen_processors_hold_up_packets_too(process):
-    """What a NIC receives while the kernel does not run is stamped when it runs again."""
+    """Packets that a NIC receives while the kernel does not run are stamped when it runs again."""
     process.host.stolen.add(Span(100, 200))
     process.halted.add(Span(190, 250))
     assert process.host.arrive(120) == 200
@@ -155,7 +155,7 @@ def test_that_spells_come_one_after_the_other():
 
 
 def test_that_a_full_queue_has_room_for_small_packets_before_large_ones():
-    """One that is filled by packets of the MTU has room for nine small probes in ten and for hardly a padded one, and makes those wait that get in."""
+    """A queue full of packets of the MTU drops one small probe in ten, almost every padded one, and delays the rest."""
     fabric, path = Fabric(random.Random(1)), Path("node0.rail0", "node1.rail0", 0)
     fabric.load(Load(Span(0, SECOND), frozenset({path.source}), SECOND, 1.0, 0.0, 1_514))
     small, padded = (
@@ -181,7 +181,7 @@ def _told_of(fleet, path):
 
 
 def test_that_padded_probes_are_counted(lives):
-    """Every fourth has full size; where a link passes none, their receiver knows by what small ones say how many were sent."""
+    """Every fourth probe has full size; if a link passes none, the small ones tell the receiver their number."""
     fleet = lives.take(2, synchronised=True)
     fleet.detector.taken = []
     narrow, whole = sorted(fleet.carried())[:2]
@@ -212,7 +212,7 @@ def test_that_a_path_that_passes_only_small_packets_is_found_and_left(lives):
 
 
 def test_that_full_queues_are_no_fault(lives):
-    """They lose padded probes alone, mostly, and three of a path in a row now and then: seeds at which a detector that does not think of that says `lossy` or `silent`."""
+    """Full queues mostly drop padded probes alone, and now and then three of a path in a row, as with these seeds."""
     for seed in (0, 1, 2, 3):
         row = quiet(lives, seed, "job")
         assert (row.events_false, row.commands_false, row.told) == (0, 0, ())

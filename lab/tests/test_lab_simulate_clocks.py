@@ -16,7 +16,7 @@ BURST_NS = 64 * 8_000 / 100
 
 
 def waits(count=200_000, *, gap_ns=10_000.0, seed=1, **fabric):
-    """What pairs of probes to a neighbour on the same leaf wait for: one queue."""
+    """The waits of pairs of probes to a neighbour on the same leaf: one queue."""
     random = np.random.default_rng(seed)
     queues = Queues(Fabric(steadiness=1e9, **fabric), 16, random)
     queues.run(0, SECOND_NS)
@@ -26,7 +26,7 @@ def waits(count=200_000, *, gap_ns=10_000.0, seed=1, **fabric):
 
 @pytest.mark.parametrize("load", [0.3, 0.8])
 def test_a_queue_is_as_long_as_the_theory_of_such_queues_has_it(load):
-    """Empty for the share of the time that is left, else exponential; and as long for the second probe of a pair as for the first."""
+    """A queue is empty for the share of time that the load leaves, else exponential, for both probes of a pair."""
     for seen in waits(load=load):
         assert (seen == 0).mean() == pytest.approx(1 - load, abs=0.01)
         assert seen.mean() == pytest.approx(load * BURST_NS / (1 - load), rel=0.03)

@@ -15,7 +15,7 @@ NODES = 60
 
 @pytest.fixture
 def throng():
-    """Of sixty nodes."""
+    """A fleet of sixty nodes."""
     return LargeFleet(SyntheticFleet(NODES), neighbours=6)
 
 
@@ -50,7 +50,7 @@ def test_parts_of_it_are_of_one_fleet(throng):
 
 
 def test_partners_are_the_other_ends(throng):
-    """Of the pairs that the nodes initiate, which are those whose stamps they publish."""
+    """The streams are those of the pairs that the nodes initiate, whose stamps they publish."""
     (_, data), *_ = throng.batches(7, 8)
     batch = decode(data, StampBatch)
     named = {stream.responder for stream in batch.streams} | {batch.node}

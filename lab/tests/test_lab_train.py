@@ -72,7 +72,7 @@ def test_the_job_went_on_is_right_and_says_how_long_its_steps_took():
 
 
 def judge_job(record, **keys):
-    """What is said of the fault and of the job."""
+    """The texts about the fault and about the job."""
     run = scenario(**keys)
     _, conclusion = conclude(report(run, events=(), job=record), run, {})
     return conclusion.outcomes[0], conclusion.outcomes[1]
@@ -88,7 +88,7 @@ def test_a_job_that_hangs_at_the_end_is_wrong(until_s, right):
 
 
 def test_a_dead_rank_is_wrong_and_tells_of_what():
-    """Whoever died first is named, with the last line that it wrote."""
+    """The rank that died first is named, with its last line."""
     record = job(steps(20.0), ended=(died("node3", 20.1), died("node0", 20.2)))
     outcome, of_job = judge_job(record)
     assert (outcome.right, of_job.right) == (False, False)

@@ -61,7 +61,7 @@ class _Has:
 
 
 def test_under_a_quota_all_that_it_falls_on_counts():
-    """What has a name by that, the rest, a hog say, as other; without a quota nobody looks for the rest."""
+    """A process without a name, such as a hog, counts as other, and only under a quota."""
     lab, load, group = _Has({"lab": 1, "sync": 2}), _Has({"flows": 3}), _Has([1, 2, 3, 40])
     assert processes(lab, load, None) == {"lab": 1, "sync": 2, "flows": 3}
     assert processes(lab, load, group) == {"lab": 1, "sync": 2, "flows": 3, "other/40": 40}

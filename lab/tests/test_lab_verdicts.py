@@ -17,7 +17,7 @@ def test_a_healed_cut_is_right():
 
 
 def test_a_move_onto_the_dead_nic_and_away_again_is_told():
-    """Right in the end; whoever reads the verdict is to know all the same."""
+    """The outcome is right in the end, but the reader of the verdict has to know all the same."""
     of_fault, _ = judge(scenario(), verdict(moves=4))
     assert of_fault.right
     assert "some pair's traffic changed its way 4 times, not 2" in of_fault.sentence

@@ -87,6 +87,15 @@ def test_a_loss_long_after_the_injection_is_not_its_doing():
     assert sight.flowed_ns == at(10) + FLIGHT
 
 
+def test_a_witness_that_stood_still_around_the_injection_still_sees_the_silence():
+    """Pulses that are sent again only out of the injection's reach, and lost, show a silence that may have begun within it."""
+    stalled = pulses((11, 0), (200, None), (20, 1))
+    stalled.sent_ns[11:] += 60 * MS
+    stalled.arrived_ns[211:] += 60 * MS
+    sight = look(stalled, at(10) - MS)
+    assert (sight.began_ns, sight.flowed_ns) == (at(10), at(211) + 60 * MS + FLIGHT)
+
+
 def test_silence_to_the_end_never_flowed_again():
     """A pair that stays silent has not moved."""
     sight = look(pulses((10, 0), (30, None)), at(10) - MS)

@@ -1,7 +1,7 @@
 """Foliot's contract: every message, subject, stream and bucket. Pure data, no I/O.
 
-Times are int64 nanoseconds of the reference clock unless a field says otherwise; names of
-nodes, NICs, paths and clocks are plain here and escaped only where they become part of a subject.
+Times are int64 nanoseconds of the reference clock unless a field says otherwise. Names of nodes, NICs, paths and clocks
+are plain here. They are escaped only in a subject.
 """
 
 from foliot_schemas.claim import Claim

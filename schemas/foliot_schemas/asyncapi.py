@@ -114,7 +114,7 @@ def golden_files(directory: Path) -> dict[str, bytes]:
     return {path.stem: path.read_bytes() for path in directory.glob("*.msgpack")}
 
 
-# -- who and where --------------------------------------------------------------------------------------------------------
+# -- servers and channels ---------------------------------------------------------------------------------------------
 
 
 def _info() -> dict[str, Any]:
@@ -262,7 +262,7 @@ def _kinds() -> str:
 
 
 def _columns(message: type[msgspec.Struct]) -> dict[str, Any]:
-    """How the values of `columns` are to be read: one array each, all of one length."""
+    """The layout of the values of `columns`: one array each, all of one length."""
     name, rows = _COLUMNS[message]
     assert rows.names is not None
     return {

@@ -1,7 +1,7 @@
-"""Bounds of the values on the wire, checked where a message is decoded.
+"""Bounds of the values on the wire, checked when a message is decoded.
 
-The limits are far beyond anything real. They keep arithmetic inside 64 bits, names inside a subject, and the memory that one
-message can claim near its own size.
+The limits are far beyond real values. They keep arithmetic inside 64 bits, names inside a subject, and the memory for a
+message near its own size.
 """
 
 from __future__ import annotations
@@ -22,43 +22,43 @@ Time: TypeAlias = Annotated[int, Meta(ge=1 - FAR_NS, le=FAR_NS - 1)]
 Span: TypeAlias = Annotated[int, Meta(ge=0, le=FAR_NS - 1)]
 """A length of time in ns."""
 Bound: TypeAlias = Annotated[int, Meta(ge=-1, le=FAR_NS)]
-"""Of a clock's error in ns; -1: not known, `FAR_NS`: nothing is promised."""
+"""The bound of a clock's error, in ns; -1: not known, `FAR_NS`: nothing is promised."""
 Count: TypeAlias = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
 KernelCount: TypeAlias = Annotated[int, Meta(ge=0, le=(1 << 32) - 1)]
-"""The kernel counts carriers in 32 bits."""
+"""A count of carriers. The kernel counts them in 32 bits."""
 Integer: TypeAlias = Annotated[int, Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
 Port: TypeAlias = Annotated[int, Meta(ge=0, le=(1 << 16) - 1)]
 Entropy: TypeAlias = Annotated[int, Meta(ge=0, le=(1 << 16) - 1)]
 Finite: TypeAlias = Annotated[float, Meta(ge=-sys.float_info.max, le=sys.float_info.max)]
-"""Neither infinite nor NaN."""
+"""A float that is neither infinite nor NaN."""
 Share: TypeAlias = Annotated[float, Meta(ge=0.0, le=1.0)]
 MOST_PPB = 1e7
-"""1 %, where the worst crystals keep to 0.02 %: what is further from another clock's rate is no clock."""
+"""1 %, in ppb. The worst crystals keep to 0.02 %, so a rate further from another clock's is an error."""
 Rate: TypeAlias = Annotated[float, Meta(ge=-MOST_PPB, le=MOST_PPB)]
-"""Of one clock against another, in ppb."""
+"""The rate of one clock against another, in ppb."""
 
 Name: TypeAlias = Annotated[str, Meta(min_length=1, max_length=255)]
-"""Of a node, rail, clock or service: at most as long as a host's name (RFC 1035)."""
+"""The name of a node, rail, clock or service: at most as long as a host's name (RFC 1035)."""
 LongName: TypeAlias = Annotated[str, Meta(min_length=1, max_length=1_056)]
-"""Of a NIC or path, or whatever an event is about: two nodes, two rails, an entropy, and what stands between."""
+"""The name of a NIC, a path or any other subject of an event. The longest holds two nodes, two rails and an entropy."""
 Word: TypeAlias = Annotated[str, Meta(max_length=64)]
 KindName: TypeAlias = Annotated[str, Meta(min_length=1, max_length=64)]
-"""Of a kind of event, known here or not: a token of a subject, so that it is never empty."""
+"""The name of a kind of event, known here or not. It is a token of a subject, so it is never empty."""
 Text: TypeAlias = Annotated[str, Meta(max_length=4_096)]
-"""An id, a fault, a reason: ids are made of each other and hold a path or two."""
+"""An id, a fault or a reason. Ids are made of each other, and hold a path or two."""
 Id: TypeAlias = Annotated[str, Meta(min_length=1, max_length=4_096)]
 
 _LONGEST_ID = 4_096
 MOST_RAILS = 64
 MOST_PATHS = 1 << 16
-"""In a batch: rows name them by 16 bits."""
+"""Paths in a batch, at most: rows name them by 16 bits."""
 
 _PLAIN_NAME = re.compile(r"[^\x00-\x20\x7f-\xa0>#/]+")
-"""Printable, without what separates names from each other in the names of paths and processes."""
+"""Printable characters without those that separate names from each other in the names of paths and processes."""
 
 
 def fitting(made_id: str) -> str:
-    """An id made of other ids: itself or, where it would be too long for a message, its beginning and a digest of the whole."""
+    """An id made of other ids: itself or, if it is too long for a message, its beginning and a digest of the whole."""
     if len(made_id) <= _LONGEST_ID:
         return made_id
     return f"{made_id[: _LONGEST_ID // 2]}/{hashlib.blake2b(made_id.encode(), digest_size=16).hexdigest()}"
@@ -75,7 +75,7 @@ def check_name(name: str) -> None:
 
 
 def check_address(address: str) -> None:
-    """Refuses what is no IPv4 address; a name would be looked up, by whoever sends to it.
+    """Refuses any text that is no IPv4 address. A sender would have to look a name up.
 
     Raises:
         ValueError: it is none.

@@ -8,10 +8,13 @@ from foliot_schemas.bounds import Name, Text  # noqa: TC001 - msgspec reads anno
 
 
 class Claim(msgspec.Struct, frozen=True, kw_only=True, tag="claim.v1"):
-    """Bucket `claims`, key: the thing. Made only if nobody has it, and taken away when the node leaves."""
+    """The claim of a node on a thing: bucket `claims`, key: the thing.
+
+    A node makes it only if the thing is free, and removes it when it leaves.
+    """
 
     node: Name
-    """Who has it."""
+    """The node that has it."""
     host: Text = ""
     """Tells the host from another of the same name; empty: not known."""
 

@@ -12,11 +12,12 @@ if TYPE_CHECKING:
 Message = TypeVar("Message", bound=msgspec.Struct)
 
 _REASON_CHARACTERS = 512
-"""An error may quote what it found, of any length; whoever reads it wants a line."""
+"""Length of an error's text. It may quote its input, of any length; a reader wants a line."""
 
 _encoder = msgspec.msgpack.Encoder()
 _decoders: dict[type[msgspec.Struct], tuple[msgspec.msgpack.Decoder[Any], Callable[[Any], None] | None]] = {}
-"""Per kind of message, what reads its fields, and what checks that they do not contradict each other, if it has such."""
+"""Per kind of message, the decoder of its fields and, if the message has one, the check that they do not contradict
+each other."""
 
 
 class WireError(ValueError):

@@ -19,7 +19,10 @@ def pack(rows: NDArray[Any]) -> dict[str, bytes]:
 
 
 def rows_once(batch: Any, make: Callable[[], NDArray[Any]]) -> NDArray[Any]:
-    """The rows of a batch, made and checked once and then kept with it: decoding checks them, and somebody reads them."""
+    """The rows of a batch, made and checked once and then kept with it.
+
+    Decoding checks them, and the receiver reads them again.
+    """
     rows: NDArray[Any] | None = batch.__dict__.get("unpacked")
     if rows is None:
         rows = batch.__dict__["unpacked"] = make()
@@ -28,7 +31,7 @@ def rows_once(batch: Any, make: Callable[[], NDArray[Any]]) -> NDArray[Any]:
 
 
 def unpack(columns: Mapping[str, bytes], dtype: np.dtype[Any], later: Collection[str] = ()) -> NDArray[Any]:
-    """The structured array that `pack` took apart; unknown columns are ignored, so that new ones may be added.
+    """The structured array that `pack` took apart. Unknown columns are ignored, so that new ones may be added.
 
     Parameters:
         later: columns that older senders do not have; their values are then 0.

@@ -1,4 +1,7 @@
-"""What the remediator asks of a node, and what the node answers. Few, may not be lost, safe to deliver twice."""
+"""Commands of the remediator to nodes, and the nodes' answers.
+
+They are few, may not be lost, and are safe to deliver twice.
+"""
 
 from __future__ import annotations
 
@@ -14,16 +17,17 @@ from foliot_schemas.placement import SERVICE_ADDRESSES, Placement, Rails
 OutcomeStatus = Literal["done", "already", "advised", "refused", "failed"]
 
 _FLAT = {"reroute": Reroute, "restore": Restore}
-"""Verbs whose order of service addresses stands in the message's own fields: readers of before know these."""
+"""Verbs whose order of service addresses stands in the message's own fields. Older readers know these fields."""
 
 
 class Command(msgspec.Struct, frozen=True, kw_only=True, tag="command.v1"):
     """An order to one node. Carrying it out twice does nothing more than once."""
 
     id: Id
-    """Deterministic: the same decision taken twice has the same id, and is carried out once."""
+    """Deterministic: the same decision taken twice has the same id, so the node carries it out once."""
     verb: Verb
-    """`reroute` away from trouble, `restore` the way of before. More verbs will come: leave alone what you do not know."""
+    """`reroute`: away from trouble. `restore`: to the former way. More verbs will come; ignore those you do not
+    know."""
     node: Name
     """Node that carries it out."""
     cause: Text
@@ -35,7 +39,7 @@ class Command(msgspec.Struct, frozen=True, kw_only=True, tag="command.v1"):
     lease_revision: Count
     """Revision of the remediator's lease; a node refuses one lower than the highest it has seen."""
     away: Rails = ()
-    """Rails whose own NIC is lost: all their service traffic takes the armed backups, in one rule each."""
+    """Rails whose own NIC is lost. All their service traffic takes the armed backups, by one rule for each rail."""
     back: Rails = ()
     """Rails whose own NIC is to be used again."""
     placements: tuple[Placement, ...] = ()
@@ -45,15 +49,16 @@ class Command(msgspec.Struct, frozen=True, kw_only=True, tag="command.v1"):
     fault: Text = ""
     """Name of the fault that it answers; the trace id is derived from it."""
     action: Action = {}
-    """The order, by the fields of its verb. Empty: it moves service addresses, and `away`, `back` and `placements` say how."""
+    """The order, by the fields of its verb. Empty: it moves service addresses, as `away`, `back` and `placements`
+    say."""
 
     @classmethod
     def of(cls, order: Order, **fields: Any) -> Self:
-        """The command that carries an order; `fields` are all but the verb and what the order says."""
+        """The command that carries an order. `fields` are all other fields than the verb and the order's own."""
         return cls(verb=orders.verb_of(order), **_carried(order), **fields)
 
     def order(self) -> Order:
-        """What is asked.
+        """The order that the command carries.
 
         Raises:
             OrderError: this process does not know the verb, or the order is none of it.
@@ -70,20 +75,20 @@ class Command(msgspec.Struct, frozen=True, kw_only=True, tag="command.v1"):
 
 
 class Confirmation(msgspec.Struct, frozen=True, kw_only=True):
-    """A datagram went to the peer's service address and came back: both directions flow."""
+    """The proof that both directions flow: a datagram went to the peer's service address and came back."""
 
     peer: Name
     """Node that answered."""
     rail: Name
     """Rail of the service address."""
     at_ns: Time
-    """When the answer was there, reference time."""
+    """Arrival of the answer, reference time."""
     round_trip_ns: Time
     """From sending to the answer."""
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True, tag="outcome.v1"):
-    """What became of a command, or of a node's own armed move."""
+    """The result of a command, or of a node's own armed move."""
 
     id: Id
     """Deterministic, as a command's."""
@@ -92,9 +97,10 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True, tag="outcome.v1"):
     verb: Verb
     """The command's."""
     node: Name
-    """Node that speaks."""
+    """Node that reports it."""
     status: OutcomeStatus
-    """`done`; `already`, it was so before; `advised`, it was advice and nothing was done; `refused` and `failed`: see `reason`."""
+    """`done`; `already`: it was so before; `advised`: it was advice, and the node did nothing; `refused` and
+    `failed`: see `reason`."""
     armed: bool = False
     """The node acted by itself, before any command."""
     cause: Text = ""
@@ -106,9 +112,10 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True, tag="outcome.v1"):
     moved_ns: Time = 0
     """When the kernel had acknowledged the new routes, reference time; 0 if it changed none."""
     confirmed_ns: Time = 0
-    """When the last of what was expected was confirmed: of `confirmations`, where traffic was moved; 0 if not all of it was."""
+    """When the last expected confirmation arrived, reference time: that of `confirmations`, if traffic was moved. 0:
+    not all of them arrived."""
     expected: Count = 0
-    """Pairs to be confirmed on the wire, or what else the verb has confirmed."""
+    """Pairs to be confirmed on the wire, or another number that the verb defines."""
     confirmations: tuple[Confirmation, ...] = ()
     """Pairs confirmed on the wire."""
     away: Rails = ()
@@ -116,19 +123,22 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True, tag="outcome.v1"):
     back: Rails = ()
     """Rails whose own NIC is used again."""
     placements: tuple[Placement, ...] = ()
-    """What is in force now for the destinations concerned."""
+    """The placements in force now for the destinations concerned."""
     undo: tuple[Placement, ...] = ()
-    """What was in force before."""
+    """The placements in force before."""
     fault: Text = ""
     """Name of the fault that it belongs to; the trace id is derived from it."""
     action: Action = {}
-    """What was done, as an order. Empty: `away`, `back` and `placements` say it."""
+    """The order that was carried out. Empty: `away`, `back` and `placements` say it."""
     undo_action: Action = {}
     """The order that undoes it. Empty: `undo` says it, or there is nothing to undo."""
 
     @classmethod
     def of(cls, order: Order, undo: Order | None, **fields: Any) -> Self:
-        """The outcome that says what was done and what undoes it; `fields` are all but what these two say."""
+        """The outcome of an order, with the order that undoes it.
+
+        `fields` are all other fields than those of these two.
+        """
         said = _carried(order)
         if "action" not in said:
             said["undo"] = undo.placements if isinstance(undo, Reroute | Restore) else ()
@@ -137,7 +147,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True, tag="outcome.v1"):
         return cls(**said, **fields)
 
     def order(self) -> Order:
-        """What was done.
+        """The order that was carried out.
 
         Raises:
             OrderError: this process does not know the verb, or the order is none of it.
@@ -145,7 +155,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True, tag="outcome.v1"):
         return _order(self)
 
     def undo_order(self) -> Order | None:
-        """What undoes it; None: nothing was done that can be undone.
+        """The order that undoes it; None: nothing was done that can be undone.
 
         Raises:
             OrderError: this process does not know the verb, or the order is none of it.
@@ -168,7 +178,10 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True, tag="outcome.v1"):
 
 
 def _carried(order: Order) -> dict[str, Any]:
-    """The fields of a message that carry an order: those of before wherever they can say it, as nodes may not know others yet."""
+    """The fields of a message that carry an order.
+
+    The older fields carry it wherever they can, because some nodes may not know the newer ones yet.
+    """
     if isinstance(order, Reroute | Restore) and order.traffic == SERVICE_ADDRESSES:
         return {"away": order.away, "back": order.back, "placements": order.placements}
     return {"action": orders.write(order)}

@@ -1,7 +1,7 @@
-"""What of the contract others build on, as plain data, and what of it a change would break.
+"""The parts of the contract that others build on, as plain data, and the changes that break them.
 
-``python -m foliot_schemas.compatibility FILE`` brings that file up to date, unless the contract has been broken since it was written.
-Old readers meet new messages and new readers old ones, so both are looked at.
+``python -m foliot_schemas.compatibility FILE`` brings that file up to date, unless the contract has been broken since
+it was written. Old readers meet new messages and new readers meet old ones, so the check covers both.
 """
 
 from __future__ import annotations
@@ -37,11 +37,14 @@ _LEFT_OUT = {
     "pattern",
     "propertyNames",
 }
-"""Words, and bounds: these refuse what no honest sender sends."""
+"""Keywords for words and bounds. These refuse only values that no honest sender sends."""
 
 
 def contract() -> dict[str, Any]:
-    """The contract as the code has it now: messages by tag, orders by verb, structs, columns, channels, streams by subject, and buckets."""
+    """The contract as the code has it now.
+
+    It has messages by tag, orders by verb, structs, columns, channels, streams by subject, and buckets.
+    """
     on_channels = (channel.message for channel in subjects.CHANNELS)
     in_buckets = (bucket.message for bucket in subjects.BUCKETS)
     messages: list[type[msgspec.Struct]] = [
@@ -77,7 +80,7 @@ def contract() -> dict[str, Any]:
 
 
 def breaks(before: Contract, after: Contract) -> list[str]:
-    """What somebody who built on the earlier contract would lose with the later one, a sentence each; empty: nothing."""
+    """The losses of a reader of the earlier contract under the later one, a sentence each; empty: none."""
     found = [*_struct_breaks(before["structs"], after["structs"])]
     found += _kind_breaks(before.get("event_kinds", {}), after["event_kinds"])
     for part in ("messages", "orders", "columns", "channels", "streams", "buckets"):
@@ -95,7 +98,10 @@ def breaks(before: Contract, after: Contract) -> list[str]:
 
 
 def _kind_breaks(before: Contract, after: Contract) -> Iterator[str]:
-    """New kinds and new states are to be left alone by whoever does not know them: none may go, or change its meaning."""
+    """The breaks among kinds of event.
+
+    A reader ignores kinds and states that it does not know, but none may go or change its meaning.
+    """
     for name, was in before.items():
         now = after.get(name)
         if now is None:
@@ -137,13 +143,13 @@ def _field_breaks(name: str, was: Contract, now: Contract) -> Iterator[str]:
         if lost:
             yield f"{name} may no longer be {', '.join(sorted(lost))}"
     elif type_was.keys() == {"enum"} and type_now == {"type": "string"}:
-        return  # a list of words that is opened: like one with more words, which readers have to bear
+        return  # a list of words that is opened: like one with more words, which readers have to accept
     elif type_was != type_now:
         yield f"{name} was {_text(type_was)}, is {_text(type_now)}"
 
 
 def _bare(schema: Any) -> Any:
-    """A schema without what is only there to be read."""
+    """A schema without its descriptions and titles."""
     if isinstance(schema, dict):
         named = (
             {"properties": {name: _bare(field) for name, field in schema["properties"].items()}}

@@ -1,4 +1,4 @@
-"""Reads the descriptions of fields from the source: the string below each. Python keeps none of them at run time."""
+"""Descriptions of fields, read from the source: the string below each field. Python does not keep them at run time."""
 
 from __future__ import annotations
 

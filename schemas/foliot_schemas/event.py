@@ -1,4 +1,4 @@
-"""What detectors and the remediator say happened. Few, and may not be lost."""
+"""Events: verdicts of the detectors and the remediator. They are few, and may not be lost."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ Evidence = Annotated[dict[Word, Finite | Integer | Text | bool], msgspec.Meta(ma
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True, tag="event.v1"):
-    """One verdict, with the numbers it rests on, so that a person can disagree with it."""
+    """One verdict, with the numbers that it rests on, so that a person can disagree with it."""
 
     id: Id
     """Deterministic: the same fault seen twice has the same id, and is stored once."""
     kind: KindName
-    """What sort of trouble. More kinds will come: leave alone what you do not know."""
+    """The kind of trouble. More kinds will come; ignore those you do not know."""
     who: LongName
-    """Name of the one concerned, not escaped."""
+    """Name of the NIC, path, process or clock concerned, not escaped."""
     state: Word
-    """What is said of it."""
+    """The state of the one concerned, by this verdict."""
     at_ns: Time
     """Time of the observation that decided, reference time."""
     since_ns: Time
@@ -47,7 +47,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, tag="event.v1"):
     cause: Text = ""
     """The id of the event that this one follows from, if any."""
     policy: Word = ""
-    """Refusals: the guard that spoke."""
+    """In refusals: the guard that refused."""
 
     def check(self) -> None:
         """Refuses an event of a kind about paths that names none.
@@ -60,6 +60,6 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, tag="event.v1"):
             parse_path(self.who)
 
     def number(self, name: str) -> float:
-        """A number of the evidence; 0 where there is none of this name, or something else stands there."""
+        """A number of the evidence; 0 if it has no number of this name."""
         value = self.evidence.get(name, 0)
         return value if isinstance(value, int | float) else 0

@@ -1,6 +1,7 @@
-"""Kinds of event, one record each. Whatever depends on a kind reads it here: ownership, sentences, spans, relief, the lab's scope, the page.
+"""Kinds of event, one record each: the only place that says how events of a kind are treated.
 
-An extension adds its own by `register`. A kind that nobody has registered is none of a reader's business: its events decode, and are passed over.
+Ownership, sentences, spans, relief, the lab's scope and the page all read these records. An extension adds its own by
+`register`. Events of a kind that is not registered decode, and readers pass them over.
 """
 
 from __future__ import annotations
@@ -14,15 +15,16 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 Concerned: TypeAlias = Literal["nic", "path", "process", "clock", "anything"]
-"""What `who` names: ``node3.rail0``, ``node0.rail0>node3.rail0#2``, ``node3/probe``, ``node3``; or whatever a refusal is about."""
+"""The type of the thing in `who`: ``node3.rail0``, ``node0.rail0>node3.rail0#2``, ``node3/probe``, ``node3``. A
+refusal may concern any of these."""
 Publisher: TypeAlias = Literal["detector", "remediator"]
 
 _LONGEST_NAME = 64
-"""Of a kind or a state: `foliot_schemas.bounds.Word`."""
+"""Characters in the name of a kind or a state, at most: `foliot_schemas.bounds.Word`."""
 
 
 class Verdict(Protocol):
-    """What the functions here read of an event; `foliot_schemas.Event` is one."""
+    """The part of an event that the functions here read; `foliot_schemas.Event` is one."""
 
     @property
     def kind(self) -> str:
@@ -41,7 +43,7 @@ class Verdict(Protocol):
 
 
 class EventState(msgspec.Struct, frozen=True):
-    """What is said of somebody, in one word and in one sentence."""
+    """One state of a kind, in one word and in one sentence."""
 
     name: str
     sentence: str
@@ -51,27 +53,29 @@ class EventState(msgspec.Struct, frozen=True):
 
 
 class EventKind(msgspec.Struct, frozen=True, kw_only=True):
-    """One sort of trouble: all that is known of its events beside their evidence."""
+    """One kind of trouble: everything that is known of its events beside their evidence."""
 
     name: str
     concerns: Concerned
     summary: str
-    """Of whom it is, for the documents: ``a NIC``, with what a reader has to know of its evidence."""
+    """The description for the documents: the type of thing concerned (``a NIC``), and what a reader has to know of
+    the evidence."""
     states: tuple[EventState, ...]
     """In the order in which a trouble passes through them."""
     publisher: Publisher = "detector"
-    """The service that says it. The detector resumes the kinds that it publishes."""
+    """The service that publishes it. The detector resumes the kinds that it publishes."""
     span: str = ""
     """Name of the span in which it is judged; empty: made of the kind's name."""
     begins_trace: bool = True
-    """Whether its first event is the root of the fault's trace; else an earlier witness has made the root."""
+    """Whether its first event is the root of the fault's trace. If not, an earlier witness has made the root."""
     is_local: bool = False
-    """Of NICs: whether it tells of the NIC's own link, so that trouble elsewhere on its way does not explain it."""
+    """For NICs: whether it tells of the NIC's own link, so that trouble elsewhere on the way does not explain it."""
     words: Callable[[Any], str] | None = None
-    """From an event, what its evidence adds to the sentence, with the space before it; empty: nothing."""
+    """The function that turns an event's evidence into an addition to the sentence, beginning with a space; empty:
+    no addition."""
 
     def __post_init__(self) -> None:
-        """Refuses a kind that could not be told.
+        """Refuses a record whose events could not be told.
 
         Raises:
             ValueError: a name is empty, too long or there twice, or a sentence does not say ``{who}``.
@@ -109,35 +113,38 @@ def register(kind: EventKind) -> None:
 
 
 def kinds() -> tuple[EventKind, ...]:
-    """All that are registered, Foliot's own first."""
+    """All registered kinds, Foliot's own first."""
     return tuple(_KINDS.values())
 
 
 def find(name: str) -> EventKind | None:
-    """The kind of this name; None: nobody has registered it."""
+    """The kind of this name; None: it is not registered."""
     return _KINDS.get(name)
 
 
 def published_by(service: str) -> tuple[EventKind, ...]:
-    """The kinds that a service says."""
+    """The kinds that a service publishes."""
     return tuple(kind for kind in _KINDS.values() if kind.publisher == service)
 
 
 def is_relief(event: Verdict) -> bool:
-    """Whether an event ends a trouble. Of a kind or state that is not known here, no."""
+    """Whether an event ends a trouble; False for a kind or state that is not known here."""
     kind = find(event.kind)
     state = None if kind is None else kind.state(event.state)
     return state is not None and state.is_relief
 
 
 def detects(event: Verdict) -> bool:
-    """Whether an event finds a trouble: neither the end of one, nor a refusal, which follows from another verdict."""
+    """Whether an event finds a trouble.
+
+    The end of one does not, nor does a refusal, which follows from another verdict.
+    """
     kind = find(event.kind)
     return not is_relief(event) and (kind is None or kind.publisher == "detector")
 
 
 def losing(event: Verdict) -> str:
-    """What a NIC loses, by an event of kind ``nic`` that says that it does."""
+    """The thing that a NIC loses, for an event of kind ``nic`` that reports a loss."""
     what = {"out": "what it sends", "in": "what is sent to it"}.get(str(event.evidence.get("direction")), "its packets")
     return f"loses {event.number('loss_share'):.1%} of {what}"
 

@@ -1,7 +1,7 @@
-"""The name of a fault, and the trace that everybody who sees it joins.
+"""The name of a fault, and the trace id that all its witnesses derive from it.
 
-The first to see a fault may be the probe, the agent or a peer. Each derives the same trace id and the same root span id from the kernel's
-word on it. So one trace holds all of it, and nobody has to be asked.
+The first to see a fault may be the probe, the agent or a peer. Each derives the same trace id and the same root span id
+from the kernel's message. So one trace holds the whole fault, and no witness has to ask another.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import hashlib
 def port_fault(boot: str, nic: str, carrier_down_count: int, index: int = 0) -> str:
     """The name of a loss of carrier; its return belongs to the same fault.
 
-    A device that a driver made anew counts from 0 again, so its index is part of the name where it is known.
+    A device that a driver made anew counts from 0 again. So its index is part of the name where it is known.
     """
     device = f"device-{index}/" if index else ""
     return f"{boot}/{nic}/{device}carrier-{carrier_down_count}"

@@ -1,4 +1,4 @@
-"""The fits of a shard of sync: the pairs of clocks of one window, for the leader."""
+"""Fits of one shard of sync for the leader: the pairs of clocks of one window."""
 
 from __future__ import annotations
 
@@ -30,49 +30,53 @@ FitRow = np.dtype(
         ("torn", "u1"),
     ]
 )
-"""One pair of clocks: by how much the responder's is ahead of the initiator's at local time `at_ns` of the initiator. `initiator` and `responder` index the batch's clocks.
-`offset_ns`, `lower_ns` and `upper_ns` are relative to `base_ns`: the best estimate, with `variance` (ns²), and between what the truth lies whatever the asymmetry.
-`slope_ppb` is how much faster the responder runs, with `slope_variance` (ppb²); `noise_ns` that of the stamps. `torn` is 1 where no straight line
-has the clouds on its two sides, because a clock was stepped; nothing else in the row is worth anything then."""
+"""One pair of clocks: the lead of the responder's over the initiator's, at local time `at_ns` of the initiator.
+
+`initiator` and `responder` index the batch's clocks. `offset_ns` is the best estimate, with `variance` (ns²). The truth
+lies between `lower_ns` and `upper_ns` whatever the asymmetry. All three are relative to `base_ns`.
+
+`slope_ppb` is how much faster the responder runs, with `slope_variance` (ppb²). `noise_ns` is the noise of the stamps.
+`torn` is 1 if no straight line separates the two clouds of points, because a clock was stepped. The rest of the row is
+then worth nothing."""
 
 LONGEST_NS = 3_600_000_000_000
-"""That a batch may have waited in a shard."""
+"""The longest time that a batch may have waited in a shard."""
 _LIMITS = {
     "offset_ns": (-FAR_NS, FAR_NS), "variance": (1e-9, 1e37), "slope_ppb": (-MOST_PPB, MOST_PPB), "slope_variance": (1e-12, 1e18), "noise_ns": (0, 1e9)
 }  # fmt: skip
-"""Far beyond what clocks can do, and so that no arithmetic with them leaves what floats can hold."""
+"""Limits far beyond real clocks. Arithmetic with values inside them never leaves the range of floats."""
 
 
 class HeardNode(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What a node's latest batch of stamps says of its own clock."""
+    """A node's statement about its own clock, from its latest batch of stamps."""
 
     node: Name
     """The node."""
     until_ns: Time
     """Its local time at the end of the window."""
     since_ns: Annotated[int, msgspec.Meta(ge=0, le=LONGEST_NS)]
-    """How long ago that arrived, at most an hour."""
+    """The age of that batch at the shard, at most an hour."""
     epoch_ns: Time
     """Its CLOCK_REALTIME minus local time."""
     utc_error_ns: Bound = -1
-    """How far that may be from UTC; -1: nobody disciplines it."""
+    """The greatest error of that CLOCK_REALTIME against UTC; -1: no service disciplines it."""
 
 
 class FitBatch(msgspec.Struct, frozen=True, kw_only=True, dict=True, tag="fits.v1"):
-    """What a shard of sync has made of a window, or a part of it: for the one that leads, which solves the whole mesh."""
+    """The fits of a window, or of a part of it, from a shard of sync to the leader, which solves the whole mesh."""
 
     shard: Name
     """The role of the shard: `sync`, or `sync-` and the first of its nodes."""
     term: Count
-    """Revision of the lease under which its holder speaks: of two, the later counts."""
+    """Revision of the lease that its holder had. Of two terms, the later counts."""
     window: Count
     """Number of the window, counted by that holder."""
     part: Annotated[int, msgspec.Meta(ge=0, le=(1 << 16) - 1)]
     """Which part of the window this is, from 0."""
     parts: Annotated[int, msgspec.Meta(ge=1, le=1 << 16)]
-    """How many there are."""
+    """The number of parts."""
     clocks: Annotated[tuple[Name, ...], msgspec.Meta(max_length=MOST_PATHS)]
-    """What the columns `initiator` and `responder` count, from 0."""
+    """The clocks that the columns `initiator` and `responder` index, from 0."""
     heard: Annotated[tuple[HeardNode, ...], msgspec.Meta(max_length=MOST_PATHS)]
     """The nodes whose stamps these are."""
     columns: Columns
@@ -103,7 +107,7 @@ class FitBatch(msgspec.Struct, frozen=True, kw_only=True, dict=True, tag="fits.v
 
 
 def sound(rows: NDArray[Any]) -> NDArray[np.bool_]:
-    """Which of these rows, of dtype `FitRow`, hold what a fit can be."""
+    """A mask of the rows, of dtype `FitRow`, that hold values which a fit can have."""
     fits = rows["lower_ns"] <= rows["upper_ns"]
     for name in ("lower_ns", "upper_ns"):
         fits &= (np.abs(rows[name]) <= FAR_NS) | np.isinf(rows[name])

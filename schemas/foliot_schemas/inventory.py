@@ -1,6 +1,6 @@
 """The present state, one key per thing, in JetStream key-value buckets.
 
-A service may keep some million of these. They hold no cycles, so the garbage collector is spared them (`gc=False`).
+A service may keep a million of these. They hold no cycles, so the garbage collector does not track them (`gc=False`).
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ class Nic(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     rail: Name
     """The plane of the fabric that it is plugged into."""
     device: Name
-    """The kernel's name of it."""
+    """The kernel's name of the device."""
     address: Address
     """Its own address in the fabric (the underlay)."""
     clock: Name
-    """Name of the clock that stamps its packets: what joins the rails of a host."""
+    """Name of the clock that stamps its packets. NICs that share it join the rails of a host."""
     service_address: Address
     """The address that jobs use on this rail; it survives the NIC."""
     path_addresses: Annotated[tuple[Address, ...], msgspec.Meta(max_length=_MOST_ENTROPIES)]
     """Per entropy, the address inside the overlay by which probes take exactly that path."""
     entropies: Annotated[tuple[Count, ...], msgspec.Meta(max_length=_MOST_ENTROPIES)]
-    """What the switches hash: per index, the outer UDP source port (see `entropy_kind`)."""
+    """The values that the switches hash: per index, the outer UDP source port (see `entropy_kind`)."""
     entropy_kind: EntropyKind = "udp-source-port"
-    """What an entropy is, here."""
+    """The header field that carries an entropy here."""
 
 
 class Node(msgspec.Struct, frozen=True, kw_only=True, tag="node.v1", gc=False):
@@ -65,10 +65,10 @@ class Node(msgspec.Struct, frozen=True, kw_only=True, tag="node.v1", gc=False):
     armed: bool = False
     """The agent moves its traffic by itself when it loses a NIC, and when a peer tells it that it lost one."""
     peers: tuple[str, ...] = ()
-    """Nodes that it exchanges traffic with; empty: all that share a rail."""
+    """Nodes that it exchanges traffic with; empty: all nodes that share a rail with it."""
 
     def talks_to(self, other: Node) -> bool:
-        """Whether there is traffic between the two to be probed and moved: neither leaves the other out of its peers."""
+        """Whether the two exchange traffic, which is probed and moved: neither leaves the other out of its peers."""
         return (
             self.name != other.name
             and (not self.peers or other.name in self.peers)
@@ -109,10 +109,10 @@ class Node(msgspec.Struct, frozen=True, kw_only=True, tag="node.v1", gc=False):
 
 
 class NodePaths(msgspec.Struct, frozen=True, kw_only=True, tag="paths.v1", gc=False):
-    """What the remediator wants in force on a node, and what it armed it with: bucket `paths`, key: node."""
+    """The ways that the remediator wants in force on a node, and the backups it armed: bucket `paths`, key: node."""
 
     node: Name
-    """Whose ways these are."""
+    """The node whose ways these are."""
     lease_revision: Count
     """Revision of the lease that the remediator held when it wrote this."""
     away: Rails = ()
@@ -124,18 +124,19 @@ class NodePaths(msgspec.Struct, frozen=True, kw_only=True, tag="paths.v1", gc=Fa
 
 
 class NodeHomes(msgspec.Struct, frozen=True, kw_only=True, tag="homes.v1", gc=False):
-    """Which way a node's traffic belongs on where somebody has chosen it: bucket `homes`, key: node."""
+    """The homes of a node's traffic, where somebody has chosen them: bucket `homes`, key: node."""
 
     node: Name
-    """Whose traffic it is."""
+    """The node whose traffic it is."""
     lease_revision: Count
-    """Revision of the lease that the remediator held when it wrote this; a value of a lower one than the last is passed over."""
+    """Revision of the lease that the remediator held when it wrote this. Readers ignore a value with a lower one
+    than the last."""
     placements: tuple[Placement, ...] = ()
-    """Homes that were chosen. Of all other destinations it is the default, which the remediator's settings say."""
+    """Homes that were chosen. All other destinations have the default home of the remediator's settings."""
 
 
 class Lease(msgspec.Struct, frozen=True, kw_only=True, tag="lease.v1"):
-    """Who holds a role: bucket `leases`, key: role. The revision of the key fences the holder's commands."""
+    """The holder of a role: bucket `leases`, key: role. The revision of the key fences the holder's commands."""
 
     holder: Text
     """The process that holds it."""

@@ -11,7 +11,7 @@ import re
 from typing import NamedTuple
 
 _REMEMBERED = 4_096
-"""Names whose tokens are remembered: every message that comes is compared with its subject."""
+"""Names whose tokens are remembered. The subject of every incoming message is compared with its name."""
 _SHOWN = 256
 """Characters of a wrong name that an error quotes."""
 _PLAIN = frozenset(b"abcdefghijklmnopqrstuvwxyz0123456789-")
@@ -28,7 +28,7 @@ class Path(NamedTuple):
     destination: str
     """Destination NIC."""
     entropy: int
-    """Index into the entropies of the source NIC; what it stands for is said in the inventory."""
+    """Index into the entropies of the source NIC, which the inventory lists."""
 
     def __str__(self) -> str:
         """The path's name."""

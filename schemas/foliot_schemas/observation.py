@@ -34,16 +34,17 @@ if TYPE_CHECKING:
 Columns = Annotated[dict[Word, bytes], msgspec.Meta(max_length=64)]
 
 _MOST_REMEMBERED = 1 << 20
-"""Names of paths in the batches remembered: some 80 MB, in a fleet that has so many."""
+"""Names of paths in the batches remembered: some 80 MB, in a fleet with that many paths."""
 _SHOWN = 256
 MOST_CHANGES = 64
-"""Of one port in its word: 32 losses and returns, some 7 KB. Of more, the oldest are told by the kernel's counters alone."""
+"""Changes of one port in a message: 32 losses and returns, some 7 KB. If there are more, the kernel's counters stand
+for the oldest."""
 
 StampKind = Literal["hardware", "kernel", "user"]
 
 StampRow = np.dtype([("stream", "<u2"), ("direction", "u1"), ("transmit_ns", "<i8"), ("receive_ns", "<i8")])
-"""One probe. `stream` indexes the batch's streams; `direction` is 0 from initiator to responder, 1 back.
-Stamps are local times: each of the clock of the host that took it."""
+"""One probe. `stream` indexes the batch's streams. `direction` is 0 from initiator to responder, 1 back. Stamps are
+local times, each of the clock of the host that took it."""
 
 DelayRow = np.dtype(
     [
@@ -61,23 +62,28 @@ DelayRow = np.dtype(
         ("full_bytes", "<u2"),
     ]
 )
-"""One path in one interval. `path` indexes the batch's paths. `witness` is who says so, see `Witness`: 0 the source, 1 the
-destination, 2 the destination as the path fell silent, 3 as it speaks again. One-way delays are of the probes received (0 where
-none was), `last_ns` is when the witness last sent on (source) or heard (destination) the path (0: never), reference time. `sequence` is the
-number of the probe sent last (source) or of the highest heard (destination), which rises over restarts of the sender; 0: not said. `full_sent` and
-`full_received` are how many of the destination's counts were padded to full size, which is `full_bytes`, as an IP packet on the path; 0: none are sent."""
+"""One path in one interval. `path` indexes the batch's paths. `witness` is the reporting end, see `Witness`. 0: the
+source. 1: the destination. 2: the destination as the path fell silent. 3: the destination as the path speaks again.
+
+One-way delays are those of the probes received; 0: none was received. `last_ns` is when the witness last sent on
+(source) or heard (destination) the path, reference time; 0: never. `sequence` is the number of the probe sent last
+(source) or of the highest heard (destination); 0: not said. It rises over restarts of the sender.
+
+`full_sent` and `full_received` are the parts of the destination's counts that were padded to full size. `full_bytes` is
+that size, as an IP packet on the path; 0: none are sent."""
 
 DELAY_LATER = frozenset({"sequence", "full_sent", "full_received", "full_bytes"})
 """Columns of `DelayRow` that senders before 0.2 leave out."""
 
 
 class Witness:
-    """Who says so: values of the column `witness`."""
+    """The reporting end of a path: values of the column `witness`."""
 
     SOURCE = 0
     """The sending end: `sent` counts, `received` is 0."""
     DESTINATION = 1
-    """The receiving end: `received` counts; `sent` is what the sequence numbers heard prove to have been sent."""
+    """The receiving end: `received` counts. `sent` is the number of probes that the sequence numbers heard prove to
+    have been sent."""
     FELL_SILENT = 2
     """The receiving end, at once: nothing was heard for the path's silence time."""
     SPEAKS_AGAIN = 3
@@ -96,34 +102,38 @@ class Stream(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     kind: StampKind
     """The worse of the two ends' kinds of stamp."""
     pure_forth: Count = 0
-    """How many coded pairs arrived at the responder as they were sent, one probe of each of which was left to prune; 0: too few, and all probes were."""
+    """The number of coded pairs that arrived at the responder as they were sent. Pruning kept one probe of each. 0:
+    there were too few, and pruning kept all probes."""
     pure_back: Count = 0
     """As `pure_forth`, of the way back."""
     least_ppb: Finite = -200_000.0
-    """Least slope for which a fit sees what it would have seen unpruned; beyond, it sees the outermost points alone."""
+    """The least slope for which a fit has the same result as without pruning. Below it, a fit sees the outermost
+    points alone."""
     most_ppb: Finite = 200_000.0
-    """Most slope of that kind."""
+    """The greatest slope of that kind."""
 
 
 class StampBatch(msgspec.Struct, frozen=True, kw_only=True, dict=True, tag="stamps.v1"):
-    """Both directions of the streams that a node initiates, pruned without loss to what can decide a fit."""
+    """Both directions of the streams that a node initiates, pruned without loss to the probes that can decide a fit."""
 
     node: Name
-    """The initiator, who publishes both directions."""
+    """The initiator, which publishes both directions."""
     since_ns: Time
-    """Start of what the batch covers, local time of the node's clock."""
+    """Start of the time that the batch covers, local time of the node's clock."""
     until_ns: Time
     """Its end, local time of the node's clock."""
     epoch_ns: Time
-    """The node's CLOCK_REALTIME minus its local time: anchors the reference, and nothing else."""
+    """The node's CLOCK_REALTIME minus its local time. It anchors the reference, and has no other use."""
     streams: Annotated[tuple[Stream, ...], msgspec.Meta(max_length=MOST_PATHS)]
-    """What the column `stream` counts, from 0."""
+    """The streams that the column `stream` indexes, from 0."""
     columns: Columns
     """One probe a row: see x-columns."""
     tolerated: Annotated[int, msgspec.Meta(ge=0, le=(1 << 16) - 1)] = 1
-    """Convex layers kept: a fit that tolerates up to this many points a side sees what it would have seen unpruned."""
+    """Convex layers kept. A fit that tolerates up to this many points on a side has the same result as without
+    pruning."""
     utc_error_ns: Bound = -1
-    """How far the node's CLOCK_REALTIME may be from UTC, as whoever disciplines it has told the kernel; -1: nobody does."""
+    """The greatest error of the node's CLOCK_REALTIME against UTC, as the service that disciplines it has told the
+    kernel; -1: none does."""
 
     @classmethod
     def of(cls, rows: NDArray[Any], **header: Any) -> StampBatch:
@@ -160,41 +170,48 @@ class StampBatch(msgspec.Struct, frozen=True, kw_only=True, dict=True, tag="stam
 
 
 class HostLoad(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """How busy a node's processors were, as its kernel counts it. Evidence for whoever reads an event: no verdict rests on it."""
+    """The load of a node's processors, as its kernel counts it.
+
+    It is evidence for readers of an event: no verdict rests on it.
+    """
 
     span_ns: Span
-    """The time that it is of; it ends with the batch."""
+    """The time that it covers, which ends with the batch."""
     stolen: Share = 0.0
-    """Of the processors' time, what the hypervisor gave to others (``steal`` in /proc/stat)."""
+    """Share of the processors' time that the hypervisor gave to others (``steal`` in /proc/stat)."""
     waiting: Share = 0.0
-    """Of the time, that in which some task waited for a processor (``some`` in /proc/pressure/cpu); 0 where the kernel does not count it."""
+    """Share of the time in which some task waited for a processor (``some`` in /proc/pressure/cpu); 0 if the kernel
+    does not count it."""
     squeezed: Count = 0
-    """Times that the kernel put off received packets, as others wanted the processor (``time_squeeze`` in /proc/net/softnet_stat)."""
+    """Times that the kernel put off received packets, because others wanted the processor (``time_squeeze`` in
+    /proc/net/softnet_stat)."""
     dropped: Count = 0
-    """Packets that found the kernel's queue of received ones full (``dropped`` there)."""
+    """Packets that the kernel dropped because its queue of received ones was full (``dropped`` there)."""
 
 
 class DelayBatch(msgspec.Struct, frozen=True, kw_only=True, dict=True, tag="delay.v1"):
-    """What one node saw of its paths in one interval."""
+    """One node's view of its paths in one interval."""
 
     node: Name
     """The witness."""
     at_ns: Time
-    """End of the interval, reference time as the node knows it: when it last read its sockets dry, so that what the batch says of silence was true then."""
+    """End of the interval, reference time as the node knows it. It is when the node last emptied its sockets, so
+    every silence in the batch was true then."""
     interval_ns: Span
-    """Its length."""
+    """Length of the interval."""
     bound_ns: Bound
     """The statistical bound of the node's own clock at `at_ns`; -1 while it is not synchronised."""
     paths: Annotated[tuple[LongName, ...], msgspec.Meta(max_length=MOST_PATHS)]
-    """What the column `path` counts, from 0."""
+    """The paths that the column `path` indexes, from 0."""
     columns: Columns
     """One path a row: see x-columns."""
     late_ns: Span = 0
-    """The most that a step of the node's probe came late since its last batch."""
+    """The greatest lateness of a step of the node's probe since its last batch."""
     host: HostLoad | None = None
     """Once a second; null: not in this batch."""
     every_ns: Span = 0
-    """The interval of the node's regular reports by its settings, which no stall makes longer and no silence shorter; 0: it does not say."""
+    """The interval of the node's regular reports by its settings. No stall makes it longer and no silence makes it
+    shorter. 0: it does not say."""
 
     @classmethod
     def of(cls, rows: NDArray[Any], **header: Any) -> DelayBatch:
@@ -227,14 +244,17 @@ class DelayBatch(msgspec.Struct, frozen=True, kw_only=True, dict=True, tag="dela
 
 
 class _Ends:
-    """Which ends of paths a node is, of batches that came before: a node names the same paths in the same order most of the time."""
+    """The ends at which a node is, of the paths of earlier batches.
+
+    A node mostly names the same paths in the same order.
+    """
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, tuple[str, ...]], NDArray[np.bool_]] = {}
         self._names = 0
 
     def sent_here(self, node: str, paths: tuple[str, ...]) -> NDArray[np.bool_]:
-        """Per path, whether the node is its sending end, not its receiving one.
+        """Per path, whether the node is the sending end; otherwise it is the receiving end.
 
         Raises:
             ValueError: it is neither.
@@ -256,7 +276,7 @@ _ends = _Ends()
 
 
 class PortChange(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What a port was after a change of it, as `PortState` has it."""
+    """The state of a port after a change, as `PortState` has it."""
 
     at_ns: Time
     """When the kernel's message was read, reference time."""
@@ -282,29 +302,31 @@ class PortState(msgspec.Struct, frozen=True, kw_only=True, tag="port.v1"):
     at_ns: Time
     """When the kernel's message was read, reference time."""
     carrier: bool
-    """Whether a signal comes through the cable."""
+    """Whether the port was set up."""
     admin_up: bool
-    """Whether it is set up; false: somebody set it down on purpose."""
+    """Whether the port is set up; false: somebody set it down on purpose."""
     carrier_down_count: KernelCount
-    """The kernel's count since the device was made; it finds the flaps that fell between two messages."""
+    """The kernel's count since the device was made. It shows flaps that fell between two messages."""
     carrier_up_count: KernelCount
     """As `carrier_down_count`, of the returns."""
     index: KernelCount = 0
-    """The kernel's index of the device. Another one is another device, made anew by its driver say, whose counts began at 0; 0: not said."""
+    """The kernel's index of the device; 0: not said. A new index is a new device, which a driver made for example.
+    Its counts began at 0."""
     management: bool = False
-    """The host's default route or its way to the bus leaves by it: not a port to be judged as one of the fabric's."""
+    """The host's default route or its way to the bus leaves by it. Services do not judge it as a port of the fabric."""
     fault: Text = ""
-    """Identity of the node's present boot; with the NIC and `carrier_down_count` it names the fault in every trace."""
+    """Identity of the node's present boot. With the NIC and `carrier_down_count` it names the fault in every trace."""
     change: bool = False
     """Sent because the link changed, not because a second was over."""
     counters: Annotated[dict[Word, Integer], msgspec.Meta(max_length=256)] = {}
-    """Kernel counters by the kernel's names: rx_packets, tx_bytes, rx_dropped, ...; of an RDMA device also link_downed, 8 bits that
-    stay at 255."""
+    """Kernel counters by the kernel's names: rx_packets, tx_bytes, rx_dropped, ... An RDMA device also has
+    link_downed, an 8-bit count that stays at 255."""
     changes: Annotated[tuple[PortChange, ...], msgspec.Meta(max_length=MOST_CHANGES)] = ()
-    """The port's last changes before this word, oldest first, since the node's probe began. Who did not hear of one, as the bus was away, learns of it here."""
+    """The port's last changes before this message, oldest first, since the node's probe began. A reader that missed
+    one, while the bus was away, learns of it here."""
 
     def __post_init__(self) -> None:
-        """A node speaks of its own NICs.
+        """Refuses a report about another node's NIC.
 
         Raises:
             ValueError: the NIC is another's.

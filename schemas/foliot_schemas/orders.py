@@ -1,7 +1,7 @@
-"""What a command asks for: a type of order for each verb, and the register of all that a process knows.
+"""Orders of commands: a type of order for each verb, and the register of all types that a process knows.
 
-An order is a frozen struct whose tag is its verb (``tag="mark", tag_field="verb"``). On the wire it is a map of plain values, so that whoever
-does not know the verb can pass it on, show it, and refuse it by name.
+An order is a frozen struct whose tag is its verb (``tag="mark", tag_field="verb"``). On the wire it is a map of plain
+values. So a reader that does not know the verb can pass it on, show it, and refuse it by name.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ if TYPE_CHECKING:
 
 _VERB = "^[a-z][a-z0-9-]*$"
 Verb = Annotated[str, msgspec.Meta(min_length=1, max_length=64, pattern=_VERB)]
-"""What is asked: `reroute`, `restore`, or what an extension has registered. More will come."""
+"""The verb of an order: `reroute`, `restore`, or one that an extension has registered. More will come."""
 Order: TypeAlias = msgspec.Struct
 """Any registered type of order."""
 Action = Annotated[dict[Word, Any], msgspec.Meta(max_length=64)]
-"""An order as it travels: its fields by name, and its verb as `verb`."""
+"""An order on the wire: its fields by name, and its verb as `verb`."""
 
 _TAG_FIELD = "verb"
 _DEEPEST = 8
 _MOST_VALUES = 1 << 16
-"""As many as the largest command has: a placement for each of some thousand peers on two rails."""
+"""As many values as the largest command has: a placement for each of some thousand peers on two rails."""
 _LONGEST_TEXT = 4_096
 _INT64 = 1 << 63
 
 
 class OrderError(ValueError):
-    """An order cannot be read: its verb is not known here, or its fields are not those of the verb."""
+    """An order cannot be read: this process does not know its verb, or its fields are not those of the verb."""
 
 
 class Reroute(msgspec.Struct, frozen=True, kw_only=True, tag="reroute", tag_field=_TAG_FIELD):
@@ -44,7 +44,7 @@ class Reroute(msgspec.Struct, frozen=True, kw_only=True, tag="reroute", tag_fiel
     traffic: Word = SERVICE_ADDRESSES
     """The class of traffic, which names the actuator that moves it."""
     away: Rails = ()
-    """Rails whose own NIC is lost: all their service traffic takes the armed backups, in one rule each."""
+    """Rails whose own NIC is lost. All their service traffic takes the armed backups, by one rule for each rail."""
     back: Rails = ()
     """Rails whose own NIC is to be used again."""
     placements: tuple[Placement, ...] = ()
@@ -52,12 +52,12 @@ class Reroute(msgspec.Struct, frozen=True, kw_only=True, tag="reroute", tag_fiel
 
 
 class Restore(msgspec.Struct, frozen=True, kw_only=True, tag="restore", tag_field=_TAG_FIELD):
-    """Send traffic the way of before."""
+    """Send traffic the former way."""
 
     traffic: Word = SERVICE_ADDRESSES
     """The class of traffic, which names the actuator that moves it."""
     away: Rails = ()
-    """Rails whose own NIC is lost: all their service traffic takes the armed backups, in one rule each."""
+    """Rails whose own NIC is lost. All their service traffic takes the armed backups, by one rule for each rail."""
     back: Rails = ()
     """Rails whose own NIC is to be used again."""
     placements: tuple[Placement, ...] = ()
@@ -87,7 +87,7 @@ def register(kind: type[Order]) -> None:
 
 
 def forget(kind: type[Order]) -> None:
-    """Takes back `register`; a verb of Foliot's own stays."""
+    """Takes back `register`. A verb of Foliot's own stays."""
     if kind not in BUILT_IN and _registered.get(verb_of(kind)) is kind:
         del _registered[verb_of(kind)]
 
@@ -117,13 +117,13 @@ def read(action: Mapping[str, Any]) -> Order:
 
 
 def write(order: Order) -> dict[str, Any]:
-    """The order as it travels."""
+    """The order in its form on the wire."""
     plain: dict[str, Any] = msgspec.to_builtins(order)
     return plain
 
 
 def check_action(action: Mapping[str, Any], verb: str) -> None:
-    """Refuses what no order can be, whatever its type.
+    """Refuses an action that no order of any type can have.
 
     Raises:
         ValueError: its verb is not the message's, or a value is none that JSON has, too long, too deep, or one of too many.

@@ -1,4 +1,7 @@
-"""The kinds of event as TypeScript, for the gateway's page: ``python -m foliot_schemas.page_types`` prints them, and `make asyncapi` keeps a copy."""
+"""The kinds of event as TypeScript, for the gateway's page.
+
+``python -m foliot_schemas.page_types`` prints them, and `make asyncapi` keeps a copy.
+"""
 
 from __future__ import annotations
 

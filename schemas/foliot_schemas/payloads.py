@@ -1,4 +1,4 @@
-"""The messages as JSON schemas, with what the source says of each field."""
+"""The messages as JSON schemas, with the descriptions of fields from the source."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 _REFERENCE = "#/components/schemas/{name}"
 
 UNITS = {"_ns": "ns", "_ppb": "parts per billion", "_s": "s", "_hz": "Hz", "_bps": "bit/s"}
-"""What the end of a field's name says of its unit."""
+"""The unit of a field, by the end of its name."""
 
 
 def payloads(messages: Iterable[type[msgspec.Struct]]) -> dict[str, Any]:

@@ -1,12 +1,15 @@
 """The permissions of each role on the bus, derived from the contract.
 
-The server enforces them. A node's name stands in what it may publish, so that it cannot speak as another, and nobody but the
-remediator may publish a command.
+The server enforces them. A node's name is part of each subject that it may publish on, so that it cannot speak as
+another. Only the remediator may publish a command.
 
-Two things of JetStream's are kept from nodes with care. The server sends an answer to whatever subject a request names, without asking whether the requester
-may publish there; so a node is granted no request whose answer is the raw bytes that it or another node has written (direct reads,
-consumers of its own making): what comes back is JSON, which no reader of ours takes for a message, or its own commands. Tools that only listen
-have consumers on the streams, which they need to miss nothing, and none on buckets, where nodes write keys of any name.
+JetStream needs two precautions. First, the server sends an answer to any subject that a request names, and does not ask
+whether the requester may publish there. So no permitted request of a node returns raw bytes that a node has written.
+Nodes have no direct reads and make no consumers of their own. Every answer is JSON, which no reader here takes for a
+message, or the node's own commands.
+
+Second, nodes write keys of any name into buckets. So tools that only listen have no consumers on buckets. They have
+consumers on the streams, because they may miss nothing there.
 """
 
 from __future__ import annotations
@@ -20,13 +23,13 @@ from foliot_schemas.subjects import BUCKETS, CHANNELS, CLOCK, ROOT, STREAMS, Buc
 Role = Literal["probe", "agent", "sync", "detector", "remediator", "gateway", "reader", "admin"]
 ROLES: tuple[Role, ...] = get_args(Role)
 NODE_ROLES: tuple[Role, ...] = ("probe", "agent")
-"""Their credentials are a node's; the others' are a service's, a tool's or a person's."""
+"""Roles whose credentials are a node's. Those of the other roles are a service's, a tool's or a person's."""
 
 NAME = "{{name()}}"
-"""Stands for the holder's name, in a template that the server fills in."""
+"""A placeholder for the holder's name, in a template that the server fills in."""
 
 _MAKERS = ("sync", "detector", "remediator", "gateway")
-"""Make streams and buckets, whichever comes first."""
+"""The roles that make streams and buckets, whichever comes first."""
 _STREAMS = (*(stream.name for stream in STREAMS), *(f"KV_{bucket.name}" for bucket in BUCKETS))
 
 
@@ -38,7 +41,7 @@ class Permissions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def permissions(role: Role, name: str = NAME) -> Permissions:
-    """What a role may publish and subscribe to.
+    """The subjects that a role may publish on and subscribe to.
 
     Parameters:
         name: the holder's name as a subject token (`names.escape`); by default a template for the server.
@@ -54,7 +57,7 @@ def permissions(role: Role, name: str = NAME) -> Permissions:
 
 
 def inbox_prefix(role: Role, name: str) -> str:
-    """Where answers to a holder's requests go: nobody else may listen there."""
+    """The prefix of the subjects for answers to a holder's requests. Only the holder may listen there."""
     return f"_INBOX.{role}.{name}"
 
 
@@ -74,7 +77,7 @@ def _hears(role: Role, channel: Channel) -> bool:
 
 
 def _requests(role: Role, name: str) -> list[str]:
-    """JetStream's own subjects: what is there, reading buckets, keeping consumers."""
+    """JetStream's own subjects: to list streams, to read buckets, to keep consumers."""
     granted = ["$JS.API.INFO", *(f"$JS.API.STREAM.INFO.{stream}" for stream in _STREAMS)]
     granted += [f"$JS.API.STREAM.MSG.GET.KV_{bucket.name}" for bucket in _buckets(role, "readers")]
     if role == "agent":
@@ -113,7 +116,10 @@ def _read_only() -> tuple[str, ...]:
 
 
 def _subject(channel: Channel, role: Role, name: str) -> str:
-    """A node role's part of a channel is its own; clocks are everybody's to read."""
+    """The subject of a channel for a role.
+
+    A node role may use its own part alone, but every node may read all clocks.
+    """
     if role not in NODE_ROLES or "node" not in channel.tokens:
         return channel.all
     return ".".join((ROOT, channel.name, *(name if token == "node" else "*" for token in channel.tokens)))  # noqa: S105
@@ -128,5 +134,5 @@ def _key(role: Role, bucket: Bucket, name: str) -> str:
 
 
 def _key_read(role: Role, bucket: Bucket, name: str) -> str:
-    """A node hears of its own paths only, and of every other node's record."""
+    """The key that a role may read. A node reads only its own paths, and the records of all nodes."""
     return name if role in NODE_ROLES and bucket.name == "paths" else ">"

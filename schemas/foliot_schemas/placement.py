@@ -1,4 +1,4 @@
-"""Which way traffic goes: one destination, and what carries it."""
+"""The way of traffic: one destination, and the rail and entropy that carry it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SERVICE_ADDRESSES = "service-addresses"
 
 
 class Placement(msgspec.Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
-    """Which way the traffic to one service address goes, or what else a key names."""
+    """The way of the traffic to one service address, or to another thing that a key names."""
 
     peer: Name
     """Node that has the service address."""
@@ -25,4 +25,5 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True, gc=False, omit_defaul
     entropy: Entropy
     """Index of the entropy that carries it."""
     key: Text = ""
-    """Of traffic of another class, what is moved, in the words of the actuator that moves it; service addresses have none."""
+    """The thing that is moved, for other classes of traffic, in the words of the actuator that moves it. Service
+    addresses have none."""

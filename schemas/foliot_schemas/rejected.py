@@ -13,13 +13,14 @@ class Rejected(msgspec.Struct, frozen=True, kw_only=True, tag="rejected.v1"):
     """An unknown or broken message: counted, logged and shown, never fatal."""
 
     service: Name
-    """Who could not read it."""
+    """The service that could not read it."""
     subject: Text
-    """Where it came."""
+    """The subject it came on."""
     reason: Text
-    """What was wrong, in words."""
+    """The error, in words."""
     head: Annotated[bytes, msgspec.Meta(max_length=256)]
-    """First 256 bytes of what came."""
+    """First 256 bytes of the message."""
     unstored: bool = False
-    """It is no broken message, but one of the service's own that its stream does not store: plain subscribers have it, and if it is lost on
-    the way, nobody will know. It is offered again until it is stored, and each time this is said."""
+    """The message is not broken. It is one of the service's own that its stream does not store. Plain subscribers
+    have it; if it is lost on the way, nobody will know. The service offers it again until it is stored, and reports
+    this each time."""

@@ -1,6 +1,6 @@
 """Every subject, stream and bucket, and the message that travels on it.
 
-The one concerned stands last and is the partition key.
+The last token of a subject names the thing concerned, and is the partition key.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Channel(msgspec.Struct, frozen=True, kw_only=True):
         return ".".join((ROOT, self.name, *("*" for _ in self.tokens)))
 
     def concerned(self, subject: str) -> str:
-        """The name of the one that a subject is about: its last token; empty: that is no name."""
+        """The name of the thing that a subject is about: its last token; empty: that is no name."""
         token = subject.rpartition(".")[2]
         if "_" not in token:  # quicker, and mostly so
             return token
@@ -64,10 +64,11 @@ class Channel(msgspec.Struct, frozen=True, kw_only=True):
             return ""
 
     def check(self, subject: str, message: msgspec.Struct) -> None:
-        """A subject says whom its message is about, and the bus lets nobody publish on another's: so both must agree.
+        """Refuses a message whose subject does not name the thing that the message is about.
 
-        Nor is a message believed that was published on a subject of another kind: whoever may have a stream deliver what it keeps can have
-        it delivered here, but it comes under the subject that its writer was permitted.
+        The bus lets nobody publish on another's subject, so both must agree. The check also refuses a message that was
+        published on a subject of another kind. A holder of the right to have a stream deliver can have it delivered
+        here. The message then comes under the subject that its writer was permitted.
 
         Raises:
             WireError: the message names somebody else than its subject, which may also be none of this channel's.
@@ -130,7 +131,7 @@ class StreamDefinition(msgspec.Struct, frozen=True, kw_only=True):
     subjects: tuple[str, ...]
     keep_days: int
     duplicate_window_s: int = 300
-    """Longer than any publisher goes on repeating itself; JetStream forgets message ids after it."""
+    """A time longer than any publisher repeats itself for. JetStream forgets message ids after it."""
 
 
 STREAMS = (
@@ -138,7 +139,8 @@ STREAMS = (
     StreamDefinition(name="COMMANDS", subjects=(f"{ROOT}.command.>",), keep_days=30),
     StreamDefinition(name="OUTCOMES", subjects=(f"{ROOT}.outcome.>",), keep_days=30),
 )
-"""Nodes write outcomes. In one stream with commands, a node could have taken a command's message id, and the stream would have dropped the command as its duplicate."""
+"""The streams. Nodes write outcomes, so outcomes have a stream of their own. In one stream with commands, a node
+could use a command's message id first. The stream would then drop the command as a duplicate."""
 
 
 class Bucket(msgspec.Struct, frozen=True, kw_only=True):
@@ -156,7 +158,7 @@ class Bucket(msgspec.Struct, frozen=True, kw_only=True):
     """Entries vanish after this long; 0: never."""
 
     def subject(self, *names: str) -> str:
-        """The subject that a change of the key of this name is published on; without a name, of every key."""
+        """The subject on which a change of the key of this name is published; without a name, that of every key."""
         return ".".join(("$KV", self.name, *(map(escape, names) if names else (">",))))
 
     def check(self, key: str, message: msgspec.Struct) -> None:
@@ -194,7 +196,7 @@ LEASES = Bucket(
     writers=("sync", "remediator"),
     readers=("sync", "remediator", "agent"),
 )
-"""On file: revisions fence commands, and must go on rising when the server starts again."""
+"""The leases, kept on file. Revisions fence commands, and must go on rising when the server starts again."""
 CLAIMS = Bucket(
     name="claims", message=Claim, key="thing", field="",
     writers=("agent",), readers=("probe", "agent", "anyone"),

@@ -59,7 +59,7 @@ def test_a_field_that_names_a_unit_says_it(whole):
 
 
 def run_parser(path):
-    """What AsyncAPI's own parser says of a file, and its exit status."""
+    """The messages of AsyncAPI's own parser about a file, and its exit status."""
     if not (CHECK / "node_modules" / ".done").exists():
         pytest.skip("AsyncAPI's parser is not installed: make schemas/asyncapi/node_modules/.done")
     command = (NPM, "--prefix", CHECK, "run", "--silent", "check", "--", path)

@@ -82,7 +82,7 @@ def test_a_row_cannot_name_what_the_batch_does_not_have(batch):
     ],
 )
 def test_what_no_fit_can_be_is_refused(column, value):
-    """The leader's arithmetic need not look out for it; where a clock was stepped, only which two clocks it is about must make sense."""
+    """The leader's arithmetic may rely on it; for a stepped clock, only the two clocks must make sense."""
     rows = FIT.rows().copy()
     rows[column] = value
     with pytest.raises(WireError, match="no fit"):
@@ -93,7 +93,7 @@ def test_what_no_fit_can_be_is_refused(column, value):
 
 
 def test_a_part_that_there_is_not_is_refused():
-    """Whoever puts the parts together counts on it."""
+    """The code that joins the parts relies on it."""
     with pytest.raises(WireError, match="part 1 of 1"):
         decode(encode(msgspec.structs.replace(FIT, part=1)), FitBatch)
 

@@ -89,7 +89,7 @@ def test_what_begins_and_what_ends_a_trouble(kind, state, relief, detects):
 
 
 def test_a_message_of_an_unknown_kind_decodes():
-    """Of a newer sender, or of somebody's extension."""
+    """Such kinds come from a newer sender, or from an extension."""
     told = event("quake", "shaking", who="anybody at all")
     assert decode(encode(told), Event) == told
 

@@ -152,6 +152,6 @@ def test_a_verb_has_one_type():
 
 @pytest.mark.parametrize("config", [{"tag": "mark"}, {"tag": "Mark", "tag_field": "verb"}, {}])
 def test_a_type_without_a_verb_is_no_order(config):
-    """Whoever registers it is told what is missing."""
+    """The error tells the author of the type what is missing."""
     with pytest.raises(ValueError, match='tag_field="verb" and a verb as its tag'):
         orders.register(msgspec.defstruct("Other", [], frozen=True, **config))

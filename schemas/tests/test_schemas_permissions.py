@@ -38,7 +38,7 @@ def test_only_the_publishers_of_a_channel_may_publish_on_it(role, channel):
 
 
 def test_commands_are_the_remediators_alone():
-    """Nobody else may publish one to anybody, nor write what nodes are to keep in force."""
+    """Only the remediator may publish a command, or write the paths that nodes keep in force."""
     for role in set(ROLES) - {"admin", "remediator"}:
         allowed = permissions(role, "node3").publish
         assert not may(allowed, COMMAND.subject("reroute", "node3"))
@@ -47,7 +47,7 @@ def test_commands_are_the_remediators_alone():
 
 @pytest.mark.parametrize("role", NODE_ROLES)
 def test_a_node_hears_commands_and_paths_of_its_own_alone(role):
-    """What others are told is not its business; who is in the fleet is."""
+    """A node may read no command or path of another node, but it may read the inventory."""
     allowed = permissions(role, "node3").subscribe
     assert not may(allowed, COMMAND.subject("reroute", "node4"))
     assert not may(allowed, PATHS.subject("node4"))

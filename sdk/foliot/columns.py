@@ -24,6 +24,20 @@ def grown(column: Column, rows: int, fill: float = 0) -> Column:
     return np.concatenate([column, more])  # type: ignore[return-value]
 
 
+def widen(owner: object, rows: int) -> None:
+    """Gives each array of an object at least so many rows; new ones hold 0."""
+    for name, column in vars(owner).items():
+        if isinstance(column, np.ndarray):
+            setattr(owner, name, grown(column, rows))
+
+
+def blank(owner: object, row: int) -> None:
+    """Sets a row of each array of an object to 0."""
+    for column in vars(owner).values():
+        if isinstance(column, np.ndarray):
+            column[row] = 0
+
+
 def move(owner: object, larger: object) -> None:
     """Gives an object the arrays of a larger one of its kind, with its own values in their first rows.
 

@@ -2,6 +2,9 @@
 
 The file is named by ``FOLIOT_CONFIG``. ``FOLIOT_PROBE__IN_USE_HZ=50`` overrides ``in_use_hz`` in ``[probe]``; its text is
 read as a TOML value and, where it is none, as a string.
+
+A section's struct may name the keys that it had in an earlier version, as ``removed: ClassVar[frozenset[str]]``. Where a file still has
+one, a warning says that it has no effect, and the service starts.
 """
 
 from __future__ import annotations
@@ -15,8 +18,11 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 import msgspec
+import structlog
 
 from foliot.places import CLOCK_PAGE
+
+log = structlog.get_logger()
 
 SECTIONS = frozenset(
     {
@@ -161,6 +167,14 @@ def read(
             key = name.removeprefix(prefix).lower()
             values[key] = _value(text)
             overrides[key] = name
+    for key in sorted(values.keys() & getattr(kind, "removed", frozenset())):
+        del values[key]
+        log.warning(
+            "setting_without_effect",
+            setting=f"{section}.{key}",
+            reason="it is no longer a setting",
+            source=overrides.get(key, source),
+        )
     if infinite := _not_finite(values):
         raise SettingsError(f"{section}.{infinite}: expected a finite number (from {overrides.get(infinite, source)})")
     try:

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from foliot.columns import grown, move
+from foliot.columns import blank, grown, move, widen
 
 
 @pytest.mark.parametrize("rows", [0, 2, 3])
@@ -33,3 +33,18 @@ def test_an_object_takes_larger_arrays_and_keeps_the_rest():
     small.next[:] = [7, 8]
     move(small, Rows(4))
     assert (small.every, small.next.tolist()) == (5, [7, 8, -1, -1])
+
+
+def test_all_columns_of_an_object_grow_at_once():
+    """Each as far as it has to; the rest stays. A row is cleared in all of them."""
+
+    class Rows:
+        def __init__(self):
+            self.names = ["a"]
+            self.short, self.long = np.ones((1, 2), np.int64), np.ones(3, np.bool_)
+
+    rows = Rows()
+    widen(rows, 2)
+    assert (rows.names, rows.short.tolist(), rows.long.tolist()) == (["a"], [[1, 1], [0, 0]], [True] * 3)
+    blank(rows, 0)
+    assert (rows.names, rows.short.tolist(), rows.long.tolist()) == (["a"], [[0, 0], [0, 0]], [False, True, True])

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
+import msgspec
 import pytest
+import structlog
 
 from foliot.clock.injected_skew import from_environment
 from foliot.node.addressing import describe, path_prefix, service_prefix
@@ -54,6 +58,31 @@ def test_a_wrong_setting_in_a_list_is_named_by_its_place():
 
     with pytest.raises(SettingsError, match=r"node\.nics\[1\]\.number: expected `int`"):
         read(NodeSettings, "node", {"node": {"name": "n", "index": 0, "nics": nics}}, {}, source="f")
+
+
+class _Shorter(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A section that once had more keys."""
+
+    removed: ClassVar[frozenset[str]] = frozenset({"settle_ms", "patience_s"})
+    kept_s: float = 1.0
+
+
+def test_removed_keys_are_warned_of_and_change_nothing():
+    """From the file and from the environment, even with values that were never right."""
+    document = {"probe": {"settle_ms": "soon", "kept_s": 2.0}}
+    with structlog.testing.capture_logs() as logs:
+        found = read(_Shorter, "probe", document, {"FOLIOT_PROBE__PATIENCE_S": "inf"}, source="foliot.toml")
+
+    assert found == _Shorter(kept_s=2.0)
+    assert [(said["log_level"], said["setting"], said["source"]) for said in logs] == [
+        ("warning", "probe.patience_s", "FOLIOT_PROBE__PATIENCE_S"), ("warning", "probe.settle_ms", "foliot.toml"),
+    ]  # fmt: skip
+
+
+def test_what_was_never_a_key_is_refused_beside_removed_ones():
+    """A misspelt key does not pass for a removed one."""
+    with pytest.raises(SettingsError, match=r"probe\.settel_ms: .*unknown field"):
+        read(_Shorter, "probe", {"probe": {"settle_ms": 1, "settel_ms": 1}}, {}, source="foliot.toml")
 
 
 @pytest.mark.parametrize("content", [None, "[bus"])

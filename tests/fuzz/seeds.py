@@ -123,7 +123,7 @@ def _spans() -> list[bytes]:
 def _configurations() -> list[bytes]:
     demo = (_ROOT / "lab" / "foliot_lab" / "demo.toml").read_bytes()
     node = b'[node]\nname = "n"\nindex = 0\n[[node.nics]]\nrail = "r"\nnumber = 0\ndevice = "d"\naddress = "10.0.0.1"\n'
-    return [demo, node + b"[sync]\nwindow_s = 1.5\n[detector]\nlossy_share = 0.1\n[remediator]\ngood_share = 1\n"]
+    return [demo, node + b"[sync]\nwindow_s = 1.5\n[detector]\ncalm_s = 0.1\n[remediator]\nforget_s = 1\n"]
 
 
 _SEEDS = {

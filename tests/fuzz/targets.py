@@ -34,7 +34,6 @@ from foliot_probe.core.measure.silence import SilenceWatch
 from foliot_probe.core.packet import IN_USE, Probe, is_probe
 from foliot_probe.settings import ProbeSettings
 from foliot_remediator.core.remediator import Remediator
-from foliot_remediator.core.routing.backup_arming import BackupArming
 from foliot_remediator.settings import RemediatorSettings
 from foliot_schemas import (
     ClockState,
@@ -89,7 +88,7 @@ def published(action: Any) -> list[msgspec.Struct]:
     """What of a remediator's action goes onto the bus."""
     if isinstance(action, NodeHomes):
         return [action]
-    return [action.paths] if isinstance(action, BackupArming) else [*action.commands, *action.refusals]
+    return [action] if isinstance(action, NodePaths) else [*action.commands, *action.refusals]
 
 
 def _answers(message: msgspec.Struct) -> list[msgspec.Struct]:

@@ -162,12 +162,13 @@ def test_a_node_that_leaves_is_forgotten(detector):
     assert not detector._detectors[0]._ports
 
 
-def test_batches_remembered_are_bounded_by_their_names(detector):
-    """Not only by their number: each may hold 65,536 names."""
+def test_of_batches_one_of_each_node_is_remembered(detector):
+    """By its rows alone: each may hold 65,536 names."""
     table = detector.inventory.paths
     for number in range(100):
-        table.ids(tuple(f"x{number}.r>y.r#{index % 7}" for index in range(8_000)), detector.inventory.nics)
-    assert sum(map(len, table._batches)) <= 140_000
+        names = tuple(f"x{number}.r>y.r#{index % 7}" for index in range(8_000))
+        table.ids_said_by(f"node{number % 2}", names, detector.inventory.nics)
+    assert [len(rows) for _, rows in table._reported._known.values()] == [8_000, 8_000]
 
 
 def test_a_port_from_the_future_is_believed_for_some_seconds(detector):
@@ -204,7 +205,7 @@ def test_a_remediator_remembers_nothing_of_strangers(remediator):
         dead = Event(id=name, kind="process", who=f"{name}/probe", state="dead", at_ns=NOW_NS, since_ns=NOW_NS)
         remediator.observe(dead, NOW_NS)
     assert set(remediator.health.reports._ids) == {PATH}
-    assert not remediator.health.paths
+    assert not len(remediator.health.tracks)
     assert not remediator.health.ports._ports
     assert not remediator.health.dead
     assert not remediator.routing.away
@@ -228,7 +229,7 @@ def test_an_event_from_the_future_does_not_outlast_what_comes_after_it(remediato
     remediator.observe(far, NOW_NS)
     later = Event(id="later", kind="flap", who="node0.rail0", state="down", at_ns=NOW_NS + 1, since_ns=NOW_NS)
     remediator.observe(later, NOW_NS + 2)
-    assert remediator.health.nics["node0.rail0"].state == "down"
+    assert remediator.health.state("node0.rail0") == "down"
 
 
 def test_evidence_that_is_no_number_counts_as_none(remediator, detector):
@@ -238,7 +239,7 @@ def test_evidence_that_is_no_number_counts_as_none(remediator, detector):
         evidence={"reuse_at_ns": "soon", "penalty": "high"},
     )  # fmt: skip
     remediator.observe(fallen, NOW_NS)
-    assert remediator.health.nics["node0.rail0"].state == "down"
+    assert remediator.health.state("node0.rail0") == "down"
     detector.resume(fallen)
     assert [event.state for event in detector.observe(port(NOW_NS, 1, carrier=False))] == ["down"]
 

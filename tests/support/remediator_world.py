@@ -105,7 +105,7 @@ class World:
             elif isinstance(action, NodeHomes):
                 self.homes[action.node] = action
             else:
-                self.supplies.setdefault(action.paths.node, []).append(action.paths)
+                self.supplies.setdefault(action.node, []).append(action)
         for command in mine:
             if self.answer is not None and not command.advice:
                 self.act(self.core.observe(self.outcome(command, self.answer), self.now_ns))

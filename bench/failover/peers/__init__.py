@@ -1,1 +1,1 @@
-"""What else finds or survives a fault: BFD, nexthop groups, MPTCP; each in the lab's fabric, under the lab's faults."""
+"""Foliot's peers, which find or survive a fault: BFD, nexthop groups and MPTCP, under the lab's faults."""

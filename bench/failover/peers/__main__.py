@@ -2,7 +2,8 @@
 
     make bench NAME=failover.peers ARGS="--reps 3 --json FILE"
 
-A repetition starts each peer in turn, does every variant of a fault once, each time to another NIC or fabric link, and stops the peer.
+A repetition starts each peer in turn. It then does every variant of a fault once, each time to another NIC or fabric
+link, and stops the peer.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ MAKERS: dict[str, Callable[[Stage], Peer]] = {
     "nexthop": Nexthops,
     "mptcp": Mptcp,
 }
-"""The peers, as the command line has them."""
+"""The peers by their names on the command line."""
 
 
 def main() -> int:

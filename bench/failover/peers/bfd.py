@@ -24,23 +24,25 @@ if TYPE_CHECKING:
     from foliot_lab.measure.outages import End, Pair
 
 _UP_S = 20.0
-"""A session that is not up sends once a second (RFC 5880, 6.8.3), and three such packets make it."""
+"""The time until a session is up. Until then it sends once a second (RFC 5880, 6.8.3), and three such packets make
+it."""
 _STEADY_S = 0.5
-"""After the last has come up, so that all have agreed on the interval."""
+"""The time after the last session has come up, in which all agree on the interval."""
 _COUNTED_S = 1.0
 _PATIENCE_S = 1.0
-"""Many times the longest detection time here."""
+"""The wait for a session to go down: many times the longest detection time here."""
 
 
 Hops: TypeAlias = Literal["hosts", "leaf", "leaf by interface"]
 
 
 class Bfd:
-    """bfdd everywhere.
+    """bfdd on all hosts and, for some kinds of session, on their leaves.
 
     Parameters:
-        hops: to the "hosts", every pair of them on every rail; or to the "leaf" that each NIC is plugged into; or "leaf by interface", whose sessions name the NIC as
-            well. bfdd 8.4 then hears when the NIC goes away, but does not listen to its carrier.
+        hops: the kind of session. "hosts": every pair of hosts on every rail. "leaf": each NIC with its leaf.
+            "leaf by interface": as "leaf", and the sessions name the NIC as well. bfdd 8.4 then hears when the NIC goes
+            away, but does not listen to its carrier.
     """
 
     def __init__(self, stage: Stage, interval_ms: int, hops: Hops = "hosts") -> None:
@@ -60,7 +62,7 @@ class Bfd:
         self._coverage: Coverage | None = None
 
     async def start(self) -> None:
-        """Starts all, waits until every session is up at both ends, and counts packets for a second."""
+        """Starts all sessions, waits until each is up at both ends, and counts packets for a second."""
         binary = frr.find(self._stage.unpacked)
         self._folder.mkdir(parents=True, exist_ok=True)
         self._children = Children(self._folder)
@@ -73,7 +75,7 @@ class Bfd:
         await self._count()
 
     async def measure(self, cut: Cut, rep: int) -> Row:
-        """What the sessions say of one fault."""
+        """Measures the sessions' reaction to one fault."""
         self._note_strays()
         strays, self._strays = self._strays, set()
         pairs = scope(cut.kind, cut.where, self._plan).pairs()
@@ -103,17 +105,17 @@ class Bfd:
         )  # fmt: skip
 
     async def stop(self) -> None:
-        """Ends all."""
+        """Ends all sessions."""
         if self._children is not None:
             await self._children.close()
         self._children = None
 
     def coverage(self) -> Coverage | None:
-        """Of paths between hosts; a session with a leaf rides none."""
+        """The coverage of paths between hosts. A session with a leaf takes none."""
         return self._coverage
 
     def _session(self, pair: Pair) -> Ends:
-        """By which the sender of a pair knows whether its way is good."""
+        """The session by which the sender of a pair knows whether its way is good."""
         local = self._address(pair.source)
         if self._multihop:
             return Ends(local, self._address(pair.destination))
@@ -134,7 +136,7 @@ class Bfd:
         return int(local_ns) + self._stage.time.base_ns
 
     def _note_strays(self) -> None:
-        """What goes down while no fault is on."""
+        """Counts the sessions that go down while no fault is on."""
         self._strays |= {change.ends for change in self._logs.news() if change.was == "up"}
 
     async def _all_up(self) -> None:
@@ -173,7 +175,7 @@ class Bfd:
 
 
 def sessions_of_hosts(stage: Stage) -> dict[str, list[Ends]]:
-    """Of each host, to every other on every rail."""
+    """The sessions of each host, to every other on every rail."""
     plan = stage.fabric.plan
     return {
         host: [
@@ -187,7 +189,7 @@ def sessions_of_hosts(stage: Stage) -> dict[str, list[Ends]]:
 
 
 def sessions_of_leaves(stage: Stage) -> dict[str, list[Ends]]:
-    """Of each NIC with the leaf that it is plugged into, both ends."""
+    """The sessions of each NIC with its leaf, both ends."""
     found: dict[str, list[Ends]] = {}
     for link in stage.fabric.plan.nics:
         near, far = (port.address.partition("/")[0] for port in (link.near, link.far))
@@ -197,6 +199,6 @@ def sessions_of_leaves(stage: Stage) -> dict[str, list[Ends]]:
 
 
 def devices(stage: Stage) -> dict[str, str]:
-    """Of NICs and of the leaves' ports that they are plugged into, by address."""
+    """The devices of NICs and of their leaves' ports, by address."""
     ports = [port for link in stage.fabric.plan.nics for port in (link.near, link.far)]
     return {port.address.partition("/")[0]: port.device for port in ports}

@@ -1,4 +1,7 @@
-"""When hosts' kernels said that a device has no carrier: messages of rtnetlink(7), which follow what the kernel itself makes of the loss."""
+"""Records the times of lost carriers from hosts' kernels, by messages of rtnetlink(7).
+
+The messages follow the kernel's own reaction to the loss.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +38,7 @@ class Carriers:
             asyncio.get_running_loop().add_reader(opened, self._read, opened)
 
     def forget(self) -> None:
-        """What was lost so far."""
+        """Discards the losses so far."""
         self._lost_ns = None
 
     def lost(self) -> int | None:
@@ -43,7 +46,7 @@ class Carriers:
         return self._lost_ns
 
     def close(self) -> None:
-        """Listens no more."""
+        """Stops listening."""
         for opened in self._sockets:
             asyncio.get_running_loop().remove_reader(opened)
             opened.close()
@@ -58,7 +61,7 @@ class Carriers:
 
 
 def without_carrier(data: bytes) -> bool:
-    """Whether one of these messages is of a device that is up and has no carrier."""
+    """Whether one of these messages is about a device that is up and has no carrier."""
     offset = 0
     while offset + _HEADER.size + _LINK.size <= len(data):
         length, kind, *_ = _HEADER.unpack_from(data, offset)

@@ -1,4 +1,4 @@
-"""When traffic fell silent and when it flowed again, as its receivers have it: of pulses, and of streams of bytes."""
+"""The times at which traffic fell silent and flowed again, seen by its receivers: for pulses and byte streams."""
 
 from __future__ import annotations
 
@@ -21,21 +21,25 @@ if TYPE_CHECKING:
     from foliot_lab.scenario.topology import FabricPlan
 
 SILENT_NS = 100_000_000
-"""A stream is not called silent before: its reader itself may wait tens of milliseconds for a processor, and TCP sends nothing again within 200."""
+"""The shortest silence of a stream. Its reader may wait tens of milliseconds for a processor, and TCP repeats
+nothing within 200 ms."""
 
 
 class Silence(NamedTuple):
-    """Of one direction."""
+    """A silence of one direction."""
 
     pair: Pair
     ended_ns: int | None
-    """When it flowed again, to go on; None: not while it was looked at."""
+    """The time from which it flowed again for good; None: not while it was observed."""
     longest_ns: int | None
-    """None likewise; 0: no pulse was lost."""
+    """The longest gap; None: it did not end; 0: no pulse was lost."""
 
 
 def pairs(cut: Cut, plan: FabricPlan) -> tuple[Pair, ...]:
-    """Both directions between the hosts on either side of a fault, once for every rail: where traffic is shared among rails, all of it may be concerned."""
+    """Both directions between the hosts on either side of a fault, once for every rail.
+
+    If traffic is shared among rails, all of it may be concerned.
+    """
     near, far = sides(cut, plan)
     joined = [
         (End(one, rail), End(other, rail)) for rail in plan.rails for one in sorted(near) for other in sorted(far)
@@ -44,7 +48,7 @@ def pairs(cut: Cut, plan: FabricPlan) -> tuple[Pair, ...]:
 
 
 def sides(cut: Cut, plan: FabricPlan) -> tuple[set[str], set[str]]:
-    """The hosts on either side."""
+    """The hosts on either side of a fault."""
     touched = scope(cut.kind, cut.where, plan)
     near = {node_of(nic) for nic in touched.near}
     return near, {node_of(nic) for nic in touched.far} - near
@@ -66,7 +70,8 @@ def of_pulses(seen: Mapping[Pair, Pulses], injected_ns: int) -> list[Silence]:
 def of_arrivals(arrived_ns: Mapping[Pair, Sequence[int]], injected_ns: int, until_ns: int) -> list[Silence]:
     """The streams that fell silent after a fault, until a moment up to which all had been read.
 
-    One may fall silent well after the fault, when what was on its way by another path has come, and more than once.
+    A stream may fall silent well after the fault, when the bytes on their way by another path have arrived. It may do
+    so more than once.
     """
     found = []
     for pair, arrivals in arrived_ns.items():
@@ -84,7 +89,7 @@ def of_arrivals(arrived_ns: Mapping[Pair, Sequence[int]], injected_ns: int, unti
 
 
 def concerned(silences: Iterable[Silence], cut: Cut, plan: FabricPlan) -> list[Silence]:
-    """Those between hosts on either side of a fault, whatever the rail."""
+    """The silences between hosts on either side of a fault, whatever the rail."""
     near, far = sides(cut, plan)
     return [
         silence
@@ -95,12 +100,12 @@ def concerned(silences: Iterable[Silence], cut: Cut, plan: FabricPlan) -> list[S
 
 
 def over(silences: Iterable[Silence]) -> bool:
-    """Whether all that fell silent flows again."""
+    """Whether all silent streams flow again."""
     return all(silence.ended_ns is not None for silence in silences)
 
 
 def row(bare: Row, silences: Sequence[Silence], injected_ns: int, cut: Cut, plan: FabricPlan) -> Row:
-    """A row with what became of the traffic."""
+    """A row with the effects on the traffic."""
     near, _ = sides(cut, plan)
     out = [silence.ended_ns for silence in silences if silence.pair.source.node in near]
     into = [silence.ended_ns for silence in silences if silence.pair.source.node not in near]

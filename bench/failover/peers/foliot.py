@@ -1,4 +1,4 @@
-"""Foliot itself, in the lab that it runs in, put through the same faults as its peers."""
+"""Foliot itself, in the lab that it runs in, under the same faults as its peers."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Foliot:
 
     Parameters:
         witness: of the lab's service addresses.
-        collector: of what the services say.
+        collector: of the services' messages.
         home: returns when all traffic is where it was and every backup armed.
     """
 
@@ -45,7 +45,7 @@ class Foliot:
         self._packets_per_s = 0.0
 
     async def start(self) -> None:
-        """It runs. Counts its packets: probes travel through the overlay."""
+        """Counts its packets; it runs already. Probes travel through the overlay."""
         await self._home()
         fabric = self._stage.fabric
         doors = [(fabric.namespace(link.far.owner), link.far.device) for link in fabric.plan.nics]
@@ -55,7 +55,7 @@ class Foliot:
             self._packets_per_s = counters.take()[self.name] / _COUNTED_S / len(doors)
 
     async def measure(self, cut: Cut, rep: int) -> Row:
-        """When it was said, and when the traffic that the fault stopped flowed again."""
+        """Measures the event's time, and the time from which the traffic that the fault stopped flowed again."""
         plan, witness = self._stage.fabric.plan, self._witness
         watch, heard = witness.arm(flowing.pairs(cut, plan)), len(self._collector.events)
         await asyncio.sleep(_BEFORE_S)
@@ -77,8 +77,8 @@ class Foliot:
         return flowing.row(bare, silences, injected_ns, cut, plan)
 
     async def stop(self) -> None:
-        """It runs on."""
+        """Does nothing: Foliot runs on."""
 
     def coverage(self) -> Coverage | None:
-        """It probes every path."""
+        """The coverage of Foliot, which probes every path."""
         return None

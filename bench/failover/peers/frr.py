@@ -1,7 +1,8 @@
-"""FRR's bfdd, one for each host or leaf, each with files of its own; and what it writes down.
+"""FRR's bfdd, one for each host or leaf, each with files of its own; and the reader of its logs.
 
-bfdd needs neither vtysh nor mgmtd, and zebra only where sessions name an interface, of which it hears from there alone. Both insist that the vty group they were
-built with exists, which only the installed package makes: so they are shown an ``/etc/group`` that has one, in mount namespaces of their own.
+bfdd needs neither vtysh nor mgmtd. It needs zebra only for sessions that name an interface, because it hears of
+interfaces from zebra alone. Both insist that the vty group they were built with exists. Only the installed package
+makes that group. So they are shown an ``/etc/group`` that has one, in mount namespaces of their own.
 """
 
 from __future__ import annotations
@@ -22,11 +23,12 @@ if TYPE_CHECKING:
     from foliot_lab.fabric.namespaces import Namespace
 
 ONE_HOP_PORT, MULTI_HOP_PORT = 3784, 4784
-"""RFC 5881, RFC 5883."""
+"""Ports of RFC 5881 and RFC 5883."""
 MULTIPLIER = 3
 _ZEBRA_S = 5.0
 _LEAST_TTL = 250
-"""bfdd takes 254 unless told, which is two hosts of one leaf; through leaf, spine and leaf it is 252."""
+"""The least TTL that a session accepts. Two hosts of one leaf have 254, bfdd's default; through leaf, spine and leaf
+it is 252."""
 _FETCH = "mkdir -p {folder} && cd {folder} && apt-get download frr libyang2 libc-ares2 && for each in *.deb; do dpkg-deb -x $each .; done"
 _CHANGE = re.compile(
     r"(?P<at>\d{4}/\d\d/\d\d \d\d:\d\d:\d\d\.\d{6}) .*state-change: \[mhop:(?:yes|no) peer:(?P<peer>\S+) local:(?P<local>\S+) [^]]*\]"
@@ -43,7 +45,7 @@ class Ends(NamedTuple):
 
 
 class Change(NamedTuple):
-    """A session's state, as one end wrote it down."""
+    """A session's new state, as one end wrote it down."""
 
     at_ns: int
     """CLOCK_REALTIME, in whole microseconds, read by bfdd when it wrote."""
@@ -51,7 +53,8 @@ class Change(NamedTuple):
     was: str
     state: str
     reason: str
-    """control-expired: it heard nothing for the detection time. neighbor-signaled: the other end said so."""
+    """The reason. control-expired: it heard nothing for the detection time. neighbor-signaled: the other end said
+    so."""
 
 
 def find(unpacked: Path) -> Path:
@@ -67,7 +70,7 @@ def find(unpacked: Path) -> Path:
 
 
 def version(unpacked: Path) -> str | None:
-    """What bfdd says that it is; None: there is none."""
+    """The version of bfdd, by its own word; None: there is none."""
     try:
         binary = find(unpacked)
     except PeerError:
@@ -98,7 +101,7 @@ def text(
 
 
 class Launcher(NamedTuple):
-    """What all bfdd of a run have in common."""
+    """The settings that all bfdd of a run share."""
 
     binary: Path
     children: Children
@@ -106,10 +109,10 @@ class Launcher(NamedTuple):
     interval_ms: int
     multihop: bool
     devices: Mapping[str, str] | None = None
-    """Of local addresses: sessions name them, and zebra runs beside each bfdd."""
+    """Devices of local addresses. Sessions name them, and zebra runs beside each bfdd."""
 
     async def start(self, owner: str, namespace: Namespace, sessions: Sequence[Ends]) -> Path:
-        """Starts one in a namespace; where it writes its sessions' states."""
+        """Starts one bfdd in a namespace; returns the log of its sessions' states."""
         own = self.folder / owner
         shutil.rmtree(own, ignore_errors=True)
         own.mkdir(parents=True)
@@ -120,7 +123,7 @@ class Launcher(NamedTuple):
         environment = _environment(self.binary)
         if self.devices is not None:
             (own / "zebra.conf").touch()
-            # It is told of no route, so that it makes none, and takes none away when it ends.
+            # It is told of no route. So it makes none, and removes none when it ends.
             zebra = _command(self.binary.with_name("zebra"), own, "--retain")
             await self.children.start(f"{owner}/zebra", zebra, namespace, environment)
             await until((own / "zebra.socket").exists, _ZEBRA_S)
@@ -141,7 +144,7 @@ def _command(binary: Path, own: Path, more: str) -> tuple[str, ...]:
 
 
 def _environment(binary: Path) -> dict[str, str]:
-    """Its libraries lie beside it; its times are UTC."""
+    """The environment of the program: its libraries lie beside it, and its times are UTC."""
     libraries = [path.parent for path in binary.parents[1].glob("*/frr/libfrr.so.0")]
     folders = [str(folder) for library in libraries for folder in (library, library.parent)]
     return {"LD_LIBRARY_PATH": ":".join(folders), "TZ": "UTC"}
@@ -162,7 +165,7 @@ def parse(lines: Iterable[str]) -> list[Change]:
 
 
 class Logs:
-    """The logs of several, read on and on.
+    """The logs of several bfdd, read continuously.
 
     Parameters:
         files: of each owner.
@@ -171,10 +174,10 @@ class Logs:
     def __init__(self, files: Iterable[Path]) -> None:
         self._read = dict.fromkeys(files, 0)
         self.states: dict[Ends, str] = {}
-        """The newest of every session that has said anything."""
+        """The newest state of every session that has logged one."""
 
     def news(self) -> list[Change]:
-        """What was written since the last call."""
+        """The changes written since the last call."""
         found = []
         for file, offset in self._read.items():
             if not file.exists():

@@ -1,7 +1,8 @@
-"""The kernel's MPTCP: one connection for each pair of hosts, with a subflow on each rail. It finds nothing, it sends again what was not acknowledged.
+"""The kernel's MPTCP: one connection for each pair of hosts, with a subflow on each rail.
 
-Each host signals its NICs' addresses, and takes up the ones signalled to it, so that a connection begun on one rail gets a second subflow on the other: the
-rails are fabrics of their own, and what goes from one to the other would go by the host's own route anyway.
+It finds nothing; it repeats unacknowledged bytes. Each host signals its NICs' addresses, and takes up the addresses
+that others signal to it. So a connection begun on one rail gets a second subflow on the other. The rails are fabrics of
+their own. Packets from one to the other would go by the host's own route anyway.
 """
 
 from __future__ import annotations
@@ -23,9 +24,10 @@ if TYPE_CHECKING:
 
 _STEADY_S = 0.5
 _WATCHED_S = 4.0
-"""A stream that flows again may stall again, until its subflow is taken for stale (net.mptcp.stale_loss_cnt)."""
+"""The observation of a stream that flows again: it may stall again, until its subflow counts as stale
+(net.mptcp.stale_loss_cnt)."""
 _PATIENCE_S = 4.0
-"""More, if one is still silent then."""
+"""The further time, if a stream is still silent then."""
 _JOINED_S = 5.0
 
 
@@ -40,7 +42,7 @@ class Mptcp:
         self._settings = Settings()
 
     async def start(self) -> None:
-        """Endpoints and limits on every host.
+        """Sets endpoints and limits on every host.
 
         Raises:
             PeerError: the kernel has no MPTCP.
@@ -59,7 +61,10 @@ class Mptcp:
             run_batch(namespace, IP, ["mptcp endpoint flush", limits, *endpoints])
 
     async def measure(self, cut: Cut, rep: int) -> Row:
-        """The gaps in connections made for this one fault: what a connection remembers of an earlier one shall neither help nor hinder it."""
+        """Measures the gaps in connections made for this one fault.
+
+        A connection's memory of an earlier fault shall neither help nor hinder it.
+        """
         streams = Streams(self._stage)
 
         def seen() -> list[flowing.Silence]:
@@ -84,7 +89,7 @@ class Mptcp:
         return flowing.row(bare, silences, injected_ns, cut, self._plan)
 
     async def stop(self) -> None:
-        """Takes the endpoints away."""
+        """Removes the endpoints."""
         for host in self._plan.hosts:
             run_batch(
                 self._stage.fabric.host(host),
@@ -94,5 +99,5 @@ class Mptcp:
         self._settings.put_back()
 
     def coverage(self) -> Coverage | None:
-        """No sessions."""
+        """None: MPTCP has no sessions."""
         return None

@@ -1,7 +1,9 @@
-"""Linux nexthop groups: every host's routes share a group of its two rails, and the kernel takes a rail out of it that has lost its carrier.
+"""Linux nexthop groups: every host's routes share a group of its two rails.
 
-Hosts have service addresses that both rails' fabrics know the way to. Nobody announces anything: when a kernel takes a rail out of its host's group, the
-host's peers go on as before. Nor does the kernel ever put a rail back: here that is done when the fault has been healed, and is not measured.
+The kernel takes a rail that has lost its carrier out of the group. Both rails' fabrics know the way to the hosts'
+service addresses. No host announces anything: when a kernel takes a rail out of its host's group, the host's peers go
+on as before. Nor does the kernel ever put a rail back. The bench does so when the fault has been healed, and does not
+measure it.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ _RATE_HZ = 400.0
 _PORT = 7953
 _BEFORE_S = 0.2
 _SEEN_S = 0.15
-"""By then every silence that the fault makes has begun (`foliot_lab.measure.outages.REACH_NS`), and been read."""
+"""By then every silence of the fault has begun (`foliot_lab.measure.outages.REACH_NS`), and been read."""
 _PATIENCE_S = 2.0
 _REST_S = 0.2
 _HASH = {name: value for name, value in ROUTER.items() if "fib_multipath" in name}
@@ -47,10 +49,10 @@ class Nexthops:
         self._carriers: Carriers | None = None
 
     async def start(self) -> None:
-        """Addresses, groups and routes everywhere; then pulses may flow."""
+        """Sets addresses, groups and routes everywhere; then pulses may flow."""
         hosts = {host: self._stage.fabric.host(host) for host in self._plan.hosts}
         for number, namespace in enumerate(hosts.values()):
-            # As routers hash, each with a seed of its own, so that in every run the same flows are on the same rail.
+            # Like routers, each with a hash seed of its own, so that in every run the same flows are on the same rail.
             self._settings.set(namespace, {**_HASH, "net/ipv4/fib_multipath_hash_seed": str(1 + number)})
         self._put()
         ends = {
@@ -60,7 +62,7 @@ class Nexthops:
         self._carriers = Carriers(hosts.values(), self._stage.time)
 
     async def measure(self, cut: Cut, rep: int) -> Row:
-        """When the traffic that a fault stops flows again."""
+        """Measures when the traffic that a fault stops flows again."""
         assert self._witness is not None
         assert self._carriers is not None
         witness, watch = self._witness, self._witness.arm(flowing.pairs(cut, self._plan))
@@ -83,7 +85,7 @@ class Nexthops:
         return flowing.row(bare, silences, injected_ns, cut, self._plan)
 
     async def stop(self) -> None:
-        """Takes all away."""
+        """Removes everything."""
         if self._witness is not None:
             self._witness.close()
         if self._carriers is not None:
@@ -94,7 +96,7 @@ class Nexthops:
         self._settings.put_back()
 
     def coverage(self) -> Coverage | None:
-        """No sessions."""
+        """None: nexthop groups have no sessions."""
         return None
 
     def _put(self) -> None:
@@ -102,10 +104,10 @@ class Nexthops:
             run_batch(self._stage.fabric.namespace(name), IP, lines)
 
     async def _put_back(self) -> None:
-        """What the kernel took away, as soon as it takes it back.
+        """Puts back the routes that the kernel removed, as soon as it accepts them.
 
         Raises:
-            FabricError: it does not.
+            FabricError: it does not accept them.
         """
 
         def put() -> bool:

@@ -1,4 +1,4 @@
-"""Which paths a mesh of sessions rides: the five-tuples that it sends, heard on the wire, and the way that the leaf's kernel gives each."""
+"""The paths that a mesh of sessions takes: its five-tuples, heard on the wire, and the leaf kernel's route of each."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _ADDRESSES = struct.Struct("!12x4s4sHH")
 
 
 class Stream(NamedTuple):
-    """What one end of a session sends."""
+    """The packets that one end of a session sends."""
 
     source: str
     destination: str
@@ -30,7 +30,7 @@ class Stream(NamedTuple):
 
 
 class Listeners:
-    """Hears what hosts send to a port, where it enters the fabric."""
+    """Listens for hosts' packets to a port, where they enter the fabric."""
 
     def __init__(self, fabric: Fabric, port: int) -> None:
         instructions = program((port,), _TAKEN_BYTES)
@@ -41,7 +41,7 @@ class Listeners:
             opened.setblocking(False)
 
     def heard(self) -> set[Stream]:
-        """What has come since the last call."""
+        """The streams heard since the last call."""
         found = set()
         for opened in self._sockets:
             with contextlib.suppress(BlockingIOError):
@@ -57,7 +57,7 @@ class Listeners:
 
 
 def coverage(fabric: Fabric, tool: str, streams: Iterable[Stream]) -> Coverage:
-    """What these streams ride.
+    """The coverage of these streams.
 
     Raises:
         KeyError: a stream's address is not a NIC's.

@@ -1,4 +1,4 @@
-"""Service addresses in a routed fabric: what `ip` is told in each namespace so that each host's are reached by every rail.
+"""Service addresses in a routed fabric: the `ip` commands in each namespace by which every rail reaches each host.
 
 ====================== =============================================================================================
 10.250.<r>.<1 + i>     host i's service address of rail r; both are reached by both rails
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 PREFIX = "10.250.0.0/16"
 PROTOCOL = 250
-"""Of the nexthops, by which they are taken away again."""
+"""The protocol number of the nexthops, by which they are removed again."""
 _GROUP, _FIRST = 7190, 7191
 _LATER = 4000
 """The metric of the black hole, behind the real route."""
@@ -32,7 +32,7 @@ def service_address(plan: FabricPlan, host: str, rail: str) -> str:
 
 
 def lines(plan: FabricPlan) -> dict[str, list[str]]:
-    """Of every host, leaf and spine, for `ip -batch`; to be carried out as often as one likes."""
+    """Commands for every host, leaf and spine, for `ip -batch`; they may be repeated."""
     found: dict[str, list[str]] = {host: _host_lines(plan, host) for host in plan.hosts}
     for router in plan.routers:
         found[router.name] = [*(_leaf_lines if router.kind == "leaf" else _spine_lines)(plan, router.name)]
@@ -45,7 +45,7 @@ UNDO = (
     f"route flush root {PREFIX}",
     f"addr flush dev lo to {PREFIX}",
 )
-"""What takes all of it away, in any namespace, whether or not it is there."""
+"""Commands that remove all of it, in any namespace, whether or not it exists."""
 
 
 def _host_lines(plan: FabricPlan, host: str) -> list[str]:
@@ -74,7 +74,7 @@ def _leaf_lines(plan: FabricPlan, leaf: str) -> Iterator[str]:
             link = plan.links[f"{host}.{rail}"]
             for address in (service_address(plan, host, each) for each in plan.rails):
                 yield f"route replace {address}/32 via {plan.underlay(host, rail)} dev {link.far.device}"
-                # As in the plan: to an unplugged host nothing goes up to the spines.
+                # As in the plan: packets to an unplugged host do not go up to the spines.
                 yield f"route replace blackhole {address}/32 metric {_LATER}"
 
 

@@ -1,4 +1,4 @@
-"""What is reported: a row for each fault and tool, the table of them, and which paths a mesh of sessions rides."""
+"""The report on the peers: a row for each fault and tool, their table, and the coverage of a mesh of sessions."""
 
 from __future__ import annotations
 
@@ -6,43 +6,49 @@ import msgspec
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
-    """One fault under one tool. Times are since the fault was injected; null: it did not happen while the fault was on, or the tool has no such thing."""
+    """One fault under one tool. Times count from the injection.
+
+    Null: it did not happen while the fault was on, or the tool has no such thing.
+    """
 
     variant: str
     where: str
     tool: str
     rep: int
     detect_ms: float | None = None
-    """When anybody first said so."""
+    """The time of the first detection at any end."""
     detect_all_ms: float | None = None
-    """When the last of those who ought to know did."""
+    """The time of the detection by the last of those that ought to detect it."""
     ought: int = 0
-    """Of a detector, the directions from NIC to NIC that the fault lies on or may lie on, each of whose senders ought to know; of a mover, the directions that fell silent or took another way."""
+    """The directions that the fault concerns. For a detector: those from NIC to NIC that the fault lies on or may
+    lie on, whose senders ought to know. For a mover: those that fell silent or took another way."""
     did: int = 0
-    """Of those, the ones whose sender was told; or that flowed again while the fault was on."""
+    """The directions among these whose sender was told, or that flowed again while the fault was on."""
     strays: int = 0
-    """Sessions that went down since the tool's last row although no fault was on or this one does not concern them."""
+    """Sessions that went down since the tool's last row although no fault was on, or none that concerns them."""
     move_ms: float | None = None
-    """When all such traffic flowed again, both ways; the arrival of the last direction's first."""
+    """The time from which all such traffic flowed again, both ways: the arrival of the last direction's first
+    packet."""
     move_out_ms: float | None = None
-    """Of what the host at the fault sends alone; of a fabric link, what goes up by it."""
+    """The same for the traffic from the host at the fault alone; for a fabric link, the traffic up it."""
     move_in_ms: float | None = None
-    """Of what is sent to it alone."""
+    """The same for the traffic to the host alone."""
     gap_ms: float | None = None
     """The longest silence of any direction at its receiver; 0: nothing that was sent was lost."""
     packets_per_s: float | None = None
-    """Of the detector, which each NIC sends into the fabric before the fault, in the mean; null of what detects by no packets of its own."""
+    """The detector's packets that each NIC sends into the fabric before the fault, on average. Null: it detects by
+    no packets of its own."""
     said: str = ""
-    """Why there is nothing to report, in words."""
+    """The reason why there is nothing to report, in words."""
 
 
 class Coverage(msgspec.Struct, frozen=True, kw_only=True):
-    """What a mesh of sessions rides of what there is. A session is two streams of packets, each of which takes one path."""
+    """The coverage of a mesh of sessions. A session is two streams of packets, each of which takes one path."""
 
     tool: str
     sessions: int
     paths: int
-    """From NIC to NIC of different leaves, one for each spine."""
+    """Paths from NIC to NIC of different leaves, one for each spine."""
     ridden_paths: int
     trunk_ways: int
     """Links between leaves and spines, each way."""
@@ -50,7 +56,7 @@ class Coverage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def ms(since_ns: int, at_ns: int | None) -> float | None:
-    """A moment as a row has it."""
+    """A moment in the form of a row."""
     return None if at_ns is None else round((at_ns - since_ns) * 1e-6, 2)
 
 

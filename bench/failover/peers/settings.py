@@ -1,4 +1,4 @@
-"""Kernel settings of namespaces, set and put back."""
+"""Sets kernel settings of namespaces, and restores them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Settings:
-    """Remembers what was before."""
+    """The settings of namespaces, with their former values."""
 
     def __init__(self) -> None:
         self._before: list[tuple[Namespace, dict[str, str]]] = []
@@ -31,7 +31,7 @@ class Settings:
             set_sysctls(values)
 
     def put_back(self) -> None:
-        """As they were before the first `set`."""
+        """Restores the values from before the first `set`."""
         while self._before:
             namespace, values = self._before.pop()
             with inside(namespace):

@@ -1,4 +1,4 @@
-"""Where peers are measured, what is done to it, and what a peer is."""
+"""The stage on which peers are measured, the faults on it, and the protocol of a peer."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ LOOK_S = 0.01
 
 
 class PeerError(RuntimeError):
-    """A peer cannot be run, or did not get going; the message says which, and why."""
+    """A peer cannot run, or did not start; the message says which, and why."""
 
 
 FAILURES = (PeerError, ChildError, FabricError, OSError)
-"""After which the bench goes on with the next peer."""
+"""The errors after which the bench goes on with the next peer."""
 
 
 class Stage(NamedTuple):
@@ -41,9 +41,9 @@ class Stage(NamedTuple):
     spec: FabricSpec
     time: LabTime
     folder: Path
-    """For the files of peers."""
+    """The folder for the files of peers."""
     unpacked: Path
-    """Where Debian's packages were unpacked, if they were."""
+    """The folder with Debian's unpacked packages, if there is one."""
 
 
 class Cut(NamedTuple):
@@ -65,16 +65,16 @@ VARIANTS: dict[str, tuple[FaultKind, bool]] = {
     "silent NIC one way": ("drop-one-way", True),
     "silent uplink": ("drop", False),
 }
-"""The kind of each, and whether it is done to a NIC."""
+"""The kind of each fault, and whether its target is a NIC."""
 
 
 def place(variant: str, plan: FabricPlan, rep: int) -> str:
-    """Where a variant happens: another NIC, or fabric link, in each repetition."""
+    """The place of a variant: another NIC, or fabric link, in each repetition."""
     _, at_a_nic = VARIANTS[variant]
     places = (
         [f"{host}.{rail}" for host in plan.hosts for rail in plan.rails] if at_a_nic else [t.name for t in plan.trunks]
     )
-    # Shuffled, so that what comes one after the other is not of one host or leaf; all have their turn.
+    # Shuffled, so that consecutive targets do not share a host or leaf. All have their turn.
     return random.Random(variant).sample(places, len(places))[rep % len(places)]
 
 
@@ -91,7 +91,7 @@ def cut(variant: str, stage: Stage, rep: int, world: World | None = None) -> Cut
 
 
 class Peer(Protocol):
-    """Something beside Foliot that finds faults, or survives them."""
+    """A tool beside Foliot that finds faults, or survives them."""
 
     name: str
 
@@ -110,14 +110,17 @@ class Peer(Protocol):
         """
 
     async def stop(self) -> None:
-        """Takes away all that `start` made. May be called whatever happened, and twice."""
+        """Removes all that `start` made. May be called at any time, and twice."""
 
     def coverage(self) -> Coverage | None:
-        """What its sessions ride; None: it has none, or has not been started."""
+        """The coverage of its sessions; None: it has none, or has not been started."""
 
 
 async def in_turn(peers: Sequence[Peer], stage: Stage, variants: Sequence[str], rep: int, tell: Callable[[Row], None]) -> None:  # fmt: skip
-    """One repetition: each peer started, put through the variants, and stopped; what cannot be run says so."""
+    """Runs one repetition: each peer is started, put through the variants, and stopped.
+
+    A peer that cannot run says so.
+    """
     for peer in peers:
         done: list[str] = []
         try:

@@ -1,4 +1,4 @@
-"""One MPTCP connection for each pair of hosts, written to at a steady pace both ways; and when bytes came out of it."""
+"""One MPTCP connection for each pair of hosts, written to at a steady pace both ways, with its arrival times."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _PORT = 7954
 _TURN_NS = 2_500_000
-"""As often as the witness's pulses in the other benches."""
+"""The interval of writes, the same as that of the witness's pulses in the other benches."""
 _RECORD = bytes(1024)
 _READ_BYTES = 1 << 20
 _CONNECT_S = 5.0
@@ -32,13 +32,16 @@ _FALLEN_BACK = 1
 
 
 class Streams:
-    """Connections between all hosts, begun on one rail or the other by turns. Arrivals are stamped when they are read, every 2.5 ms."""
+    """Connections between all hosts, begun on one rail or the other in turn.
+
+    Arrivals are stamped when they are read, every 2.5 ms.
+    """
 
     def __init__(self, stage: Stage) -> None:
         self._fabric = stage.fabric
         self._time = stage.time
         self._ends: dict[Pair, tuple[socket.socket, socket.socket]] = {}
-        """Where each direction is written, and where it is read."""
+        """The writing and the reading end of each direction."""
         self._opened: list[socket.socket] = []
         self._listeners: dict[str, socket.socket] = {}
         self._arrived_ns: dict[Pair, list[int]] = {}
@@ -56,7 +59,7 @@ class Streams:
         for host in plan.hosts:
             self._listeners[host] = listener = self._open(host)
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            # On every address, and as long as there are connections: subflows join through it.
+            # On every address, and as long as there are connections, because subflows join through it.
             listener.bind(("0.0.0.0", _PORT))
             listener.listen()
         for number, host in enumerate(plan.hosts):
@@ -82,7 +85,7 @@ class Streams:
         return True
 
     def silences(self, injected_ns: int) -> list[flowing.Silence]:
-        """The streams that have fallen silent since."""
+        """The streams that have fallen silent since the injection."""
         arrived = {pair: arrivals.copy() for pair, arrivals in self._arrived_ns.items()}
         return flowing.of_arrivals(arrived, injected_ns, self._read_ns)
 
@@ -91,7 +94,7 @@ class Streams:
         return all(arrivals and arrivals[-1] > at_ns for arrivals in self._arrived_ns.values())
 
     def close(self) -> None:
-        """Ends the thread and the connections, at once: nobody waits for what was not delivered."""
+        """Ends the thread and the connections at once, without a wait for undelivered bytes."""
         self._closing = True
         if self._thread.ident is not None:
             self._thread.join()
@@ -99,7 +102,9 @@ class Streams:
             self._opened.pop().close()
 
     async def _join(self, host: str, other: str, rail: str) -> None:
-        """Not by the event loop's own calls, which know no protocol but TCP.
+        """Joins two hosts by a connection.
+
+        The event loop's own calls know no protocol but TCP, so it uses none of them.
 
         Raises:
             PeerError: the connection could not be made.
@@ -134,7 +139,7 @@ class Streams:
         due_ns = time.monotonic_ns()
         while not self._closing:
             for writer, _ in self._ends.values():
-                # A stream that takes no more is not written to: its reader is to catch up, and then hear news.
+                # A stream that takes no more bytes is not written to: its reader is to catch up, and then hear news.
                 _quietly(writer.send, _RECORD)
             for pair, (_, reader) in self._ends.items():
                 if _quietly(reader.recv, _READ_BYTES):
@@ -145,7 +150,10 @@ class Streams:
 
 
 def _quietly(call: Callable[[Any], Any], argument: Any) -> Any:
-    """What a call on a socket returns; None if there was nothing to do, or the connection broke, which is a silence without end."""
+    """The result of a call on a socket; None: there was nothing to do, or the connection broke.
+
+    A broken connection is a silence without end.
+    """
     try:
         return call(argument)
     except OSError:
@@ -153,6 +161,6 @@ def _quietly(call: Callable[[Any], Any], argument: Any) -> Any:
 
 
 def _settle(opened: socket.socket) -> None:
-    """Never waits, neither now nor when it is closed."""
+    """Makes a socket never wait, neither now nor when it is closed."""
     opened.setblocking(False)
     opened.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))

@@ -1,6 +1,7 @@
 """Checks the kernel for the features that the lab needs, and gets the rights to use them.
 
-Run as a program (`python -m foliot_lab.fabric.capabilities`) it prints what is missing, a sentence a line, and exits 1 if anything is.
+As a program (`python -m foliot_lab.fabric.capabilities`) it prints each missing feature as a sentence on a line. It
+exits 1 if any is missing.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ _TRIALS = (
         "multipath routes (CONFIG_IP_ROUTE_MULTIPATH)",
     ),
 )
-"""What the lab builds with, each tried for real, in order: later ones use the devices of earlier ones."""
+"""The features that the lab builds with. Each is tried for real, in order: later ones use the devices of earlier
+ones."""
 
 
 class KernelError(RuntimeError):
@@ -43,10 +45,10 @@ class KernelError(RuntimeError):
 
 
 def shed_threads() -> None:
-    """Starts this program anew without the threads of numpy's linear algebra, which are there as soon as numpy is imported.
+    """Starts this program anew without the threads of numpy's linear algebra, which start when numpy is imported.
 
-    Making and joining a user namespace takes a single thread (user_namespaces(7)). Call it first of all: what the process has done so far
-    is lost.
+    A process can make and join a user namespace only with a single thread (user_namespaces(7)). Call this first of all:
+    the process loses all that it has done so far.
     """
     if len([*Path("/proc/self/task").iterdir()]) > 1 and os.environ.get(_ONE_THREAD) != "1":
         os.environ[_ONE_THREAD] = "1"
@@ -81,7 +83,7 @@ def enter() -> Literal["root", "user namespace"]:
 def missing() -> list[str]:
     """The features that the kernel or the machine lacks for the lab, in sentences; empty if all is there.
 
-    Everything is tried for real, in a child process with namespaces of its own; this process does not change.
+    A child process with namespaces of its own tries everything for real. This process does not change.
     """
     done = subprocess.run(
         [sys.executable, "-m", "foliot_lab.fabric.capabilities"], capture_output=True, text=True, check=False
@@ -93,7 +95,7 @@ def missing() -> list[str]:
 
 
 def try_all() -> list[str]:
-    """Tries the same as `missing` in this very process, which then is in other namespaces and fit for nothing else."""
+    """Tries the same as `missing` in this very process, which then is in other namespaces and of no further use."""
     found = [f"There is no {name} command: install iproute2." for name, path in (("ip", IP), ("tc", TC)) if not path]
     try:
         enter()

@@ -1,4 +1,4 @@
-"""The planned fabric, made real: namespaces, virtual wires, rates, routes with ECMP."""
+"""Builds the planned fabric for real: namespaces, virtual wires, rates, routes with ECMP."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from foliot_lab.scenario.topology import Route
 
 VXLAN_PORT = 4789
-"""RFC 7348; where Foliot's overlay, and so every packet whose way is asked, is sent to."""
+"""The port of RFC 7348. Foliot's overlay sends to it, and so does every packet whose way is asked."""
 _DESCRIPTOR = re.compile(r"/proc/self/fd/(\d+)")
 
 
@@ -38,7 +38,7 @@ class FabricError(RuntimeError):
 
 
 class Fabric:
-    """A fabric that is up. It goes away when it is closed, or when the process ends, however that comes about."""
+    """A fabric that is up. It disappears when it is closed, or when the process ends for whatever reason."""
 
     def __init__(self, plan: FabricPlan, control: Namespace) -> None:
         self.plan = plan
@@ -114,9 +114,10 @@ class Fabric:
         return self._indexes[port.owner, port.device]
 
     def make_anew(self, link: Link) -> None:
-        """Makes a NIC's wire again after its device was deleted, as its host's configuration of the network would: with its name, address, route and rate.
+        """Makes a NIC's wire again after its device was deleted, as its host's network configuration would.
 
-        The NIC's device has an index that none had before; the switch's port has its own. The NIC is up and waits for its carrier, as that port is down.
+        The device gets its old name, address, route and rate. Its index is a new one, which no device had before; the
+        switch's port keeps its own. The NIC is up and waits for its carrier, because the switch's port is down.
 
         Raises:
             FabricError: the kernel refused a step; the device is there already, for one.
@@ -160,7 +161,7 @@ class Fabric:
         return f"{rail}.{device}"
 
     def close(self) -> None:
-        """Let go of everything but the control namespace, which is the process's own. May be called twice."""
+        """Closes everything but the control namespace, which is the process's own. May be called twice."""
         for netlink in self._netlink.values():
             netlink.close()
         self._netlink.clear()
@@ -250,7 +251,7 @@ def _shape_lines(ports: Iterable[Port], shape: Shape, *, faults: bool) -> list[s
     lines = []
     for port in ports:
         lines.append(shape_command(port.device, shape))
-        if faults:  # Where a fault's filter will hang; empty, it costs a packet nothing.
+        if faults:  # A fault attaches its filter here; an empty one costs a packet nothing.
             lines.append(f"qdisc add dev {port.device} clsact")
     return lines
 

@@ -1,4 +1,4 @@
-"""Finds the programs of iproute2: Debian keeps tc(8) outside of a user's PATH."""
+"""The paths of the programs of iproute2. Debian keeps tc(8) outside of a user's PATH."""
 
 from __future__ import annotations
 

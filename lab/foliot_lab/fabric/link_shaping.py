@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 BURST_BYTES = 70_000
-"""More than one 64 KiB GSO packet with its headers: with 8 kB the kernel segments every one and two cores saturate at
-0.9 Gb/s in all; with this they are 17 % busy at 1.3 Gb/s (measured)."""
+"""More than one 64 KiB GSO packet with its headers. With 8 kB the kernel segments every such packet, and two cores
+saturate at 0.9 Gb/s in all. With this they are 17 % busy at 1.3 Gb/s (measured)."""
 _ETHERNET_BYTES = 14
 _FRAME_BYTES = MTU_BYTES + _ETHERNET_BYTES
 _TBF_HANDLE = 0x1_0000
@@ -39,11 +39,11 @@ _PASS, _DROP = 0, 2  # TC_ACT_OK, TC_ACT_SHOT
 
 
 class Shape(msgspec.Struct, frozen=True, kw_only=True):
-    """The rate of one direction of a link, and the most that waits for it."""
+    """The rate of one direction of a link, and the limit of its queue."""
 
     rate_mbps: float
     queue_packets: int
-    """Full-size packets; the queue is bounded in bytes, so small packets queue in larger numbers."""
+    """Full-size packets. The queue is bounded in bytes, so small packets queue in larger numbers."""
 
     @property
     def rate_bytes(self) -> int:
@@ -63,7 +63,7 @@ def shape_command(device: str, shape: Shape) -> str:
 
 
 def reshape(index: int, shape: Shape) -> bytes:
-    """The netlink message that changes a device's rate in place; what is queued stays queued."""
+    """The netlink message that changes a device's rate in place. Queued packets stay queued."""
     rate = struct.pack("=BBHhHI", 0, _LINKLAYER_ETHERNET, 0, 0, 0, min(shape.rate_bytes, 0xFFFF_FFFF))
     no_peak = bytes(len(rate))
     parameters = rate + no_peak + struct.pack("=III", shape.limit_bytes, 0, 0)
@@ -86,9 +86,10 @@ def _hook(index: int, entering: bool) -> bytes:
 
 
 def drop(index: int, *, entering: bool, share: float = 1.0) -> bytes:
-    """The netlink message that makes a device drop a share of what enters (or leaves) it, at random, silently.
+    """The netlink message that makes a device silently drop a random share of the packets that enter or leave it.
 
-    It counts kernel packets: of TCP, what the sender's offload made one packet is lost or passed as one.
+    It counts kernel packets. The sender's offload may join several TCP segments into one, which is lost or passed
+    whole.
     """
     program = [(_RETURN, 0, 0, _DROP)]
     if share < 1:
@@ -98,9 +99,10 @@ def drop(index: int, *, entering: bool, share: float = 1.0) -> bytes:
 
 
 def drop_large(index: int, *, entering: bool, most_bytes: int) -> bytes:
-    """The netlink message that makes a device drop every IP packet larger than this that enters (or leaves) it, silently.
+    """The netlink message that makes a device silently drop every larger IP packet that enters or leaves it.
 
-    It goes by kernel packets: of TCP, what the sender's offload made one packet is lost whole, with a last segment that would have passed alone.
+    It counts kernel packets. The sender's offload may join several TCP segments into one, which is lost whole. Its last
+    segment, which would have passed alone, is lost with it.
     """
     most = most_bytes + _ETHERNET_BYTES
     program = [_LOAD_LENGTH, (_JUMP_IF_ABOVE, 0, 1, most), (_RETURN, 0, 0, _DROP), (_RETURN, 0, 0, _PASS)]

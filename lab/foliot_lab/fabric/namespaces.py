@@ -1,7 +1,7 @@
-"""Network namespaces that have no name and leave nothing behind.
+"""Network namespaces without names, which disappear with the lab.
 
-A namespace lives as long as a descriptor of it is open or a process is in it. The lab keeps descriptors only and ties
-its children to its own life, so whatever ends the lab, SIGKILL too, ends all of it.
+A namespace lives as long as a descriptor of it is open or a process is in it. The lab keeps descriptors only, and ties
+its children's lives to its own. So any end of the lab, even SIGKILL, ends all of it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def _checked(result: int, what: str) -> None:
 
 
 def unshare(flags: int, what: str) -> None:
-    """Exchange what the flags name for something fresh of the process's own, as the manual page says.
+    """Replace the parts that the flags name by fresh ones of the process's own, as the manual page says.
 
     Raises:
         OSError: the kernel does not permit it; the message says what was asked.
@@ -51,7 +51,7 @@ class Namespace:
     @classmethod
     def present(cls, name: str) -> Namespace:
         """The one that the calling thread is in."""
-        # thread-self, since `self` would be the main thread's, whoever asks.
+        # thread-self, since `self` would be the main thread's, whichever thread asks.
         return cls(name, os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC))
 
     @classmethod
@@ -74,7 +74,7 @@ class Namespace:
             home.close()
 
     def close(self) -> None:
-        """Let go of it; the kernel takes it away once nothing else holds it. May be called twice."""
+        """Close the descriptor. The kernel removes the namespace once nothing else holds it. May be called twice."""
         if self.fd >= 0:
             os.close(self.fd)
             self.fd = -1
@@ -84,7 +84,7 @@ class Namespace:
 
 
 def enter(namespace: Namespace) -> None:
-    """Take the calling thread into a namespace, to stay.
+    """Move the calling thread into a namespace, for good.
 
     Raises:
         OSError: it is closed, or the kernel does not permit it.
@@ -93,12 +93,12 @@ def enter(namespace: Namespace) -> None:
 
 
 def entering(namespace: Namespace) -> Callable[[], None]:
-    """The function that a child calls to start in a namespace, where another process ties it to the lab's life."""
+    """The function that a child calls to start in a namespace, if another process ties it to the lab's life."""
     return lambda: enter(namespace)
 
 
 def set_namespace(fd: int, kind: int, what: str) -> None:
-    """Take the calling thread into the namespace of this kind that a descriptor stands for, see setns(2).
+    """Move the calling thread into the namespace of this kind that a descriptor stands for, see setns(2).
 
     Raises:
         OSError: the kernel does not permit it; the message says what was asked.
@@ -108,9 +108,10 @@ def set_namespace(fd: int, kind: int, what: str) -> None:
 
 @contextlib.contextmanager
 def inside(namespace: Namespace) -> Iterator[None]:
-    """The calling thread is in the namespace for this block, and back in its own after it, whatever happens.
+    """Moves the calling thread into the namespace for this block, and back into its own whatever happens.
 
-    Sockets and child processes made in the block stay in the namespace. Never await in it: other tasks share the thread.
+    Sockets and child processes made in the block stay in the namespace. Never await in it: other tasks share the
+    thread.
     """
     home = Namespace.present("home")
     try:
@@ -130,16 +131,16 @@ def make_socket(namespace: Namespace, family: int, kind: int, protocol: int = 0)
 
 
 def enter_control() -> Namespace:
-    """Leave the host's network and mounts for fresh ones of the lab's own, and stay there.
+    """Leave the host's network and mounts for fresh ones of the lab's own, for good.
 
-    Only the calling thread moves, so call it in the main thread before there are others, and open what the host must
-    see (the gateway's listening socket) before.
+    Only the calling thread moves, so call it in the main thread before other threads start. First open everything that
+    the host must see, such as the gateway's listening socket.
 
     Raises:
         OSError: the kernel does not permit it.
     """
     unshare(CLONE_NEWNS | CLONE_NEWNET, "making the lab's network and mount namespaces")
-    # Else what is mounted here would spread to the host.
+    # Otherwise mounts made here would spread to the host.
     _checked(_libc.mount(None, b"/", None, _MS_REC_PRIVATE, None), "making the lab's mounts private")
     return Namespace.present("control")
 

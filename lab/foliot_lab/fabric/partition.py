@@ -1,7 +1,8 @@
-"""Cuts between two places of the frontend: packets between them vanish, both ways, and neither end is told.
+"""Cuts between two places of the frontend: packets between them vanish both ways, and neither end is told.
 
-Each end gets a permanent neighbour entry for the other, with a hardware address that nobody has. The bridge floods such frames and
-nobody takes them, so that connections hang as over a dead switch; a route that refuses would tell the sender at once.
+Each end gets a permanent neighbour entry for the other, with a hardware address that no device has. The bridge floods
+such frames and no device takes them. So connections hang as over a dead switch. A route that refuses would tell the
+sender at once.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _NOBODY = bytes.fromhex("02f0f0f0f0f0")
 
 
 class Partitions:
-    """The frontend as what can be partitioned."""
+    """The frontend of the fabric, with the cuts between its places."""
 
     def __init__(self, fabric: Fabric) -> None:
         self._plan = fabric.plan

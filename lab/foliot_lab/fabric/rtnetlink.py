@@ -1,7 +1,8 @@
-"""A routing socket in a namespace, and the few messages by which faults are injected.
+"""A routing socket in a namespace, and the few messages that inject faults.
 
-Faults happen at an exact moment, inside a running event loop, and must heal when everything is being torn down. So each is one synchronous
-system call on a socket that is already open. (rtnetlink(7); numbers from linux/rtnetlink.h and pkt_sched.h.)
+Faults happen at an exact moment, inside a running event loop, and must heal while everything shuts down. So each is one
+synchronous system call on a socket that is already open. Sources: rtnetlink(7); numbers from linux/rtnetlink.h and
+pkt_sched.h.
 """
 
 from __future__ import annotations
@@ -50,12 +51,12 @@ def link_state(index: int, *, up: bool) -> bytes:
 
 
 def delete_link(index: int) -> bytes:
-    """Take a device away, and of a virtual wire both ends."""
+    """Delete a device; of a virtual wire, both ends."""
     return message(_DELETE_LINK, ACK, struct.pack("=BxHiII", 0, 0, index, 0, 0))
 
 
 def put_route(prefix: str, gateway: str, index: int) -> bytes:
-    """Put a route of the main table in place, whether or not it is there."""
+    """Put a route of the main table in place, whether or not it exists already."""
     destination, _, length = prefix.partition("/")
     return message(
         _NEW_ROUTE,
@@ -92,7 +93,7 @@ class Rtnetlink:
         self._sequence = 0
 
     def request(self, asked: bytes) -> bytes:
-        """Send one message; the body of the kernel's answer, empty for an acknowledgement.
+        """Send one message; returns the body of the kernel's answer, empty for an acknowledgement.
 
         Raises:
             OSError: the kernel refused, with its error number.
@@ -112,7 +113,7 @@ class Rtnetlink:
                 return b""
 
     def output_device(self, asked: bytes) -> int:
-        """The index of the device that a question made by `ask_route` is answered with.
+        """The index of the device in the kernel's answer to a question made by `ask_route`.
 
         Raises:
             OSError: there is no route.

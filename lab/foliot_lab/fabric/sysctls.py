@@ -1,4 +1,4 @@
-"""The kernel settings that make a namespace a host or a router, and one run like the next."""
+"""The kernel settings that make a namespace a host or a router, and make every run alike."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 EVERYWHERE = {
-    # No router solicitations, no duplicate address detection: nothing travels but what was sent on purpose.
+    # No router solicitations and no duplicate address detection: only deliberate packets travel.
     "net/ipv6/conf/all/disable_ipv6": "1",
     "net/ipv6/conf/default/disable_ipv6": "1",
     # Replies come by another rail after a move.
@@ -32,10 +32,11 @@ ROUTER = {
     "net/ipv4/icmp_ratelimit": "0",
 }
 _OPTIONAL = {"net/ipv6/conf/all/disable_ipv6", "net/ipv6/conf/default/disable_ipv6"}
-"""Kernels without IPv6 lack these, and need not be told."""
+"""Settings that kernels without IPv6 lack and do not need."""
 
 _REACHABLE_MS = 3_600_000
-"""An hour: longer than a run, so that no address is asked for again on a full link, where the answer may be lost."""
+"""An hour, which is longer than a run. So no host asks for an address again on a full link, where the answer may be
+lost."""
 
 _PROC = Path("/proc/sys")
 
@@ -62,9 +63,9 @@ def settle_neighbours(device: str) -> None:
 
 
 def pin_congestion_control() -> str:
-    """Pin TCP's congestion control to the first that this kernel grants a namespace; its name.
+    """Pin TCP's congestion control to the first that this kernel grants a namespace; returns its name.
 
-    The kernel's own default differs from machine to machine, and bbr paces, which would hide what a queue does. A
+    The kernel's own default differs from machine to machine. bbr paces, which would hide the effects of a queue. A
     kernel grants a namespace only unrestricted ones: its own default and reno. A program that has CAP_NET_ADMIN may
     choose another for its own sockets.
 

@@ -1,6 +1,7 @@
-"""The actions by which each kind of fault is injected and healed.
+"""The actions that inject and heal each kind of fault.
 
-A deed is prepared beforehand, so that doing it is a system call or two: a link's state changes within some 0.1 ms.
+An action is prepared beforehand, so that doing it takes a system call or two. A link's state changes within some 0.1
+ms.
 """
 
 from __future__ import annotations
@@ -25,52 +26,53 @@ if TYPE_CHECKING:
 
 
 class World(Protocol):
-    """The targets of faults beside the wires. A place is a host ("node3"), a process ("node3/probe") or a service."""
+    """The targets of faults other than wires. A place is a host ("node3"), a process ("node3/probe") or a service."""
 
     def kill(self, where: str) -> None:
-        """Kill the processes there, and keep them dead."""
+        """Kill the processes there, and do not restart them."""
 
     def restart(self, where: str) -> None:
         """Let them start again."""
 
     def stop(self, where: str) -> None:
-        """Halt them where they are."""
+        """Halt the processes there."""
 
     def resume(self, where: str) -> None:
-        """Let them go on."""
+        """Let halted processes go on."""
 
     def terminate(self, where: str) -> None:
-        """Ask them to end; they are started again."""
+        """Ask the processes there to end; they are started again."""
 
     def step_clock(self, node: str, offset_ns: int) -> None:
         """Step a node's clock forward by this much."""
 
     def cut_bus(self) -> None:
-        """Cuts a node off the bus."""
+        """Cut all nodes off the bus."""
 
     def mend_bus(self) -> None:
-        """Everybody does again."""
+        """Connect the nodes to the bus again."""
 
     def part(self, where: str) -> None:
-        """Let two places, `node3|bus`, not hear each other."""
+        """Separate two places, `node3|bus`, so that they do not hear each other."""
 
     def join(self, where: str) -> None:
         """Let them hear each other again."""
 
 
 class Action(NamedTuple):
-    """A fault as two calls. Healing what was only half injected, or healing twice, may raise but does no harm."""
+    """A fault as two calls. Healing a half-injected fault, or healing twice, may raise but does no harm."""
 
     inject: Callable[[], None]
     heal: Callable[[], None]
     before_heal: Callable[[], None] | None = None
-    """Of a fault that ends in two steps, the first, at the end of its `for_s`; `heal` makes up for it where it was not done."""
+    """For a fault that ends in two steps, the first one, at the end of its `for_s`. If it was not done, `heal` does
+    it."""
 
 
 def prepare(fault: FaultSpec, spec: FabricSpec, fabric: Fabric, world: World) -> Action:
-    """The deed of a fault that a scenario accepted.
+    """The action of a fault that a scenario accepted.
 
-    A kill and a clock step without `for_s` are not undone: at the end of the run there is nobody left to notice.
+    A kill and a clock step without `for_s` are not undone: at the end of the run no process is left to notice.
 
     Raises:
         ValueError: the fabric has no such target.
@@ -104,7 +106,7 @@ def _world_deed(fault: FaultSpec, node: str, world: World) -> Action | None:
 def _link_deed(fault: FaultSpec, fabric: Fabric, link: Link) -> Action:
     match fault.kind:
         case "link-down" | "flap":
-            # The far end, so that the near one loses its carrier as from a pulled cable.
+            # At the far end, so that the near one loses its carrier as with a pulled cable.
             return _state_deed(fabric, link.far)
         case "admin-down":
             return _state_deed(fabric, link.near)
@@ -132,7 +134,7 @@ def _state_deed(fabric: Fabric, port: Port) -> Action:
 
 
 def _filter_deed(fault: FaultSpec, fabric: Fabric, port: Port) -> Action:
-    # Where the packets arrive, never on the host itself: a sender would be told by its own kernel what it lost.
+    # At the receiver, never on the sending host itself: its own kernel would tell the sender of the loss.
     hooks = (True,) if fault.kind.endswith("-one-way") else (True, False)
     index = fabric.index(port)
     if fault.bytes is not None:
@@ -153,7 +155,7 @@ def _rate_deed(fabric: Fabric, link: Link, rate_mbps: float) -> Action:
 
 
 def _tell(fabric: Fabric, port: Port, messages: Iterable[bytes]) -> None:
-    """Send all, even if one is refused, and raise the first refusal."""
+    """Send all messages, even if one is refused, and raise the first refusal."""
     refusals = []
     for message in messages:
         try:
@@ -165,7 +167,7 @@ def _tell(fabric: Fabric, port: Port, messages: Iterable[bytes]) -> None:
 
 
 def _nothing() -> None:
-    """Undoes nothing."""
+    """Does nothing: there is nothing to undo."""
 
 
 class Absence:
@@ -177,29 +179,31 @@ class Absence:
         self._away = False
 
     def begin(self) -> None:
-        """The device is gone, with its addresses, routes and queues, and whatever the host had put on top of it."""
+        """Delete the device, with its addresses, its routes, its queues and the host's additions on top of it."""
         near = self._link.near
         self._fabric.netlink(near).request(delete_link(self._fabric.index(near)))
         self._away = True
 
     def return_device(self) -> None:
-        """A new device of the same name is there, configured, without a carrier."""
+        """Make a new device of the same name, configured, without a carrier."""
         if self._away:
             self._fabric.make_anew(self._link)
             self._away = False
 
     def end(self) -> None:
-        """It has its carrier."""
+        """Give the device its carrier."""
         self.return_device()
         far = self._link.far
         self._fabric.netlink(far).request(link_state(self._fabric.index(far), up=True))
 
 
 class Hog:
-    """Processes that burn a share of each processor of the machine, or of some. Hosts share them, so every host feels it.
+    """Processes that use up a share of each processor of the machine, or of some of them.
+
+    All hosts share the processors, so every host is affected.
 
     Parameters:
-        processors: of how many; None: of all.
+        processors: the number of processors; None: all.
     """
 
     _PROGRAM = """
@@ -212,7 +216,7 @@ while True:
     if share < 1:
         time.sleep((1 - share) * period_s)
 """
-    # The period is short beside what is to be disturbed: detectors that decide within 100 ms and more.
+    # The period is short beside the times of detectors, which decide within 100 ms and more.
 
     def __init__(self, share: float, processors: int | None = None) -> None:
         self._share = share
@@ -221,11 +225,11 @@ while True:
 
     @property
     def pids(self) -> list[int]:
-        """The processes that burn now."""
+        """The processes that run now."""
         return [process.pid for process in self._processes]
 
     def start(self) -> None:
-        """One on each processor."""
+        """Start one process on each processor."""
         for processor in sorted(os.sched_getaffinity(0))[: self._number]:
             process = subprocess.Popen(
                 [sys.executable, "-I", "-S", "-c", self._PROGRAM, str(self._share)],
@@ -235,7 +239,7 @@ while True:
             os.sched_setaffinity(process.pid, {processor})
 
     def stop(self) -> None:
-        """None any more."""
+        """End all processes."""
         for process in self._processes:
             process.kill()
         for process in self._processes:

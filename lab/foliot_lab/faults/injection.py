@@ -44,10 +44,10 @@ async def run_timeline(
     scenario: Scenario, start_s: float, fabric: Fabric, world: World, *,
     clock: Callable[[], int], report: Callable[[Injection], None] = lambda _: None,
 ) -> list[Injection]:  # fmt: skip
-    """Do all faults of a scenario; over when the last has healed, or at the end of the run if one lasts so long.
+    """Do all faults of a scenario; returns when the last has healed, or at the end of the run if one lasts so long.
 
-    `start_s` is the event loop's time at the scenario's second 0. `report` is called after every edge with what
-    has been done so far. Cancelled, it heals what is not yet healed.
+    `start_s` is the event loop's time at the scenario's second 0. `report` is called after every edge with all
+    injections so far. If cancelled, it heals every fault that is still on.
 
     Raises:
         ExceptionGroup: a fault could not be done; the others have been healed.
@@ -62,7 +62,7 @@ async def run_timeline(
 
 
 def moments(fault: FaultSpec) -> list[tuple[float, float | None]]:
-    """When it goes down and comes up, seconds of the scenario; None: it does not come up before the end of the run."""
+    """The times at which a fault begins and ends, in seconds of the scenario; None: it lasts to the end of the run."""
     if fault.times is None or fault.down_s is None or fault.up_s is None:
         return [(fault.at_s, None if fault.lasts_s is None else fault.at_s + fault.lasts_s)]
     starts = [fault.at_s + flap * (fault.down_s + fault.up_s) for flap in range(fault.times)]
@@ -107,7 +107,10 @@ def _injection(fault: FaultSpec, edges: list[Edge]) -> Injection:
 
 
 def _heal_anyway(fault: FaultSpec, deed: Action) -> None:
-    """At the end of a run, whatever of the lab is still there, one fault's trouble must not keep the next from healing."""
+    """Heals one fault, whatever happens.
+
+    At the end of a run parts of the lab may be gone. Trouble with one fault must not keep the next from healing.
+    """
     try:
         deed.heal()
     except Exception as error:  # noqa: BLE001 - see above; it is logged, and the namespaces go with the lab anyway

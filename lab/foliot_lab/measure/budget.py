@@ -1,4 +1,4 @@
-"""Compares the processor time that a scenario needs with the time that the machine has to spare, before anything is built."""
+"""The processor time that a scenario needs, compared with the time that the machine has to spare, before the build."""
 
 from __future__ import annotations
 
@@ -19,29 +19,33 @@ if TYPE_CHECKING:
 
 
 class Demand(NamedTuple):
-    """When a machine has enough for a scenario."""
+    """The condition under which a machine has enough for a scenario."""
 
     left: float
     """Share of the processors that must be left idle."""
     yielded: float
-    """Share of what others use now that counts as the lab's, as they make room for it."""
+    """Share of the processor time of other processes that counts as the lab's, because they make room for it."""
 
 
 COMFORTABLE = Demand(left=0.4, yielded=0.0)
-"""So much that the services hardly ever wait for a processor: what the demo asks for."""
+"""The demo's demand: so much that the services hardly ever wait for a processor."""
 CARRIED = Demand(left=0.05, yielded=0.5)
-"""As little as will do for a scenario or a bench to begin: with less, every queue grows, and what is measured is the queue. The scheduler shares processors out
-evenly, and the lab is many processes, so that they get their share of what few others use."""
+"""The least demand with which a scenario or a bench may begin. With less, every queue grows, and the measurement
+shows the queue. The scheduler shares processors out evenly. The lab is many processes, so it gets its share of the
+time that few others use."""
 
 _WORK_S = 0.213
-"""`fixed_work_s` on the machine where the costs below were measured: two, four and eight hosts on two rails, each NIC sending half of what its link can.
-All processes together kept 0.27, 0.49 and 0.87 processors busy there."""
+"""`fixed_work_s` on the machine where the costs below were measured. The scenarios had two, four and eight hosts on
+two rails, and each NIC sent half of its link's rate. All processes together kept 0.27, 0.49 and 0.87 processors
+busy."""
 _ONCE, _PER_HOST, _PER_NIC, _PER_PATH = 0.11, 0.026, 0.0265, 0.0008
-"""Processors kept busy by the central services and the lab, by each host and NIC, and by each NIC's paths to each other NIC of its rail."""
+"""Processors kept busy: by the central services and the lab, by each host, by each NIC, and by each NIC's paths. The
+last counts per other NIC of the same rail."""
 _PER_BUS_SERVER = 0.04
-"""By each beyond the first."""
+"""Processors kept busy by each bus server beyond the first."""
 _PER_GBPS, _INTERRUPTS_PER_GBPS = 0.02, 0.1
-"""By each Gb/s of the workload: in the process that sends it, and in interrupts, which no process is charged for."""
+"""Processors kept busy by each Gb/s of the workload: in the sending process, and in interrupts, which no process is
+charged for."""
 _WATCH_S, _WORKS = 1.0, 3
 _PATIENCE_S, _TRY_AGAIN_S = 60.0, 2.0
 
@@ -55,40 +59,40 @@ class Cost(NamedTuple):
 
     processes: float
     interrupts: float
-    """In the kernel, without a process that is charged for it."""
+    """Processors busy in the kernel, without a process that is charged for the time."""
 
 
 class ProcessLoad(NamedTuple):
-    """A load of processes without a scenario, as a bench of single processes."""
+    """A load of processes without a scenario, such as a bench of single processes."""
 
     name: str
-    """As the beginning of a sentence."""
+    """Its name, as the beginning of a sentence."""
     processors: float
-    """That it keeps busy, on the machine where the costs below were measured."""
+    """Processors that it keeps busy, on the machine where the costs below were measured."""
     lower: str = ""
-    """What to lower, so that it costs less; empty: nothing helps."""
+    """The number to lower, so that it costs less; empty: nothing helps."""
 
 
 Costly = TypeVar("Costly", "Scenario", ProcessLoad, "Scenario | ProcessLoad")
 
 
 class Now(msgspec.Struct, frozen=True, kw_only=True):
-    """The machine before anything of a lab runs."""
+    """The state of the machine before any part of a lab runs."""
 
     idle_cpu: float
-    """Share of all processors."""
+    """Share of all processors' time that is idle."""
     stolen_cpu: float
-    """Of the time that processors have something to do, the share that the hypervisor takes."""
+    """Share of the processors' working time that the hypervisor takes."""
     fixed_work_s: float
-    """See `machine.fixed_work_s`."""
+    """Processor time of a fixed piece of work, see `machine.fixed_work_s`."""
     processors: int
-    """That this process may use."""
+    """Processors that this process may use."""
     speed: float = 1.0
-    """The share of them that a quota allows; 1: there is none."""
+    """Share of these processors that a quota allows; 1: there is none."""
 
     @classmethod
     def look(cls, speed: float = 1.0) -> Now:
-        """Measures it: watches for a second, and then works for about as long."""
+        """Measures the machine: watches for a second, and then works for about as long."""
         before = CpuTimes.read()
         time.sleep(_WATCH_S)
         between = CpuTimes.read()
@@ -103,7 +107,10 @@ class Now(msgspec.Struct, frozen=True, kw_only=True):
         return Cost(*(busy * self.fixed_work_s / _WORK_S for busy in cost(scenario)))
 
     def left_by(self, scenario: Scenario | ProcessLoad) -> float:
-        """Share of the processors, or of the quota, that a scenario or load would leave idle; below zero: it asks for more than there is."""
+        """Share of the processors, or of the quota, that a scenario or load would leave idle.
+
+        Below zero: it needs more than exists.
+        """
         processes, interrupts = (busy / self.processors for busy in self.cost(scenario))
         taken = (processes + interrupts) / max(1 - self.stolen_cpu, 0.01)
         return min(self.idle_cpu - taken, self.speed - processes) / self.speed
@@ -125,7 +132,10 @@ class Now(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def cost(scenario: Scenario | ProcessLoad) -> Cost:
-    """On the machine where it was measured. What a training job computes is not in it: that takes what is left, at a lower priority."""
+    """The cost of a scenario or load on the machine where the costs were measured.
+
+    The computation of a training job is not in it: the job takes the time that is left, at a lower priority.
+    """
     if isinstance(scenario, ProcessLoad):
         return Cost(scenario.processors, 0.0)
     fabric, gbps = scenario.fabric, traffic_gbps(scenario)
@@ -136,14 +146,14 @@ def cost(scenario: Scenario | ProcessLoad) -> Cost:
 
 
 def traffic_gbps(scenario: Scenario) -> float:
-    """The workload's traffic in all; a job's links are full as long as its ranks reduce gradients."""
+    """The workload's traffic in all. A job's links are full as long as its ranks reduce gradients."""
     fabric, workload = scenario.fabric, scenario.workload
     load = {"none": 0.0, "train": 1.0}.get(workload.kind, workload.load)
     return fabric.hosts * fabric.rails * fabric.link_mbps * load / 1000
 
 
 def named(scenario: Scenario | ProcessLoad) -> str:
-    """A scenario by what it costs most; a load of processes by its name."""
+    """The name of a scenario, by its most expensive numbers; the name of a load of processes."""
     if isinstance(scenario, ProcessLoad):
         return scenario.name
     fabric = scenario.fabric
@@ -153,15 +163,17 @@ def named(scenario: Scenario | ProcessLoad) -> str:
 def affordable(
     choices: Sequence[tuple[Costly, Demand]], speed: float = 1.0, say: Callable[[str], object] | None = None
 ) -> tuple[Costly, Now]:
-    """The first scenario of these that this machine has enough for, and the machine as it was seen. Where others are in the way of all, it waits a while for them to end.
+    """The first of these choices that this machine has enough for, and the machine as it was seen.
+
+    If other processes leave too little for any, it waits a while for them to end.
 
     Parameters:
-        choices: each with what is enough for it.
-        speed: what a quota allows, as a share of all processors.
-        say: told what is waited for; stderr, unless given.
+        choices: scenarios or loads, each with its demand.
+        speed: the share of all processors that a quota allows.
+        say: called with the reason for waiting; stderr, unless given.
 
     Raises:
-        CannotCarryError: none of them, for what the last one lacks.
+        CannotCarryError: the machine has enough for none of them; the message has the reason for the last one.
     """
     deadline_s, told = time.monotonic() + _PATIENCE_S, False
     while True:

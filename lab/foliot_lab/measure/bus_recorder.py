@@ -26,11 +26,11 @@ class Heard(msgspec.Struct, Generic[Message], frozen=True):
 
 
 class Collector:
-    """Keeps events, commands and outcomes, each id once, and tells the truth of every word about a clock.
+    """Keeps events, commands and outcomes, each id once, and judges every message about a clock by the truth.
 
     Parameters:
         truth: learns the clocks' states.
-        on_heard: called with every event, command and outcome when it comes, for whoever tells the story.
+        on_heard: called with every event, command and outcome on arrival, for the narrator.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class Collector:
         self._seen: set[tuple[str, str]] = set()
 
     async def follow(self, bus: Bus) -> None:
-        """Listens from now on."""
+        """Begins to listen."""
         await bus.subscribe(EVENT, self.event)
         await bus.subscribe(COMMAND, self.command)
         await bus.subscribe(OUTCOME, self.outcome)
@@ -68,12 +68,12 @@ class Collector:
             self.outcomes.append(self._heard(outcome))
 
     async def clock(self, state: ClockState, _subject: str = "") -> None:
-        """Keeps what sync said of a clock."""
+        """Keeps the state of a clock that sync published."""
         self.clocks.append(Heard(self._lab.now_ns(), state))
         self._truth.learn(state)
 
     def _is_new(self, kind: str, name: str) -> bool:
-        """A publisher that saw no acknowledgement repeats itself; the first time is the one that counts."""
+        """Whether this id is new. A publisher that saw no acknowledgement repeats itself; the first time counts."""
         if (kind, name) in self._seen:
             return False
         self._seen.add((kind, name))

@@ -1,7 +1,7 @@
-"""Checks on the fabric, before a service runs, that the machine carries a scenario's traffic. `budget` judges the rest, earlier.
+"""A check on the fabric that the machine carries a scenario's traffic, before a service runs.
 
-One TCP connection runs alone over the longest way. It must fill its link, and what it costs in processor time,
-times what the workload will move, must leave the machine room for the services.
+`budget` judges the rest, earlier. One TCP connection runs alone over the longest way, and it must fill its link. The
+check multiplies its processor time by the workload's traffic. The product must leave the machine room for the services.
 """
 
 from __future__ import annotations
@@ -24,13 +24,14 @@ if TYPE_CHECKING:
     from foliot_lab.scenario.spec import Scenario
 
 ENOUGH_SOLO = 0.8
-"""Of link_mbps: a connection alone reached 87 to 93 % of its link, less headers and slow start."""
+"""Share of link_mbps. A connection alone reached 87 to 93 % of its link, less headers and slow start."""
 MOST_BUSY = 0.7
-"""Of the processors for the traffic alone: beyond, timers run late and the services are measured waiting."""
+"""Share of the processors for the traffic alone. Beyond it, timers run late, and a measurement of the services shows
+their waits."""
 _WATCH_S = 0.3
 _RUN_S = 0.7
 _SETTLE_S = 0.3
-"""Slow start is over by then on any link that the lab builds."""
+"""By then slow start is over on any link that the lab builds."""
 _CHUNK = bytes(65536)
 
 
@@ -42,11 +43,11 @@ class Carrying(msgspec.Struct, frozen=True, kw_only=True):
     cpu_per_gbps: float
     """Processors busy for each Gb/s that crosses the fabric."""
     processors: float
-    """That there are, or that a quota allows."""
+    """The number of processors, or the part of it that a quota allows."""
 
 
 async def measure(fabric: Fabric, speed: float = 1.0) -> Carrying:
-    """Measure it; takes about a second and a half, and needs an otherwise idle fabric.
+    """Measures the capacity. It takes about a second and a half, and needs an otherwise idle fabric.
 
     Parameters:
         speed: the share of all processors that a quota allows.
@@ -94,7 +95,7 @@ class Solo(NamedTuple):
 
     mbps: float
     busy: float
-    """Processors, by whatever they did."""
+    """Processors busy during the connection, by any work."""
 
 
 async def solo(source: End, sink: End, run_s: float = _RUN_S) -> Solo:

@@ -1,9 +1,11 @@
-"""True time: all hosts of the lab share one kernel clock, so that every clock's error is known exactly.
+"""The exact error of every clock: all hosts of the lab share one kernel clock, so the true time is known.
 
-Lab time is CLOCK_MONOTONIC_RAW plus a constant, CLOCK_REALTIME minus it when the lab began, so that it reads like wall-clock
-time and nobody who disciplines CLOCK_REALTIME bends it. A host's local time is CLOCK_MONOTONIC_RAW plus its injected skew.
-Two hosts' clocks are in error by what they differ by when they are asked for the common time at the same moment, whatever that time follows; so each is
-judged by the one that sync's bounds are relative to.
+Lab time is CLOCK_MONOTONIC_RAW plus a constant. The constant is CLOCK_REALTIME minus CLOCK_MONOTONIC_RAW when the lab
+began. So lab time reads like wall-clock time, and a service that disciplines CLOCK_REALTIME does not bend it.
+
+A host's local time is CLOCK_MONOTONIC_RAW plus its injected skew. Two hosts read the common time at the same moment,
+and the difference of their readings is their clocks' error. It is so whatever source the common time follows. So each
+clock is judged by the reference that sync's bounds are relative to.
 """
 
 from __future__ import annotations
@@ -21,10 +23,11 @@ if TYPE_CHECKING:
     from foliot_schemas import ClockState
 
 SAMPLE_S = 0.1
-"""Between two samples of every clock: ten or more per sync window, so that the error at a window's end shows."""
+"""The time between two samples of every clock: ten or more per sync window, so that the error at a window's end
+shows."""
 _PROMISING = frozenset({"synchronised", "holdover"})
 _INVERSIONS = 4
-"""Rounds of the fixed-point iteration that inverts a skew: each shrinks the error by the drift, 3e-5 at the most."""
+"""Rounds of the fixed-point iteration that inverts a skew. Each shrinks the error by the drift, 3e-5 at the most."""
 
 
 class LabTime(msgspec.Struct, frozen=True):
@@ -83,12 +86,13 @@ class ClockSummary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Truth:
-    """Judges what sync says of each clock against what the lab knows.
+    """Judges sync's statements about each clock by the lab's knowledge.
 
     Parameters:
         skews: of every host clock, by the clock's name.
 
-    `counts` says how often a clock claimed nothing, by its status, ``void`` past its promise, ``unknown`` before the first word.
+    `counts` is how often a clock claimed nothing, by its status. ``void``: past its promise. ``unknown``: before the
+    first state.
     """
 
     def __init__(self, skews: Mapping[str, Skewed]) -> None:
@@ -99,15 +103,15 @@ class Truth:
         self.counts: collections.Counter[str] = collections.Counter()
 
     def learn(self, state: ClockState) -> None:
-        """Takes what sync said of a clock; a clock that the lab did not make is ignored."""
+        """Takes a state of a clock from sync; a clock that the lab did not make is ignored."""
         if state.clock in self._skews:
             self._states[state.clock] = state
             self._windows.add(state.window)
 
     def sample(self, raw_ns: int) -> None:
-        """Judges the value that every clock gives at this CLOCK_MONOTONIC_RAW, by the newest state known.
+        """Judges every clock's reading at this CLOCK_MONOTONIC_RAW, by the newest state known.
 
-        The reference is left out: its error is nothing by definition, and would only flatter the rest.
+        The reference is left out: its error is zero by definition, and would only flatter the rest.
         """
         for clock in self._skews:
             state = self._states.get(clock)
@@ -117,7 +121,7 @@ class Truth:
                 self._judge(clock, state, raw_ns)
 
     def reference_ns(self, reference: str, raw_ns: int) -> int | None:
-        """The common time as this reference clock has it; None before sync has said how it is read off it."""
+        """The common time as this reference clock has it; None before sync has published its state."""
         state = self._states.get(reference)
         return None if state is None else state.reference_ns(self._local_ns(reference, raw_ns))
 
@@ -127,7 +131,7 @@ class Truth:
         if reference is None:
             return None
         state = self._states[reference]
-        # Of large times only integers keep the nanoseconds.
+        # Floats lose the nanoseconds of large times; integers keep them.
         since_ns = reference_ns - state.as_of_ns - state.offset_ns
         local_ns = state.as_of_ns + since_ns - round(since_ns * state.drift_ppb / (1e9 + state.drift_ppb))
         raw_ns = local_ns
@@ -136,7 +140,7 @@ class Truth:
         return raw_ns
 
     def error_ns(self, clock: str, raw_ns: int) -> int | None:
-        """The signed error of what a clock says now; None where it says nothing, or nothing is known of its reference."""
+        """The signed error of a clock's present reading; None if it gives none, or its reference is not known."""
         state = self._states.get(clock)
         truth_ns = None if state is None else self.reference_ns(state.reference, raw_ns)
         if state is None or truth_ns is None or not self._claims(state, self._local_ns(clock, raw_ns)):

@@ -1,4 +1,4 @@
-"""Measures how well the machine keeps up: the lateness of a sleeper, and the processors' idle share."""
+"""Measures the machine's spare capacity: the lateness of a sleeping thread, and the idle share of the processors."""
 
 from __future__ import annotations
 
@@ -20,15 +20,16 @@ if TYPE_CHECKING:
 
 _SECOND_NS = 1_000_000_000
 _SLEEP_NS = 1_000_000
-"""Long enough to cost nothing (a thousand wakings a second), short enough to meet every stall of a millisecond or more."""
+"""Long enough to cost nothing (a thousand wakings a second). Short enough to meet every stall of a millisecond or
+more."""
 _PROCESSORS = os.cpu_count() or 1
-"""All of the machine's, as in /proc/stat."""
+"""All processors of the machine, as in /proc/stat."""
 _KEPT = 1 << 20
 """Wakings kept, the newest: a quarter of an hour, in 8 MB."""
 
 
 class Lateness(msgspec.Struct, frozen=True, kw_only=True):
-    """Percentiles of the delay between the moment a sleeper asked for and its waking, in ms; null without a sample."""
+    """Percentiles of a sleeper's delay, from the moment it asked for to its waking, in ms; null without a sample."""
 
     p50: float | None
     p99: float | None
@@ -45,11 +46,12 @@ class Steps(msgspec.Struct, frozen=True, kw_only=True):
     """Processor time that the loop's thread used in a step."""
     own_max_ms: float
     own_over_10ms: int
-    """Steps that used as much: the others over 10 ms waited for a processor, or for something else."""
+    """Steps that used more than 10 ms of processor time. Other steps over 10 ms waited for a processor, or for
+    something else."""
 
     @classmethod
     def of(cls, steps: Counted) -> Self:
-        """Rounded up by up to an eighth, as the histograms' buckets are."""
+        """The steps from the counts of histograms. Times are rounded up by up to an eighth, as the buckets are."""
         took, own = steps
         return cls(
             p50_ms=took.within_ms(0.5), p99_ms=took.within_ms(0.99), max_ms=took.within_ms(1), steps_over_10ms=took.long,
@@ -61,7 +63,7 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
     """The machine's spare processor time during a run."""
 
     idle_cpu: float
-    """Share of all cores' time; under a quota, of what it allows, see `usage.left_over`."""
+    """Idle share of all cores' time; under a quota, of the time that it allows, see `usage.left_over`."""
     stolen_cpu: float = 0.0
     """Share of all cores' time that the hypervisor took."""
     speed: float = 1.0
@@ -70,33 +72,33 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
     """Processor time of a fixed piece of work right before the run, see `machine.fixed_work_s`; 0: not measured."""
     scheduler_lateness_ms: Lateness
     processes: dict[str, float] = {}
-    """Each one's share of one core."""
+    """Share of one core that each process used."""
     loops: dict[str, Steps] = {}
-    """Of each service."""
+    """The steps of each service's event loop."""
 
 
 class Second(NamedTuple):
     """The machine's spare processor time in one second."""
 
     until_ns: int
-    """By the sampler's clock."""
+    """End of the second, by the sampler's clock."""
     idle_cpu: float
     late_ms: float
-    """The most that a sleeper was late."""
+    """The greatest lateness of a sleeper."""
 
 
 def worst(seconds: Sequence[Second], since_ns: int, until_ns: int) -> Second | None:
-    """The second that had least to spare of those in an interval; None: there is none."""
+    """The second of an interval with the least spare capacity; None: the interval has none."""
     some = [second for second in seconds if since_ns < second.until_ns <= until_ns + _SECOND_NS]
     return min(some, key=lambda second: (second.idle_cpu, -second.late_ms), default=None)
 
 
 class LatenessSampler:
-    """A thread that sleeps a millisecond at a time and writes down by how much it overslept. Start it, then `stop` it.
+    """A thread that sleeps a millisecond at a time and records by how much it overslept. Call `start`, then `stop`.
 
     Parameters:
-        clock: that dates the seconds.
-        pids: processes by name, whose cost is added up; all that are under a quota, if there is one.
+        clock: the clock that dates the seconds.
+        pids: processes by name, whose cost is added up; under a quota, all processes in it.
         speed: the quota, as a share of all cores.
     """
 
@@ -120,14 +122,14 @@ class LatenessSampler:
         self._used_s, self._began_s = 0.0, time.monotonic()
 
     def start(self) -> None:
-        """Begins to sample, and the interval of the idle share."""
+        """Begins to sample, and begins the interval of the idle share."""
         self._at_start = CpuTimes.read()
         self._usage = Usage(self._pids)
         self._used_s, self._began_s = 0.0, time.monotonic()
         self._thread.start()
 
     def stop(self) -> None:
-        """Ends the thread; what was sampled stays."""
+        """Ends the thread; the samples stay."""
         self._stopping.set()
         if self._thread.ident is not None:
             self._thread.join()

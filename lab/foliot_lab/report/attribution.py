@@ -1,13 +1,15 @@
 """Attributes each event and each command to the fault that explains it.
 
-An event or command is explained by a fault if it is about things on the fault's paths (`blast_radius.py`) and came between the injection
-and the end of the recovery. The recovery ends `RECOVERY_NS` after the healing. It ends `SETTLE_NS` after the witness saw the traffic back
-on its former route, if that is later: the return belongs to the fault, however long trust takes. A fault that is not healed lasts to the
-end of the run. Times are those of arrival in the lab, so that no clock that is wrong can excuse itself. Where several faults would do, the
-one that explained an earlier event of the same trace explains, else the one injected last.
+A fault explains events and commands about things on its paths (`blast_radius.py`) between the injection and the end of
+the recovery. The recovery ends `RECOVERY_NS` after the healing. The witness may see the traffic back on its former
+route later. The recovery then ends `SETTLE_NS` after that: the return belongs to the fault, however long trust takes. A
+fault that is not healed lasts to the end of the run.
 
-What follows by its `cause` from something that a cut bus or a missing service explains is explained with it; for all other faults,
-being caused by the fault is not enough: it must be about the fault's own things.
+Times are those of arrival in the lab, so that no wrong clock can excuse itself. Several faults may explain an event.
+Then the one that explained an earlier event of the same trace counts, or else the one injected last.
+
+A cut bus or a missing service also explains everything that follows by its `cause` from an explained event. For all
+other faults, a `cause` is not enough: the event must be about the fault's own things.
 """
 
 from __future__ import annotations
@@ -28,13 +30,13 @@ if TYPE_CHECKING:
     from foliot_schemas import Command, Event
 
 RECOVERY_NS = 20_000_000_000
-"""What a scenario leaves after its last fault."""
+"""The time that a scenario leaves after its last fault."""
 SETTLE_NS = 2_000_000_000
-"""The outcome of a restore, and whatever else was under way when the first pulse came back."""
+"""The time for the outcome of a restore, and for anything else under way when the first pulse came back."""
 
 
 class Span(msgspec.Struct, frozen=True, kw_only=True):
-    """A fault's things, and how long it may explain."""
+    """The things of a fault, and the time in which it may explain."""
 
     fault_id: str
     since_ns: int
@@ -42,12 +44,12 @@ class Span(msgspec.Struct, frozen=True, kw_only=True):
     scope: Scope
 
     def lasts_at(self, at_ns: int) -> bool:
-        """Whether the fault or its recovery was under way."""
+        """Whether the fault or its recovery was under way at a time."""
         return self.since_ns <= at_ns <= self.until_ns
 
 
 class Explained(msgspec.Struct, frozen=True, kw_only=True):
-    """Each fault's events and commands in the order of their coming, and those that no fault explains."""
+    """Each fault's events and commands in the order of arrival, and those that no fault explains."""
 
     events: dict[str, list[Heard[Event]]]
     commands: dict[str, list[Heard[Command]]]
@@ -59,7 +61,7 @@ def spans(
     injections: Sequence[Injection], seen: Mapping[str, Verdict], fabric: FabricPlan, end_ns: int,
     recovery_ns: int = RECOVERY_NS,
 ) -> list[Span]:  # fmt: skip
-    """The things that each fault may explain, and the times; `seen` is what the witness saw of it."""
+    """The things and times that each fault may explain; `seen` is the witness's verdict on it."""
     found = []
     for injection in injections:
         until_ns = end_ns
@@ -79,7 +81,7 @@ def spans(
 
 
 def explain(events: Sequence[Heard[Event]], commands: Sequence[Heard[Command]], faults: Sequence[Span]) -> Explained:
-    """Sorts what was heard under the faults."""
+    """Sorts events and commands under the faults that explain them."""
     return _Sorter(faults).sort(events, commands)
 
 

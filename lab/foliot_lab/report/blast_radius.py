@@ -1,4 +1,4 @@
-"""The blast radius of a fault: events and commands that it explains, pairs and flows that it may touch.
+"""The blast radius of a fault: the events and commands that it explains, the pairs and flows that it may touch.
 
 ====================== =====================================================================================
 where                  its own things
@@ -11,7 +11,8 @@ where                  its own things
 ``bus``                clocks, processes and refusals of anybody: nobody hears anybody
 ====================== =====================================================================================
 
-A clock step is done to a host, and explains what is said of its clock and what is refused for it, nothing of its paths.
+A clock step is done to a host. It explains events about the host's clock and refusals for it, but no event about its
+paths.
 """
 
 from __future__ import annotations
@@ -43,22 +44,24 @@ class Scope(msgspec.Struct, frozen=True, kw_only=True):
     nics: frozenset[str] = frozenset()
     """The NICs whose own state the fault changes or hides."""
     near: frozenset[str] = frozenset()
-    """NICs on one side of the trouble: a path is touched if it joins one of these with one of `far`, on the same rail."""
+    """The NICs on one side of the trouble. It touches a path that joins one of these with one of `far`, on the same
+    rail."""
     far: frozenset[str] = frozenset()
     names: frozenset[str] = frozenset()
     """Clocks and processes."""
     anywhere: frozenset[Concerned] = frozenset()
-    """The fault explains what is said of any of these, whichever it is: of clocks, of processes, of anything that is refused."""
+    """The fault explains every event about any of these: about clocks, about processes, about anything that is
+    refused."""
 
     def has_path(self, source: str, destination: str) -> bool:
-        """Whether the way between two NICs, either way, may be touched."""
+        """Whether the fault may touch the way between two NICs, in either direction."""
         if rail_of(source) != rail_of(destination):
             return False
         ends = ((source, destination), (destination, source))
         return any(one in self.near and other in self.far for one, other in ends)
 
     def has(self, kind: str, who: str) -> bool:
-        """Whether a verdict of this kind about this one is about the fault's own things."""
+        """Whether a verdict of this kind, about this name, is about the fault's own things."""
         known = event_kinds.find(kind)
         concerns: Concerned = "anything" if known is None else known.concerns
         if concerns in self.anywhere or who in self.names:
@@ -78,7 +81,7 @@ class Scope(msgspec.Struct, frozen=True, kw_only=True):
         return self.has(event.kind, event.who)
 
     def parts_of(self, command: Command) -> tuple[bool, ...]:
-        """For every part of a command, in a fixed order, whether it is about the fault's own things."""
+        """For every part of a command, in a fixed order: whether it is about the fault's own things."""
         turned = [nic_name(command.node, rail) in self.nics for rail in (*command.away, *command.back)]
         placed = [
             self.has_path(nic_name(command.node, placement.rail), nic_name(placement.peer, placement.rail))
@@ -87,11 +90,11 @@ class Scope(msgspec.Struct, frozen=True, kw_only=True):
         return (*turned, *placed)
 
     def has_flow(self, flow: FlowPlan) -> bool:
-        """Whether a flow may travel through the trouble while nothing has been moved."""
+        """Whether a flow may cross the trouble while nothing has been moved."""
         return self.has_path(nic_name(flow.source, flow.rail), nic_name(flow.destination, flow.rail))
 
     def pairs(self) -> tuple[Pair, ...]:
-        """Both directions between all service addresses that may be touched."""
+        """Both directions between all service addresses that the fault may touch."""
         joined = {
             (one, other)
             for one in self.near

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def conclude(report: Report, scenario: Scenario, seen: Mapping[str, Verdict]) -> tuple[Report, Conclusion]:
-    """The report with its verdict, and that alone."""
+    """The report with its verdict, and the verdict alone."""
     judged = verdicts(report, scenario, seen)
     conclusion = Conclusion(
         right=all(each.right for each in judged),
@@ -32,7 +32,7 @@ def conclude(report: Report, scenario: Scenario, seen: Mapping[str, Verdict]) ->
 
 
 def lines(report: Report, conclusion: Conclusion) -> Iterator[str]:
-    """The last lines of a run: every outcome, then what became of the job, how true the clocks were and what the machine was like."""
+    """The last lines of a run: every outcome, then the job, the clocks' accuracy, and the machine's state."""
     for each in conclusion.outcomes:
         yield f"{'right' if each.right else 'WRONG'}  {each.fault:<4} {each.sentence}"
     if report.train is not None:

@@ -1,8 +1,9 @@
-"""Times at which two hosts had no route to each other, computed from what the faults did to the links. Pure.
+"""Times at which two hosts had no route to each other, computed from the effects of faults on the links. Pure.
 
-A route lives for two hosts as long as both have a NIC on some rail that passes everything, both ways. If they are on different leaves, a
-spine between them has to do so too. Each direction may have a rail of its own, as Foliot sends each its own way. A link that passes only a
-part (loss, large packets lost) is no way that anybody is promised; one with a lower rate is.
+A route lives for two hosts as long as both have a NIC on some rail that passes everything, both ways. If they are on
+different leaves, a spine between them has to do so too. Each direction may have a rail of its own, as Foliot sends each
+its own way. A link with a lower rate still counts. A link that passes only a part (loss, large packets lost) does not:
+nobody is promised such a way.
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ if TYPE_CHECKING:
     from foliot_lab.scenario.topology import FabricPlan
 
 TRUSTED_NS = 5_000_000_000
-"""What comes back counts as a way from then on: a probation as it is by default (`remediator.probation_s`)."""
+"""The time after which a returned link counts as a way: the default probation (`remediator.probation_s`)."""
 
 _BOTH_WAYS = frozenset({"link-down", "admin-down", "flap", "drop", "loss", "mtu", "reload"})
 _UPWARDS = frozenset({"drop-one-way", "loss-one-way"})
-"""From the near end of a link to the far one: what a NIC sends, or what a leaf sends to a spine."""
+"""Faults of the direction from the near end of a link to the far one: from a NIC, or from a leaf to a spine."""
 
 Lane = tuple[str, Literal["up", "down"]]
 """One direction of a link, by its name; up is from its near end to its far one."""
@@ -52,7 +53,10 @@ class Ways:
         self._known: dict[tuple[str, str], Intervals] = {}
 
     def without(self, one: str, other: str) -> Intervals:
-        """When traffic between two hosts could not pass, one way or the other, by any rail; with the time until what came back is trusted."""
+        """The times in which traffic between two hosts could not pass, one way or the other, by any rail.
+
+        They include the time until a returned link is trusted.
+        """
         key = (min(one, other), max(one, other))
         if key not in self._known:
             dead = (
@@ -77,7 +81,7 @@ class Ways:
 
 
 def _spells(injections: Sequence[Injection], fabric: FabricPlan, end_ns: int) -> Iterator[_Spell]:
-    """The time from the first fault to the last healing, cut wherever a link began or ended to pass."""
+    """The time from the first fault to the last healing, cut wherever a link began or stopped to pass."""
     lanes = [(lane, part) for injection in injections for lane, part in _of(injection, fabric, end_ns)]
     moments = sorted({moment for _, part in lanes for moment in part})
     for since_ns, until_ns in itertools.pairwise(moments):
@@ -96,7 +100,10 @@ def _of(injection: Injection, fabric: FabricPlan, end_ns: int) -> Iterator[tuple
 
 
 def downs(injection: Injection, end_ns: int) -> Iterable[Interval]:
-    """When a fault was on: of one that flaps, each time; else from the injection to the healing, or the end of the run."""
+    """The times in which a fault was on.
+
+    A fault that flaps has many; else from the injection to the healing or the run's end.
+    """
     began: int | None = None
     if len(injection.edges) <= 2:
         return [(injection.injected_ns, end_ns if injection.healed_ns is None else injection.healed_ns)]

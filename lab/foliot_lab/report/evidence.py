@@ -29,19 +29,19 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     fabric: FabricPlan
     injections: Sequence[Injection]
     seen: Mapping[str, Verdict]
-    """What the witness saw, per fault, see `witnessed`."""
+    """The witness's verdict on each fault, see `witnessed`."""
     events: Sequence[Heard[Event]]
     commands: Sequence[Heard[Command]]
     flows: tuple[FlowPlan, ...]
     record: FlowRecord | None
-    """Of `flows`, in their order; None without any."""
+    """The record of `flows`, in their order; None without any."""
     job: JobRecord | None = None
-    """None without a training job."""
+    """The record of the training job; None without one."""
     truth: Truth
     lab: LabTime
     machine: Machine
     seconds: Sequence[Second] = ()
-    """The machine, second by second of lab time."""
+    """The machine's spare processor time, second by second of lab time."""
     start_ns: int = 0
     """Second 0 of the scenario."""
     end_ns: int

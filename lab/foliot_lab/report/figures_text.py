@@ -1,9 +1,9 @@
-"""Numbers as the text of a verdict."""
+"""Numbers as words for the text of a verdict."""
 
 from __future__ import annotations
 
 _WORTH_SAYING = 2
-"""How many times what was promised is said from here on."""
+"""The ratio of a time to its promise from which on the text states it."""
 
 
 def time_of(ms: float) -> str:

@@ -1,4 +1,4 @@
-"""The report on those TCP flows that a fault may touch."""
+"""The report on the TCP flows that a fault may touch."""
 
 from __future__ import annotations
 
@@ -20,17 +20,18 @@ if TYPE_CHECKING:
     from foliot_lab.workload.flow_record import FlowRecord
 
 BESIDE_NS = 5_000_000_000
-"""How much of a flow before and after a fault is taken for its rate: long against TCP's saw-tooth at these rates, short
-against the pauses between a scenario's faults."""
+"""The length of a flow before and after a fault from which its rate is taken. It is long against TCP's saw-tooth at
+these rates, and short against the pauses between a scenario's faults."""
 STANDS_AGAIN = 2
-"""TCP waits twice as long after each repetition that is lost (RFC 6298, 5.5). A flow that stood still for want of a route may stand as long
-again once there is one."""
+"""TCP waits twice as long after each repetition that is lost (RFC 6298, 5.5). A flow that stood still without a
+route may stand still as long again once there is one."""
 _BEGINS_NS = 50_000_000
-"""A gap that a fault makes began at most so long before it, with the last bytes of a burst or a queue: see `outages.REACH_NS`."""
+"""A gap that a fault makes began at most so long before it, with the last bytes of a burst or a queue: see
+`outages.REACH_NS`."""
 
 
 class Rates(msgspec.Struct, frozen=True, kw_only=True):
-    """Mb/s of goodput; null where nothing was recorded."""
+    """Goodput in Mb/s; null if nothing was recorded."""
 
     before: float | None
     during: float | None
@@ -44,7 +45,8 @@ class FlowReport(msgspec.Struct, frozen=True, kw_only=True):
     errors: int
     longest_gap_ms: float
     gap_with_way_ms: float
-    """The most of a gap that began with the fault or later, less twice what did not count of it: see `STANDS_AGAIN`."""
+    """The longest gap that began with the fault or later, less twice the part that does not count: see
+    `STANDS_AGAIN`."""
     mbps: Rates
 
 
@@ -85,7 +87,7 @@ def flow_reports(
 
 
 def flow_rests(evidence: Evidence, accounts: Accounts) -> list[FlowRest]:
-    """The part of every flow that no fault's report has, from second 0 on."""
+    """Every flow in the time that no fault's report covers, from second 0 on."""
     if evidence.record is None:
         return []
     found = []
@@ -105,8 +107,9 @@ def flow_rests(evidence: Evidence, accounts: Accounts) -> list[FlowRest]:
 class Accounts:
     """The faults that answer for the gaps of flows.
 
-    A fault answers for gaps of the flows that it may touch. They begin between its injection and the end of its recovery, or the next fault
-    that may touch the flow. One that is no path's answers for none for which a path's fault does.
+    A fault answers for gaps of the flows that it may touch. Such a gap begins after the fault's injection. It begins
+    before the end of the recovery, and before the next fault that may touch the flow. A fault that is not a path's
+    answers for no gap for which a path's fault does.
     """
 
     def __init__(self, evidence: Evidence, spans: Sequence[Span], allowances: Allowances) -> None:
@@ -122,7 +125,7 @@ class Accounts:
         return self._allowances.of(injection, course)
 
     def ends(self, injection: Injection) -> dict[str, int]:
-        """Up to when a fault answers for each flow that it may touch."""
+        """The end of the time in which a fault answers, for each flow that it may touch."""
         return self._ends[injection.fault_id]
 
     def rest(self, flow: int) -> list[Interval]:
@@ -132,7 +135,10 @@ class Accounts:
         return [gap for gap in gaps if not any(self._answers(each, flow, gap) for each in self._evidence.injections)]
 
     def gap_with_way_ms(self, flow: int, injection: Injection | None) -> float:
-        """The longest gap for which a fault answers, or none does, less what does not count, in ms."""
+        """The longest gap for which a fault answers, less the part that does not count, in ms.
+
+        Without a fault: the longest gap for which no fault answers.
+        """
         if injection is None:
             return max((self._left_ms(flow, gap, self._last_of_paths(gap)) for gap in self.rest(flow)), default=0.0)
         mine = [gap for gap in self._gaps(flow) if self._answers(injection, flow, gap)]
@@ -151,7 +157,7 @@ class Accounts:
         return until_ns is not None and injection.injected_ns - _BEGINS_NS <= gap[0] < until_ns
 
     def _last_of_paths(self, gap: Interval) -> Injection | None:
-        """The path's fault after which a gap came, wherever that was: traffic may have been sent its way by another."""
+        """The fault of a path after which a gap came, at any place: another fault may have sent traffic its way."""
         before = [each for each in self._evidence.injections if each.kind in OF_PATHS and each.injected_ns <= gap[1]]
         return max(before, key=lambda each: each.injected_ns, default=None)
 
@@ -173,7 +179,7 @@ def _ends(evidence: Evidence, injection: Injection, span: Span) -> dict[str, int
 
 
 def _next_faults(evidence: Evidence, flow: FlowPlan, after_ns: int) -> Iterator[int]:
-    """When later faults began that may touch a flow: what it suffers from then on is theirs."""
+    """The beginnings of later faults that may touch a flow, each of which answers for the gaps from then on."""
     for other in evidence.injections:
         if other.injected_ns > after_ns and scope(other.kind, other.where, evidence.fabric).has_flow(flow):
             yield other.injected_ns

@@ -1,7 +1,8 @@
 """Times at which a service that finds or moves was itself at fault: killed, halted, or cut off from the others. Pure.
 
-What they need: to tell of a fault, the probes, the detector and the bus; to command a move, also the agents, the remediator, and clocks (`sync` for more than the
-20 s for which they go on alone). Armed agents that see their own NIC's loss need nobody but themselves.
+To tell of a fault, the services need the probes, the detector and the bus. To command a move, they also need the
+agents, the remediator, and clocks. Clocks go on alone for 20 s; after that they need `sync`. Armed agents that see
+their own NIC's loss need no other process.
 """
 
 from __future__ import annotations
@@ -17,21 +18,22 @@ if TYPE_CHECKING:
     from foliot_lab.faults.injection import Injection
 
 Task = Literal["tell", "command", "armed"]
-"""To tell of a fault; to move traffic by commands; to move it by armed agents alone."""
+"""The tasks: to tell of a fault; to move traffic by commands; to move it by armed agents alone."""
 
 BACK_AT_WORK_NS = 20_000_000_000
-"""After its return: docs/resilience.md, what counts as healed ("each within 20 s"); the longest seen there is 17 s."""
+"""The time after a service's return: docs/resilience.md, "each within 20 s". The longest seen there is 17 s."""
 BUS_MISSED_NS = 3_000_000_000
-"""Until a process knows that the bus is away: docs/resilience.md, of the NATS server ("noticed within 3 s")."""
+"""The time until a process knows that the bus is away: docs/resilience.md, on the NATS server ("noticed within 3
+s")."""
 _CLOCKS_GO_ON_NS = 20_000_000_000
-"""docs/resilience.md, of sync: states of clocks are void after 20 s."""
+"""The time for which clocks go on: docs/resilience.md, on sync, where states of clocks are void after 20 s."""
 _OF_A_MOMENT = frozenset({"restart", "clock-step"})
-"""Kinds that are over at once, unless they have an end."""
+"""Kinds of fault that are over at once, unless they have an end."""
 _OF_PROCESSES = frozenset({"kill", "stop", "restart"})
 
 
 class Hindrance(NamedTuple):
-    """A time in which a fault kept somebody from a task."""
+    """A time in which a fault kept a service from a task."""
 
     fault_id: str
     since_ns: int
@@ -57,7 +59,7 @@ def hindrances(task: Task, hosts: Iterable[str], injections: Sequence[Injection]
 
 
 def bus_away(injections: Sequence[Injection], at_ns: int) -> Hindrance | None:
-    """The fault by which nobody reaches the bus at a moment, until that is known; None: it is there."""
+    """The fault that cuts all processes off the bus at a moment, until they know it; None: the bus is there."""
     for injection in injections:
         over_ns = injection.healed_ns
         if "bus" in _touched(injection) and injection.injected_ns <= at_ns and (over_ns is None or at_ns < over_ns):
@@ -66,7 +68,7 @@ def bus_away(injections: Sequence[Injection], at_ns: int) -> Hindrance | None:
 
 
 def times(found: Iterable[Hindrance]) -> Intervals:
-    """All of them together."""
+    """The union of all their times."""
     return Intervals((each.since_ns, each.until_ns) for each in found)
 
 
@@ -81,7 +83,7 @@ def _needed(task: Task, hosts: frozenset[str]) -> frozenset[str]:
 
 
 def _touched(injection: Injection) -> Iterator[str]:
-    """What a fault takes away: processes, a node's clock, its way to the bus (`node3/bus`), or the bus."""
+    """The things that a fault takes away: processes, a node's clock, its way to the bus (`node3/bus`), or the bus."""
     where = injection.where
     if injection.kind == "clock-step":
         yield f"{where}/clock"
@@ -99,7 +101,10 @@ def _touched(injection: Injection) -> Iterator[str]:
 
 
 def _parted(ends: Sequence[str]) -> Iterator[str]:
-    """Services meet on the bus alone, so that nothing else that is parted keeps anybody from anything."""
+    """The ends of a partition that hinder a service.
+
+    Services meet on the bus alone, so no other partition hinders any.
+    """
     for end, other in (ends, ends[::-1]):
         if other == "bus" or other.startswith("nats"):
             if end.startswith("nats"):

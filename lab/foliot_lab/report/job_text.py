@@ -11,11 +11,12 @@ if TYPE_CHECKING:
     from foliot_lab.workload.train.record import Death, TrainReport
 
 _FATAL = frozenset({"kill"})
-"""Kinds of fault that end a rank by themselves, done to its host; a job that nobody starts again ends with it."""
+"""Kinds of fault that end a rank by themselves, done to its host. Nothing starts a job again, so it ends with the
+rank."""
 
 
 def finding(fault: FaultReport) -> Iterator[tuple[bool, str]]:
-    """Whether the job went on beside a fault as it may; nothing where there is none."""
+    """A finding on the job beside a fault: whether it is right, and its sentence; nothing without a job."""
     seen = fault.train
     if seen is None:
         return
@@ -32,7 +33,7 @@ def finding(fault: FaultReport) -> Iterator[tuple[bool, str]]:
 
 
 def ends_the_job(fault: FaultReport) -> bool:
-    """Whether a fault is one that no job of this kind outlives."""
+    """Whether no job of this kind survives a fault."""
     return fault.kind in _FATAL and fault.where in {death.node for death in (fault.train.deaths if fault.train else ())}
 
 

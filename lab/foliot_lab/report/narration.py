@@ -1,4 +1,4 @@
-"""Tells what happens in a lab, in plain words. It waits a second, as messages arrive out of order."""
+"""Tells what happens in a lab, in plain words. It waits a second, because messages arrive out of order."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from foliot_lab.scenario.spec import FaultSpec
 
 _GATHER_S = 0.4
-"""Commands and outcomes of one fault are told together: they come within milliseconds of one another."""
+"""Commands and outcomes of one fault are told together, because they come within milliseconds of one another."""
 _UNASKED = "by themselves"
 _HOLD_S = 1.0
-"""A line is written so long after what it tells of, so that lines stand in the order of their times. What is known later still
-is written when it is known. Longer than what is told together is waited for, and than the witness takes to look."""
+"""Delay of a line after its event, so that lines stand in the order of their times. A line known later is written
+when it is known. The delay is longer than `_GATHER_S`, and longer than the witness takes to look."""
 
 _BY_THE_DOZEN = {"path", "anything"}
-"""A NIC that is lost takes all its paths along, and whatever would have been moved for them is refused."""
+"""Kinds of event that come by the dozen. A lost NIC takes all its paths along, and every move for them is refused."""
 
 _DEEDS = {
     "link-down": ("cutting the cable of {where}", "plugging the cable of {where} in again"),
@@ -53,7 +53,7 @@ _DEEDS = {
 
 
 class Narrator:
-    """Writes a line per happening, with the seconds since the workload started."""
+    """Writes one line for each event, with the seconds since the workload started."""
 
     def __init__(self, time: LabTime, truth: Truth, out: TextIO) -> None:
         self._time = time
@@ -62,7 +62,7 @@ class Narrator:
         self._zero_ns = time.now_ns()
         self._gathered: dict[tuple[str, ...], list[Event | Command | Outcome]] = {}
         self._held: list[tuple[int, str]] = []
-        """A heap of lines with the lab times of what they tell of."""
+        """A heap of lines with the lab times of their events."""
 
     @property
     def zero_ns(self) -> int:
@@ -70,12 +70,12 @@ class Narrator:
         return self._zero_ns
 
     def start(self, faults: tuple[FaultSpec, ...], in_s: float = 0.0) -> None:
-        """Second 0 is now, or in a moment."""
+        """Sets second 0 to now, or to a moment ahead."""
         self._zero_ns = self._time.now_ns() + round(in_s * 1e9)
         self._faults = {fault.id: fault for fault in faults}
 
     def say(self, text: str, *, at_ns: int | None = None, who: str = "lab") -> None:
-        """One line, in its turn."""
+        """Writes one line, in its turn."""
         now_ns = self._time.now_ns()
         at_ns = at_ns or now_ns
         seconds = (at_ns - self._zero_ns) * 1e-9
@@ -84,7 +84,7 @@ class Narrator:
         asyncio.get_running_loop().call_later(wait_s, self._write, at_ns)
 
     def finish(self) -> None:
-        """Writes what is held, also what waits to be told together."""
+        """Writes all lines that are held, and those that wait to be told together."""
         for key in list(self._gathered):
             self._tell(key)
         if self._held:
@@ -108,7 +108,7 @@ class Narrator:
         self.say(f"on the wire: {changed} pairs changed their way, all flow after {after_ms:.1f} ms", at_ns=moved_ns)
 
     def event(self, event: Event) -> None:
-        """The detector, or the remediator refusing; what comes by the dozen is told together."""
+        """Tells of a detector's event or a remediator's refusal. Events that come by the dozen are told together."""
         kind = event_kinds.find(event.kind)
         if kind is not None and kind.concerns in _BY_THE_DOZEN:
             self._gather(("event", event.kind, event.state, event.policy), event)
@@ -116,11 +116,11 @@ class Narrator:
             self._tell_events([event])
 
     def command(self, command: Command) -> None:
-        """The remediator; told together with the others of the same fault."""
+        """Tells of a command of the remediator, together with the others of the same fault."""
         self._gather(("command", command.verb, command.fault or command.cause), command)
 
     def outcome(self, outcome: Outcome) -> None:
-        """An agent; told together with the others of the same fault."""
+        """Tells of an agent's outcome, together with the others of the same fault."""
         self._gather(("outcome", outcome.verb, outcome.fault or outcome.cause), outcome)
 
     def _gather(self, key: tuple[str, ...], message: Event | Command | Outcome) -> None:
@@ -176,7 +176,10 @@ class Narrator:
 
 
 def _deed(outcome: Outcome) -> str:
-    """What was done, or why nothing was: a node moves something by itself only if there was something to move."""
+    """The action of an outcome, or the reason for none.
+
+    A node moves something by itself only if there was something to move.
+    """
     return _UNASKED if outcome.armed and outcome.status == "done" else outcome.status
 
 

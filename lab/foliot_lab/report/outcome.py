@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from foliot_detector.core.detectors.port_flap.settings import PortFlapSettings
+from foliot.settings import read
 from foliot_detector.settings import DetectorSettings
 from foliot_lab.report import job_text as of_job
 from foliot_lab.report.allowances import Allowance
@@ -19,26 +19,29 @@ from foliot_remediator.settings import RemediatorSettings
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from foliot.settings import Section
     from foliot_lab.measure.outages import Verdict
     from foliot_lab.report.report import FaultReport, Report
     from foliot_lab.scenario.promises import Key
     from foliot_lab.scenario.spec import FaultSpec, Scenario
 
 _CUTS = frozenset({"link-down", "admin-down", "flap", "drop", "drop-one-way", "mtu", "reload"})
-"""Kinds that stop traffic for good: it must move."""
+"""Kinds that stop traffic for good, so that it must move."""
 _DEGRADES = frozenset({"loss", "loss-one-way", "rate"})
-"""Kinds that let traffic through: whether it moves is a matter of settings."""
+"""Kinds that let traffic through; the settings decide whether it moves."""
 _FLAP_MOVES = 2
-"""Away and back once; the next time away must be the last until the flapping is over."""
+"""Moves in a flap: away and back once. The next time away must be the last until the flapping is over."""
 _MOVES_OF_ONE = 2
-"""Away and back. More is no wrong outcome: what was tried first may have been lost as well."""
+"""Moves of one fault: away and back. More moves are no wrong outcome, because the first way tried may have been lost
+as well."""
 _MOVES_OF_FABRIC_LINK = 3
-"""To what is known to be good at once, by another path of the own rail a second later, and back."""
+"""Moves of a fault of a fabric link. First at once to a way known to be good, then a second later to another path of
+the own rail, then back."""
 _MOST_DOUBLINGS = 32
 
 
 class Finding(NamedTuple):
-    """One thing that is to be said of an outcome."""
+    """One statement about an outcome."""
 
     right: bool
     words: str
@@ -57,7 +60,7 @@ class Outcome:
         self._promise = promise_of(fault.kind, fault.where)
 
     def findings(self, seen: Verdict | None) -> Iterator[Finding]:
-        """The findings on it, each right or wrong, in the order of the sentence."""
+        """The findings on the fault, each right or wrong, in the order of the sentence."""
         fault, spec = self._fault, self._spec
         if fault.kind in _CUTS or self._own("moved_ms") is not None:
             yield from self._found(seen)
@@ -84,7 +87,10 @@ class Outcome:
         return expected(key, self._spec, self._scenario)
 
     def _found(self, seen: Verdict | None) -> Iterator[Finding]:
-        """Of what traffic felt: what nobody used is found by the slow sweep."""
+        """The finding on the detection of a fault that traffic noticed.
+
+        The slow sweep finds a fault that no traffic noticed.
+        """
         fault, own_ms = self._fault, self._own("found_ms")
         most_ms = self._promise.found_ms if own_ms is None else own_ms
         if most_ms == math.inf or (own_ms is None and (seen is None or not seen.interrupted)):
@@ -126,7 +132,7 @@ class Outcome:
         return Finding(False, f"{words}, promised within {time_of(most_ms)}", held)
 
     def _unasked(self, seen: Verdict | None) -> Finding | None:
-        """Of traffic that did not move: why it need not have, or cannot be judged; None: it had to."""
+        """The finding on traffic that did not move: why it need not have, or cannot be judged; None: it had to move."""
         fault = self._fault
         if _forbidden(self._scenario):
             return Finding(True, "nothing was to be moved by its policy")
@@ -160,7 +166,7 @@ class Outcome:
         return Finding(held.right, words, held if most_s < math.inf else None)
 
     def _gap(self, *, none_broke: bool) -> Finding:
-        """How long the flows stood still."""
+        """The finding on the longest time in which a flow stood still."""
         flows, own_ms = self._fault.flows, self._own("gap_ms")
         longest = max(flows, key=lambda flow: flow.longest_gap_ms)
         said = f"the longest gap was {longest.longest_gap_ms:.0f} ms"
@@ -183,7 +189,7 @@ class Outcome:
         )
 
     def _lasted_ms(self, until_ns: int | None) -> float:
-        """From the injection until this happened, or else to the end of the fault or of the run."""
+        """The time from the injection until this happened, or else to the end of the fault or of the run."""
         fault = self._fault
         if until_ns is None:
             until_ns = fault.healed_ns
@@ -192,7 +198,7 @@ class Outcome:
         return (until_ns - fault.injected_ns) * 1e-6
 
     def _off(self, off: Allowance) -> str:
-        """What is not counted of a time, and why."""
+        """The part of a time that is not counted, and the reason."""
         if off.ms < 1.0:
             return ""
         moved = off is self._fault.not_counted.moved
@@ -217,34 +223,36 @@ class Outcome:
                 yield other
 
     def _held_back_s(self) -> float:
-        """How long what was lost is rightly held back: by the probation that doubles with each loss, and a NIC by the detector's rule before that."""
+        """The longest delay that is right before a return.
+
+        It is the probation, which doubles with each loss. For a NIC, the detector's rule comes before it.
+        """
         spec, scenario = self._spec, self._scenario
         losses = (spec.times or 1) + sum(self._specs[other.id].times or 1 for other in self._before())
-        remediator = msgspec.convert(_section(scenario, "remediator"), RemediatorSettings)
+        remediator = _settings(scenario, "remediator", RemediatorSettings)
         held_s = min(remediator.probation_s * 2.0 ** min(losses - 1, _MOST_DOUBLINGS), remediator.longest_probation_s)
         if not spec.where.startswith("rail") and losses > 1:
-            detector = msgspec.convert(_section(scenario, "detector"), DetectorSettings)
-            held_s += detector.of(PortFlapSettings).rule().held_s(losses)
+            held_s += _settings(scenario, "detector", DetectorSettings).rule().held_s(losses)
         return held_s
 
 
-def _section(scenario: Scenario, name: str) -> dict[str, object]:
-    """The scenario's settings of a service; whether agents are armed is the agents' own."""
+def _settings(scenario: Scenario, name: str, kind: type[Section]) -> Section:
+    """The scenario's settings of a service. The setting that arms agents is the agents' own."""
     prefix = f"{name}."
     given: dict[str, object] = {
         key.removeprefix(prefix): value for key, value in scenario.services.items() if key.startswith(prefix)
     }
     given.pop("armed", None)
-    return given
+    return read(kind, name, {name: given}, {}, source="scenario")
 
 
 def _damped(fault: FaultReport, lasts_s: float) -> Finding:
     over_ns = fault.injected_ns + round(lasts_s * 1e9)
-    # The return after the last flap is the end of the damping.
+    # The return after the last flap ends the damping.
     moves = fault.moves - (1 if fault.restored_ns is not None and fault.restored_ns > over_ns else 0)
     return Finding(moves <= _FLAP_MOVES, f"it cost {count_of(moves, 'move')} before it was damped")
 
 
 def _forbidden(scenario: Scenario) -> bool:
-    """Whether a setting says that commands are advice, or none at all."""
+    """Whether a setting makes commands mere advice, or forbids them."""
     return any(scenario.services.get(name) in {"off", "advise"} for name in ("remediator.reroute", "agent.policy"))

@@ -1,4 +1,4 @@
-"""The report of a run: for each fault what the lab saw and what the services did, then clocks, strays and the machine."""
+"""The report of a run: each fault's effects and the services' reactions, then clocks, strays and the machine."""
 
 from __future__ import annotations
 
@@ -31,9 +31,11 @@ if TYPE_CHECKING:
     from foliot_schemas import Event
 
 _BEFORE_STRAYS_NS = 1_500_000_000
-"""A silence is said within a quarter of a second, a dead process after one."""
+"""The look back before the first stray. A silence is reported within a quarter of a second, a dead process after
+one."""
 _HONEST_NS = 1_000_000_000
-"""A time inside a message that lies further from its arrival comes from before the clocks were in step; arrival stands in."""
+"""The greatest distance of a time inside a message from its arrival. Beyond it, the time dates from before the
+clocks were in step, and the arrival stands in."""
 
 
 class FaultReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,19 +48,19 @@ class FaultReport(msgspec.Struct, frozen=True, kw_only=True):
     healed_ns: int | None
     """None: it lasted to the end of the run."""
     detected_ns: int | None
-    """When the first event about it was decided."""
+    """Decision time of the first event about it."""
     commanded_ns: int | None
-    """When the first reroute that it caused was issued; a return is no answer to the fault, and does not count."""
+    """Issue time of the first reroute that it caused. A return is no answer to the fault, and does not count."""
     moved_ns: int | None
-    """When both directions of every affected pair flowed on the wire."""
+    """The moment from which both directions of every affected pair flowed on the wire."""
     restored_ns: int | None
-    """When the last pair was back on its way of before."""
+    """The moment at which the last pair was back on its former way."""
     moves: int
     """The most changes of way that any pair made, away and back."""
     events: list[str]
     trace_id: str | None
     not_counted: NotCounted
-    """What is taken off its times before they are held against what is promised."""
+    """The parts of its times that are subtracted before the comparison with the promise."""
     flows: list[FlowReport]
     train: TrainFault | None = None
     """None without a training job."""
@@ -70,23 +72,24 @@ class Unexplained(msgspec.Struct, frozen=True, kw_only=True):
     events: int
     commands: int
     least_idle_cpu: float | None = None
-    """Of the seconds around the first of it, the share of idle CPU in the one with least; null: there is nothing unexplained, or it was not sampled."""
+    """The least share of idle CPU among the seconds around the first of them. Null: there is none, or nothing was
+    sampled."""
 
 
 class Held(msgspec.Struct, frozen=True, kw_only=True):
-    """One figure, and what it was held against."""
+    """One figure, and the promise that it is compared with."""
 
     what: str
     """As `[expect]` names it: `found_ms`, `moved_ms`, `gap_ms`, `back_s` or `unexplained`."""
     promised: float
-    """At most."""
+    """The upper limit."""
     was: float | None
-    """Without what does not count; null: it did not happen."""
+    """The figure without the part that does not count; null: it did not happen."""
     right: bool
 
 
 class Judged(msgspec.Struct, frozen=True, kw_only=True):
-    """One fault's outcome, or, without a fault, that of the run as a whole, in the words of the terminal."""
+    """The outcome of one fault or, without a fault, of the run as a whole, in the words of the terminal."""
 
     fault: str
     right: bool
@@ -102,11 +105,11 @@ class Conclusion(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """All of it."""
+    """The report of a run as a whole."""
 
     faults: list[FaultReport]
     flows: list[FlowRest]
-    """Each in the time for which no fault answers."""
+    """Each flow in the time for which no fault answers."""
     clocks: ClockSummary
     unexplained: Unexplained
     machine: Machine
@@ -115,24 +118,24 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     verdict: Conclusion | None = None
     """None before it was judged."""
     commit: str | None = None
-    """Of the code, see `machine.commit`; null: it is in no checkout."""
+    """Commit of the code, see `machine.commit`; null: it is in no checkout."""
     versions: dict[str, str | None] = {}
     """See `machine.versions`."""
     scenario: Scenario | None = None
-    """As it was run, with every default: the demo's fabric depends on the machine."""
+    """The scenario of this run, with every default: the demo's fabric depends on the machine."""
 
     def json(self) -> bytes:
-        """For a file, indented."""
+        """The report as indented JSON, for a file."""
         return msgspec.json.format(msgspec.json.encode(self), indent=2) + b"\n"
 
 
 def witnessed(
     injections: Sequence[Injection], pulses: Mapping[str, Mapping[Pair, Pulses]], fabric: FabricPlan
 ) -> dict[str, Verdict]:
-    """The findings of each fault's pulses, up to the next fault at the same place.
+    """The verdicts on each fault's pulses, up to the next fault at the same place.
 
-    Of a fault that is no path's, such as a killed process, up to the next fault of a path that the pair may take: what happens
-    then is that one's doing, and so is what happens until it is over.
+    A fault that is not a path's, such as a killed process, is different. It counts up to the next fault of a path that
+    the pair may take. From then on, and until that fault is over, that fault answers.
     """
     found = {}
     for injection in injections:
@@ -154,7 +157,7 @@ def witnessed(
 def _undisturbed(
     pulses: Mapping[Pair, Pulses], injection: Injection, injections: Sequence[Injection], fabric: FabricPlan
 ) -> dict[Pair, Pulses]:
-    """The pulses without what faults of their own paths had to do with."""
+    """The pulses without those that faults of their own paths may have affected."""
     left = dict(pulses)
     for other in injections:
         if other.kind not in OF_PATHS:
@@ -227,7 +230,7 @@ def _fault(evidence: Evidence, injection: Injection, span: Span, found: Explaine
 
 
 def _train(evidence: Evidence, injection: Injection, span: Span) -> TrainFault | None:
-    """Up to the next fault, wherever that is: a job is on all hosts and links."""
+    """The effect on the job up to the next fault, wherever that is, because a job is on all hosts and links."""
     if evidence.job is None:
         return None
     over_ns = injection.healed_ns if injection.healed_ns is not None else span.until_ns
@@ -257,7 +260,7 @@ def _commanded_ns(evidence: Evidence, events: Sequence[Heard[Event]]) -> int | N
 
 
 def _lab_ns(evidence: Evidence, reference_ns: int, arrival_ns: int) -> int:
-    """A time inside a message as lab time."""
+    """A time inside a message, as lab time."""
     raw_ns = evidence.truth.raw_ns(reference_ns)
     if raw_ns is None:
         return arrival_ns

@@ -40,7 +40,7 @@ _STARTS = {
 
 
 class Judgement(NamedTuple):
-    """One fault's outcome, or, without a fault, that of the run as a whole."""
+    """The outcome of one fault or, without a fault, of the run as a whole."""
 
     fault_id: str
     right: bool
@@ -51,10 +51,17 @@ class Judgement(NamedTuple):
 def verdicts(report: Report, scenario: Scenario, seen: Mapping[str, Verdict]) -> list[Judgement]:
     """Every fault's outcome, then that of the run as a whole.
 
-    Right is: traffic that was cut off was found and moved to where it flows as soon as promised, if there is another way; nothing moved for troubles that are no
-    path's; it went back as soon as promised once its way was healed; ten flaps cost two moves before they are damped; no flow broke, and none stood still for
-    longer than promised while a way lived; no rank of a job died, but for that of a host that was killed, and those that missed it; nothing happened that
-    nobody can explain. What a scenario expects takes the place of what is promised.
+    A run is right if all of this holds:
+
+    - Traffic that was cut off was found and moved to a way that flows as soon as promised, if there is another way.
+    - Nothing moved for troubles that are not a path's.
+    - Traffic went back as soon as promised once its way was healed.
+    - Ten flaps cost two moves before they are damped.
+    - No flow broke, and none stood still for longer than promised while a way lived.
+    - No rank of a job died, other than that of a killed host and the ranks that missed it.
+    - A fault explains every event and command.
+
+    A scenario's expectations take the place of the promises.
     """
     specs = {fault.id: fault for fault in scenario.faults}
     judged = []
@@ -91,7 +98,7 @@ def _rests(report: Report, scenario: Scenario) -> Judgement:
 
 
 def _strays(report: Report, scenario: Scenario) -> Judgement:
-    """Whether more happened that no fault explains than was expected."""
+    """Whether more happened without a fault to explain it than was expected."""
     strays, most = report.unexplained, scenario.expect.unexplained
     count = strays.events + strays.commands
     held = (Held(what="unexplained", promised=most, was=count, right=count <= most),)

@@ -1,1 +1,1 @@
-"""The description of a run, and the checks of it."""
+"""Scenarios: the description of a run, and the checks of it."""

@@ -13,7 +13,10 @@ _Seconds = Annotated[float, msgspec.Meta(gt=0)]
 
 
 class FaultExpectation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`[fault.expect]`, which one fault's outcome is held against as it stands: nothing is taken off. `inf`: not judged."""
+    """The table `[fault.expect]` for one fault's outcome, which counts in full: nothing is subtracted.
+
+    `inf`: not judged.
+    """
 
     found_ms: _Milliseconds | None = None
     """From the injection until an event about it was decided."""
@@ -26,7 +29,7 @@ class FaultExpectation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
 
 
 class Expectation(FaultExpectation, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The run's, `[expect]`: of every fault that has no expectation of its own, and of the run as a whole."""
+    """The run's table `[expect]`, for every fault without an expectation of its own, and for the run as a whole."""
 
     unexplained: Annotated[int, msgspec.Meta(ge=0)] = 0
-    """Events and commands, together, that no fault explains: at most so many."""
+    """The most events and commands, together, that no fault explains."""

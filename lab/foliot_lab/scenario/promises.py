@@ -1,7 +1,7 @@
-"""The promises that outcomes are judged by, for each class of fault. `[expect]` overrides them; docs/lab.md has the same table.
+"""The promises that outcomes are judged by, for each class of fault.
 
-A promise holds on any machine that the lab accepts, a slow and busy one too. So it is far from what a quick one does, which is reported and
-not judged.
+`[expect]` overrides them; docs/lab.md has the same table. A promise holds on any machine that the lab accepts, a slow
+and busy one too. So it is far from the times of a quick machine, which are reported and not judged.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ class Promise(msgspec.Struct, frozen=True, kw_only=True):
     moved_ms: float = math.inf
     gap_ms: float
     back_s: float = math.inf
-    """Beyond the probation and the damping that the settings ask for."""
+    """The time beyond the probation and the damping that the settings ask for."""
     source: str
-    """Where the numbers come from."""
+    """The source of the numbers."""
 
 
 PROMISES: dict[FaultClass, Promise] = {
@@ -67,12 +67,15 @@ _CLASSES: dict[str, FaultClass] = {
     "mtu": "mtu",
 }  # fmt: skip
 _LETS_PASS = frozenset({"loss", "loss-one-way", "rate"})
-"""Whether that moves, and what TCP makes of it, is a matter of settings and of the share: no promise."""
+"""Kinds without a promise. The settings and the share decide whether traffic moves, and how TCP reacts."""
 _MOVES_NOTHING = "moves no traffic"
 
 
 def class_of(kind: str, where: str) -> FaultClass:
-    """The class of a fault: the lost carrier of a fabric link is a switch's, and hosts hear of it as of any silence."""
+    """The class of a fault.
+
+    The lost carrier of a fabric link is a switch's, and hosts notice it like any silence.
+    """
     found = _CLASSES.get(kind, "other")
     return "silent" if found == "carrier" and where.startswith("rail") else found
 
@@ -101,7 +104,8 @@ def wrong_key(fault: FaultSpec) -> tuple[Key, str] | None:
 def expected(key: Key, fault: FaultSpec, scenario: Scenario) -> float | None:
     """The scenario's own expectation of a fault; None: there is none, and the promise holds.
 
-    The run's own expectation is of the faults that have a promise; how long a flow may stand still, of all.
+    The run's own expectation applies to the faults that have a promise. Its limit on a flow's gap applies to all
+    faults.
     """
     own = getattr(fault.expect, key) if fault.expect is not None else None
     if own is not None:

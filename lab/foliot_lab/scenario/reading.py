@@ -1,4 +1,4 @@
-"""Reads a scenario from a TOML file. It reports all errors at once, each with its line."""
+"""Reads a scenario from a TOML file, and reports all errors at once, each with its line."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ if TYPE_CHECKING:
 
 
 class Problem(msgspec.Struct, frozen=True, order=True):
-    """One thing that is wrong with a scenario."""
+    """One error in a scenario."""
 
     line: int
     reason: str
 
 
 class ScenarioError(ValueError):
-    """A scenario that cannot be run, with everything that is wrong with it."""
+    """A scenario that cannot be run, with all its errors."""
 
     def __init__(self, source: str, problems: list[Problem]) -> None:
         super().__init__("\n".join(f"{source}:{problem.line}: {problem.reason}" for problem in problems))
@@ -91,7 +91,7 @@ class _Reader:
             self._refuse((key,), f"unknown: {key}; expected one of {', '.join(known)}")
         fabric = self._table(tables, FabricSpec, "fabric")
         faults = self._faults(tables)
-        if fabric is not None:  # Else what is wrong with the fabric would be blamed on the faults too.
+        if fabric is not None:  # Otherwise errors in the fabric would be blamed on the faults too.
             self._judge(fabric, faults)
         run = self._table(tables, RunSpec, "run") or RunSpec()
         workload = self._table(tables, WorkloadSpec, "workload") or WorkloadSpec()
@@ -161,7 +161,7 @@ class _Reader:
             try:
                 values[key] = msgspec.convert(value, types[key])
             except msgspec.ValidationError as error:
-                reason = str(error).replace(" | null", "")  # TOML has no null; a key is left out.
+                reason = str(error).replace(" | null", "")  # TOML has no null; a file omits such a key.
                 self._refuse((*place, key), f"{key} = {value!r}: {reason[0].lower()}{reason[1:]}")
         for field in msgspec.structs.fields(kind):
             if field.required and field.name not in table:
@@ -169,7 +169,7 @@ class _Reader:
         return kind(**values) if len(self.problems) == before else None
 
     def _services(self, given: Any, prefix: tuple[str, ...] = ()) -> dict[str, Setting]:
-        """Settings by dotted name, whether that was written as one quoted key or as a table of tables."""
+        """Settings by dotted name, from quoted keys and from tables of tables."""
         if not isinstance(given, dict):
             self._refuse(("services",), f"services is a table of settings, not {given!r}")
             return {}
@@ -195,7 +195,7 @@ class _Reader:
 
 
 def _struct(kind: Any) -> type[msgspec.Struct] | None:
-    """The struct that a key's type is, or may be; None: it is none."""
+    """The struct in a key's type, which may be optional; None: it has none."""
     for each in (kind, *get_args(kind)):
         if isinstance(each, type) and issubclass(each, msgspec.Struct):
             return each

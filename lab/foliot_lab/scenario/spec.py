@@ -1,6 +1,7 @@
 """The structs of a scenario: the fabric, the clocks, the services' settings, the workload and the timeline of faults.
 
-Times are seconds since the workload started. A fault without `for_s` lasts until the end of the run. A clock step with `for_s` is stepped back after it.
+Times are seconds since the workload started. A fault without `for_s` lasts until the end of the run. A clock step with
+`for_s` is stepped back after it.
 """
 
 from __future__ import annotations
@@ -20,9 +21,11 @@ FaultKind = Literal[
 Setting = bool | int | float | str | list[bool | int | float | str]
 
 CARRIER_S = 1.0
-"""A device that a driver has made anew has its carrier so much later: links of 100 Gb/s and more take one to several seconds to come up."""
+"""The time from a driver's making of a device until the device has its carrier. Links of 100 Gb/s and more take one
+to several seconds to come up."""
 RECOVERY_S = 20.0
-"""After the last fault: probation and the decay of the damping penalty are over by then with the lab's settings."""
+"""The time after the last fault. With the lab's settings, probation and the decay of the damping penalty are over by
+then."""
 
 _Count = Annotated[int, msgspec.Meta(ge=1)]
 _Seconds = Annotated[float, msgspec.Meta(gt=0, le=1e6)]
@@ -31,7 +34,10 @@ _Moment = Annotated[float, msgspec.Meta(ge=0, le=1e6)]
 
 
 class FabricSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Each rail is a leaf-spine fabric of its own; a host has one NIC on every rail."""
+    """The size and rates of the fabric.
+
+    Each rail is a leaf-spine fabric of its own; a host has one NIC on every rail.
+    """
 
     hosts: Annotated[int, msgspec.Meta(ge=2, le=254)] = 8
     """At most as many as the frontend has addresses."""
@@ -64,7 +70,7 @@ class WorkloadSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     kind: WorkloadKind = "ring"
     load: _Share = 0.6
-    """Of link_mbps; a training job takes what it gets, and has none."""
+    """The share of link_mbps that the flows send. A training job takes the rate that it gets, and has none."""
 
 
 class FaultSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -81,19 +87,23 @@ class FaultSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     down_s: _Seconds | None = None
     up_s: _Seconds | None = None
     share: _Share | None = None
-    """Loss: of the packets. Cpu: of each processor that the host's processes may use."""
+    """Loss: share of the packets. Cpu: share of each processor that the host's processes may use."""
     mbps: Annotated[float, msgspec.Meta(ge=0.1, le=10_000)] | None = None
-    """Rate: what is left of link_mbps, in both directions."""
+    """Rate: the part of link_mbps that is left, in both directions."""
     bytes: Annotated[int, msgspec.Meta(ge=576)] | None = None
-    """Mtu: the largest IP packet that passes, on the wire. At least what every host must accept (RFC 791): small probes and segments go on passing."""
+    """Mtu: the largest IP packet that passes, on the wire. It is at least the size that every host must accept (RFC
+    791), so small probes and segments still pass."""
     offset_ns: Annotated[int, msgspec.Meta(ge=-(10**15), le=10**15)] | None = None
     """Clock step: how far forward; back if negative."""
     expect: FaultExpectation | None = None
-    """None: what is promised, see `promises.py`."""
+    """None: the promise holds, see `promises.py`."""
 
     @property
     def lasts_s(self) -> float | None:
-        """The length of a fault; None: until the end of the run. A device that was away is of use again when it has its carrier."""
+        """The length of a fault; None: until the end of the run.
+
+        A device that was away is of use again when it has its carrier.
+        """
         if self.times is not None and self.down_s is not None and self.up_s is not None:
             return self.times * self.down_s + (self.times - 1) * self.up_s
         if self.kind == "reload" and self.for_s is not None:
@@ -108,21 +118,24 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class Scenario(msgspec.Struct, frozen=True, kw_only=True):
-    """All of it."""
+    """A scenario as a whole."""
 
     fabric: FabricSpec = FabricSpec()
     clock: ClockSpec = ClockSpec()
     services: dict[str, Setting] = {}
-    """By dotted name, as in the configuration file: `remediator.armed`."""
+    """Settings of services by dotted name, as in the configuration file: `remediator.armed`."""
     workload: WorkloadSpec = WorkloadSpec()
     train: TrainSpec = TrainSpec()
-    """Of a workload of that kind."""
+    """The training job, for a workload of that kind."""
     expect: Expectation = Expectation()
     faults: tuple[FaultSpec, ...] = ()
     duration_s: float = RECOVERY_S
-    """Unless given: from the start to the end of the last fault, and `RECOVERY_S` more."""
+    """The length of the run. Default: from the start to the end of the last fault, and `RECOVERY_S` more."""
 
 
 def armed(scenario: Scenario) -> str:
-    """Whether its agents act on their own lost carrier: `off`, `bus-away` or `always`; both names of the setting are the agents'."""
+    """The agents' reaction to their own lost carrier: `off`, `bus-away` or `always`.
+
+    Both names of the setting are the agents'.
+    """
     return str(scenario.services.get("remediator.armed", scenario.services.get("agent.armed", "off")))

@@ -38,7 +38,7 @@ def lines_of(text: str) -> dict[Place, int]:
 
 
 def _within(table: Place, arrays: dict[Place, int]) -> Place:
-    """The place of a table inside the last one of an array of tables, as TOML has it: [fault.expect] after [[fault]]."""
+    """The place of a table inside the last one of an array of tables, as in TOML: [fault.expect] after [[fault]]."""
     found: Place = ()
     for number, key in enumerate(table):
         found = (*found, key)
@@ -48,7 +48,7 @@ def _within(table: Place, arrays: dict[Place, int]) -> Place:
 
 
 def line_of(lines: dict[Place, int], place: Place) -> int:
-    """The line of a place, or else of the nearest thing that encloses it; 1 for the whole text."""
+    """The line of a place, or of the nearest thing that encloses it; 1 for the whole text."""
     while place and place not in lines:
         place = place[:-1]
     return lines.get(place, 1)
@@ -65,7 +65,7 @@ def _parts(dotted: str) -> Place:
 
 
 def _rest(assignment: str) -> str:
-    """The assignment again if it goes on in the next line: a long string or an array that is still open."""
+    """The assignment again if it goes on in the next line, as a long string or an open array does."""
     try:
         tomllib.loads(assignment)
     except tomllib.TOMLDecodeError:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from foliot_lab.scenario.spec import FabricSpec
 
 MTU_BYTES = 1500
-"""Of every link."""
+"""The MTU of every link."""
 HOSTS_PER_LEAF = 128
 """A leaf's /24 has that many /31s."""
 CONTROL = "control"
@@ -36,11 +36,11 @@ FRONT_LENGTH = 16
 CENTRAL = ("gateway", "sync", "detector", "remediator")
 """The services that run on no host."""
 _FIRST_INDEX = 1000
-"""Above what the kernel deals by itself in a namespace that lives as short as these."""
+"""The first index that the lab gives. The kernel's own indices in so short-lived a namespace are lower."""
 
 
 class Route(msgspec.Struct, frozen=True):
-    """A way to a prefix: one gateway, or several that share by the five-tuple's hash, or none, which is a black hole."""
+    """A way to a prefix: one gateway, several that share by the five-tuple's hash, or none (a black hole)."""
 
     prefix: str
     gateways: tuple[tuple[str, str], ...]
@@ -54,11 +54,12 @@ class Port(msgspec.Struct, frozen=True):
     """Name of the namespace."""
     device: str
     index: int
-    """The device's index, unique in the fabric. If a virtual wire's two ends, in different namespaces, have the same index,
-    the kernel tells its loss of carrier up to a second late."""
+    """The device's index, unique in the fabric. A virtual wire's two ends are in different namespaces. If they have
+    the same index, the kernel tells its loss of carrier up to a second late."""
     address: str
     routes: tuple[Route, ...] = ()
-    """The routes through this port alone: the kernel flushes them when it is set down, and does not bring them back."""
+    """The routes through this port alone. The kernel flushes them when the port is set down, and does not bring them
+    back."""
 
 
 class Link(msgspec.Struct, frozen=True):
@@ -79,13 +80,14 @@ class Router(msgspec.Struct, frozen=True):
     name: str
     kind: Literal["leaf", "spine"]
     hash_seed: int
-    """Its own, or the layers of the fabric would hash alike and part of the links stay unused."""
+    """The router's own seed. With a common one, the layers of the fabric would hash alike and leave part of the
+    links unused."""
     routes: tuple[Route, ...]
     """The routes through several ports, or through none."""
 
 
 class FabricPlan(msgspec.Struct, frozen=True, dict=True):
-    """All there is to build."""
+    """The plan of a fabric: everything that `fabric.py` builds."""
 
     hosts: tuple[str, ...]
     rails: tuple[str, ...]
@@ -98,7 +100,8 @@ class FabricPlan(msgspec.Struct, frozen=True, dict=True):
     link_mbps: float
     queue_packets: int
     central: tuple[str, ...] = CENTRAL
-    """Central services and bus servers: each has a namespace and a frontend address, so that it can be cut off alone."""
+    """Central services and bus servers. Each has a namespace and a frontend address, so that it can be cut off
+    alone."""
 
     @cached_property
     def links(self) -> dict[str, Link]:
@@ -171,7 +174,7 @@ def server_names(count: int) -> tuple[str, ...]:
 
 
 def leaf_sizes(hosts: int, leaves: int) -> list[int]:
-    """Hosts on each leaf: as even as can be, the first leaves one more."""
+    """Hosts on each leaf, as even as possible: the first leaves have one more."""
     least, more = divmod(hosts, leaves)
     return [least + (leaf < more) for leaf in range(leaves)]
 

@@ -7,20 +7,20 @@ from typing import Annotated
 import msgspec
 
 GLOO_TIMEOUT_S = 1800.0
-"""Gloo's own: an operation may hang for half an hour."""
+"""Gloo's own default: an operation may hang for half an hour."""
 
 
 class TrainSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One rank on each host, on all of its rails."""
+    """A training job: one rank on each host, on all of its rails."""
 
     gradient_mb: Annotated[float, msgspec.Meta(ge=1, le=1000)] = 8.0
-    """Reduced among all ranks in every step. With four hosts, each sends one and a half times as much: a quarter of a second on two
-    links of 200 Mb/s, beside some 30 ms of computing."""
+    """Gradients reduced among all ranks in every step. With four hosts, each rank sends one and a half times as
+    much. That takes a quarter of a second on two links of 200 Mb/s, beside some 30 ms of computing."""
     batch: Annotated[int, msgspec.Meta(ge=1, le=1024)] = 8
-    """Sentences of 32 tokens, of each rank and step."""
+    """Sentences of 32 tokens, for each rank and step."""
     steps: Annotated[int, msgspec.Meta(ge=1, le=10_000_000)] | None = None
-    """None: until the run ends."""
+    """Steps to do; None: until the run ends."""
     seed: Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)] = 7
-    """Of weights and data."""
+    """Seed of weights and data."""
     timeout_s: Annotated[float, msgspec.Meta(gt=0, le=1e6)] = GLOO_TIMEOUT_S
-    """Of every operation of Gloo's."""
+    """Timeout of every operation of Gloo's."""

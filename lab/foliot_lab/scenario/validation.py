@@ -37,7 +37,7 @@ TARGETS: dict[FaultKind, frozenset[TargetKind]] = {
     "reload": frozenset({"nic"}),
     "mtu": _LINKS,
 }
-"""What each kind of fault can be done to."""
+"""The targets that each kind of fault can have."""
 
 _WORDS: dict[TargetKind, str] = {
     "nic": "a NIC",
@@ -59,7 +59,7 @@ PARAMETERS: dict[FaultKind, tuple[str, ...]] = {
     "cpu": ("share",),
     "mtu": ("bytes",),
 }
-"""What a kind needs besides at_s, kind and where, and nothing else may have."""
+"""The keys that a kind needs besides at_s, kind and where, and that no other kind may have."""
 
 _ALL_PARAMETERS = ("times", "down_s", "up_s", "share", "mbps", "offset_ns", "bytes")
 
@@ -68,14 +68,15 @@ _TOUCHES: dict[FaultKind, str] = {
     "drop": "filter", "drop-one-way": "filter", "loss": "filter", "loss-one-way": "filter", "mtu": "filter",
     "kill": "process", "stop": "process", "restart": "process",
 }  # fmt: skip
-"""What of its target a fault changes: two at a time there would undo each other. Else each its own kind."""
+"""The part of its target that a fault changes. Two faults at a time on one part would undo each other. By default,
+each kind has its own part."""
 
 Trouble = tuple[int, str, str]
-"""Position of the fault in the file, the key to blame (of a table in it, with a dot), the reason."""
+"""Position of the fault in the file, the key to blame (with a dot for a key of a table in it), the reason."""
 
 
 def problems_of(faults: Sequence[FaultSpec | None], fabric: FabricSpec) -> Iterator[Trouble]:
-    """Everything that is wrong with these faults in this fabric; None stands for a fault that could not be read."""
+    """Every error in these faults for this fabric; None stands for a fault that could not be read."""
     seen: dict[str, int] = {}
     judged: list[tuple[FaultSpec, Target]] = []
     for position, fault in enumerate(faults):
@@ -138,7 +139,7 @@ def _expectation_problems(fault: FaultSpec) -> Iterator[tuple[str, str]]:
 
 
 def _collide(one: FaultSpec, target: Target, other: FaultSpec, other_target: Target) -> bool:
-    # With a device goes whatever was done to it.
+    # A fault that removes a device also removes all other faults on it.
     away = "reload" in {one.kind, other.kind} and {target.kind, other_target.kind} <= _LINKS
     if not away and _touched(one) != _touched(other):
         return False
@@ -157,7 +158,7 @@ def _touched(fault: FaultSpec) -> str:
 
 
 def _meet(one: list[str], other: list[str]) -> bool:
-    """Whether two partitions part the same two places, in whatever order; `bus` is all its servers."""
+    """Whether two partitions separate the same two places, in either order; `bus` is all its servers."""
     return any(all(map(_alike, one, places)) for places in (other, other[::-1]))
 
 

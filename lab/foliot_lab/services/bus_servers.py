@@ -1,4 +1,4 @@
-"""The lab's NATS servers: one, or three that are a cluster, each in its own place of the frontend, with its own store."""
+"""The lab's NATS servers: one, or a cluster of three, each in its own place of the frontend, with its own store."""
 
 from __future__ import annotations
 

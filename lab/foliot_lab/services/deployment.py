@@ -32,7 +32,7 @@ class Desk(msgspec.Struct, frozen=True, kw_only=True):
 
     folder: Path
     boot: str
-    """What the hosts of this run say their boot is: two runs on one kernel are not the same fault."""
+    """The boot identity that the hosts of this run report. Faults of two runs on one kernel must not share a name."""
 
     def config(self, process: str) -> Path:
         """The settings file of a process."""
@@ -56,7 +56,7 @@ class Desk(msgspec.Struct, frozen=True, kw_only=True):
         return self.folder / f"{node}.step"
 
     def clock_page(self, node: str) -> Path:
-        """The page that a node's probe writes, for whoever wants its time."""
+        """The page that a node's probe writes, for processes that read its time."""
         return self.folder / f"{node}.clock"
 
     def loop_steps(self, process: str) -> Path:
@@ -70,7 +70,7 @@ class Desk(msgspec.Struct, frozen=True, kw_only=True):
             "FOLIOT_CONFIG": str(self.config(process)),
             "FOLIOT_BOOT_ID": self.boot,
             "FOLIOT_TELEMETRY__LOOP_STEPS": str(self.loop_steps(process)),
-            # Two dozen interpreters start at once: where bytecode is not written, each compiles all it imports.
+            # Two dozen interpreters start at once. Without bytecode files, each would compile all its imports.
             "PYTHONDONTWRITEBYTECODE": "",
             "PYTHONPYCACHEPREFIX": str(self.folder.with_name("pycache")),
         }
@@ -110,7 +110,7 @@ def skew_specs(clock: ClockSpec, hosts: tuple[str, ...], start_raw_ns: int, desk
 
 
 def write_skews(specs: Mapping[str, SkewSpec], desk: Desk) -> None:
-    """Puts them where the hosts' processes read them."""
+    """Writes the clock errors to the files that the hosts' processes read."""
     for host, spec in specs.items():
         write_step(str(desk.step(host)), 0)
         desk.skew(host).write_bytes(msgspec.json.encode(spec))
@@ -120,7 +120,7 @@ class Addresses(msgspec.Struct, frozen=True):
     """The addresses of the bus and the gateway."""
 
     bus: str
-    """``host:port``; several, with commas between, for a cluster, which then has that many copies of everything."""
+    """``host:port``; several, with commas between, for a cluster, which then keeps that many copies of everything."""
     gateway: str
 
     @property
@@ -135,12 +135,15 @@ class Addresses(msgspec.Struct, frozen=True):
 
 
 def listener(addresses: Addresses, desk: Desk) -> BusSettings:
-    """For whoever watches the lab's bus and may not speak on it."""
+    """Settings for a process that watches the lab's bus and may not publish on it."""
     return BusSettings(url=addresses.url, credentials=str(desk.keys / "tools" / "reader.creds"))
 
 
 def extensions(services: Mapping[str, Any]) -> dict[str, Any]:
-    """Of a scenario's settings, those of extensions, as a settings file has them: the lab loads what its services load."""
+    """The settings of extensions among a scenario's settings, in the form of a settings file.
+
+    The lab loads the same extensions as its services.
+    """
     prefix = "extensions."
     own = {name.removeprefix(prefix): value for name, value in services.items() if name.startswith(prefix)}
     return tomllib.loads(toml({"extensions": own}))
@@ -149,10 +152,10 @@ def extensions(services: Mapping[str, Any]) -> dict[str, Any]:
 def write_configs(
     nodes: tuple[NodeSettings, ...], services: Mapping[str, Any], desk: Desk, addresses: Addresses
 ) -> None:
-    """Credentials and settings files of all processes.
+    """Writes the credentials and settings files of all processes.
 
     Parameters:
-        services: the scenario's settings by dotted name; ``remediator.armed`` is the agents' to obey.
+        services: the scenario's settings by dotted name; ``remediator.armed`` is a setting of the agents.
 
     Raises:
         ValueError: a dotted name does not begin with a section.
@@ -175,7 +178,7 @@ def write_configs(
         common.setdefault(home, {})[setting] = value
     for process in CENTRAL:
         desk.config(process).write_text(toml(_with_credentials(common, desk.keys / "services" / process)))
-    # For whoever watches the lab's bus by hand.
+    # For a person who watches the lab's bus.
     own = {"extensions": common["extensions"]} if "extensions" in common else {}
     desk.config("reader").write_text(toml({"bus": msgspec.to_builtins(listener(addresses, desk))} | own))
     for node in nodes:

@@ -1,4 +1,4 @@
-"""Processes that ``foliot lab exec`` started in a lab's namespaces: they end with the lab."""
+"""Ends the processes that ``foliot lab exec`` started in a lab's namespaces, when the lab ends."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _LOOK_S = 0.02
 
 
 async def see_out(namespaces: Iterable[Namespace]) -> None:
-    """Ends every process in these network namespaces that is neither this one nor descends from it: SIGTERM, then SIGKILL."""
+    """Ends every process in these network namespaces other than this one and its descendants: SIGTERM, then SIGKILL."""
     places = {_place(os.fstat(namespace.fd)) for namespace in namespaces if namespace.fd >= 0}
     for number, grace_s in ((signal.SIGTERM, _GRACE_S), (signal.SIGKILL, _GRACE_S)):
         with contextlib.ExitStack() as stack:
@@ -35,11 +35,11 @@ async def see_out(namespaces: Iterable[Namespace]) -> None:
 
 
 def _guests(places: set[tuple[int, int]], stack: contextlib.ExitStack) -> Iterator[int]:
-    """A descriptor of each; ids of processes may be given anew between a look and a signal."""
+    """A descriptor of each process, because the kernel may reuse an id between a look and a signal."""
     for entry in Path("/proc").iterdir():
         if not entry.name.isdecimal() or _is_own(int(entry.name)):
             continue
-        with contextlib.suppress(OSError):  # it has ended, or is none of ours to look at
+        with contextlib.suppress(OSError):  # it has ended, or this process may not look at it
             descriptor = os.pidfd_open(int(entry.name))
             stack.callback(os.close, descriptor)
             if _place((entry / "ns/net").stat()) in places:

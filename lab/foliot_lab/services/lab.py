@@ -1,4 +1,4 @@
-"""A fabric with all services in it, running."""
+"""A lab that runs: a fabric with all services in it."""
 
 from __future__ import annotations
 
@@ -34,17 +34,18 @@ if TYPE_CHECKING:
     from foliot_schemas import Node
 
 READY_S = 90.0
-"""Two dozen Python processes start, clocks need three windows of 2 s; a busy machine takes several times as long."""
+"""Two dozen Python processes start, and clocks need three windows of 2 s. A busy machine takes several times as
+long."""
 
 
 class Lab:
-    """Everything that stands still: fabric, clocks, services, ready for a workload and faults.
+    """The lasting parts of a run: fabric, clocks and services, ready for a workload and faults.
 
-    `build`, then `start`, then `ready`; `close` whatever happens. Building takes this process into network namespaces of its
-    own, for good.
+    Call `build`, then `start`, then `ready`; call `close` whatever happens. Building takes this process into network
+    namespaces of its own, for good.
 
     Parameters:
-        folder: for settings, logs and NATS' store; what an earlier lab left in it is removed.
+        folder: for settings, logs and NATS' store; the files of an earlier lab are removed.
         listener: a listening socket of the host's network for the gateway, made before.
     """
 
@@ -114,7 +115,7 @@ class Lab:
 
     @property
     def listener(self) -> BusSettings:
-        """For whoever watches the bus and may not speak on it."""
+        """Settings for a process that watches the bus and may not publish on it."""
         return deployment.listener(self.addresses, self._desk)
 
     def settings(self, host: str) -> NodeSettings:
@@ -135,7 +136,10 @@ class Lab:
         return {name: loop_steps.read(self._desk.loop_steps(name)) for name in services}
 
     async def close(self) -> None:
-        """Ends the services and what `foliot lab exec` started, lets go of the fabric; the kernel removes the rest. May be called twice."""
+        """Ends the services and the processes of `foliot lab exec`, and closes the fabric. May be called twice.
+
+        The kernel removes the rest.
+        """
         if hasattr(self, "fabric"):
             await foreign_processes.see_out(self.fabric.namespaces())
         if hasattr(self, "bus"):
@@ -159,7 +163,7 @@ class Lab:
 
 
 def activated(listener: socket.socket, environment: dict[str, str]) -> dict[str, object]:
-    """The gateway with a listening socket handed over in systemd's way: descriptor 3 (sd_listen_fds(3))."""
+    """The settings of a gateway that inherits a listening socket in systemd's way: descriptor 3 (sd_listen_fds(3))."""
     spec = service("gateway")
     shell = ("/bin/sh", "-c", f'exec "$@" 3<&{listener.fileno()}', "sh", *spec.arguments)
     return {"arguments": shell, "environment": {**environment, "LISTEN_FDS": "1"}, "pass_fds": (listener.fileno(),)}

@@ -25,9 +25,10 @@ class Job(Protocol):
 
 
 class LabWorld:
-    """The targets of faults beside the wires: processes by name, clocks by node, the bus.
+    """The targets of faults other than wires: processes by name, clocks by node, the bus.
 
-    What kills or stops all of a host's processes reaches its rank of a job too, which nothing starts again.
+    A fault that kills or stops all of a host's processes also reaches its rank of a job. Nothing starts that rank
+    again.
 
     Parameters:
         cut: sets the hosts' ports of the frontend's bridge down (True) or up again.
@@ -48,28 +49,28 @@ class LabWorld:
         return [f"{where}/{process}" for process in ON_A_NODE]
 
     def kill(self, where: str) -> None:
-        """SIGKILL, and they stay dead until `restart`."""
+        """Sends SIGKILL; the processes stay dead until `restart`."""
         for name in self.names(where):
             self._supervisor.kill(name)
         self._signal_rank(where, signal.SIGKILL)
 
     def restart(self, where: str) -> None:
-        """Lets what was killed start again."""
+        """Starts killed processes again."""
         for name in self.names(where):
             self._supervisor.release(name)
 
     def stop(self, where: str) -> None:
-        """SIGSTOP."""
+        """Sends SIGSTOP."""
         self._signal(where, signal.SIGSTOP)
         self._signal_rank(where, signal.SIGSTOP)
 
     def resume(self, where: str) -> None:
-        """SIGCONT."""
+        """Sends SIGCONT."""
         self._signal(where, signal.SIGCONT)
         self._signal_rank(where, signal.SIGCONT)
 
     def terminate(self, where: str) -> None:
-        """SIGTERM; the supervisor starts them again."""
+        """Sends SIGTERM; the supervisor starts the processes again."""
         self._signal(where, signal.SIGTERM)
 
     def step_clock(self, node: str, offset_ns: int) -> None:
@@ -78,19 +79,19 @@ class LabWorld:
         write_step(str(self._desk.step(node)), self._steps[node])
 
     def cut_bus(self) -> None:
-        """Cuts a node off the bus."""
+        """Cuts all nodes off the bus."""
         self._cut(True)
 
     def mend_bus(self) -> None:
-        """Everybody does again."""
+        """Connects the nodes to the bus again."""
         self._cut(False)
 
     def part(self, where: str) -> None:
-        """Two places of the frontend do not hear each other."""
+        """Separates two places of the frontend, so that they do not hear each other."""
         self._partitions.cut(*where.split("|"))
 
     def join(self, where: str) -> None:
-        """They do again."""
+        """Lets the two places hear each other again."""
         self._partitions.mend(*where.split("|"))
 
     def _signal(self, where: str, number: signal.Signals) -> None:

@@ -33,7 +33,7 @@ class Readiness:
         self._clocks: set[str] = set()
         self._heard: set[str] = set()
         self.placed: dict[str, NodePaths] = {}
-        """The remediator's word per node, also after readiness."""
+        """The remediator's paths of each node, kept up to date after readiness too."""
 
     async def watch(self, bus: Bus) -> None:
         """Begins to listen."""
@@ -42,7 +42,7 @@ class Readiness:
         await bus.watch(PATHS, self._on_paths)
 
     async def wait(self, timeout_s: float) -> None:
-        """Returns when all is there.
+        """Returns when everything is ready.
 
         Raises:
             NotReadyError: it was not, in time.

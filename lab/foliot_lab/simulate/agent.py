@@ -1,4 +1,7 @@
-"""A simulated agent: carries out its commands, and says so. It confirms nothing on the wire, and nothing is armed."""
+"""A simulated agent: it carries out its commands and publishes the outcomes.
+
+It confirms nothing on the wire, and is not armed.
+"""
 
 from __future__ import annotations
 
@@ -15,13 +18,14 @@ if TYPE_CHECKING:
 
 _BEGIN_NS = 1 * MS
 _ROUTE_NS = 200_000
-"""Of a command, and of each route in it; what netlink and the agent's own bookkeeping take."""
+"""The time of a command, and of each route in it: netlink and the agent's own bookkeeping."""
 
 
 class Agent:
     """The agent of one node.
 
-    `ways` has the way of the traffic to each service address of a peer, `moved` how many of them were changed by commands.
+    `ways` has the way of the traffic to each service address of a peer. `moved` is how many of them commands have
+    changed.
     """
 
     def __init__(self, name: str, loop: Loop, process: Process, clock: Clock, bus: Bus) -> None:
@@ -29,7 +33,7 @@ class Agent:
         self.process = process
         self.away: set[str] = set()
         self.moves: list[tuple[int, str, int]] = []
-        """When, by which command, how many ways."""
+        """For each move: its time, its command, and the number of ways."""
         self._placements: dict[tuple[str, str], Placement] = {}
         self._backups: dict[tuple[str, str], Placement] = {}
         self._loop, self._clock, self._bus = loop, clock, bus

@@ -1,4 +1,4 @@
-"""A simulated bus: delivers each message later, in order per connection."""
+"""A simulated bus: it delivers each message after a delay, in order per connection."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from foliot_lab.simulate.processors import Process, Span
 
 _HOP_NS = 100_000
-"""From a process to the server or back: what TCP over the lab's frontend takes."""
+"""From a process to the server or back: the time of TCP over the lab's frontend."""
 _FORWARD_NS = 30_000
-"""What a message costs the server."""
+"""The server's time for a message."""
 
 
 class Delay(NamedTuple):
@@ -25,7 +25,7 @@ class Delay(NamedTuple):
     nodes: frozenset[str]
     least_ns: int
     most_ns: int
-    """As far as TCP's order lets it: what comes behind a late message is late as well."""
+    """The longest delay. TCP keeps its order, so that a message behind a late one is late as well."""
 
 
 class Bus:
@@ -33,7 +33,7 @@ class Bus:
 
     Parameters:
         server: the process that forwards.
-        chance: what delays are drawn from.
+        chance: the random source of delays.
     """
 
     def __init__(self, loop: Loop, server: Process, chance: random.Random) -> None:
@@ -47,15 +47,18 @@ class Bus:
         self._free_ns = 0
 
     def subscribe(self, channel: str, who: str, take: Callable[[str, Any], None]) -> None:
-        """Hands over what is said on a channel from now on, with its channel."""
+        """Delivers the messages of a channel from now on, with the channel's name."""
         self._readers.setdefault(channel, []).append((who, take))
 
     def delay(self, delay: Delay) -> None:
-        """The network of some nodes is slow for a while."""
+        """Makes the network of some nodes slow for a while."""
         self._delays.append(delay)
 
     def publish(self, who: str, channel: str, message: Any, at_ns: int) -> None:
-        """A process writes a message into its connection then; it is called in the order of these times per process."""
+        """Publishes a message that a process writes into its connection at a time.
+
+        Calls of one process come in the order of these times.
+        """
         come_ns = max(at_ns + self._hop_ns(who, at_ns), self._said_ns[who])
         self._said_ns[who] = come_ns
         self._loop.at(come_ns, self._forward, channel, message)

@@ -1,7 +1,8 @@
-"""Simulated shells of detector and remediator around the real cores. They read in bursts, and timers run between bursts.
+"""Simulated shells of detector and remediator around the real cores.
 
-An event loop hands over what a socket holds in pieces of a buffer's size. A timer that is due has its turn before the messages that were
-read in the same round, as in asyncio and nats-py. So a process that comes back from a halt judges once before it has read anything.
+They read in bursts, and timers run between bursts. An event loop delivers the content of a socket in pieces of a
+buffer's size. As in asyncio and nats-py, a due timer runs before the messages that were read in the same round. So a
+process that returns from a halt judges once before it has read anything.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ _LEASE = 7
 
 
 class Heard(NamedTuple):
-    """A message of one process, and when it wrote it into its connection."""
+    """A message of one process, and the time when that process wrote it into its connection."""
 
     at_ns: int
     message: Any
@@ -44,7 +45,7 @@ class Costs(NamedTuple):
     """Processor time of a step of a reader, ns."""
 
     of: dict[str, int]
-    """A message, by channel."""
+    """The cost of a message, by channel."""
     tick_ns: int
 
 
@@ -65,11 +66,11 @@ class Reader:
         loop.at(self._due_ns, self._ring)
 
     def take(self, message: Any, at_ns: int) -> int:
-        """Hands a message to the core at a time; returns when what came of it has been said."""
+        """Gives a message to the core at a time; returns the time when all resulting messages have been published."""
         raise NotImplementedError
 
     def tick(self, at_ns: int) -> int:
-        """Likewise the passing of time."""
+        """Lets time pass in the core; returns as `take` does."""
         raise NotImplementedError
 
     def _arrive(self, channel: str, message: Any) -> None:
@@ -92,7 +93,7 @@ class Reader:
             at_ns = self.tick(self.process.work(at_ns, self._costs.tick_ns))
             self._due_ns = at_ns + _TICK_NS
             self._loop.at(self._due_ns, self._ring)
-        # Each channel has a task of its own, which takes all that was read of it.
+        # Each channel has a task of its own, which takes all messages read from it.
         for of in dict.fromkeys(channel for channel, _ in piece):
             for channel, message in piece:
                 if channel == of:
@@ -119,13 +120,13 @@ class Detector(Reader):
         self.core = Pipeline(settings)
         self.events: list[Heard] = []
         self.taken: list[Heard] | None = None
-        """If it is a list, all that comes is kept there."""
+        """If this is a list, it keeps all messages that arrive."""
         self._measured_ns = loop.now_ns
         for node in nodes:
             self.core.observe(node)
 
     def take(self, message: Any, at_ns: int) -> int:
-        """Hands it an observation."""
+        """Gives the core an observation."""
         if self.taken is not None:
             self.taken.append(Heard(at_ns, message))
         return self._publish(self.core.observe(message, self._elapsed_ns(at_ns)), at_ns)
@@ -182,7 +183,7 @@ class Service(Reader):
             self.core.observe(node, loop.now_ns)
 
     def take(self, message: Any, at_ns: int) -> int:
-        """Hands it a message."""
+        """Gives the core a message."""
         self._clock.at_ns = at_ns
         if isinstance(message, DelayBatch):
             self._clock.learn(message)
@@ -201,7 +202,7 @@ class Service(Reader):
         for action in actions:
             at_ns = self.process.work(at_ns, _PUBLISH_NS)
             if not isinstance(action, Decision):
-                self._bus.publish(self.name, "paths", action.paths, at_ns)
+                self._bus.publish(self.name, "paths", action, at_ns)
                 continue
             self.decisions.append(Heard(at_ns, action))
             for command in action.commands:

@@ -21,41 +21,45 @@ if TYPE_CHECKING:
 
 _LASTING_NS = 3 * SECOND
 _LONGER_NS = {"job": 12 * SECOND, "incast": 12 * SECOND, "mixed": 6 * SECOND}
-"""Losses are judged by some hundred probes, which are eight seconds of a path in use."""
+"""The length of disturbances that cause losses. Some hundred probes judge a loss, which are eight seconds of a path
+in use."""
 _HALT_MS = (100.0, 400.0)
 _STEAL_MS = (20.0, 300.0)
 _BUS_MS = (20.0, 400.0)
 _HOG = (0.5, 0.95)
 _CORES, _WANTED = 2, 0.47
-"""Of a machine that carries all hosts; and how much of a core they want together, where it is of the speed for which costs were noted."""
+"""Processors of a machine that carries all hosts, and the share of a core that the hosts want together. The share
+holds at the speed for which costs were noted."""
 _IDLE = (0.05, 0.3)
 _PAUSE_MS = (60.0, 600.0)
-"""From the end of one halt to the next."""
+"""The time from the end of one halt to the next."""
 _STEP_MS = (0.0, 10.0)
-"""From the beginning of a tick until its reports have left, with room to spare."""
+"""The time from the beginning of a tick until its reports have left, with a margin."""
 _STEPS_NS = (2 * MS, 5 * SECOND)
 _UNAWARE_NS, _LEARNING_NS = 2 * SECOND, 1 * SECOND
-"""A step is found out with the next window, and the clock is not synchronised then until the one after has been fitted."""
+"""The next window shows a step. The clock is then not synchronised until the window after it has been fitted."""
 _PERIOD_MS = (50.0, 1_500.0)
-"""From one full queue to the next: TCP flows that fill a link fill and drain the queue before it in less than two seconds."""
+"""The time from one full queue to the next. TCP flows that fill a link fill and drain the queue before it in less
+than two seconds."""
 _FULL = (0.02, 0.9)
 _SMALL_LOST = 0.01
-"""Of small probes, over all, at the most: TCP slows down where it loses more. In an incast in the lab it was 0.4 %; a probe may meet two such queues."""
+"""The greatest share of small probes lost over all, because TCP slows down if it loses more. In an incast in the lab
+it was 0.4 %; a probe may meet two such queues."""
 _LOW = (0.0, 0.9)
 _PACKET_BYTES = (1_514, 65_550)
 """From a packet of the MTU to the largest that is segmented behind the queue."""
 
 
 def lasting_ns(kind: str) -> int:
-    """For how long it is done."""
+    """The length of a disturbance, in ns."""
     return _LONGER_NS.get(kind, _LASTING_NS)
 
 
 def disturb(kind: str, fleet: Fleet, chance: random.Random, *, spare: frozenset[str] = frozenset()) -> str:
-    """Does it, from now on for `lasting_ns`; returns what exactly, in words.
+    """Disturbs the fleet from now on for `lasting_ns`; returns the details in words.
 
     Parameters:
-        spare: a NIC that is lost is none of these.
+        spare: NICs that this does not take away.
     """
     span = Span(fleet.loop.now_ns, fleet.loop.now_ns + lasting_ns(kind))
     return _KINDS[kind](fleet, chance, span, spare)
@@ -87,7 +91,10 @@ def _slow(fleet: Fleet, chance: random.Random, _span: Span, _spare: frozenset[st
 
 
 def _spells(chance: random.Random, span: Span, lasting_ms: tuple[float, float], beside: Probe | None) -> list[Span]:
-    """Times of standing still. Half of those that concern a probe begin within its step, which takes a tenth of the time."""
+    """Times of standing still.
+
+    Half of those that concern a probe begin within its step, which takes a tenth of the time.
+    """
 
     def begin(at_ms: float) -> float:
         if beside is None or chance.random() >= 0.5:
@@ -185,7 +192,7 @@ def _clock_step(fleet: Fleet, chance: random.Random, span: Span, _spare: frozens
 
 
 def _filled(fleet: Fleet, chance: random.Random, span: Span, nics: frozenset[str]) -> str:
-    """The queues at these NICs."""
+    """Fills the queues at these NICs; returns that in words."""
     (least_ms, most_ms), (small, large) = _PERIOD_MS, _PACKET_BYTES
     period_ms, packet_bytes = (
         least_ms * (most_ms / least_ms) ** chance.random(),

@@ -1,7 +1,8 @@
-"""A storm of faults over a synthetic fleet, at a rate and at random moments. Its front moves over the fleet; a seed repeats it.
+"""A storm of faults over a synthetic fleet, at a given rate and at random moments. The seed repeats it.
 
-Only nodes of the front report, from a little before their faults until all is as it was. A probe of a real fleet reports ten times a
-second; a million messages a second are nothing that one machine could carry, and no fault rests on them.
+The storm's front moves over the fleet. Only nodes of the front report, from a little before their faults until their
+end. A probe of a real fleet reports ten times a second. No single machine could carry the resulting million messages a
+second, and no fault depends on them.
 """
 
 from __future__ import annotations
@@ -22,21 +23,23 @@ if TYPE_CHECKING:
 Kind: TypeAlias = Literal["report", "port", "lose", "mute", "unmute", "return", "cut", "fell", "mend"]
 
 _SPARE_S = 0.3
-"""Reports begin an interval and so much before the first fault: by then every node has spoken, and all of its paths were heard."""
+"""The lead of reports before the first fault, beyond an interval. By then every node has reported, and all of its
+paths were heard."""
 _SAID_S, _EARLIEST_S = 0.09, 0.065
-"""After a cut, a report of the sender, which says that it sent on the path, and one of the receiver, which says that it hears others; and how long after it
-such a report says as much. A probe reports every 100 ms; of those beside a fault these two are needed."""
+"""The delays of two reports after a cut: the sender's says that it sent on the path, the receiver's that it hears
+others. The second number is how early after the cut a report can say so. A probe reports every 100 ms; beside a
+fault these two reports are needed."""
 _FELL_S = 0.13
-"""After a cut, the receiver's word that a path in use fell silent: a little over three intervals of 40 ms."""
+"""The delay of the receiver's report that a path in use fell silent: a little over three intervals of 40 ms."""
 _HEARD_S = 0.05
-"""After a carrier is back, its paths in use are heard."""
+"""The time from a carrier's return until its paths in use are heard."""
 _APART = 3
-"""Of so many nodes beside each other one loses a NIC, so that most peers of a lost NIC are well."""
+"""One node in so many neighbouring ones loses a NIC, so that most peers of a lost NIC are well."""
 _SECOND_NS = 1_000_000_000
 
 
 class Step(NamedTuple):
-    """Something that is said or happens. Ordered by time."""
+    """A report or a fault at a time. Ordered by time."""
 
     at_s: float
     kind: Kind
@@ -53,19 +56,20 @@ class StormSpec(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float
     seed: int = 1
     nic_share: float = 0.1
-    """Of the faults, lost carriers; the others are silent paths. Either gives two events: one when it begins, one when it ends."""
+    """Share of the faults that are lost carriers; the others are silent paths. Each fault gives two events: one at
+    its beginning, one at its end."""
     epoch_s: float = 3.0
-    """How long the front stays."""
+    """The time for which the front stays."""
     outage_s: float = 2.0
-    """Of a NIC."""
+    """The length of a NIC's outage."""
     silence_s: float = 1.2
-    """Of a path."""
+    """The length of a path's silence."""
     home_s: float = 3.5
-    """Reports go on for so long after the end of the front's last fault: probation, and the way home."""
+    """The time for which reports go on after the front's last fault: probation, and the way home."""
     report_s: float = 2.0
     """Interval of a node's regular reports."""
     parts: int = 1
-    """The crowd is cut into so many, of as many nodes each, and a storm of its share goes over each at the same time."""
+    """The number of parts of the crowd, of equal size. A storm of its share goes over each part at the same time."""
 
 
 class FaultStorm:
@@ -77,7 +81,7 @@ class FaultStorm:
         self._draw = np.random.default_rng(spec.seed)
         self._margin = crowd.degree // 2
         self._regions = dict[tuple[str, int], tuple[int, int]]()
-        """By what befalls it, and part: the first of its nodes, and how many there are."""
+        """By kind of fault and part: the first of its nodes, and their number."""
         for part in range(spec.parts):
             begin, end = (crowd.nodes * number // spec.parts for number in (part, part + 1))
             half = (begin + end) // 2
@@ -86,7 +90,7 @@ class FaultStorm:
         self._before_s = spec.report_s + _SPARE_S
 
     def steps(self) -> Iterator[Step]:
-        """All of it, in order of time, from 0."""
+        """All steps, in order of time, from 0."""
         spec, waiting = self._spec, list[Step]()
         for epoch in range(int(np.ceil(spec.seconds / spec.epoch_s))):
             begin_s = self._before_s + epoch * spec.epoch_s

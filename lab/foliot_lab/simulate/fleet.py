@@ -21,17 +21,17 @@ from foliot_schemas.names import node_of
 
 CENTRAL = ("nats", "detector", "remediator")
 _SETTLE_NS = 4 * SECOND
-"""Until every path was heard, backups are armed and probed fast, and the first windows are over."""
+"""The time until every path was heard, backups are armed and probed fast, and the first windows are over."""
 _OFFSET_NS = 50 * MS
-"""Of clocks that nobody has synchronised yet, as those of the lab."""
+"""The offset of clocks that are not synchronised yet, as in the lab."""
 _BOUND_NS = 50_000
 
 
 class Fleet:
-    """Everything that is simulated. It goes on from where it is with `run`.
+    """A simulated fleet as a whole. `run` continues it.
 
     Parameters:
-        seed: of all chance.
+        seed: the seed of all chance.
         synchronised: whether the nodes know the time.
     """
 
@@ -71,7 +71,7 @@ class Fleet:
         self.loop.run(self.loop.now_ns + for_ns)
 
     def lose_carrier(self, nic: str, at_ns: int) -> None:
-        """A NIC's cable is pulled at a time to come; its kernel tells the probe at once."""
+        """Removes a NIC's carrier at a future time; its kernel tells the probe at once."""
         self.fabric.dark[nic] = at_ns
         probe = self.probes[self.inventory.names.index(node_of(nic))]
         self.loop.at(at_ns, probe.lose_carrier, nic)
@@ -86,12 +86,12 @@ class Fleet:
         }
 
     def frozen(self) -> bytes:
-        """All of it, for `thawed`."""
+        """The state of the whole fleet, for `thawed`."""
         return pickle.dumps(self, pickle.HIGHEST_PROTOCOL)
 
     @staticmethod
     def thawed(frozen: bytes, seed: int) -> Fleet:
-        """A fleet in the state in which another one was frozen, whose further chances are drawn anew."""
+        """A fleet in a frozen state, which draws all further chances anew."""
         fleet: Fleet = pickle.loads(frozen)  # noqa: S301 - made by `frozen`, in this process
         fleet.chance.seed(seed)
         return fleet

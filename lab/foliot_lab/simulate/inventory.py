@@ -29,7 +29,7 @@ class Stream(NamedTuple):
     rail: str
     entropy: int
     peer_row: int
-    """The same stream's row at the peer."""
+    """The row of the same stream at the peer."""
     outgoing: Path
     incoming: Path
 
@@ -38,7 +38,7 @@ class Inventory:
     """All nodes by number.
 
     Parameters:
-        size: every two nodes are peers on every rail.
+        size: the size of the fleet; every two nodes are peers on every rail.
     """
 
     def __init__(self, size: Size) -> None:
@@ -64,7 +64,7 @@ class Inventory:
         return Path(nic_name(self.names[source], rail), nic_name(self.names[destination], rail), entropy)
 
     def paths(self) -> list[Path]:
-        """All there are."""
+        """All paths of the fleet."""
         return [stream.outgoing for streams in self.streams for stream in streams]
 
     def _keys(self, number: int) -> list[tuple[int, str, int]]:

@@ -15,7 +15,7 @@ SECOND = 1_000 * MS
 
 
 class Loop:
-    """Does one thing after the other, each at its time. What it holds can be pickled if all that is asked for are bound methods."""
+    """Does one thing after the other, each at its time. Its state can be pickled if all calls are bound methods."""
 
     def __init__(self) -> None:
         self.now_ns = START_NS
@@ -23,12 +23,15 @@ class Loop:
         self._count = 0
 
     def at(self, at_ns: int, work: Callable[..., None], *arguments: Any) -> None:
-        """Lets something be done at a time, now if that is past; of two of the same time, the one asked for first comes first."""
+        """Schedules a call, for now if its time is past.
+
+        Of two calls at the same time, the one scheduled first runs first.
+        """
         self._count += 1
         heapq.heappush(self._waiting, (max(at_ns, self.now_ns), self._count, work, arguments))
 
     def run(self, until_ns: int) -> None:
-        """Lets time pass."""
+        """Lets time pass up to a moment."""
         while self._waiting and self._waiting[0][0] <= until_ns:
             self.now_ns, _, work, arguments = heapq.heappop(self._waiting)
             work(*arguments)

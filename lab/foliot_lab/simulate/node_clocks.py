@@ -11,15 +11,15 @@ class Setting(NamedTuple):
     since_ns: int
     error_ns: int
     bound_ns: int
-    """-1: not synchronised."""
+    """The bound; -1: not synchronised."""
 
 
 class Clock:
     """The clock of a node. Its rate is right: its wander in the simulated seconds lies within the bound.
 
     Parameters:
-        error_ns: from the beginning on.
-        bound_ns: likewise.
+        error_ns: the error from the beginning on.
+        bound_ns: the bound from the beginning on.
     """
 
     def __init__(self, error_ns: int, bound_ns: int) -> None:

@@ -16,13 +16,13 @@ def spells(
     pause: tuple[float, float],
     begin: Callable[[float], float] | None = None,
 ) -> Iterator[tuple[float, float]]:
-    """When each begins, counted from now, and for how long; in whatever unit all is given in.
+    """The beginning of each period, counted from now, and its length; all in the unit of the arguments.
 
     Parameters:
-        until: none begins then or later.
-        lasting: the shortest and the longest.
-        pause: likewise from the end of one to the beginning of the next; the first one begins within the longest.
-        begin: where one is to begin that could begin at a time.
+        until: no period begins then or later.
+        lasting: the shortest and the longest period.
+        pause: the shortest and the longest pause between two; the first period begins within the longest.
+        begin: shifts the earliest possible beginning of a period to the wanted one.
     """
     at = chance.uniform(0.0, pause[1])
     while (at := at if begin is None else begin(at)) < until:

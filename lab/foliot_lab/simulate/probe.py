@@ -1,6 +1,6 @@
 """A simulated probe: the real schedule and the real judgement of silence, on a modelled socket, clock and processor.
 
-It follows `engine`, `reports` and `service` of `foliot_probe`; what a step costs is in `Costs`.
+It follows `engine`, `reports` and `service` of `foliot_probe`; the costs of its steps are in `Costs`.
 """
 
 from __future__ import annotations
@@ -40,17 +40,20 @@ _ENDLESS_NS = 1 << 62
 
 
 class Costs(msgspec.Struct, frozen=True, kw_only=True):
-    """Processor time of a probe's steps, ns, for 24 streams. The core makes ten million additions in Python in 0.7 s."""
+    """Processor time of a probe's steps, ns, for 24 streams.
+
+    The core makes ten million additions in Python in 0.7 s.
+    """
 
     listen_ns: int = 600_000
     send_ns: int = 250_000
-    """Of each socket."""
+    """The cost of each socket."""
     report_ns: int = 1_200_000
     publish_ns: int = 300_000
     window_ns: int = 6 * MS
-    """Of closing a window of stamps, in one tick."""
+    """The cost of closing a window of stamps, in one tick."""
     window_steps: int = 3
-    """In so many ticks."""
+    """The number of ticks in which it closes."""
 
 
 class Packet(NamedTuple):
@@ -63,7 +66,7 @@ class Packet(NamedTuple):
     in_use: bool
     delay_ns: int
     counted: int
-    """What it says of how many padded ones its stream had."""
+    """The number of padded probes of its stream, as it says."""
     padded: bool
 
 
@@ -75,14 +78,14 @@ class Surroundings(NamedTuple):
     fabric: Fabric
     bus: Bus
     peers: list[Probe]
-    """By number, for packets to be put into their sockets."""
+    """The probes by number, for packets to be put into their sockets."""
     chance: random.Random
     settings: ProbeSettings
     costs: Costs
 
 
 class Probe:
-    """One node's.
+    """The probe of one node.
 
     Parameters:
         number: of the node in the inventory.
@@ -116,7 +119,7 @@ class Probe:
         self._padded_sent = np.zeros(rows, np.int64)
         self._padded = PaddedCounts(rows)
         self._untold: list[list[tuple[int, int]]] = [[] for _ in range(rows)]
-        """Numbers and delays of probes heard, whose departures a later one is to tell."""
+        """Numbers and delays of the probes heard whose departures a later one will tell."""
         self._departures: list[tuple[int, int, int]] = []
         self._left_ns = np.zeros(rows, np.int64)
         self._left_sequence = np.zeros(rows, np.int64)
@@ -149,7 +152,7 @@ class Probe:
             self._begin(due_ns, is_tick)
 
     def _begin(self, due_ns: int, is_tick: bool) -> None:
-        """A timer's callback begins; it has read the time when it comes to read the sockets."""
+        """Begins a timer's callback. It has read the time when it comes to read the sockets."""
         now_ns = self._loop.now_ns
         if now_ns < self._busy_ns:  # the other timer's callback runs
             self._loop.at(self._busy_ns, self._begin, due_ns, is_tick)
@@ -177,7 +180,7 @@ class Probe:
             self._late_ns = max(self._late_ns, end_ns - began_ns)
             self._next_tick_ns = self._start_ns + (tick + 1) * self._tick_ns
             self._loop.at(self._next_tick_ns, self._wake, self._next_tick_ns, True)
-        # Tasks publish, and they have their turn after the timer's callback.
+        # Tasks publish, and they run after the timer's callback.
         for batch in batches:
             end_ns = self.process.work(end_ns, self._costs.publish_ns)
             self._bus.publish(f"{self.name}/probe", "delay", batch, end_ns)
@@ -205,17 +208,17 @@ class Probe:
         return window_number(self.name, self.clock.now_ns(self._loop.now_ns), self._window_ns)
 
     def tick_after(self, at_ns: int) -> int:
-        """When its first tick from a time on is due."""
+        """The due time of its first tick from a time on."""
         return at_ns + (self._start_ns - at_ns) % self._tick_ns
 
     # -- the wire -----------------------------------------------------------------------------------------------------
 
     def receive(self, packet: Packet) -> None:
-        """The kernel puts a probe into a socket's buffer, at the time that it stamps it with."""
+        """Puts a probe into a socket's buffer at the time of its kernel stamp."""
         self._inbox.append(packet)
 
     def _listen(self, now_ns: int) -> tuple[Rows, Rows]:
-        """Reads what has come by now; `now_ns` is when the callback began."""
+        """Reads all packets that have arrived by now; `now_ns` is the beginning of the callback."""
         read_ns = self._loop.now_ns
         came = sorted(packet for packet in self._inbox if packet.came_ns <= read_ns)
         again = np.zeros(0, np.intp)
@@ -239,7 +242,10 @@ class Probe:
         return self._watch.judge(now_ns), again
 
     def _tell_departures(self, came: list[Packet], read_ns: int) -> None:
-        """Each probe brings the stamps of those before it: their delays are known then, unless they are padded or a clock of the two is not synchronised."""
+        """Tells the delays of earlier probes, whose stamps each probe brings.
+
+        A delay stays unknown if the probe is padded or one of the two clocks is not synchronised.
+        """
         for packet in came:
             untold = self._untold[packet.row]
             peer = self._peers[self._streams[packet.row].peer]
@@ -253,7 +259,7 @@ class Probe:
                 untold.append((packet.sequence, packet.delay_ns))
 
     def _send(self, tick: int, at_ns: int) -> int:
-        """Sends what is due, socket by socket; returns when it is done."""
+        """Sends all due probes, socket by socket; returns the time of the end."""
         rows_due, _, rows_padded = self._schedule.due(tick)
         due, padded = set(rows_due.tolist()), set(rows_padded.tolist())
         announced, in_use = self._schedule.announced.tolist(), self._schedule.in_use.tolist()
@@ -284,7 +290,7 @@ class Probe:
                     )  # fmt: skip
         return at_ns
 
-    # -- what it says -------------------------------------------------------------------------------------------------
+    # -- reports ------------------------------------------------------------------------------------------------------
 
     def _says(self, times_ns: NDArray[np.int64]) -> NDArray[np.int64]:
         shift_ns = self.clock.now_ns(self._loop.now_ns) - self._loop.now_ns
@@ -325,14 +331,17 @@ class Probe:
         return batch
 
     def _batch(self, table: NDArray[Any], paths: tuple[str, ...], late_ns: int) -> DelayBatch:
-        """Dated when the last reading of the sockets began: what came later was not heard for certain."""
+        """A batch, dated at the beginning of the last reading of the sockets.
+
+        Later packets were not heard for certain.
+        """
         return DelayBatch.of(
             table, node=self.name, at_ns=self.clock.now_ns(self._read_ns), paths=paths, late_ns=late_ns,
             interval_ns=self._settings.delay_interval_ms * MS, bound_ns=self.clock.bound_ns(self._read_ns),
             every_ns=self._settings.delay_interval_ms * MS,
         )  # fmt: skip
 
-    # -- the rest of it -----------------------------------------------------------------------------------------------
+    # -- faults -------------------------------------------------------------------------------------------------------
 
     def _take_paths(self, _channel: str, paths: NodePaths) -> None:
         if paths.node != self.name:

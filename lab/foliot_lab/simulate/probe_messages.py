@@ -15,18 +15,18 @@ if TYPE_CHECKING:
     from foliot_schemas import DelayBatch, PortState
 
 _LAST_NS = 10_000_000
-"""Before a cut: when the path was last heard."""
+"""The time before a cut at which the path was last heard."""
 _SILENCE_NS = 130_000_000
-"""What it takes to say that a path fell silent."""
+"""The delay of the report that a path fell silent."""
 
 
 class Telling:
-    """Lets a storm's steps befall a crowd, and says what comes of them."""
+    """Applies a storm's steps to a crowd, and makes the resulting messages."""
 
     def __init__(self, crowd: SyntheticFleet) -> None:
         self._crowd = crowd
         self.begun: dict[str, int] = {}
-        """Per NIC or path, when what tells of its last fault's beginning was said, ns."""
+        """Per NIC or path, the time of the first message about its last fault, ns."""
 
     def of(self, step: Step, now_ns: int) -> Iterator[DelayBatch | PortState]:
         """The messages of a step that is made now."""
@@ -63,7 +63,7 @@ class Telling:
         return Path(nic_name(name(step.node), step.rail), nic_name(name(step.peer), step.rail), 0)
 
     def _turn_all(self, step: Step, now_ns: int, witness: int, last_ns: int) -> Iterator[DelayBatch]:
-        """The paths in use of a lost NIC, by all that hear them no more, or again."""
+        """The paths in use of a lost NIC, by all nodes that no longer hear them, or hear them again."""
         crowd = self._crowd
         lost = nic_name(crowd.name(step.node), step.rail)
         others = {peer: nic_name(crowd.name(peer), step.rail) for peer in crowd.neighbours(step.node)}

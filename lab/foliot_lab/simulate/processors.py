@@ -12,22 +12,26 @@ if TYPE_CHECKING:
     import random
 
 _TAIL = 1.6
-"""Exponent of the lateness behind a hog (a Lomax distribution): most steps wait for a slice or two, a few for very long."""
+"""Exponent of the lateness behind a hog (a Lomax distribution). Most steps wait for a slice or two, a few for very
+long."""
 _SCALE_NS = 1.5 * MS
-"""Its scale where half of the processors is taken. It grows as a queue does, with busy over idle: 28 ms at 95 %. That is harsher than what
-was seen. On two cores with sixteen processes ready, a sleeper was late by 5 ms in the median, 37 at the p99 and 45 at most; this has 15 and
-400 at 95 %, 3 and 100 at 80 %."""
+"""Its scale if half of the processors is taken. It grows like a queue, with busy over idle: 28 ms at 95 %.
+
+That is harsher than the measurement: two cores, sixteen processes ready, the lateness of a sleeper. It was 5 ms in the
+median, 37 at the p99 and 45 at most. The model has 15 and 400 at 95 %, 3 and 100 at 80 %."""
 _MOST_LATE_NS = 400 * MS
 _PREEMPTED = 0.04
-"""How often a running process loses its processor to a hog at any given point between two system calls."""
+"""The probability that a running process loses its processor to a hog at any given point between two system calls."""
 _SOFTIRQ = 0.02
-"""How often a packet is left to the kernel's own thread, which has to wait for a processor like any other."""
+"""The probability that a packet is left to the kernel's own thread, which has to wait for a processor like any
+other."""
 _SOFTIRQ_SHARE = 0.25
-"""Of a process's lateness. That thread sleeps most of the time, and the scheduler prefers who slept."""
+"""The lateness of that thread as a share of a process's. It sleeps most of the time, and the scheduler prefers
+sleepers."""
 
 
 _REMEMBERED = 128
-"""Steps of a core; those of some hundred milliseconds."""
+"""Steps of a core that are remembered; those of some hundred milliseconds."""
 
 
 class Span(NamedTuple):
@@ -38,7 +42,7 @@ class Span(NamedTuple):
 
 
 class Outages:
-    """Times in which something stands still, in any order and overlapping."""
+    """Times in which a thing stands still, in any order and overlapping."""
 
     def __init__(self) -> None:
         self._spans: list[Span] = []
@@ -55,7 +59,7 @@ class Outages:
         return at_ns
 
     def done(self, at_ns: int, work_ns: int) -> int:
-        """When work that begins then is over."""
+        """The end of work that begins at a time."""
         end_ns = at_ns + work_ns
         for since_ns, until_ns in self._spans:
             if until_ns > at_ns and since_ns < end_ns:
@@ -67,10 +71,12 @@ class Outages:
 
 
 class Cores:
-    """Processors that several hosts share, as in a lab on one machine. Whoever asks first has the first time that is free for as long as its step takes.
+    """Processors that several hosts share, as in a lab on one machine.
+
+    The first to ask gets the first time that is free for as long as its step takes.
 
     Parameters:
-        count: how many.
+        count: the number of processors.
         speed: 1.0 is that of the core for which the steps' costs were noted.
     """
 
@@ -79,11 +85,11 @@ class Cores:
         self._speed = speed
 
     def ready(self, at_ns: int) -> int:
-        """When one of them is free from a time on."""
+        """The first time from a moment on at which one of them is free."""
         return min(_free(taken, at_ns, 1) for taken in self._taken)
 
     def run(self, at_ns: int, work_ns: int) -> int:
-        """When a step is over that becomes ready then."""
+        """The end of a step that becomes ready at a time."""
         need_ns = round(work_ns / self._speed)
         start_ns, taken = min(
             ((_free(taken, at_ns, need_ns), taken) for taken in self._taken), key=lambda each: each[0]
@@ -106,19 +112,19 @@ class Host:
     """The processors of one host, or of the machine that the central services share.
 
     Parameters:
-        chance: what all lateness is drawn from.
+        chance: the random source of all lateness.
     """
 
     def __init__(self, chance: random.Random) -> None:
         self.chance = chance
         self.stolen = Outages()
-        """By the hypervisor: nothing runs, not even the kernel."""
+        """Times stolen by the hypervisor: nothing runs, not even the kernel."""
         self.cores: Cores | None = None
-        """None: there are enough of them."""
+        """The shared processors; None: there are enough of them."""
         self._hogs: list[tuple[Span, float]] = []
 
     def hog(self, span: Span, share: float) -> None:
-        """Somebody takes a share of all processors for a while."""
+        """Takes a share of all processors for a while."""
         self._hogs.append((span, share))
 
     def late_ns(self, at_ns: int) -> int:
@@ -134,7 +140,7 @@ class Host:
         return any(span.since_ns <= at_ns < span.until_ns for span, _ in self._hogs)
 
     def arrive(self, at_ns: int) -> int:
-        """When the kernel sees, and stamps, a packet that is at the NIC then."""
+        """The time at which the kernel sees, and stamps, a packet that arrives at the NIC at a time."""
         if self._hogs and self.is_hogged(at_ns) and self.chance.random() < _SOFTIRQ:
             at_ns += round(_SOFTIRQ_SHARE * self.late_ns(at_ns))
         return self.stolen.past(at_ns) if self.stolen else at_ns
@@ -148,12 +154,12 @@ class Process:
         self.halted = Outages()
 
     def wake(self, at_ns: int) -> int:
-        """When it runs that is to be woken then."""
+        """The time at which the process runs after a wake-up."""
         at_ns = self._past(at_ns + self.host.late_ns(at_ns))
         return at_ns if self.host.cores is None else self.host.cores.ready(at_ns)
 
     def work(self, at_ns: int, work_ns: int) -> int:
-        """When a step is over that begins then."""
+        """The end of a step that begins at a time."""
         host = self.host
         if host.is_hogged(at_ns) and host.chance.random() < _PREEMPTED:
             at_ns += host.late_ns(at_ns)

@@ -1,7 +1,7 @@
 """A fleet that exists only as messages: those of the probes of any number of nodes.
 
-Each node exchanges traffic with its nearest neighbours on a ring of all nodes, over every rail and entropy, as jobs that are placed
-well do; nobody knows the whole fleet.
+Each node exchanges traffic with its nearest neighbours on a ring of all nodes, over every rail and entropy. Well-placed
+jobs do the same. No node knows the whole fleet.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ if TYPE_CHECKING:
 RAILS = ("rail0", "rail1")
 ENTROPIES = 4
 BOUND_NS = 1_000
-"""Of every clock: the whole crowd reads the machine's own."""
+"""The bound of every clock: the whole crowd reads the machine's own."""
 _PORTS = tuple(range(49_200, 49_200 + ENTROPIES))
 _DELAY_NS = 20_000
 _FABRIC = int(ipaddress.IPv4Address("10.0.0.0"))
 _SWEEP_S = 5
-"""Probes a second on a path that nobody uses; all are reported as if they were such."""
+"""Interval of probes on a path that nobody uses. All paths are reported like such paths."""
 _REMEMBERED = 4_096
 """Nodes whose paths' names are kept: more than report at the same time."""
 
 
 class SyntheticFleet:
-    """Nodes by number, and what is wrong with their NICs and paths at present.
+    """Nodes by number, with the present faults of their NICs and paths.
 
     Parameters:
-        nodes: how many, more than `degree`.
+        nodes: the number of nodes, more than `degree`.
         degree: neighbours of each, an even number.
         report_s: interval of the regular reports.
     """
@@ -50,9 +50,9 @@ class SyntheticFleet:
         self.nodes = nodes
         self.degree = degree
         self.lost: dict[str, int] = {}
-        """NICs without a carrier, and since when."""
+        """NICs without a carrier, and the time of its loss."""
         self.cut: dict[str, int] = {}
-        """Paths that drop everything, and since when."""
+        """Paths that drop everything, and the time since then."""
         self._downs: dict[str, int] = {}
         self._interval_ns = round(report_s * 1e9)
         self._per_report = max(round(_SWEEP_S * report_s), 1)
@@ -89,17 +89,17 @@ class SyntheticFleet:
         peers = tuple(self.name(peer) for peer in self.neighbours(number))
         return Node(name=name, nics=nics, agent_port=7947, probe_port=7946, peers=peers)
 
-    # -- what goes wrong ----------------------------------------------------------------------------------------------
+    # -- faults -------------------------------------------------------------------------------------------------------
 
     def lose(self, nic: str, now_ns: int) -> None:
-        """The NIC's carrier is gone."""
+        """Removes the NIC's carrier."""
         self.lost[nic] = now_ns
         self._downs[nic] = self._downs.get(nic, 0) + 1
 
-    # -- what is said of it -------------------------------------------------------------------------------------------
+    # -- messages -----------------------------------------------------------------------------------------------------
 
     def port(self, number: int, rail: str, now_ns: int, *, change: bool) -> PortState:
-        """The kernel's word on a NIC."""
+        """The kernel's state of a NIC."""
         nic = nic_name(self.name(number), rail)
         downs, carrier = self._downs.get(nic, 0), nic not in self.lost
         return PortState(
@@ -116,14 +116,14 @@ class SyntheticFleet:
         if dead:
             sent, received = self._sent.copy(), self._received.copy()
             for place, since_ns in dead:
-                # Who hears nothing cannot know what was sent.
+                # A node that hears nothing cannot know how much was sent.
                 sent[place] = received[place] = 0
                 last_ns[place] = since_ns - 1_000_000
             columns = columns | {"sent": sent.tobytes(), "received": received.tobytes()}
         return self._batch(number, now_ns, paths, columns | {"last_ns": last_ns.tobytes()})
 
     def word(self, number: int, now_ns: int, witness: int, paths: Iterable[Path], last_ns: int) -> DelayBatch:
-        """A word at once, of these paths alone."""
+        """A report at once, of these paths alone."""
         names = tuple(map(str, paths))
         rows = np.zeros(len(names), DelayRow)
         rows["path"], rows["witness"], rows["last_ns"] = range(len(names)), witness, last_ns
@@ -144,7 +144,7 @@ class SyntheticFleet:
         return rows
 
     def _paths_of(self, number: int) -> tuple[tuple[str, ...], dict[str, int]]:
-        """Names, of each stream the outgoing and the incoming path, and their places in the report."""
+        """The names of each stream's outgoing and incoming path, and their places in the report."""
         own = self.name(number)
         names = tuple(
             name
@@ -156,7 +156,7 @@ class SyntheticFleet:
         return names, {name: place for place, name in enumerate(names)}
 
     def _dead(self, number: int, places: dict[str, int]) -> Iterable[tuple[int, int]]:
-        """Places of the report that are not heard, and since when."""
+        """Places of the report that are not heard, and the beginnings of their silences."""
         own, neighbours = self.name(number), [*map(self.name, self.neighbours(number))]
         if self.cut:
             for peer in neighbours:

@@ -1,4 +1,4 @@
-"""A transcript of what a detector was told about one path, in order, with the times at which each word was true."""
+"""A transcript of a detector's input about one path, in order, with the times at which each message was true."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ _BEFORE_NS, _AFTER_NS = 700 * MS, 300 * MS
 
 
 class Line(NamedTuple):
-    """A word about the path. Times are in ms, from the moment on; those of `said_ms` and `last_ms` by the speaker's clock."""
+    """A message about the path.
+
+    Times are in ms from the given moment; `said_ms` and `last_ms` are by the sender's clock.
+    """
 
     taken_ms: float
     node: str
@@ -33,7 +36,7 @@ class Line(NamedTuple):
     sequence: int
 
     def __str__(self) -> str:
-        """For people."""
+        """The line as text for people."""
         return (
             f"{self.taken_ms:9.1f}  {self.node:<8} of {self.said_ms:9.1f}  {self.word:<12} {self.probes:3}"
             f"  last {self.last_ms:9.1f}  number {self.sequence}"

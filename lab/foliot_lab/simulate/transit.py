@@ -1,7 +1,7 @@
 """The simulated fabric: the arrival time of a probe, or its loss.
 
-A packet waits before the NIC that it leaves by and before the one that it arrives at. Waits are drawn by how full these links are; a queue that is full
-has less room than the packets that fill it, for small probes still or for none.
+A packet waits before the NIC that it leaves by and before the NIC that it arrives at. Waits are drawn by the load of
+these links. A full queue has less room than the packets that fill it. That may still be enough for small probes.
 """
 
 from __future__ import annotations
@@ -20,58 +20,59 @@ if TYPE_CHECKING:
     from foliot_schemas.names import Path
 
 _FLIGHT_NS = 60_000
-"""Over three wires and two switches of the lab, with an empty queue."""
+"""The time over three wires and two switches of the lab, with an empty queue."""
 _WAITS, _WAIT_NS = 0.5, 0.3 * MS
-"""On a link that is 60 % full: how often a packet waits at all, and how long on average."""
+"""On a link that is 60 % full: the probability that a packet waits at all, and the mean wait."""
 _FULL_NS = 12 * MS
 """The fullest queue before a link of the lab: 200 packets of 1,500 bytes at 200 Mb/s."""
 SMALL_BYTES = IP_UDP_BYTES + Probe.itemsize
-"""Of a probe that is not padded, as a packet."""
+"""The size of a probe that is not padded, as a packet."""
 FULL_BYTES = MTU_BYTES - 50
-"""What the overlay's devices carry, as VXLAN takes 50 bytes."""
+"""The MTU of the overlay's devices, as VXLAN takes 50 bytes."""
 _BYTE_NS = 8e9 / 200e6
-"""At 200 Mb/s."""
+"""The time of a byte at 200 Mb/s."""
 _LINKS = 3
-"""That a packet is sent over, from host to leaf to spine or another leaf to host: a longer one takes longer on each."""
+"""The links that a packet is sent over, from host to leaf to spine or another leaf to host. A longer packet takes
+longer on each."""
 
 
 class Load(NamedTuple):
     """The load of links, for a while: the queue before each is full for some time, then lower for some, and so on.
 
-    In an incast in the lab 0.4 % of all small probes were lost and 1.8 % of the padded ones, with up to 64 KiB of a flow at once in the queue; packets of the MTU,
-    as slower flows send them, leave no room for a padded one.
+    In an incast in the lab, 0.4 % of all small probes and 1.8 % of the padded ones were lost. The queue held up to 64
+    KiB of a flow at once. Slower flows send packets of the MTU, which leave no room for a padded probe.
     """
 
     span: Span
     nics: frozenset[str]
     period_ns: int
     full: float
-    """Share of each period."""
+    """Share of each period in which the queue is full."""
     low: float
-    """How high it stands otherwise, as a share of a full one."""
+    """The height of the queue otherwise, as a share of a full one."""
     packet_bytes: int
-    """Of what fills the queue: there is room for less."""
+    """The size of the packets that fill the queue: there is room for less."""
 
 
 class Fabric:
     """Links by NIC and paths by name.
 
     Parameters:
-        chance: what waits and losses are drawn from.
+        chance: the random source of waits and losses.
     """
 
     def __init__(self, chance: random.Random) -> None:
         self._chance = chance
         self.dark: dict[str, int] = {}
-        """NICs without a carrier, and since when."""
+        """NICs without a carrier, and the time of its loss."""
         self.dead: dict[str, int] = {}
-        """Paths that drop everything silently, and since when."""
+        """Paths that drop everything silently, and the time since then."""
         self.holes: dict[str, int] = {}
-        """Paths that pass no packet of full size, and since when."""
+        """Paths that pass no packet of full size, and the time since then."""
         self._loads: list[Load] = []
 
     def load(self, load: Load) -> None:
-        """Somebody fills links for a while."""
+        """Fills links for a while."""
         self._loads.append(load)
 
     def delay_ns(self, path: Path, name: str, at_ns: int, size: int) -> int | None:
@@ -108,6 +109,6 @@ class Fabric:
 
 
 def _is_full(load: Load, nic: str, at_ns: int) -> bool:
-    """Whether the queue before a NIC is; each has its own phase."""
+    """Whether the queue before a NIC is full; each has its own phase."""
     phase = (at_ns - load.span.since_ns) / load.period_ns + zlib.crc32(nic.encode()) / (1 << 32)
     return phase % 1.0 < load.full

@@ -1,6 +1,7 @@
-"""Trials of doing no harm: a fleet, a disturbance, and the events and commands that no fault explains. Others time a true silence.
+"""Trials of doing no harm: a fleet, a disturbance, and the events and commands that no fault explains.
 
-A trial follows from its seed and number alone. It begins in the state of one of a few fleets that have settled, so that none has to settle by itself.
+Other trials time a true silence. A trial follows from its seed and number alone. It begins in the state of one of a few
+fleets that have settled, so that no trial has to wait for its fleet.
 """
 
 from __future__ import annotations
@@ -23,21 +24,22 @@ if TYPE_CHECKING:
     from foliot_schemas import Event
 
 _AFTERMATH_NS = 1_500 * MS
-"""After a disturbance: a path is said to be silent at the latest a second and some after it was last heard."""
+"""The time after a disturbance: a path is reported silent at the latest a second and some after it was last heard."""
 _LIVES = 8
 _UNSYNCHRONISED = 4
-"""Of so many trials without a fault, one is of a fleet whose clocks are not synchronised yet."""
+"""One trial without a fault in so many has a fleet whose clocks are not synchronised yet."""
 _FOLLOWED_NS = 3 * SECOND
-"""After this a silence was missed."""
+"""The time after which a silence counts as missed."""
 _HOLE_FOLLOWED_NS = 20 * SECOND
-"""Likewise a hole: while queues are full, lost probes of full size say nothing, and a load lasts for 12 s."""
+"""The same time for a hole. While queues are full, lost probes of full size prove nothing, and a load lasts for 12
+s."""
 _HOLE_STEP_NS = 20 * MS
 _REST_NS = 300 * MS
-"""For what still follows a silence or hole that was left."""
+"""The time for the events that follow once traffic has left a silence or hole."""
 
 
 class Trial(msgspec.Struct, frozen=True, kw_only=True):
-    """One without a path fault."""
+    """A trial without a path fault."""
 
     what: str
     detail: str
@@ -50,7 +52,7 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Silence(msgspec.Struct, frozen=True, kw_only=True):
-    """One with a path that drops everything, or everything of full size."""
+    """A trial with a path that drops everything, or everything of full size."""
 
     what: str
     detail: str
@@ -59,7 +61,7 @@ class Silence(msgspec.Struct, frozen=True, kw_only=True):
     detect_ms: float | None
     """From the fault to the first event about one of its paths; None: missed."""
     moved_ms: float | None
-    """From the fault until no traffic takes any of them that has another way; None: missed."""
+    """From the fault until no traffic that has another way takes any of them; None: missed."""
     events_false: int
     commands_false: int
     moves_false: int
@@ -67,10 +69,10 @@ class Silence(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Lives:
-    """Fleets that have settled, made where they are first needed.
+    """Fleets that have settled, made on first use.
 
     Parameters:
-        make: makes one, of a seed, that is synchronised or not.
+        make: makes a fleet of a seed, synchronised or not.
     """
 
     def __init__(
@@ -98,7 +100,7 @@ def quiet(lives: Lives, seed: int, what: str) -> Trial:
 
 
 def retold(lives: Lives, seed: int, what: str) -> Iterator[str]:
-    """The false events of the same trial, and behind each of a path what the detector had been told of it."""
+    """The false events of the same trial. After each event of a path follows the detector's input about it."""
     chance = random.Random(f"{seed}/{what}")
     fleet = lives.take(seed, synchronised=chance.randrange(_UNSYNCHRONISED) > 0)
     fleet.detector.taken = []
@@ -113,19 +115,19 @@ def retold(lives: Lives, seed: int, what: str) -> Iterator[str]:
 
 
 def silence(lives: Lives, seed: int, what: str) -> Silence:
-    """A trial with a true silence, that begins while the disturbance is on and lasts."""
+    """A trial with a true silence, which begins during the disturbance and lasts."""
     course = _Course(lives, seed, what)
     return _follow(course, "silent", MS, _FOLLOWED_NS)
 
 
 def hole(lives: Lives, seed: int, what: str) -> Silence:
-    """Likewise with paths that pass small packets, and none of full size from then on."""
+    """A trial with paths that pass small packets, and none of full size from a moment on."""
     course = _Course(lives, seed, what, "hole")
     return _follow(course, "lossy", _HOLE_STEP_NS, _HOLE_FOLLOWED_NS)
 
 
 def _follow(course: _Course, state: str, step_ns: int, for_ns: int) -> Silence:
-    """Until no traffic that has another way takes a broken path; an event of this state finds it."""
+    """Runs until no traffic that has another way takes a broken path. An event of this state finds it."""
     fleet, at_ns = course.fleet, course.at_ns
     moved_ns = None
     while fleet.loop.now_ns < at_ns + for_ns:
@@ -142,7 +144,10 @@ def _follow(course: _Course, state: str, step_ns: int, for_ns: int) -> Silence:
 
 
 def retold_silence(lives: Lives, seed: int, what: str) -> Iterator[str]:
-    """The same silence retold: what the detector heard of each path with traffic, and what was said and commanded. Times count from the fault."""
+    """The same silence retold. Times count from the fault.
+
+    It has the detector's input about each path with traffic, and the events and commands.
+    """
     course = _Course(lives, seed, what)
     fleet, at_ns = course.fleet, course.at_ns
     fleet.detector.taken = []
@@ -173,18 +178,21 @@ class _Course:
         self.began_ns = fleet.loop.now_ns
         kind, where, self.broken = _draw_paths(fleet, chance)
         self.explained = self.broken | {where}
-        """What is said of their NIC is true as well."""
+        """The broken paths and their NIC, about which the same events are true."""
         self.fault = f"{kind} {where}"
         self.detail = disturb(what, fleet, chance, spare=_other_ways(fleet, where))
         self.at_ns = self.began_ns + round(chance.uniform(0.1, 0.5) * lasting_ns(what))
-        # Known before: a step that takes long sends what leaves only when it is over.
+        # Known before: a step that takes long sends its packets only when it is over.
         links = fleet.fabric.dead if fault == "silence" else fleet.fabric.holes
         links |= dict.fromkeys(self.broken, self.at_ns)
         fleet.run(self.at_ns - self.began_ns)
 
 
 def _other_ways(fleet: Fleet, where: str) -> frozenset[str]:
-    """The NICs of a path's or NIC's rail, and of its hosts: with one of those lost too, traffic may have nowhere to go."""
+    """The NICs of a path's or NIC's rail, and of its hosts.
+
+    If one of those is lost too, traffic may have nowhere to go.
+    """
     nics = parse_path(where)[:2] if ">" in where else (where,)
     rail, nodes = rail_of(nics[0]), {node_of(nic) for nic in nics}
     return frozenset(nic for nic in fleet.inventory.nics if rail_of(nic) == rail or node_of(nic) in nodes)
@@ -205,7 +213,7 @@ def _since(moment_ns: int | None, at_ns: int) -> float | None:
 
 
 def _draw_paths(fleet: Fleet, chance: random.Random) -> tuple[str, str, set[str]]:
-    """Of a path that carries traffic: itself, or all that leave its NIC, or all of its NIC both ways; their names."""
+    """The paths to break, with their names: a path with traffic, or all that leave its NIC, or all of its NIC."""
     kind = chance.choice(("path", "nic-out", "nic"))
     name = chance.choice(sorted(fleet.carried()))
     if kind == "path":
@@ -220,7 +228,7 @@ def _draw_paths(fleet: Fleet, chance: random.Random) -> tuple[str, str, set[str]
 
 
 class _Findings:
-    """What was said and done, and what of it nothing explains."""
+    """The events and commands of a trial, and those that nothing explains."""
 
     def __init__(self, fleet: Fleet, broken: set[str]) -> None:
         self._broken = broken
@@ -239,14 +247,14 @@ class _Findings:
         )
 
     def first_ns(self, paths: set[str], state: str) -> int | None:
-        """When one of these paths was first said to be in a state."""
+        """The time at which one of these paths was first reported in a state."""
         return min(
             (heard.at_ns for heard in self._troubles if heard.message.who in paths and heard.message.state == state),
             default=None,
         )
 
     def counts(self) -> dict[str, Any]:
-        """For a row."""
+        """The counts, for a row."""
         told = tuple(f"{event.kind} {event.who} {event.state}" for _, event in self.false[:4])
         return {
             "events_false": len(self.false), "commands_false": len(self._commands), "moves_false": self._moves,
@@ -260,11 +268,17 @@ class _Findings:
 
 
 def is_trouble(event: Event) -> bool:
-    """Whether it says that something is wrong. A clock's events are no matter of traffic, and true where it was stepped; nor does a refusal do any harm."""
+    """Whether the event reports a trouble of traffic.
+
+    A clock's events are not about traffic, and are true if the clock was stepped. A refusal does no harm.
+    """
     kind = event_kinds.find(event.kind)
     return event_kinds.detects(event) and (kind is None or kind.concerns != "clock")
 
 
 def findings(fleet: Fleet, broken: set[str]) -> dict[str, Any]:
-    """The events and commands so far that neither these broken paths nor a lost NIC explain, as in a row."""
+    """The unexplained events and commands so far, as in a row.
+
+    Neither these broken paths nor a lost NIC explain them.
+    """
     return _Findings(fleet, broken).counts()

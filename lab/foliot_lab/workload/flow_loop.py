@@ -1,9 +1,9 @@
 """The process that sends and receives all flows of the lab, at next to no cost per byte.
 
-It turns 200 times a second. A turn hands each sender pages of a file of zeros, which the kernel sends without copying (sendfile). It has
-each receiver's bytes thrown away, also without copying (MSG_TRUNC on TCP, see tcp(7)). The pace is the kernel's (SO_MAX_PACING_RATE). So 16
-flows of 120 Mb/s cost three hundredths of a core. The time that matters, when the last byte came, is the kernel's receive timestamp and not
-the loop's.
+It turns 200 times a second. A turn hands each sender pages of a file of zeros, which the kernel sends without copying
+(sendfile). The kernel discards each receiver's bytes, also without copying (MSG_TRUNC on TCP, see tcp(7)). The kernel
+also sets the pace (SO_MAX_PACING_RATE). So 16 flows of 120 Mb/s cost three hundredths of a core. The important time is
+the arrival of the last byte. It is the kernel's receive timestamp, not the loop's time.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ TURN_NS = 5_000_000
 _REOPEN_NS = 200_000_000
 """After an error a flow waits this long, so that a fabric without a route is not flooded with attempts."""
 _CONNECT_NS = 1_000_000_000
-"""A connection that has not come up by then is begun anew. The kernel's own second SYN comes after a second, and its third after three (RFC
-6298), which would make a flow's start a matter of luck."""
+"""The time after which a connection that is not established is begun anew. The kernel repeats a SYN after one
+second, and again after three (RFC 6298). That would make a flow's start a matter of luck."""
 _SEND_BYTES = 1 << 20
 _READ_BYTES = 4 << 20
 _BUFFER_BYTES = 1 << 20
-"""Of either socket: a turn of 5 ms at 1 Gb/s is 0.6 MB."""
+"""The buffer of either socket: a turn of 5 ms at 1 Gb/s is 0.6 MB."""
 # From asm-generic/socket.h; Python 3.11 does not name them.
 _SO_SNDBUFFORCE = 32
 _SO_RCVBUFFORCE = 33
@@ -44,11 +44,11 @@ _CONTROL_BYTES = socket.CMSG_SPACE(_STAMP.size)
 
 
 class FlowPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """One TCP flow: where its ends are, and how fast it may go."""
+    """One TCP flow: its ends and its rate."""
 
     id: str
     source: str
-    """Node."""
+    """The sending node."""
     destination: str
     rail: str
     source_address: str
@@ -57,7 +57,7 @@ class FlowPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LoopPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """All that the process needs to know."""
+    """The configuration of the process."""
 
     flows: tuple[FlowPlan, ...]
     namespaces: dict[str, int]
@@ -78,7 +78,7 @@ class Flow:
         self.plan = plan
         self.receiver: socket.socket | None = None
         self.quiet = True
-        """Nothing was there at the last turn, so that the next byte ends a gap."""
+        """The last turn found no bytes, so that the next byte ends a gap."""
         self._port = port
         self._namespace = namespace
         self._sender: socket.socket | None = None
@@ -142,7 +142,7 @@ class Flow:
 
 
 class Loop:
-    """All flows, turn by turn. `turn` never raises for what happens to a flow: that stands in the record."""
+    """All flows, turn by turn. `turn` never raises for an error of a flow: the record has it."""
 
     def __init__(self, plan: LoopPlan, record: FlowRecord) -> None:
         namespaces = {node: Namespace(node, fd) for node, fd in plan.namespaces.items()}
@@ -165,7 +165,7 @@ class Loop:
         return time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW) + self._base_ns
 
     def turn(self) -> None:
-        """Receives, then sends, then writes down when bytes came."""
+        """Receives, then sends, then records the arrival times of bytes."""
         now_ns = self.now_ns()
         self._enter_slot(now_ns)
         if any(flow.receiver is None for flow in self._flows):
@@ -260,7 +260,7 @@ def _listen(namespace: Namespace, address: str, port: int) -> socket.socket:
 
 
 def _widen(ends: socket.socket, forced: int, plain: int) -> None:
-    """Sets a buffer's size past the machine's limit, or up to it where that is not allowed."""
+    """Sets a buffer's size past the machine's limit, or up to the limit if that is not allowed."""
     try:
         ends.setsockopt(socket.SOL_SOCKET, forced, _BUFFER_BYTES)
     except PermissionError:
@@ -268,7 +268,7 @@ def _widen(ends: socket.socket, forced: int, plain: int) -> None:
 
 
 def _stamp_ns(control: Iterable[tuple[int, int, bytes]]) -> int:
-    """The kernel's receive timestamp; now, where it took none (the first packets after a socket asked for stamps)."""
+    """The kernel's receive timestamp, or the present time for the first packets, which may have none."""
     for level, kind, data in control:
         if level == socket.SOL_SOCKET and kind == _SO_TIMESTAMPNS:
             seconds, rest = _STAMP.unpack(data[: _STAMP.size])

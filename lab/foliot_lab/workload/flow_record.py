@@ -1,7 +1,7 @@
-"""The record of each flow in shared memory: bytes and longest gap per slot, and errors. The flows' process writes, the lab reads.
+"""The record of each flow in shared memory: bytes and longest gap per slot, and errors.
 
-Times are lab time in ns. Bytes are counted when they are read, a few milliseconds after they came; gaps are measured between
-the kernel's receive timestamps.
+The flows' process writes it, and the lab reads it. Times are lab time in ns. Bytes are counted when they are read, a
+few milliseconds after their arrival. Gaps are measured between the kernel's receive timestamps.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 SLOT_NS = 20_000_000
 GAP_NS = 10_000_000
-"""Shorter gaps are not kept: below two turns of the loop that reads, they are the senders' own bursts."""
+"""The shortest gap that is kept. Below two turns of the loop that reads, gaps are the senders' own bursts."""
 _MICROSECOND_NS = 1_000
 _ERRORS = 1 << 12
 _BASE, _ERROR_COUNT, _WRITTEN = range(3)
@@ -37,7 +37,7 @@ class FlowRecord:
         self.opened_ns = words[_HEADER : _HEADER + flows]
         """When each flow's first connection carried its first byte; 0: not yet."""
         self.last_ns = words[_HEADER + flows : _HEADER + 2 * flows]
-        """When each flow's last byte came; 0: never."""
+        """Arrival of each flow's last byte; 0: never."""
         self._errors = words[_HEADER + 2 * flows :].reshape(_ERRORS, 3)
         tables = np.frombuffer(buffer, dtype=np.uint32, count=2 * flows * slots, offset=words.nbytes)
         self._bytes = tables[: flows * slots].reshape(slots, flows)
@@ -81,7 +81,7 @@ class FlowRecord:
         self._header[_ERROR_COUNT] = count + 1
 
     def written(self, at_ns: int) -> None:
-        """All that happened before this moment stands in the record."""
+        """Declares that everything before this moment stands in the record."""
         self._header[_WRITTEN] = at_ns
 
     # -- reading --------------------------------------------------------------------------------------------------------
@@ -92,7 +92,7 @@ class FlowRecord:
         return int(self._header[_WRITTEN])
 
     def mbps(self, flow: int, since_ns: int, until_ns: int) -> float | None:
-        """Megabits received per second, over the whole slots inside an interval that are still in the record; None without any."""
+        """Megabits received per second, over an interval's whole slots that the record still has; None without any."""
         first = max(-(-(since_ns - int(self._header[_BASE])) // SLOT_NS), self._oldest())
         last = min(self.slot(until_ns), self.slot(self.written_ns))
         if last <= first:
@@ -112,10 +112,11 @@ class FlowRecord:
         return max((until - since for since, until in gaps), default=0) * 1e-6
 
     def gaps(self, flow: int, since_ns: int, until_ns: int) -> list[tuple[int, int]]:
-        """The times without a byte that overlap an interval, each whole, as since and until; those under 10 ms are not kept.
+        """The times without a byte that overlap an interval, each whole, as since and until.
 
-        Of several that ended in one slot, the longest. A gap is too long by at most 5 ms: the first byte after it may be stamped as the last of those
-        read with it. When it ended is known by the slot. The last may be open: it lasts to the end of the interval or of the record.
+        Gaps under 10 ms are not kept; of several that ended in one slot, the longest is. A gap is too long by at most 5
+        ms. The first byte after it may be stamped like the last of those read with it. The slot tells the end of a gap.
+        The last gap may be open, to the end of the interval or of the record.
         """
         slots = np.arange(max(self.slot(since_ns), self._oldest()), self.slot(self.written_ns) + 1)
         lengths_ns = self._gaps[slots % self._slots, flow].astype(np.int64) * _MICROSECOND_NS

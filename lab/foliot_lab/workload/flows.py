@@ -23,16 +23,17 @@ if TYPE_CHECKING:
     from foliot_schemas import Node
 
 PORT = 7950
-"""Next to the probes' 7946 and the agents' 7947; any would do inside the lab's namespaces."""
+"""Next to the probes' 7946 and the agents' 7947. Any port would do inside the lab's namespaces."""
 _KEEP_S = 3600.0
 _LENGTH = struct.Struct("=I")
 _STOP_S = 5.0
 
 
 def plan(kind: str, nodes: Sequence[Node], *, link_mbps: float, load: float) -> tuple[FlowPlan, ...]:
-    """The flows of a workload: ``ring`` (each node to the next), ``all-to-all`` (each to all others) or ``none``, on every rail.
+    """The flows of a workload on every rail.
 
-    A node sends `load` times `link_mbps` on each of its NICs, split evenly among that NIC's flows.
+    ``ring``: each node to the next. ``all-to-all``: each to all others. ``none``: no flow. A node sends `load` times
+    `link_mbps` on each of its NICs, split evenly among that NIC's flows.
 
     Raises:
         ValueError: this kind is not made of plain flows.
@@ -61,7 +62,7 @@ def plan(kind: str, nodes: Sequence[Node], *, link_mbps: float, load: float) -> 
 
 
 class Flows:
-    """A running workload. Make it by `start`; `record` fills while it runs and stays readable after `stop`."""
+    """A running workload. Make it by `start`. `record` fills while it runs and stays readable after `stop`."""
 
     def __init__(self, plans: tuple[FlowPlan, ...], process: subprocess.Popen[bytes], record: FlowRecord) -> None:
         self.plans = plans
@@ -78,11 +79,11 @@ class Flows:
         keep_s: float = _KEEP_S,
         port: int = PORT,
     ) -> Self:
-        """Starts the process; the flows open as soon as the fabric lets them.
+        """Starts the process. The flows open as soon as the fabric permits.
 
         Parameters:
-            namespaces: of each node.
-            keep_s: how far back the record reaches; only what is used takes memory.
+            namespaces: the namespace of each node.
+            keep_s: the length of the record; only the used part takes memory.
         """
         slots = int(keep_s * 1e9) // SLOT_NS
         memory = os.memfd_create("foliot-flows")
@@ -134,7 +135,10 @@ class Flows:
 
 
 def main() -> None:
-    """The process: reads its plan from stdin and goes on until stdin ends, so that it ends with the lab, however that ends."""
+    """Reads the plan from stdin and runs the flows until stdin ends.
+
+    So the process ends with the lab, however that ends.
+    """
     with open(0, "rb", buffering=0, closefd=False) as stdin:
         (length,) = _LENGTH.unpack(_read_exactly(stdin.fileno(), _LENGTH.size))
         spec = msgspec.msgpack.decode(_read_exactly(stdin.fileno(), length), type=LoopPlan)
@@ -143,7 +147,7 @@ def main() -> None:
         due_ns = time.monotonic_ns()
         while _lasts(stdin.fileno()):
             loop.turn()
-            # A turn that comes late is not made up for: the kernel has queued what came meanwhile.
+            # A late turn is not made up for: the kernel has queued the bytes that arrived meanwhile.
             due_ns = max(due_ns + TURN_NS, time.monotonic_ns())
             time.sleep(max(due_ns - time.monotonic_ns(), 0) * 1e-9)
         loop.close()

@@ -27,9 +27,10 @@ if TYPE_CHECKING:
 JOB = "foliot_lab.workload.train.job"
 _FLOWS_OPEN_S = 10.0
 _JOB_BEGINS_S = 120.0
-"""Every rank imports PyTorch, all on the same few processors."""
+"""The time for every rank to import PyTorch, all on the same few processors."""
 _SETTLE_S, _LONGEST_SETTLE_S = 3.0, 30.0
-"""So many imports may stall probes, whose paths are then taken for dead for a moment: that is not of the run."""
+"""The time for traffic to settle. So many imports may stall probes, and the detector takes their paths for dead for
+a moment. The run does not count that."""
 _POLL_S = 0.05
 
 
@@ -59,9 +60,9 @@ class Job:
     """A training job on all hosts of a lab. `begin` it, and `end` it whatever happens.
 
     Parameters:
-        spec: the scenario's, unless given.
-        name: of its folder in the lab's: one that no other job has had.
-        over: whose addresses it uses: the services', which Foliot moves, or the NICs' own.
+        spec: the job's specification; default: the scenario's.
+        name: of its folder in the lab's, which no other job has had.
+        over: the addresses that it uses: the services', which Foliot moves, or the NICs' own.
     """
 
     def __init__(self, lab: Lab, spec: TrainSpec | None = None, name: str = "train", over: Over = "service") -> None:
@@ -133,7 +134,7 @@ class Job:
 
 @contextlib.asynccontextmanager
 async def carried(lab: Lab, out: TextIO) -> AsyncIterator[Load]:
-    """Runs a lab's workload for the length of the block, from when it has begun.
+    """Runs a lab's workload for the length of the block, from its beginning.
 
     Raises:
         NotReadyError: a job did not begin.
@@ -181,7 +182,7 @@ async def _flowing(lab: Lab, out: TextIO) -> AsyncIterator[Load]:
 
 
 async def _settle(lab: Lab, home: dict[str, tuple[object, ...]]) -> None:
-    """Returns when all traffic goes its way of before again, or after a while."""
+    """Returns when all traffic goes its former way again, or after a while."""
     await asyncio.sleep(_SETTLE_S)
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(_LONGEST_SETTLE_S):
@@ -190,7 +191,7 @@ async def _settle(lab: Lab, home: dict[str, tuple[object, ...]]) -> None:
 
 
 def _ways(lab: Lab) -> dict[str, tuple[object, ...]]:
-    """What every node does with its traffic, as the remediator has written it."""
+    """The placements of every node's traffic, as the remediator has written them."""
     return {node: (paths.away, paths.placements) for node, paths in lab.readiness.placed.items()}
 
 

@@ -66,6 +66,8 @@ class DetectorService:
             await asyncio.sleep(_TICK_S)
             started_ns = self._clock.now_ns()
             self._publish(self._fan_out.tick(self._elapsed_ns()), started_ns)
+            for failure in self._fan_out.failures():
+                log.error("detector_failed", **failure._asdict())
             if loop.time() > count_at_s:
                 count_at_s += _COUNTS_EVERY_S
                 if counted != (counted := dict(self._fan_out.counts)):

@@ -1,25 +1,49 @@
-"""``[detector]``: when something is a fault. The table is flat; what is in it stands beside the detector that reads it."""
+"""``[detector]``: when something is a fault."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from typing import ClassVar, Literal
 
 import msgspec
 
-from foliot_detector.core.registry import DETECTORS
-from foliot_detector.core.state.settings import ObservationSettings
+from foliot_detector.flap_rules import PRESETS, FlapRule, RuleName
 
-Part = TypeVar("Part", bound=msgspec.Struct)
-
-PARTS: tuple[type[msgspec.Struct], ...] = (
-    ObservationSettings,
-    *(maker.settings for maker in DETECTORS.values() if maker.settings is not None),
-)
-"""The structs whose fields the table has."""
+_NUMBERS = ("penalty", "half_life_s", "half_life_down_s", "suppress", "reuse", "max_suppress_s", "hold_s")
 
 
-class _Table(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Gives each part its own."""
+class DetectorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The detector's own section. Detectors find it at the inventory."""
+
+    removed: ClassVar[frozenset[str]] = frozenset(
+        {
+            "alive_ms", "congestion_ms", "stale_s", "path_settle_ms", "proof_transit_ms", "common_mode_ms", "arrival_margin_ms",
+            "deaf_hold_ms", "recovery_s", "burst_ms", "speaking_hold_ms", "lossy_share", "lossy_sent", "lossy_lost",
+            "lossy_nic_share", "full_size_lost", "lossless_sent",
+        }
+    )  # fmt: skip
+
+    report_ms: float = 100.0
+    """The least that the interval of a node's regular reports is taken for; also of nodes of an earlier version, whose reports do not say which it is (`probe.delay_interval_ms`). A node that leaves out a report was itself away."""
+    process_silence_s: float = 1.0
+    """A process from which nothing at all came for this long, or for two and a half intervals of its reports if that is more, neither probes nor messages, is dead; one whose words had gaps lately is given up to three times as long."""
+    late_silence_s: float = 1.0
+    """A path not heard for this long is silent although nobody said so at once: five probes of the slow sweep."""
+    calm_s: float = 60.0
+    """A path that falls silent within this time after the last silence has to speak twice as long before it is said to."""
+    flap_rule: RuleName = "cisco"
+    """Which ports are said to flap, so that they are held back: see `foliot_detector.core.detectors.port_flap.judge` and docs/failover.md. The first six are
+    dampings (RFC 2439), the others count. What follows, where given, replaces the rule's own numbers."""
+    penalty: float | None = None
+    """Of dampings, as the next five."""
+    half_life_s: float | None = None
+    half_life_down_s: float | None = None
+    suppress: float | None = None
+    reuse: float | None = None
+    max_suppress_s: float | None = None
+    hold_s: float | None = None
+    """Of rules that count: how long what was found to flap is held back at least, after its last flap."""
+    management_nics: Literal["leave-out", "judge"] = "leave-out"
+    """Whether a port that a node's probe found to be its way to the bus or its default route is judged as the fabric's are."""
 
     def __post_init__(self) -> None:
         """Refuses numbers that contradict each other.
@@ -31,23 +55,17 @@ class _Table(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             value = getattr(self, name)
             if isinstance(value, (int, float)) and value <= 0:
                 raise ValueError(f"{name}: must be above 0, got {value}")
-        for part in PARTS:
-            self.of(part)
+        self.rule()
 
-    def of(self, part: type[Part]) -> Part:
-        """The settings of one part, by its struct."""
-        return part(**{name: getattr(self, name) for name in part.__struct_fields__})
+    def rule(self) -> FlapRule:
+        """The rule: the preset, with what the settings replace.
 
-
-if TYPE_CHECKING:
-
-    class DetectorSettings(_Table, frozen=True):
-        """``[detector]`` of the settings: the fields of all `PARTS`."""
-
-        def __init__(self, **values: object) -> None: ...
-
-else:
-    _fields = [(field.name, field.type, field.default) for part in PARTS for field in msgspec.structs.fields(part)]
-    DetectorSettings = msgspec.defstruct(
-        "DetectorSettings", _fields, bases=(_Table,), module=__name__, frozen=True, kw_only=True, forbid_unknown_fields=True
-    )  # fmt: skip
+        Raises:
+            ValueError: the numbers contradict each other, or are none of this rule's.
+        """
+        preset = PRESETS[self.flap_rule].rule
+        replaced = {name: value for name in _NUMBERS if (value := getattr(self, name)) is not None}
+        for name in replaced:
+            if name not in preset.__struct_fields__:
+                raise ValueError(f"{name}: is no number of flap_rule {self.flap_rule}, leave it out")
+        return msgspec.structs.replace(preset, **replaced)

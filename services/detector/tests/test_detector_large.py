@@ -57,8 +57,8 @@ def test_the_paths_of_a_nic_are_found_without_looking_at_all():
     assert str(table.path(int(ids[3]))) == names[3]
 
 
-def test_a_short_word_does_not_displace_the_regular_report():
-    """Whose places are found by one comparison, until a NIC comes or goes."""
+def test_the_places_of_a_regular_report_are_known():
+    """Whatever short words come between, until a NIC comes or goes."""
     table = PathTable()
     regular = tuple(f"node{node}.rail0>node0.rail0#{entropy}" for node in (1, 2) for entropy in range(4))
     first = table.ids_said_by("node0", regular, NICS)

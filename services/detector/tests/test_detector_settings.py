@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from foliot.settings import SettingsError, read
-from foliot_detector.core.detectors.port_flap.settings import PortFlapSettings
 from foliot_detector.flap_rules import PRESETS, Rule
-from foliot_detector.settings import PARTS, DetectorSettings
+from foliot_detector.settings import DetectorSettings
 
 
 def load(**values):
@@ -17,14 +16,12 @@ def load(**values):
 
 def test_without_a_file_routers_of_cisco_are_the_model():
     """All values have defaults."""
-    assert load().of(PortFlapSettings).rule() == PRESETS["cisco"].rule
+    assert load().rule() == PRESETS["cisco"].rule
 
 
 def test_a_preset_may_be_changed_in_part():
     """The rest stays the preset's."""
-    assert load(flap_rule="juniper", half_life_s=5.0).of(PortFlapSettings).rule() == Rule(
-        suppress=3000.0, half_life_s=5.0
-    )
+    assert load(flap_rule="juniper", half_life_s=5.0).rule() == Rule(suppress=3000.0, half_life_s=5.0)
 
 
 @pytest.mark.parametrize(
@@ -33,7 +30,6 @@ def test_a_preset_may_be_changed_in_part():
         ({"flap_rule": "huawei"}, "detector.flap_rule: "),
         ({"half_life_s": -1.0}, "half_life_s: must be above 0, got -1.0"),
         ({"process_silence_s": 0.0}, "process_silence_s: must be above 0, got 0.0"),
-        ({"lossy_share": 1.5}, "lossy_share: is a share, below 1, got 1.5"),
         ({"reuse": 5_000.0}, "reuse: must lie below suppress"),
         ({"max_suppress_s": 60.0}, "max_suppress_s: 60 s caps the penalty"),
         ({"hlaf_life_s": 1.0}, "detector.hlaf_life_s: object contains unknown field"),
@@ -46,14 +42,7 @@ def test_a_wrong_value_is_refused_by_its_name(values, said):
         load(**values)
 
 
-def test_no_key_belongs_to_two_parts():
-    """The table is flat: what two detectors read stands with what all of them know."""
-    keys = [key for part in PARTS for key in part.__struct_fields__]
-    assert sorted(keys) == sorted({*keys})
-    assert set(keys) == set(DetectorSettings.__struct_fields__)
-
-
-@pytest.mark.parametrize("part", PARTS, ids=lambda part: part.__name__)
-def test_each_part_has_its_own(part):
-    """With the defaults that stand beside the detector."""
-    assert DetectorSettings().of(part) == part()
+def test_keys_of_an_earlier_version_change_nothing():
+    """They became constants, and none of them is a key again."""
+    assert load(**dict.fromkeys(DetectorSettings.removed, 1)) == load()
+    assert not DetectorSettings.removed & {*DetectorSettings.__struct_fields__}

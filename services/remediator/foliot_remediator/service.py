@@ -12,10 +12,10 @@ import nats.errors
 import structlog
 
 from foliot import tracing
-from foliot.bus.lease import Lease
+from foliot.bus.lease import Lease, counted
 from foliot.node.shard import WHOLE, ShardSettings
 from foliot.runtime.service import keep_what_is_loaded, on_bus
-from foliot.settings import load
+from foliot.settings import SettingsError, load
 from foliot_remediator.core.actions.decision import Decision
 from foliot_remediator.core.remediator import Remediator
 from foliot_remediator.settings import RemediatorSettings
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Coroutine
 
     from foliot.bus.client import Bus
+    from foliot.bus.lease import Count
     from foliot.node.shard import Shard
     from foliot_remediator.core.actions.remedy import Seen
     from foliot_remediator.core.remediator import Action
@@ -42,17 +43,28 @@ _AGAIN = 512
 
 
 class Service:
-    """Feeds a remediator from the bus and publishes what it decides."""
+    """Feeds a remediator from the bus and publishes what it decides.
+
+    Raises:
+        SettingsError: a remedy of an extension cannot be.
+    """
 
     def __init__(self, bus: Bus, settings: RemediatorSettings, clock: FleetClock, shard: Shard = WHOLE) -> None:
         self._bus = bus
         self._shard = shard
         self._settings = settings
         self._clock = clock
-        self._core = Remediator(settings, shard)
+        try:
+            self._core = Remediator(settings, shard)
+        except ValueError as error:
+            raise SettingsError(f"extensions.modules: {error}") from error
         self._lease = Lease(bus, shard.role("remediator"), f"{socket.gethostname()}/{os.getpid()}/{settings.instance}")
-        self._to_write: dict[tuple[Bucket, str], NodePaths | NodeHomes] = {}
+        self._to_write: dict[Bucket, dict[str, NodePaths | NodeHomes]] = {PATHS: {}, HOMES: {}}
+        """By bucket and node. What failover needs is written first."""
         self._written = asyncio.Event()
+        self._count: Count | None = None
+        """As the bus last gave it; None: it has not."""
+        self._taking_homes = asyncio.Lock()
 
     async def run(self) -> None:
         """Learns what is in force, then asks for the lease, and works until cancelled."""
@@ -64,8 +76,9 @@ class Service:
             else (inventory.nodes.__contains__, inventory.owns, inventory.concerns)
         )
         await bus.watch(INVENTORY, self._on_node)
-        await bus.watch(HOMES, self._on_value, about=own)  # first: what is in force is told as what is away from home
-        await bus.watch(PATHS, self._on_value, about=own)
+        self._count = await counted(bus)
+        await bus.watch(HOMES, self._on_homes, about=own)  # first: what is in force is told as what is away from home
+        await bus.watch(PATHS, self._on_paths, about=own)
         await bus.subscribe(DELAY, self._on_delays, about=nodes)
         await bus.subscribe(PORT, self._on_message, about=nodes)
         durable = self._shard.role(self._settings.instance)
@@ -73,6 +86,8 @@ class Service:
         await bus.subscribe_kept(EVENT, self._on_message, durable=f"{durable}-events", again=_AGAIN, about=things)
         await bus.subscribe_kept(OUTCOME, self._on_message, durable=f"{durable}-outcomes", again=_AGAIN, about=own)
         keep_what_is_loaded()
+        for remedy, most in self._core.clamped.items():
+            log.warning("remedy_budget_clamped", remedy=remedy, nodes_at_once=most)
         log.info("remediator_started", instance=durable, **msgspec.structs.asdict(self._shard))
         await _together(self._lease.run(), self._tick(), self._write())
 
@@ -83,9 +98,26 @@ class Service:
             self._clock.forget(key)
         self._observe(Node(name=key, nics=()) if node is None else node)
 
-    async def _on_value(self, _key: str, value: NodePaths | NodeHomes | None) -> None:
-        if value is not None:
-            self._observe(value)
+    async def _on_paths(self, _key: str, paths: NodePaths | None) -> None:
+        if paths is not None:
+            self._observe(paths)
+
+    async def _on_homes(self, node: str, homes: NodeHomes | None) -> None:
+        """One value after the other; a deleted one had no choices in it, and was of the last lease."""
+        async with self._taking_homes:
+            revision = self._core.homes.revision(node)
+            homes = NodeHomes(node=node, lease_revision=revision) if homes is None else homes
+            if homes.lease_revision < revision and await self._counts_anew(homes.lease_revision, revision):
+                log.warning("lease_counted_anew", seen=revision, revision=homes.lease_revision)
+                self._core.homes.forget_revisions(above=0)
+            self._observe(homes)
+
+    async def _counts_anew(self, revision: int, seen: int) -> bool:
+        """Whether the bus that gave this revision has lost the count by which it gave a higher one: asked before a value is passed over."""
+        before, self._count = self._count, await counted(self._bus) or self._count
+        if before is None or self._count is None:
+            return False
+        return revision <= self._count.last and (self._count.since_ns != before.since_ns or seen > self._count.last)
 
     async def _on_delays(self, batch: DelayBatch, _subject: str) -> None:
         if batch.node in self._core.inventory.nodes:
@@ -110,19 +142,16 @@ class Service:
     # -- out ----------------------------------------------------------------------------------------------------------
 
     def _act(self, actions: list[Action], began_ns: int) -> None:
-        while self._core.failed:
-            remedy, reason = self._core.failed.popleft()
-            log.error("remedy_failed", remedy=remedy, reason=reason)
+        for part, reason, failures, _ in self._core.failures.news(began_ns):
+            log.error("remedy_failed", remedy=part, reason=reason, failures=failures)
         for action in actions:
             if isinstance(action, Decision):
                 self._publish(action, began_ns)
-            elif isinstance(action, NodeHomes):
-                self._put(HOMES, action)
             else:
-                self._put(PATHS, action.paths)
+                self._put(action)
 
-    def _put(self, bucket: Bucket, value: NodePaths | NodeHomes) -> None:
-        self._to_write[bucket, value.node] = value
+    def _put(self, value: NodePaths | NodeHomes) -> None:
+        self._to_write[HOMES if isinstance(value, NodeHomes) else PATHS][value.node] = value
         self._written.set()
 
     def _publish(self, decision: Decision, began_ns: int) -> None:
@@ -151,10 +180,11 @@ class Service:
         while True:
             await self._written.wait()
             self._written.clear()
-            while self._to_write:
-                (bucket, node), value = next(iter(self._to_write.items()))
+            while bucket := next((each for each, values in self._to_write.items() if values), None):
+                values = self._to_write[bucket]
+                node, value = next(iter(values.items()))
                 if value.lease_revision != self._lease.revision:
-                    del self._to_write[bucket, node]  # written by whoever holds the lease now
+                    del values[node]  # written by whoever holds the lease now
                     continue
                 try:
                     await self._bus.put(bucket, node, value)
@@ -164,8 +194,8 @@ class Service:
                     )
                     await asyncio.sleep(_WRITE_AGAIN_S)
                 else:
-                    if self._to_write.get((bucket, node)) is value:
-                        del self._to_write[bucket, node]
+                    if values.get(node) is value:
+                        del values[node]
 
 
 async def _together(*works: Coroutine[Any, Any, None]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 import msgspec
 
@@ -33,6 +33,13 @@ class PlacementRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 class RemediatorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The remediator's own section. Times are in seconds."""
 
+    removed: ClassVar[frozenset[str]] = frozenset(
+        {
+            "restore_paths", "proof_margin_s", "least_confidence", "good_share", "armed_grace_s", "deadline_s", "stale_s",
+            "clock_bound_s", "retry_s", "attempts", "write_gap_s",
+        }
+    )  # fmt: skip
+
     instance: str = "remediator"
     """Names this one among several on the same bus, of which one holds the lease and the others stand by."""
 
@@ -41,8 +48,6 @@ class RemediatorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     restore: Policy = "act"
     policies: dict[str, Policy] = {}
     """Of the other verbs, by name; of one that is not named, ``off``."""
-    restore_paths: bool = True
-    """Whether a path that speaks again is used again; a NIC's return is up to `restore` alone."""
 
     primary: Literal["first", "hash"] = "hash"
     """Which entropy of its own rail a service address has when all is well: the first, or one that spreads pairs over all entropies,
@@ -52,12 +57,6 @@ class RemediatorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
 
     healthy_within_s: float = 2.0
     """An alternative must have been heard this recently: ten probes of the slow sweep."""
-    proof_margin_s: float = 0.08
-    """A way heard this much after a silence began does not share its cause. A silence is dated back to the last probe heard, an interval of
-    50 ms at most before the cut. What was sent before the cut may have waited in a queue (200 packets of 1,500 bytes at 200 Mb/s are 12
-    ms)."""
-    least_confidence: float = 0.5
-    """Of an event: the detector gives 0.5 where one side alone knows."""
 
     probation_s: float = 5.0
     """How long what was lost must be good before it is used again, the first time; doubled with each loss, with no end to attempts."""
@@ -65,8 +64,6 @@ class RemediatorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     """What flaps on is held by its damping; this is for what comes and goes more slowly than that."""
     forget_s: float = 1_800.0
     """Good for this long, a NIC or path is as if it had never been lost: two half-lives of the damping's default."""
-    good_share: float = 0.5
-    """Of the paths of a NIC on probation that can be judged, how many must be heard."""
 
     moves_per_minute: int = 600
     """Service addresses sent another way, by a route each or a whole rail by one rule, there or back. What lost NICs carry is counted by itself, and one may always be left; what comes home takes
@@ -79,27 +76,10 @@ class RemediatorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     nodes_at_once: int = 2_048
     """Nodes that have been commanded and have not answered yet; the rest of a plan waits for them."""
 
-    armed_grace_s: float = 0.1
-    """How long a node whose agent is armed has for moving by itself, and for saying so, before it is commanded."""
-    deadline_s: float = 2.0
-    """After the event, nodes refuse the command."""
-    stale_s: float = 2.0
-    """An event older than this is not acted upon before an observation confirms it."""
     clock_stale_s: float = 3.0
     """A node whose clock said nothing of its bound for this long is not commanded: it could not tell a deadline."""
-    clock_bound_s: float = 0.1
-    """Nor one whose bound is wider: a twentieth of `deadline_s` is what a deadline can bear."""
-    retry_s: float = 0.5
-    """How often what could not be moved is looked at again."""
-    attempts: int = 2
-    """Commands of one kind to one node for one cause, as fast as they are refused, fail or are not answered, each planned anew; from then on
-    the node is asked again after a second, two, four, and so on up to half a minute."""
-
     review_s: float = 1.0
     """How often each node's backups are looked through."""
-    write_gap_s: float = 0.1
-    """Between a change of a node's ways and its being written, so that the command is there first and a burst of changes is one write. Until
-    then, probes watch the way of before."""
 
     def __post_init__(self) -> None:
         """Refuses numbers that make no sense.
@@ -109,12 +89,9 @@ class RemediatorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
         """
         for name in self.__struct_fields__:
             value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, (int, float)):
-                continue
-            if value <= 0:
+            if isinstance(value, (int, float)) and value <= 0:
                 raise ValueError(f"field `{name}` must be above 0, got {value}")
-        for name in ("nics_away_share", "good_share", "least_confidence"):
-            if getattr(self, name) > 1:
-                raise ValueError(f"field `{name}` is a share, at most 1, got {getattr(self, name)}")
+        if self.nics_away_share > 1:
+            raise ValueError(f"field `nics_away_share` is a share, at most 1, got {self.nics_away_share}")
         if self.longest_probation_s < self.probation_s:
             raise ValueError(f"field `longest_probation_s` must be at least probation_s ({self.probation_s:g})")

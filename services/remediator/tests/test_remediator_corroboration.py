@@ -180,10 +180,10 @@ def test_a_silence_is_taken_back_by_its_receivers_own_later_word(world, spoken):
     since_ns, told = world.now_ns - 1_000_000, world.last_word(PATH)[1]
     world.now_ns += 130_000_000
     world.word(PATH, "silent")
-    assert world.core.losses.state(PATH) is State.SUSPECT
+    assert world.core.health.state(PATH) is State.SUSPECT
     world.now_ns += 60_000_000
     spoken(world)
-    assert world.core.losses.state(PATH) is State.UP
+    assert world.core.health.state(PATH) is State.UP
     assert world.lie(PATH, "silent", since_ns, told) == []
     assert world.run(5.0) == []
     assert world.guards() == ["contradicted"]
@@ -198,7 +198,7 @@ def test_a_word_of_a_silence_that_comes_after_the_word_that_it_is_over_changes_n
     world.now_ns += 60_000_000
     spoken(world)
     world.see(fell)
-    assert world.core.losses.state(PATH) is State.UP
+    assert world.core.health.state(PATH) is State.UP
     assert world.lie(PATH, "silent", since_ns) == []
 
 
@@ -294,7 +294,7 @@ def test_a_sender_that_counts_anew_from_below_does_not_leave_its_paths_in_doubt(
     world.silent.clear()
     world.count = 1e-3
     world.run(1.2)
-    assert world.core.losses.state(PATH) is State.UP
+    assert world.core.health.state(PATH) is State.UP
     assert world.lie(PATH, "silent") == []
 
 

@@ -21,9 +21,9 @@ def test_a_nic_that_is_lost_while_its_nodes_clock_is_set_back_is_left(world, bac
     assert world.core.routing.away == {} or [*world.core.routing.away] == [("node2", "rail0")]
     assert all(world.core.routing.way((node, "node2", "rail0")).via == "rail1" for node in ("node0", "node1", "node3"))
     world.flap(NIC, "up", 2)
-    assert world.core.losses.state(NIC) is State.PROBATION
+    assert world.core.health.state(NIC) is State.PROBATION
     world.run(12.0)
-    assert world.core.losses.state(NIC) is State.UP
+    assert world.core.health.state(NIC) is State.UP
 
 
 @pytest.mark.parametrize("back_s", [0.3, 1, 4, 8, 3_600])
@@ -53,7 +53,7 @@ def test_a_path_that_falls_silent_while_its_receivers_clock_is_set_back_is_left(
     world.silent.clear()
     world.path_event(PATH, "speaking", since_ns=since_ns)
     world.run(20.0)
-    assert world.core.losses.state(PATH) is State.UP
+    assert world.core.health.state(PATH) is State.UP
     assert world.core.routing.moved == {}
 
 
@@ -65,7 +65,7 @@ def test_events_that_were_overtaken_change_nothing(world):
     before = len(world.decisions)
     for event in earlier:
         world.see(event)
-        assert world.core.losses.state(NIC) is State.DOWN
+        assert world.core.health.state(NIC) is State.DOWN
     assert len(world.decisions) == before
 
 
@@ -78,7 +78,7 @@ def test_the_end_of_an_earlier_silence_ends_no_later_one(world):
     world.run(1.0)
     world.path_event(PATH, "silent", since_ns=world.now_ns - 150_000_000)
     world.path_event(PATH, "speaking", since_ns=since_ns)
-    assert world.core.losses.state(PATH) is State.DOWN
+    assert world.core.health.state(PATH) is State.DOWN
 
 
 def test_a_kernels_count_that_wrapped_goes_on(world):
@@ -89,7 +89,7 @@ def test_a_kernels_count_that_wrapped_goes_on(world):
     world.run(6.0)
     world.ahead["node2"] = -8 * SECOND
     world.flap(NIC, "down", 0)
-    assert world.core.losses.state(NIC) is State.DOWN
+    assert world.core.health.state(NIC) is State.DOWN
 
 
 def test_a_counter_that_was_reset_is_no_older(world):
@@ -108,7 +108,7 @@ def test_an_event_of_the_future_does_not_outlast_what_comes_after_it(world):
     world.run(5.0)
     world.flap(NIC, "up")
     world.run(6.0)
-    assert world.core.losses.state(NIC) is State.UP
+    assert world.core.health.state(NIC) is State.UP
     assert world.see(msgspec.structs.replace(down, id="another")) == []
 
 
@@ -118,4 +118,4 @@ def lose_and_regain(world) -> None:
     world.run(1.0)
     world.flap(NIC, "up", 1)
     world.run(6.0)
-    assert world.core.losses.state(NIC) is State.UP
+    assert world.core.health.state(NIC) is State.UP

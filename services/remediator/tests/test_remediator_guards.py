@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from foliot.settings import read
 from foliot_remediator.core.actions.decision import DecisionRequest
-from foliot_remediator.core.routing.reroute_plan import NodeChanges
 from foliot_remediator.core.state.routing_table import Cause
 from foliot_remediator.settings import RemediatorSettings
-from foliot_schemas import Placement, Reroute
+from foliot_schemas import Placement, Reroute, Restore
 
 SECOND = 1_000_000_000
 
@@ -260,17 +260,15 @@ def test_what_comes_home_leaves_half_of_the_budget(make_world):
     assert len(world.refusals) == 1
 
 
-def test_what_is_to_stay_elsewhere_is_told_before_a_rail_is_used_again(make_world):
+def test_what_is_to_stay_elsewhere_is_told_before_a_rail_is_used_again(world):
     """A node takes its rail back with all exceptions, or not yet."""
-    parts = NodeChanges(
-        back=["rail0"],
-        placements=[Placement(peer=f"node{each}", rail="rail0", via="rail1", entropy=0) for each in range(3)],
-    )
-    assert parts.within(3) == NodeChanges(placements=parts.placements)
-    assert parts.within(4) == parts
-    assert NodeChanges(away=["rail0", "rail1"], placements=parts.placements).within(3) == NodeChanges(
-        away=["rail0", "rail1"], placements=parts.placements[:1]
-    )
+    reroute, restore = world.core.losses.kinds
+    elsewhere = tuple(Placement(peer=f"node{each}", rail="rail0", via="rail1", entropy=0) for each in range(3))
+    order = Restore(back=("rail0",), placements=elsewhere)
+    assert restore.within(order, 3) == Restore(placements=elsewhere)
+    assert restore.within(order, 4) == order
+    order = Reroute(away=("rail0", "rail1"), placements=elsewhere)
+    assert reroute.within(order, 3) == Reroute(away=order.away, placements=elsewhere[:1])
 
 
 def test_what_nobody_has_permitted_is_not_done(world):
@@ -372,9 +370,16 @@ def test_a_node_that_does_not_answer_is_asked_again_and_still_brought_home(world
 
 
 @pytest.mark.parametrize(
-    ("key", "value"), [("retry_s", 0), ("nics_away_share", 1.5), ("longest_probation_s", 1.0), ("attempts", -1)]
+    ("key", "value"), [("review_s", 0), ("nics_away_share", 1.5), ("longest_probation_s", 1.0), ("nics_away", -1)]
 )
 def test_settings_that_make_no_sense_are_refused(key, value):
     """A wrong number names its key."""
     with pytest.raises(ValueError, match=key):
         RemediatorSettings(**{key: value})
+
+
+def test_keys_of_an_earlier_version_change_nothing():
+    """They became constants, and none of them is a key again."""
+    document = {"remediator": dict.fromkeys(RemediatorSettings.removed, 1)}
+    assert read(RemediatorSettings, "remediator", document, {}, source="test.toml") == RemediatorSettings()
+    assert not RemediatorSettings.removed & {*RemediatorSettings.__struct_fields__}

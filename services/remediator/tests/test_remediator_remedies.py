@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from types import SimpleNamespace
 
 import msgspec
 import pytest
 
-from foliot_remediator.core.actions import remedy
+from foliot.settings import SettingsError
+from foliot_remediator.core.actions import command_ledger, remedy
 from foliot_remediator.core.actions.guards import Budget
-from foliot_schemas import Event
+from foliot_remediator.service import Service
+from foliot_remediator.settings import RemediatorSettings
+from foliot_remediator.shell.fleet_clock import FleetClock
+from foliot_schemas import Event, Reroute
 
 
 class Tune(msgspec.Struct, frozen=True, kw_only=True, tag="tune", tag_field="verb"):
@@ -36,7 +41,7 @@ class TuneKind:
         """A smaller count."""
         return Tune(count=min(order.count, max(units, 0)))
 
-    def object_to(self, _orders):
+    def object_to(self, _orders, _remedy):
         """Nothing."""
 
     def lost(self, _who):
@@ -62,7 +67,7 @@ class Tuning:
         self.view = view
         self.kind = TuneKind(view.settings.policies.get("tune", "off"))
         self.kinds = (self.kind,)
-        self.budget = Budget(per_minute=90, nodes_at_once=view.settings.nodes_at_once // 2)
+        self.budget = Budget(per_minute=90, nodes_at_once=view.settings.nodes_at_once)
         self.settled, self.forgotten = [], []
 
     def hold(self, _now_ns):
@@ -94,7 +99,7 @@ class Tuning:
 
 
 @pytest.fixture
-def make_tuned(make_world):
+def make_tuned(make_world, monkeypatch):
     """Makes a world with that remedy; `world.tuning` is it."""
     made = []
 
@@ -107,9 +112,9 @@ def make_tuned(make_world):
         world.tuning = made[-1]
         return world
 
+    monkeypatch.setattr(remedy, "_makers", dict(remedy._makers))
     remedy.register("tuning", make)
-    yield make_tuned
-    remedy.unregister("tuning")
+    return make_tuned
 
 
 def alive(world, number=1):
@@ -177,10 +182,71 @@ def test_what_is_not_answered_is_asked_again_by_whose_it_is(make_tuned):
     assert {each.id for each in again} == {f"alive1/tuning/tune/{name}/7/2" for name in world.names}
 
 
-def test_losses_come_first(make_tuned):
-    """Whoever has less priority is asked first."""
+def test_a_budget_of_more_than_half_is_clamped_and_said(make_tuned):
+    """At the start, once."""
+    assert make_tuned(nodes_at_once=5).core.clamped == {"tuning": 2}
+
+
+@pytest.fixture
+def another(monkeypatch):
+    """Registers one more remedy, of a name and a priority."""
+    monkeypatch.setattr(remedy, "_makers", dict(remedy._makers))
+
+    def another(name, priority):
+        def make(view):
+            made = Tuning(view)
+            made.name, made.priority, made.kinds = name, priority, ()
+            return made
+
+        remedy.register(name, make)
+
+    return another
+
+
+def test_remedies_go_by_priority_and_then_by_name(make_tuned, another):
+    """Losses are first."""
+    for name, priority in (("later", 2), ("zeal", 1), ("gain", 1)):
+        another(name, priority)
+    assert [each.name for each in make_tuned().core.remedies] == ["losses", "gain", "tuning", "zeal", "later"]
+
+
+@pytest.mark.parametrize("priority", [0, -1, 1.5, True, "first", None])
+def test_a_priority_that_is_none_stops_the_start(another, priority):
+    """With a sentence; nothing goes before losses."""
+    another("zeal", priority)
+    said = f"extensions.modules: the remedy zeal: its priority must be a whole number, 1 or more, since losses have 0: got {priority!r}"
+    with pytest.raises(SettingsError, match=re.escape(said)):
+        Service(SimpleNamespace(), RemediatorSettings(), FleetClock())
+
+
+def test_what_it_asks_makes_no_attempt_of_failover_be_forgotten(make_tuned, monkeypatch):
+    """A number that is given twice is answered as the first time: nothing would be done."""
+    monkeypatch.setattr(command_ledger, "_REMEMBERED", 4)
     world = make_tuned()
-    assert [each.name for each in world.core.remedies] == ["losses", "tuning"]
+    world.answer = "failed"
+    first = world.flap("node3.rail0", "down")
+    for number in range(8):
+        alive(world, number)
+    again = world.run(2.0)
+    assert {each.node for each in first} == {each.node for each in again}
+    ids = [each.id for each in (*first, *again)]
+    assert len(set(ids)) == len(ids)
+
+
+def test_nics_that_it_sent_away_keep_no_lost_nic_from_being_left(make_tuned):
+    """The other way round they do: what is lost is not to be made worse."""
+    world = make_tuned(nics_away=1)
+    event = Event(id="e", kind="process", who="node0/probe", state="alive", at_ns=world.now_ns, since_ns=0)
+
+    def sends_away(node):
+        """The remedy asks for that."""
+        return world.act(world.tuning.view.ask("tuning", event, {node: Reroute(away=("rail1",))}, world.now_ns))
+
+    assert len(sends_away("node0")) == 1
+    assert len(sends_away("node1")) == 0
+    assert ("node3", ("rail0",)) in {(each.node, each.away) for each in world.flap("node3.rail0", "down")}
+    world.core.routing.come_back("node0", "rail1")
+    assert len(sends_away("node1")) == 0
 
 
 def test_a_name_or_a_verb_is_taken_once(make_tuned):
@@ -200,10 +266,25 @@ def test_a_remedy_that_fails_holds_up_no_failover(make_tuned):
     def fail(*_):
         raise KeyError("a fault of its own")
 
-    for name in ("hold", "observe", "tick", "forget", "forget_node"):
+    world.answer = None
+    alive(world)
+    world.answer = "done"
+    for name in ("hold", "observe", "tick", "settle", "forget", "forget_node"):
         setattr(world.tuning, name, fail)
+    world.see(world.outcome(world.commands[0], "done"))
     assert len(world.flap("node3.rail0", "down")) == 4
     world.core.hold(8, world.now_ns)
     world.flap("node3.rail0", "up")
     assert {command.verb for command in world.run(10.0)} == {"restore"}
-    assert set(world.core.failed) == {("tuning", "KeyError: 'a fault of its own'")}
+    (failure,) = world.core.failures.news(world.now_ns)
+    assert (failure.part, failure.reason) == ("tuning", "KeyError: 'a fault of its own'")
+    assert failure.failures > 2
+    assert not world.core.failures.news(world.now_ns)
+
+
+def test_what_a_remedy_says_that_is_no_decision_holds_up_no_failover(make_tuned):
+    """It is passed over as a failure."""
+    world = make_tuned()
+    world.tuning.observe = lambda *_: ["no decision"]
+    assert len(world.flap("node3.rail0", "down")) == 4
+    assert world.core.failures.news(world.now_ns)[0].part == "tuning"

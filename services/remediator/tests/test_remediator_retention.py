@@ -91,10 +91,10 @@ def test_what_befell_a_node_is_known_when_it_is_back_in_time(world):
     world.flap("node3.rail0", "up")
     leave(world, "node3")
     world.run(5.0)
-    assert world.core.losses.state("node3.rail0") is State.PROBATION
+    assert world.core.health.state("node3.rail0") is State.PROBATION
     world.join("node3")
     world.run(2.0)
-    assert world.core.losses.state("node3.rail0") is State.UP
+    assert world.core.health.state("node3.rail0") is State.UP
 
 
 def test_a_nic_that_left_and_is_lost_when_it_comes_back_is_left_as_any_other(world):
@@ -106,7 +106,7 @@ def test_a_nic_that_left_and_is_lost_when_it_comes_back_is_left_as_any_other(wor
     world.run(61.0)
     world.join("node3")
     world.run(2.0)
-    assert world.core.losses.state("node3.rail0") is State.UP
+    assert world.core.health.state("node3.rail0") is State.UP
     assert {command.node for command in world.see(down)} == set(world.names)
 
 

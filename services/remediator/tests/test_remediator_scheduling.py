@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from foliot_remediator.core.scheduling import Round, Soon
+from foliot_remediator.core.scheduling import DueQueue, Round, Soon
 
 SECOND = 1_000_000_000
 
@@ -55,6 +55,19 @@ def test_a_round_begun_anew_is_everybodys_turn():
     assert taken(turns, SECOND) == ["a", "b"]
     turns.begin_anew()
     assert taken(turns, SECOND + 1) == ["a", "b"]
+
+
+def test_what_is_put_twice_is_due_once_at_the_later_word():
+    """Also where that is earlier; and what was taken is due again when it is put again, at the same time too."""
+    due = DueQueue()
+    for name, at_ns in (("a", 5), ("b", 3), ("a", 2), ("c", 9), ("c", 9)):
+        due.put(name, at_ns)
+    assert [due.take(now_ns) for now_ns in (1, 2, 8)] == [[], ["a"], ["b"]]
+    assert ("a" in due, "c" in due) == (False, True)
+    assert due.take(9) == ["c"]
+    due.put("c", 9)
+    assert [due.take(9), due.take(100)] == [["c"], []]
+    assert (due._due_ns, due._heap) == ({}, [])
 
 
 def test_what_is_named_has_its_turn_after_the_gap():

@@ -117,18 +117,6 @@ def test_a_path_that_speaks_again_is_used_again_after_its_probation(world):
     assert (command.verb, command.node, command.placements) == ("restore", "node0", (HOME,))
 
 
-def test_paths_are_not_taken_back_where_the_settings_say_so(make_world):
-    """With `restore_paths` off, a path that speaks again is trusted, and traffic stays where it is."""
-    world = make_world(restore_paths=False)
-    path = "node0.rail0>node3.rail0#0"
-    world.silent.add(path)
-    world.run(0.2)
-    assert len(world.path_event(path, "silent")) == 1
-    world.silent.clear()
-    world.path_event(path, "speaking")
-    assert world.run(10.0) == []
-
-
 def test_where_paths_of_one_nic_are_lossy_the_other_rail_is_taken(world):
     """The rail's other paths are heard, which says nothing of what they lose."""
     world.path_event("node0.rail0>node3.rail0#0", "lossy")

@@ -1,1 +1,1 @@
-"""Simulated stamps, exact to the nanosecond. They measure the sync chain, as real clocks hide their truth."""
+"""Simulated stamps, exact to the nanosecond. They measure the sync chain, because real clocks hide their true time."""

@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from foliot_schemas import ClockState
 
 _AGES = (0.0, 0.25, 0.5, 0.75, 1.0)
-"""Shares of a window for which a state is the newest."""
+"""Ages of the newest state, as shares of a window."""
 
 
 class Errors(NamedTuple):
-    """One row a moment, one column a clock, in ns."""
+    """Errors in ns: one row per moment, one column per clock."""
 
     said: NDArray[np.float64]
     """Reference time by the clock, less that by the reference."""
@@ -30,7 +30,7 @@ class Errors(NamedTuple):
 
 
 def errors(states: Sequence[ClockState], clocks: Oscillators, said_ns: int, window_ns: int) -> Errors:
-    """The errors of states published at a true time, from then on, for as long as a window."""
+    """The errors of states published at a true time, over the window that follows."""
     clocks.run_to(said_ns + window_ns + SECOND_NS)
     numbers = np.array([int(state.clock.removeprefix("node")) for state in states])
     reference = [state.clock for state in states].index(states[0].reference)

@@ -1,7 +1,7 @@
 """Stamps of a fleet of any size, exact and quickly made, as its probes publish them after pruning.
 
-Unlike `streams`, nothing of the fabric is simulated: every stream has a floor that is the same both ways, and of the delays of a window the least are kept. What that
-leaves to sync is as much as a fleet's probes leave to it, and the truth is known.
+Unlike `streams`, this module simulates nothing of the fabric. Every stream has the same floor both ways, and the least
+delays of a window are kept. Sync gets as many stamps as from a real fleet's probes, and the truth is known.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ _DRIFT_PPB, _WANDER_PPB = 30_000.0, 1.0
 _FLOOR_NS = (5_000.0, 20_000.0)
 _QUEUE_NS, _NOISE_NS = 10_000.0, 20.0
 _BUSY = 0.6
-"""Share of probes that meet a queue."""
+"""Share of the probes that meet a queue."""
 _DOUBT_PPB = 60.0
-"""How well nodes know how fast their clocks run against each other."""
+"""The nodes' uncertainty about the rates of their clocks against each other."""
 
 
 class LargeFleet:
-    """Clocks that measure some others each, chosen by lot.
+    """Clocks that each measure some others, chosen at random.
 
     Parameters:
-        crowd: names the nodes.
-        neighbours: of each, an even number.
-        streams: of each pair of clocks.
-        sent, kept: probes of a window, of a stream and direction.
+        crowd: the names of the nodes.
+        neighbours: neighbours of each node, an even number.
+        streams: streams of each pair of clocks.
+        sent, kept: probes of a window, for each stream and direction.
     """
 
     def __init__(
@@ -63,15 +63,15 @@ class LargeFleet:
         order = np.argsort(low, kind="stable")
         self.initiator, self.responder = low[order], high[order]
         self._first = np.searchsorted(self.initiator, np.arange(nodes + 1))
-        """Of each node, the first of the pairs that it initiates."""
+        """For each node, the first of the pairs that it initiates."""
         self._floor_ns = random.uniform(*_FLOOR_NS, (len(low), streams))
         self._boot_ns = random.integers(10**10, 10**16, nodes)
         """Local time when the fleet starts."""
         self._rate_ppb = random.uniform(-_DRIFT_PPB, _DRIFT_PPB, nodes)
         self._walk = np.random.default_rng(seed + 1)
-        """Of rates alone: whoever asks for some of the nodes' stamps sees the same clocks as whoever asks for others'."""
+        """The random source of rates alone. So stamps of any part of the nodes come from the same clocks."""
         self._gained_ns = np.zeros(nodes)
-        """Since then, at the beginning of the window."""
+        """The time that each clock has gained since then, at the beginning of the window."""
         self.window = 0
 
     @property
@@ -80,7 +80,7 @@ class LargeFleet:
         return len(self.initiator)
 
     def partners(self, first: int, last: int) -> list[int]:
-        """The nodes that these, from one up to another, measure; and themselves."""
+        """These nodes, from one up to another, and the nodes that they measure."""
         part = slice(self._first[first], self._first[last])
         found: list[int] = np.unique(np.concatenate((np.arange(first, last), self.responder[part]))).tolist()
         return found
@@ -97,7 +97,7 @@ class LargeFleet:
         self.window += 1
 
     def batches(self, first: int, last: int) -> Iterator[tuple[str, bytes]]:
-        """The encoded batches of the window that these nodes publish, from one up to another, by name."""
+        """The encoded batches of a window that these nodes publish, from one up to another, by name."""
         begin, end = self._first[first], self._first[last]
         rows = self._rows(slice(begin, end))
         a_pair = self._streams * 2 * self._kept
@@ -158,7 +158,7 @@ class LargeFleet:
         )
 
     def _names(self, node: int) -> list[tuple[str, list[str]]]:
-        """By pair that a node initiates, the responder and the paths: over one rail after the other, then the next entropy."""
+        """By pair that a node initiates: the responder and the paths, rail by rail, then the next entropy."""
         return [
             (
                 responder,

@@ -12,22 +12,22 @@ if TYPE_CHECKING:
 
 SECOND_NS = 1_000_000_000
 STEP_NS = 100_000_000
-"""A clock runs straight for so long."""
+"""The time for which a clock's rate stays constant."""
 _KEPT_NS = 8 * SECOND_NS
 _BEFORE_NS = 4 * SECOND_NS
 
 
 class Crystal(msgspec.Struct, frozen=True, kw_only=True):
-    """The spread and steadiness of clocks. Each is uniform between plus and minus."""
+    """The spread and steadiness of clocks. Each value is uniform between plus and minus."""
 
     offset_ms: float = 20.0
     drift_ppb: float = 30_000.0
     """Huygens (NSDI '18) saw 30 ppm at most."""
     wander_ppb: float = 1.0
-    """Random walk of the rate, per square root of a second. It is an Allan deviation of 6e-10 at 1 s and 6e-9 at 100 s, as of a server's
-    quartz at a steady temperature."""
+    """Random walk of the rate, per square root of a second. It is an Allan deviation of 6e-10 at 1 s and 6e-9 at 100
+    s. Those are values of a server's quartz at a steady temperature."""
     swing_ppb: float = 50.0
-    """Of the rate, with the temperature: up and down once in `swing_s`, each clock at a time of its own."""
+    """Amplitude of the rate with the temperature: up and down once in `swing_s`, each clock at a phase of its own."""
     swing_s: float = 600.0
 
 
@@ -44,7 +44,7 @@ class Oscillators:
         self._gained_ns = random.uniform(-crystal.offset_ms, crystal.offset_ms, (count, 1)) * 1e6
 
     def run_to(self, true_ns: int) -> None:
-        """Makes their courses up to a time, and forgets what lies long before it."""
+        """Makes the courses up to a time, and discards the part long before it."""
         steps = max(0, 1 + (true_ns - self._end_ns) // STEP_NS)
         step_s = STEP_NS / SECOND_NS
         shocks = self._random.normal(0, self._crystal.wander_ppb * step_s**0.5, (len(self._rate_ppb), steps))
@@ -61,7 +61,7 @@ class Oscillators:
         self._first_ns += stale * STEP_NS
 
     def local_ns(self, clock: NDArray[np.intp], true_ns: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The clocks' local times at true times, which lie within the last seconds before what they were run to."""
+        """The clocks' local times at true times, which lie within the last seconds before the end of the courses."""
         since_ns = true_ns - self._first_ns
         place = since_ns // STEP_NS
         share = (since_ns - place * STEP_NS) / STEP_NS
@@ -70,7 +70,7 @@ class Oscillators:
         return true_ns + gained + self.boot_ns[clock]
 
     def __len__(self) -> int:
-        """How many."""
+        """The number of clocks."""
         return len(self.boot_ns)
 
     @property

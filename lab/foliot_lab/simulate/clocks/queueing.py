@@ -1,9 +1,11 @@
 """A leaf-spine fabric at the level of packets: the queueing delay of a probe at each link of its path.
 
-Cross traffic on a link is bursts that arrive as a Poisson process, their lengths exponential: an M/M/1 queue whose customers are bursts.
-The queue that a probe meets is then known in closed form: nothing with probability 1 - load, else exponential with mean burst / (1 - load).
-The queue that the second probe of a coded pair meets follows from the first, by letting the queue run on, burst by burst. Each link's load
-goes up and down around the wanted one. Source: Kleinrock, Queueing Systems 1 (1975), 3.2 and 5.7.
+Cross traffic on a link is bursts that arrive as a Poisson process, with exponential lengths. It is an M/M/1 queue whose
+customers are bursts. So the queue that a probe meets has a closed form. It is empty with probability 1 - load, and else
+exponential with mean burst / (1 - load).
+
+The queue that the second probe of a coded pair meets follows from the first: the model lets the queue run on, burst by
+burst. Each link's load goes up and down around the mean. Source: Kleinrock, Queueing Systems 1 (1975), 3.2 and 5.7.
 
 The queue of the sending host is not on the way: a transmit stamp is taken behind it.
 """
@@ -22,40 +24,40 @@ if TYPE_CHECKING:
     Numbers = NDArray[np.intp]
 
 SLOT_NS = 100_000_000
-"""For so long a link keeps its load."""
+"""The time for which a link keeps its load."""
 _NS_PER_M = 5.0
 _MOST_LOAD = 0.99
 _PRIMES = np.array([73_856_093, 19_349_663, 83_492_791], np.int64)
 
 
 class Fabric(msgspec.Struct, frozen=True, kw_only=True):
-    """The fabric, and what is on it."""
+    """The links of the fabric and their load."""
 
     nics_per_leaf: int = 16
     spines: int = 16
     link_gbps: float = 100.0
     load: float = 0.8
-    """Mean share of every link's time; one way only: of the links towards higher numbers."""
+    """Mean share of every link's time. One way only: of the links towards higher numbers."""
     one_way: bool = False
     burst_kb: float = 64.0
-    """Mean length: a segmentation offload's worth."""
+    """Mean length of a burst: a segmentation offload's worth."""
     steadiness: float = 8.0
-    """How near a link's load stays to the mean: the sum of the parameters of the beta distribution that it is drawn from, slot by slot. At 8 and a load of 0.8 its
-    deviation is 0.13."""
+    """The steadiness of a link's load: the sum of the parameters of the beta distribution that it is drawn from,
+    slot by slot. At 8 and a load of 0.8 its standard deviation is 0.13."""
     switch_ns: float = 600.0
     cable_m: float = 20.0
     uneven_m: float = 3.0
-    """Standard deviation of cables' lengths between leaves and spines. Both directions of a probe stream may take different spines, so that paths are
-    as asymmetric as in a hall."""
+    """Standard deviation of cables' lengths between leaves and spines. Both directions of a probe stream may take
+    different spines, so paths are as asymmetric as in a data hall."""
 
 
 class Queues:
-    """Draws what probes wait for.
+    """Draws the waiting times of probes.
 
     Parameters:
         fabric: the links.
-        nics: how many.
-        random: where chance comes from.
+        nics: the number of NICs.
+        random: the random source.
     """
 
     def __init__(self, fabric: Fabric, nics: int, random: np.random.Generator) -> None:
@@ -63,7 +65,7 @@ class Queues:
         self.leaves = -(-nics // fabric.nics_per_leaf)
         self._up = self.leaves * fabric.spines
         self.links = 2 * self._up + nics
-        """Leaf to spine, spine to leaf, leaf to NIC."""
+        """The number of links: leaf to spine, spine to leaf, leaf to NIC."""
         cables_m = fabric.cable_m + fabric.uneven_m * random.standard_normal((self.leaves, fabric.spines))
         self._cable_ns = np.maximum(cables_m, 1.0) * _NS_PER_M
         self._burst_ns = fabric.burst_kb * 8_000 / fabric.link_gbps
@@ -81,7 +83,7 @@ class Queues:
             self._slots = self._random.beta(mean * firm, (1 - mean) * firm, (self.links, count)).clip(0, _MOST_LOAD)
 
     def spine(self, source: Numbers, destination: Numbers, entropy: Numbers) -> Numbers:
-        """The spine that a five-tuple is hashed to; the way back has another five-tuple."""
+        """The spine that a five-tuple is hashed to. The way back has another five-tuple."""
         mixed = np.stack((source, destination, entropy)).astype(np.int64).T * _PRIMES
         mixed = np.bitwise_xor.reduce(mixed, axis=1)
         spine: Numbers = ((mixed ^ (mixed >> 7)) % self._fabric.spines).astype(np.intp)
@@ -121,12 +123,12 @@ class Queues:
         return first, second
 
     def _standing(self, load: Floats) -> Floats:
-        """What stands in a queue at any time."""
+        """The length of a queue at a random time."""
         busy = self._random.random(len(load)) < load
         return np.where(busy, self._random.exponential(self._burst_ns / (1 - load)), 0.0)
 
     def _later(self, standing: Floats, load: Floats, gap_ns: Floats) -> Floats:
-        """What stands there a gap later."""
+        """The length of the queue a gap later."""
         bursts = self._random.poisson(load * gap_ns / self._burst_ns)
         at_ns, left = np.zeros(len(load)), standing.copy()
         # The times of a known number of Poisson arrivals are uniform: the next of n is the least of n.

@@ -1,4 +1,4 @@
-"""Simulated probe streams: coded pairs over a random regular mesh, with noise, filtered and pruned by the probe's own code."""
+"""Simulated probe streams: coded pairs over a random regular mesh, filtered and pruned by the probe's own code."""
 
 from __future__ import annotations
 
@@ -34,12 +34,13 @@ class Stamping(msgspec.Struct, frozen=True, kw_only=True):
 
     kind: StampKind = "hardware"
     noise_ns: float = 4.0
-    """Standard deviation."""
+    """Standard deviation of a stamp."""
     resolution_ns: int = 4
-    """Stamps are whole multiples of it: a 250 MHz counter's."""
+    """The resolution of a stamp, that of a 250 MHz counter. Stamps are whole multiples of it."""
     outlier_share: float = 0.02
     outlier_ns: float = 100.0
-    """That share of transmit stamps is off by up to so much, either way: Huygens (NSDI '18) saw tens to hundreds of nanoseconds."""
+    """The greatest error, either way, of the share of transmit stamps that are outliers. Huygens (NSDI '18) saw tens
+    to hundreds of nanoseconds."""
 
     def read(self, shown_ns: NDArray[np.int64], random: np.random.Generator, *, transmit: bool) -> NDArray[np.int64]:
         """Readings of clocks that show these times."""
@@ -55,12 +56,12 @@ class Probing(msgspec.Struct, frozen=True, kw_only=True):
     """The rate and the form of probing."""
 
     neighbours: int = 10
-    """Of each NIC; of two neighbours one initiates."""
+    """Neighbours of each NIC. Of two neighbours one initiates."""
     entropies: int = 4
     """Streams between two neighbours."""
     rate_hz: float = 25.0
     coded_every: int = 1
-    """In every so many rounds a pair; in the others a single probe."""
+    """The interval of rounds with a coded pair; the other rounds have a single probe."""
     pair_gap_us: float = 10.0
     tolerated: int = 10
     window_s: float = 2.0
@@ -75,9 +76,9 @@ class Mesh(NamedTuple):
 
 
 def regular(nodes: int, neighbours: int, entropies: int, random: np.random.Generator) -> Mesh:
-    """A random mesh in which all have as many neighbours, half of them asked by the node itself.
+    """A random mesh in which all nodes have as many neighbours, half of them probed by the node itself.
 
-    The nodes stand on a ring in random order, and each asks those at some random distances.
+    The nodes stand on a ring in random order, and each probes those at some random distances.
     """
     ring = random.permutation(nodes)
     most = (nodes - 1) // 2
@@ -97,7 +98,7 @@ class Sent(NamedTuple):
 
 
 class Traffic:
-    """The probes of a fleet of NICs, each with a clock of its own, window by window: what happens, whoever reads the stamps."""
+    """The probes of a fleet of NICs, each with a clock of its own, window by window, whatever tool reads them."""
 
     def __init__(
         self, clocks: Oscillators, queues: Queues, probing: Probing, stamping: Stamping, random: np.random.Generator
@@ -107,14 +108,14 @@ class Traffic:
         self._queues, self._random = queues, random
         self.window_ns = round(probing.window_s * SECOND_NS)
         self.phase_ns = random.integers(0, self.window_ns // 10, self.nodes)
-        """Each node's windows begin at a time of its own, within a tenth of one."""
+        """The phase of each node's windows, within a tenth of one."""
         self._floor_ns = [
             queues.floor_ns(*ends, mesh.entropy)
             for ends in ((mesh.initiator, mesh.responder), (mesh.responder, mesh.initiator))
         ]
 
     def window(self, number: int) -> Sent:
-        """All probes of a window; windows come in their order, each once."""
+        """All probes of a window. Ask for the windows in their order, each once."""
         since_ns = number * self.window_ns
         self.clocks.run_to(since_ns + 2 * self.window_ns + 3 * SECOND_NS // 10)
         self._queues.run(since_ns, since_ns + 2 * self.window_ns)
@@ -151,20 +152,20 @@ class Traffic:
 
 
 class Fleet:
-    """The nodes' batches, filtered and pruned by what they have been told of their clocks."""
+    """The nodes' batches, filtered and pruned by the published states of their clocks."""
 
     def __init__(self, traffic: Traffic) -> None:
         self._traffic = traffic
         self._mesh = mesh = traffic.mesh
         rows = len(mesh.initiator)
         self._tilt = SlopeRange.unknown(rows)
-        """What the probes know of their clocks' rates."""
+        """The probes' knowledge of their clocks' rates."""
         self._first = np.searchsorted(mesh.initiator, np.arange(traffic.nodes + 1))
         self._windows = [StampWindow(traffic.probing.tolerated) for _ in range(traffic.nodes)]
         self._ends = [self._stream(row) for row in range(rows)]
 
     def window(self, sent: Sent) -> Iterator[tuple[StampBatch, int]]:
-        """The batches of a window, and when in true time they are published."""
+        """The batches of a window, each with its true time of publication."""
         traffic = self._traffic
         edges = [np.searchsorted(each.row, self._first) for each in (sent.forth, sent.back)]
         kind = np.full(len(self._ends), KINDS.index(traffic.stamping.kind))
@@ -214,7 +215,7 @@ def _of(all_rows: Completed, start: int, stop: int, first: int) -> Completed:
 
 
 def _expected_tilt(mesh: Mesh, states: Sequence[ClockState]) -> SlopeRange:
-    """What the probes of a mesh make of what sync has said."""
+    """The probes' expectation of their clocks' rates, from sync's states."""
     said = {state.clock: state for state in states}
     own, peers = References(len(mesh.initiator)), References(len(mesh.initiator))
     for row, (a, b) in enumerate(zip(mesh.initiator.tolist(), mesh.responder.tolist(), strict=True)):

@@ -1,1 +1,4 @@
-"""A real training job as the fabric's load, and a bandwidth test of what it does there. Only programs here import PyTorch."""
+"""A real training job as the fabric's load, and a bandwidth test of its all-reduces.
+
+Only programs here import PyTorch.
+"""

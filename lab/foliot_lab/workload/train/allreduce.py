@@ -1,10 +1,12 @@
-"""Bandwidth of all-reduces of growing size, in the manner of nccl-tests (github.com/NVIDIA/nccl-tests, doc/PERFORMANCE.md).
+"""Bandwidth of all-reduces of growing size, in the manner of nccl-tests.
+
+Source: github.com/NVIDIA/nccl-tests, doc/PERFORMANCE.md.
 
     RANK=0 WORLD_SIZE=4 MASTER_ADDR=10.99.1.1 MASTER_PORT=29500 python -m foliot_lab.workload.train.allreduce --address 10.200.0.1 --json FILE
 
-algbw is the size by the time. busbw is algbw times 2(n - 1)/n, which is what a ring of n ranks sends over each rank's links, so that it
-can be held against their rate. An operation of Gloo's travels over one device; so every size goes in as many pieces as there are, at once,
-as the buckets of a job do.
+algbw is the size divided by the time. busbw is algbw times 2(n - 1)/n. A ring of n ranks sends that much over each
+rank's links, so busbw can be compared with their rate. An operation of Gloo's travels over one device. So every size
+goes in as many pieces as there are devices, at once, like the buckets of a job.
 """
 
 from __future__ import annotations
@@ -27,11 +29,12 @@ _FLOAT_BYTES = 4
 _WARM_UPS = 2
 _LEAST_COUNT, _MOST_COUNT = 4, 50
 _BUDGET_BYTES = 64_000_000
-"""Small sizes are repeated often, large ones a few times: a second or two each on links of 200 Mb/s."""
+"""Bytes for all repetitions of a size. Small sizes are repeated often, large ones a few times: a second or two each
+on links of 200 Mb/s."""
 
 
 def measure(bytes_: int, devices: int) -> dict[str, Any]:
-    """One size: how often, how long each on average over ranks and times, and how many sums were wrong."""
+    """One size: the repetitions, the mean time of each over ranks and repetitions, and the number of wrong sums."""
     ranks = dist.get_world_size()
     values = torch.empty(bytes_ // _FLOAT_BYTES)
     count = max(_LEAST_COUNT, min(_MOST_COUNT, _BUDGET_BYTES // bytes_))
@@ -61,7 +64,7 @@ def sizes(least: int, most: int, factor: int) -> Iterator[int]:
 
 
 def sweep(arguments: argparse.Namespace) -> None:
-    """All sizes; rank 0 writes the rows, as far as they are known."""
+    """Measures all sizes; rank 0 writes the rows measured so far."""
     rows = []
     for bytes_ in sizes(arguments.least, arguments.most, arguments.factor):
         rows.append(measure(bytes_, len(arguments.address)))

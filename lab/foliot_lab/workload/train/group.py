@@ -1,4 +1,7 @@
-"""Joins the ranks of a job over several addresses of each host. PyTorch and nothing else: this is what a job's own program does."""
+"""Joins the ranks of a job over several addresses of each host.
+
+It uses PyTorch and nothing else, because a job's own program does the same.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +23,8 @@ _BACKEND = "gloo-devices"
 def join(addresses: Sequence[str], timeout_s: float) -> None:
     """Makes the default group, by RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT as torchrun sets them.
 
-    Gloo opens a device at each address and deals its operations to them in turn. PyTorch hands no devices to its own backend
-    of that name, so the group is made by a backend of another.
+    Gloo opens a device at each address and deals its operations to them in turn. PyTorch gives its own backend of that
+    name no devices. So a backend of another name makes the group.
 
     Raises:
         RuntimeError: an address is not this host's, or a rank did not come in time.
@@ -40,10 +43,10 @@ def join(addresses: Sequence[str], timeout_s: float) -> None:
 
 
 def work(task: Callable[[], None]) -> NoReturn:
-    """Runs a rank's part in the group, waits for the others, and ends the process: status 1 with a traceback on failure.
+    """Runs a rank's part in the group, waits for the others, and ends the process. On failure: traceback, status 1.
 
-    At once, in either case: the group's threads may still be letting go of what they have done, and one that does so while the
-    interpreter shuts down takes the process down with SIGABRT (3 of some hundred ranks ended so).
+    It ends the process at once, in either case. The group's threads may still be freeing finished work. If a thread
+    does so while the interpreter shuts down, it ends the process with SIGABRT. 3 of some hundred ranks ended so.
     """
     try:
         task()

@@ -1,10 +1,10 @@
-"""The job: data-parallel training by PyTorch's own DistributedDataParallel over Gloo. It knows nothing of Foliot.
+"""The training job: data-parallel, by PyTorch's own DistributedDataParallel over Gloo. It knows nothing of Foliot.
 
     RANK=0 WORLD_SIZE=4 MASTER_ADDR=10.99.1.1 MASTER_PORT=29500 python -m foliot_lab.workload.train.job --address 10.200.0.1 --record FILE
 
-Every step writes a line of JSON to the record as it ends, so that a job that is killed or halted leaves all it did. The line has step,
-began_ns and ended_ns (CLOCK_MONOTONIC_RAW), comm_ns and loss. comm_ns runs from the start of the first all-reduce to the end of the last;
-loss is the rank's own, exact to the bit.
+Every step writes a line of JSON to the record as it ends. So a job that is killed or halted leaves a record of all its
+steps. The line has step, began_ns and ended_ns (CLOCK_MONOTONIC_RAW), comm_ns and loss. comm_ns runs from the start of
+the first all-reduce to the end of the last. loss is the rank's own, exact to the bit.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _RATE = 1e-3
 
 
 def train(arguments: argparse.Namespace) -> None:
-    """Steps until they are done, or until the process is ended."""
+    """Trains until all steps are done, or until the process is ended."""
     torch.manual_seed(arguments.seed)
     torch.use_deterministic_algorithms(mode=True)
     local = Model(arguments.gradient_bytes)
@@ -58,7 +58,10 @@ def _step(model: DistributedDataParallel, optimizer: torch.optim.Optimizer, spea
 
 
 def _comm_ns(model: DistributedDataParallel) -> int:
-    """PyTorch's own measure of the last backward pass, which it takes down with the next forward pass if not asked before; 0 of the first."""
+    """PyTorch's own measure of the last backward pass; 0 for the first.
+
+    Ask before the next forward pass, which deletes it.
+    """
     model.logger.set_runtime_stats_and_log()
     return int(model._get_ddp_logging_data().get("backward_comm_time", 0))  # noqa: SLF001 - there is no public way
 

@@ -1,7 +1,8 @@
-"""The model: a small transformer with large tables, so that gradients fill links while processors stay free.
+"""The job's model: a small transformer with large tables, so that gradients fill links while processors stay free.
 
-Beside the token, each place sees its last two, three, four and five tokens through hashed n-gram embeddings (as in Pagnoni et al., "Byte
-Latent Transformer", 2024, section 3.2.1). A row read costs next to nothing; its gradient is as large as the table, and travels.
+Each place sees its token. It also sees its last two, three, four and five tokens through hashed n-gram embeddings. They
+are as in Pagnoni et al., "Byte Latent Transformer", 2024, section 3.2.1. A row read costs next to nothing. Its gradient
+is as large as the table, and travels.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from foliot_lab.workload.train.toy_language import VOCABULARY
 LENGTH = 32
 """Tokens of a sentence."""
 TABLES = 4
-"""Of one size: each is a bucket of gradients of its own, so that operations come in equal pieces, whatever the number of rails."""
+"""Tables of one size. Each is a bucket of gradients of its own, so that operations come in equal pieces, whatever
+the number of rails."""
 _WIDTH, _HEADS, _LAYERS = 64, 4, 2
 _FLOAT_BYTES = 4
 _HASH = 2_654_435_761
@@ -22,10 +24,10 @@ _HASH = 2_654_435_761
 
 
 class Model(nn.Module):  # type: ignore[misc]  # torch is not there for mypy
-    """Tokens in, logits of each next token out.
+    """A model that maps tokens to the logits of each next token.
 
     Parameters:
-        gradient_bytes: of all parameters together; what the transformer leaves of it is the tables'.
+        gradient_bytes: the size of all parameters together; the tables have the part that the transformer leaves.
     """
 
     def __init__(self, gradient_bytes: int) -> None:

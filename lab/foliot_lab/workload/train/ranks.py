@@ -1,4 +1,7 @@
-"""The processes of a job, a rank on each host, in the host's network namespace: started once, never again, and watched."""
+"""The processes of a job: one rank on each host, in the host's network namespace.
+
+They are started once and watched, and never started again.
+"""
 
 from __future__ import annotations
 
@@ -24,34 +27,35 @@ if TYPE_CHECKING:
     from foliot_lab.services.lab import Lab
 
 Over = Literal["service", "nic"]
-"""Whose addresses a job uses."""
+"""The addresses that a job uses: the service addresses or the NICs' own."""
 
 STORE_PORT = 29500
-"""Where torchrun puts it."""
+"""torchrun's default port of the store."""
 _NICENESS = 10
-"""A cluster's NICs and clocks do not wait for its training; on the lab's few processors the services go first."""
+"""The niceness of ranks. A cluster's NICs and clocks do not wait for its training. On the lab's few processors the
+services therefore go first."""
 _GRACE_S = 3.0
 _TAIL_BYTES = 4096
 _LONGEST_REASON = 200
 
 
 class Place(NamedTuple):
-    """The place of a rank."""
+    """The place of a rank: its host and addresses."""
 
     node: str
     namespace: Namespace
     addresses: tuple[str, ...]
-    """A device of Gloo's at each, one per rail."""
+    """The addresses, one per rail; Gloo opens a device at each."""
 
 
 class Ended(msgspec.Struct, frozen=True, kw_only=True):
-    """A rank's process that is no more."""
+    """A rank's process that has ended."""
 
     node: str
     at_ns: int
     """Lab time."""
     status: int
-    """As of `subprocess`: 0, its steps were done; below, the signal that killed it."""
+    """Status as in `subprocess`. 0: its steps were done; negative: the signal that killed it."""
     reason: str
     """The last line that it wrote, or the signal's name."""
 
@@ -65,7 +69,7 @@ class Ranks:
 
     def __init__(self, folder: Path, time: LabTime) -> None:
         self.ended: list[Ended] = []
-        """In the order of their ends; those that `stop` ended are not among them."""
+        """Ranks in the order of their ends, without those that `stop` ended."""
         self.folder = folder
         self._time = time
         self._processes: dict[str, asyncio.subprocess.Process] = {}
@@ -78,8 +82,8 @@ class Ranks:
 
         Parameters:
             module: takes an ``--address`` per device, and the rest from the environment as torchrun sets it.
-            master: where rank 0 keeps the store, by which the ranks find one another: an address that no backend fault cuts.
-            arguments: more of them, for a node.
+            master: the address of rank 0's store, by which the ranks find one another. No backend fault cuts it.
+            arguments: further arguments, by node.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
         for rank, place in enumerate(places):
@@ -110,7 +114,7 @@ class Ranks:
         await asyncio.wait(self._watchers)
 
     async def stop(self) -> None:
-        """Ends them. May be called twice."""
+        """Ends all ranks. May be called twice."""
         for watcher in self._watchers:
             watcher.cancel()
         for node in self._processes:
@@ -146,7 +150,7 @@ class Ranks:
 
 
 def places(lab: Lab, over: Over = "service") -> list[Place]:
-    """One on each host of a lab, with all of its service addresses, or all of its NICs'."""
+    """One place on each host of a lab, with all of its service addresses, or all of its NICs'."""
     return [
         Place(
             node.name,
@@ -161,14 +165,14 @@ def places(lab: Lab, over: Over = "service") -> list[Place]:
 
 
 def missing() -> str:
-    """The reason why no job can run here, and what to do about it; empty if one can."""
+    """The reason why no job can run here, with the remedy; empty if one can."""
     if importlib.util.find_spec("torch") is not None:
         return ""
     return "A training job needs PyTorch, which is not installed here. `make train` installs it into .venv: see docs/lab.md, A training job."
 
 
 def last_words(log: Path) -> str:
-    """The last line of a log: of a traceback, what was raised."""
+    """The last line of a log. For a traceback it is the exception."""
     with log.open("rb") as file:
         file.seek(max(0, log.stat().st_size - _TAIL_BYTES))
         lines = file.read().decode(errors="replace").split("\n")

@@ -20,7 +20,7 @@ STEP = np.dtype([("step", "i8"), ("began_ns", "i8"), ("ended_ns", "i8"), ("comm_
 """A line of a rank's record; times are lab time here."""
 _STUCK_MS, _STUCK_TIMES = 10_000.0, 3.0
 _BESIDE_NS = 5_000_000_000
-"""How much before a fault its steps are compared with."""
+"""The time before a fault whose steps are compared with the fault's."""
 
 
 class _Line(msgspec.Struct, frozen=True):
@@ -40,7 +40,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     """Lab time."""
     ms: float
     done: bool
-    """False: it was still at it."""
+    """Whether the step ended; false: it was still under way."""
 
 
 class Death(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,9 +57,10 @@ class TrainFault(msgspec.Struct, frozen=True, kw_only=True):
     longest: Step | None
     """The longest step that was under way then; null: none was."""
     before_ms: float | None
-    """Median of the steps of the five seconds before."""
+    """Median of the steps of the five seconds before the fault."""
     stuck: bool
-    """The step at the end of that time had gone on for ten seconds, and three times as long as any that was done."""
+    """The step at the end of that time had gone on for ten seconds, and three times as long as any step that was
+    done."""
     deaths: list[Death]
 
 
@@ -69,26 +70,26 @@ class TrainReport(msgspec.Struct, frozen=True, kw_only=True):
     ranks: int
     gradient_mb: float
     steps: int
-    """That all ranks have done."""
+    """Steps that all ranks have done."""
     asked: int | None
     """Steps that the job was to do; null: it was to go on until the run ended."""
     step_ms: float | None
-    """Median."""
+    """Median length of a step."""
     comm_ms: float | None
-    """Median, from the start of a step's first all-reduce to the end of its last."""
+    """Median of the time from the start of a step's first all-reduce to the end of its last."""
     longest: Step | None
     longest_at_s: float | None
-    """When it began, in seconds of the story on the terminal."""
+    """Its beginning, in seconds of the story on the terminal."""
     first_loss: float | None
-    """Mean over the ranks."""
+    """Mean of the first loss over the ranks."""
     last_loss: float | None
     deaths: list[Death]
     folder: str
-    """The record of each step and rank."""
+    """Folder with the record of each step and rank."""
 
 
 class JobRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """All that is known of a job at the end of a run, or before."""
+    """The record of a job, at the end of a run or before."""
 
     spec: TrainSpec
     folder: str
@@ -152,7 +153,7 @@ class JobRecord(msgspec.Struct, frozen=True, kw_only=True):
                 yield Death(node=ended.node, at_ns=ended.at_ns, reason=ended.reason)
 
     def _under_way(self, since_ns: int, until_ns: int) -> Iterator[Step]:
-        """Per rank the longest step of those under way in an interval that are done, and the one that was not at the interval's end."""
+        """Per rank, the longest finished step under way in an interval, and the unfinished one at its end."""
         gone = {ended.node: ended for ended in self.ended}
         for node, rows in self.steps.items():
             here = rows[1:][(rows[1:]["ended_ns"] > since_ns) & (rows[1:]["began_ns"] < until_ns)]
@@ -168,7 +169,7 @@ class JobRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read(file: Path, base_ns: int) -> NDArray[np.void]:
-    """A rank's record so far; a line that it was killed in the middle of is left out.
+    """A rank's record so far. A line in the middle of which the rank was killed is left out.
 
     Parameters:
         base_ns: lab time minus CLOCK_MONOTONIC_RAW.

@@ -1,7 +1,7 @@
-"""The language that the job learns: nested brackets of four kinds, where a pair's kind mostly follows the kind around it.
+"""The language that the job learns: nested brackets of four kinds. A pair's kind mostly follows the kind around it.
 
-A made language, so that nothing has to be fetched. A model can learn much of it and never all. Where both an opening and a closing bracket
-are allowed, chance decides between them; which kind closes follows from what is open.
+The language is artificial, so that nothing has to be downloaded. A model can learn much of it and never all. If both an
+opening and a closing bracket are allowed, chance decides between them. The open brackets decide which kind closes.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ VOCABULARY = 2 * KINDS
 """Opening brackets, then closing ones."""
 _DEEPEST = 6
 _USUAL = 0.9
-"""How often an opening bracket is of the usual kind."""
+"""The probability that an opening bracket is of the usual kind."""
 
 
 class Speaker:
@@ -23,7 +23,7 @@ class Speaker:
         self._random = random.Random(seed)
 
     def sentence(self, length: int) -> list[int]:
-        """That many brackets, from the start of a text; those still open then stay open."""
+        """That many brackets, from the start of a text. Those still open at the end stay open."""
         draw = self._random
         open_kinds: list[int] = []
         said = []

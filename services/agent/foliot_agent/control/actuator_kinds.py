@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from foliot.settings import SettingsError
+from foliot_agent.control.contained_actuator import ContainedActuator
 from foliot_agent.control.kernel_backend import KernelBackend, uninstall
 from foliot_schemas import SERVICE_ADDRESSES
 
@@ -119,8 +120,12 @@ def backend(name: str, view: NodeView) -> ServiceAddressBackend:
 
 
 def others(view: NodeView) -> list[Actuator]:
-    """The actuators of all other classes of traffic."""
-    return [each.make(view) for each in _kinds.values() if each.traffic != SERVICE_ADDRESSES]
+    """The actuators of all other classes of traffic; none of them can end the agent."""
+    return [
+        ContainedActuator(each.traffic, functools.partial(each.make, view))
+        for each in _kinds.values()
+        if each.traffic != SERVICE_ADDRESSES
+    ]
 
 
 async def remove_all() -> None:

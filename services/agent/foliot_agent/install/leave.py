@@ -19,7 +19,7 @@ from foliot_agent.install.settingsfile import PATH, SettingsFile, asked_of_bus
 from foliot_agent.install.tracked_files import Files
 from foliot_schemas.names import escape
 from foliot_schemas.permissions import NODE_ROLES
-from foliot_schemas.subjects import CLAIMS, CLOCKS, COMMAND, INVENTORY, PATHS
+from foliot_schemas.subjects import CLAIMS, CLOCKS, COMMAND, HOMES, INVENTORY, PATHS
 
 if TYPE_CHECKING:
     import argparse
@@ -95,7 +95,7 @@ async def forget(settings: BusSettings, name: str, *, whoever: bool, dry: bool) 
             record = await visit.get(INVENTORY, name)
             clocks = {name, *(nic.clock for nic in record.nics)} if record is not None else {name}
             # The record first: who sees it go forgets the node, and writes nothing more for it.
-            others = [(PATHS, name), *((CLOCKS, clock) for clock in sorted(clocks))]
+            others = [(PATHS, name), (HOMES, name), *((CLOCKS, clock) for clock in sorted(clocks))]
             things = [(INVENTORY, name), *([] if visit.role in NODE_ROLES else others)]
             found = False
             for bucket, key in (*things, *((CLAIMS, key) for key in claims)):

@@ -5,21 +5,26 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from foliot.node.shard import WHOLE
+from foliot.runtime.extension_failures import ExtensionFailures
 from foliot_detector.core import registry
 from foliot_detector.core.state.event_time import EventTime
 from foliot_detector.core.state.inventory import Inventory
-from foliot_detector.core.state.settings import ObservationSettings
-from foliot_schemas import ClockState, DelayBatch, Event, Node, PortState, event_kinds
+from foliot_schemas import ClockState, DelayBatch, Event, Node, PortState, decode, encode, event_kinds
 from foliot_schemas.names import node_of
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from foliot.node.shard import Shard
-    from foliot_detector.core.protocol import Observation, Seen
+    from foliot.runtime.extension_failures import Failure
+    from foliot_detector.core.protocol import Detector, Observation, Seen
     from foliot_detector.settings import DetectorSettings
 
 
 _TICK_NS = 10_000_000
 """How often deadlines are looked at: small beside the 15 ms that the shortest of them takes."""
+_STALE_NS = 2_000_000_000
+"""A batch that is older than the node's newest by more is dropped."""
 
 
 class Pipeline:
@@ -31,17 +36,20 @@ class Pipeline:
     Whoever is not in the inventory is not heard, so that what is remembered is as large as the fleet; nor is whoever does not concern its
     shard. Of a node beside the shard only what it exchanges with the shard is known, so nothing is said of it.
 
-    `counts` has what was dropped and why: nodes_foreign, clocks_foreign, ports_management, delays_stale, delays_broken, rows_foreign.
+    `counts` has what was dropped and why: nodes_foreign, clocks_foreign, ports_management, delays_stale, delays_broken, rows_foreign; and how often detectors_failed.
+
+    A detector of an extension that raises, or says what is no event, loses what it would have said: all others go on. If it fails again and again it sees
+    nothing for a while, and then is tried again.
     """
 
     def __init__(self, settings: DetectorSettings, shard: Shard = WHOLE) -> None:
         self._shard = shard
-        observed = settings.of(ObservationSettings)
-        self.inventory = Inventory(observed, shard)
+        self.inventory = Inventory(settings, shard)
         self.counts = self.inventory.counts
         self._event_time = EventTime()
-        self._detectors = registry.made(self.inventory, settings.of)
-        self._stale_ns = round(observed.stale_s * 1e9)
+        self._detectors = registry.made(self.inventory)
+        self._extensions = registry.of_extensions(self.inventory)
+        self._failures = ExtensionFailures()
         self._newest: dict[str, tuple[int, int]] = {}
         self._ticked_ns = 0
 
@@ -54,6 +62,7 @@ class Pipeline:
             return
         for detector in self._detectors:
             detector.resume(event)
+        self._ask_extensions(lambda detector: detector.resume(event))
 
     def observe(self, observation: Observation, elapsed_ns: int = 0) -> list[Event]:
         """What an observation gives rise to, and whatever was due before it.
@@ -81,7 +90,8 @@ class Pipeline:
         except ValueError:
             self.counts["delays_broken"] += 1
             return events
-        return events + self._own([event for detector in self._detectors for event in detector.observe(seen, now_ns)])
+        events += self._own([event for detector in self._detectors for event in detector.observe(seen, now_ns)])
+        return events + self._ask_extensions(lambda detector: detector.observe(seen, now_ns))
 
     def tick(self, elapsed_ns: int) -> list[Event]:
         """What becomes due by the passing of time alone."""
@@ -89,8 +99,26 @@ class Pipeline:
         return self._tick()
 
     def _tick(self) -> list[Event]:
-        self._ticked_ns = self._event_time.now_ns
-        return self._own([event for detector in self._detectors for event in detector.tick(self._ticked_ns)])
+        now_ns = self._ticked_ns = self._event_time.now_ns
+        events = self._own([event for detector in self._detectors for event in detector.tick(now_ns)])
+        return events + self._ask_extensions(lambda detector: detector.tick(now_ns))
+
+    def failures(self) -> list[Failure]:
+        """Takes what is to be logged of detectors of extensions."""
+        return self._failures.news(self._event_time.now_ns)
+
+    def _ask_extensions(self, ask: Callable[[Detector], list[Event] | None]) -> list[Event]:
+        now_ns = self._event_time.now_ns
+        events: list[Event] = []
+        for name, detector in self._extensions.items():
+            if self._failures.is_left_out(name, now_ns):
+                continue
+            try:
+                events += self._own([decode(encode(event), Event) for event in ask(detector) or ()])
+            except Exception as error:  # noqa: BLE001 - whatever it is, the others go on
+                self.counts["detectors_failed"] += 1
+                self._failures.note(name, error, now_ns)
+        return events
 
     def _own(self, events: list[Event]) -> list[Event]:
         return events if self._shard.is_whole else [event for event in events if self._is_own(event)]
@@ -138,8 +166,8 @@ class Pipeline:
         """Whether the node has said newer things; one whose clock was set back is believed after a while."""
         now_ns = self._event_time.now_ns
         newest_ns, here_ns = self._newest.get(batch.node, (batch.at_ns, now_ns))
-        if newest_ns - batch.at_ns > self._stale_ns and now_ns - here_ns <= self._stale_ns:
+        if newest_ns - batch.at_ns > _STALE_NS and now_ns - here_ns <= _STALE_NS:
             return True
-        if batch.at_ns >= newest_ns or now_ns - here_ns > self._stale_ns:
+        if batch.at_ns >= newest_ns or now_ns - here_ns > _STALE_NS:
             self._newest[batch.node] = (batch.at_ns, now_ns)
         return False

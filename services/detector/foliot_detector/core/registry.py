@@ -2,41 +2,27 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING
 
 from foliot_detector.core.detectors.clock_disruption import ClockDisruptionDetector
 from foliot_detector.core.detectors.packet_loss.path_loss import PathLossDetector
-from foliot_detector.core.detectors.packet_loss.settings import PacketLossSettings
 from foliot_detector.core.detectors.path_silence.detector import PathSilenceDetector
-from foliot_detector.core.detectors.path_silence.settings import PathSilenceSettings
 from foliot_detector.core.detectors.port_flap.detector import PortFlapDetector
-from foliot_detector.core.detectors.port_flap.settings import PortFlapSettings
 from foliot_detector.core.detectors.process_down import ProcessDownDetector
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    import msgspec
-
     from foliot_detector.core.protocol import Detector
     from foliot_detector.core.state.inventory import Inventory
 
-
-class Maker(NamedTuple):
-    """How a detector is made: of the inventory, and of its own settings where it has some."""
-
-    make: Callable[..., Detector]
-    settings: type[msgspec.Struct] | None = None
-    """Its keys of ``[detector]``: no other part has one of these names."""
-
-
-DETECTORS: dict[str, Maker] = {
-    "port-flap": Maker(PortFlapDetector, PortFlapSettings),
+DETECTORS: dict[str, Callable[[Inventory], Detector]] = {
+    "port-flap": PortFlapDetector,
     # Before loss, which leaves alone what is silent.
-    "path-silence": Maker(PathSilenceDetector, PathSilenceSettings),
-    "packet-loss": Maker(PathLossDetector, PacketLossSettings),
-    "process-down": Maker(ProcessDownDetector),
-    "clock-disruption": Maker(lambda _: ClockDisruptionDetector()),
+    "path-silence": PathSilenceDetector,
+    "packet-loss": PathLossDetector,
+    "process-down": ProcessDownDetector,
+    "clock-disruption": lambda _: ClockDisruptionDetector(),
 }
 _OF_EXTENSIONS: dict[str, Callable[[Inventory], Detector]] = {}
 
@@ -55,14 +41,11 @@ def register(name: str, make: Callable[[Inventory], Detector]) -> None:
     _OF_EXTENSIONS[name] = make
 
 
-def made(inventory: Inventory, own: Callable[[type[msgspec.Struct]], Any]) -> tuple[Detector, ...]:
-    """One of each, in their order.
+def made(inventory: Inventory) -> tuple[Detector, ...]:
+    """One of each of Foliot's own, in their order."""
+    return tuple(make(inventory) for make in DETECTORS.values())
 
-    Parameters:
-        own: gives a detector's settings by their type.
-    """
-    built_in = [
-        maker.make(inventory, *(() if maker.settings is None else (own(maker.settings),)))
-        for maker in DETECTORS.values()
-    ]
-    return (*built_in, *(make(inventory) for make in _OF_EXTENSIONS.values()))
+
+def of_extensions(inventory: Inventory) -> dict[str, Detector]:
+    """One of each that was registered, by name, in their order."""
+    return {name: make(inventory) for name, make in _OF_EXTENSIONS.items()}

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from foliot_remediator.core.actions.answers import ask_again, is_refusal, take_back
-from foliot_remediator.core.actions.command_ledger import FIRST
 from foliot_remediator.core.actions.decision import DecisionRequest
 from foliot_remediator.core.actions.guards import Budget, Objection
+from foliot_remediator.core.actions.remedy import is_refusal
 from foliot_remediator.core.actions.route_kind import RouteDecider
 from foliot_remediator.core.events.corroboration import Corroboration
 from foliot_remediator.core.events.event_log import EventLog, input_of
@@ -15,9 +14,11 @@ from foliot_remediator.core.recovery.probation import Probation
 from foliot_remediator.core.recovery.restore import Restorer
 from foliot_remediator.core.recovery.takeover import Takeover
 from foliot_remediator.core.routing.reroute_plan import ReroutePlanner
+from foliot_remediator.core.scheduling import DueQueue
 from foliot_remediator.core.state.displaced import Displaced
-from foliot_remediator.core.state.incidents import Incident, Incidents
-from foliot_remediator.core.state.routing_table import Cause
+from foliot_remediator.core.state.incidents import Incident
+from foliot_remediator.core.state.retention import Retained
+from foliot_remediator.core.state.routing_table import FIRST, Cause
 from foliot_remediator.core.state.state_machine import Input, State
 from foliot_schemas import Event, Outcome, PortState
 from foliot_schemas.fault import port_fault
@@ -32,6 +33,14 @@ if TYPE_CHECKING:
     from foliot_remediator.core.actions.remedy import FleetView, Seen
     from foliot_schemas.event import Evidence
 
+_LEAST_CONFIDENCE = 0.5
+"""Of an event: the detector gives 0.5 where one side alone knows."""
+_GRACE_NS = 100_000_000
+"""How long a node whose agent is armed has for moving by itself, and for saying so, before it is commanded."""
+_STALE_NS = 2_000_000_000
+"""An event older than this is not acted upon before an observation confirms it."""
+_RETRY_NS = 500_000_000
+"""How often what could not be moved is looked at again."""
 _MISSED_NS = 2_000_000_000
 """Reports that a port is good for this long, while no event said so: the event was missed."""
 
@@ -46,29 +55,29 @@ class Losses:
         settings = view.settings
         self.inventory, self.health, self.routing = view.inventory, view.health, view.routing
         self.budget = Budget(settings.moves_per_minute, settings.nodes_at_once)
-        self._settings = settings
         self._view = view
         self._decider = view.decider
-        self._routes = RouteDecider(settings, view.decider, view.inventory, view.routing)
+        self._routes = RouteDecider(view)
         self.kinds = self._routes.kinds
         self._planner = ReroutePlanner(view.inventory, view.health, view.routing, view.selector)
-        self._recovery = Probation(settings, view.inventory, view.health, view.selector)
-        self._incidents = Incidents()
-        self._displaced = Displaced(view.routing, round(settings.review_s * 1e9))
+        self._recovery = Probation(view.inventory, view.health, view.selector)
+        self._incidents: Retained[Incident] = Retained()
+        self._retries = DueQueue()
+        """When to look at each of them again."""
+        self._review_ns = round(settings.review_s * 1e9)
+        self._displaced = Displaced(view.routing, self._review_ns)
         self._record = EventLog()
-        self._restorer = Restorer(settings, self._planner, self._routes, self._incidents, self._displaced)
+        self._restorer = Restorer(self._planner, self._routes, self._incidents, self._displaced)
         self._corroboration = Corroboration(view.health)
         self._adoption = Takeover(view.inventory, view.health, view.routing, view.selector, self._record)
-        self._grace_ns = round(settings.armed_grace_s * 1e9)
-        self._retry_ns = round(settings.retry_s * 1e9)
-        self._review_ns = round(settings.review_s * 1e9)
-        self._stale_ns = round(settings.stale_s * 1e9)
 
     def hold(self, now_ns: int) -> None:
         """Judges what is in force, and looks at every loss."""
         for who in self._adoption.put_on_probation(now_ns):
             self._recovery.watch(who, now_ns)
-        self._incidents.inherit(now_ns)
+        for incident in self._incidents.values():
+            incident.restate = False  # what was done for it is known, by whomever it was
+            self._retries.put(incident.who, now_ns)
 
     def observe(self, seen: Seen, news: Collection[str], now_ns: int) -> list[Decision]:
         """Takes events and reports, and moves that nodes made by themselves."""
@@ -90,19 +99,19 @@ class Losses:
         made: list[Decision] = []
         for who in self._recovery.recovered(now_ns):
             made += _made(self._restorer.use(who, self._cause(who), now_ns))
-        for event, given, cause, against in self._corroboration.look(now_ns):
+        for event, against in self._corroboration.look(now_ns):
             if not self._is_known(event):
                 continue  # it has left the fleet meanwhile
             if against:
-                made += self._object("contradicted", event.who, cause, now_ns, against)
+                made += self._object("contradicted", event.who, _cause_of(event), now_ns, against)
             else:
-                made += self._feed(event, given, cause, now_ns)
+                made += self._feed(event, now_ns)
         if not self._decider.lease:
             return made
-        for incident in self._incidents.due(now_ns):
-            made += self._leave(incident, now_ns, now_ns)
-        for sent in overdue:
-            made += _made(*ask_again(self._decider, sent, now_ns))
+        for who in self._retries.take(now_ns):
+            if incident := self._incidents.get(who):
+                made += self._leave(incident, now_ns, now_ns)
+        made += self._view.ask_again(overdue, now_ns)
         for decision in self._restorer.look(now_ns):
             made += _made(decision)
         return made
@@ -111,13 +120,11 @@ class Losses:
         """What was not done is tried again."""
         if not is_refusal(outcome):
             return []
-        refusal = take_back(self._decider, sent, outcome, now_ns)
-        self._view.touch((outcome.node,))
         incident = self._incidents.get(sent.who)
         if incident is not None:
             incident.by_rule = incident.by_rule and not sent.command.away
-            self._incidents.retry(incident, now_ns)
-        return _made(refusal)
+            self._retries.put(incident.who, now_ns)
+        return self._view.take_back(sent, outcome, now_ns)
 
     def forget(self, nics: Collection[str]) -> None:
         """See `Remedy`."""
@@ -129,67 +136,58 @@ class Losses:
         """A node has left the fleet for good."""
         self._routes.told.forget(node)
 
-    def state(self, who: str) -> State:
-        """The state of a NIC or path."""
-        track = self.health.nics.get(who) or self.health.paths.get(who)
-        return State.UP if track is None else track.state
-
     # -- events -------------------------------------------------------------------------------------------------------
 
     def _take_event(self, event: Event, now_ns: int) -> list[Decision]:
-        given = input_of(event)
-        if given is None or self._record.is_old(event):
+        if input_of(event) is None or self._record.is_old(event):
             return []
-        known = self._is_known(event)
-        cause = self._record.take(event) if known else Cause(event.id, event.fault)
-        if not known:
-            return self._object("unknown", event.who, cause, now_ns, {"kind": event.kind})
-        if event.confidence < self._settings.least_confidence:
-            evidence: Evidence = {"confidence": event.confidence, "least_confidence": self._settings.least_confidence}
-            return self._object("confidence", event.who, cause, now_ns, evidence)
-        return [] if self._corroboration.holds(event, given, cause, now_ns) else self._feed(event, given, cause, now_ns)
+        if not self._is_known(event):
+            return self._object("unknown", event.who, _cause_of(event), now_ns, {"kind": event.kind})
+        self._record.take(event)
+        if event.confidence < _LEAST_CONFIDENCE:
+            evidence: Evidence = {"confidence": event.confidence, "least_confidence": _LEAST_CONFIDENCE}
+            return self._object("confidence", event.who, _cause_of(event), now_ns, evidence)
+        return [] if self._corroboration.holds(event, now_ns) else self._feed(event, now_ns)
 
     def _is_known(self, event: Event) -> bool:
         return event.who in self.inventory.nics if event.kind == "flap" else self.inventory.path(event.who) is not None
 
-    def _feed(self, event: Event, given: Input, cause: Cause, now_ns: int) -> list[Decision]:
-        is_nic = event.kind == "flap"
+    def _feed(self, event: Event, now_ns: int) -> list[Decision]:
+        given, is_nic = input_of(event), event.kind == "flap"
+        if given is None:
+            return []
         if is_nic:
             self._recovery.damp(event, now_ns)
         # Who tells of it: the NIC's own node, or the path's receiver.
         node = node_of(event.who.rpartition(">")[2].partition("#")[0])
         at_ns, since_ns = (self.health.reports.here_ns(node, ns, now_ns) for ns in (event.at_ns, event.since_ns))
-        # What is heard late, after a restart say, counts from when it was: else a day's losses would be those of one moment.
-        fed_ns = max(at_ns, self._since_ns(event.who)) if now_ns - at_ns > self._stale_ns else now_ns
+        # What is heard late, after a restart say, counts from when it was: else a day's losses would be those of one moment. A clock
+        # that was set back does not make undone when it came into its state.
+        fed_ns = max(at_ns, self.health.since_ns(event.who)) if now_ns - at_ns > _STALE_NS else now_ns
         if fed_ns < now_ns:
             self.health.settle(event.who, fed_ns)
-        before = (self.health.feed_nic if is_nic else self.health.feed_path)(event.who, given, fed_ns)
-        after = self.state(event.who)
+        before = self.health.feed(event.who, given, fed_ns)
+        after = self.health.state(event.who)
         if after is not State.DOWN:
-            self._incidents.close(event.who)
+            self._incidents.pop(event.who)
             if after is State.PROBATION:
                 self._recovery.watch(event.who, now_ns)
             return []
         if before is State.DOWN and event.who in self._incidents:
             return []
         incident = Incident(
-            who=event.who, is_nic=is_nic, cause=cause, at_ns=at_ns, since_ns=since_ns,
+            who=event.who, is_nic=is_nic, cause=_cause_of(event), at_ns=at_ns, since_ns=since_ns,
             lossy=given is Input.LOSSY, restate=before is not State.PROBATION,
         )  # fmt: skip
-        self._incidents.open(incident)
+        self._incidents[incident.who] = incident
         if not is_nic:
             self._view.stir((node_of(parse_path(event.who).source),))  # it may be a backup there
         if is_nic and self.inventory.nodes[self.inventory.nics[event.who][0]].armed:
             # Its agent and those of its peers act before a command could reach them; what they have not done by then is commanded.
             incident.restate = False
-            self._incidents.retry(incident, now_ns + self._grace_ns)
+            self._retries.put(incident.who, now_ns + _GRACE_NS)
             return []
         return self._leave(incident, at_ns, now_ns)
-
-    def _since_ns(self, who: str) -> int:
-        """When it came into its state; a clock that was set back does not make that undone."""
-        track = self.health.nics.get(who) or self.health.paths.get(who)
-        return 0 if track is None else track.since_ns
 
     # -- away ---------------------------------------------------------------------------------------------------------
 
@@ -201,34 +199,34 @@ class Losses:
             return []
         plan = self._planner.leave(incident, now_ns)
         age_ns = now_ns - incident.at_ns
-        if plan.looked_at and age_ns > self._stale_ns and not self.health.confirms(incident, now_ns):
-            self._incidents.retry(incident, now_ns + self._retry_ns)
-            evidence: Evidence = {"age_ms": age_ns / 1e6, "stale_ms": self._stale_ns / 1e6}
+        if plan.looked_at and age_ns > _STALE_NS and not self.health.confirms(incident, now_ns):
+            self._retries.put(incident.who, now_ns + _RETRY_NS)
+            evidence: Evidence = {"age_ms": age_ns / 1e6, "stale_ms": _STALE_NS / 1e6}
             return self._object("stale-observation", incident.who, incident.cause, now_ns, evidence)
         # What an observation has just confirmed is to be done within a deadline's time from now, however old its event is.
-        base_ns = now_ns if age_ns > self._stale_ns else base_ns
+        base_ns = now_ns if age_ns > _STALE_NS else base_ns
         request = DecisionRequest("reroute", incident.who, incident.cause, base_ns, now_ns)
         decision, unresolved = self._routes.decide(request, plan)
         incident.restate = False
-        self._incidents.retry(incident, now_ns + (self._retry_ns if unresolved else self._review_ns))
+        self._retries.put(incident.who, now_ns + (_RETRY_NS if unresolved else self._review_ns))
         return _made(decision)
 
     # -- small change -------------------------------------------------------------------------------------------------
 
     def _take_port(self, port: PortState, now_ns: int) -> None:
         """Ports confirm events, and stand in for those that were missed."""
-        if port.nic not in self.inventory.nics or self.state(port.nic) is not State.DOWN:
+        if port.nic not in self.inventory.nics or self.health.state(port.nic) is not State.DOWN:
             return
-        down_ns = now_ns - self.health.nics[port.nic].since_ns
+        down_ns = now_ns - self.health.since_ns(port.nic)
         if min(self.health.port_good_for_ns(port.nic, now_ns), down_ns) >= _MISSED_NS:
-            self.health.feed_nic(port.nic, Input.CARRIER_BACK, now_ns)
-            self._incidents.close(port.nic)
+            self.health.feed(port.nic, Input.CARRIER_BACK, now_ns)
+            self._incidents.pop(port.nic)
             self._recovery.watch(port.nic, now_ns)
         elif port.nic not in self._incidents and not (port.carrier and port.admin_up):
             cause = self._cause(port.nic)
             incident = Incident(who=port.nic, is_nic=True, cause=cause, at_ns=now_ns, since_ns=now_ns, restate=False)
-            self._incidents.open(incident)
-            self._incidents.retry(incident, now_ns)
+            self._incidents[incident.who] = incident
+            self._retries.put(incident.who, now_ns)
 
     def _cause(self, who: str) -> Cause:
         """The last event of a NIC or path; where none was seen, of a NIC the loss that its port's own word names."""
@@ -242,6 +240,10 @@ class Losses:
             return []
         objection = Objection(guard=guard, evidence=evidence)
         return _made(self._decider.refuse(DecisionRequest("reroute", who, cause, now_ns, now_ns), objection))
+
+
+def _cause_of(event: Event) -> Cause:
+    return Cause(event.id, event.fault)
 
 
 def _made(*decisions: Decision | None) -> list[Decision]:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import collections
 import functools
+import operator
 from typing import TYPE_CHECKING, TypeAlias
 
 from foliot.node.shard import WHOLE
+from foliot.runtime.extension_failures import ExtensionFailures
 from foliot_remediator.core.actions.decision import Decider, Decision
 from foliot_remediator.core.actions.remedy import FleetView, Seen, registered
 from foliot_remediator.core.losses import Losses
-from foliot_remediator.core.routing.backup_arming import BackupArmer, BackupArming
+from foliot_remediator.core.routing.backup_arming import BackupArmer
 from foliot_remediator.core.routing.path_selection import PathSelector
-from foliot_remediator.core.state.hold_down import HoldDown
 from foliot_remediator.core.state.homes import Homes
 from foliot_remediator.core.state.inventory import Inventory
 from foliot_remediator.core.state.path_health import PathHealth
@@ -28,10 +28,9 @@ if TYPE_CHECKING:
     from foliot_remediator.settings import RemediatorSettings
     from foliot_schemas import Placement
 
-Action: TypeAlias = Decision | BackupArming | NodeHomes
-"""Homes are a value of their bucket, to be written."""
+Action: TypeAlias = Decision | NodePaths | NodeHomes
+"""Paths and homes are values of their buckets, to be written."""
 
-_MOST_FAILED = 64
 _AWAY_NS = 60_000_000_000
 """Whoever has left the fleet for so long has left: agents that restart, and a bus that lost its store, are back in a few seconds."""
 
@@ -45,10 +44,9 @@ class Remediator:
     def __init__(self, settings: RemediatorSettings, shard: Shard = WHOLE) -> None:
         self._shard = shard
         self.inventory = Inventory(shard)
-        holds_s = settings.probation_s, settings.longest_probation_s, settings.forget_s
-        self.health = PathHealth(settings, HoldDown(*(round(hold_s * 1e9) for hold_s in holds_s)), self.inventory)
+        self.health = PathHealth(settings, self.inventory)
         self.homes = Homes(self.inventory, settings)
-        selector = PathSelector(self.inventory, self.health, self.homes, settings)
+        selector = PathSelector(self.inventory, self.health, self.homes)
         self.routing = RoutingTable(self.homes.of)
         self.decider = Decider(settings, self.health)
         self._armer = BackupArmer(settings, self.inventory, self.routing, selector)
@@ -57,12 +55,17 @@ class Remediator:
             self._armer.touch, self._armer.stir, self.assign_home,
         )  # fmt: skip
         self.losses = Losses(view)
-        self.remedies: list[Remedy] = sorted([self.losses, *registered(view)], key=lambda remedy: remedy.priority)
+        self.remedies: list[Remedy] = [self.losses, *registered(view)]
         for remedy in self.remedies:
             self.decider.register(remedy.name, remedy.budget, remedy.kinds)
+        budgets = self.decider.budgets.items()
+        self.clamped = {
+            name: most for name, each in budgets if (most := self.decider.nodes_at_once(name)) < each.nodes_at_once
+        }
+        """Remedies whose budget has more nodes than they may command at once, and how many they may."""
         self._by_name = {remedy.name: remedy for remedy in self.remedies}
-        self.failed: collections.deque[tuple[str, str]] = collections.deque(maxlen=_MOST_FAILED)
-        """Remedies of extensions that have failed, and of what, until somebody has said so."""
+        self.failures = ExtensionFailures()
+        """What remedies of extensions fail of."""
         self._gone: dict[str, tuple[int, set[str]]] = {}
         """Nodes that left, or left NICs behind: when, and which NICs."""
         self._highest_lease = 0
@@ -81,8 +84,12 @@ class Remediator:
         self._rehome(self.homes.unsaved(), self.homes.lose_unsaved, Cause("home/unsaved", ""))
         if revision:
             self.decider.held = revision
+            self.homes.forget_revisions(above=revision)
+            for node in self.homes.nodes():  # whoever held the lease before may not have lived to take theirs back
+                if node not in self.inventory.nodes:
+                    self._gone.setdefault(node, (now_ns, set()))
             self._armer.begin_anew()
-            self._each(lambda remedy: remedy.hold(now_ns))
+            self._each(lambda remedy: remedy.hold(now_ns), now_ns)
 
     def observe(self, seen: Seen, now_ns: int) -> list[Action]:
         """Takes a message. Of those about a node, none counts that the inventory does not have.
@@ -102,7 +109,8 @@ class Remediator:
             case Outcome() if seen.node in self.inventory.nodes and self.inventory.owns(seen.node):
                 sent = self.decider.ledger.settle(seen.command)
                 if sent is not None:
-                    return self._done(self._by_name[sent.remedy].settle(sent, seen, now_ns))
+                    settles = self._by_name[sent.remedy]
+                    return self._ask(settles, lambda remedy: remedy.settle(sent, seen, now_ns), now_ns)
             case Node():
                 self._take_node(self._shard.narrow(seen), now_ns)
             case NodeHomes() if self.inventory.owns(seen.node):
@@ -111,7 +119,7 @@ class Remediator:
                 self._take_paths(seen)
             case _:
                 return []
-        return self._each(lambda remedy: remedy.observe(seen, news, now_ns))
+        return self._each(lambda remedy: remedy.observe(seen, news, now_ns), now_ns)
 
     def tick(self, now_ns: int) -> list[Action]:
         """Takes the passing of time; backups are renewed."""
@@ -119,21 +127,23 @@ class Remediator:
         self._forget(now_ns)
         overdue = self.decider.ledger.overdue(now_ns) if self.lease else []
         actions += self._each(
-            lambda remedy: remedy.tick([sent for sent in overdue if sent.remedy == remedy.name], now_ns)
+            lambda remedy: remedy.tick([sent for sent in overdue if sent.remedy == remedy.name], now_ns), now_ns
         )
         if not self.lease:
             return actions
-        return [*actions, *self.homes.due(self.lease, now_ns), *self._armer.write(self.lease, now_ns)]
+        return [*actions, *self._armer.write(self.lease, now_ns), *self.homes.due(self.lease, now_ns)]
 
-    def assign_home(self, destination: Destination, way: Placement | None, cause: Cause) -> None:
+    def assign_home(self, destination: Destination, way: Placement | None, cause: Cause) -> bool:
         """Chooses where a destination's traffic belongs, or with None leaves that to the default again.
 
         What is in force stays until it is taken home, as after a loss; a lost NIC or path is left whatever its traffic's home.
-        Nothing while another holds the lease: the choice is whose the lease is.
+        Returns False, and does nothing, while another holds the lease, where the inventory does not have the node, and while
+        a thousand choices wait to be written: that is to be tried again.
         """
-        if not self.lease:
-            return
+        if not (self.lease and destination.node in self.inventory.nodes and self.homes.has_room()):
+            return False
         self._rehome([destination], functools.partial(self.homes.choose, destination, way), cause)
+        return True
 
     # -- what there is ------------------------------------------------------------------------------------------------
 
@@ -170,10 +180,11 @@ class Remediator:
             nics = left.difference(self.inventory.nics)
             for nic in nics:
                 self.health.forget(nic)
-            self._each(functools.partial(_forget, nics=nics))
+            self._each(operator.methodcaller("forget", nics), now_ns)
             if node not in self.inventory.nodes:
-                self.homes.forget(node)
-                self._each(functools.partial(_forget_node, node=node))
+                if self.lease:
+                    self.homes.leave(node)
+                self._each(operator.methodcaller("forget_node", node), now_ns)
 
     def _take_homes(self, homes: NodeHomes) -> None:
         """Takes what stands in the bucket, also before the node is known."""
@@ -196,19 +207,19 @@ class Remediator:
         if not self.lease and self._armer.stored(paths) and paths.lease_revision != self.decider.held:
             self.routing.adopt(self.inventory.known_part(paths), Cause(f"adopted/{paths.node}", ""))
 
-    def _each(self, ask: Callable[[Remedy], Iterable[Decision] | None]) -> list[Action]:
-        """Lets every remedy speak. One of an extension that fails is passed over and put down in `failed`: failover goes on."""
-        actions: list[Action] = []
-        for remedy in self.remedies:
-            try:
-                made = [*(ask(remedy) or ())]
-            except Exception as error:
-                if remedy is self.losses:
-                    raise
-                self.failed.append((remedy.name, f"{type(error).__name__}: {error}"))
-            else:
-                actions += self._done(made)
-        return actions
+    def _each(self, ask: Callable[[Remedy], Iterable[Decision] | None], now_ns: int) -> list[Action]:
+        """Lets every remedy speak."""
+        return [action for remedy in self.remedies for action in self._ask(remedy, ask, now_ns)]
+
+    def _ask(self, remedy: Remedy, ask: Callable[[Remedy], Iterable[Decision] | None], now_ns: int) -> list[Action]:
+        """Lets a remedy speak. One of an extension that fails is passed over and put down in `failures`: failover goes on."""
+        try:
+            return self._done(ask(remedy) or ())
+        except Exception as error:
+            if remedy is self.losses:
+                raise
+            self.failures.note(remedy.name, error, now_ns)
+            return []
 
     def _done(self, decisions: Iterable[Decision]) -> list[Action]:
         made = [*decisions]
@@ -219,11 +230,3 @@ class Remediator:
 def _reach(node: Node) -> tuple[object, ...]:
     """What of a node's record decides which paths there are."""
     return node.peers, *((nic.name, nic.rail, len(nic.entropies)) for nic in node.nics)
-
-
-def _forget(remedy: Remedy, nics: Collection[str]) -> None:
-    remedy.forget(nics)
-
-
-def _forget_node(remedy: Remedy, node: str) -> None:
-    remedy.forget_node(node)

@@ -1,11 +1,12 @@
-"""Schedules work on nodes: in rounds, or a moment after a node was named.
+"""Schedules work: on nodes in rounds, or a moment after a node was named, and on anything at a time of its own.
 
-Neither costs more with the size of the fleet than with the number of nodes whose turn has come.
+None costs more with the size of the fleet than with the number of those whose turn has come.
 """
 
 from __future__ import annotations
 
 import collections
+import heapq
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -81,3 +82,31 @@ class Soon:
             return None
         del self._due_ns[first[0]]
         return first[0]
+
+
+class DueQueue:
+    """Names, each of which is due once, at the time that it was given last."""
+
+    def __init__(self) -> None:
+        self._due_ns: dict[str, int] = {}
+        self._heap: list[tuple[int, str]] = []
+        """Times and names. Some have been given another time since."""
+
+    def __contains__(self, name: str) -> bool:
+        """Whether it is due some time."""
+        return name in self._due_ns
+
+    def put(self, name: str, at_ns: int) -> None:
+        """Names what is due at a time, and not at another one any more."""
+        self._due_ns[name] = at_ns
+        heapq.heappush(self._heap, (at_ns, name))
+
+    def take(self, now_ns: int) -> list[str]:
+        """The names that are due, by their times. They are due no more."""
+        due = []
+        while self._heap and self._heap[0][0] <= now_ns:
+            at_ns, name = heapq.heappop(self._heap)
+            if self._due_ns.get(name) == at_ns:
+                del self._due_ns[name]
+                due.append(name)
+        return due

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from foliot_detector.core.detectors.ending import ended
 from foliot_schemas import ClockState, Event
 from foliot_schemas.bounds import FAR_NS
 
@@ -40,7 +41,9 @@ class ClockDisruptionDetector:
             return [event]
         if seen.status == "synchronised" and disruption is not None:
             del self._disrupted[seen.clock]
-            return [_synchronised(seen, disruption)]
+            at_ns = _reference_ns(seen)
+            evidence = _evidence(seen) | {"disrupted_ms": (at_ns - disruption.since_ns) / 1e6}
+            return [ended(disruption, "synchronised", at_ns, evidence)]
         return []
 
     def tick(self, now_ns: int) -> list[Event]:  # noqa: ARG002 - nothing here is due by time
@@ -59,16 +62,6 @@ def _disrupted(state: ClockState) -> Event:
     return Event(
         id=fault, kind="clock", who=state.clock, state="disrupted", at_ns=at_ns, since_ns=at_ns,
         evidence=_evidence(state), fault=fault,
-    )  # fmt: skip
-
-
-def _synchronised(state: ClockState, disruption: Event) -> Event:
-    at_ns = _reference_ns(state)
-    return Event(
-        id=f"{disruption.fault}/synchronised", kind="clock", who=state.clock, state="synchronised",
-        at_ns=at_ns, since_ns=disruption.since_ns,
-        evidence=_evidence(state) | {"disrupted_ms": (at_ns - disruption.since_ns) / 1e6},
-        fault=disruption.fault, cause=disruption.id,
     )  # fmt: skip
 
 

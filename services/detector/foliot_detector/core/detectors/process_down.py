@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from foliot_detector.core.detectors.ending import ended
 from foliot_schemas import Event
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ class ProcessDownDetector:
         # One that an earlier run missed has no time of its own here before it speaks on the bus.
         known = [node for node in self._dead if liveness.on_bus_ns(node)]
         until_ns = heard_to_ns or now_ns
-        back = [node for node in known if until_ns - self._inventory.last_ns(node) < self._inventory.silence_ns(node)]
+        back = [node for node in known if until_ns - liveness.last_ns(node) < self._inventory.silence_ns(node)]
         events = [self._alive(node, now_ns) for node in back]
         before_ns, self._heard_to_ns = self._heard_to_ns, heard_to_ns
         silence_ns = liveness.silence_ns(living, self._silence_ns)
@@ -70,7 +71,7 @@ class ProcessDownDetector:
         return events + [self._died(node, heard_to_ns, speaking) for node in missed]
 
     def _died(self, node: str, heard_to_ns: int, speaking: int) -> Event:
-        since_ns = self._inventory.at_ns(node, self._inventory.last_ns(node))
+        since_ns = self._inventory.at_ns(node, self._inventory.liveness.last_ns(node))
         fault = f"{node}/probe/dead-{since_ns}"
         self._dead[node] = event = Event(
             id=fault,
@@ -80,7 +81,7 @@ class ProcessDownDetector:
             at_ns=self._inventory.at_ns(node, heard_to_ns),
             since_ns=since_ns,
             evidence={
-                "silent_ms": (heard_to_ns - self._inventory.last_ns(node)) / 1e6,
+                "silent_ms": (heard_to_ns - self._inventory.liveness.last_ns(node)) / 1e6,
                 "bus_silent_ms": (heard_to_ns - self._inventory.liveness.on_bus_ns(node)) / 1e6,
                 "nodes_speaking": speaking,
             },
@@ -91,14 +92,4 @@ class ProcessDownDetector:
     def _alive(self, node: str, now_ns: int) -> Event:
         death = self._dead.pop(node)
         at_ns = self._inventory.at_ns(node, now_ns)
-        return Event(
-            id=f"{death.fault}/alive",
-            kind="process",
-            who=death.who,
-            state="alive",
-            at_ns=at_ns,
-            since_ns=death.since_ns,
-            evidence={"silent_ms": (at_ns - death.since_ns) / 1e6},
-            fault=death.fault,
-            cause=death.id,
-        )
+        return ended(death, "alive", at_ns, {"silent_ms": (at_ns - death.since_ns) / 1e6})

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
     from foliot_detector.core.state.path_table import PathTable
 
+CONGESTION_NS = 5_000_000
+"""Delays that stand this far above the path's least mean a full queue: loss is then congestion, no fault."""
 _LATELY_NS = 2_000_000_000
 """A sender that fills its link, as TCP does, fills and drains the queue before it in less. A full queue has room for small packets and none for large ones."""
 

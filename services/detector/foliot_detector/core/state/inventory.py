@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import functools
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import msgspec
@@ -24,10 +25,13 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from foliot.node.shard import Shard
-    from foliot_detector.core.state.settings import ObservationSettings
-    from foliot_schemas import DelayBatch, HostLoad, Node, PortState
+    from foliot_detector.settings import DetectorSettings
+    from foliot_schemas import DelayBatch, Event, HostLoad, Node, PortState
     from foliot_schemas.names import Path
 
+ALIVE_NS = 500_000_000
+"""A sender that was heard elsewhere for this long, without a break of half of it, has sent on every path it probes: two
+intervals of the slow sweep, and some. Its own word that it sent on the path needs no such wait."""
 _APART_NS = 10_000_000
 """Signs that are kept lie at least this far apart, two by two; a claim needs one from the right moment, not all of them."""
 _SIGNS = 128
@@ -37,8 +41,6 @@ _INTERVALS_OF_SILENCE = 2.5
 """A node that left out one report is late, and not dead; nor is it half an interval later."""
 _LONGEST_INTERVAL_NS = 10_000_000_000
 """The most that `probe.delay_interval_ms` may be."""
-_ENDS = 2
-"""Of a path: both have to be in the inventory."""
 _NOTABLE_NS = 10_000_000
 """Twice a shorter delay is less than any proven probe is given to arrive, and changes nothing."""
 
@@ -75,12 +77,12 @@ class Inventory:
     """Fed with every observation before any detector sees it; detectors only read it.
 
     Parameters:
-        settings: a gap in a node's signs of life longer than `process_silence_s` means that it was away, one of half of `alive_ms` that it
+        settings: a gap in a node's signs of life longer than `process_silence_s` means that it was away, one of half of `ALIVE_NS` that it
             may have stalled; the interval of its reports is `report_ms` at least, also of those that do not say theirs.
         shard: of which nodes it is told, and of their peers.
     """
 
-    def __init__(self, settings: ObservationSettings, shard: Shard = WHOLE) -> None:
+    def __init__(self, settings: DetectorSettings, shard: Shard = WHOLE) -> None:
         self.settings = settings
         self.nics: dict[str, int] = {}
         """Names of NICs, and how many entropies each has."""
@@ -90,7 +92,9 @@ class Inventory:
         self.paths = PathTable(shard)
         self.counts: collections.Counter[str] = collections.Counter()
         self.liveness = Liveness()
-        self.signs: dict[str, collections.deque[Sign]] = {}
+        self.signs: collections.defaultdict[str, collections.deque[Sign]] = collections.defaultdict(
+            functools.partial(collections.deque, maxlen=_SIGNS)
+        )
         """Per node, its signs of life on the fabric in the last second or so, the latest last."""
         self.news: collections.Counter[str] = collections.Counter()
         """Per node, how often anything was learnt of what it sent."""
@@ -107,16 +111,15 @@ class Inventory:
         self._turned: dict[str, None] = {}
         """NICs whose ports came up, for `take_turned`."""
         self._process_silence_ns = round(settings.process_silence_s * 1e9)
-        self._break_ns = round(settings.alive_ms * 1e6 / 2)
         self._interval_ns = round(settings.report_ms * 1e6)
         self._intervals_ns: dict[str, int] = {}
         """Per node, the interval of its reports as it names it, or that, if that is more."""
         self._ports: dict[str, _Port] = {}
         self._offsets = MinimumOffsets()
         self._reported_ns: dict[str, int] = {}
-        self.delay_ns: dict[str, RecentPeak] = {}
+        self.delay_ns: collections.defaultdict[str, RecentPeak] = collections.defaultdict(RecentPeak)
         """Per node, the longest one-way delays of what it sent or heard lately."""
-        self.late_ns: dict[str, RecentPeak] = {}
+        self.late_ns: collections.defaultdict[str, RecentPeak] = collections.defaultdict(RecentPeak)
         """Per node, by how much steps of its probe came late lately."""
         self.load: dict[str, HostLoad] = {}
         """Per node, how busy its host was as it last said."""
@@ -191,10 +194,13 @@ class Inventory:
             self.counts["rows_foreign"] += len(rows) - int((right | (ids == ELSEWHERE)).sum())
             rows, ids, from_source = rows[right], ids[right], from_source[right]
         here_ns = self._all_here_ns(batch.node, rows["last_ns"], now_ns)
-        for learn, said in ((self._learn_sent, from_source), (self._learn_heard, ~from_source)):
-            known = said & (here_ns > 0)
-            if known.any():
-                learn(batch, ids[known], rows, known, here_ns[known])
+        dated, last_ns = here_ns > 0, rows["last_ns"]
+        if (sent := from_source & dated).any():
+            self.paths.send(ids[sent], here_ns[sent], last_ns[sent], rows["sequence"][sent])
+            latest = int(np.where(sent, here_ns, 0).argmax())
+            self._sign(batch.node, int(here_ns[latest]), int(last_ns[latest]), batch, "source")
+        if (heard := ~from_source & dated).any():
+            self._learn_heard(batch, ids[heard], here_ns[heard], last_ns[heard])
         if batch.bound_ns >= 0:
             self._note_delays(batch.node, ids, rows, now_ns)
         return Delays(batch.node, batch.at_ns, at_here_ns, batch.bound_ns, batch.interval_ns, rows, ids, here_ns)
@@ -206,6 +212,14 @@ class Inventory:
         port = self._ports.get(nic)
         return port is not None and not port.up
 
+    def has_down_end(self, path: Path) -> bool:
+        """Whether `is_down` is so of a NIC at either end of a path."""
+        return self.is_down(path.source) or self.is_down(path.destination)
+
+    def place_of(self, event: Event) -> int:
+        """The place of the path that an event is about, made where it is new; below 0: it is about no path that is known."""
+        return int(self.paths.ids((event.who,), self.nics)[0]) if event.kind == "path" else -1
+
     def back_ns(self, nic: str) -> int:
         """When the NIC or its node's process last came back; 0: it was never away."""
         port = self._ports.get(nic)
@@ -215,10 +229,6 @@ class Inventory:
         """How long nothing must have come of a node that was away: the setting, or more where the node reports more seldom."""
         interval_ns = self._intervals_ns.get(node, self._interval_ns)
         return max(self._process_silence_ns, round(_INTERVALS_OF_SILENCE * interval_ns))
-
-    def last_ns(self, node: str) -> int:
-        """When anything of a node was last heard, by the bus or on the fabric."""
-        return self.liveness.last_ns(node)
 
     def own_words(self, node: str, place: int) -> list[Sign]:
         """A node's own word of when it sent on a path, in its latest batches, the earliest first."""
@@ -242,14 +252,9 @@ class Inventory:
 
     def siblings(self, path: Path) -> NDArray[np.intp]:
         """The paths between the same two nodes by other NICs, of those that were ever heard."""
-        table, sender, receiver = self.paths, node_of(path.source), node_of(path.destination)
-        ends = [[nic.name for nic in node.nics] for node in map(self.nodes.get, (sender, receiver)) if node is not None]
-        if len(ends) < _ENDS:
-            return np.zeros(0, np.intp)
-        leaving = [table.leaving(nic) for nic in ends[0] if nic != path.source]
-        entering = [table.entering(nic) for nic in ends[1] if nic != path.destination]
-        if not leaving or not entering:
-            return np.zeros(0, np.intp)
+        none = [np.zeros(0, np.intp)]
+        leaving = [*map(self.paths.leaving, self._nics_beside(path.source))] or none
+        entering = [*map(self.paths.entering, self._nics_beside(path.destination))] or none
         return np.intersect1d(np.concatenate(leaving), np.concatenate(entering))
 
     def stirred_ns(self, node: str) -> int:
@@ -268,6 +273,11 @@ class Inventory:
         return turned
 
     # -- inside -------------------------------------------------------------------------------------------------------
+
+    def _nics_beside(self, nic: str) -> list[str]:
+        """The other NICs of its node."""
+        node = self.nodes.get(node_of(nic))
+        return [] if node is None else [other.name for other in node.nics if other.name != nic]
 
     def _on_bus(self, node: str, at_ns: int, now_ns: int) -> None:
         self._touched[node] = None
@@ -292,7 +302,7 @@ class Inventory:
 
     def _note_load(self, batch: DelayBatch, now_ns: int) -> None:
         if batch.late_ns:
-            _peak(self.late_ns, batch.node).note(batch.late_ns, now_ns)
+            self.late_ns[batch.node].note(batch.late_ns, now_ns)
         if batch.host is not None:
             self.load[batch.node] = batch.host
 
@@ -304,7 +314,7 @@ class Inventory:
             if self._was_away(source, now_ns) or self._was_away(destination, now_ns):
                 continue
             for end in (node, node_of(source)):
-                _peak(self.delay_ns, end).note(delay_ns, now_ns)
+                self.delay_ns[end].note(delay_ns, now_ns)
 
     def _was_away(self, nic: str, now_ns: int) -> bool:
         """Whether a probe may have waited for a NIC that had no carrier, or whose peer's address had to be asked for anew."""
@@ -316,28 +326,9 @@ class Inventory:
         age_ns = np.maximum(now_ns - (self._offsets.offset_ns(node) or 0) - at_ns, 0)  # in this order no time overflows
         return np.where(at_ns > 0, np.maximum(now_ns - age_ns, 1), 0)
 
-    def _learn_sent(
-        self,
-        batch: DelayBatch,
-        ids: NDArray[np.intp],
-        rows: NDArray[Any],
-        known: NDArray[np.bool_],
-        here_ns: NDArray[np.int64],
-    ) -> None:
-        last_ns = rows["last_ns"][known]
-        self.paths.send(ids, here_ns, last_ns, rows["sequence"][known])
-        latest = int(here_ns.argmax())
-        self._sign(batch.node, int(here_ns[latest]), int(last_ns[latest]), batch, "source")
-
     def _learn_heard(
-        self,
-        batch: DelayBatch,
-        ids: NDArray[np.intp],
-        rows: NDArray[Any],
-        known: NDArray[np.bool_],
-        here_ns: NDArray[np.int64],
+        self, batch: DelayBatch, ids: NDArray[np.intp], here_ns: NDArray[np.int64], last_ns: NDArray[np.int64]
     ) -> None:
-        last_ns = rows["last_ns"][known]
         self.paths.hear(ids, here_ns)
         self.hearing_ns[batch.node] = max(int(here_ns.max()), self.hearing_ns.get(batch.node, 0))
         sources = self.paths.source_node[ids]
@@ -354,16 +345,14 @@ class Inventory:
     def _sign(
         self, node: str, here_ns: int, at_ns: int, batch: DelayBatch, kind: Literal["source", "receiver"]
     ) -> None:
-        signs = self.signs.get(node)
-        if signs is None:
-            signs = self.signs[node] = collections.deque(maxlen=_SIGNS)
+        signs = self.signs[node]
         self.news[node] += 1
         self._touched[node] = None
         before_ns = signs[-1].here_ns if signs else None
         if before_ns is not None and here_ns <= before_ns:
             return
         self._note_return(node, here_ns, before_ns)
-        if before_ns is None or here_ns - before_ns > self._break_ns:
+        if before_ns is None or here_ns - before_ns > ALIVE_NS // 2:
             self.unbroken_ns[node] = here_ns
         if len(signs) > 1 and here_ns - signs[-2].here_ns < _APART_NS:
             signs.pop()
@@ -373,13 +362,6 @@ class Inventory:
     def _note_return(self, node: str, here_ns: int, before_ns: int | None) -> None:
         if before_ns is not None and here_ns - before_ns > self.silence_ns(node):
             self._back_ns[node] = max(here_ns, self._back_ns.get(node, 0))
-
-
-def _peak(peaks: dict[str, RecentPeak], node: str) -> RecentPeak:
-    peak = peaks.get(node)
-    if peak is None:
-        peak = peaks[node] = RecentPeak()
-    return peak
 
 
 def _clocks(node: Node | None) -> set[str]:

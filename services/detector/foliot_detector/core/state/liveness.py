@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from foliot.columns import blank, widen
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -18,9 +20,6 @@ _REMEMBERED_NS = 10_000_000_000
 
 class Liveness:
     """Times are on the detector's timeline; 0: never."""
-
-    _times = ("_bus_ns", "_fabric_ns", "_gap_ns", "_gap_end_ns", "_silence_ns")
-    """Columns that are 0 of a node that is met."""
 
     def __init__(self) -> None:
         self._names: list[str] = []
@@ -44,9 +43,7 @@ class Liveness:
             return
         left = self._places.pop(node, None)
         if left is not None:
-            self._listed[left] = False
-            for column in self._times:
-                getattr(self, column)[left] = 0
+            blank(self, left)
             self._free.append(left)
 
     def allow(self, node: str, silence_ns: int) -> None:
@@ -91,10 +88,7 @@ class Liveness:
 
         Messages are read in the order in which they arrive. So whoever sent one by then, and none later, is not merely waiting to be read.
         """
-        if not len(places):
-            return 0
-        half = len(places) // 2
-        return int(np.partition(self._bus_ns[places], half)[half])
+        return _half(self._bus_ns[places])
 
     def count_speaking(self, places: NDArray[np.intp], since_ns: int) -> int:
         """How many of these spoke on the bus after a time."""
@@ -102,10 +96,7 @@ class Liveness:
 
     def silence_ns(self, places: NDArray[np.intp], least_ns: int) -> int:
         """How long at least half of these may be silent."""
-        if not len(places):
-            return least_ns
-        half = len(places) // 2
-        return max(int(np.partition(self._silence_ns[places], half)[half]), least_ns)
+        return max(_half(self._silence_ns[places]), least_ns)
 
     def quiet(self, places: NDArray[np.intp], now_ns: int, silence_ns: int, most: int) -> list[str]:
         """Those of which nothing at all has come for a silence time, or for twice the longest gap in their words lately, up to so many silence times.
@@ -121,14 +112,16 @@ class Liveness:
     def _place(self, node: str) -> int:
         place = self._places.get(node)
         if place is None:
-            if self._free:
-                place = self._places[node] = self._free.pop()
-                self._names[place] = node
-                return place
-            place = self._places[node] = len(self._names)
-            self._names.append(node)
-            if place == len(self._bus_ns):
-                for name in (*self._times, "_listed"):
-                    column = getattr(self, name)
-                    setattr(self, name, np.concatenate([column, np.zeros_like(column)]))
+            place = self._free.pop() if self._free else len(self._names)
+            if place == len(self._names):
+                self._names.append(node)
+                if place == len(self._bus_ns):
+                    widen(self, 2 * place)
+            self._places[node], self._names[place] = place, node
         return place
+
+
+def _half(values_ns: NDArray[np.int64]) -> int:
+    """What at least half of them reach; of none: 0."""
+    half = len(values_ns) // 2
+    return int(np.partition(values_ns, half)[half]) if len(values_ns) else 0

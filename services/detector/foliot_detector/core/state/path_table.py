@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from foliot.columns import widen
 from foliot.node.shard import WHOLE
+from foliot.report_rows import ReportRows
 from foliot_schemas.names import Path, node_of, parse_path
 
 if TYPE_CHECKING:
@@ -23,8 +25,6 @@ ELSEWHERE = -2
 _ROOM = 256
 WORDS = 3
 """Of a sender that are remembered: two regular ones, and one that it gave between them, as it found another path silent."""
-_REGULAR = 8
-"""Paths of a batch that is worth remembering. Shorter ones, of silences, are read as fast as looked up, and would displace it."""
 
 
 class Delays(NamedTuple):
@@ -78,8 +78,7 @@ class PathTable:
         self._ids: dict[str, int] = {}
         self._node_ids: dict[str, int] = {}
         self._nic_ids: dict[str, int] = {}
-        self._batches: dict[str, tuple[int, NDArray[np.int32]]] = {}
-        """Per node, a hash of the paths of its last batch, and their places."""
+        self._reported = ReportRows()
 
     def __len__(self) -> int:
         return len(self.names)
@@ -91,7 +90,7 @@ class PathTable:
 
     def forget_batches(self) -> None:
         """To be called when NICs have become known or unknown."""
-        self._batches.clear()
+        self._reported.forget()
         self._sound[:] = False
 
     def ids(self, names: tuple[str, ...], nics: Mapping[str, int]) -> NDArray[np.intp]:
@@ -99,14 +98,8 @@ class PathTable:
         return np.array([self._id(name, nics) for name in names], np.intp)
 
     def ids_said_by(self, node: str, names: tuple[str, ...], nics: Mapping[str, int]) -> NDArray[np.intp]:
-        """As `ids`, for the paths that a node speaks of: mostly those that it spoke of last."""
-        known, said = self._batches.get(node), hash(names)
-        if known is not None and known[0] == said and len(known[1]) == len(names):
-            return known[1].astype(np.intp)
-        places = self.ids(names, nics)
-        if len(names) >= _REGULAR and node in self._node_ids and (places != _UNKNOWN).all():
-            self._batches[node] = said, places.astype(np.int32)
-        return places
+        """As `ids`, for the paths that a node of the inventory speaks of."""
+        return self._reported.of(node, names, lambda name: self._id(name, nics)).astype(np.intp)
 
     def path(self, place: int) -> Path:
         """The path at a place. Made anew: there may be millions, of which few are ever asked for."""
@@ -122,10 +115,7 @@ class PathTable:
 
     def nic_id(self, nic: str) -> int:
         """A NIC's index in `nics`, made where it is new."""
-        if nic not in self._nic_ids:
-            self._nic_ids[nic] = len(self.nics)
-            self.nics.append(nic)
-        return self._nic_ids[nic]
+        return _interned(nic, self._nic_ids, self.nics)
 
     def hear(self, ids: NDArray[np.intp], here_ns: NDArray[np.int64]) -> None:
         """Notes when paths were last heard."""
@@ -187,20 +177,20 @@ class PathTable:
     def _add(self, name: str, path: Path) -> int:
         place = len(self.names)
         if place == self.room:
-            for column, values in vars(self).items():
-                if isinstance(values, np.ndarray):
-                    setattr(self, column, np.concatenate([values, np.zeros_like(values)]))
+            widen(self, 2 * place)
         self._ids[name] = place
         self.names.append(name)
-        self.source_node[place] = self._node(node_of(path.source))
-        self.destination_node[place] = self._node(node_of(path.destination))
+        self.source_node[place] = _interned(node_of(path.source), self._node_ids, self.nodes)
+        self.destination_node[place] = _interned(node_of(path.destination), self._node_ids, self.nodes)
         self.ends[place] = self.nic_id(path.source), self.nic_id(path.destination)
         for index, nic in ((self._leaving, path.source), (self._entering, path.destination)):
             index.setdefault(nic, array("i")).append(place)
         return place
 
-    def _node(self, node: str) -> int:
-        if node not in self._node_ids:
-            self._node_ids[node] = len(self.nodes)
-            self.nodes.append(node)
-        return self._node_ids[node]
+
+def _interned(name: str, ids: dict[str, int], names: list[str]) -> int:
+    """A name's index, made where it is new."""
+    index = ids.setdefault(name, len(names))
+    if index == len(names):
+        names.append(name)
+    return index

@@ -140,7 +140,3 @@ class LinkDowned:
             self.ahead = 0
         self.ahead, self.count = self.ahead - rose, count
         return hidden, rose
-
-    def begin_anew(self) -> None:
-        """Another device, or another boot."""
-        self.count, self.ahead = -1, 0

@@ -28,8 +28,8 @@ class ActionKind(Protocol):
     def within(self, order: Any, units: int) -> Order | None:
         """As much of an order as so many units are; None: nothing."""
 
-    def object_to(self, orders: Mapping[str, Any]) -> Objection | None:
-        """What a guard of this verb alone says to these orders, by node."""
+    def object_to(self, orders: Mapping[str, Any], remedy: str) -> Objection | None:
+        """What a guard of this verb alone says to these orders of a remedy, by node."""
 
     def lost(self, who: str) -> str:
         """The lost NIC that orders about `who` are for, which the budget counts by itself; empty: none."""
@@ -58,7 +58,7 @@ class PlainKind:
         """The whole order, or nothing."""
         return order if units > 0 else None
 
-    def object_to(self, _orders: Mapping[str, Order]) -> Objection | None:
+    def object_to(self, _orders: Mapping[str, Order], _remedy: str) -> Objection | None:
         """No guard of its own."""
         return None
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import collections
-import heapq
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeVar
 
+from foliot_remediator.core.scheduling import DueQueue
+from foliot_remediator.core.state.routing_table import FIRST
 from foliot_schemas import Command
 from foliot_schemas.bounds import fitting
 from foliot_schemas.orders import verb_of
@@ -17,16 +18,30 @@ if TYPE_CHECKING:
 
 _GRACE_NS = 3_000_000_000
 """After its deadline a command is not carried out any more; an answer may still wait for confirmations, two seconds, and be on its way."""
+_ATTEMPTS = 2
+"""Commands of one kind to one node for one cause, as fast as they are refused, fail or are not answered, each planned anew."""
 _FIRST_REST_NS, _LONGEST_REST_NS = 1_000_000_000, 30_000_000_000
 """A node that failed as often as it may is asked again after this long, and after twice as long each time, up to the longest: a bad second costs
 seconds, and nothing stays away for ever because of a bad minute."""
 _FORGIVEN_NS = 2 * _LONGEST_REST_NS
 """A failure of this long ago counts no more."""
 _MOST_DOUBLINGS = 8
-FIRST = "losses"
-"""The remedy that was there before there were others: the ids of its commands do not name it."""
 _REMEMBERED = 65_536
-"""(scope, verb, node) whose attempts are counted."""
+"""Of each remedy, questions whose attempts are counted."""
+
+
+class Question(NamedTuple):
+    """What is asked of a node again and again, until it is done."""
+
+    remedy: str
+    event: str
+    """That is the reason."""
+    verb: Verb
+    node: str
+
+
+_Value = TypeVar("_Value")
+_ByRemedy: TypeAlias = collections.defaultdict[str, collections.OrderedDict[Question, _Value]]
 
 
 @dataclass(slots=True)
@@ -44,7 +59,7 @@ class Sent:
 
 
 def scope_of(cause: Cause, remedy: str) -> str:
-    """What ids of commands and refusals begin with: two remedies may ask the same of a node because of one event."""
+    """What ids of commands and refusals begin with: two remedies may ask the same of a node because of one event. Those of the first do not name it."""
     return cause.event if remedy == FIRST else f"{cause.event}/{remedy}"
 
 
@@ -53,36 +68,35 @@ class CommandLedger:
 
     def __init__(self) -> None:
         self.sent: dict[str, Sent] = {}
-        self._attempts: collections.OrderedDict[tuple[str, Verb, str], int] = collections.OrderedDict()
-        self._failures: collections.OrderedDict[tuple[str, Verb, str], tuple[int, int]] = collections.OrderedDict()
+        # By remedy, so that none makes those of another be forgotten: a number that is given twice is an answer that was given before.
+        self._attempts: _ByRemedy[int] = collections.defaultdict(collections.OrderedDict)
+        self._failures: _ByRemedy[tuple[int, int]] = collections.defaultdict(collections.OrderedDict)
         self._unanswered: collections.Counter[str] = collections.Counter()
         """Per node, its commands in `sent`."""
-        self._deadlines: list[tuple[int, str]] = []
+        self._deadlines = DueQueue()
 
-    def advised(self, scope: str, verb: Verb, node: str) -> bool:
-        """Whether the node was commanded so for this cause; `scope`, here and below, is `scope_of` it."""
-        return (scope, verb, node) in self._attempts
+    def advised(self, question: Question) -> bool:
+        """Whether the node was commanded so for this reason."""
+        return question in self._attempts[question.remedy]
 
-    def failures(self, scope: str, verb: Verb, node: str, now_ns: int) -> int:
-        """How often it refused, failed or did not answer lately."""
-        count, at_ns = self._failures.get((scope, verb, node), (0, 0))
+    def failures(self, question: Question, now_ns: int) -> int:
+        """How often the node refused, failed or did not answer lately."""
+        count, at_ns = self._failures[question.remedy].get(question, (0, 0))
         return count if now_ns - at_ns < _FORGIVEN_NS else 0
 
-    def is_resting(self, scope: str, verb: Verb, node: str, now_ns: int, attempts: int) -> bool:
-        """Whether it failed that often, or more, and so lately that it had better not be asked again yet."""
-        over = self.failures(scope, verb, node, now_ns) - attempts
+    def is_resting(self, question: Question, now_ns: int) -> bool:
+        """Whether the node failed as often as it may, or more, and so lately that it had better not be asked again yet."""
+        over = self.failures(question, now_ns) - _ATTEMPTS
         if over < 0:
             return False
         rest_ns = min(_FIRST_REST_NS << min(over, _MOST_DOUBLINGS), _LONGEST_REST_NS)
-        return now_ns - self._failures[scope, verb, node][1] < rest_ns
+        return now_ns - self._failures[question.remedy][question][1] < rest_ns
 
     def fail(self, sent: Sent, now_ns: int) -> int:
         """Counts a failure, and returns how many there are."""
-        command, scope = sent.command, scope_of(sent.cause, sent.remedy)
-        count = self.failures(scope, command.verb, command.node, now_ns) + 1
-        self._failures[scope, command.verb, command.node] = count, now_ns
-        if len(self._failures) > _REMEMBERED:
-            self._failures.popitem(last=False)
+        question = Question(sent.remedy, sent.cause.event, sent.command.verb, sent.command.node)
+        count = self.failures(question, now_ns) + 1
+        _remember(self._failures, question, (count, now_ns))
         return count
 
     def send(self, sent: Sent) -> None:
@@ -91,7 +105,7 @@ class CommandLedger:
         if command.id not in self.sent:
             self._unanswered[command.node] += 1
         self.sent[command.id] = sent
-        heapq.heappush(self._deadlines, (command.deadline_ns, command.id))
+        self._deadlines.put(command.id, command.deadline_ns)
 
     def settle(self, command: str) -> Sent | None:
         """Takes out a command that was answered."""
@@ -114,10 +128,9 @@ class CommandLedger:
         """
         verb = verb_of(order)
         scope = scope_of(cause, remedy)
-        key = (scope, verb, node)
-        attempt = self._attempts[key] = self._attempts.get(key, 0) + 1
-        if len(self._attempts) > _REMEMBERED:
-            self._attempts.popitem(last=False)
+        question = Question(remedy, cause.event, verb, node)
+        attempt = self._attempts[remedy].get(question, 0) + 1
+        _remember(self._attempts, question, attempt)
         suffix = "" if attempt == 1 else f"/{attempt}"
         return Command.of(
             order, id=fitting(f"{scope}/{verb}/{node}/{lease}{suffix}"), node=node, cause=cause.event,
@@ -135,9 +148,12 @@ class CommandLedger:
 
     def overdue(self, now_ns: int) -> list[Sent]:
         """Takes out what will not be answered any more."""
-        late = []
-        while self._deadlines and now_ns > self._deadlines[0][0] + _GRACE_NS:
-            sent = self.settle(heapq.heappop(self._deadlines)[1])
-            if sent is not None:
-                late.append(sent)
-        return late
+        late = map(self.settle, self._deadlines.take(now_ns - _GRACE_NS - 1))
+        return [sent for sent in late if sent is not None]
+
+
+def _remember(by_remedy: _ByRemedy[_Value], question: Question, value: _Value) -> None:
+    table = by_remedy[question.remedy]
+    table[question] = value
+    if len(table) > _REMEMBERED:
+        table.popitem(last=False)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import collections
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from foliot_remediator.core.actions.command_ledger import FIRST, CommandLedger, Sent, scope_of
-from foliot_remediator.core.actions.guards import Objection, Refusals, object_to_clocks, stale_clocks
-from foliot_remediator.core.state.routing_table import Cause  # noqa: TC001 - of a NamedTuple
+from foliot_remediator.core.actions.command_ledger import CommandLedger, Question, Sent
+from foliot_remediator.core.actions.guards import Objection, Refusals, object_to_clocks
+from foliot_remediator.core.state.routing_table import FIRST, Cause
 from foliot_schemas import Command, Event, Verb  # noqa: TC001 - msgspec reads annotations at run time
 
 if TYPE_CHECKING:
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
     from foliot_remediator.settings import RemediatorSettings
     from foliot_schemas import Order
     from foliot_schemas.event import Evidence
+
+_DEADLINE_NS = 2_000_000_000
+"""After the event, nodes refuse the command."""
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,10 +64,12 @@ class Decider:
         """It held the lease, lost it, and knows of nobody who took it."""
         self.budgets: dict[str, Budget] = {}
         """By remedy."""
-        self._settings = settings
+        self._nodes_at_once = settings.nodes_at_once
+        self._clock_stale_ns = round(settings.clock_stale_s * 1e9)
         self._kinds: dict[str, ActionKind] = {}
         self._health = health
-        self._refusals = Refusals()
+        self._refusals: collections.defaultdict[str, Refusals] = collections.defaultdict(Refusals)
+        """By remedy."""
 
     def register(self, remedy: str, budget: Budget, kinds: Iterable[ActionKind]) -> None:
         """Takes a remedy's budget, and the verbs that it brings.
@@ -77,6 +83,11 @@ class Decider:
         for kind in kinds:
             if self._kinds.setdefault(kind.verb, kind) is not kind:
                 raise ValueError(f"the verb {kind.verb} has two kinds of action")
+
+    def nodes_at_once(self, remedy: str) -> int:
+        """How many nodes may have commands to answer for this remedy to command one more: half is left to failover, whatever a budget says."""
+        most = self.budgets[remedy].nodes_at_once
+        return most if remedy == FIRST else min(most, self._nodes_at_once // 2)
 
     @property
     def speaks(self) -> bool:
@@ -125,18 +136,15 @@ class Decider:
     ) -> tuple[dict[str, Order], list[Objection]]:
         """The orders without the nodes that cannot be commanded."""
         wanted = {node: order for node, order in orders.items() if kind.units(order)}
-        objections = []
-        stale = stale_clocks(wanted, self._health, self._settings, request.now_ns)
-        if stale:
-            objections.append(object_to_clocks(stale, len(wanted)))
-        done = {node for node in wanted if self._is_done_with(request, node, advice=advice)}
-        return {node: order for node, order in wanted.items() if node not in stale and node not in done}, objections
+        stale, objections = object_to_clocks(wanted, self._health, self._clock_stale_ns, request.now_ns)
+        excluded = {*stale, *(node for node in wanted if self._is_done_with(request, node, advice=advice))}
+        return {node: order for node, order in wanted.items() if node not in excluded}, objections
 
     def _is_done_with(self, request: DecisionRequest, node: str, *, advice: bool) -> bool:
-        scope = scope_of(request.cause, request.remedy)
+        question = Question(request.remedy, request.cause.event, request.verb, node)
         if advice:
-            return self.ledger.advised(scope, request.verb, node)
-        return self.ledger.is_resting(scope, request.verb, node, request.now_ns, self._settings.attempts)
+            return self.ledger.advised(question)
+        return self.ledger.is_resting(question, request.now_ns)
 
     def _within_budget(
         self, request: DecisionRequest, kind: ActionKind, orders: dict[str, Order]
@@ -144,13 +152,13 @@ class Decider:
         """As much as the budget of the remedy allows, in its order; and why the rest has to wait."""
         if not orders:
             return orders, []
-        if (against := kind.object_to(orders)) is not None:
+        if (against := kind.object_to(orders, request.remedy)) is not None:
             return {}, [against]
         budget, now_ns, lost = self.budgets[request.remedy], request.now_ns, kind.lost(request.who)
         moves = sum(kind.units(order) for order in orders.values())
         room = budget.allowed(moves, now_ns, lost=lost, can_wait=kind.can_wait)
         taken: dict[str, Order] = {}
-        busy, most_busy = self.ledger.busy, budget.nodes_at_once
+        busy, most_busy = self.ledger.busy, self.nodes_at_once(request.remedy)
         spent = 0
         for node, order in orders.items():
             busier = busy + (not self.ledger.is_busy(node))
@@ -177,7 +185,7 @@ class Decider:
         command = self.ledger.write(
             node, order, request.cause, remedy=request.remedy, issued_ns=request.now_ns, lease=self.lease, advice=advice,
             # A node whose clock is ahead dates its events so; nobody's deadline is to be later for that.
-            deadline_ns=min(request.base_ns, request.now_ns) + round(self._settings.deadline_s * 1e9),
+            deadline_ns=min(request.base_ns, request.now_ns) + _DEADLINE_NS,
         )  # fmt: skip
         if not advice:
             self.budgets[request.remedy].spend(kind.units(order), request.now_ns, lost=kind.lost(request.who))
@@ -187,23 +195,10 @@ class Decider:
         return command
 
     def _decision(
-        self,
-        request: DecisionRequest,
-        commands: tuple[Command, ...],
-        objections: list[Objection] | tuple[Objection, ...],
+        self, request: DecisionRequest, commands: tuple[Command, ...], objections: Iterable[Objection]
     ) -> Decision | None:
-        refusals = tuple(
-            event
-            for objection in objections
-            for event in self._refusals.say(
-                objection,
-                scope_of(request.cause, request.remedy),
-                verb=request.verb,
-                who=request.who,
-                cause=request.cause,
-                now_ns=request.now_ns,
-            )
-        )
+        said = (self._refusals[request.remedy].say(objection, request) for objection in objections)
+        refusals = tuple(event for event in said if event is not None)
         if not commands and not refusals:
             return None
         return Decision(

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from foliot.bus.recent_ids import RecentIds
+from foliot_remediator.core.actions.command_ledger import scope_of
 from foliot_schemas import Event
 from foliot_schemas.bounds import fitting
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
+    from foliot_remediator.core.actions.decision import DecisionRequest
     from foliot_remediator.core.state.path_health import PathHealth
-    from foliot_remediator.core.state.routing_table import Cause
     from foliot_remediator.settings import RemediatorSettings
-    from foliot_schemas import Verb
     from foliot_schemas.event import Evidence
 
 Guard = Literal[
@@ -25,6 +25,8 @@ Guard = Literal[
     "moves-per-minute", "nics-away", "nodes-at-once", "agent",
 ]  # fmt: skip
 
+_WIDEST_BOUND_NS = 100_000_000
+"""Of a clock that can tell a deadline: a twentieth of what commands have."""
 _MINUTE_NS = 60_000_000_000
 _REMEMBERED = 8_192
 """Refusals remembered so as not to be repeated: half an hour of them at 300 events/s, one in 60 refused."""
@@ -103,20 +105,17 @@ def object_to_nics(settings: RemediatorSettings, nics_away: int, nics: int) -> O
     return Objection(guard="nics-away", evidence={"nics_away": nics_away, "nics_allowed": allowed, "nics": nics})
 
 
-def stale_clocks(
-    nodes: Collection[str], health: PathHealth, settings: RemediatorSettings, now_ns: int
-) -> dict[str, int]:
-    """Of these nodes, those whose clock is too uncertain for a deadline, with the bound they last gave (-1: unknown)."""
-    within_ns, widest_ns = round(settings.clock_stale_s * 1e9), round(settings.clock_bound_s * 1e9)
+def object_to_clocks(
+    nodes: Collection[str], health: PathHealth, within_ns: int, now_ns: int
+) -> tuple[Collection[str], list[Objection]]:
+    """Of these nodes, those whose clock is too uncertain for a deadline, and the objection to commanding them if there are any."""
     bounds = {node: health.reports.bound_ns(node, now_ns, within_ns) for node in nodes}
-    return {node: bound_ns for node, bound_ns in bounds.items() if not 0 <= bound_ns <= widest_ns}
-
-
-def object_to_clocks(stale: dict[str, int], nodes: int) -> Objection:
-    """The objection to nodes with stale clocks."""
+    stale = [node for node, bound_ns in bounds.items() if not 0 <= bound_ns <= _WIDEST_BOUND_NS]
+    if not stale:
+        return (), []
     first = min(stale)
-    evidence: Evidence = {"nodes_refused": len(stale), "nodes": nodes, "node": first, "bound_ns": stale[first]}
-    return Objection(guard="stale-clock", evidence=evidence)
+    evidence: Evidence = {"nodes_refused": len(stale), "nodes": len(nodes), "node": first, "bound_ns": bounds[first]}
+    return stale, [Objection(guard="stale-clock", evidence=evidence)]
 
 
 class Refusals:
@@ -125,15 +124,13 @@ class Refusals:
     def __init__(self) -> None:
         self._said = RecentIds(_REMEMBERED)
 
-    def say(
-        self, objection: Objection, scope: str, *, verb: Verb, who: str, cause: Cause, now_ns: int
-    ) -> tuple[Event, ...]:
+    def say(self, objection: Objection, request: DecisionRequest) -> Event | None:
         """The event, unless it was said before."""
-        identity = fitting(f"{scope}/refused/{objection.guard}/{verb}/{who}")
+        verb, who, cause, now_ns = request.verb, request.who, request.cause, request.now_ns
+        identity = fitting(f"{scope_of(cause, request.remedy)}/refused/{objection.guard}/{verb}/{who}")
         if not self._said.add(identity):
-            return ()
-        event = Event(
+            return None
+        return Event(
             id=identity, kind="refusal", who=who, state="refused", at_ns=now_ns, since_ns=now_ns, fault=cause.fault,
             cause=cause.event, policy=objection.guard, evidence={"verb": verb, **objection.evidence},
         )  # fmt: skip
-        return (event,)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
-from foliot_remediator.core.actions.answers import ask_again, is_refusal, take_back
 from foliot_remediator.core.actions.decision import DecisionRequest
+from foliot_remediator.core.actions.guards import Objection
 from foliot_remediator.core.state.routing_table import Cause
 from foliot_schemas import DelayBatch, Event, Node, NodeHomes, NodePaths, Outcome, PortState
 from foliot_schemas.orders import verb_of
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from foliot_remediator.core.state.routing_table import RoutingTable
     from foliot_remediator.settings import RemediatorSettings
     from foliot_schemas import Order, Placement
+    from foliot_schemas.event import Evidence
 
 Seen: TypeAlias = Event | DelayBatch | Outcome | Node | NodeHomes | NodePaths | PortState
 
@@ -43,29 +44,48 @@ class FleetView:
     """What is in force on these nodes has changed: their backups are looked through next."""
     stir: Callable[[Iterable[str]], None]
     """Something beside these nodes has changed, which may have been a backup of theirs."""
-    assign_home: Callable[[Destination, Placement | None, Cause], None]
-    """Chooses where a destination's traffic belongs; it is taken there as after a loss. Counts while the lease is held."""
+    assign_home: Callable[[Destination, Placement | None, Cause], bool]
+    """Chooses where a destination's traffic belongs; it is taken there as after a loss. False: not now, see `Remediator.assign_home`."""
 
     def ask(self, remedy: str, event: Event, orders: Mapping[str, Order], now_ns: int) -> list[Decision]:
         """Decides on a remedy's orders of one verb, by node, because of an event; nothing while another holds the lease."""
         if not orders or not self.decider.lease:
             return []
-        verb, cause = verb_of(next(iter(orders.values()))), Cause(event.id, event.fault)
+        verb, cause = verb_of(next(iter(orders.values()))), Cause(event.id, event.fault, remedy)
         request = DecisionRequest(verb, event.who, cause, now_ns, now_ns, remedy)
         decision, _ = self.decider.decide(request, orders)
         return [] if decision is None else [decision]
 
     def ask_again(self, overdue: Collection[Sent], now_ns: int) -> list[Decision]:
-        """Asks once more for what nobody answered."""
-        return [made for sent in overdue for made in ask_again(self.decider, sent, now_ns) if made]
+        """Asks once more for what nobody answered: it may have been done, and what is taken to be in force is what will be taken back one day."""
+        made: list[Decision | None] = []
+        for sent in overdue:
+            request = DecisionRequest(sent.command.verb, sent.who, sent.cause, now_ns, now_ns, sent.remedy)
+            made += [
+                self._fail(sent, "no answer", now_ns),
+                self.decider.decide(request, {sent.command.node: sent.order})[0],
+            ]
+        return [decision for decision in made if decision is not None]
 
     def take_back(self, sent: Sent, outcome: Outcome, now_ns: int) -> list[Decision]:
         """Says what a node refused or failed to do, and believes it no more; of what was done, nothing."""
         if not is_refusal(outcome):
             return []
-        refusal = take_back(self.decider, sent, outcome, now_ns)
+        self.decider.revert(sent)
+        refusal = self._fail(sent, outcome.reason or outcome.status, now_ns)
         self.touch((outcome.node,))  # what was written of it may have the way that it refused
         return [] if refusal is None else [refusal]
+
+    def _fail(self, sent: Sent, reason: str, now_ns: int) -> Decision | None:
+        command, failures = sent.command, self.decider.ledger.fail(sent, now_ns)
+        request = DecisionRequest(command.verb, command.node, sent.cause, now_ns, now_ns, sent.remedy)
+        evidence: Evidence = {"reason": reason, "command": command.id, "failures": failures}
+        return self.decider.refuse(request, Objection(guard="agent", evidence=evidence))
+
+
+def is_refusal(outcome: Outcome) -> bool:
+    """Whether a node did not do what it was told."""
+    return outcome.status not in {"done", "already", "advised"}
 
 
 class Remedy(Protocol):
@@ -73,7 +93,7 @@ class Remedy(Protocol):
 
     name: str
     priority: int
-    """Who has less goes first, with each message and each tick; losses have 0."""
+    """Who has less goes first, with each message and each tick, and of two with the same whose name is less. A whole number from 1 on: losses have 0."""
     budget: Budget
 
     @property
@@ -120,11 +140,16 @@ def register(name: str, make: Callable[[FleetView], Remedy]) -> None:
         raise ValueError(f"there is a remedy named {name} already")
 
 
-def unregister(name: str) -> None:
-    """Takes back `register`."""
-    _makers.pop(name, None)
-
-
 def registered(view: FleetView) -> list[Remedy]:
-    """The remedies that were registered, made for this fleet."""
-    return [make(view) for make in _makers.values()]
+    """The remedies that were registered, made for this fleet, in the order in which they are asked.
+
+    Raises:
+        ValueError: a priority is none.
+    """
+    made = [make(view) for make in _makers.values()]
+    for remedy in made:
+        priority = getattr(remedy, "priority", None)
+        if type(priority) is not int or priority < 1:
+            said = f"its priority must be a whole number, 1 or more, since losses have 0: got {priority!r}"
+            raise ValueError(f"the remedy {remedy.name}: {said}")
+    return sorted(made, key=lambda remedy: (remedy.priority, remedy.name))

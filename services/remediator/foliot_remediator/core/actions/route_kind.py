@@ -4,22 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from foliot_remediator.core.actions.command_ledger import FIRST
 from foliot_remediator.core.actions.guards import Objection, object_to_nics
 from foliot_remediator.core.routing.reroute_plan import NodeChanges
 from foliot_remediator.core.state.inventory import Destination
-from foliot_remediator.core.state.routing_table import Cause
+from foliot_remediator.core.state.routing_table import FIRST, Cause
 from foliot_schemas import SERVICE_ADDRESSES, Reroute, Restore
 from foliot_schemas.orders import verb_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from foliot_remediator.core.actions.decision import Decider, Decision, DecisionRequest
+    from foliot_remediator.core.actions.decision import Decision, DecisionRequest
+    from foliot_remediator.core.actions.remedy import FleetView
     from foliot_remediator.core.routing.reroute_plan import ReroutePlan
-    from foliot_remediator.core.state.inventory import Inventory
-    from foliot_remediator.core.state.routing_table import RoutingTable
-    from foliot_remediator.settings import Policy, RemediatorSettings
+    from foliot_remediator.settings import Policy
     from foliot_schemas import Command, Outcome
     from foliot_schemas.event import Evidence
 
@@ -61,41 +59,31 @@ class ToldWays:
 class RouteKind:
     """One of the two verbs, see `ActionKind`. Of other classes of traffic it believes nothing: whoever orders that keeps what is in force."""
 
-    def __init__(
-        self,
-        order: type[Reroute | Restore],
-        settings: RemediatorSettings,
-        inventory: Inventory,
-        routing: RoutingTable,
-        told: ToldWays,
-    ) -> None:
+    def __init__(self, order: type[Reroute | Restore], view: FleetView, told: ToldWays) -> None:
         self.verb = verb_of(order)
-        self.policy: Policy = settings.reroute if order is Reroute else settings.restore
+        self.policy: Policy = view.settings.reroute if order is Reroute else view.settings.restore
         self.can_wait = order is Restore
-        self._settings = settings
-        self._inventory = inventory
-        self._routing = routing
+        self._settings, self._inventory, self._routing = view.settings, view.inventory, view.routing
         self._told = told
 
     def units(self, order: Reroute | Restore) -> int:
         """Service addresses, or whole rails, that are sent another way."""
-        return NodeChanges.of(order).moves
+        return len(order.away) + len(order.back) + len(order.placements)
 
     def within(self, order: Reroute | Restore, units: int) -> Reroute | Restore:
-        """See `NodeChanges.within`."""
+        """Rails that are left come first; those that are used again only with all that is to stay elsewhere then."""
         if self.units(order) <= units:
             return order
-        part = NodeChanges.of(order).within(units)
-        return type(order)(
-            traffic=order.traffic, away=tuple(part.away), back=tuple(part.back), placements=tuple(part.placements)
-        )
+        away = order.away[:units]
+        return type(order)(traffic=order.traffic, away=away, placements=order.placements[: units - len(away)])
 
-    def object_to(self, orders: Mapping[str, Reroute | Restore]) -> Objection | None:
-        """Too many NICs would be away at once: that is no failure of NICs."""
+    def object_to(self, orders: Mapping[str, Reroute | Restore], remedy: str) -> Objection | None:
+        """Too many NICs would be away at once: that is no failure of NICs. Those that another remedy sent away do not keep failover from a lost one."""
         present = self._routing.away
         away = {(node, rail) for node, order in orders.items() if _is_ours(order) for rail in order.away}
         more = away.difference(present)
-        return object_to_nics(self._settings, len(present) + len(more), self._inventory.own_nics) if more else None
+        counted = self._routing.away_by[FIRST] if remedy == FIRST else len(present)
+        return object_to_nics(self._settings, counted + len(more), self._inventory.own_nics) if more else None
 
     def lost(self, who: str) -> str:
         """A NIC that traffic is to leave."""
@@ -127,14 +115,10 @@ class RouteKind:
 class RouteDecider:
     """Decides on plans of routes, and takes what nodes say of their own."""
 
-    def __init__(
-        self, settings: RemediatorSettings, decider: Decider, inventory: Inventory, routing: RoutingTable
-    ) -> None:
+    def __init__(self, view: FleetView) -> None:
         self.told = ToldWays()
-        self.kinds = tuple(RouteKind(order, settings, inventory, routing, self.told) for order in _ORDERS.values())
-        self._decider = decider
-        self._inventory = inventory
-        self._routing = routing
+        self.kinds = tuple(RouteKind(order, view, self.told) for order in _ORDERS.values())
+        self._decider, self._inventory, self._routing = view.decider, view.inventory, view.routing
 
     @property
     def lease(self) -> int:

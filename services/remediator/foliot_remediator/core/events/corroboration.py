@@ -6,10 +6,11 @@ have healthy NICs left. A true loss costs this nothing: the word that it follows
 
 from __future__ import annotations
 
-import heapq
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from foliot_remediator.core.events.event_log import input_of
+from foliot_remediator.core.scheduling import DueQueue
 from foliot_remediator.core.state.retention import Retained
 from foliot_remediator.core.state.state_machine import Input, State
 from foliot_schemas.names import node_of, parse_path
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from foliot_remediator.core.state.path_health import PathHealth
-    from foliot_remediator.core.state.routing_table import Cause
     from foliot_schemas import Event
     from foliot_schemas.event import Evidence
 
@@ -34,14 +34,13 @@ _GRACE_NS = 100_000_000
 """Before it is said: in a cluster of bus servers, an event may overtake the word that it follows from."""
 
 
-def speaks_against(
-    event: Event, given: Input, health: PathHealth, now_ns: int, *, is_over: bool = False
-) -> Evidence | None:
+def speaks_against(event: Event, health: PathHealth, now_ns: int, *, is_over: bool = False) -> Evidence | None:
     """What speaks against a loss, in numbers; None: nothing does, or nobody who could.
 
     Parameters:
         is_over: the silence that the event tells of was over already, by its receiver's word; what is silent since is another one.
     """
+    given = input_of(event)
     if given in _OF_PORTS:
         return _port(event, health, now_ns)
     if given is Input.SILENT:
@@ -61,7 +60,7 @@ def _port(event: Event, health: PathHealth, now_ns: int) -> Evidence | None:
 def _silence(event: Event, health: PathHealth, now_ns: int, *, is_over: bool) -> Evidence | None:
     path, reports = event.who, health.reports
     # In trouble already, an event changes nothing.
-    if health.path_state(path) is State.DOWN or health.is_unheard(path):
+    if health.state(path) is State.DOWN or health.is_unheard(path):
         return None
     told, heard = int(event.number("last_heard_sequence")), reports.heard_sequence(path)
     if not (is_over or 0 < told < heard) and (reports.has_fallen(path) or not health.is_reported(path, now_ns)):
@@ -91,12 +90,9 @@ class Doubt:
     """A loss that is not believed yet."""
 
     event: Event
-    given: Input
-    cause: Cause
     since_ns: int
     is_over: bool = False
     """The silence was over, by the receiver's word, when its event came; the detector may not say so of the next one."""
-    look_ns: int = 0
 
 
 class Corroboration:
@@ -105,15 +101,15 @@ class Corroboration:
     def __init__(self, health: PathHealth) -> None:
         self._health = health
         self._open: Retained[Doubt] = Retained()
-        self._queue: list[tuple[int, str]] = []
+        self._due = DueQueue()
 
-    def holds(self, event: Event, given: Input, cause: Cause, now_ns: int) -> bool:
+    def holds(self, event: Event, now_ns: int) -> bool:
         """Whether something speaks against an event; it is looked at again then. What was held of the same NIC or path before is over."""
         self._open.pop(event.who)
-        against = speaks_against(event, given, self._health, now_ns)
+        against = speaks_against(event, self._health, now_ns)
         if against is None:
             return False
-        self._put_off(Doubt(event, given, cause, now_ns, _has_ended(against)), now_ns)
+        self._put_off(Doubt(event, now_ns, _has_ended(against)), now_ns)
         return True
 
     def hurry(self, who: str, now_ns: int) -> None:
@@ -126,27 +122,25 @@ class Corroboration:
         """A NIC has left the fleet."""
         self._open.forget(nic)
 
-    def look(self, now_ns: int) -> Iterator[tuple[Event, Input, Cause, Evidence]]:
+    def look(self, now_ns: int) -> Iterator[tuple[Event, Evidence]]:
         """Of those whose turn it is, what is to be refused and why, and, without evidence, what nothing speaks against any more."""
-        while self._queue and self._queue[0][0] <= now_ns:
-            at_ns, who = heapq.heappop(self._queue)
+        for who in self._due.take(now_ns):
             doubt = self._open.get(who)
-            if doubt is None or doubt.look_ns != at_ns:
+            if doubt is None:
                 continue
-            against = speaks_against(doubt.event, doubt.given, self._health, now_ns, is_over=doubt.is_over)
+            against = speaks_against(doubt.event, self._health, now_ns, is_over=doubt.is_over)
             if against is None:
                 self._open.pop(who)
-                yield doubt.event, doubt.given, doubt.cause, {}
+                yield doubt.event, {}
                 continue
             doubt.is_over = doubt.is_over or _has_ended(against)
             self._put_off(doubt, now_ns)
             if now_ns - doubt.since_ns >= _GRACE_NS:
-                yield doubt.event, doubt.given, doubt.cause, {"state": doubt.event.state, **against}
+                yield doubt.event, {"state": doubt.event.state, **against}
 
     def _put_off(self, doubt: Doubt, now_ns: int, wait_ns: int | None = None) -> None:
         if wait_ns is None:
             fallen = self._health.reports.has_fallen(doubt.event.who)
             wait_ns = min(max(now_ns - doubt.since_ns, _FIRST_LOOK_NS), _FALLEN_LOOK_NS if fallen else _LONGEST_LOOK_NS)
-        doubt.look_ns = now_ns + wait_ns
         self._open[doubt.event.who] = doubt
-        heapq.heappush(self._queue, (doubt.look_ns, doubt.event.who))
+        self._due.put(doubt.event.who, now_ns + wait_ns)

@@ -6,7 +6,7 @@ that counts say nothing of is taken as it comes, and has to stand before the sec
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from foliot.bus.recent_ids import RecentIds
 from foliot_remediator.core.state.retention import Retained
@@ -44,17 +44,11 @@ def input_of(event: Event) -> Input | None:
 _GOOD = frozenset({Input.CARRIER_BACK, Input.ADMIN_UP, Input.SPEAKING})
 
 
-class _Last(NamedTuple):
-    event: Event
-    cause: Cause
-    given: Input
-
-
 class EventLog:
     """Remembers events by id, and the last one of each NIC or path."""
 
     def __init__(self) -> None:
-        self._last: Retained[_Last] = Retained()
+        self._last: Retained[Event] = Retained()
         self._seen = RecentIds(_SEEN)
 
     def is_old(self, event: Event) -> bool:
@@ -62,14 +56,12 @@ class EventLog:
         last = self._last.get(event.who)
         if last is None:
             return False
-        return event.id in self._seen or _is_overtaken(event, last.event)
+        return event.id in self._seen or _is_overtaken(event, last)
 
-    def take(self, event: Event) -> Cause:
+    def take(self, event: Event) -> None:
         """Remembers an event of a kind and state that `INPUTS` has."""
-        cause = Cause(event.id, event.fault)
-        self._last[event.who] = _Last(event, cause, INPUTS[event.kind, event.state])
+        self._last[event.who] = event
         self._seen.add(event.id)
-        return cause
 
     def forget(self, nic: str) -> None:
         """A NIC has left the fleet: what is said of one of its name and of its paths is new."""
@@ -78,12 +70,12 @@ class EventLog:
     def cause(self, who: str, fault: str = "") -> Cause:
         """The last event of a NIC or path, or, where none was seen, that it was found as it is."""
         last = self._last.get(who)
-        return Cause(f"adopted/{who}", fault) if last is None else last.cause
+        return Cause(f"adopted/{who}", fault) if last is None else Cause(last.id, last.fault)
 
     def says_good(self, who: str) -> bool:
         """Whether the last event of a NIC or path says that it is good again."""
         last = self._last.get(who)
-        return last is not None and last.given in _GOOD
+        return last is not None and INPUTS[last.kind, last.state] in _GOOD
 
 
 def _is_overtaken(event: Event, last: Event) -> bool:

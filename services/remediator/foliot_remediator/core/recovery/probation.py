@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import heapq
 from typing import TYPE_CHECKING
 
-from foliot_remediator.core.state.inventory import Destination
+from foliot_remediator.core.scheduling import DueQueue
+from foliot_remediator.core.state.inventory import Destination, is_nic
 from foliot_remediator.core.state.path_health import LastHeard
 from foliot_remediator.core.state.state_machine import Input, State
 
@@ -15,9 +15,10 @@ if TYPE_CHECKING:
     from foliot_remediator.core.routing.path_selection import PathSelector
     from foliot_remediator.core.state.inventory import Inventory
     from foliot_remediator.core.state.path_health import PathHealth
-    from foliot_remediator.settings import RemediatorSettings
     from foliot_schemas import Event
 
+_GOOD_SHARE = 0.5
+"""Of the paths of a NIC that can be judged, how many must be heard."""
 _RECHECK_NS, _LONGEST_RECHECK_NS = 100_000_000, 5_000_000_000
 """Nodes report every 100 ms. What has not been heard for long is looked at after an eighth of that time again, and this at most: where thousands
 wait for nodes that are away, looking at all of them ten times a second takes a processor."""
@@ -30,16 +31,11 @@ _LONGEST_DAMPING_NS = 86_400_000_000_000
 class Probation:
     """Watches NICs and paths on probation."""
 
-    def __init__(
-        self, settings: RemediatorSettings, inventory: Inventory, health: PathHealth, selector: PathSelector
-    ) -> None:
-        self._share = settings.good_share
+    def __init__(self, inventory: Inventory, health: PathHealth, selector: PathSelector) -> None:
         self._inventory = inventory
         self._health = health
         self._selector = selector
-        self._queue: list[tuple[int, str]] = []
-        self._watched: set[str] = set()
-        """Those in the queue."""
+        self._watched = DueQueue()
         self._reuse_at_ns: dict[str, int] = {}
 
     def damp(self, event: Event, now_ns: int) -> None:
@@ -49,8 +45,7 @@ class Probation:
     def watch(self, who: str, now_ns: int) -> None:
         """A NIC or path is on probation."""
         if who not in self._watched:
-            self._watched.add(who)
-            heapq.heappush(self._queue, (now_ns, who))
+            self._watched.put(who, now_ns)
 
     def forget(self, nic: str) -> None:
         """A NIC has left the fleet for good. What of it is on probation is let go when its turn comes."""
@@ -59,26 +54,22 @@ class Probation:
     def recovered(self, now_ns: int) -> list[str]:
         """The NICs and paths that are up from now on."""
         found = []
-        while self._queue and self._queue[0][0] <= now_ns:
-            _, who = heapq.heappop(self._queue)
-            is_nic = who in self._health.nics
-            track = self._health.nics.get(who) or self._health.paths.get(who)
+        for who in self._watched.take(now_ns):
+            track = self._health.tracks.get(who)
             if track is None or track.state is not State.PROBATION:
-                self._watched.discard(who)
                 continue
             ready_ns = max(track.due_ns, self._reuse_at_ns.get(who, 0))
             if (
                 ready_ns <= now_ns
                 and self._is_known(who)
-                and (self._is_good_nic(who, now_ns) if is_nic else self._is_good_path(who, now_ns))
+                and (self._is_good_nic if is_nic(who) else self._is_good_path)(who, now_ns)
             ):
-                (self._health.feed_nic if is_nic else self._health.feed_path)(who, Input.TIMER, now_ns)
-                self._watched.discard(who)
+                self._health.feed(who, Input.TIMER, now_ns)
                 found.append(who)
             else:
                 rest_ns = min(max((now_ns - ready_ns) // 8, _RECHECK_NS), _LONGEST_RECHECK_NS)
                 look_ns = min(max(ready_ns, now_ns + rest_ns), now_ns + _LONGEST_REST_NS)
-                heapq.heappush(self._queue, (look_ns, who))
+                self._watched.put(who, look_ns)
         return found
 
     def _is_known(self, who: str) -> bool:
@@ -101,7 +92,7 @@ class Probation:
             unknown += hearing is LastHeard.UNKNOWN
         if not heard + unheard:
             return not unknown
-        return heard >= self._share * (heard + unheard)
+        return heard >= _GOOD_SHARE * (heard + unheard)
 
     def _paths_of(self, nic: str) -> Iterator[str]:
         owner, rail = self._inventory.nics[nic]
@@ -110,7 +101,7 @@ class Probation:
                 continue  # told to another shard
             other = f"{peer}.{rail}"
             if self._health.nic_state(other) is not State.DOWN:
-                home = self._selector.home(Destination(owner, peer, rail))
+                home = self._selector.homes.of(Destination(owner, peer, rail))
                 entropy = home.entropy if home.via == rail else 0
                 yield f"{nic}>{other}#{entropy}"
                 yield f"{other}>{nic}#{entropy}"

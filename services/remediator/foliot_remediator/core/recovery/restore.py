@@ -12,23 +12,17 @@ if TYPE_CHECKING:
     from foliot_remediator.core.actions.route_kind import RouteDecider
     from foliot_remediator.core.routing.reroute_plan import ReroutePlan, ReroutePlanner
     from foliot_remediator.core.state.displaced import Displaced
-    from foliot_remediator.core.state.incidents import Incidents
+    from foliot_remediator.core.state.incidents import Incident
+    from foliot_remediator.core.state.retention import Retained
     from foliot_remediator.core.state.routing_table import Cause
-    from foliot_remediator.settings import RemediatorSettings
 
 
 class Restorer:
     """Decides for who holds the lease."""
 
     def __init__(
-        self,
-        settings: RemediatorSettings,
-        planner: ReroutePlanner,
-        routes: RouteDecider,
-        incidents: Incidents,
-        displaced: Displaced,
+        self, planner: ReroutePlanner, routes: RouteDecider, incidents: Retained[Incident], displaced: Displaced
     ) -> None:
-        self._paths_too = settings.restore_paths
         self._planner = planner
         self._routes = routes
         self._incidents = incidents
@@ -36,16 +30,15 @@ class Restorer:
 
     def use(self, who: str, cause: Cause, now_ns: int) -> Decision | None:
         """Uses again a NIC or path that is up again."""
-        return self._restore(self._planner.use(who, now_ns, paths_too=self._paths_too), who, cause, now_ns)
+        return self._restore(self._planner.use(who, now_ns), who, cause, now_ns)
 
     def look(self, now_ns: int) -> Iterator[Decision | None]:
         """Looks at the nodes whose turn it is, of those with anything away. What the budget leaves no room for was said when it was to be used again, and comes later."""
         for node in self._displaced.due(now_ns):
             for nic, cause in self._planner.overdue_back(node):
                 yield self._restore_some(self._planner.use_nic(nic, now_ns), nic, cause, now_ns)
-            if self._paths_too:
-                for cause, plan in self._planner.overdue_home(node, now_ns).items():
-                    yield self._restore_some(plan, node, cause, now_ns)
+            for cause, plan in self._planner.overdue_home(node, now_ns).items():
+                yield self._restore_some(plan, node, cause, now_ns)
             yield from self._nearer(node, now_ns)
 
     def _nearer(self, node: str, now_ns: int) -> Iterator[Decision | None]:

@@ -29,13 +29,15 @@ class Takeover:
         self._record = record
 
     def put_on_probation(self, now_ns: int) -> list[str]:
-        """Treats what is away without a known reason as lost by itself; returns what is on probation by that.
+        """Treats what is away without a known reason as lost by itself, but for what waits for a home that was chosen; returns what is on probation by that.
 
         Somebody had a reason, which this process has not seen. A NIC waits, down, until its port is said to be good; a path whose
         NICs are good is taken to be speaking, which its probation will show.
         """
-        nics = [nic_name(node, rail) for node, rail in self._routing.away]
-        paths = [self._home(each) for each in self._routing.moved if (each.node, each.rail) not in self._routing.away]
+        routing = self._routing
+        nics = [nic_name(node, rail) for node, rail in routing.away]
+        moved = [each for each in routing.moved if not routing.is_at_home(each)]
+        paths = [self._home(each) for each in moved if (each.node, each.rail) not in routing.away]
         return [nic for nic in nics if self._is_nic_coming_back(nic, now_ns)] + [
             path for path in dict.fromkeys(paths) if self._is_path_coming_back(path, now_ns)
         ]
@@ -44,21 +46,21 @@ class Takeover:
         health = self._health
         if nic not in self._inventory.nics or health.nic_state(nic) not in {State.UP, State.SUSPECT}:
             return False
-        health.feed_nic(nic, Input.CARRIER_LOST, now_ns)
+        health.feed(nic, Input.CARRIER_LOST, now_ns)
         if not self._record.says_good(nic) and health.port_good_for_ns(nic, now_ns) < 0:
             return False
-        health.feed_nic(nic, Input.CARRIER_BACK, now_ns)
+        health.feed(nic, Input.CARRIER_BACK, now_ns)
         return True
 
     def _is_path_coming_back(self, path: str, now_ns: int) -> bool:
         health, known = self._health, self._inventory.path(path)
-        if known is None or health.path_state(path) is not State.UP:
+        if known is None or health.state(path) is not State.UP:
             return False
         if any(health.nic_state(nic) is not State.UP for nic in (known.source, known.destination)):
             return False
-        health.feed_path(path, Input.SILENT, now_ns)
-        health.feed_path(path, Input.SPEAKING, now_ns)
+        health.feed(path, Input.SILENT, now_ns)
+        health.feed(path, Input.SPEAKING, now_ns)
         return True
 
     def _home(self, destination: Destination) -> str:
-        return path_name(destination.node, self._selector.home(destination))
+        return path_name(destination.node, self._selector.homes.of(destination))

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import operator
 from typing import TYPE_CHECKING
-
-import msgspec
 
 from foliot_remediator.core.scheduling import Round, Soon
 from foliot_schemas import NodePaths, encode
@@ -20,6 +19,10 @@ if TYPE_CHECKING:
     from foliot_schemas import Placement
 
 
+_ORDER = operator.attrgetter("peer", "rail")
+_WRITE_GAP_NS = 100_000_000
+"""Between a change of a node's ways and its being written, so that the command is there first and a burst of changes is one write. Until
+then, probes watch the way of before."""
 _CHANGED_PER_S = 20_000
 """Destinations of nodes on which something has changed that are looked through at most: some 6 us each, so an eighth of a core."""
 _ROUND_PER_S = 8_000
@@ -27,12 +30,6 @@ _ROUND_PER_S = 8_000
 longer: it finds backups that fell silent, which events say as well."""
 _STRETCH_S = 0.025
 """Of that at a stretch, but always one node: 3 ms, for which an event may have to wait."""
-
-
-class BackupArming(msgspec.Struct, frozen=True, kw_only=True):
-    """A node's key in the bucket `paths` is to be written."""
-
-    paths: NodePaths
 
 
 class _Credit:
@@ -62,8 +59,7 @@ class BackupArmer:
         self._inventory = inventory
         self._routing = routing
         self._selector = selector
-        gap_ns = round(settings.write_gap_s * 1e9)
-        self._commanded, self._stirred = Soon(gap_ns), Soon(gap_ns)
+        self._commanded, self._stirred = Soon(_WRITE_GAP_NS), Soon(_WRITE_GAP_NS)
         self._round = Round(round(settings.review_s * 1e9))
         self._round_credit = _Credit(_ROUND_PER_S)
         self._turns = ((self._commanded, _Credit(_CHANGED_PER_S)), (self._stirred, _Credit(_CHANGED_PER_S)),
@@ -98,28 +94,25 @@ class BackupArmer:
         """All nodes are to be looked through, by a new holder of the lease."""
         self._round.begin_anew()
 
-    def write(self, lease: int, now_ns: int) -> list[BackupArming]:
+    def write(self, lease: int, now_ns: int) -> list[NodePaths]:
         """What changed on the nodes that were touched, a moment ago: a command is to be there before what it changes is written."""
         supplies = []
         for turns, credit in self._turns:
             credit.earn(now_ns)
             while credit.left > 0 and (node := turns.take(now_ns)) is not None:
                 if node in self._round:
-                    paths = self._renewed(node, lease, now_ns)
+                    self._arm(node, now_ns)
+                    paths = self._paths(node, lease)
                     credit.spend(len(paths.placements))
                     if credit is not self._round_credit:  # the round has what is left of its share
                         self._round_credit.spend(len(paths.placements))
                     digest = _digest(paths)
                     if digest != self._written.get(node):
                         self._written[node] = digest
-                        supplies.append(BackupArming(paths=paths))
+                        supplies.append(paths)
         return supplies
 
     # -- inside -------------------------------------------------------------------------------------------------------
-
-    def _renewed(self, node: str, lease: int, now_ns: int) -> NodePaths:
-        self._arm(node, now_ns)
-        return self._paths(node, lease)
 
     def _arm(self, node: str, now_ns: int) -> None:
         """Renews the node's backups. One that stands is kept: a change would cost a route, and an armed move its way."""
@@ -142,8 +135,8 @@ class BackupArmer:
         return self._selector.spare(destination, self._routing.way(destination), now_ns)
 
     def _paths(self, node: str, lease: int) -> NodePaths:
-        placements = sorted(map(self._routing.placed, self._inventory.destinations(node)), key=_order)
-        backups = sorted(self._routing.backups[node].values(), key=_order)
+        placements = sorted(map(self._routing.placed, self._inventory.destinations(node)), key=_ORDER)
+        backups = sorted(self._routing.backups[node].values(), key=_ORDER)
         away = sorted(rail for rail in self._inventory.rails(node) if (node, rail) in self._routing.away)
         return NodePaths(
             node=node, lease_revision=lease, away=tuple(away), placements=tuple(placements), backups=tuple(backups)
@@ -152,7 +145,3 @@ class BackupArmer:
 
 def _digest(paths: NodePaths) -> bytes:
     return hashlib.blake2b(encode(paths), digest_size=16).digest()
-
-
-def _order(way: Placement) -> tuple[str, str]:
-    return way.peer, way.rail

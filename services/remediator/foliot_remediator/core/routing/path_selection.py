@@ -18,9 +18,12 @@ if TYPE_CHECKING:
     from foliot_remediator.core.state.incidents import Incident
     from foliot_remediator.core.state.inventory import Destination, Inventory
     from foliot_remediator.core.state.path_health import PathHealth
-    from foliot_remediator.settings import RemediatorSettings
 
 _TRUSTED = frozenset({State.UP})
+_PROOF_NS = 80_000_000
+"""A way heard this much after a silence began does not share its cause. A silence is dated back to the last probe heard, an interval of
+50 ms at most before the cut. What was sent before the cut may have waited in a queue (200 packets of 1,500 bytes at 200 Mb/s are 12
+ms)."""
 _SEVERAL = 2
 """Paths of a NIC: with one more, the one that is to be left, chance has become unlikely to have hit the same NIC."""
 _BETTER_THAN_NOTHING = frozenset({State.UP, State.PROBATION})
@@ -29,19 +32,11 @@ _BETTER_THAN_NOTHING = frozenset({State.UP, State.PROBATION})
 class PathSelector:
     """Chooses ways by what the fleet has and what its health is."""
 
-    def __init__(self, inventory: Inventory, health: PathHealth, homes: Homes, settings: RemediatorSettings) -> None:
+    def __init__(self, inventory: Inventory, health: PathHealth, homes: Homes) -> None:
         self._inventory = inventory
         self._health = health
-        self._homes = homes
-        self._margin_ns = round(settings.proof_margin_s * 1e9)
-
-    def home(self, destination: Destination) -> Placement:
-        """The way when all is well."""
-        return self._homes.of(destination)
-
-    def homes_across(self, node: str) -> list[Destination]:
-        """Destinations that begin or end at a node and belong on another rail than their own."""
-        return self._homes.across(node)
+        self.homes = homes
+        """The ways when all is well."""
 
     def usable(self, node: str, way: Placement, now_ns: int, *, trusted: frozenset[State] = _TRUSTED) -> bool:
         """Whether both NICs and the path are trusted, and the path was heard a moment ago."""
@@ -49,7 +44,10 @@ class PathSelector:
 
     def stands(self, node: str, way: Placement, now_ns: int) -> bool:
         """Whether nothing speaks against a way that was usable once. That nobody reports, as while the bus is away, does not."""
-        return self._alive(node, way, _TRUSTED) and self._hearing(node, way, now_ns) is not LastHeard.UNHEARD
+        return (
+            self._alive(node, way, _TRUSTED)
+            and self._health.hearing(path_name(node, way), now_ns) is not LastHeard.UNHEARD
+        )
 
     def alternative(
         self, destination: Destination, present: Placement, armed: Placement | None, now_ns: int
@@ -79,7 +77,7 @@ class PathSelector:
         for place, way in enumerate(self._others(destination, present, armed)):
             if self.usable(destination.node, way, now_ns):
                 heard_ns = self._health.reports.heard_ns(path_name(destination.node, way))
-                unproven = heard_ns <= incident.since_ns + self._margin_ns
+                unproven = heard_ns <= incident.since_ns + _PROOF_NS
                 siblings = self._troubled_siblings(destination.node, way, path_name(destination.node, present))
                 doubtful = incident.lossy and siblings >= _SEVERAL
                 found.append(((unproven, doubtful, (way.via == present.via) == unproven, siblings, place), way))
@@ -107,7 +105,7 @@ class PathSelector:
         The turn is the same for both directions of a pair, so that where all is healthy they take the same way.
         """
         node, peer, rail = destination
-        home = self._homes.of(destination)
+        home = self.homes.of(destination)
         if home.via != but:
             yield home
         rails = self._inventory.shared(node, peer)
@@ -117,26 +115,18 @@ class PathSelector:
         for via in (home.via, *others[first:], *others[:first]):
             if via == but:
                 continue
-            count = self._entropies(destination, via)
+            count = self._inventory.entropies(node, peer, via)
             for step in range(count):
                 way = Placement(peer=peer, rail=rail, via=via, entropy=(number + step) % count)
                 if way != home:
                     yield way
-
-    def _entropies(self, destination: Destination, via: str) -> int:
-        return self._inventory.entropies(destination.node, destination.peer, via)
 
     def _alive(self, node: str, way: Placement, trusted: frozenset[State]) -> bool:
         if way.entropy >= self._inventory.entropies(node, way.peer, way.via):
             return False
         health = self._health
         nics = (nic_name(node, way.via), nic_name(way.peer, way.via))
-        return all(health.nic_state(nic) in trusted for nic in nics) and (
-            health.path_state(path_name(node, way)) in trusted
-        )
-
-    def _hearing(self, node: str, way: Placement, now_ns: int) -> LastHeard:
-        return self._health.hearing(path_name(node, way), now_ns)
+        return all(health.nic_state(nic) in trusted for nic in nics) and (health.state(path_name(node, way)) in trusted)
 
     def _troubled_siblings(self, node: str, way: Placement, present: str) -> int:
         """Paths that share a NIC with the way and are in trouble, besides the one to be left."""

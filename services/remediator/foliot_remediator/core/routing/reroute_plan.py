@@ -13,9 +13,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from foliot_remediator.core.routing.path_selection import PathSelector
-    from foliot_remediator.core.state.incidents import Incident, Incidents
+    from foliot_remediator.core.state.incidents import Incident
     from foliot_remediator.core.state.inventory import Inventory
     from foliot_remediator.core.state.path_health import PathHealth
+    from foliot_remediator.core.state.retention import Retained
     from foliot_remediator.core.state.routing_table import Cause, RoutingTable
     from foliot_schemas import Placement, Reroute, Restore
     from foliot_schemas.names import Path
@@ -33,16 +34,6 @@ class NodeChanges:
     def moves(self) -> int:
         """Service addresses, or whole rails, that it sends another way."""
         return len(self.away) + len(self.back) + len(self.placements)
-
-    def within(self, moves: int) -> NodeChanges:
-        """As much of it as so many moves are: rails that are left first, and those that are used again only with all that is to stay elsewhere then."""
-        away = self.away[:moves]
-        return NodeChanges(away, self.back if self.moves <= moves else [], self.placements[: moves - len(away)])
-
-    @classmethod
-    def of(cls, order: Reroute | Restore) -> NodeChanges:
-        """What an order wants."""
-        return cls([*order.away], [*order.back], [*order.placements])
 
     def order(self, kind: type[Reroute | Restore]) -> Reroute | Restore:
         """The same as an order."""
@@ -83,27 +74,20 @@ class ReroutePlanner:
     def leave(self, incident: Incident, now_ns: int) -> ReroutePlan:
         """Everything that a lost NIC or path carries."""
         if incident.is_nic:
-            return self.leave_nic(
-                incident.who, incident.cause, now_ns, restate=incident.restate, by_rule=incident.by_rule
-            )
+            return self._leave_nic(incident, now_ns)
         path = self._inventory.path(incident.who)
-        return ReroutePlan() if path is None else self.leave_path(path, incident, now_ns)
+        return ReroutePlan() if path is None else self._leave_path(path, incident, now_ns)
 
-    def leave_nic(self, nic: str, cause: Cause, now_ns: int, *, restate: bool, by_rule: bool) -> ReroutePlan:
-        """Everything that a lost NIC carries, in both directions.
-
-        Parameters:
-            restate: also what armed agents have moved for this fault already, so that their moves are confirmed and known.
-            by_rule: send the rail of the NIC's own node away by its armed backups; else destination by destination.
-        """
-        if nic not in self._inventory.nics:
+    def _leave_nic(self, incident: Incident, now_ns: int) -> ReroutePlan:
+        """Everything that a lost NIC carries, in both directions; `by_rule`, its own node's rail goes by the armed backups, and else destination by destination."""
+        if incident.who not in self._inventory.nics:
             return ReroutePlan()
-        owner, lost = self._inventory.nics[nic]
+        (owner, lost), cause, restate = self._inventory.nics[incident.who], incident.cause, incident.restate
         plan, routing = ReroutePlan(), self._routing
         peers = self._inventory.peers(owner, lost) if self._inventory.owns(owner) else ()
         own = [Destination(owner, peer, lost) for peer in peers]
         away = (owner, lost) in routing.away
-        if not away and by_rule and self._can_leave_by_rule(own, lost, now_ns):
+        if not away and incident.by_rule and self._can_leave_by_rule(own, lost, now_ns):
             away = True
             plan.of(owner).away.append(lost)
             plan.looked_at += 1
@@ -119,7 +103,7 @@ class ReroutePlanner:
                 plan.of(destination.node).placements.append(present)
         return plan
 
-    def leave_path(self, path: Path, incident: Incident, now_ns: int) -> ReroutePlan:
+    def _leave_path(self, path: Path, incident: Incident, now_ns: int) -> ReroutePlan:
         """What takes exactly this path, in its direction."""
         plan = ReroutePlan()
         node, peer = self._inventory.nics[path.source][0], self._inventory.nics[path.destination][0]
@@ -131,12 +115,12 @@ class ReroutePlanner:
                 plan.move(destination, self._selector.detour(destination, present, armed, incident, now_ns))
         return plan
 
-    def use(self, who: str, now_ns: int, *, paths_too: bool) -> ReroutePlan:
-        """What a NIC, or a path too, carried before it was lost."""
+    def use(self, who: str, now_ns: int) -> ReroutePlan:
+        """What a NIC or path carried before it was lost."""
         if who in self._inventory.nics:
             return self.use_nic(who, now_ns)
-        path = self._inventory.path(who) if paths_too else None
-        return ReroutePlan() if path is None else self.use_path(path, now_ns)
+        path = self._inventory.path(who)
+        return ReroutePlan() if path is None else self._use_path(path, now_ns)
 
     def use_nic(self, nic: str, now_ns: int) -> ReroutePlan:
         """What a NIC carried before it was lost, as far as its path is healthy again; the rest stays where it is."""
@@ -146,7 +130,7 @@ class ReroutePlanner:
             plan.of(owner).back.append(rail)
             for peer in self._inventory.peers(owner, rail):
                 destination = Destination(owner, peer, rail)
-                home = self._selector.home(destination)
+                home = self._selector.homes.of(destination)
                 wanted = home if self._selector.usable(owner, home, now_ns) else routing.way(destination)
                 if routing.placed(destination) != wanted:
                     plan.move(destination, wanted)
@@ -155,14 +139,14 @@ class ReroutePlanner:
                 self._home(plan, destination, now_ns)
         return plan
 
-    def use_path(self, path: Path, now_ns: int) -> ReroutePlan:
+    def _use_path(self, path: Path, now_ns: int) -> ReroutePlan:
         """What took this path before it was lost."""
         plan = ReroutePlan()
         node, peer = self._inventory.nics[path.source][0], self._inventory.nics[path.destination][0]
         for rail in self._inventory.shared(node, peer):
             destination = Destination(node, peer, rail)
             if (
-                path_name(node, self._selector.home(destination)) == str(path)
+                path_name(node, self._selector.homes.of(destination)) == str(path)
                 and (node, rail) not in self._routing.away
             ):
                 self._home(plan, destination, now_ns)
@@ -175,14 +159,16 @@ class ReroutePlanner:
             self._home(plans.setdefault(self._routing.moved[destination][1], ReroutePlan()), destination, now_ns)
         return {cause: plan for cause, plan in plans.items() if plan.parts}
 
-    def nearer(self, node: str, incidents: Incidents, now_ns: int) -> list[tuple[Incident, ReroutePlan]]:
+    def nearer(self, node: str, incidents: Retained[Incident], now_ns: int) -> list[tuple[Incident, ReroutePlan]]:
         """What a path's trouble sent from its own rail to another, of a node, where the rail has a path that was heard since.
 
         In the first moments it is seldom known of any but those in use, which are probed often. The other rail has traffic of its own, and half of the capacity is worth a second move.
         """
         plans: dict[str, tuple[Incident, ReroutePlan]] = {}
         for destination in self._moved(node):
-            home, present = self._selector.home(destination), self._routing.placed(destination)
+            if self._routing.is_at_home(destination):
+                continue
+            home, present = self._selector.homes.of(destination), self._routing.placed(destination)
             incident = incidents.get(path_name(node, home)) if present.via != home.via else None
             if incident is None:
                 continue
@@ -231,7 +217,7 @@ class ReroutePlanner:
             plan.move(destination, way)
 
     def _home(self, plan: ReroutePlan, destination: Destination, now_ns: int) -> None:
-        home = self._selector.home(destination)
+        home = self._selector.homes.of(destination)
         if self._routing.placed(destination) != home and self._selector.usable(destination.node, home, now_ns):
             plan.move(destination, home)
 
@@ -239,7 +225,7 @@ class ReroutePlanner:
         """What nodes of the shard may send across the NIC, besides its own node on its own rail, without looking at the whole fleet."""
         found = {Destination(peer, owner, lost): None for peer in self._inventory.peers(owner, lost)}
         found |= {each: None for each in self._routing.touching(owner) if (each.node, each.rail) != (owner, lost)}
-        found |= {each: None for each in self._selector.homes_across(owner) if (each.node, each.rail) != (owner, lost)}
+        found |= {each: None for each in self._selector.homes.across(owner) if (each.node, each.rail) != (owner, lost)}
         inventory, away = self._inventory, self._routing.away
         for node in inventory.neighbours(owner):
             found |= {Destination(node, owner, rail): None for rail in inventory.rails(node) if (node, rail) in away}
@@ -250,8 +236,10 @@ class ReroutePlanner:
         return [each for each in own if each.rail in inventory.shared(each.node, each.peer)]
 
     def _was_moved_by(self, destination: Destination, lost: str, cause: Cause) -> bool:
-        moved = self._routing.moved.get(destination)
-        return moved is not None and moved[1].fault == cause.fault and self._home_via(destination) == lost
+        if self._routing.is_at_home(destination):
+            return False
+        moved_by = self._routing.moved[destination][1]
+        return moved_by.fault == cause.fault and self._home_via(destination) == lost
 
     def _home_via(self, destination: Destination) -> str:
-        return self._selector.home(destination).via
+        return self._selector.homes.of(destination).via

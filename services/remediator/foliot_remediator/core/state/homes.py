@@ -17,13 +17,18 @@ if TYPE_CHECKING:
 
 _REWRITE_NS = 60_000_000_000
 """A node's choices are written once more after this long: a bus that lost its store has them again."""
+_MOST_UNSAVED = 1_024
+"""Choices that wait to be written: to lose them with the lease takes 4 us each, for which an event may have to wait."""
+_AT_ONCE = 1_024
+"""Destinations of the values of one tick, but always one node: 0.5 us each."""
 
 
 class Homes:
     """Homes of a fleet, by destination.
 
-    A choice counts while the inventory has its path. What the holder of the lease chose and the bucket does not tell yet is kept apart: with the
-    lease it loses that, since its successor knows only the bucket.
+    A choice counts while the inventory has its path. It stands as long as the bucket tells it, so that who runs on and who starts anew know the
+    same. What the holder of the lease chose and the bucket does not tell yet is kept apart: with the lease it loses that, since its successor
+    knows only the bucket.
     """
 
     def __init__(self, inventory: Inventory, settings: RemediatorSettings) -> None:
@@ -39,8 +44,9 @@ class Homes:
         self._by_node: dict[str, set[Destination]] = {}
         self._revision: dict[str, int] = {}
         """By node, of the lease under which its value was written."""
-        self._across = {each for each, way in self._configured.items() if way.via != each.rail}
-        """Destinations whose home, chosen or configured, goes by another rail than their own."""
+        self._across: dict[str, set[Destination]] = {}
+        """By either end, destinations whose home, chosen or configured, goes by another rail than their own."""
+        self._note(self._configured)
         self._to_write: dict[str, None] = {}
         self._turns = Round(_REWRITE_NS)
 
@@ -62,6 +68,10 @@ class Homes:
         entropy = pair_number(*destination) % count if count else 0
         return Placement(peer=peer, rail=rail, via=rail, entropy=entropy)
 
+    def has_room(self) -> bool:
+        """Whether one more choice may wait to be written."""
+        return len(self._unsaved) < _MOST_UNSAVED
+
     def choose(self, destination: Destination, way: Placement | None) -> None:
         """Chooses a home, or with None the default again; to be written by the holder of the lease."""
         if self._choice(destination) != way:
@@ -71,9 +81,21 @@ class Homes:
             self._to_write[destination.node] = None
             self._turns.join(destination.node)
 
+    def revision(self, node: str) -> int:
+        """Of the lease under which the last value of a node was written; 0: none was told."""
+        return self._revision.get(node, 0)
+
+    def forget_revisions(self, *, above: int) -> None:
+        """The bus counts leases anew: numbers above what it has given say nothing any more."""
+        self._revision = {node: revision for node, revision in self._revision.items() if revision <= above}
+
+    def nodes(self) -> list[str]:
+        """Nodes with choices."""
+        return [*self._by_node]
+
     def changed_by(self, homes: NodeHomes) -> list[Destination]:
         """The destinations whose home a value of the bucket may change; none if it was written under an older lease than the last."""
-        if homes.lease_revision < self._revision.get(homes.node, 0):
+        if homes.lease_revision < self.revision(homes.node):
             return []
         told = {Destination(homes.node, way.peer, way.rail): way for way in homes.placements}
         known = self._by_node.get(homes.node, set()).union(told)
@@ -85,23 +107,22 @@ class Homes:
         What was chosen since it was written still stands, and will be told by a later value.
         """
         node = homes.node
-        if homes.lease_revision < self._revision.get(node, 0):
+        if homes.lease_revision < self.revision(node):
             return
         self._revision[node] = homes.lease_revision
-        for destination in self._by_node.get(node, ()):
-            self._chosen.pop(destination, None)
         told = {Destination(node, way.peer, way.rail): way for way in homes.placements}
+        known = self._by_node.get(node, set()) | told.keys()
+        for destination in known:
+            self._chosen.pop(destination, None)
+            if destination in self._unsaved and self._unsaved[destination] == told.get(destination):
+                del self._unsaved[destination]
         self._chosen.update(told)
-        for destination in [
-            each for each in self._unsaved if each.node == node and self._unsaved[each] == told.get(each)
-        ]:
-            del self._unsaved[destination]
-        self._note(self._by_node.get(node, set()) | told.keys())
-        self._keep(node, told.keys() | {each for each in self._unsaved if each.node == node})
+        self._note(known)
+        self._keep(node, told.keys() | {each for each in known if each in self._unsaved})
 
     def across(self, node: str) -> list[Destination]:
         """Destinations that begin or end at a node and whose home goes by another rail than their own."""
-        return sorted(each for each in self._across if node in {each.node, each.peer})
+        return sorted(self._across.get(node, ()))
 
     def unsaved(self) -> list[Destination]:
         """The destinations whose choice is not in the bucket yet."""
@@ -118,26 +139,22 @@ class Homes:
             self._keep(node, {each for each in self._by_node.get(node, ()) if each in self._chosen})
 
     def due(self, lease: int, now_ns: int) -> Iterator[NodeHomes]:
-        """Values to be written: of nodes with new choices, and in turn of one with old ones."""
-        nodes, self._to_write = [*self._to_write], {}
-        if not nodes and (node := self._turns.take(now_ns)) is not None:
-            nodes = [node]
-        for node in nodes:
-            chosen = {each: self._choice(each) for each in sorted(self._by_node.get(node, ()))}
-            yield NodeHomes(
-                node=node, lease_revision=lease, placements=tuple(way for way in chosen.values() if way is not None)
-            )
+        """Values to be written: of nodes with new choices, so many in a tick, and in turn of one with old ones."""
+        if not self._to_write and (turn := self._turns.take(now_ns)) is not None:
+            self._to_write[turn] = None
+        left = _AT_ONCE
+        while self._to_write and left > 0:
+            node = next(iter(self._to_write))
+            del self._to_write[node]
+            chosen = [self._choice(each) for each in sorted(self._by_node.get(node, ()))]
+            left -= len(chosen) + 1
+            yield NodeHomes(node=node, lease_revision=lease, placements=tuple(way for way in chosen if way is not None))
             self._turns.wait(node, now_ns)
 
-    def forget(self, node: str) -> None:
-        """A node has left the fleet for good."""
-        for destination in self._by_node.pop(node, ()):
-            self._chosen.pop(destination, None)
-            self._unsaved.pop(destination, None)
-            self._note((destination,))
-        self._revision.pop(node, None)
-        self._to_write.pop(node, None)
-        self._turns.leave(node)
+    def leave(self, node: str) -> None:
+        """Takes back the choices of a node that has left the fleet for good; the value that says so is to be written as any other."""
+        for destination in [*self._by_node.get(node, ())]:
+            self.choose(destination, None)
 
     def _choice(self, destination: Destination) -> Placement | None:
         if destination in self._unsaved:
@@ -147,7 +164,13 @@ class Homes:
     def _note(self, destinations: Iterable[Destination]) -> None:
         for destination in destinations:
             way = self._choice(destination) or self._configured.get(destination)
-            (self._across.discard if way is None or way.via == destination.rail else self._across.add)(destination)
+            for end in (destination.node, destination.peer):
+                if way is not None and way.via != destination.rail:
+                    self._across.setdefault(end, set()).add(destination)
+                elif end in self._across:
+                    self._across[end].discard(destination)
+                    if not self._across[end]:
+                        del self._across[end]
 
     def _keep(self, node: str, destinations: set[Destination]) -> None:
         if destinations:

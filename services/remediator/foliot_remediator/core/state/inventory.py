@@ -30,6 +30,11 @@ def path_name(node: str, way: Placement) -> str:
     return f"{node}.{way.via}>{way.peer}.{way.via}#{way.entropy}"
 
 
+def is_nic(who: str) -> bool:
+    """Whether a name is a NIC's, and not a path's."""
+    return ">" not in who
+
+
 def nics_of(who: str) -> tuple[str, ...]:
     """The NICs that a name has in it: of a path its two, of a NIC itself."""
     return tuple(end.partition("#")[0] for end in who.split(">"))

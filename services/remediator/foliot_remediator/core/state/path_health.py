@@ -5,7 +5,8 @@ from __future__ import annotations
 import enum
 from typing import TYPE_CHECKING
 
-from foliot_remediator.core.state.inventory import nics_of
+from foliot_remediator.core.state.hold_down import HoldDown
+from foliot_remediator.core.state.inventory import is_nic, nics_of
 from foliot_remediator.core.state.path_reports import PathReports
 from foliot_remediator.core.state.port_reports import PortReports
 from foliot_remediator.core.state.retention import Retained
@@ -13,7 +14,6 @@ from foliot_remediator.core.state.state_machine import Input, State, Track
 from foliot_schemas.names import node_of, parse_path
 
 if TYPE_CHECKING:
-    from foliot_remediator.core.state.hold_down import HoldDown
     from foliot_remediator.core.state.incidents import Incident
     from foliot_remediator.core.state.inventory import Inventory
     from foliot_remediator.settings import RemediatorSettings
@@ -36,42 +36,40 @@ class LastHeard(enum.Enum):
 
 
 class PathHealth:
-    """States of NICs and paths (those never in trouble are not stored), and what their nodes report.
+    """States of NICs and paths (of those never in trouble nothing is stored), and what their nodes report.
 
     All times are those of the `now_ns` given, so that a node with a wrong clock is wrong about itself alone.
     """
 
-    def __init__(self, settings: RemediatorSettings, hold: HoldDown, inventory: Inventory) -> None:
-        self.nics: dict[str, Track] = {}
-        self.paths: Retained[Track] = Retained()
+    def __init__(self, settings: RemediatorSettings, inventory: Inventory) -> None:
+        self.tracks: Retained[Track] = Retained()
         self.troubled: dict[str, set[str]] = {}
         """Per NIC, its paths that are not up."""
         self.dead: set[str] = set()
         """Nodes whose probe is dead: silence says nothing of their paths."""
         self.ports = PortReports()
         self.reports = PathReports(inventory)
-        self._hold = hold
+        holds_s = settings.probation_s, settings.longest_probation_s, settings.forget_s
+        self._hold = HoldDown(*(round(hold_s * 1e9) for hold_s in holds_s))
         self._within_ns = round(settings.healthy_within_s * 1e9)
 
     # -- in -----------------------------------------------------------------------------------------------------------
 
-    def feed_nic(self, nic: str, given: Input, now_ns: int) -> State:
-        """Takes an input to a NIC's state; returns the state before."""
-        return self.nics.setdefault(nic, Track()).feed(given, now_ns, self._hold)
-
-    def feed_path(self, path: str, given: Input, now_ns: int) -> State:
-        """Takes an input to a path's state; returns the state before."""
-        track = self.paths.get(path)
+    def feed(self, who: str, given: Input, now_ns: int) -> State:
+        """Takes an input to the state of a NIC or path; returns the state before."""
+        track = self.tracks.get(who)
         if track is None:
-            track = self.paths[path] = Track()
+            track = self.tracks[who] = Track()
         before = track.feed(given, now_ns, self._hold)
-        if track.state is State.UP:
-            self._is_well(path)
-        else:
-            for nic in nics_of(path):
-                self.troubled.setdefault(nic, set()).add(path)
-        if track.state is State.UP and not track.strikes:
-            self.paths.pop(path)
+        if is_nic(who):
+            return before
+        if track.state is not State.UP:
+            for nic in nics_of(who):
+                self.troubled.setdefault(nic, set()).add(who)
+            return before
+        self._is_well(who)
+        if not track.strikes:
+            self.tracks.pop(who)
         return before
 
     def _is_well(self, path: str) -> None:
@@ -84,9 +82,9 @@ class PathHealth:
 
     def settle(self, who: str, at_ns: int) -> None:
         """Up to this time nobody said anything of a NIC or path: a probation that was over by then had ended well."""
-        track = self.nics.get(who) or self.paths.get(who)
+        track = self.tracks.get(who)
         if track is not None and track.state is State.PROBATION and track.due_ns <= at_ns:
-            (self.feed_nic if who in self.nics else self.feed_path)(who, Input.TIMER, track.due_ns)
+            self.feed(who, Input.TIMER, track.due_ns)
 
     def take_delays(self, batch: DelayBatch, now_ns: int) -> list[str]:
         """Takes what a node heard; returns the paths that fell silent by its word.
@@ -96,20 +94,27 @@ class PathHealth:
         """
         changes = self.reports.take(batch, now_ns)
         for path in changes.again:
-            track = self.paths.get(path)
-            if track is not None and track.state is State.SUSPECT:
-                self.feed_path(path, Input.SPEAKS_AGAIN, now_ns)
+            if self.state(path) is State.SUSPECT:
+                self.feed(path, Input.SPEAKS_AGAIN, now_ns)
         for path in changes.fell:
-            self.feed_path(path, Input.FELL_SILENT, now_ns)
+            self.feed(path, Input.FELL_SILENT, now_ns)
         return changes.fell
 
     # -- out: NICs and nodes ------------------------------------------------------------------------------------------
 
+    def state(self, who: str) -> State:
+        """The state of a NIC or path by itself; a path's NICs have theirs."""
+        track = self.tracks.get(who)
+        return State.UP if track is None else track.state
+
+    def since_ns(self, who: str) -> int:
+        """When it came into its state; 0: it was never in another."""
+        track = self.tracks.get(who)
+        return 0 if track is None else track.since_ns
+
     def nic_state(self, nic: str) -> State:
         """The NIC's state; one whose port is reported to be down is not up, whatever events said."""
-        track = self.nics.get(nic)
-        state = State.UP if track is None else track.state
-        port = self.ports.get(nic)
+        state, port = self.state(nic), self.ports.get(nic)
         return State.SUSPECT if state is State.UP and port is not None and not port.good else state
 
     def port_good_for_ns(self, nic: str, now_ns: int) -> int:
@@ -118,11 +123,6 @@ class PathHealth:
         return now_ns - port.since_ns if port is not None and port.good else -1
 
     # -- out: paths ---------------------------------------------------------------------------------------------------
-
-    def path_state(self, path: str) -> State:
-        """The path's own state; its NICs have theirs."""
-        track = self.paths.get(path)
-        return State.UP if track is None else track.state
 
     def is_reported(self, path: str, now_ns: int) -> bool:
         """Whether the node that hears the path, or does not, reports."""
@@ -167,9 +167,8 @@ class PathHealth:
 
     def forget(self, nic: str) -> None:
         """A NIC has left the fleet for good."""
-        self.nics.pop(nic, None)
-        for path in self.paths.forget(nic):
-            self._is_well(path)
+        for who in self.tracks.forget(nic):
+            self._is_well(who)
 
     def forget_paths(self, paths: list[str]) -> None:
         """Forgets paths that left the fleet, or that a batch may number differently now."""
@@ -177,6 +176,5 @@ class PathHealth:
         self.reports.forget_batches()
         for path in paths:
             # The word that it fell silent is gone, so nobody would take it back.
-            track = self.paths.get(path)
-            if track is not None and track.state is State.SUSPECT:
-                self.feed_path(path, Input.SPEAKS_AGAIN, track.since_ns)
+            if self.state(path) is State.SUSPECT:
+                self.feed(path, Input.SPEAKS_AGAIN, self.since_ns(path))

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from foliot.clock.message_dating import MinimumOffsets
+from foliot.columns import blank, widen
+from foliot.report_rows import ReportRows
 from foliot_schemas import Witness
 from foliot_schemas.names import ends_at, node_of
 
@@ -32,8 +34,6 @@ _AGAIN_NS = 1_000_000_000
 """What is heard so much after it was said to be silent speaks again, also where its sender counts anew from below: more than any two dates are off."""
 _ROOM = 1_024
 _FOREIGN = -1
-_REGULAR = 8
-"""Paths of a batch that is worth remembering. Shorter ones, of silences, are read as fast as looked up, and would displace it."""
 
 
 class ReportedChanges(NamedTuple):
@@ -82,14 +82,13 @@ class PathReports:
         self._bounds: dict[str, tuple[int, int]] = {}
         self._ids: dict[str, int] = {}
         self._free: list[int] = []
-        self._batches: dict[str, tuple[int, NDArray[np.int32]]] = {}
-        """Per node, the hash of its last regular batch's paths, which themselves take 15 kB, and their places."""
+        self._reported = ReportRows()
         self._heard_ns: NDArray[np.int64] = np.zeros(_ROOM, np.int64)
         self._sequence: NDArray[np.int64] = np.zeros(_ROOM, np.int64)
         """The number of the probe heard then; 0: not said."""
         self._missed_ns: NDArray[np.int64] = np.zeros(_ROOM, np.int64)
         """When the receiver last said that in a whole interval it heard nothing."""
-        self._lost: NDArray[np.int64] = np.zeros((2, _ROOM), np.int64)
+        self._lost: NDArray[np.int64] = np.zeros((_ROOM, 2), np.int64)
         """The probes that the receiver missed in this spell and in the one before."""
         self._spell = 0
         self._falls: dict[int, _Fall] = {}
@@ -110,7 +109,7 @@ class PathReports:
         if not len(rows) or witness[0] <= Witness.DESTINATION:
             self._take_report(batch, said_ns)
         self._take_bound(batch, now_ns)
-        ids = self._ids_of(batch)[rows["path"]]
+        ids = self._reported.of(batch.node, batch.paths, lambda path: self._id(path, batch.node))[rows["path"]]
         received, ends_here = rows["received"], ids != _FOREIGN
         regular = ends_here & (witness == Witness.DESTINATION)
         changes = len(rows) > 0 and int(witness.max()) > Witness.DESTINATION
@@ -161,9 +160,9 @@ class PathReports:
 
     def _lose(self, ids: NDArray[np.int32], lost: NDArray[np.int64], now_ns: int) -> None:
         if self._spell != (spell := now_ns // _LOSSES_NS):
-            self._lost[1] = self._lost[0] if spell == self._spell + 1 else 0
-            self._lost[0], self._spell = 0, spell
-        np.add.at(self._lost[0], ids, lost)
+            self._lost[:, 1] = self._lost[:, 0] if spell == self._spell + 1 else 0
+            self._lost[:, 0], self._spell = 0, spell
+        np.add.at(self._lost[:, 0], ids, lost)
 
     def _fall(self, place: int, path: str, at_ns: int, said_ns: int, row: np.void) -> bool:
         """Takes the word of a silence, unless what its receiver has said already is later."""
@@ -235,7 +234,7 @@ class PathReports:
     def lost(self, path: str) -> int:
         """The number of probes that the receiver missed in the last minute or two."""
         place = self._ids.get(path)
-        return 0 if place is None else int(self._lost[:, place].sum())
+        return 0 if place is None else int(self._lost[place].sum())
 
     # -- what there is ------------------------------------------------------------------------------------------------
 
@@ -250,31 +249,15 @@ class PathReports:
         for path in paths:
             place = self._ids.pop(path, None)
             if place is not None:
-                self._drop_fall(place)
-                self._heard_ns[place] = self._sequence[place] = self._missed_ns[place] = self._lost[:, place] = 0
+                self._falls.pop(place, None)
+                blank(self, place)
                 self._free.append(place)
 
     def forget_batches(self) -> None:
         """The inventory has changed: what paths a batch names is looked up anew."""
-        self._batches.clear()
+        self._reported.forget()
 
     # -- inside -------------------------------------------------------------------------------------------------------
-
-    def _ids_of(self, batch: DelayBatch) -> NDArray[np.int32]:
-        known, names = self._batches.get(batch.node), hash(batch.paths)
-        if known is not None and known[0] == names and len(known[1]) == len(batch.paths):
-            return known[1]
-        ids = np.array([self._id(path, batch.node) for path in batch.paths], np.int32)
-        if len(self._ids) > len(self._heard_ns):
-            more = 2 * len(self._ids) - len(self._heard_ns)
-            self._heard_ns, self._sequence, self._missed_ns = (
-                np.pad(column, (0, more)) for column in (self._heard_ns, self._sequence, self._missed_ns)
-            )
-            self._has_fallen = np.pad(self._has_fallen, (0, more))
-            self._lost = np.pad(self._lost, ((0, 0), (0, more)))
-        if len(batch.paths) >= _REGULAR:
-            self._batches[batch.node] = names, ids
-        return ids
 
     def _id(self, path: str, node: str) -> int:
         if not ends_at(path, node):  # half of what a node speaks of; quicker than parsing it
@@ -291,6 +274,8 @@ class PathReports:
         if not self._inventory.talk(sender, node):
             return _FOREIGN  # nobody sends there
         self._ids[path] = place = self._free.pop() if self._free else len(self._ids)
+        if place == len(self._heard_ns):
+            widen(self, 2 * place)
         return place
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 from typing import TYPE_CHECKING, NamedTuple
 
 from foliot_remediator.core.state.inventory import Destination
@@ -12,11 +13,17 @@ if TYPE_CHECKING:
     from foliot_schemas import NodePaths, Placement
 
 
+FIRST = "losses"
+"""The remedy that was there before there were others."""
+
+
 class Cause(NamedTuple):
     """The reason of a route: an event, and its fault."""
 
     event: str
     fault: str
+    remedy: str = FIRST
+    """Whose decision it was; empty: nobody's, another home was chosen for what goes this way."""
 
 
 class RoutingTable:
@@ -34,6 +41,8 @@ class RoutingTable:
         self._home = home
         self._touching: dict[str, set[Destination]] = {}
         self._rails_away: dict[str, list[str]] = {}
+        self.away_by: collections.Counter[str] = collections.Counter()
+        """How many rails are away, by the remedy that sent them."""
         self.strayed: dict[str, None] = {}
         """Nodes on which something has left its home since it was last asked whether `is_astray`."""
 
@@ -64,14 +73,17 @@ class RoutingTable:
         if (node, rail) in self.away:
             return False
         self.away[node, rail] = cause
+        self.away_by[cause.remedy] += 1
         self._rails_away.setdefault(node, []).append(rail)
         self.strayed[node] = None
         return True
 
     def come_back(self, node: str, rail: str) -> bool:
         """Uses a node's rail again; False: it was not away."""
-        if self.away.pop((node, rail), None) is None:
+        cause = self.away.pop((node, rail), None)
+        if cause is None:
             return False
+        self.away_by[cause.remedy] -= 1
         rails = self._rails_away[node]
         rails.remove(rail)
         if not rails:
@@ -90,8 +102,15 @@ class RoutingTable:
         self._put(destination, way, cause)
 
     def keep(self, destination: Destination, way: Placement, cause: Cause) -> None:
-        """A destination's home is another now, and its traffic still takes this way."""
-        self._put(destination, way, cause)
+        """A destination's home is another now, and its traffic still takes this way. What a loss has moved stays moved by that."""
+        self._put(
+            destination, way, cause._replace(remedy="") if self.is_at_home(destination) else self.moved[destination][1]
+        )
+
+    def is_at_home(self, destination: Destination) -> bool:
+        """Whether nothing has moved a destination's traffic: it takes its home, or what was its home until another was chosen."""
+        moved = self.moved.get(destination)
+        return moved is None or not moved[1].remedy
 
     def _put(self, destination: Destination, way: Placement, cause: Cause) -> None:
         node, peer, _ = destination

@@ -61,60 +61,30 @@ class Transition(NamedTuple):
 
 _DOWN_BY_ITSELF = Transition(State.DOWN, Effect.STRIKE)
 _ON_HOLD = Transition(State.PROBATION, Effect.HOLD)
+_LOST = dict.fromkeys((Input.CARRIER_LOST, Input.DAMPED_LOSS, Input.SILENT, Input.LOSSY), _DOWN_BY_ITSELF) | {
+    Input.ADMIN_DOWN: Transition(State.DOWN)
+}
+"""What is lost, from every state but DOWN."""
+
+
+def _staying(state: State) -> dict[Input, Transition]:
+    """No input leads out of a state."""
+    return dict.fromkeys(Input, Transition(state))
+
 
 TABLE: dict[State, dict[Input, Transition]] = {
-    State.UP: {
-        Input.CARRIER_LOST: _DOWN_BY_ITSELF,
-        Input.DAMPED_LOSS: _DOWN_BY_ITSELF,
-        Input.CARRIER_BACK: Transition(State.UP),
-        Input.ADMIN_DOWN: Transition(State.DOWN),
-        Input.ADMIN_UP: Transition(State.UP),
-        Input.FELL_SILENT: Transition(State.SUSPECT),
-        Input.SPEAKS_AGAIN: Transition(State.UP),
-        Input.SILENT: _DOWN_BY_ITSELF,
-        Input.LOSSY: _DOWN_BY_ITSELF,
-        Input.SPEAKING: Transition(State.UP),
-        Input.TIMER: Transition(State.UP),
-    },
-    State.SUSPECT: {
-        Input.CARRIER_LOST: _DOWN_BY_ITSELF,
-        Input.DAMPED_LOSS: _DOWN_BY_ITSELF,
-        Input.CARRIER_BACK: Transition(State.SUSPECT),
-        Input.ADMIN_DOWN: Transition(State.DOWN),
-        Input.ADMIN_UP: Transition(State.SUSPECT),
-        Input.FELL_SILENT: Transition(State.SUSPECT),
-        Input.SPEAKS_AGAIN: Transition(State.UP),
-        Input.SILENT: _DOWN_BY_ITSELF,
-        Input.LOSSY: _DOWN_BY_ITSELF,
-        Input.SPEAKING: Transition(State.UP),
-        Input.TIMER: Transition(State.UP),
-    },
-    State.DOWN: {
-        Input.CARRIER_LOST: Transition(State.DOWN),
+    State.UP: _staying(State.UP) | _LOST | {Input.FELL_SILENT: Transition(State.SUSPECT)},
+    State.SUSPECT: _staying(State.SUSPECT)
+    | _LOST
+    | dict.fromkeys((Input.SPEAKS_AGAIN, Input.SPEAKING, Input.TIMER), Transition(State.UP)),
+    # One probe that came through (SPEAKS_AGAIN) is no recovery: the detector says when it is one.
+    State.DOWN: _staying(State.DOWN) | dict.fromkeys((Input.CARRIER_BACK, Input.ADMIN_UP, Input.SPEAKING), _ON_HOLD),
+    State.PROBATION: _staying(State.PROBATION)
+    | _LOST
+    | {
         Input.DAMPED_LOSS: Transition(State.DOWN),
-        Input.CARRIER_BACK: _ON_HOLD,
-        Input.ADMIN_DOWN: Transition(State.DOWN),
-        Input.ADMIN_UP: _ON_HOLD,
-        Input.FELL_SILENT: Transition(State.DOWN),
-        # One probe that came through is no recovery: the detector says when it is one.
-        Input.SPEAKS_AGAIN: Transition(State.DOWN),
-        Input.SILENT: Transition(State.DOWN),
-        Input.LOSSY: Transition(State.DOWN),
-        Input.SPEAKING: _ON_HOLD,
-        Input.TIMER: Transition(State.DOWN),
-    },
-    State.PROBATION: {
-        Input.CARRIER_LOST: _DOWN_BY_ITSELF,
-        Input.DAMPED_LOSS: Transition(State.DOWN),
-        Input.CARRIER_BACK: Transition(State.PROBATION),
-        Input.ADMIN_DOWN: Transition(State.DOWN),
-        Input.ADMIN_UP: Transition(State.PROBATION),
         # The detector may not say again that it is silent, so nothing would lead out of DOWN: it has to be good for a whole hold anew.
         Input.FELL_SILENT: _ON_HOLD,
-        Input.SPEAKS_AGAIN: Transition(State.PROBATION),
-        Input.SILENT: _DOWN_BY_ITSELF,
-        Input.LOSSY: _DOWN_BY_ITSELF,
-        Input.SPEAKING: Transition(State.PROBATION),
         Input.TIMER: Transition(State.UP),
     },
 }

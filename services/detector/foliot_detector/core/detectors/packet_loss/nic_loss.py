@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
+from foliot.columns import grown
+from foliot_detector.core.detectors.ending import ended
 from foliot_schemas import Event
 from foliot_schemas.names import node_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from foliot_detector.core.detectors.packet_loss.settings import PacketLossSettings
     from foliot_detector.core.state.inventory import Inventory
 
 Key: TypeAlias = tuple[int, int]
@@ -20,6 +21,12 @@ Key: TypeAlias = tuple[int, int]
 
 _DIRECTIONS, _BOTH = ("out", "in"), "both"
 _S = 1_000_000_000
+LEAST_LOST = 10
+"""Lost probes that it takes at least."""
+_LOSSY_SHARE = 0.005
+"""Of all that is sent to a NIC, or by it, while no queue is full. TCP over a path of some milliseconds suffers from that already."""
+_ENOUGH = round(2 * LEAST_LOST / _LOSSY_SHARE)
+"""Probes that a window has."""
 _SPREAD = 5
 """Seconds that must have lost something: one burst on a whole rail, as when a route changes, is no NIC's trouble."""
 _SHORTEST_NS, _LONGEST_NS = 10 * _S, 60 * _S
@@ -58,15 +65,13 @@ class _Sum(NamedTuple):
 class NicLoss:
     """Events of kind ``nic``, states `lossy` and `sound`.
 
-    What all paths from a NIC lost is added up, and what all paths to it did. The share that makes it seep (`lossy_nic_share`) is a tenth of what makes a path lossy, and must not be of one peer
+    What all paths from a NIC lost is added up, and what all paths to it did. The share that makes it seep (`_LOSSY_SHARE`) is a tenth of what makes a path lossy, and must not be of one peer
     or a few, whose own trouble it is then.
     """
 
-    def __init__(self, inventory: Inventory, settings: PacketLossSettings) -> None:
-        self._settings = settings
+    def __init__(self, inventory: Inventory) -> None:
         self._inventory = inventory
         self._table = inventory.paths
-        self._enough = round(2 * settings.lossy_lost / settings.lossy_nic_share)
         self._paths = np.zeros(0, _Path)
         self._windows = np.zeros((0, 2), _Window)
         """Per NIC and direction."""
@@ -135,20 +140,20 @@ class NicLoss:
             verdict.open.discard(direction)
             if not verdict.open:
                 del self._verdicts[nic]
-                event = self._sound(verdict.event, key, total, now_ns)
-        if age_ns >= _LONGEST_NS or (age_ns >= _SHORTEST_NS and total.sent.sum() >= self._enough):
+                at_ns = self._inventory.at_ns(node_of(verdict.event.who), now_ns)
+                event = ended(verdict.event, "sound", at_ns, {"direction": _DIRECTIONS[direction]} | _evidence(total))
+        if age_ns >= _LONGEST_NS or (age_ns >= _SHORTEST_NS and total.sent.sum() >= _ENOUGH):
             self._begin(key, now_ns)
         return [event] if event else []
 
     def _is_sound(self, total: _Sum, age_ns: int) -> bool:
-        enough = age_ns >= _SHORTEST_NS and total.sent.sum() >= _HEALED_SENT * self._enough
-        return bool(enough and total.share < _HEALED_SHARE * self._settings.lossy_nic_share)
+        enough = age_ns >= _SHORTEST_NS and total.sent.sum() >= _HEALED_SENT * _ENOUGH
+        return bool(enough and total.share < _HEALED_SHARE * _LOSSY_SHARE)
 
     def _is_seeping(self, key: Key, total: _Sum) -> bool:
         """Whether it is enough, at different times and with most peers: what one NIC loses shows, thinner, at all that it speaks with."""
-        least = self._settings.lossy_nic_share
         lost = int(total.lost.sum())
-        if lost < self._settings.lossy_lost or total.share < least or self._windows[key]["losing_s"] < _SPREAD:
+        if lost < LEAST_LOST or total.share < _LOSSY_SHARE or self._windows[key]["losing_s"] < _SPREAD:
             return False
         _, peers = np.unique(self._table.ends[total.paths, 1 - key[1]], return_inverse=True)
         sent_each, lost_each = np.bincount(peers, total.sent), np.bincount(peers, total.lost)
@@ -156,12 +161,12 @@ class NicLoss:
             return False
         most = lost_each.argmax()
         rest_sent, rest_lost = total.sent.sum() - sent_each[most], lost - lost_each[most]
-        return bool(rest_lost >= max(_REST_LOST, _REST_SHARE * least * rest_sent))
+        return bool(rest_lost >= max(_REST_LOST, _REST_SHARE * _LOSSY_SHARE * rest_sent))
 
     def _lossy(self, key: Key, total: _Sum, age_ns: int, now_ns: int) -> Event:
         nic, direction = key
         other = self._sum((nic, 1 - direction))
-        both = other.share >= self._settings.lossy_nic_share and other.lost.sum() >= _REST_LOST
+        both = other.share >= _LOSSY_SHARE and other.lost.sum() >= _REST_LOST
         name = self._table.nics[nic]
         at_ns = self._inventory.at_ns(node_of(name), now_ns)
         fault = f"{name}/lossy-{at_ns - age_ns}"
@@ -173,13 +178,6 @@ class NicLoss:
         for each in self._verdicts[nic].open:
             self._begin((nic, each), now_ns)
         return event
-
-    def _sound(self, lossy: Event, key: Key, total: _Sum, now_ns: int) -> Event:
-        return Event(
-            id=f"{lossy.fault}/sound", kind="nic", who=lossy.who, state="sound",
-            at_ns=self._inventory.at_ns(node_of(lossy.who), now_ns), since_ns=lossy.since_ns,
-            evidence={"direction": _DIRECTIONS[key[1]]} | _evidence(total), fault=lossy.fault, cause=lossy.id,
-        )  # fmt: skip
 
     def _sum(self, key: Key) -> _Sum:
         paths = self._paths_of(key)
@@ -203,13 +201,9 @@ class NicLoss:
         return np.asarray(np.isin(self._table.ends[ids], [*self._verdicts]).any(axis=1))
 
     def _make_room(self, now_ns: int) -> None:
-        missing = self._table.room - len(self._paths)
-        if missing:
-            self._paths = np.concatenate([self._paths, np.zeros(missing, _Path)])
-        if len(self._windows) < len(self._table.nics):
-            more = np.zeros((len(self._table.nics), 2), _Window)
-            more["since_ns"] = now_ns
-            self._windows = np.concatenate([self._windows, more])
+        self._paths = grown(self._paths, self._table.room)
+        known, self._windows = len(self._windows), grown(self._windows, len(self._table.nics))
+        self._windows["since_ns"][known:] = now_ns
 
 
 def _evidence(total: _Sum) -> dict[str, Any]:

@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from foliot.columns import grown
+from foliot_detector.core.detectors.ending import ended
 from foliot_detector.core.detectors.packet_loss.full_size_loss import FullSizeLoss
-from foliot_detector.core.detectors.packet_loss.nic_loss import NicLoss
-from foliot_detector.core.state.full_queues import FullQueues
+from foliot_detector.core.detectors.packet_loss.nic_loss import LEAST_LOST, NicLoss
+from foliot_detector.core.state.full_queues import CONGESTION_NS, FullQueues
 from foliot_detector.core.state.path_table import Delays
 from foliot_schemas import ClockState, Event, PortState, Witness
 from foliot_schemas.names import node_of
@@ -16,12 +18,16 @@ from foliot_schemas.names import node_of
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from foliot_detector.core.detectors.packet_loss.settings import PacketLossSettings
     from foliot_detector.core.protocol import Seen
     from foliot_detector.core.state.inventory import Inventory
     from foliot_schemas.event import Evidence
 
 _NEVER = np.iinfo(np.int64).max
+_LOSSY_SHARE = 0.05
+_ENOUGH = 200
+"""Probes that a judgement of loss rests on: eight seconds of a path in use. Where `LEAST_LOST` were lost here and there, the judgement waits for no more."""
+_LOSSLESS = 75
+"""A lossy path speaks again after so many without a loss: 15 s of the slow sweep. At 5 % loss that is once in 47 by chance."""
 _HEALED = 0.5
 """A lossy path speaks again when it loses less than this share of what made it lossy, so that one at the edge does not chatter."""
 _SPREAD = 5
@@ -57,28 +63,26 @@ row counts what a silence lost, `full`: the delays of the last row that had any 
 class PathLossDetector:
     """Events of kind ``path``, states `lossy` and `speaking`, and those of `NicLoss`.
 
-    Per path, windows of `lossy_sent` probes, or of as many as it takes to lose `lossy_lost` here and there, by the receiver's rows alone: their sequence numbers prove what was sent, so that a batch
+    Per path, windows of `_ENOUGH` probes, or of as many as it takes to lose `LEAST_LOST` here and there, by the receiver's rows alone: their sequence numbers prove what was sent, so that a batch
     lost on the bus is not taken for lost probes. What a silence lost is left to the silence. Smaller losses are judged by NIC (`NicLoss`).
 
-    A path that passes no probe of full size, but others, is lossy as soon as `full_size_lost` of them were lost in a row.
+    A path that passes no probe of full size, but others, is lossy as soon as some of them were lost in a row (`FullSizeLoss`).
     """
 
-    def __init__(self, inventory: Inventory, settings: PacketLossSettings) -> None:
-        self._settings = settings
+    def __init__(self, inventory: Inventory) -> None:
         self._inventory = inventory
         self._gap_ns = round(inventory.settings.late_silence_s * 1e9)
-        self._congestion_ns = round(inventory.settings.congestion_ms * 1e6)
         self._windows = np.zeros(0, _Window)
         self._lossy: dict[int, Event] = {}
-        self._sizes = FullSizeLoss(inventory.paths, settings.full_size_lost)
+        self._sizes = FullSizeLoss(inventory.paths)
         self._queues = FullQueues(inventory.paths)
-        self._nic_loss = NicLoss(inventory, settings)
+        self._nic_loss = NicLoss(inventory)
         self._clocks: dict[str, str] = {}
         self._down: dict[str, bool] = {}
 
     def resume(self, event: Event) -> None:
         """A path that an earlier run said to be lossy is watched for being sound again."""
-        path_id = int(self._inventory.paths.ids((event.who,), self._inventory.nics)[0]) if event.kind == "path" else -1
+        path_id = self._inventory.place_of(event)
         if path_id >= 0 and event.state == "lossy":
             self._make_room()
             self._note_lossy(path_id, event)
@@ -107,22 +111,23 @@ class PathLossDetector:
 
     def _judge_size(self, path_id: int, seen: Delays) -> list[Event]:
         """Whether full-size probes pass."""
-        sizes, path = self._sizes, self._inventory.paths.path(path_id)
-        if self._inventory.is_down(path.source) or self._inventory.is_down(path.destination):
+        sizes = self._sizes
+        if self._inventory.has_down_end(self._inventory.paths.path(path_id)):
             return []
-        if sizes.is_blocked(path_id):
-            return [self._speaks(path_id, seen, sizes.evidence(path_id))] if sizes.passes(path_id) else []
-        if path_id in self._lossy or not sizes.is_losing_all(path_id):
+        said = sizes.judge(path_id)
+        if said == "speaking":
+            return [self._speaks(path_id, seen, sizes.evidence(path_id))]
+        if said != "lossy" or path_id in self._lossy:
             return []
         sizes.block(path_id)
         return [self._says_lossy(path_id, seen, sizes.since_ns(path_id), sizes.evidence(path_id))]
 
     def _is_due(self, ids: NDArray[np.intp]) -> NDArray[np.bool_]:
-        windows, settings = self._windows[ids], self._settings
+        windows = self._windows[ids]
         lost = windows["sent"] - windows["received"]
-        due: NDArray[np.bool_] = windows["sent"] >= settings.lossy_sent
-        due |= (lost >= settings.lossy_lost) & (windows["losing"] >= _SPREAD)
-        return due | (windows["lossy"] & (windows["lossless"] >= settings.lossless_sent))
+        due: NDArray[np.bool_] = windows["sent"] >= _ENOUGH
+        due |= (lost >= LEAST_LOST) & (windows["losing"] >= _SPREAD)
+        return due | (windows["lossy"] & (windows["lossless"] >= _LOSSLESS))
 
     def tick(self, now_ns: int) -> list[Event]:
         """What NICs lost, by all their paths."""
@@ -130,11 +135,8 @@ class PathLossDetector:
 
     def _make_room(self) -> None:
         self._sizes.make_room()
-        missing = self._inventory.paths.room - len(self._windows)
-        if missing:
-            more = np.zeros(missing, _Window)
-            more["least_ns"] = _NEVER
-            self._windows = np.concatenate([self._windows, more])
+        known, self._windows = len(self._windows), grown(self._windows, self._inventory.paths.room)
+        self._windows["least_ns"][known:] = _NEVER
 
     def _counted(self, seen: Delays, regular: NDArray[np.bool_]) -> NDArray[np.intp]:
         """The receiver's rows of paths that are not silent and were not just before."""
@@ -173,7 +175,7 @@ class PathLossDetector:
         timed = (rows["received"] > 0) & ((rows["least_ns"] != 0) | (p99_ns != 0))
         least_ns = np.where(timed, np.minimum(windows["least_ns"], rows["least_ns"]), windows["least_ns"])
         excess_ns = np.where(timed, p99_ns - least_ns, 0)
-        high = timed & (excess_ns >= self._congestion_ns)
+        high = timed & (excess_ns >= CONGESTION_NS)
         self._queues.note(ids[high], now_ns)
         # Between two rows of short delays the queue was not full, and what is lost was lost elsewhere.
         queued = windows["full"] | high
@@ -203,7 +205,7 @@ class PathLossDetector:
         path = self._inventory.paths.path(path_id)
         sender_bound_ns = self._inventory.bound_ns.get(node_of(path.source), -1)
         self._begin(path_id, synchronised=min(seen.bound_ns, sender_bound_ns) >= 0)
-        if self._inventory.is_down(path.source) or self._inventory.is_down(path.destination):
+        if self._inventory.has_down_end(path):
             return []
         lost = max(int(window["sent"] - window["received"]), 0)
         share = lost / max(int(window["sent"]), 1)
@@ -212,16 +214,14 @@ class PathLossDetector:
         before = self._lossy.get(path_id)
         evidence = _evidence(window, lost, share, congested=congested)
         if before is None:
-            few = lost < self._settings.lossy_lost or window["losing"] < _SPREAD
-            if share < self._settings.lossy_share or few or congested:
+            few = lost < LEAST_LOST or window["losing"] < _SPREAD
+            if share < _LOSSY_SHARE or few or congested:
                 return []
             return [self._says_lossy(path_id, seen, int(window["since_ns"]), evidence)]
-        if self._sizes.is_blocked(path_id) and self._sizes.is_losing(path_id):
+        if self._sizes.is_losing(path_id):
             return []
-        lossless = int(window["lossless"]) >= self._settings.lossless_sent
-        if not lossless and (
-            share >= self._settings.lossy_share * _HEALED or window["sent"] < self._settings.lossy_sent
-        ):
+        lossless = int(window["lossless"]) >= _LOSSLESS
+        if not lossless and (share >= _LOSSY_SHARE * _HEALED or window["sent"] < _ENOUGH):
             return []
         return [self._speaks(path_id, seen, evidence)]
 
@@ -241,10 +241,7 @@ class PathLossDetector:
     def _speaks(self, path_id: int, seen: Delays, evidence: Evidence) -> Event:
         self._sizes.unblock(path_id)
         lossy, self._windows["lossy"][path_id] = self._lossy.pop(path_id), False
-        return Event(
-            id=f"{lossy.fault}/speaking", kind="path", who=lossy.who, state="speaking", at_ns=seen.at_ns,
-            since_ns=lossy.since_ns, evidence=evidence, fault=lossy.fault, cause=lossy.id,
-        )  # fmt: skip
+        return ended(lossy, "speaking", seen.at_ns, evidence)
 
     def _learn_clock(self, state: ClockState) -> None:
         """Delays measured before a clock lost or found its step say nothing of those after."""

@@ -7,19 +7,34 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from foliot_detector.core.state.full_queues import FullQueues
+from foliot_detector.core.state.full_queues import CONGESTION_NS, FullQueues
+from foliot_detector.core.state.inventory import ALIVE_NS
 from foliot_schemas.names import node_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from foliot_detector.core.detectors.path_silence.settings import PathSilenceSettings
     from foliot_detector.core.state.inventory import Inventory, Sign
     from foliot_detector.core.state.path_table import Delays
     from foliot_schemas.names import Path
 
 LEAST_INTERVALS = 2
 """Probe intervals in a silence time, at least."""
+_SETTLE_NS = 15_000_000
+"""How long a silence waits for a word of the ports at its ends: the kernel's link message takes a few milliseconds to get
+here, and one cause makes one event."""
+_TRANSIT_NS = 40_000_000
+"""How long a probe whose sending is proven has to be heard: the fullest queues of a path (200 packets of 1,500 bytes at
+200 Mb/s are 12 ms, and it has two of them), and a turn of the scheduler at each end. Twice the longest delay that either end saw lately, if that is more.
+A receiver dates its word by when it read its sockets dry, so that nothing is added for that."""
+_COMMON_MODE_NS = 500_000_000
+"""How long a silence waits where nothing else came through between its two hosts since: they may both be stalled. A busy hypervisor halts a machine for up to 0.4 s at a time."""
+_MARGIN_NS = 30_000_000
+"""By how much two nodes' messages, compared by their arrival here, may be wrong about what came first."""
+_DEAF_NS = 100_000_000
+"""How long a receiver that hears nobody at all may take to read what waits in its sockets."""
+_RECOVERY_NS = 1_000_000_000
+"""How long a NIC or process that came back may take until its paths speak."""
 _FRESH_NS = 150_000_000
 """How old the receiver's last word may be: by default nodes speak every 100 ms, and where they speak more seldom, the verdict comes with the next word. Behind an older one may wait another, in a queue, which may say the opposite; unless the
 silence has lasted for as long already: what only stands still does not."""
@@ -103,23 +118,15 @@ class Claim:
 class Judge:
     """Says when a claim may be believed."""
 
-    def __init__(self, inventory: Inventory, settings: PathSilenceSettings) -> None:
+    def __init__(self, inventory: Inventory) -> None:
         self._inventory = inventory
-        self._settle_ns = round(settings.path_settle_ms * 1e6)
-        self._transit_ns = round(settings.proof_transit_ms * 1e6)
-        self._common_mode_ns = round(settings.common_mode_ms * 1e6)
-        self._margin_ns = round(settings.arrival_margin_ms * 1e6)
-        self._alive_ns = round(inventory.settings.alive_ms * 1e6)
-        self._deaf_ns = round(settings.deaf_hold_ms * 1e6)
-        self._recovery_ns = round(settings.recovery_s * 1e9)
-        self._congestion_ns = round(inventory.settings.congestion_ms * 1e6)
         self._queues = FullQueues(inventory.paths)
 
     def note(self, seen: Delays, now_ns: int) -> None:
-        """Takes how long probes waited. For longer than `proof_transit_ms` no queue holds them up."""
+        """Takes how long probes waited. For longer than `_TRANSIT_NS` no queue holds them up."""
         rows = seen.rows
         least_ns = rows["least_ns"]
-        waited = (rows["received"] >= _SEVERAL) & (least_ns >= self._congestion_ns) & (least_ns <= self._transit_ns)
+        waited = (rows["received"] >= _SEVERAL) & (least_ns >= CONGESTION_NS) & (least_ns <= _TRANSIT_NS)
         self._queues.note(seen.ids[waited], now_ns)
 
     def is_known(self, claim: Claim) -> bool:
@@ -132,16 +139,16 @@ class Judge:
         If not, the claim says when to look again, or which port has to come back first; else news of its sender or receiver decides.
 
         A host or hypervisor that stands still holds up what it sends and hears by all of its NICs. So where nothing else came through between the
-        two hosts since the missing probe was sent, the claim is held back for `common_mode_ms`: who only stood still takes it back by then.
+        two hosts since the missing probe was sent, the claim is held back for `_COMMON_MODE_NS`: who only stood still takes it back by then.
         """
         inventory = self._inventory
         claim.down = next(filter(inventory.is_down, claim.path[:2]), "")
         if claim.down:
-            return False  # once it is back it has `recovery_s` before anything is believed of it
+            return False  # once it is back it has `_RECOVERY_NS` before anything is believed of it
         back_ns = max(inventory.back_ns(claim.path.source), inventory.back_ns(claim.path.destination))
         # A path that was heard since then has shown already that both its ends are back.
-        if back_ns >= max(claim.since_here_ns, 1) and now_ns < back_ns + self._recovery_ns:
-            claim.rest_ns = claim.look_ns = back_ns + self._recovery_ns
+        if back_ns >= max(claim.since_here_ns, 1) and now_ns < back_ns + _RECOVERY_NS:
+            claim.rest_ns = claim.look_ns = back_ns + _RECOVERY_NS
             return False
         lag_ns = now_ns - claim.confirmed_here_ns
         if lag_ns > max(_FRESH_NS, claim.confirmed_ns - claim.said_ns):
@@ -150,7 +157,7 @@ class Judge:
         if (
             claim.remembered
             and claim.sequence
-            and claim.confirmed_here_ns >= listening_ns + claim.owed_ns + self._transit_ns
+            and claim.confirmed_here_ns >= listening_ns + claim.owed_ns + _TRANSIT_NS
         ):
             # What waited for a receiver that stood still it has read as soon as it has listened for a probe interval and some.
             listening_ns = 0
@@ -166,11 +173,11 @@ class Judge:
             return False
         claim.witness, claim.on_path, claim.sent_sequence = sign.witness, sign.witness == claim.sender, sign.sequence
         claim.controlled = self._is_controlled(claim, sign)
-        settled_ns = claim.said_here_ns + self._settle_ns
+        settled_ns = claim.said_here_ns + _SETTLE_NS
         if not claim.controlled:
-            claim.look_ns = claim.said_here_ns + self._common_mode_ns
+            claim.look_ns = claim.said_here_ns + _COMMON_MODE_NS
         else:
-            claim.look_ns = claim.said_here_ns + self._deaf_ns if self.is_deaf(claim) else settled_ns
+            claim.look_ns = claim.said_here_ns + _DEAF_NS if self.is_deaf(claim) else settled_ns
         claim.rest_ns = settled_ns  # nor does a deaf one hear again before then
         return now_ns >= claim.look_ns
 
@@ -182,7 +189,7 @@ class Judge:
         """How long a probe of the path may be on its way: where probes of either host took long lately, this one may as well."""
         peaks = [self._inventory.delay_ns.get(node) for node in (claim.sender, claim.receiver)]
         longest_ns = max((peak.at(now_ns) for peak in peaks if peak is not None), default=0)
-        return max(self._transit_ns, min(_DELAYS * longest_ns, _LONGEST_TRANSIT_NS))
+        return max(_TRANSIT_NS, min(_DELAYS * longest_ns, _LONGEST_TRANSIT_NS))
 
     def _may_be_full(self, claim: Claim, now_ns: int) -> bool:
         """Whether a queue that the path's probes wait in was full lately."""
@@ -203,7 +210,7 @@ class Judge:
         heard_ns = table.heard_ns[claim.siblings]
         lately = claim.siblings[heard_ns > claim.since_here_ns - _LATELY_NS]
         # By a NIC that is down nothing can come through, and that is known.
-        present = [place for place in lately.tolist() if not any(map(self._inventory.is_down, table.path(place)[:2]))]
+        present = [place for place in lately.tolist() if not self._inventory.has_down_end(table.path(place))]
         if present:
             return bool((table.heard_ns[present] >= from_ns).any())
         return not one and all(self._inventory.stirred_ns(node) >= from_ns for node in (claim.sender, claim.receiver))
@@ -225,7 +232,7 @@ class Judge:
             if self._is_overdue(sign, claim):
                 return sign
         alive_from_ns = max(claim.since_here_ns, after_ns, self._inventory.unbroken_ns.get(claim.sender, 0))
-        alive_ns = max(self._alive_ns, claim.missing * claim.owed_ns)
+        alive_ns = max(ALIVE_NS, claim.missing * claim.owed_ns)
         for sign in reversed(self._inventory.signs.get(claim.sender, ())):
             if sign.here_ns <= alive_from_ns + alive_ns:
                 break  # and the others are older still
@@ -237,13 +244,13 @@ class Judge:
         """Whether the probe that a sender speaks of is another than the receiver heard last, and both ends were there by then."""
         if sign.sequence and claim.sequence:
             is_enough = sign.sequence >= claim.sequence + claim.missing
-            return is_enough and sign.here_ns > after_ns + (self._margin_ns if after_ns else 0)
+            return is_enough and sign.here_ns > after_ns + (_MARGIN_NS if after_ns else 0)
         return self._is_after(sign, claim, max(claim.since_here_ns, after_ns), (claim.missing - 1) * claim.owed_ns)
 
     def _is_after(self, sign: Sign, claim: Claim, after_ns: int, by_ns: int) -> bool:
         """Whether a sign lies so much later than the silence began."""
         is_known = min(sign.bound_ns, claim.bound_ns) >= 0
-        return sign.here_ns > after_ns + by_ns + self._margin_ns and (
+        return sign.here_ns > after_ns + by_ns + _MARGIN_NS and (
             not is_known or sign.at_ns > claim.since_ns + by_ns + self._doubt_ns(sign, claim)
         )
 
@@ -251,7 +258,7 @@ class Judge:
         """Whether the receiver has not heard yet, although what the sign is of had the time to arrive."""
         heard_by_ns = sign.here_ns + claim.transit_ns
         if min(sign.bound_ns, claim.bound_ns) < 0:
-            return claim.confirmed_here_ns >= heard_by_ns + self._margin_ns
+            return claim.confirmed_here_ns >= heard_by_ns + _MARGIN_NS
         return (
             claim.confirmed_here_ns >= heard_by_ns - _MAPPED_NS
             and claim.confirmed_ns >= sign.at_ns + claim.transit_ns + self._doubt_ns(sign, claim)

@@ -7,10 +7,11 @@ the path is dead, and not the process or the host at its beginning. Until then t
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from foliot_detector.core.detectors.ending import ended
 from foliot_detector.core.detectors.path_silence.claim import LEAST_INTERVALS, Claim, Judge, evidence
 from foliot_detector.core.detectors.path_silence.claim_queue import ClaimQueue
 from foliot_detector.core.detectors.path_silence.fault_grouping import FaultGrouping
@@ -19,10 +20,13 @@ from foliot_schemas import Event, Node, Witness
 from foliot_schemas.fault import path_fault
 
 if TYPE_CHECKING:
-    from foliot_detector.core.detectors.path_silence.settings import PathSilenceSettings
     from foliot_detector.core.protocol import Seen
     from foliot_detector.core.state.inventory import Inventory
+    from foliot_schemas.event import Evidence
 
+_SPEAKING_NS = 200_000_000
+"""How long a path must speak before it is said to: longer than the silence time of a path in use, so that one that
+falls silent again at once is still the same silence. Doubled with each silence that follows within `calm_s`."""
 _MOST_DOUBLINGS = 8
 """Of the time that a path must speak: from 200 ms to 51 s."""
 _AGAIN_NS = 1_000_000_000
@@ -56,15 +60,15 @@ class _Silence:
 class PathSilenceDetector:
     """Events of kind ``path``, states `silent` and `speaking`.
 
-    Paths of one rail that fell silent within `burst_ms` share a fault, that of the first of them, and so a trace; each has its own
+    Paths of one rail that fell silent at once (`FaultGrouping`) share a fault, that of the first of them, and so a trace; each has its own
     event. A path that ends at a NIC whose port is known to be down has none: the port's event says it.
     """
 
-    def __init__(self, inventory: Inventory, settings: PathSilenceSettings) -> None:
-        self._settings = settings
+    def __init__(self, inventory: Inventory) -> None:
+        self._calm_ns = round(inventory.settings.calm_s * 1e9)
         self._inventory = inventory
-        self._judge = Judge(inventory, settings)
-        self._grouping = FaultGrouping(round(settings.burst_ms * 1e6))
+        self._judge = Judge(inventory)
+        self._grouping = FaultGrouping()
         self._late_ns = round(inventory.settings.late_silence_s * 1e9)
         self._waiting = ClaimQueue()
         self._silences: dict[int, _Silence] = {}
@@ -76,7 +80,7 @@ class PathSilenceDetector:
     def resume(self, event: Event) -> None:
         """A path that an earlier run said to be silent is waited for."""
         table = self._inventory.paths
-        path_id = int(table.ids((event.who,), self._inventory.nics)[0]) if event.kind == "path" else -1
+        path_id = self._inventory.place_of(event)
         if path_id < 0 or event.state != "silent":
             return
         claim = Claim(
@@ -140,7 +144,7 @@ class PathSilenceDetector:
                 claim.remembered &= bool(rows["sequence"][row] == claim.sequence)
         fresh = np.flatnonzero((fell | late) & (rows["last_ns"] > 0) & ~table.silent[seen.ids])
         for row in fresh:
-            last = _Last(int(rows["last_ns"][row]), int(seen.here_ns[row]), int(rows["sequence"][row]))
+            last = int(rows["last_ns"][row]), int(seen.here_ns[row]), int(rows["sequence"][row])
             self._begin(seen, int(seen.ids[row]), last, now_ns)
         # A receiver that was started anew never heard what died meanwhile; that its earlier run did is known here.
         heard_ns = np.maximum(table.heard_ns[seen.ids], self._inventory.listening_ns.get(seen.node, 0))
@@ -150,15 +154,20 @@ class PathSilenceDetector:
         lost = np.flatnonzero(forgotten & ~table.silent[seen.ids])
         for row in lost:
             here_ns = int(table.heard_ns[seen.ids[row]])
-            self._begin(seen, int(seen.ids[row]), _Last(self._inventory.at_ns(seen.node, here_ns), here_ns, 0), now_ns)
+            self._begin(seen, int(seen.ids[row]), (self._inventory.at_ns(seen.node, here_ns), here_ns, 0), now_ns)
 
-    def _begin(self, seen: Delays, path_id: int, last: _Last, now_ns: int) -> None:
-        table = self._inventory.paths
+    def _begin(self, seen: Delays, path_id: int, last: tuple[int, int, int], now_ns: int) -> None:
+        """Begins a claim.
+
+        Parameters:
+            last: when the receiver heard the path last, by its own reference time and on the timeline, and the highest probe; 0: not said.
+        """
+        table, (last_ns, here_ns, sequence) = self._inventory.paths, last
         claim = Claim(
-            path_id=path_id, path=table.path(path_id), name=table.names[path_id], since_ns=last.at_ns,
-            since_here_ns=last.here_ns, said_ns=seen.at_ns, said_here_ns=now_ns, bound_ns=seen.bound_ns,
-            confirmed_ns=seen.at_ns, confirmed_here_ns=seen.at_here_ns, sequence=last.sequence,
-            owed_ns=min(seen.at_ns - last.at_ns, self._late_ns) // LEAST_INTERVALS,
+            path_id=path_id, path=table.path(path_id), name=table.names[path_id], since_ns=last_ns,
+            since_here_ns=here_ns, said_ns=seen.at_ns, said_here_ns=now_ns, bound_ns=seen.bound_ns,
+            confirmed_ns=seen.at_ns, confirmed_here_ns=seen.at_here_ns, sequence=sequence,
+            owed_ns=min(seen.at_ns - last_ns, self._late_ns) // LEAST_INTERVALS,
         )  # fmt: skip
         self._waiting.add(claim)
         table.silent[path_id] = True
@@ -199,7 +208,7 @@ class PathSilenceDetector:
         deaf = self._judge.is_deaf(claim)
         at_ns = max(claim.said_ns, self._inventory.at_ns(claim.receiver, now_ns))
         repeats, spoke_ns = self._repeats.get(claim.path_id, (0, 0))
-        calm = not spoke_ns or now_ns - spoke_ns > self._settings.calm_s * 1e9
+        calm = not spoke_ns or now_ns - spoke_ns > self._calm_ns
         self._repeats[claim.path_id] = (0 if calm else repeats + 1, now_ns)
         event = Event(
             id=f"{path_fault(claim.name, claim.since_ns)}/silent",
@@ -222,7 +231,7 @@ class PathSilenceDetector:
         for path_id in sorted(self._spoken):
             silence = self._silences[path_id]
             repeats = self._repeats.get(path_id, (0, 0))[0]
-            hold_ns = self._settings.speaking_hold_ms * 1e6 * 2.0 ** min(repeats, _MOST_DOUBLINGS)
+            hold_ns = _SPEAKING_NS << min(repeats, _MOST_DOUBLINGS)
             if now_ns - silence.spoke_ns < hold_ns:
                 continue
             del self._silences[path_id]
@@ -234,32 +243,10 @@ class PathSilenceDetector:
 
     def _speaking(self, silence: _Silence, repeats: int, now_ns: int) -> Event:
         claim = silence.claim
-        return Event(
-            id=f"{path_fault(claim.name, claim.since_ns)}/speaking",
-            kind="path",
-            who=claim.name,
-            state="speaking",
-            at_ns=max(silence.spoke_at_ns, self._inventory.at_ns(claim.receiver, now_ns)),
-            since_ns=claim.since_ns,
-            evidence={
-                "silent_ms": (silence.spoke_at_ns - claim.since_ns) / 1e6,
-                "spoke_ns": silence.spoke_at_ns,
-                "silences_before": repeats,
-            },
-            fault=silence.event.fault,
-            cause=silence.event.id,
-        )
-
-
-class _Last(NamedTuple):
-    """What a receiver heard last of a path."""
-
-    at_ns: int
-    """By its own reference time."""
-    here_ns: int
-    """On the timeline."""
-    sequence: int
-    """Of the highest probe; 0: not said."""
+        at_ns = max(silence.spoke_at_ns, self._inventory.at_ns(claim.receiver, now_ns))
+        silent_ms = (silence.spoke_at_ns - claim.since_ns) / 1e6
+        evidence: Evidence = {"silent_ms": silent_ms, "spoke_ns": silence.spoke_at_ns, "silences_before": repeats}
+        return ended(silence.event, "speaking", at_ns, evidence, named=path_fault(claim.name, claim.since_ns))
 
 
 def _is_heard_again(claim: Claim, seen: Delays, row: np.void) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import collections
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from foliot_schemas.fault import path_fault
 from foliot_schemas.names import rail_of
@@ -11,32 +11,29 @@ from foliot_schemas.names import rail_of
 if TYPE_CHECKING:
     from foliot_detector.core.detectors.path_silence.claim import Claim
 
+_BURST_NS = 250_000_000
+"""Silences of one rail that began within this have one cause: an interval of the slow sweep, and some."""
 _REMEMBERED = 16
 """Bursts per rail: more than can begin before the claims of the first are decided."""
 
 
-class _Burst(NamedTuple):
-    since_here_ns: int
-    fault: str
-
-
 class FaultGrouping:
-    """Silences of paths of one rail that began within `span_ns` of the first one decided are taken for one burst.
+    """Silences of paths of one rail that began within `_BURST_NS` of the first one decided are taken for one burst.
 
     Judged by when they began, not by when they were reported: a path of the slow sweep is found silent long after one in use. A
     rail is the most that one broken link or switch can touch.
     """
 
-    def __init__(self, span_ns: int) -> None:
-        self._span_ns = span_ns
-        self._rails: dict[str, collections.deque[_Burst]] = {}
+    def __init__(self) -> None:
+        self._rails: dict[str, collections.deque[tuple[int, str]]] = {}
+        """Per rail, when each burst began, on the timeline, and its fault."""
 
     def join(self, claim: Claim) -> str:
         """The fault that a silence belongs to; that of the path itself where it is the first."""
         grouping = self._rails.setdefault(rail_of(claim.path.source), collections.deque(maxlen=_REMEMBERED))
-        for burst in reversed(grouping):
-            if abs(claim.since_here_ns - burst.since_here_ns) <= self._span_ns:
-                return burst.fault
+        for since_here_ns, fault in reversed(grouping):
+            if abs(claim.since_here_ns - since_here_ns) <= _BURST_NS:
+                return fault
         fault = path_fault(claim.name, claim.since_ns)
-        grouping.append(_Burst(claim.since_here_ns, fault))
+        grouping.append((claim.since_here_ns, fault))
         return fault

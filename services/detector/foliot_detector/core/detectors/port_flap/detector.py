@@ -24,7 +24,6 @@ from foliot_schemas.names import node_of
 
 if TYPE_CHECKING:
     from foliot_detector.core.detectors.port_flap.judge import Judge
-    from foliot_detector.core.detectors.port_flap.settings import PortFlapSettings
     from foliot_detector.core.protocol import Seen
     from foliot_detector.core.state.inventory import Inventory
     from foliot_schemas.event import Evidence
@@ -71,7 +70,8 @@ class PortFlapDetector:
     - Of the port by which a host has its default route or the bus nothing is said, unless the settings want it.
     """
 
-    def __init__(self, inventory: Inventory, settings: PortFlapSettings) -> None:
+    def __init__(self, inventory: Inventory) -> None:
+        settings = inventory.settings
         self._name, self._rule = settings.flap_rule, settings.rule()
         self._leaves_management = settings.management_nics == "leave-out"
         self._inventory = inventory
@@ -170,7 +170,7 @@ class PortFlapDetector:
         return [self._event(port, "admin-up" if was == "admin-down" else "up", change.falls, 1.0, more)]
 
     def _event(self, port: _Port, state: str, flaps: int, confidence: float, more: Evidence) -> Event:
-        seen = port.latest
+        seen, reuse_at_ns = port.latest, port.judge.reuse_at_ns(port.latest.at_ns)
         while port.flaps and port.flaps[0][0] <= seen.at_ns - _HOUR_NS:
             port.flaps.popleft()
         evidence: Evidence = {
@@ -178,8 +178,8 @@ class PortFlapDetector:
             "flaps": flaps,
             "flaps_last_hour": sum(count for _, count in port.flaps),
             "rule": self._name,
-            "suppressed": port.judge.suppressed(seen.at_ns),
-            "reuse_at_ns": port.judge.reuse_at_ns(seen.at_ns),
+            "suppressed": reuse_at_ns > 0,
+            "reuse_at_ns": reuse_at_ns,
         }
         return Event(
             id=f"{port.fault}/{state}",

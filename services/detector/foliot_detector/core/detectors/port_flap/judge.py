@@ -1,7 +1,4 @@
-"""What a rule says of one port.
-
-All rules say the same two things of a port: whether it is held back, and until when.
-"""
+"""What a rule says of one port: until when it is held back, whichever the rule."""
 
 from __future__ import annotations
 
@@ -27,11 +24,8 @@ class Judge(Protocol):
     def take(self, change: Change) -> None:
         """Takes what happened at the port."""
 
-    def suppressed(self, at_ns: int) -> bool:
-        """Whether it is held back at a time."""
-
     def reuse_at_ns(self, at_ns: int) -> int:
-        """Until when, if it flaps no more; 0: it is not."""
+        """Until when it is held back at a time, if it flaps no more; 0: it is not."""
 
     def evidence(self, at_ns: int) -> Evidence:
         """What that rests on, in numbers."""

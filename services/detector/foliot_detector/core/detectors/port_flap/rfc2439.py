@@ -34,7 +34,7 @@ class Damping:
 
     def take(self, change: Change) -> None:
         """Takes what happened at a port. A time before the last one counts as the last one."""
-        penalty, suppressed = self.penalty(change.at_ns), self.suppressed(change.at_ns)
+        penalty, suppressed = self.penalty(change.at_ns), self.reuse_at_ns(change.at_ns) > 0
         before_s, self._up = self._half_life_s, change.carrier
         if not change.falls and self._half_life_s == before_s:
             return
@@ -49,13 +49,9 @@ class Damping:
         age_s = max(at_ns - self._as_of_ns, 0) / SECOND_NS
         return float(self._penalty * 2.0 ** (-age_s / self._half_life_s))
 
-    def suppressed(self, at_ns: int) -> bool:
-        """Whether it is not to be trusted at a time."""
-        return at_ns < self._reuse_at_ns
-
     def reuse_at_ns(self, at_ns: int) -> int:
         """When it may be used again if it flaps no more; 0 if it may already."""
-        return self._reuse_at_ns if self.suppressed(at_ns) else 0
+        return self._reuse_at_ns if at_ns < self._reuse_at_ns else 0
 
     def evidence(self, at_ns: int) -> Evidence:
         """What it rests on."""

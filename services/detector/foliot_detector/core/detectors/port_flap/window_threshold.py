@@ -50,13 +50,9 @@ class WindowThreshold:
             over_ns = full_at_ns + self._window_ns if full_at_ns else 0
             self._reuse_at_ns = max(self._reuse_at_ns, over_ns, at_ns + hold_ns)
 
-    def suppressed(self, at_ns: int) -> bool:
-        """Whether it is not to be trusted at a time."""
-        return at_ns < self._reuse_at_ns
-
     def reuse_at_ns(self, at_ns: int) -> int:
         """When it may be used again if it flaps no more; 0 if it may already."""
-        return self._reuse_at_ns if self.suppressed(at_ns) else 0
+        return self._reuse_at_ns if at_ns < self._reuse_at_ns else 0
 
     def evidence(self, at_ns: int) -> Evidence:
         """What it rests on; the ages of the latest that count say it to the next run."""
