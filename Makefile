@@ -56,7 +56,7 @@ compose-test: $(VENV)/.dev
 	FOLIOT_CONTAINERS=1 $(BIN)/pytest tests/containers $(ARGS)
 
 bench: $(VENV)/.run
-	@$(BIN)/python -m bench $(NAME) $(ARGS)
+	@$(BIN)/python -m bench $(NAME) $(FILE) $(ARGS)
 
 train: $(VENV)/.train
 

@@ -48,9 +48,9 @@ def test_each_function_that_a_variant_replaces_is_called():
     called = set()
 
     def watched(place, instead):
-        def stand_in(*arguments):
+        def stand_in(*arguments, **options):
             called.add(place)
-            return instead(*arguments)
+            return instead(*arguments, **options)
 
         return stand_in
 

@@ -47,7 +47,7 @@ _TOGETHER = 4
 _LEVEL = 0.99
 
 
-def _none_pure(_coded: object, row: NDArray[np.intp], *_: object) -> NDArray[np.bool_]:
+def _none_pure(_coded: object, row: NDArray[np.intp], *_: object, **__: object) -> NDArray[np.bool_]:
     """Takes no pair to be pure, so that the probe uses all probes, as it does in long queues."""
     return np.zeros(len(row), np.bool_)
 
@@ -104,9 +104,9 @@ def _as_it_is(_tracks: kalman.ClockTracks, measured: kalman.Measurement, _sigmas
     return measured
 
 
-def _fixed(tracks: kalman.ClockTracks, _measured: kalman.Measurement) -> Floats:
-    """Returns the wander that any clock may have at first."""
-    return tracks.density
+def _fixed(tracks: kalman.ClockTracks, _measured: kalman.Measurement) -> kalman.ClockTracks:
+    """Returns the wander that any clock may have at first, and the noise that the fits state."""
+    return tracks
 
 
 WHOLE = Tool()
@@ -120,7 +120,7 @@ TOOLS = (
     Tool("foliot, no direction", None, {"foliot_sync.core.fit.pair_estimate.share": _evenly}),
     Tool("foliot, no lateness", None, {"foliot_sync.core.fit.pair_estimate._lateness": _even}),
     Tool("foliot, no remembered floor", None, {"foliot_sync.core.fit.delay_floor.DelayFloors.learn": _learns_nothing}),
-    Tool("foliot, no learnt wander", None, {"foliot_sync.core.track.kalman._learned": _fixed}),
+    Tool("foliot, no learnt wander", None, {"foliot_sync.core.track.kalman.learnt": _fixed}),
 )  # fmt: skip
 
 

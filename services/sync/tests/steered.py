@@ -49,9 +49,10 @@ class Steered:
         noise_ns[0] = 0
         drift_ppb = ((1 + self.rates_ppb[0] / SECOND) / (1 + self.rates_ppb / SECOND) - 1) * SECOND
         zero, windows = np.zeros(count), np.full(count, 9)
-        tracks = ClockTracks(
-            local_ns, measured_ns - local_ns + noise_ns, drift_ppb, zero, zero, zero, zero, local_ns, windows, zero
-        )
+        tracks = ClockTracks.unknown(count, 0.0)._replace(
+            as_of_ns=local_ns, offset_ns=measured_ns - local_ns + noise_ns, drift_ppb=drift_ppb, p00=zero, p11=zero,
+            hard_ns=zero, measured_ns=local_ns, windows=windows,
+        )  # fmt: skip
         for number, name in enumerate(self.names):
             off_ns, error_ns = self.utc.get(number, (1e6 * (number - 1), -1))
             wall_ns = EPOCH + round(self.true_s * SECOND + off_ns)

@@ -5,7 +5,19 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from foliot_sync.core.track.kalman import ClockTracks, Measurement, local_at, predict, restart, tamed, update
+from foliot_sync.core.track.kalman import (
+    ClockTracks,
+    Measurement,
+    learnt,
+    local_at,
+    predict,
+    restart,
+    tamed,
+    unsettled,
+    update,
+    weighed,
+)
+from foliot_sync.core.track.noise_and_wander import judge
 from foliot_sync.core.track.statistical_bound import promise
 from foliot_sync.settings import SyncSettings
 
@@ -16,7 +28,9 @@ def track(*, p00=100.0, p01=20.0, p11=50.0, drift=0.0, offset=0, windows=1, wand
     """One clock as of a large local time."""
     floats = [np.array([value], float) for value in (drift, p00, p01, p11, 0.0)]
     ints = [np.array([value]) for value in (10**15, offset)]
-    return ClockTracks(*ints, *floats, np.array([10**15]), np.array([windows]), np.array([2 * wander**2]))
+    names = ("as_of_ns", "offset_ns", "drift_ppb", "p00", "p01", "p11", "hard_ns", "measured_ns", "windows")
+    columns = zip(names, (*ints, *floats, np.array([10**15]), np.array([windows])), strict=True)
+    return ClockTracks.unknown(1, wander)._replace(**dict(columns))
 
 
 def covariance(tracks):
@@ -97,21 +111,41 @@ def test_local_time_at_a_reference_time_inverts_the_track():
     assert abs(read - asked) <= 2
 
 
+@pytest.mark.parametrize("stated", [1.0, 4.0])
 @pytest.mark.parametrize("true_ppb", [1.0, 10.0, 100.0])
-def test_wander_is_learnt_from_how_far_measurements_are_from_predictions(true_ppb):
-    """Whatever was taken for it at first, after some minutes it is right within a factor of two."""
-    random, clocks, sigma = np.random.default_rng(4), 400, 5.0
+def test_noise_and_wander_are_learnt_from_how_far_measurements_lie_from_lines(true_ppb, stated):
+    """Whatever was taken for them at first, after some minutes both are right within a factor of two, wherever both show."""
+    random, clocks, sigma = np.random.default_rng(4), 200, 30.0
     tracks = ClockTracks.unknown(clocks, 20.0)._replace(
         windows=np.ones(clocks, np.int64), p00=np.full(clocks, sigma**2), p11=np.full(clocks, 100.0**2)
     )
     rate, offset = np.zeros(clocks), np.zeros(clocks)
     # Of offset and rate after a window of 2 s of wander.
     shape = np.linalg.cholesky(2 * true_ppb**2 * np.array([[8 / 3, 2.0], [2.0, 2.0]]))
-    for window in range(1, 200):
+    for window in range(1, 150):
         walk = random.normal(0, 1, (clocks, 2)) @ shape.T
         offset, rate = offset + 2 * rate + walk[:, 0], rate + walk[:, 1]
         tracks = predict(tracks, np.full(clocks, 2 * window * SECOND))
         seen = offset - tracks.offset_ns + random.normal(0, sigma, clocks)
-        nothing = np.full(clocks, 1e12)
-        tracks = update(tracks, Measurement(seen, np.full(clocks, sigma**2), np.zeros(clocks), nothing))
-    assert true_ppb / 2 < np.sqrt(np.median(tracks.density) / 2) < true_ppb * 2
+        measured = Measurement(seen, np.full(clocks, (stated * sigma) ** 2), np.zeros(clocks), np.full(clocks, 1e12))
+        tracks = update(learnt(tracks, measured), weighed(tracks, measured))
+    told = judge(tracks.heard, tracks.guess)
+    assert true_ppb / 2 < np.sqrt(np.median(told.density) / 2) < true_ppb * 2
+    if true_ppb < 100:  # else a window's wander is ten times the noise, which nobody sees beside it
+        assert 0.5 < np.sqrt(np.median(told.factor)) * stated < 2
+    assert (tracks.factor >= 1).all()
+    assert (tracks.density >= told.density).all()
+
+
+def test_hand_over_and_contradiction_begin_the_learning_anew():
+    """What measurements of another reference, or of a clock before its step, said counts no more."""
+    tracks = ClockTracks.unknown(2, 20.0)._replace(windows=np.array([3, 3]), p00=np.ones(2), p11=np.ones(2))
+    for window in range(1, 12):
+        tracks = predict(tracks, np.full(2, 2 * window * SECOND))
+        tracks = learnt(tracks, Measurement(*np.tile([[3.0], [25.0], [0.0], [1e12]], 2)))
+    assert (tracks.heard.lines[:, 0] > 5).all()
+    later = unsettled(tracks, np.array([True, False]), 20.0)
+    assert (later.heard.lines[0] == 0).all()
+    assert (later.heard.lines[1] == tracks.heard.lines[1]).all()
+    assert later.density[0] >= 2 * 20.0**2
+    assert (later.factor[0], later.factor[1]) == (1.0, tracks.factor[1])

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from foliot_sync.core.fit.least_residual import lowest
-from foliot_sync.core.fit.queueing_split import share
+from foliot_sync.core.fit.queueing_split import credible, share
 from foliot_sync.core.fit.soft_margin import Sides
 
 
@@ -75,3 +75,20 @@ def test_nothing_is_shared_where_there_is_nothing():
     found = share(np.array([0.0, 1e9]), np.array([5.0, 1.0]), np.array([5.0, 1e6]))
     assert found.mean.tolist() == pytest.approx([0.0, 1.0], rel=1e-5)
     assert (found.variance >= 0).all()
+
+
+def test_a_ratio_that_chance_makes_is_not_believed():
+    """Of five gaps each, one direction's mean is twice the other's now and then; ten times is no chance, and is believed but for a little."""
+    alike, apart = credible(np.array([100.0, 100.0, 3_000.0]), np.array([100.0, 180.0, 30.0]))
+    assert alike[:2] == pytest.approx([100.0, np.sqrt(100.0 * 180.0)])
+    assert apart[:2] == pytest.approx(alike[:2])
+    assert 80 < alike[2] / apart[2] < 100
+
+
+def test_chance_makes_few_ratios_of_alike_directions():
+    """Where queues are alike, hardly any pair of directions is told apart by half and more."""
+    random = np.random.default_rng(5)
+    first, second = (random.exponential(50.0, (2_000, 5)).mean(axis=1) for _ in range(2))
+    believed = np.abs(np.log(np.divide(*credible(first, second))))
+    assert np.mean(believed > np.log(1.5)) < 0.25
+    assert np.mean(np.abs(np.log(first / second)) > np.log(1.5)) > 0.4

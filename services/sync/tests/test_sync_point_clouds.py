@@ -144,6 +144,29 @@ def test_floor_is_forgotten_after_a_minute():
     assert floors.known(floors.rows(["a"]), wide, sure).floor_ns[0] == 20_000
 
 
+def test_noise_is_what_quiet_windows_have_shown():
+    """The quarter of windows whose lowest points lie most densely; not before there are some, and without those in which queues made the gaps."""
+    floors = DelayFloors()
+    row = floors.rows(["a"])
+    for gap in (9.0, 400.0, 8.0):
+        floors.learn(row, np.array([8_000.0]), np.array([20.0]), np.array([gap]))
+    assert np.isnan(floors.noise_ns(row)[0])
+    for gap in (np.inf, 7.0, 5_000.0, 12.0, 300.0, 11.0):
+        floors.learn(row, np.array([8_000.0]), np.array([20.0]), np.array([gap]))
+    assert floors.noise_ns(row)[0] == 8.0
+
+
+@pytest.mark.parametrize(
+    ("seen", "pure", "noise"), [(8.0, 0, 8.0), (1.0, 0, 6.0), (90.0, 0, 40.0), (90.0, 30, 25.0), (np.nan, 0, 25.0)]
+)
+def test_noise_keeps_to_what_stamps_of_a_kind_can_have(seen, pure, noise):
+    """Kernels' stamps repeat to between 6 and 40 ns; where pairs are pure to no worse than usual; and as usual where nothing was seen."""
+    told = batch(straight())
+    streams = tuple(msgspec.structs.replace(stream, pure_forth=pure, pure_back=pure) for stream in told.streams)
+    clouds = gather([msgspec.structs.replace(told, streams=streams)], numbers, 0.0125)
+    assert clouds.with_noise(np.array([seen])).noise_ns.tolist() == [noise]
+
+
 def test_windows_that_are_all_alike_are_no_trouble():
     """A floor that is known to the nanosecond is still known no better than stamps repeat."""
     floors = DelayFloors()

@@ -37,7 +37,10 @@ def test_hand_over_leaves_every_reading_where_it_was():
     offsets = 1_700_000_000 * SECOND - ints
     drift = np.array([0.0, 25_000.0, -30_000.0])
     ones = np.ones(3)
-    before = ClockTracks(ints, offsets, drift, ones, ones * 0, ones, ones, ints, np.full(3, 5), ones)
+    before = ClockTracks.unknown(3, 1.0)._replace(
+        as_of_ns=ints, offset_ns=offsets, drift_ppb=drift, p00=ones, p11=ones, hard_ns=ones, measured_ns=ints,
+        windows=np.full(3, 5),
+    )  # fmt: skip
     at_ns = 1_700_000_003 * SECOND
     local = local_at(before, at_ns)
     after = hand_over(before, 1, at_ns, 1_000.0)

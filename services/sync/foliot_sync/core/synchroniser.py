@@ -226,8 +226,10 @@ class Synchroniser:
         begins = reached & ~tracks.known
         # In the reference's absence, the hard bound of the clock measured against counts for all.
         grown = 0.0 if ground == reference else self._grown_ns(weighing)
-        tame = kalman.tamed(tracks.take(goes_on), weighing.measured.take(goes_on), _TAME_SIGMAS)
-        tracks = tracks.put(goes_on, kalman.update(tracks.take(goes_on), tame))
+        going, measured = tracks.take(goes_on), weighing.measured.take(goes_on)
+        tame = kalman.tamed(going, kalman.weighed(going, measured), _TAME_SIGMAS)
+        going = kalman.learnt(going, tame._replace(offset_variance=tame.offset_variance / going.factor))
+        tracks = tracks.put(goes_on, kalman.update(going, tame))
         tracks = tracks.put(begins, kalman.restart(tracks.take(begins), weighing.measured.take(begins)))
         anew = disbelieved(weighing.measured.take(against), self.settings.window_s)
         tracks = tracks.put(against, kalman.restart(tracks.take(against), anew))

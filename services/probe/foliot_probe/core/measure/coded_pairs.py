@@ -3,6 +3,9 @@
 Where they do not, something queued between or before them and neither is worth a fit. Where they do, the later of the two stands for both,
 as they met the same queues. A wrong stamp makes one of them seem too quick, and a fit would believe that one most. Source: Geng et al.,
 Huygens, NSDI '18; the rule as in US patents 10917229 and 11239993.
+
+That holds where pure pairs stand apart from the others. On a slow machine both probes of a pair take what they take, queues or not. Their differences
+then spread evenly over far more than any tolerance. Whichever fall within it do so by chance, and to choose them would leave out the quickest probes.
 """
 
 from __future__ import annotations
@@ -24,6 +27,12 @@ _MOST_TIMES = 4.0
 """Of that: where hardly any pair is pure, the distribution of all tells nothing of the pure ones."""
 _FORGOTTEN = 1.02
 """By so much the tolerance grows again with each direction of a window: it doubles in some 35 s of two-second windows."""
+_APART = 1.5
+"""As many pairs within twice the tolerance as within it, and hardly any more, where pure pairs stand apart; twice as many where differences spread evenly. Halfway."""
+_PRIOR = 4.0
+"""Pairs that stand apart, added to those of a stream: a few say nothing."""
+_KEPT = 0.9
+"""Of what a stream's pairs said in a direction, with each window: ten windows."""
 
 
 class CodedPairs:
@@ -31,6 +40,13 @@ class CodedPairs:
 
     def __init__(self) -> None:
         self._tolerance_ns = np.inf
+        self._within = np.zeros((2, 2, 0))
+        """Per direction and row, pairs within the tolerance and within twice of it, as they are remembered."""
+
+    def forget(self, row: int) -> None:
+        """A stream ended; its row may become another's."""
+        if row < self._within.shape[2]:
+            self._within[:, :, row] = 0.0
 
     def sift(
         self,
@@ -39,8 +55,10 @@ class CodedPairs:
         transmit_ns: NDArray[np.int64],
         receive_ns: NDArray[np.int64],
         least_ns: NDArray[np.float64],
+        *,
+        direction: int = 0,
     ) -> NDArray[np.bool_]:
-        """Selects the probes of one direction that stand for a pure pair, in any order; stamps of each end by that end's clock.
+        """Selects the probes of one direction (0 or 1) that stand for a pure pair, in any order; stamps of each end by that end's clock.
 
         `least_ns` is how well the stamps of each repeat at best.
         """
@@ -58,9 +76,26 @@ class CodedPairs:
             return pure
         difference = np.diff(receive_ns[order])[first] - transmit_gap[first]
         least = least_ns[order[first]]
-        same = np.abs(difference) < np.clip(self._tolerance(np.abs(difference)), least, _MOST_TIMES * least)
+        tolerance = np.clip(self._tolerance(np.abs(difference)), least, _MOST_TIMES * least)
+        same = np.abs(difference) < tolerance
+        same &= self._stand_apart(row[order[first]], same, np.abs(difference) < 2 * tolerance, direction)
         pure[order[np.where(difference >= 0, first + 1, first)[same]]] = True
         return pure
+
+    def _stand_apart(
+        self, row: NDArray[np.intp], same: NDArray[np.bool_], near: NDArray[np.bool_], direction: int
+    ) -> NDArray[np.bool_]:
+        """Selects the pairs of streams whose pure pairs stand apart from the others in both directions, by how many are within the tolerance and within twice of it."""
+        missing = int(row.max()) + 1 - self._within.shape[2]
+        if missing > 0:
+            self._within = np.concatenate((self._within, np.zeros((2, 2, missing))), axis=2)
+        rows = self._within.shape[2]
+        counts = np.stack([np.bincount(row, weights=each, minlength=rows) for each in (same, near)])
+        self._within[direction] = _KEPT * self._within[direction] + counts
+        once, twice = self._within[:, 0] + _PRIOR, self._within[:, 1] + _PRIOR
+        # A sieve in one direction alone would make that one seem the longer.
+        apart: NDArray[np.bool_] = np.logical_and(*(twice < _APART * once))
+        return apart[row]
 
     def _tolerance(self, difference: NDArray[np.int64]) -> float:
         """By how much the gaps of a pure pair may differ, from the distributions of all differences seen lately."""

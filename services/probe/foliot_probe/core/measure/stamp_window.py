@@ -101,6 +101,7 @@ class StampWindow:
 
     def forget(self, row: int) -> None:
         """A stream ended; its row may become another's within the window."""
+        self._coded.forget(row)
         for parts in self._parts:
             parts[:] = [part.take(part.row != row) for part in parts]
 
@@ -128,8 +129,8 @@ class StampWindow:
         """
         initiated = np.array([each is not None and each.initiator for each in ends])
         sifted: list[_Sifted] = []
-        for completed in probes:
-            sifted.append(self._sift(completed, initiated, _LEAST_NS[kinds]))
+        for direction, completed in enumerate(probes):
+            sifted.append(self._sift(direction, completed, initiated, _LEAST_NS[kinds]))
             yield None
         pruned: list[tuple[Rows, NDArray[Any]]] = [(np.zeros(0, np.intp), np.zeros(0, StampRow))]
         for direction, each in enumerate(sifted):
@@ -157,11 +158,17 @@ class StampWindow:
         if streams:
             yield WindowPart(tuple(streams), points[first:stop])
 
-    def _sift(self, parts: Sequence[Completed], initiated: NDArray[np.bool_], least_ns: NDArray[np.float64]) -> _Sifted:
+    def _sift(
+        self,
+        direction: int,
+        parts: Sequence[Completed],
+        initiated: NDArray[np.bool_],
+        least_ns: NDArray[np.float64],
+    ) -> _Sifted:
         """Of a direction, pure pairs where there are any, else everything."""
         done = joined(parts)
         done = done.take(initiated[done.row])
-        pure = self._coded.sift(*done, least_ns[done.row])
+        pure = self._coded.sift(*done, least_ns[done.row], direction=direction)
         purely = np.bincount(done.row[pure], minlength=len(initiated))
         every = np.bincount(done.row, minlength=len(initiated))
         purely[purely < np.maximum(_LEAST_PURE, _LEAST_SHARE * every)] = 0

@@ -26,6 +26,14 @@ _AGREEING = 3
 """Windows whose least widths tell how far above the floor they may be; two agree by chance too often."""
 
 
+_FEWEST = 4
+"""Windows before which nothing is said of a stream's noise."""
+_QUIET = 0.25
+"""Of a stream's latest windows, the quarter in which points lay most densely shows its noise; queues made the gaps of others."""
+_NOISE = 1.0
+"""Times the mean gap between the lowest points: how far the lowest of two directions is from where the other window's was, where nothing queues."""
+
+
 class Known(NamedTuple):
     """The known floors of streams, one element each."""
 
@@ -42,6 +50,7 @@ class DelayFloors:
         self._numbers = ClockNumbers()
         self._widths = np.full((0, REMEMBERED), np.inf)
         self._doubts = np.full((0, REMEMBERED), np.inf)
+        self._gaps = np.full((0, REMEMBERED), np.inf)
         self._next = np.zeros(0, dtype=np.int64)
 
     def __len__(self) -> int:
@@ -56,6 +65,7 @@ class DelayFloors:
             more = max(64, missing, len(self._widths))
             self._widths = np.concatenate((self._widths, np.full((more, REMEMBERED), np.inf)))
             self._doubts = np.concatenate((self._doubts, np.full((more, REMEMBERED), np.inf)))
+            self._gaps = np.concatenate((self._gaps, np.full((more, REMEMBERED), np.inf)))
             self._next = np.concatenate((self._next, np.zeros(more, dtype=np.int64)))
         return rows
 
@@ -75,8 +85,22 @@ class DelayFloors:
         agree = spread < doubts[best]
         return Known(np.where(agree, floor, widths[best]), np.where(agree, spread, doubts[best]))
 
-    def learn(self, rows: Rows, half_ns: NDArray[np.float64], doubt_ns: NDArray[np.float64]) -> None:
-        """Remember the half-widths of a window that held no step."""
+    def noise_ns(self, rows: Rows) -> NDArray[np.float64]:
+        """How well stamps repeat, as quiet windows among the latest have shown it; nan where there were too few."""
+        gaps = np.sort(self._gaps[rows], axis=1)
+        windows = np.isfinite(gaps).sum(axis=1)
+        quiet = gaps[np.arange(len(rows)), (_QUIET * np.maximum(windows - 1, 0)).astype(np.int64)]
+        return np.where(windows >= _FEWEST, _NOISE * np.where(windows > 0, quiet, 0.0), np.nan)
+
+    def learn(
+        self,
+        rows: Rows,
+        half_ns: NDArray[np.float64],
+        doubt_ns: NDArray[np.float64],
+        gap_ns: NDArray[np.float64] | float = np.inf,
+    ) -> None:
+        """Remember the half-widths of a window that held no step, and the mean gaps between the lowest points of both directions."""
         self._widths[rows, self._next[rows]] = half_ns
         self._doubts[rows, self._next[rows]] = doubt_ns
+        self._gaps[rows, self._next[rows]] = gap_ns
         self._next[rows] = (self._next[rows] + 1) % REMEMBERED

@@ -12,7 +12,7 @@ import numpy as np
 
 from foliot_sync.core import arrays
 from foliot_sync.core.fit.line_fit import CAUTION, find_lines, torn
-from foliot_sync.core.fit.queueing_split import share
+from foliot_sync.core.fit.queueing_split import credible, share
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -62,6 +62,8 @@ class Widths(NamedTuple):
     """Half the width of the margin."""
     doubt: NDArray[np.float64]
     """How far above the floor that is expected to be."""
+    gap: NDArray[np.float64]
+    """Between the lowest points of either direction, in the mean."""
 
     def take(self, chosen: NDArray[np.bool_]) -> Widths:
         """Some of them."""
@@ -114,7 +116,7 @@ def measure(
         noise_ns=clouds.noise_ns,
         torn=torn(clouds, lines, stray) | (lower > upper),
     )
-    return measured, Widths(half, doubt)
+    return measured, Widths(half, doubt, (stand.spacing[0::2] + stand.spacing[1::2]) / 2)
 
 
 def _lateness(
@@ -134,6 +136,7 @@ def _lateness(
     total = np.maximum(half - floors.floor_ns, 0.0) + doubt
     # Where both were far later than their points let expect, those tell no more than which of the two was the later one.
     larger = np.maximum(2 * total / (first + second), 1.0)
+    first, second = credible(first, second)
     known = share(2 * total, larger * first, larger * second)
     wrong = known.mean - total
     return wrong, known.variance + (wrong / total * doubt) ** 2 + noise_ns**2

@@ -23,8 +23,10 @@ _SLACK_NS = NANOSECONDS
 
 
 NOISE_NS = {"hardware": 4.0, "kernel": 25.0, "user": 1_000.0}
-"""How well stamps of a kind repeat: NICs' counters run at some hundred MHz; kernel stamps over veth vary by 31 ns between the median and p1; a process
-is woken when the machine likes."""
+"""How well stamps of a kind repeat, until a stream's windows have shown it: NICs' counters run at some hundred MHz; kernel stamps over veth vary by 31 ns between the median
+and p1; a process is woken when the machine likes."""
+NOISE_RANGES_NS = {"hardware": (4.0, 8.0), "kernel": (6.0, 40.0), "user": (250.0, 2_000.0)}
+"""No stamps of a kind repeat better, and none that are good for anything worse; what lies further apart than that, queues have spread."""
 _HOUR_NS = 3_600 * NANOSECONDS
 _LIMITS = np.iinfo(np.int64)
 
@@ -50,6 +52,16 @@ class PointClouds(NamedTuple):
     most_ppb: NDArray[np.float64]
     noise_ns: NDArray[np.float64]
     """Of the pair's stamps."""
+    least_noise_ns: NDArray[np.float64]
+    most_noise_ns: NDArray[np.float64]
+
+    def with_noise(self, noise_ns: NDArray[np.float64]) -> PointClouds:
+        """The clouds with the noise that each stream's windows have shown, in the mean of a pair's streams; nan: they have not."""
+        known = np.isfinite(noise_ns)
+        count = np.bincount(self.pair, weights=known, minlength=len(self.noise_ns))
+        total = np.bincount(self.pair, weights=np.where(known, noise_ns, 0.0), minlength=len(self.noise_ns))
+        seen = np.clip(total / np.maximum(count, 1.0), self.least_noise_ns, self.most_noise_ns)
+        return self._replace(noise_ns=np.where(count > 0, seen, self.noise_ns))
 
     def residuals(self, slope: NDArray[np.float64]) -> NDArray[np.float64]:
         """The heights of each side's points above a line through the origin, one slope per pair; inf where there is none."""
@@ -146,7 +158,14 @@ def gather(batches: Sequence[StampBatch], index: Callable[[str], int], tolerated
         tuple([stream.path for stream in used]), pair, known.ends[0, first], known.ends[1, first], at_ns, base_ns,
         np.array([stream.least_ppb for stream in slopes]), np.array([stream.most_ppb for stream in slopes]),
         np.array([NOISE_NS[stream.kind] for stream in slopes]),
+        *np.array([_noise_range(stream) for stream in slopes]).T,
     )  # fmt: skip
+
+
+def _noise_range(stream: Stream) -> tuple[float, float]:
+    """The least and the most that a stream's points can show of the noise of its stamps. Where pairs are pure, stamps repeat as their kind does, however far apart queues set the points."""
+    least, most = NOISE_RANGES_NS[stream.kind]
+    return least, NOISE_NS[stream.kind] if stream.pure_forth and stream.pure_back else most
 
 
 def _streams(batches: Sequence[StampBatch], every: Sequence[Stream], index: Callable[[str], int]) -> _Streams:

@@ -23,6 +23,11 @@ _FLAT = 1e-2
 """Below it the series is exact to a float, and the closed form loses its digits."""
 
 
+_CHANCE = 0.4
+"""Variance of the logarithm of a ratio of two means of five gaps each, where queues are alike: twice the variance of the logarithm of a gamma variable of shape five,
+0.22."""
+
+
 class Share(NamedTuple):
     """The first one's share of a sum of two."""
 
@@ -39,3 +44,15 @@ def share(total: Floats, first: Floats, second: Floats) -> Share:
     mean = np.where(flat, 0.5 - steep / 12, 1 / safe - 1 / np.expm1(bounded))
     variance = np.where(flat, 1 / 12 - steep**2 / 240, safe**-2.0 - 1 / (4 * np.sinh(bounded / 2) ** 2))
     return Share(total * mean, total**2 * np.maximum(variance, 0.0))
+
+
+def credible(first: Floats, second: Floats) -> tuple[Floats, Floats]:
+    """The means of two excesses, nearer to each other by what chance alone makes of their ratio.
+
+    A few gaps tell a mean badly: where both directions are alike, one seems twice as late as the other now and then. How far apart they really are is what is left of
+    the logarithm of the ratio when chance is taken off (the positive part of James and Stein's estimator, 1961).
+    """
+    apart = np.log(first / second)
+    apart *= np.maximum(1 - _CHANCE / np.maximum(apart**2, _CHANCE), 0.0)
+    middle, half = np.sqrt(first * second), np.exp(apart / 2)
+    return middle * half, middle / half

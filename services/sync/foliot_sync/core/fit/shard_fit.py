@@ -105,6 +105,7 @@ class ShardFit:
             # A probe knows how fast its clocks run as long as what was said of them last has not been contradicted.
             trusted = (clouds.most_ppb - clouds.least_ppb < self._settings.rate_limit_ppb)[clouds.pair]
             self._learn(rows[trusted])
+            clouds = clouds.with_noise(self._floors.noise_ns(rows))
             longer_ns = self._asymmetries.of(clouds.paths)
             pairs, widths = measure(clouds, rows, self._floors, self._settings, longer_ns)
             straight = ~pairs.torn[clouds.pair]

@@ -13,6 +13,7 @@ import numpy as np
 
 from foliot_schemas.bounds import FAR_NS
 from foliot_sync.core import arrays
+from foliot_sync.core.track.noise_and_wander import Heard, Told, hear, judge, nothing
 from foliot_sync.settings import NANOSECONDS
 
 if TYPE_CHECKING:
@@ -23,14 +24,6 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
     Ints = NDArray[np.int64]
     Mask = NDArray[np.bool_]
-
-_LEARNING = 0.3
-"""A density a hundred times too large is found in about a minute of windows."""
-_EXPECTED = 0.7
-"""Of the squared innovation over its variance. 1 would be right if clocks wandered as the model has it and measurements were as uncertain as they claim; they claim a
-little more, and temperature turns a rate the same way for minutes. In simulations of either kind predictions were best between 0.5 and 0.7."""
-_DENSITIES = (2 * 0.1**2, 2 * 500.0**2)
-"""Of the best crystal in an oven, and of one in a draught."""
 
 
 class ClockTracks(NamedTuple):
@@ -53,12 +46,26 @@ class ClockTracks(NamedTuple):
     """Windows that agreed in a row; 0: the entry is no more than a place to start from."""
     density: Floats
     """Of the wander of the clock's rate against the reference's, ppb² per second: as its windows have shown it."""
+    guess: Floats
+    """What was taken for it before they had."""
+    factor: Floats
+    """Of the variances that measurements of the clock state, as its windows have shown it."""
+    heard_at_ns: Ints
+    """This and what follows: see `noise_and_wander.Heard`."""
+    heard_offset_ns: Ints
+    heard_variance: Floats
+    heard_lines: Floats
+    heard_strayed: Floats
+    heard_reach: Floats
 
     @classmethod
     def unknown(cls, clocks: int, wander_ppb: float) -> ClockTracks:
         """Tracks of so many clocks of which only a first guess of their wander is known."""
         ints, floats, far = np.zeros(clocks, dtype=np.int64), np.zeros(clocks), np.full(clocks, np.inf)
-        return cls(ints, ints, floats, far, floats, far, far, ints, ints, np.full(clocks, 2 * wander_ppb**2))
+        density = np.full(clocks, 2 * wander_ppb**2)
+        return cls(
+            ints, ints, floats, far, floats, far, far, ints, ints, density, density, np.ones(clocks), *nothing(clocks)
+        )
 
     def joined(self, others: ClockTracks) -> ClockTracks:
         """Concatenates these tracks and others."""
@@ -76,6 +83,23 @@ class ClockTracks(NamedTuple):
     def known(self) -> Mask:
         """The clocks that have a track."""
         return self.windows > 0
+
+    @property
+    def heard(self) -> Heard:
+        """The last measurements, and what they have said of noise and wander."""
+        return Heard(
+            self.heard_at_ns,
+            self.heard_offset_ns,
+            self.heard_variance,
+            self.heard_lines,
+            self.heard_strayed,
+            self.heard_reach,
+        )
+
+    def anew(self) -> ClockTracks:
+        """The tracks without what measurements have said of noise and wander: what they are against is no more what it was."""
+        heard = {f"heard_{name}": column for name, column in nothing(len(self.windows))._asdict().items()}
+        return self._replace(guess=self.density, factor=np.ones(len(self.windows)), **heard)
 
 
 class Measurement(NamedTuple):
@@ -131,20 +155,22 @@ def update(tracks: ClockTracks, measured: Measurement) -> ClockTracks:
         p11=k11 * measured.drift_variance,
         measured_ns=tracks.as_of_ns,
         windows=tracks.windows + 1,
-        density=_learned(tracks, measured),
     )
 
 
-def _learned(tracks: ClockTracks, measured: Measurement) -> Floats:
-    """The wander that explains how far measurements are from what was predicted, after one more.
+def learnt(tracks: ClockTracks, measured: Measurement) -> ClockTracks:
+    """Known tracks with what one more measurement, at the time they are predicted to, says of noise and wander; its variance as it was stated."""
+    told = Told(tracks.density, tracks.factor)
+    seen_ns = tracks.offset_ns + np.rint(measured.offset).astype(np.int64)
+    heard = hear(tracks.heard, told, tracks.as_of_ns, seen_ns, measured.offset_variance)
+    told = judge(heard, tracks.guess).cautious(tracks.guess)
+    columns = {f"heard_{name}": column for name, column in heard._asdict().items()}
+    return tracks._replace(density=told.density, factor=told.factor, **columns)
 
-    A step up the logarithmic likelihood of the innovation, in the logarithm of the density, as far as the innovation's variance is the prediction's. One
-    window says little; a surprise counts as three deviations at most.
-    """
-    variance = np.maximum(tracks.p00 + measured.offset_variance, np.finfo(np.float64).tiny)
-    surprise = np.minimum(measured.offset**2 / variance, 9.0) - _EXPECTED
-    step = _LEARNING * tracks.p00 / variance * surprise
-    return np.asarray(np.clip(tracks.density * np.exp(step), *_DENSITIES))
+
+def weighed(tracks: ClockTracks, measured: Measurement) -> Measurement:
+    """The measurement with the variance that measurements of these clocks were seen to have."""
+    return measured._replace(offset_variance=tracks.factor * measured.offset_variance)
 
 
 def restart(tracks: ClockTracks, measured: Measurement) -> ClockTracks:
@@ -162,7 +188,11 @@ def restart(tracks: ClockTracks, measured: Measurement) -> ClockTracks:
 
 def unsettled(tracks: ClockTracks, which: Mask, wander_ppb: float) -> ClockTracks:
     """The tracks with these clocks' wander no less than what clocks may wander at first: how steady they were tells nothing any more."""
-    return tracks._replace(density=np.where(which, np.maximum(tracks.density, 2 * wander_ppb**2), tracks.density))
+    if not which.any():
+        return tracks
+    anew = tracks.take(which).anew()
+    density = np.maximum(anew.density, 2 * wander_ppb**2)
+    return tracks.put(which, anew._replace(density=density, guess=density))
 
 
 def tamed(tracks: ClockTracks, measured: Measurement, sigmas: float) -> Measurement:

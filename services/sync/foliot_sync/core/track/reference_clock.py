@@ -77,7 +77,7 @@ def hand_over(tracks: ClockTracks, heir: int, reference_ns: int, worst_ppb: floa
         hard_ns=tracks.hard_ns + tracks.hard_ns[heir],
         density=tracks.density + tracks.density[heir],
     )
-    return crown(tracks, heir)
+    return crown(tracks.anew(), heir)
 
 
 def crown(tracks: ClockTracks, reference: int) -> ClockTracks:

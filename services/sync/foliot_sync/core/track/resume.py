@@ -113,18 +113,22 @@ def _tracks(states: Sequence[ClockState], now_ns: int, settings: SyncSettings) -
     growth = np.array([each.growth_ppb for each in states]) / settings.sigmas
     wander = np.array([each.wander_ppb for each in states]) / settings.sigmas
     void = np.array([each.void_after_ns for each in states], np.int64)
-    return ClockTracks(
-        as_of_ns=np.array(local_ns, np.int64),
-        offset_ns=np.array([each.reference_ns(at_ns) - at_ns for each, at_ns in pairs], np.int64),
-        drift_ppb=np.array([each.drift_ppb for each in states], np.float64),
-        # Nothing is known better than whole nanoseconds say.
-        p00=np.maximum(bound, 1.0) ** 2,
-        p01=np.zeros(len(states)),
-        p11=np.maximum(growth, 1.0) ** 2,
-        hard_ns=np.array([each.hard_bound_at_ns(at_ns) for each, at_ns in pairs], np.float64),
-        measured_ns=void - settings.void_after_windows * settings.window_ns,
-        windows=np.full(len(states), settings.settle_windows),
-        density=np.maximum(3 * wander**2, 2 * settings.least_wander_ppb**2),
+    return (
+        ClockTracks.unknown(len(states), settings.wander_ppb)
+        ._replace(
+            as_of_ns=np.array(local_ns, np.int64),
+            offset_ns=np.array([each.reference_ns(at_ns) - at_ns for each, at_ns in pairs], np.int64),
+            drift_ppb=np.array([each.drift_ppb for each in states], np.float64),
+            # Nothing is known better than whole nanoseconds say.
+            p00=np.maximum(bound, 1.0) ** 2,
+            p01=np.zeros(len(states)),
+            p11=np.maximum(growth, 1.0) ** 2,
+            hard_ns=np.array([each.hard_bound_at_ns(at_ns) for each, at_ns in pairs], np.float64),
+            measured_ns=void - settings.void_after_windows * settings.window_ns,
+            windows=np.full(len(states), settings.settle_windows),
+            density=np.maximum(3 * wander**2, 2 * settings.least_wander_ppb**2),
+        )
+        .anew()
     )
 
 

@@ -1,0 +1,184 @@
+"""The clock's chain where its stamps are good and bad: NICs' and kernels', quick machines and slow ones, with and without queues, beside a minimum filter.
+
+Simulated recordings of two clocks (`bench.clock_replay.regimes`), whose truth is known, are replayed as recorded ones are. All tools have the same stamps. With --variants, parts
+of the chain are what they were before noise was measured, one at a time, so that each one's share shows. Files of recordings may be given too. Nobody answers a probe here, as chrony's server does,
+so that there are no exchanges for chrony to measure.
+
+    make bench NAME=clock-regimes ARGS="--json FILE"
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+import numpy as np
+
+from bench.clock_replay.recording import BadRecordingError, read
+from bench.clock_replay.regimes import REGIMES, simulate
+from bench.clock_replay.rows import CHRONY, FOLIOT, MIDDLE, MINIMUM, NOW, replay
+from bench.clock_sim import Tool
+from bench.document import Document
+from bench.studies.clock_ablation import TOOLS as PARTS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    from bench.clock_replay.recording import Recording
+    from bench.clock_replay.rows import Row
+    from foliot_schemas.observation import StampKind
+    from foliot_sync.core.fit.delay_floor import DelayFloors
+    from foliot_sync.core.track import kalman
+
+    Floats = NDArray[np.float64]
+
+_WINDOW_NS = 2_000_000_000
+
+
+def _all_apart(_coded: object, row: NDArray[np.intp], *_: object) -> NDArray[np.bool_]:
+    """Pairs within the tolerance are taken to be pure, however the others spread."""
+    return np.ones(len(row), np.bool_)
+
+
+def _as_seen(first: Floats, second: Floats) -> tuple[Floats, Floats]:
+    """What a few gaps say of the two directions is believed."""
+    return first, second
+
+
+def _learns_nothing(tracks: kalman.ClockTracks, _measured: kalman.Measurement) -> kalman.ClockTracks:
+    """Noise is what the fits state, and clocks wander as any may."""
+    return tracks
+
+
+def _assumed(_floors: DelayFloors, rows: NDArray[np.int64]) -> Floats:
+    """No stream's windows show its noise; all stamps of a kind have the same."""
+    return np.full(len(rows), np.nan)
+
+
+VARIANTS = (
+    Tool("foliot, pairs always", None, {"foliot_probe.core.measure.coded_pairs.CodedPairs._stand_apart": _all_apart}),
+    Tool("foliot, direction as seen", None, {"foliot_sync.core.fit.pair_estimate.credible": _as_seen}),
+    Tool("foliot, noise assumed", None, {"foliot_sync.core.fit.delay_floor.DelayFloors.noise_ns": _assumed}),
+    Tool("foliot, nothing learnt", None, {"foliot_sync.core.track.kalman.learnt": _learns_nothing}),
+    *(part for part in PARTS if part.name in {"foliot, minimum filter", "foliot, no direction", "foliot, no remembered floor"}),
+)  # fmt: skip
+
+
+class Cell(msgspec.Struct, kw_only=True):
+    """A tool in all seeds of a regime. Errors in ns, without their signs but for the bias."""
+
+    regime: str
+    tool: str
+    of: str
+    windows: int
+    silent: int
+    mean_ns: float | None
+    p50_ns: float | None
+    p99_ns: float | None
+    bias_ns: float | None
+    median_bound_ns: float | None
+    within_bound: float | None
+
+
+def cells(regime: str, rows: Sequence[Row]) -> list[Cell]:
+    """What each tool comes to."""
+    found: list[Cell] = []
+    for tool, of in dict.fromkeys((row.tool, row.of) for row in rows):
+        mine = [row for row in rows if (row.tool, row.of) == (tool, of)]
+        told = [row for row in mine if row.error_ns is not None]
+        error = np.array([row.error_ns for row in told], np.float64)
+        bounds = np.array([row.bound_ns for row in told if row.bound_ns is not None], np.float64)
+        size = np.abs(error)
+        found.append(
+            Cell(
+                regime=regime, tool=tool, of=of, windows=len(mine), silent=len(mine) - len(told),
+                mean_ns=_rounded(size.mean()) if told else None, p50_ns=_rounded(np.median(size)) if told else None,
+                p99_ns=_rounded(np.percentile(size, 99)) if told else None,
+                bias_ns=_rounded(error.mean()) if told else None,
+                median_bound_ns=_rounded(np.median(bounds)) if len(bounds) else None,
+                within_bound=float((size <= bounds).mean()) if len(bounds) else None,
+            )
+        )  # fmt: skip
+    return found
+
+
+def _rounded(value: float | np.floating) -> float:
+    return round(float(value), 1)
+
+
+def _line(found: Sequence[Cell], tools: Sequence[tuple[str, str]]) -> str:
+    """Of the table: mean and p99 of each tool."""
+    by_tool = {(cell.tool, cell.of): cell for cell in found}
+    shown = []
+    for key in tools:
+        cell = by_tool[key]
+        shown.append("-" if cell.mean_ns is None else f"{cell.mean_ns:.1f} / {cell.p99_ns:.0f}")
+    return f"{found[0].regime:<28}" + "".join(f"{each:>20}" for each in shown)
+
+
+def _recordings(arguments: argparse.Namespace) -> Iterator[tuple[str, StampKind, list[Recording]]]:
+    """What is judged, a row of the table each."""
+    for file in arguments.files:
+        recording = read(file)
+        yield recording.name, "kernel", [recording]
+    for regime in REGIMES:
+        if not arguments.only or any(word in regime.name for word in arguments.only):
+            yield regime.name, regime.kind, [simulate(regime, arguments.seconds, seed) for seed in arguments.seeds]
+
+
+def main() -> int:
+    """Parses the command line, runs, prints a table."""
+    made = argparse.ArgumentParser(
+        prog="bench.clock_regimes", description=__doc__.split("\n", 1)[0] if __doc__ else None
+    )
+    made.add_argument("--json", type=Path, help="write the cells to this file")
+    made.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3], help="(default: %(default)s)")
+    made.add_argument("--seconds", type=float, default=60.0, help="of each recording (default: %(default)s)")
+    made.add_argument(
+        "--settle", type=int, default=6, help="windows before those that are judged (default: %(default)s)"
+    )
+    made.add_argument("--only", nargs="+", help="regimes whose name has one of these words")
+    made.add_argument("--variants", action="store_true", help="also the chain with one part as it was before")
+    made.add_argument("--files", nargs="+", type=Path, default=[], help="recordings to judge besides")
+    arguments = made.parse_args()
+    document = Document("clock-regimes", arguments)
+    variants = (Tool(), *(VARIANTS if arguments.variants else ()))
+    tools = [
+        (MINIMUM, MIDDLE),
+        (MINIMUM, NOW),
+        (FOLIOT, MIDDLE),
+        *((each.name, NOW) for each in variants),
+    ]
+    print(
+        "mean / p99 of the error in ns; middle: of the window, which for clocks that run apart flatters the minimum filter; now: of the value used a window later"
+    )
+    print(f"{'regime':<28}" + "".join(f"{f'{tool}, {of}'.removeprefix('foliot, ')[:19]:>20}" for tool, of in tools))
+    every: list[Cell] = []
+    try:
+        for name, kind, recordings in _recordings(arguments):
+            began_s = time.process_time()
+            rows = [
+                row
+                for each in recordings
+                for row in replay(each, _WINDOW_NS, kind, arguments.settle, variants)
+                if row.tool != CHRONY
+            ]
+            found = cells(name, rows)
+            every += found
+            print(f"{_line(found, tools)}  {time.process_time() - began_s:>5.0f} s of CPU", flush=True)
+    except BadRecordingError as why:
+        sys.stderr.write(f"{why}\n")
+        return 2
+    if arguments.json:
+        document.write(arguments.json, every)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
