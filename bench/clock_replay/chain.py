@@ -64,7 +64,7 @@ class Chain:
         """What sync says after a window."""
         self._stamps.add(*(self._completed(number, each) for number, each in enumerate((window.forth, window.back))))
         until_ns = window.until_ns + self._shift_ns
-        for part in filter(None, self._stamps.close(self._ends, self._kind, self._tilt)):
+        for part in filter(None, self._stamps.close(self._stamps.take(), self._ends, self._kind, self._tilt)):
             batch = StampBatch.of(
                 part.rows, node="a", since_ns=window.since_ns + self._shift_ns, until_ns=until_ns, streams=part.streams,
                 epoch_ns=_EPOCH_NS, tolerated=_TOLERATED,
