@@ -34,17 +34,19 @@ class DetectorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     calm_s: float = 60.0
     """A path that falls silent within this time after the last silence has to speak twice as long before it is said to."""
     flap_rule: RuleName = "cisco"
-    """Which ports are said to flap, so that they are held back: see `foliot_detector.core.detectors.port_flap.judge` and docs/failover.md. The first six are
-    dampings (RFC 2439), the others count. What follows, where given, replaces the rule's own numbers."""
+    """The rule by which ports are said to flap, so that they are held back: see
+    `foliot_detector.core.detectors.port_flap.judge` and docs/failover.md. The first six are dampings (RFC 2439), the
+    others count. The numbers below, where given, replace the rule's own."""
     penalty: float | None = None
-    """Of dampings, as the next five."""
+    """A number of dampings, as are the next five."""
     half_life_s: float | None = None
     half_life_down_s: float | None = None
     suppress: float | None = None
     reuse: float | None = None
     max_suppress_s: float | None = None
     hold_s: float | None = None
-    """Of rules that count: how long what was found to flap is held back at least, after its last flap."""
+    """A number of rules that count: how long a port that was found to flap is held back at least, after its last
+    flap."""
     management_nics: Literal["leave-out", "judge"] = "leave-out"
     """Whether the detector judges management ports as it judges the fabric's. A node's probe finds them: they hold
     its way to the bus or its default route."""

@@ -1,4 +1,4 @@
-"""What is known of the fleet: its inventory, which ports are down, and when each node last gave a sign of life."""
+"""The state of the fleet: its inventory, which ports are down, and when each node last gave a sign of life."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 ALIVE_NS = 500_000_000
 """A sender that was heard elsewhere for this long, without a break of half of it, has sent on every path it probes.
-This is two intervals of the slow sweep, and some. Its own word that it sent on the path needs no such wait."""
+This is two intervals of the slow sweep, and some. The sender's own word that it sent on the path needs no such wait."""
 _APART_NS = 10_000_000
 """Each sign that is kept lies at least this far from the next but one. A claim needs one from the right moment, not
 all of them."""
@@ -60,12 +60,12 @@ class Sign(msgspec.Struct, frozen=True, gc=False):
     at_ns: int
     """When, by the witness's reference time."""
     bound_ns: int
-    """Of the witness's clock; -1: not synchronised."""
+    """The bound of the witness's clock; -1: not synchronised."""
     witness: str
     """The node that says so."""
     kind: Literal["source", "receiver"]
     sequence: int = 0
-    """Of the probe, where it was on the path in question; 0: it was on another, or nobody says."""
+    """The number of the probe, where it was on the path in question; 0: it was on another, or nobody says."""
 
 
 class _Port(NamedTuple):

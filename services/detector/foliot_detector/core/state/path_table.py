@@ -61,7 +61,7 @@ class PathTable:
         self.destination_node = np.zeros(_ROOM, np.intp)
         self.nics: list[str] = []
         self.ends = np.zeros((_ROOM, 2), np.int32)
-        """Of source and destination, the index into `nics`."""
+        """The NICs of source and destination, as indices into `nics`."""
         self.heard_ns = np.zeros(_ROOM, np.int64)
         self.sent_ns = np.zeros((_ROOM, WORDS), np.int64)
         """When the sender sent on the path, by its latest batches, the earliest first. One of them is from the right
@@ -69,7 +69,7 @@ class PathTable:
         self.sent_at_ns = np.zeros((_ROOM, WORDS), np.int64)
         """As `sent_ns`, by the sender's reference time."""
         self.sent_sequence = np.zeros((_ROOM, WORDS), np.int64)
-        """Of the probe that was sent then; 0: not said."""
+        """The number of the probe that was sent then; 0: not said."""
         self.silent = np.zeros(_ROOM, np.bool_)
         """Claimed or known to be silent."""
         self._sound = np.zeros(_ROOM, np.bool_)

@@ -25,7 +25,7 @@ _LAG_NS = 5 * SECOND_NS
 
 
 class Change(NamedTuple):
-    """What happened at a port since the last message about it. What an administrator did is left out."""
+    """Changes at a port since the last message about it. It leaves out what an administrator did."""
 
     at_ns: int
     carrier: bool

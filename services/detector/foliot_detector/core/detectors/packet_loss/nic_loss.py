@@ -24,7 +24,8 @@ _S = 1_000_000_000
 LEAST_LOST = 10
 """Lost probes that it takes at least."""
 _LOSSY_SHARE = 0.005
-"""Of all that is sent to a NIC, or by it, while no queue is full. TCP over a path of some milliseconds suffers from that already."""
+"""Share of all probes to a NIC, or from it, that are lost while no queue is full. TCP over a path of some
+milliseconds suffers from that already."""
 _ENOUGH = round(2 * LEAST_LOST / _LOSSY_SHARE)
 """Probes that a window has."""
 _SPREAD = 5
@@ -35,8 +36,8 @@ second begins anew with the next loss."""
 _SEVERAL = 2
 """Probes of a row. With fewer, their delays say little of the queue when another was lost."""
 _REST_SHARE, _REST_LOST = 0.5, 3
-"""What must be left without the peer that lost most: a share of the threshold, and a number of probes. Otherwise the
-trouble is that peer's."""
+"""Loss that must be left without the peer that lost most: a share of the threshold, and a number of probes.
+Otherwise the trouble is that peer's."""
 _HEALED_SHARE, _HEALED_SENT = 0.5, 0.25
 """A NIC is sound again when it loses less than the first share of what makes it seep. The second is the part of a
 window's probes that this takes."""
@@ -54,7 +55,7 @@ class _Verdict(NamedTuple):
 
 
 class _Sum(NamedTuple):
-    """What the paths of a NIC, in one direction, sent and lost in its window."""
+    """Probes that the paths of a NIC, in one direction, sent and lost in its window."""
 
     paths: NDArray[np.intp]
     sent: NDArray[np.uint32]
@@ -159,7 +160,7 @@ class NicLoss:
     def _is_seeping(self, key: Key, total: _Sum) -> bool:
         """Whether a NIC lost enough, at different times and with most peers.
 
-        What one NIC loses also shows, thinner, at every NIC that it speaks with.
+        The loss of one NIC also shows, thinner, at every NIC that it speaks with.
         """
         lost = int(total.lost.sum())
         if lost < LEAST_LOST or total.share < _LOSSY_SHARE or self._windows[key]["losing_s"] < _SPREAD:

@@ -147,7 +147,7 @@ class PathLossDetector:
         return due | (windows["lossy"] & (windows["lossless"] >= _LOSSLESS))
 
     def tick(self, now_ns: int) -> list[Event]:
-        """What NICs lost, by all their paths."""
+        """Events for what NICs lost, by all their paths."""
         return self._nic_loss.judge(now_ns)
 
     def _make_room(self) -> None:
@@ -273,7 +273,7 @@ class PathLossDetector:
                     self._begin(path_id, synchronised=False)
 
     def _learn_port(self, port: PortState, now_ns: int) -> None:
-        """What a port that is down loses has its cause already: windows begin anew when it goes down and when it is back."""
+        """Begins windows anew when a port goes down and when it is back: what it loses meanwhile has its cause already."""
         down = self._inventory.is_down(port.nic)
         if port.nic not in self._inventory.nics or self._down.get(port.nic, False) == down:
             return

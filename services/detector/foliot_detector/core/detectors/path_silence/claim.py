@@ -25,9 +25,9 @@ _SETTLE_NS = 15_000_000
 get here. One cause is to make one event."""
 _TRANSIT_NS = 40_000_000
 """How long a probe whose sending is proven may take to be heard. It may wait in two full queues, and for a turn of
-the scheduler at each end. A full queue of 200 packets of 1,500 bytes takes 12 ms at 200 Mb/s. If that is more, the
-probe gets twice the longest delay that either end saw lately. A receiver dates its word by when it read its sockets
-dry, so nothing is added for that."""
+the scheduler at each end. A full queue of 200 packets of 1,500 bytes takes 12 ms at 200 Mb/s. Where twice the
+longest delay that either end saw lately is more, the probe gets that. A receiver dates its word by when it read its
+sockets dry, so nothing is added for that."""
 _COMMON_MODE_NS = 500_000_000
 """How long a silence waits where nothing else came through between its two hosts since: they may both be stalled. A busy hypervisor halts a machine for up to 0.4 s at a time."""
 _MARGIN_NS = 30_000_000
@@ -69,7 +69,7 @@ class Claim:
     said_ns: int
     said_here_ns: int
     bound_ns: int
-    """Of the receiver's clock; -1: not synchronised."""
+    """The bound of the receiver's clock; -1: not synchronised."""
     owed_ns: int
     """Half of the silence: at least a probe interval of the path. The trouble began when the next probe was due, at
     the latest. So what was heard later than this after the path's last probe was heard after the trouble began."""
@@ -99,11 +99,11 @@ class Claim:
     waits_for: str = ""
     """The same, as `ClaimQueue` has it."""
     news: tuple[int, int, int] = (-1, -1, -1)
-    """What the last search for a witness rested on, see `Judge`."""
+    """The facts on which the last search for a witness rested, see `Judge`."""
     on_path: bool = False
     """The sender says that it sent on this very path."""
     sent_sequence: int = 0
-    """Of the probe that it sent then."""
+    """The number of the probe that it sent then."""
     transit_ns: int = 0
     """How long that probe was given to arrive."""
     missing: int = 1

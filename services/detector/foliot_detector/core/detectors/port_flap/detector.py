@@ -47,7 +47,7 @@ class _Port:
     """When it was last believed, on the detector's timeline."""
     fault: str = ""
     named: str = ""
-    """What the kernel's count made of the last fault's name."""
+    """The part of the last fault's name that the kernel's count made."""
     since_ns: int = 0
     fell: bool = False
     """It is down because it lost its carrier: not for a reboot, nor an administrator. Only then is its return half a

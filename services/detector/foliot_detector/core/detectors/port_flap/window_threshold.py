@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from foliot_schemas.event import Evidence
 
 _REMEMBERED = 4_096
-"""Of one port: more than one a second for an hour. Rules count to ten."""
+"""Changes remembered of one port: more than one a second for an hour. Rules count to ten."""
 
 
 class WindowThreshold:
