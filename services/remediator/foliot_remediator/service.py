@@ -60,7 +60,7 @@ class Service:
             raise SettingsError(f"extensions.modules: {error}") from error
         self._lease = Lease(bus, shard.role("remediator"), f"{socket.gethostname()}/{os.getpid()}/{settings.instance}")
         self._to_write: dict[Bucket, dict[str, NodePaths | NodeHomes]] = {PATHS: {}, HOMES: {}}
-        """By bucket and node. What failover needs is written first."""
+        """Values to write, by bucket and node. Those that failover needs are written first."""
         self._written = asyncio.Event()
         self._count: Count | None = None
         """The count of leases, as the bus last gave it; None: it has not."""
@@ -187,7 +187,7 @@ class Service:
                 values = self._to_write[bucket]
                 node, value = next(iter(values.items()))
                 if value.lease_revision != self._lease.revision:
-                    del values[node]  # written by whoever holds the lease now
+                    del values[node]  # the present holder of the lease writes it
                     continue
                 try:
                     await self._bus.put(bucket, node, value)

@@ -70,8 +70,8 @@ class RemediatorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
 
     moves_per_minute: int = 600
     """Service addresses that may be sent another way in a minute, there or back, by a route each or a whole rail by
-    one rule. What lost NICs carry is counted by itself, and one lost NIC may always be left. What comes home takes
-    half of the budget at most."""
+    one rule. Traffic of lost NICs is counted by itself, and one lost NIC may always be left. Traffic that comes home
+    takes half of the budget at most."""
     nics_away: int = 64
     """NICs that may be away at once; the smaller of this limit and the share holds. One always may. More at once is
     no failure of NICs, and moving would not help."""

@@ -133,7 +133,7 @@ class Losses:
                 memory.forget(nic)
 
     def forget_node(self, node: str) -> None:
-        """A node has left the fleet for good."""
+        """Forgets a node that has left the fleet for good."""
         self._routes.told.forget(node)
 
     # -- events -------------------------------------------------------------------------------------------------------

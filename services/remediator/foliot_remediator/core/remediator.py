@@ -39,7 +39,8 @@ back in a few seconds."""
 class Remediator:
     """Keeps what is known, and lets its remedies answer every message with what to publish.
 
-    Of a shard, it commands the shard's nodes alone. What it knows of their peers is what they exchange, which is what they need.
+    With a shard, it commands the shard's nodes alone. It knows of their peers what they exchange with the shard, and
+    needs no more.
     """
 
     def __init__(self, settings: RemediatorSettings, shard: Shard = WHOLE) -> None:

@@ -62,7 +62,7 @@ class FleetClock:
         self._offset_ns = statistics.median_low(self._differences_ns)
 
     def forget(self, node: str) -> None:
-        """A node has left the fleet."""
+        """Forgets a node that has left the fleet."""
         self._offsets.forget(node)
 
     def local_ns(self) -> int:

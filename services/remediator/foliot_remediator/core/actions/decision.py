@@ -45,7 +45,7 @@ class DecisionRequest(NamedTuple):
     who: str
     cause: Cause
     base_ns: int
-    """What the deadline counts from."""
+    """The time from which the deadline counts."""
     now_ns: int
     remedy: str = FIRST
     """The remedy whose budget pays, and which hears of the answer."""

@@ -109,7 +109,7 @@ def object_to_nics(settings: RemediatorSettings, nics_away: int, nics: int) -> O
 def object_to_clocks(
     nodes: Collection[str], health: PathHealth, within_ns: int, now_ns: int
 ) -> tuple[Collection[str], list[Objection]]:
-    """Of these nodes, those whose clock is too uncertain for a deadline.
+    """The nodes whose clock is too uncertain for a deadline.
 
     The objection to commanding them comes with them, if there are any.
     """

@@ -41,9 +41,9 @@ class FleetView:
     selector: PathSelector
     decider: Decider
     touch: Callable[[Iterable[str]], None]
-    """What is in force on these nodes has changed: their backups are looked through next."""
+    """Says that the ways in force on these nodes have changed: their backups are looked through next."""
     stir: Callable[[Iterable[str]], None]
-    """Something beside these nodes has changed, which may have been a backup of theirs."""
+    """Says that something beside these nodes has changed, which may have been a backup of theirs."""
     assign_home: Callable[[Destination, Placement | None, Cause], bool]
     """Chooses where a destination's traffic belongs; it is taken there as after a loss. False: not now
     (`Remediator.assign_home`)."""
@@ -103,8 +103,8 @@ class Remedy(Protocol):
 
     name: str
     priority: int
-    """The remedy with the lower number goes first, with each message and each tick. Of two with the same, the order
-    of names decides. A whole number from 1 on: losses have 0."""
+    """The order of remedies, with each message and each tick: the lower number goes first. Of two with the same
+    number, the name decides. A whole number from 1 on: losses have 0."""
     budget: Budget
 
     @property

@@ -53,7 +53,7 @@ class ToldWays:
                 self._about.setdefault(peer, set()).add(command.node)
 
     def forget(self, node: str) -> None:
-        """A node has left the fleet for good."""
+        """Forgets a node that has left the fleet for good."""
         for peer, _ in self._told_ns.pop(node, {}):
             self._about.get(peer, set()).discard(node)
         for other in self._about.pop(node, ()):

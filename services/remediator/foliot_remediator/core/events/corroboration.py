@@ -129,11 +129,14 @@ class Corroboration:
             self._put_off(doubt, now_ns, 0)
 
     def forget(self, nic: str) -> None:
-        """A NIC has left the fleet."""
+        """Forgets a NIC that has left the fleet."""
         self._open.forget(nic)
 
     def look(self, now_ns: int) -> Iterator[tuple[Event, Evidence]]:
-        """Of the doubts whose turn it is, the losses to refuse, with evidence, and those that nothing speaks against any more, without."""
+        """Looks at the doubts whose turn it is.
+
+        Yields the losses to refuse, with evidence, and, without evidence, those that nothing speaks against any more.
+        """
         for who in self._due.take(now_ns):
             doubt = self._open.get(who)
             if doubt is None:

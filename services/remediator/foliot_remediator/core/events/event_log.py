@@ -70,7 +70,7 @@ class EventLog:
         self._seen.add(event.id)
 
     def forget(self, nic: str) -> None:
-        """A NIC has left the fleet: what is said of one of its name and of its paths is new."""
+        """Forgets a NIC that has left the fleet: what is said of one of its name and of its paths is new."""
         self._last.forget(nic)
 
     def cause(self, who: str, fault: str = "") -> Cause:

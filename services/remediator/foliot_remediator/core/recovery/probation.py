@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 _GOOD_SHARE = 0.5
 """Share that must be heard of a NIC's paths that can be judged."""
 _RECHECK_NS, _LONGEST_RECHECK_NS = 100_000_000, 5_000_000_000
-"""Nodes report every 100 ms. What has not been heard for long is looked at after an eighth of that time again, and
-after the longest time at most. Where thousands wait for nodes that are away, looking at all of them ten times a
-second takes a processor."""
+"""Shortest and longest wait until a NIC or path that was not heard is looked at again. Nodes report every 100 ms.
+The wait is an eighth of the time that it has not been heard. Where thousands wait for nodes that are away, looking
+at all of them ten times a second takes a processor."""
 _LONGEST_REST_NS = 60_000_000_000
-"""What is held for longer is looked at all the same: it may have left the fleet."""
+"""Longest wait before something that is held is looked at all the same: it may have left the fleet."""
 _LONGEST_DAMPING_NS = 86_400_000_000_000
 """A day: far more than any rule holds what flaps (RFC 2439: an hour), so that a wrong event cannot bar a NIC for ever."""
 

@@ -31,8 +31,8 @@ _ROUND_PER_S = 8_000
 change. It takes a second for 64 nodes on two rails that all know each other. In a larger fleet the round takes
 longer: it finds backups that fell silent, which events say as well."""
 _STRETCH_S = 0.025
-"""Destinations of so many seconds are looked through at a stretch, but always one node. That takes 3 ms, for which
-an event may have to wait."""
+"""How much to look through at a stretch: the destinations of so many seconds, but always one node. That takes 3 ms,
+for which an event may have to wait."""
 
 
 class _Credit:

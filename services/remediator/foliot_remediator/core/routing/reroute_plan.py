@@ -1,4 +1,7 @@
-"""What has to move when a NIC or path is lost, and back when it may be used again. Pure: plans, nothing decided."""
+"""Plans of the traffic that has to move when a NIC or path is lost, and back when it may be used again.
+
+All is pure: it plans, and decides nothing.
+"""
 
 from __future__ import annotations
 
@@ -119,7 +122,7 @@ class ReroutePlanner:
         return plan
 
     def use(self, who: str, now_ns: int) -> ReroutePlan:
-        """What a NIC or path carried before it was lost."""
+        """The traffic that a NIC or path carried before it was lost."""
         if who in self._inventory.nics:
             return self.use_nic(who, now_ns)
         path = self._inventory.path(who)

@@ -23,7 +23,7 @@ _UNHEARD_NS = 300_000_000
 """A path that was not heard for so long counts as unheard, if its receiver reports. It is more than a probe's
 interval, also of the slow sweep."""
 _TRANSIT_NS = 20_000_000
-"""What was sent before a silence may still have waited in a queue."""
+"""How long a probe that was sent before a silence may still have waited in a queue."""
 
 
 class LastHeard(enum.Enum):

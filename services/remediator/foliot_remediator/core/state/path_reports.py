@@ -246,7 +246,7 @@ class PathReports:
     # -- what there is ------------------------------------------------------------------------------------------------
 
     def forget(self, node: str) -> None:
-        """A node has left the fleet."""
+        """Forgets a node that has left the fleet."""
         for memory in (self._reporters, self._bounds):
             memory.pop(node, None)
         self._offsets.forget(node)

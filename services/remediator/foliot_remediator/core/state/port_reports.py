@@ -57,7 +57,7 @@ class PortReports:
         self._ports[word.nic] = Port(good, since_ns, now_ns, bad_said_ns, word)
 
     def forget(self, node: str) -> None:
-        """A node has left the fleet."""
+        """Forgets a node that has left the fleet."""
         self._ports = {nic: port for nic, port in self._ports.items() if node_of(nic) != node}
 
 

@@ -21,7 +21,7 @@ class Retained(Generic[Value]):
         """Per NIC, the names that have it in them."""
 
     def __len__(self) -> int:
-        """Of how many NICs and paths anything is remembered."""
+        """The number of NICs and paths of which anything is remembered."""
         return len(self._values)
 
     def __contains__(self, who: str) -> bool:
