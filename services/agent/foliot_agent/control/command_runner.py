@@ -38,7 +38,7 @@ class CommandRunner:
     """
 
     node: str
-    """Whose commands they are."""
+    """The node whose commands they are."""
     policy: Policy
     handlers: Iterable[ActionHandler]
     clock: Clock

@@ -35,5 +35,5 @@ def with_values(text: str, values: Mapping[str, str]) -> str:
 
 
 def _name(line: str) -> str:
-    """Of the variable that a line sets; empty: it sets none."""
+    """The name of the variable that a line sets; empty: it sets none."""
     return "" if line.lstrip().startswith(("#", ";")) else line.partition("=")[0].strip()

@@ -102,7 +102,7 @@ async def _join(arguments: argparse.Namespace) -> int:
     if arguments.dry_run:
         _tell(files, settings, meant, arguments)
         return 0
-    # Who cannot become a node takes no place from one who can.
+    # A host that cannot become a node takes no place from one that can.
     files.check()
     if fleet.answers:
         node = await _claimed(settings.bus, meant.node, fleet, is_free=arguments.index is None)
