@@ -70,7 +70,7 @@ class HostGuard:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Takes one request."""
         if scope["type"] == ScopeType.HTTP:
-            # Browsers always send one; who sends none, as a health check by HTTP/1.0, is none.
+            # Browsers always send one. A client that sends none, as a health check by HTTP/1.0, is no browser.
             for name, value in scope["headers"]:
                 if name == b"host" and not await self._answers_to(host := value.decode("latin-1")):
                     await _refusal(host)(scope, receive, send)

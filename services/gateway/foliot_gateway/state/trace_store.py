@@ -116,7 +116,7 @@ class TraceStore:
             self._kept.move_to_end(span.trace_id)
             known = kept.spans.get(span.span_id)
             if known is not None:
-                # Everybody who sees a fault derives the same root span from it, so that two services may send it. Whoever saw it first has it,
+                # Each service that sees a fault derives the same root span from it, so that two may send it. The one that saw it first has it,
                 # in whichever order they arrive.
                 if (span.start_ns, span.service, -span.end_ns) < (known.start_ns, known.service, -known.end_ns):
                     self._put(kept, span, weigh(span) - weigh(known))
