@@ -228,10 +228,13 @@ class Bus:
     async def watch(self, bucket: Bucket, handler: KeyHandler, *, key: str = "", about: About | None = None) -> None:
         """Calls the handler with every key's present value, or one key's, then with each change; None: it was deleted.
 
-        Changes come as plain messages of the bucket's own subject, sooner than through a consumer; after a reconnection all
-        present values are told again, and what was deleted meanwhile. `about`: as with `subscribe`.
+        Changes come as plain messages of the bucket's own subject, sooner than through a consumer. A change whose message was lost is told
+        within some 10 s. After a reconnection all present values are told again, and what was deleted meanwhile. `about`: as with
+        `subscribe`.
         """
-        self._on_reconnect.append(await self._buckets.watch(bucket, handler, key, about))
+        watch = await self._buckets.watch(bucket, handler, key, about)
+        self._on_reconnect.append(watch.tell_present)
+        self._spawn(watch.keep_looking())
 
     # -- inside -------------------------------------------------------------------------------------------------------
 
