@@ -62,8 +62,8 @@ class RemediatorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     """How long what was lost must be good before it is used again, the first time. Each loss doubles it, with no end
     to attempts."""
     longest_probation_s: float = 60.0
-    """The longest that it must be good. Damping holds what flaps on; this is for what comes and goes more slowly
-    than that."""
+    """The longest that a NIC or path must be good before it is used again. Damping holds what flaps on; this is for
+    what comes and goes more slowly than that."""
     forget_s: float = 1_800.0
     """A NIC or path that was good for this long is as if it had never been lost: two half-lives of the damping's
     default."""

@@ -21,8 +21,8 @@ _GOOD_SHARE = 0.5
 """Share that must be heard of a NIC's paths that can be judged."""
 _RECHECK_NS, _LONGEST_RECHECK_NS = 100_000_000, 5_000_000_000
 """Shortest and longest wait until a NIC or path that was not heard is looked at again. Nodes report every 100 ms.
-The wait is an eighth of the time that it has not been heard. Where thousands wait for nodes that are away, looking
-at all of them ten times a second takes a processor."""
+The wait is an eighth of the time since its hold ended. Where thousands wait for nodes that are away, looking at all
+of them ten times a second takes a processor."""
 _LONGEST_REST_NS = 60_000_000_000
 """Longest wait before something that is held is looked at all the same: it may have left the fleet."""
 _LONGEST_DAMPING_NS = 86_400_000_000_000

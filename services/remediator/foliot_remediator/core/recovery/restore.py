@@ -57,7 +57,10 @@ class Restorer:
         return self._restore(plan, who, cause, now_ns)
 
     def _restore(self, plan: ReroutePlan, who: str, cause: Cause, now_ns: int) -> Decision | None:
-        """Uses something again. What a refusal, a failure or a restart leaves away is looked for later."""
+        """Decides to use again what a plan brings back.
+
+        What a refusal, a failure or a restart leaves away is looked for later.
+        """
         if not self._routes.lease:
             return None
         return self._routes.decide(DecisionRequest("restore", who, cause, now_ns, now_ns), plan)[0]
