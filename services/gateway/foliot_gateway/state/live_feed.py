@@ -164,8 +164,8 @@ class Journal:
     def start(self, last_id: str) -> int:
         """The number up to which a reader has read, by the id of the last event that it got.
 
-        The reader of an earlier process gets all there is. Events have ids of their own, so that a reader knows those
-        it has had.
+        A reader with an id of an earlier process gets all there is. Events have ids of their own, so that a reader
+        knows those it has had.
         """
         run, _, number = last_id.rpartition("-")
         if run == self._run and number.isdecimal() and len(number) < _MOST_DIGITS:
