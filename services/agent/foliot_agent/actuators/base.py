@@ -35,7 +35,7 @@ class Actuator(Protocol):
         """Prepares for traffic to this peer."""
 
     async def leave(self, peer: Node) -> None:
-        """Ends it: there is no traffic to this peer any more."""
+        """Forgets a peer: there is no traffic to it any more."""
 
     def check(self, placement: Placement) -> str:
         """The objection to a placement, in words; empty: none."""

@@ -1,7 +1,7 @@
 """Moves of traffic, whatever asks for them: a command, a notice, the bucket `paths` or a lost carrier of one's own.
 
 One message at a time changes the kernel, and whoever waits for it has the next turn. So the loss of a NIC waits for one
-route, however many a command or the arming of a large fleet still has to put. Before each route, these look whether it
+route, however many a command or the arming of a large fleet still has to put. Those look before each route whether it
 is still wanted.
 """
 

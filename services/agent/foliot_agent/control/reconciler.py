@@ -96,7 +96,7 @@ class Reconciler:
             await actuator.leave(peer)
 
     def close(self) -> None:
-        """Stops to wait for peers to be forgotten."""
+        """Cancels the timers of peers that are to be forgotten."""
         for leaving in self._leaving.values():
             leaving.cancel()
 

@@ -1,7 +1,7 @@
 """The kernel objects of the overlay, computed from inventory records. Pure.
 
-Tables: 7000 + rail number holds the route in force to every peer's service address of that rail. Table 7100 + rail
-number holds its armed backup.
+Tables: the one of number 7000 + rail number holds the route in force to every peer's service address of that rail. The
+one of number 7100 + rail number holds its armed backup.
 
 Rules: one of priority 7100 always sends a rail's service prefix to the first table. One of priority 7000 sends it to
 the second, only while the node's own NIC on that rail is lost.
