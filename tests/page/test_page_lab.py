@@ -91,7 +91,7 @@ async def told(log: Path, beginning: str) -> str:
 
 
 async def test_a_fault_is_seen_and_told(page, address):
-    """The tile goes red, then moved, then green, and no other does; the event leads to the trace of all services, and to what was done."""
+    """The tile goes red, then moved, then green; the event leads to the trace of all services, and to what was done."""
     await page.goto(address, timeout=READY_MS)
     await expect(page.locator(".tile.up")).to_have_count(TILES, timeout=READY_MS)
     await page.evaluate(RECORD)
@@ -109,6 +109,7 @@ async def test_a_fault_is_seen_and_told(page, address):
     await expect(page.locator(".tile.up")).to_have_count(TILES)
     conditions = await page.evaluate("window.conditions")
     assert conditions.pop("node1.rail0") == ["up", "lost", "moved", "up"]
+    assert conditions.pop("node0.rail0") == ["up", "moved", "up"], "its only peer on this rail is reached over the other one"
     assert set(map(tuple, conditions.values())) == {("up",)}
 
     rows = story.get_by_role("table").get_by_role("row")
