@@ -109,7 +109,9 @@ async def test_a_fault_is_seen_and_told(page, address):
     await expect(page.locator(".tile.up")).to_have_count(TILES)
     conditions = await page.evaluate("window.conditions")
     assert conditions.pop("node1.rail0") == ["up", "lost", "moved", "up"]
-    assert conditions.pop("node0.rail0") == ["up", "moved", "up"], "its only peer on this rail is reached over the other one"
+    assert conditions.pop("node0.rail0") == ["up", "moved", "up"], (
+        "its only peer on this rail is reached over the other one"
+    )
     assert set(map(tuple, conditions.values())) == {("up",)}
 
     rows = story.get_by_role("table").get_by_role("row")
