@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _LEAST_NS = 1e-3
-"""Length of an edge without room, or with less than none because the value strays out of the interval; a longer edge
+"""Length of an edge without room, or with less than none because the value strays out of the interval. A longer edge
 is never wrong, and sparse graphs drop edges of length 0."""
 _MOST_ROUNDS = 40
-"""Within ten, a mesh of 100,000 clocks with ten random neighbours each is done."""
+"""Rounds in which all nodes ask their neighbours. A mesh of 100,000 clocks with ten random neighbours each needs ten at most."""
 
 
 class HardBounds(NamedTuple):
@@ -54,8 +54,8 @@ def _distances(
     """Shortest distances from the ground.
 
     All nodes ask their neighbours at once, again and again (Bellman, Quarterly of Applied Mathematics 16, 1958). In a random mesh no node
-    is more than some edges away, and that many rounds are cheaper than going from node to node. Where it is not over by then, it is done
-    node by node.
+    is more than some edges away, and that many rounds are cheaper than going from node to node. A mesh that
+    needs more rounds is done node by node.
     """
     source, target = ends
     order = np.argsort(target, kind="stable")
