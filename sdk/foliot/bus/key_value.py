@@ -39,9 +39,9 @@ _WRITTEN = "Foliot-Written"
 """Header of every value: its writer, and the number of the writing."""
 _LONGEST_WRITTEN = 64
 _AT_ONCE = 256
-"""Keys that are written before others get their turn."""
+"""Keys that are written before other tasks get their turn."""
 _MOST_TOLD = 1 << 18
-"""Keys remembered; beyond that many, whoever makes them up is not told apart from a fleet any more."""
+"""Keys remembered. Beyond that many, keys that somebody makes up cannot be told from those of a fleet."""
 
 
 class KeyValue:
@@ -63,13 +63,13 @@ class KeyValue:
         self._numbers = itertools.count(1)
 
     def forget(self) -> None:
-        """Forgets all buckets, as the server may have lost those in its memory: the next use asks for each again."""
+        """Forgets all buckets, because the server may have lost those in its memory. The next use asks for each again."""
         self._stores.clear()
 
     async def open(self) -> None:
-        """Makes every bucket that is not there; who makes none looks for those that nodes read or write.
+        """Makes every bucket that is not there. A connection that makes none looks for those that nodes read or write.
 
-        A node may be updated before the first service that makes a new bucket of the central services.
+        It looks for no others: a node may be updated before the first service that makes a new bucket of the central services.
 
         Raises:
             BucketNotFoundError: one is not there.
@@ -107,9 +107,9 @@ class KeyValue:
         return int(acknowledged.seq)
 
     async def put_all(self, bucket: Bucket, messages: Mapping[str, msgspec.Struct]) -> None:
-        """Writes many keys, at least one, and waits until the last of them is stored; one before it may be lost with the connection.
+        """Writes many keys, at least one, and waits until the last is stored. One before it may be lost with the connection.
 
-        A stream takes what one connection sends in order, so that of the last alone it has to say that it was stored.
+        A stream takes one connection's messages in order, so it has to acknowledge only the last.
 
         Raises:
             nats.errors.Error: the bus did not store it.
@@ -117,7 +117,7 @@ class KeyValue:
         await self.store(bucket)
         *most, last = messages
         for count, key in enumerate(most):
-            # What a connection that is away would send when it is back is old by then.
+            # A connection that is away would send this when it is back, and it would be old by then.
             if not self._client.is_connected:
                 raise nats.errors.ConnectionReconnectingError
             written = f"{self._writer}/{next(self._numbers)}"
@@ -127,7 +127,7 @@ class KeyValue:
         await self.put(bucket, last, messages[last])
 
     async def get(self, bucket: Bucket, key: str) -> Any | None:
-        """The key's present value; None also if it cannot be read, which is said on `rejected`.
+        """The key's present value; None also if it cannot be read, which `rejected` then shows.
 
         Raises:
             nats.errors.Error: the bus did not answer.
@@ -166,7 +166,7 @@ class KeyValue:
     async def watch(
         self, bucket: Bucket, handler: KeyHandler, key: str, about: About | None = None
     ) -> Callable[[], Coroutine[Any, Any, None]]:
-        """Tells present values and then every change; returns what tells them again, and which of those that were told are deleted."""
+        """Tells present values and then every change. Returns a function that tells present values again, and keys deleted meanwhile."""
         await self.store(bucket)
         subject = bucket.subject(key) if key else bucket.subject()
         telling = 0
@@ -188,7 +188,7 @@ class KeyValue:
                 async with contextlib.aclosing(self._stored(bucket, key)) as found:
                     async for raw in found:
                         token, written = _token(raw.subject, bucket), _written(raw)
-                        # What changed since the telling began has been told already, and is as new or newer.
+                        # A key that changed since the telling began has been told already, with a value as new or newer.
                         if token in changed or told.has_newer(token, written):
                             continue
                         gone = key_value_read.is_deleted(raw)
@@ -206,10 +206,10 @@ class KeyValue:
         return tell_present
 
     def _stored(self, bucket: Bucket, key: str) -> AsyncGenerator[Any, None]:
-        """What is stored under a key, or all, as nats-py has it; of deleted keys that they are.
+        """The raw messages stored under a key, or under all keys, with the marks of deleted ones.
 
-        Not by nats-py 2.16's watcher, which may end before its first entry. Who may make no consumers asks for each key; by a consumer it
-        goes faster in a large fleet.
+        nats-py 2.16's watcher is not used: it may end before its first entry. A connection that may make no consumers asks for each key. A
+        consumer is faster in a large fleet.
         """
         if key:
             return key_value_read.values(self._stream, bucket.name, [bucket.subject(key)], deleted=True)
@@ -245,7 +245,7 @@ class KeyValue:
 
 
 class _Told:
-    """By key, what was told last, so that a value that reached us and was not stored is not followed by the one before it."""
+    """Remembers the last value told of each key. So the value before it never follows one that was heard, but was not stored."""
 
     def __init__(self) -> None:
         self._last: dict[str, tuple[str, int]] = {}
@@ -261,7 +261,7 @@ class _Told:
         self._last[token] = _parted(written)
 
     def has_newer(self, token: str, written: str) -> bool:
-        """Whether something that its writer wrote later has been told already."""
+        """Whether a value that the same writer wrote later has been told already."""
         writer, number = _parted(written)
         last = self._last.get(token)
         return last is not None and bool(number) and last[0] == writer and number < last[1]
