@@ -262,7 +262,7 @@ class Engine:
         )
         row, turn, padded = self._turns(due, coded, full[self.sessions.full_bytes[full] > 0])
         place = self.table.place[row]
-        # All single probes and firsts of pairs go first: the probes between them and the seconds are the pairs' gap. Their order is
+        # All single probes and firsts of pairs go before the second ones: the probes in between are the pairs' gap. Their order is
         # random, so that each stream is first in its batch at times, and not always behind the same others. Padded probes go last:
         # others would wait for them, one of a pair longer than the other.
         order = np.argsort(_PROBES_A_ROUND * place + np.where(padded, 2, turn) + self._random.random(len(row)))
@@ -319,7 +319,7 @@ class Engine:
                 self._refuse_size(place)
             log.debug("send_failed", address=self.table.places[place].address, reason=describe_errno(number))
 
-    # -- what it came to ----------------------------------------------------------------------------------------------
+    # -- results ------------------------------------------------------------------------------------------------------
 
     def take_sent(self) -> NDArray[np.int64]:
         """Probes sent since the last call, per row."""

@@ -17,8 +17,8 @@ class SyncSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     window_s: float = 2.0
     """Length of a window, as in Huygens: long enough for probes that met no queue, short enough for a clock to run straight."""
     reference: str = ""
-    """The clock that others are measured against; empty: the smallest name heard when sync starts. The common time does
-    not depend on it."""
+    """The clock that others are measured against; empty: the smallest name heard when sync starts. The choice does
+    not change what the common time follows."""
     timescale: Timescale = "free"
     """What the common time follows. `free`: all clocks, so that on the whole they need least correction. `nodes`: the rates of `references`.
     `utc`: the UTC of nodes whose system clock has it."""

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 _ROUTES = Path("/proc/thread-self/net/route")
-"""Of this network namespace: the main table, IPv4."""
+"""The routes of this network namespace: the main table, IPv4."""
 _RTF_UP = 0x1
 _NATS_PORT = 4222
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 _DEVICES = Path("/proc/thread-self/net/dev")
-"""Of this network namespace and readable by everybody, whatever is mounted on /sys."""
+"""The counters of this network namespace. Every process can read them, whatever is mounted on /sys."""
 
 # Columns of net/core/net-procfs.c:dev_seq_printf_stats, by the names of struct rtnl_link_stats64.
 _COLUMNS = (

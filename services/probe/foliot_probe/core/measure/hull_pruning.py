@@ -83,6 +83,6 @@ def _touched(x: Floats, y: Floats, tilt: SlopeRange) -> NDArray[np.bool_]:
 
 
 def _lowest(x: Floats, y: Floats, row: NDArray[np.intp], slope: Floats) -> NDArray[np.intp]:
-    """Of each of these rows, the point with the least residual."""
+    """The point with the least residual in each of these rows."""
     lowest: NDArray[np.intp] = (y[row] - slope[:, None] * x[row]).argmin(axis=1)
     return lowest

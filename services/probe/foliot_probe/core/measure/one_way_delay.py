@@ -23,15 +23,14 @@ if TYPE_CHECKING:
 _HOUR_NS = 3_600_000_000_000
 _NEVER = -(1 << 62)
 _WALKED = 3.5
-"""By so much a random walk wrongs the rate in four seconds, as a multiple of what it adds to the offset in one. By then sync's next word has
-come."""
+"""What a random walk adds to the rate in four seconds, as a multiple of what it adds to the offset in one. By then sync's next state has come."""
 MOST_FULL = np.iinfo(DelayRow["full_sent"]).max
 """The most padded probes that a row can count."""
 _TRUSTED = frozenset({"synchronised", "holdover"})
 
 
 class References:
-    """Per row, how to read the reference time off the clock of one end."""
+    """The states of one end's clocks, per row. They turn its local times into reference times."""
 
     def __init__(self, rows: int) -> None:
         self._offset_ns = np.zeros(rows, np.int64)
@@ -100,7 +99,7 @@ def runs(row: Rows) -> tuple[Rows, Rows]:
 
 
 class Digest(NamedTuple):
-    """Per row, of the delays of an interval (ns); 0 where there was none."""
+    """Numbers of each row's delays in an interval (ns); 0 where there was none."""
 
     least_ns: Times
     median_ns: Times

@@ -51,7 +51,7 @@ class PaddedCounts:
             np.add.at(self._received, row[full], 1)
 
     def count(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Per row, since the last call: padded probes that the counts prove to have been sent; those heard."""
+        """Padded probes since the last call, per row: those that the counts prove to have been sent, and those heard."""
         received, self._received = self._received, np.zeros_like(self._received)
         known = (self._said > 0) & (self._counted > 0)
         sent = np.where(known, (self._said - self._counted) % FULL_COUNTS, 0)

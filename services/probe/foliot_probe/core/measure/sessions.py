@@ -333,7 +333,7 @@ class Sessions:
         return highest
 
     def count(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Per row, since the last call: probes that the sequence numbers heard prove to have been sent; probes heard."""
+        """Probes since the last call, per row: those that the heard sequence numbers prove to have been sent, and those heard."""
         sent = self._highest - self._counted
         self._counted[:] = self._highest
         return sent, self.incoming.count_fresh(len(self))

@@ -51,7 +51,7 @@ class WindowPart(NamedTuple):
 
     streams: tuple[Stream, ...]
     rows: NDArray[Any]
-    """Of dtype `StampRow`."""
+    """The points, of dtype `StampRow`."""
 
 
 class _Sifted(NamedTuple):

@@ -44,7 +44,7 @@ class Known(NamedTuple):
 
 
 class DelayFloors:
-    """Per stream, the half-widths of its latest windows, and by how much each is expected to be too wide."""
+    """The half-widths of each stream's latest windows, and by how much each is expected to be too wide."""
 
     def __init__(self) -> None:
         self._numbers = ClockNumbers()

@@ -57,14 +57,14 @@ class LineFits(NamedTuple):
     """The lines that the clouds stand on."""
 
     fitted: NDArray[np.float64]
-    """Per pair, its slope by this window's clouds alone."""
+    """Slope of each pair by this window's clouds alone."""
     variance: NDArray[np.float64]
     """The variance of that slope."""
     doubt: NDArray[np.float64]
     """Variance of the slope that was used."""
     stands: Stands
     searched: NDArray[np.bool_]
-    """Per pair, whether its slope was searched for."""
+    """Whether the slope of each pair was searched for."""
 
 
 def find_lines(clouds: PointClouds, least_ns: NDArray[np.float64], stray_ns: float, settings: SyncSettings) -> LineFits:
@@ -185,7 +185,7 @@ def _with_known(
 
 
 def _width(sides: Sides, slope: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Per side, half the distance between the lines of its stream: its intercepts are never further off than that."""
+    """Half the distance between the lines of each side's stream: its intercepts are never further off than that."""
     intercept = touch(sides, slope).intercept
     return np.repeat(np.abs(intercept[0::2] + intercept[1::2]) / 2, 2)
 

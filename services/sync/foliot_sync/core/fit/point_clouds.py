@@ -37,9 +37,9 @@ class PointClouds(NamedTuple):
     sides: Sides
     """Two rows a stream: upper, then lower reflected."""
     paths: tuple[str, ...]
-    """Per stream."""
+    """Path of each stream."""
     pair: NDArray[np.int64]
-    """Per stream, its pair."""
+    """Pair of each stream."""
     initiator: NDArray[np.int64]
     """Per pair, as all columns that follow."""
     responder: NDArray[np.int64]
@@ -102,7 +102,7 @@ class _Streams(NamedTuple):
     pair: NDArray[np.int64]
     """Streams between the same two clocks in the same batch have the same number."""
     first: NDArray[np.int64]
-    """Per pair, the first of its streams."""
+    """First stream of each pair."""
 
 
 def gather(batches: Sequence[StampBatch], index: Callable[[str], int], tolerated_share: float) -> PointClouds | None:
@@ -212,7 +212,7 @@ def _points(batches: Sequence[StampBatch]) -> _Points:
 def _courses(
     known: _Streams, points: _Points, covered_ns: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:
-    """Per pair, the least and the most of x and y, and whether either varies by less than an hour.
+    """Per pair, the least and the most of x and y, and whether both vary by less than an hour.
 
     No window is longer, and no clock goes so wrong within one. Stamps that lie further apart were made up, and floats cannot hold them well
     enough. Streams between the same two clocks are judged together, because they are fitted together.

@@ -126,7 +126,7 @@ class ShardFit:
         return pairs._replace(initiator=initiator, responder=responder), tuple([self._names[clock] for clock in used])
 
     def _learn(self, trusted: NDArray[np.int64]) -> None:
-        """Remembers the widths of the last window. They are wrong if a clock turned out to have been stepped or slewed in it; then it does not."""
+        """Remembers the last window's widths, but not those of clocks that turned out to have been stepped or slewed in it. These are wrong."""
         if self._last is not None:
             rows, before, widths = self._last
             still = np.zeros(len(self._floors), dtype=bool)

@@ -35,7 +35,7 @@ class Sides(NamedTuple):
     x: NDArray[np.float64]
     y: NDArray[np.float64]
     k: NDArray[np.int64]
-    """Per side: which smallest residual the line goes through; at most `counts`."""
+    """Rank of the residual that each side's line goes through; 1 is the smallest. At most `counts`."""
     counts: NDArray[np.int64]
     """Points a side, at least 1."""
 
@@ -74,7 +74,7 @@ def touch(sides: Sides, slope: NDArray[np.float64]) -> Touch:
 def separate(
     sides: Sides, group: NDArray[np.int64], least_ppb: NDArray[np.float64], most_ppb: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Per group of sides, the one slope within its limits that separates them widest.
+    """The one slope of each group of sides, within its limits, that separates them widest.
 
     The sides of one stream give its soft-margin line. All streams between two clocks share the clocks' drift, so their
     sides give it together.
@@ -197,5 +197,5 @@ def at_middle(sides: Sides, residuals: NDArray[np.float64], limit_ppb: float) ->
 
 
 def _sums(values: NDArray[np.float64], group: NDArray[np.int64], groups: int) -> NDArray[np.float64]:
-    """Per group, the sum of its sides' values."""
+    """The sum of the values of each group's sides."""
     return np.bincount(group, weights=values, minlength=groups).astype(np.float64)

@@ -34,9 +34,9 @@ class HardBounds(NamedTuple):
 
 
 def hard_bounds(allowed: HardBounds, nodes: int, ground: int) -> NDArray[np.float64]:
-    """Per node, the largest distance of the truth from what is published; inf where no interval connects it.
+    """The largest distance of each node's truth from its published value; inf where no interval connects it.
 
-    The ground is the node whose truth is what is published.
+    The ground is the node whose published value is the truth.
     """
     above, below = np.maximum(allowed.upper, _LEAST_NS), np.maximum(-allowed.lower, _LEAST_NS)
     # An interval lets `start` rise by `above` over `end`, and `end` rise by `below` over `start`.
@@ -74,7 +74,7 @@ def _distances(
 def _one_by_one(
     ends: tuple[NDArray[np.int64], NDArray[np.int64]], length: NDArray[np.float64], nodes: int, ground: int
 ) -> NDArray[np.float64]:
-    """The same by Dijkstra's method, for meshes that are long."""
+    """The same by Dijkstra's method, for long meshes."""
     source, target = ends
     order = np.lexsort((length, target, source))
     key = source[order] * nodes + target[order]

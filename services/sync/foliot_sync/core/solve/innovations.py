@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 
 class Innovations(NamedTuple):
-    """Per pair, measured minus predicted.
+    """Differences of pairs, measured minus predicted.
 
-    That is by how much the initiator's true offset to the reference exceeds its predicted one, less the same of the
+    A difference is by how much the initiator's true offset to the reference exceeds its predicted one, less the same of the
     responder.
     """
 

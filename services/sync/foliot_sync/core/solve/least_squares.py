@@ -64,9 +64,9 @@ class Solution(NamedTuple):
     """nan where the mesh does not connect a node to the ground."""
     variance: NDArray[np.float64]
     accepted: NDArray[np.bool_]
-    """Per edge."""
+    """Whether each edge counts."""
     neighbours: NDArray[np.int64]
-    """Per node, over accepted edges; parallel ones count once."""
+    """Number of each node's neighbours over accepted edges; parallel ones count once."""
     surplus: float
     """Root mean square misfit of the accepted edges, by their weights and per independent loop: an estimate of the
     error of a pair that counts."""
@@ -155,7 +155,7 @@ class _System:
         self._starts = np.concatenate(([0], np.cumsum(np.bincount(rows, minlength=nodes))))
 
     def firmness(self, weights: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Per node, one over the deviation that it would have if its neighbours were known."""
+        """One over the deviation that each node would have if its neighbours were known."""
         return np.sqrt(self._held(weights))
 
     def matrix(self, weights: NDArray[np.float64], time_map: NDArray[np.float64]) -> csr_array:
@@ -205,7 +205,7 @@ class _System:
         return found
 
     def _held(self, weights: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Per node, the weights of its edges together."""
+        """The sum of the weights of each node's edges."""
         nodes = len(self.unknown)
         held = np.bincount(self._edges.start, weights=weights, minlength=nodes)
         return np.asarray(held + np.bincount(self._edges.end, weights=weights, minlength=nodes), np.float64)
@@ -249,7 +249,7 @@ def _spread(edges: Edges, weights: NDArray[np.float64], nodes: int) -> NDArray[n
 
 
 def _components(start: NDArray[np.int64], end: NDArray[np.int64], nodes: int) -> NDArray[np.int32]:
-    """Per node, which of the parts that the edges join it belongs to."""
+    """The number of the connected part that each node belongs to."""
     graph = coo_array((np.ones(len(start)), (start, end)), shape=(nodes, nodes)).tocsr()
     labels: NDArray[np.int32] = connected_components(graph, directed=False)[1]
     return labels

@@ -68,7 +68,7 @@ class Told(NamedTuple):
     def cautious(self, guess: Floats) -> Told:
         """The values for a filter, with no less noise than is stated. Wander grows by the same factor, so that the gains are the same.
 
-        Errors that last, as of a floor that was never seen, show in no line. But for that, no clock's wander is raised above the first guess.
+        Errors that last, as of a floor that was never seen, show in no line. But this raises no clock's wander above the first guess.
         """
         least = np.minimum(self.factor, 1.0)
         return Told(np.minimum(self.density / least, np.maximum(self.density, guess)), self.factor / least)
@@ -123,7 +123,7 @@ def hear(heard: Heard, told: Told, at_ns: Ints, offset_ns: Ints, variance: Float
 
 
 def judge(heard: Heard, guess: Floats) -> Told:
-    """Density and factor of each clock, by the means of their logarithms, each value as likely as it is.
+    """Density and factor of each clock: the means of their logarithms, weighed by likelihood.
 
     Parameters:
         guess: the first guess of the density.
