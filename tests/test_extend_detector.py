@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import os
-import signal
 import subprocess
 import sys
-import urllib.request
 from pathlib import Path
 
 import pytest
@@ -20,10 +17,8 @@ from foliot.text.messages import is_bad
 from foliot_detector.core import registry
 from foliot_detector.core.pipeline import Pipeline
 from foliot_detector.settings import DetectorSettings
-from foliot_lab.fabric import capabilities
 from foliot_schemas import Event, Nic, Node, PortState, decode, encode, event_kinds
 from foliot_schemas.names import node_of
-from patience import patience
 
 TOYS = Path(__file__).parent / "toys"
 FOLIOT = str(Path(sys.executable).with_name("foliot"))
@@ -135,69 +130,3 @@ def test_foliot_decode_tells_it(toy):
 
     assert "node1.rail0 receives broken frames" in known.stdout.decode()
     assert "errors rising: node1.rail0" in unknown.stdout.decode()
-
-
-# -- in a lab -------------------------------------------------------------------------------------------------------------
-
-SCENARIO = """
-[fabric]
-hosts = 2
-rails = 2
-[services]
-"extensions.modules" = ["toy_detector"]
-"extensions.toy_detector.counter" = "rx_packets"
-"extensions.toy_detector.least" = 1
-[workload]
-kind = "none"
-[[fault]]
-at_s = 1
-kind = "restart"
-where = "detector"
-[run]
-duration_s = 8
-"""
-"""Probes alone make packets enough: what counts as an error is a setting."""
-NICS = {f"node{node}.rail{rail}" for node in range(2) for rail in range(2)}
-
-
-@pytest.fixture
-def lab(tmp_path):
-    """Runs the scenario to its end, and goes on: the address of its gateway, its folder, and what it said."""
-    missing = capabilities.missing()
-    if missing:
-        pytest.skip(" ".join(missing))
-    (tmp_path / "scenario.toml").write_text(SCENARIO)
-    with subprocess.Popen(
-        [FOLIOT, "lab", "run", "--force", str(tmp_path / "scenario.toml"), "--stay", "--port", "0", "--folder", str(tmp_path / "lab")],
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=os.environ | {"PYTHONPATH": str(TOYS), "PYTHONUNBUFFERED": "1"},
-    ) as running:  # fmt: skip
-        said = []
-        try:
-            while not (said and "until you interrupt it" in said[-1]):
-                said.append(running.stdout.readline())
-                assert said[-1], "".join(said)
-            (address,) = (line.split()[-1] for line in said if line.startswith("the API will be at "))
-            yield address, tmp_path / "lab", "".join(said)
-        finally:
-            running.send_signal(signal.SIGINT)
-            running.communicate(timeout=patience(60))
-
-
-@pytest.mark.e2e
-@pytest.mark.net
-def test_it_works_from_the_kernel_to_the_gateway_and_through_a_restart(lab):
-    """On the bus, stored, told by `foliot watch` and by the gateway; the detector that was restarted says nothing twice."""
-    address, folder, said = lab
-    with urllib.request.urlopen(f"{address}events?kind=errors", timeout=patience(10)) as answer:
-        shown = json.load(answer)
-    watched = subprocess.run(
-        [FOLIOT, "lab", "exec", "--folder", str(folder), "control", "--", FOLIOT, "watch", "event.errors", "--last", "99", "--no-follow",
-         "--config", str(folder / "reader.toml")],
-        env=os.environ | {"PYTHONPATH": str(TOYS)}, capture_output=True, text=True, check=True, timeout=patience(60),
-    ).stdout.splitlines()  # fmt: skip
-
-    assert "restarting detector" in said
-    assert sorted(event["who"] for event in shown) == sorted(NICS), "once each, also by the detector that took over"
-    assert {event["state"] for event in shown} == {"rising"}
-    assert len(watched) == len(NICS)
-    assert {nic for nic in NICS for line in watched if f"{nic} receives broken frames" in line} == NICS

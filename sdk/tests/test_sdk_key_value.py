@@ -41,6 +41,7 @@ async def test_a_value_that_was_heard_and_not_stored_is_not_followed_by_the_one_
     await writer.put(PATHS, "node1", away)
     await watcher.watch(PATHS, changed)
     await until(1)
+    at_rest = set(watcher._tasks)
     no_room = (0, resource.RLIM_INFINITY)
     resource.prlimit(nats_server.process.pid, resource.RLIMIT_FSIZE, no_room)
     with contextlib.suppress(nats.errors.Error, TimeoutError):
@@ -50,7 +51,7 @@ async def test_a_value_that_was_heard_and_not_stored_is_not_followed_by_the_one_
     await nats_server.start()
     async with asyncio.timeout(patience(20)):
         # The present values have been told again when nothing is under way any more.
-        while not watcher.connected or watcher._tasks:  # noqa: ASYNC110 - as above
+        while not watcher.connected or watcher._tasks != at_rest:  # noqa: ASYNC110 - as above
             await asyncio.sleep(0.02)
         while True:
             with contextlib.suppress(nats.errors.Error, TimeoutError):
@@ -141,6 +142,68 @@ async def test_a_key_that_was_deleted_while_the_bus_was_away_is_told(nats_server
     await writer._stream.purge_stream(f"KV_{PATHS.name}")
     await tell_present()
     assert told == [("node1", True), ("node1", False)]
+    for bus in (writer, reader):
+        await bus.close()
+
+
+@pytest.mark.parametrize("key", ["", "node1"])
+async def test_a_change_that_no_message_told_is_found(nats_server, key):
+    """The server that a node has connected to may not know of a change in time, while it begins or while it is cut off from the others."""
+    writer = await Bus.connect(nats_server.settings, "writer")
+    reader = await Bus.connect(nats_server.settings, "reader", makes=False)
+    told = []
+
+    async def changed(name, paths):
+        told.append((name, paths and paths.away))
+
+    for name in ("node1", "node2"):
+        await writer.put(PATHS, name, NodePaths(node=name, lease_revision=1))
+    await reader.watch(PATHS, changed, key=key)
+    told.clear()
+    (subscription,) = [each for each in reader._client._subs.values() if each.subject.startswith("$KV.")]
+    await subscription.unsubscribe()  # hears as little as one of which the server does not know
+    await writer.put(PATHS, "node1", NodePaths(node="node1", lease_revision=1, away=("rail0",)))
+    await writer.put(PATHS, "node3", NodePaths(node="node3", lease_revision=1))
+    await (await writer.store(PATHS)).delete("node2")
+    expected = [("node1", ("rail0",))] + ([] if key else [("node3", ()), ("node2", None)])
+    async with asyncio.timeout(patience(20)):
+        while len(told) < len(expected):  # noqa: ASYNC110 - as above
+            await asyncio.sleep(0.02)
+
+    assert told == expected
+    for bus in (writer, reader):
+        await bus.close()
+
+
+async def test_a_look_tells_nothing_that_was_heard(nats_server):
+    """Nor a value that its writer has written anew since, nor twice what another tool wrote, nor a deletion of what nobody was told of."""
+    writer, reader = [
+        await Bus.connect(nats_server.settings, name, makes=name == "writer") for name in ("writer", "reader")
+    ]
+    told = []
+
+    async def changed(name, paths):
+        told.append((name, paths is not None))
+
+    await writer.put(PATHS, "node1", NodePaths(node="node1", lease_revision=1))
+    await reader.watch(PATHS, changed)
+    look = reader._on_reconnect[0].__self__.look
+    await writer.put(PATHS, "node1", NodePaths(node="node1", lease_revision=2))
+    await writer._client.publish(PATHS.subject("other-tool"), encode(NodePaths(node="other-tool", lease_revision=1)))
+    store = await writer.store(PATHS)
+    await store.delete("node1")
+    async with asyncio.timeout(patience(20)):
+        while len(told) < 4:  # noqa: ASYNC110 - as above
+            await asyncio.sleep(0.02)
+    await look()
+    assert told == [("node1", True), ("node1", True), ("other-tool", True), ("node1", False)]
+
+    (subscription,) = [each for each in reader._client._subs.values() if each.subject.startswith("$KV.")]
+    await subscription.unsubscribe()
+    await writer.put(PATHS, "came-and-went", NodePaths(node="came-and-went", lease_revision=1))
+    await store.delete("came-and-went")
+    await look()
+    assert len(told) == 4
     for bus in (writer, reader):
         await bus.close()
 

@@ -42,7 +42,7 @@ def main() -> int:
 def _fuzz(family: str, given: argparse.Namespace) -> None:
     import atheris  # noqa: PLC0415 - only where something is fuzzed
 
-    sys.path.insert(0, str(_HERE))
+    sys.path[:0] = [str(_HERE), str(_HERE.parent / "support")]  # as pytest's own path has them
     # Not foliot_probe: it is columns without branches, whose comparisons would fill the memory (see _MOST_MIB).
     with atheris.instrument_imports(include=["targets", "foliot", *(f"foliot_{each}" for each in _PACKAGES)]):
         import targets  # noqa: PLC0415 - instrumented while it is imported

@@ -149,7 +149,7 @@ def probes(data: bytes) -> None:
     lengths[-1] = len(data) - size * (len(heard) - 1) if len(data) <= 8 * size else size
     sane = is_probe(heard, lengths)
     row = np.arange(len(heard))[sane] % 2
-    sessions, watch = Sessions(4), SilenceWatch(4, 3, 10_000_000)
+    sessions, watch = Sessions(4), SilenceWatch(4)
     for each in (0, 1):
         sessions.open(each, 5 + each)
     for start_ns in (1_000_000_000, 2_000_000_000):

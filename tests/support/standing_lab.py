@@ -31,6 +31,8 @@ class StandingLab(NamedTuple):
     api: str
     """Address of the gateway's API."""
     folder: Path
+    said: str
+    """By the lab, until it stood."""
 
     def get(self, path: str) -> list[dict]:
         """What the gateway answers."""
@@ -70,7 +72,7 @@ def standing(folder: Path, scenario: str) -> Iterator[StandingLab]:
                 said.append(running.stdout.readline())
                 assert said[-1], "".join(said)
             (address,) = (line.split()[-1] for line in said if line.startswith("the API will be at "))
-            yield StandingLab(address, folder / "lab")
+            yield StandingLab(address, folder / "lab", "".join(said))
         finally:
             running.send_signal(signal.SIGINT)
             running.communicate(timeout=patience(60))

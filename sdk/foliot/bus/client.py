@@ -232,10 +232,13 @@ class Bus:
     async def watch(self, bucket: Bucket, handler: KeyHandler, *, key: str = "", about: About | None = None) -> None:
         """Calls the handler with every key's present value, or one key's, then with each change; None: it was deleted.
 
-        Changes come as plain messages of the bucket's own subject, sooner than through a consumer. After a reconnection it tells all
-        present values again, and which keys were deleted meanwhile. `about`: as with `subscribe`.
+        Changes come as plain messages of the bucket's own subject, sooner than through a consumer. If such a message was lost, the change is
+        told within some 10 s. After a reconnection it tells all present values again, and which keys were deleted meanwhile. `about`: as
+        with `subscribe`.
         """
-        self._on_reconnect.append(await self._buckets.watch(bucket, handler, key, about))
+        watch = await self._buckets.watch(bucket, handler, key, about)
+        self._on_reconnect.append(watch.tell_present)
+        self._spawn(watch.keep_looking())
 
     # -- inside -------------------------------------------------------------------------------------------------------
 

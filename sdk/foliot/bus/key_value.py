@@ -13,7 +13,8 @@ import structlog
 from nats.js import api
 from nats.js.errors import BucketNotFoundError
 
-from foliot.bus import connection, key_value_read
+from foliot.bus import key_value_read
+from foliot.bus.key_value_watch import WRITTEN, KeyValueWatch, token_of
 from foliot.bus.provisioning import make_bucket
 from foliot.bus.retry import heed_cancellation
 from foliot.bus.stream_read import each_stored
@@ -23,7 +24,7 @@ from foliot_schemas.permissions import NODE_ROLES
 from foliot_schemas.subjects import BUCKETS
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 
     import msgspec
 
@@ -35,13 +36,8 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
-_WRITTEN = "Foliot-Written"
-"""Header of every value: its writer, and the number of the writing."""
-_LONGEST_WRITTEN = 64
 _AT_ONCE = 256
 """Keys that are written before other tasks get their turn."""
-_MOST_TOLD = 1 << 18
-"""Keys remembered. Beyond that many, keys that somebody makes up cannot be told from those of a fleet."""
 
 
 class KeyValue:
@@ -102,7 +98,7 @@ class KeyValue:
         """
         await self.store(bucket)
         written = f"{self._writer}/{next(self._numbers)}"
-        acknowledged = await self._stream.publish(bucket.subject(key), encode(message), headers={_WRITTEN: written})
+        acknowledged = await self._stream.publish(bucket.subject(key), encode(message), headers={WRITTEN: written})
         heed_cancellation()
         return int(acknowledged.seq)
 
@@ -121,7 +117,7 @@ class KeyValue:
             if not self._client.is_connected:
                 raise nats.errors.ConnectionReconnectingError
             written = f"{self._writer}/{next(self._numbers)}"
-            await self._client.publish(bucket.subject(key), encode(messages[key]), headers={_WRITTEN: written})
+            await self._client.publish(bucket.subject(key), encode(messages[key]), headers={WRITTEN: written})
             if not count % _AT_ONCE:
                 await asyncio.sleep(0)
         await self.put(bucket, last, messages[last])
@@ -160,50 +156,22 @@ class KeyValue:
         async with contextlib.aclosing(self._stored(bucket, "")) as stored:
             async for raw in stored:
                 if not key_value_read.is_deleted(raw):
-                    await self._tell(bucket, take, _token(raw.subject, bucket), bytes(raw.data or b""), None)
+                    await self._tell(bucket, take, token_of(bucket, raw.subject), bytes(raw.data or b""), None)
         return found
 
-    async def watch(
-        self, bucket: Bucket, handler: KeyHandler, key: str, about: About | None = None
-    ) -> Callable[[], Coroutine[Any, Any, None]]:
-        """Tells present values and then every change. Returns a function that tells present values again, and keys deleted meanwhile."""
+    async def watch(self, bucket: Bucket, handler: KeyHandler, key: str, about: About | None = None) -> KeyValueWatch:
+        """Tells present values and then every change, by the watch that is returned."""
         await self.store(bucket)
-        subject = bucket.subject(key) if key else bucket.subject()
-        telling = 0
-        changed: set[str] = set()
-        told = _Told()
-
-        async def arrived(raw: Any) -> None:
-            token = _token(raw.subject, bucket)
-            if telling:
-                changed.add(token)
-            told.note(token, _written(raw))
-            await self._tell(bucket, handler, token, None if key_value_read.is_deleted(raw) else raw.data, about)
-
-        async def tell_present() -> None:
-            nonlocal telling
-            telling += 1
-            try:
-                await self.store(bucket)
-                async with contextlib.aclosing(self._stored(bucket, key)) as found:
-                    async for raw in found:
-                        token, written = _token(raw.subject, bucket), _written(raw)
-                        # A key that changed since the telling began has been told already, with a value as new or newer.
-                        if token in changed or told.has_newer(token, written):
-                            continue
-                        gone = key_value_read.is_deleted(raw)
-                        if not gone or token in told:  # deleted while the bus was away
-                            told.note(token, written)
-                            await self._tell(bucket, handler, token, None if gone else bytes(raw.data or b""), about)
-            finally:
-                telling -= 1
-                if not telling:
-                    changed.clear()
-
-        await self._client.subscribe(subject, cb=arrived)
-        await connection.settle(self._client)
-        await tell_present()
-        return tell_present
+        watch = KeyValueWatch(
+            self._client,
+            self._stream,
+            bucket,
+            bucket.subject(key) if key else bucket.subject(),
+            stored=lambda: self._stored(bucket, key),
+            tell=lambda token, data: self._tell(bucket, handler, token, data, about),
+        )
+        await watch.begin()
+        return watch
 
     def _stored(self, bucket: Bucket, key: str) -> AsyncGenerator[Any, None]:
         """The raw messages stored under a key, or under all keys, with the marks of deleted ones.
@@ -242,40 +210,3 @@ class KeyValue:
         except Exception as error:  # a fault of ours with one value never stops a service
             log.exception("handler_failed", bucket=bucket.name, key=token)
             await self._reject(f"$KV.{bucket.name}.{token}", data or b"", f"handler failed: {error!r}")
-
-
-class _Told:
-    """Remembers the last value told of each key. So the value before it never follows one that was heard, but was not stored."""
-
-    def __init__(self) -> None:
-        self._last: dict[str, tuple[str, int]] = {}
-
-    def __contains__(self, token: str) -> bool:
-        """Whether anything was told of this key."""
-        return token in self._last
-
-    def note(self, token: str, written: str) -> None:
-        """Notes that a watcher was told of a key."""
-        if len(self._last) >= _MOST_TOLD:
-            self._last.clear()
-        self._last[token] = _parted(written)
-
-    def has_newer(self, token: str, written: str) -> bool:
-        """Whether a value that the same writer wrote later has been told already."""
-        writer, number = _parted(written)
-        last = self._last.get(token)
-        return last is not None and bool(number) and last[0] == writer and number < last[1]
-
-
-def _parted(written: str) -> tuple[str, int]:
-    writer, _, number = written[:_LONGEST_WRITTEN].partition("/")
-    return writer, int(number) if number.isascii() and number.isdecimal() else 0
-
-
-def _token(subject: str, bucket: Bucket) -> str:
-    """The escaped key. One of several tokens stays whole, so that it is refused and not taken for its last token."""
-    return subject.removeprefix(f"$KV.{bucket.name}.")
-
-
-def _written(raw: Any) -> str:
-    return str((raw.headers or {}).get(_WRITTEN, ""))

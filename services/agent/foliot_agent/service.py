@@ -49,7 +49,8 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 _BUS_S = 2.0
-"""A bus that is there is joined in a fraction of it; a cut one is noticed after two to three seconds anyway."""
+"""How long to wait for the bus. A bus that is there is joined in a fraction of it; a cut one is noticed after two to
+three seconds anyway."""
 _TELL_REJECTED_S = 1.0
 
 
@@ -57,7 +58,7 @@ class Agent:
     """One node's agent.
 
     Parameters:
-        bus: connected, or to be so one day: until then the agent goes by what it finds in the kernel and remembers.
+        bus: connected, or to be so one day. Until then the agent goes by what it finds in the kernel and remembers.
         boot: identity of the host's present boot, see `foliot.runtime.service.boot_id`.
     """
 
@@ -91,7 +92,7 @@ class Agent:
         return bool(self._restart_cache.recall().peers)
 
     async def __aenter__(self) -> Self:
-        """Builds or adopts, listens, and, if it remembers its peers, looks at what was lost already. `join_fleet` comes next."""
+        """Builds or adopts the overlay, and listens. If it remembers its peers, it looks at what was lost already. `join_fleet` comes next."""
         self._stack.callback(self._restart_cache.flush)
         await self._stack.enter_async_context(self._kernel)
         for actuator in self._others:
@@ -171,7 +172,7 @@ class Agent:
         await self._stack.aclose()
 
     async def join_fleet(self) -> None:
-        """Waits for the bus, says that the node is there, and follows what is said.
+        """Waits for the bus, says that the node is there, and follows what it hears.
 
         Raises:
             nats.errors.Error: the bus went away again meanwhile.
@@ -201,7 +202,7 @@ class Agent:
         self._renewing = self._spawn(self.membership.renew())
 
     async def _awake_alone(self) -> None:
-        """With what it remembers. Where it may act only without the bus, the bus is given a moment to be there."""
+        """Begins to act with what it remembers. Where it may act only without the bus, the bus is given a moment to be there."""
         if self._settings.armed != "always":
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._bus.opened(), _BUS_S)
@@ -209,7 +210,7 @@ class Agent:
         self._awake()
 
     def _awake(self) -> None:
-        """Peers and backups are known: what was heard from the kernel before is acted upon now."""
+        """Acts now on what was heard from the kernel before, as peers and backups are known."""
         early, self._early = self._early or [], None
         for turn in early:
             self.failover.on_turn(turn)
@@ -229,7 +230,7 @@ class Agent:
         self.failover.on_message(message, reply)
 
     async def _tell_rejected(self) -> None:
-        """Once a second at most: whoever sends what nobody can read may send a lot of it."""
+        """Reports rejected datagrams, once a second at most: a sender of what nobody can read may send a lot of it."""
         told = 0
         while True:
             await asyncio.sleep(_TELL_REJECTED_S)

@@ -20,13 +20,15 @@ class AgentSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """The agent's own section; who the node is stands in ``[node]``."""
 
     actuator: str = "overlay"
-    """What moves service addresses: ``overlay``, or an extension's; ``emulated`` records what would be done and touches nothing."""
+    """The actuator of service addresses: ``overlay``, or an extension's. ``emulated`` records what would be done and
+    touches nothing."""
     armed: Armed = "off"
     """Whether the node moves its traffic by itself when it loses a carrier: never, while the bus is away, or always."""
     policy: Policy = "act"
     """``off`` refuses every command, ``advise`` answers what it would do, ``act`` does it. Arms nothing unless ``act``."""
     memory: str = "/run/foliot"
-    """Folder in which it remembers over a restart what it needs while the bus is away; it should not outlive the boot. Empty: it does not."""
+    """Folder in which the agent remembers over a restart what it needs while the bus is away. The folder should not
+    outlive the boot. Empty: it does not remember."""
     key: str = ""
     """Shared by the fleet's agents; authenticates what they tell each other without the bus. Needed to be armed."""
     key_file: str = ""

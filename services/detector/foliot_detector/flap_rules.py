@@ -24,7 +24,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     reuse: float = 750.0
     """At it, what was suppressed may be used again."""
     max_suppress_s: float = 3_600.0
-    """However often it flapped, this long after the last flap, with a carrier, it may be used again."""
+    """However often it flapped, it may be used again this long after the last flap, once it has a carrier."""
 
     def __post_init__(self) -> None:
         """Refuses a rule that could never suppress or never let go.
@@ -66,8 +66,8 @@ class CountRule(msgspec.Struct, frozen=True, kw_only=True):
     link_downed: bool = False
     """Any rise of the RDMA device's ``link_downed`` is enough."""
     hold_s: float = 0.0
-    """How long after the last flap it is held at least, if it was found to flap. Tools that wait for a person have their port back
-    after this time: nobody is to be barred for ever."""
+    """How long a port that was found to flap is held at least, after its last flap. Where the other tool waits for a
+    person, the port is back after this time: nobody is to be barred for ever."""
 
     def held_s(self, flaps: int) -> float:
         """For how long so many flaps at once keep a port from being used, after the last. Outages are not at once."""

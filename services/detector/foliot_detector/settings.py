@@ -23,27 +23,33 @@ class DetectorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     )  # fmt: skip
 
     report_ms: float = 100.0
-    """The least that the interval of a node's regular reports is taken for; also of nodes of an earlier version, whose reports do not say which it is (`probe.delay_interval_ms`). A node that leaves out a report was itself away."""
+    """The shortest interval that the detector takes a node's regular reports to have. Nodes of an earlier version do
+    not say theirs (`probe.delay_interval_ms`), so it is this one. A node that leaves out a report was itself away."""
     process_silence_s: float = 1.0
-    """A process from which nothing at all came for this long, or for two and a half intervals of its reports if that is more, neither probes nor messages, is dead; one whose words had gaps lately is given up to three times as long."""
+    """A process is dead if neither probes nor messages came from it for this long. It has two and a half intervals
+    of its reports if that is more. One whose words had gaps lately has up to three times as long."""
     late_silence_s: float = 1.0
-    """A path not heard for this long is silent although nobody said so at once: five probes of the slow sweep."""
+    """A path not heard for this long is silent although nobody said so at once. The default is five probes of the
+    slow sweep."""
     calm_s: float = 60.0
     """A path that falls silent within this time after the last silence has to speak twice as long before it is said to."""
     flap_rule: RuleName = "cisco"
-    """Which ports are said to flap, so that they are held back: see `foliot_detector.core.detectors.port_flap.judge` and docs/failover.md. The first six are
-    dampings (RFC 2439), the others count. What follows, where given, replaces the rule's own numbers."""
+    """The rule by which ports are said to flap, so that they are held back: see
+    `foliot_detector.core.detectors.port_flap.judge` and docs/failover.md. The first six are dampings (RFC 2439), the
+    others count. The numbers below, where given, replace the rule's own."""
     penalty: float | None = None
-    """Of dampings, as the next five."""
+    """A number of dampings, as are the next five."""
     half_life_s: float | None = None
     half_life_down_s: float | None = None
     suppress: float | None = None
     reuse: float | None = None
     max_suppress_s: float | None = None
     hold_s: float | None = None
-    """Of rules that count: how long what was found to flap is held back at least, after its last flap."""
+    """A number of rules that count: how long a port that was found to flap is held back at least, after its last
+    flap."""
     management_nics: Literal["leave-out", "judge"] = "leave-out"
-    """Whether a port that a node's probe found to be its way to the bus or its default route is judged as the fabric's are."""
+    """Whether the detector judges management ports as it judges the fabric's. A node's probe finds them: they hold
+    its way to the bus or its default route."""
 
     def __post_init__(self) -> None:
         """Refuses numbers that contradict each other.

@@ -1,4 +1,4 @@
-"""What happened before the gateway started: the last messages of the streams, read once."""
+"""Reads what happened before the gateway started: the last messages of the streams, once."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ _TIMEOUT_S = 2.0
 
 
 async def read(settings: BusSettings, store: Store, limit: int = MOST_RECORDS) -> None:
-    """Reads the newest messages of each stream, at most `limit` of each, into what is known.
+    """Reads the newest messages of each stream, at most `limit` of each, into the store.
 
-    Broken ones are passed over: whoever read them when they were new has rejected them aloud.
+    It passes over broken ones: the service that read them when they were new has rejected them aloud.
 
     Raises:
         nats.errors.Error, OSError, TimeoutError: the bus did not answer; reading again does no harm.

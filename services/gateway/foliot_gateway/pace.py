@@ -1,4 +1,4 @@
-"""Work in steps, between which the loop turns: it hears the bus and serves others, however large an answer is."""
+"""Work in steps, between which the loop turns. So it hears the bus and serves others, however large an answer is."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 _STEP_S = 0.002
-"""An eighth of a frame of a live page, a fifth of a step that the log tells of."""
+"""Length of a step: an eighth of a frame of a live page, a fifth of a step that the log tells of."""
 
 Entry = TypeVar("Entry")
 

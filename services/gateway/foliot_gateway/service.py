@@ -1,4 +1,4 @@
-"""The gateway's shell: the bus fills what is known, HTTP and gRPC show it."""
+"""The gateway's shell: the bus fills the store, HTTP and gRPC show it."""
 
 from __future__ import annotations
 
@@ -53,14 +53,14 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 _FRESH_NS = 10_000_000_000
-"""An outcome older than this was caught up with, not shown as it happened: it gets no span."""
+"""The gateway caught up with an outcome older than this, and did not show it as it happened: it gets no span."""
 _LOOK_S = 0.2
 _RETRY_S = 1.0
 _GRACE_S = 1
 
 
 class Feed:
-    """Takes every message that the bus shows to what is known."""
+    """Takes every message that the bus shows into the store."""
 
     def __init__(self, store: Store, clock: BusClock) -> None:
         self._store = store
@@ -129,8 +129,8 @@ class Feed:
             self._store.fleet.fold_clock(state)
 
     async def rejected(self, rejected: Rejected, _: str) -> None:
-        """A message that some service could not read, or have stored."""
-        # By the contract's services alone: whoever publishes here could name any number.
+        """Takes word of a message that some service could not read, or have stored."""
+        # By the contract's services alone: a publisher could name any number of others.
         service = rejected.service if rejected.service in SERVICES else "other"
         if rejected.unstored:
             self._store.not_stored(service, time.monotonic())
@@ -142,7 +142,7 @@ class Feed:
         self._store.fleet.fold_node(name, node)
 
     async def wanted(self, node: str, wanted: NodePaths | None) -> None:
-        """What the remediator wants in force on a node."""
+        """Takes the ways that the remediator wants in force on a node."""
         self._store.fleet.fold_wanted(node, wanted)
 
 
@@ -164,8 +164,8 @@ async def serve(
     """Serves what is known until cancelled; requests under way are finished.
 
     Parameters:
-        now_ns: reference time, which pages take the age of events from.
-        names: by which it is reached, besides those that need no setting.
+        now_ns: reference time, by which pages tell the age of events.
+        names: names of the gateway, besides those that need no setting.
         rpc_at: host and port of each address that serves gRPC.
     """
     hub = Hub(store, now_ns)
@@ -242,7 +242,7 @@ async def _end(work: asyncio.Future[None]) -> None:
 
 
 async def _fill(store: Store, clock: BusClock, settings: BusSettings) -> None:
-    """Follows the bus until cancelled. HTTP is served meanwhile: spans, and ``/healthz``, which says that the bus is away."""
+    """Follows the bus until cancelled. HTTP is served meanwhile. It takes spans, and ``/healthz`` says that the bus is away."""
     bus = await Bus.connect(settings, "gateway")
     systemd.tell("STATUS=on the bus")
     # Before what comes over it is shown.

@@ -20,8 +20,9 @@ class GatewaySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     bind: tuple[str, ...] = ()
     """Addresses ``host:port`` to serve on, all at once, besides any activated socket."""
     grpc_port: int = 8471
-    """Of gRPC, on `host`, or on each host of `bind`; 0: none."""
+    """Port of gRPC, on `host`, or on each host of `bind`; 0: none."""
     hosts: tuple[str, ...] = ()
-    """Further names, without port, that browsers and services reach the gateway by, as through a proxy; ``*``: any. See `foliot_gateway.http.host_guard`."""
+    """Further names, without port, by which browsers and services reach the gateway, as through a proxy. ``*``: any.
+    See `foliot_gateway.http.host_guard`."""
     streams: int = 500
     """Live pages and gRPC clients that watch, served at once."""

@@ -39,7 +39,7 @@ _TICK_S = 0.01
 _WRITE_AGAIN_S = 0.25
 _CANCEL_AGAIN_S = 0.5
 _AGAIN = 512
-"""Events and outcomes of a busy second; taking them once more costs some 50 ms."""
+"""How many events and outcomes to take once more: those of a busy second, which takes some 50 ms."""
 
 
 class Service:
@@ -60,10 +60,10 @@ class Service:
             raise SettingsError(f"extensions.modules: {error}") from error
         self._lease = Lease(bus, shard.role("remediator"), f"{socket.gethostname()}/{os.getpid()}/{settings.instance}")
         self._to_write: dict[Bucket, dict[str, NodePaths | NodeHomes]] = {PATHS: {}, HOMES: {}}
-        """By bucket and node. What failover needs is written first."""
+        """Values to write, by bucket and node. Those that failover needs are written first."""
         self._written = asyncio.Event()
         self._count: Count | None = None
-        """As the bus last gave it; None: it has not."""
+        """The count of leases, as the bus last gave it; None: it has not."""
         self._taking_homes = asyncio.Lock()
 
     async def run(self) -> None:
@@ -82,7 +82,7 @@ class Service:
         await bus.subscribe(DELAY, self._on_delays, about=nodes)
         await bus.subscribe(PORT, self._on_message, about=nodes)
         durable = self._shard.role(self._settings.instance)
-        # Who ends between an event and its commands, or between a report and the writing of the paths, takes both along.
+        # A process may end between an event and its commands, or between a report and the writing of the paths. So the next one takes the last of both again.
         await bus.subscribe_kept(EVENT, self._on_message, durable=f"{durable}-events", again=_AGAIN, about=things)
         await bus.subscribe_kept(OUTCOME, self._on_message, durable=f"{durable}-outcomes", again=_AGAIN, about=own)
         keep_what_is_loaded()
@@ -103,7 +103,7 @@ class Service:
             self._observe(paths)
 
     async def _on_homes(self, node: str, homes: NodeHomes | None) -> None:
-        """One value after the other; a deleted one had no choices in it, and was of the last lease."""
+        """Takes one value after the other. A deleted one had no choices in it, and was of the last lease."""
         async with self._taking_homes:
             revision = self._core.homes.revision(node)
             homes = NodeHomes(node=node, lease_revision=revision) if homes is None else homes
@@ -113,7 +113,10 @@ class Service:
             self._observe(homes)
 
     async def _counts_anew(self, revision: int, seen: int) -> bool:
-        """Whether the bus that gave this revision has lost the count by which it gave a higher one: asked before a value is passed over."""
+        """Whether the bus has lost the count of leases since it gave the revision `seen`.
+
+        It is asked before a value with a lower revision is passed over.
+        """
         before, self._count = self._count, await counted(self._bus) or self._count
         if before is None or self._count is None:
             return False
@@ -184,7 +187,7 @@ class Service:
                 values = self._to_write[bucket]
                 node, value = next(iter(values.items()))
                 if value.lease_revision != self._lease.revision:
-                    del values[node]  # written by whoever holds the lease now
+                    del values[node]  # the present holder of the lease writes it
                     continue
                 try:
                     await self._bus.put(bucket, node, value)
@@ -201,8 +204,8 @@ class Service:
 async def _together(*works: Coroutine[Any, Any, None]) -> None:
     """Runs all until one fails or this is cancelled, and then ends all.
 
-    Python 3.11's `asyncio.wait_for`, which nats-py awaits its answers with, forgets a cancellation that comes in the same turn as the
-    answer; so what does not end is cancelled again.
+    nats-py awaits its answers with `asyncio.wait_for`. Python 3.11's forgets a cancellation that comes in the same turn
+    as the answer. So what does not end is cancelled again.
     """
     tasks = {asyncio.ensure_future(work) for work in works}
     try:

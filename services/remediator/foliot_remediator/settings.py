@@ -47,11 +47,11 @@ class RemediatorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     """``off`` says what it does not do, ``advise`` publishes commands as advice, ``act`` gives them."""
     restore: Policy = "act"
     policies: dict[str, Policy] = {}
-    """Of the other verbs, by name; of one that is not named, ``off``."""
+    """Policies of the other verbs, by name. A verb that is not named is ``off``."""
 
     primary: Literal["first", "hash"] = "hash"
-    """Which entropy of its own rail a service address has when all is well: the first, or one that spreads pairs over all entropies,
-    the same in both directions."""
+    """Which entropy of its own rail a service address has when all is well. ``first`` is the first; ``hash`` spreads
+    pairs over all entropies, the same in both directions."""
     placements: tuple[PlacementRule, ...] = ()
     """Primary ways that are chosen by hand."""
 
@@ -59,22 +59,26 @@ class RemediatorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     """An alternative must have been heard this recently: ten probes of the slow sweep."""
 
     probation_s: float = 5.0
-    """How long what was lost must be good before it is used again, the first time; doubled with each loss, with no end to attempts."""
+    """How long what was lost must be good before it is used again, the first time. Each loss doubles it, with no end
+    to attempts."""
     longest_probation_s: float = 60.0
-    """What flaps on is held by its damping; this is for what comes and goes more slowly than that."""
+    """The longest that a NIC or path must be good before it is used again. Damping holds what flaps on; this is for
+    what comes and goes more slowly than that."""
     forget_s: float = 1_800.0
-    """Good for this long, a NIC or path is as if it had never been lost: two half-lives of the damping's default."""
+    """A NIC or path that was good for this long is as if it had never been lost: two half-lives of the damping's
+    default."""
 
     moves_per_minute: int = 600
-    """Service addresses sent another way, by a route each or a whole rail by one rule, there or back. What lost NICs carry is counted by itself, and one may always be left; what comes home takes
-    half of it at most."""
+    """Service addresses that may be sent another way in a minute, there or back, by a route each or a whole rail by
+    one rule. Traffic of lost NICs is counted by itself, and one lost NIC may always be left. Traffic that comes home
+    takes half of the budget at most."""
     nics_away: int = 64
-    """NICs that may be away at once, and as a share of the fleet's (but always one). More at once is no failure of NICs, and
-    moving would not help."""
+    """NICs that may be away at once; the smaller of this limit and the share holds. One always may. More at once is
+    no failure of NICs, and moving would not help."""
     nics_away_share: float = 0.25
     """The same limit as a share of the fleet's NICs."""
     nodes_at_once: int = 2_048
-    """Nodes that have been commanded and have not answered yet; the rest of a plan waits for them."""
+    """Nodes that may be commanded and have not answered yet; the rest of a plan waits for them."""
 
     clock_stale_s: float = 3.0
     """A node whose clock said nothing of its bound for this long is not commanded: it could not tell a deadline."""

@@ -1,1 +1,1 @@
-"""What moves traffic: the interface, and its makers."""
+"""The interface by which traffic is moved, and its makers."""

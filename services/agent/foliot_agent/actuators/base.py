@@ -1,4 +1,4 @@
-"""The interface by which traffic is moved that is of any other class than service addresses."""
+"""The interface by which traffic of any other class than service addresses is moved."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ if TYPE_CHECKING:
 
 
 class ActuatorError(Exception):
-    """The kernel refused a change; the message says which. What was changed before it stays, and `routing` has it."""
+    """The kernel refused a change; the message says which. Changes before it stay, and `routing` has them."""
 
 
 class Actuator(Protocol):
     """Moves one class of traffic that is none of service addresses: queue pairs, sockets, marks.
 
-    A placement's `key` names what is moved, in the actuator's own words; peer, rail, via and entropy are the way, as everywhere.
+    A placement's `key` names what is moved, in the actuator's own words. Peer, rail, via and entropy are the way, as
+    everywhere.
     """
 
     traffic: str
@@ -31,16 +32,16 @@ class Actuator(Protocol):
         """Leaves everything in force."""
 
     async def join(self, peer: Node) -> None:
-        """There may be traffic to this peer."""
+        """Prepares for traffic to this peer."""
 
     async def leave(self, peer: Node) -> None:
-        """There is none any more."""
+        """Forgets a peer: there is no traffic to it any more."""
 
     def check(self, placement: Placement) -> str:
-        """What speaks against a placement, in words; empty: nothing."""
+        """The objection to a placement, in words; empty: none."""
 
     def present(self, placements: Iterable[Placement]) -> tuple[Placement, ...]:
-        """What is in force for the keys of these; those that have nothing in force are left out."""
+        """The placements in force for the keys of these; those that have nothing in force are left out."""
 
     async def set_placements(self, placements: Iterable[Placement]) -> None:
         """Puts these in force.
@@ -50,7 +51,7 @@ class Actuator(Protocol):
         """
 
     async def confirm(self, placements: Iterable[Placement]) -> list[Confirmation]:
-        """Those whose traffic was seen to go the way that they say."""
+        """Confirmations of those whose traffic was seen to go the way that they say."""
 
     async def rehearse(self) -> tuple[Change, ...]:
-        """What entering it would change on this host, which stays as it is."""
+        """The changes that entering it would make on this host, which stays as it is."""

@@ -1,4 +1,4 @@
-"""The actuator of the overlay: routes choose the device that carries a destination, one rule the tables of a rail.
+"""The actuator of the overlay: routes choose the device that carries a destination, and one rule chooses the tables of a rail.
 
 A connection notices nothing: its addresses stay, only the device under it changes. Each message costs about 0.2 ms.
 """
@@ -59,7 +59,7 @@ class OverlayActuator:
                     self._found[route.table, route.destination] = route.gateway
 
     async def welcome(self, peer: Node) -> None:
-        """Routes to a peer: those found in force, else home."""
+        """Puts the routes to a peer: those found in force, else home."""
         self._peers[peer.name] = peer
         self.routing.rails[peer.name] = overlay_layout.shared_rails(self._layout, peer)
         for placement in overlay_layout.home(self._layout, peer):
@@ -81,7 +81,7 @@ class OverlayActuator:
                 await self._put(self.routing.backups, backup)
 
     async def dismiss(self, peer: Node) -> None:
-        """No routes to a peer any more."""
+        """Removes the routes to a peer."""
         for kept in (self.routing.placements, self.routing.backups):
             for destination in [each for each in kept if each[0] == peer.name]:
                 await self._remove(kept, destination)
@@ -112,7 +112,7 @@ class OverlayActuator:
                 await self._put(self.routing.backups, backup)
 
     async def disarm(self, destinations: Iterable[Destination]) -> None:
-        """Takes the backups of these destinations away, but for those of a rail that is away: they are in use."""
+        """Takes away the backups of these destinations, but for those of a rail that is away: they are in use."""
         for destination in destinations:
             if destination in self.routing.backups and destination[1] not in self.routing.away:
                 await self._remove(self.routing.backups, destination)
@@ -134,7 +134,10 @@ class OverlayActuator:
         return True
 
     async def renew(self, destinations: Iterable[Destination]) -> None:
-        """Puts what is in force for these destinations, and their backups, once more: a device was lost with all on it, and made again."""
+        """Puts the ways in force of these destinations, and their backups, once more.
+
+        A device was lost with all on it, and made again.
+        """
         for destination in destinations:
             for kept in (self.routing.placements, self.routing.backups):
                 if destination in kept and self._has_device(kept[destination]):

@@ -1,1 +1,1 @@
-"""What the agent does when something happens."""
+"""The agent's reactions when something happens."""

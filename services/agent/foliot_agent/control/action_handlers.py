@@ -1,4 +1,4 @@
-"""The door for a verb: what the agent has to do to carry out an order, to make sure that it took, and to undo it."""
+"""The interface of a verb: how the agent carries out an order, makes sure that it took, and undoes it."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ log = structlog.get_logger()
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
-    """What an order came to."""
+    """The result of an order."""
 
     status: OutcomeStatus
     done: Order
-    """What is in force now, as an order of the same verb."""
+    """The state in force now, as an order of the same verb."""
     undo: Order | None = None
-    """What makes it as it was before; None: nothing was changed."""
+    """The order that makes it as it was before; None: nothing was changed."""
     reason: str = ""
     """Why it failed."""
     changed_ns: int = 0
     """When the change had been made, reference time; 0: nothing was changed."""
     details: Any = None
-    """What its handler needs to confirm it."""
+    """Whatever its handler needs to confirm it."""
 
 
 class Confirmed(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,24 +48,24 @@ class Confirmed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ActionHandler(Protocol):
-    """Carries out one verb, or several. Fence, deadline, policy, advice and repetition are seen to before it is asked."""
+    """Carries out one verb, or several. The caller has seen to fence, deadline, policy, advice and repetition."""
 
     @property
     def verbs(self) -> Collection[str]:
-        """Those whose commands it is given."""
+        """The verbs whose commands it is given."""
 
     def check(self, order: Any, command: Command) -> str:
-        """What speaks against it on this node, in words; empty: nothing."""
+        """The objection to it on this node, in words; empty: none."""
 
     async def apply(self, order: Any) -> Result:
         """Does what is not done yet. The same order twice is `already` the second time."""
 
     async def confirm(self, result: Result, fault: str) -> Confirmed:
-        """Makes sure that it took effect, by another way than the one that did it."""
+        """Makes sure that it took effect, in another way than by what did it."""
 
 
 class NodeView(msgspec.Struct, frozen=True, kw_only=True):
-    """What handlers and actuators are made from."""
+    """The view of the node from which handlers and actuators are made."""
 
     layout: Layout
     peers: Mapping[str, Node]
@@ -78,7 +78,7 @@ _makers: dict[str, Callable[[NodeView], ActionHandler]] = {}
 
 
 def register(name: str, make: Callable[[NodeView], ActionHandler]) -> None:
-    """Puts a handler beside those that are there, from the next start of an agent on.
+    """Adds a handler to those that are there, from the next start of an agent on.
 
     Raises:
         ValueError: there is another of this name.
@@ -93,7 +93,7 @@ def registered(view: NodeView) -> list[ActionHandler]:
 
 
 def outcome_of(result: Result, confirmed: Confirmed, *, command: str, node: str, **fields: Any) -> Outcome:
-    """What is said of it; `fields` are the cause, the fault, when it began, and whether the node was armed."""
+    """The outcome of a result; `fields` are the cause, the fault, when it began, and whether the node was armed."""
     log.info("outcome_made", command=command, status=result.status, reason=result.reason, confirmed=confirmed.at_ns > 0)
     return Outcome.of(
         result.done, result.undo, id=fitting(f"{command}/outcome/{node}"), command=command, verb=verb_of(result.done), node=node,

@@ -1,4 +1,4 @@
-"""The door for an actuator: those that there are, by name, and which of them an agent has."""
+"""The actuators that there are, by name, and which of them an agent has."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class ActuatorKind:
     name: str
     """As `agent.actuator` names it."""
     make: Callable[[NodeView], Any]
-    """Makes a `KernelBackend`, or what has its methods; for another class of traffic an `Actuator`."""
+    """Makes a `KernelBackend`, or an object with its methods; for another class of traffic an `Actuator`."""
     traffic: str = SERVICE_ADDRESSES
     remove: Callable[[], Awaitable[None]] = _nothing
     """Takes away all that any run of it left on this host."""
@@ -39,7 +39,9 @@ _kinds: dict[str, ActuatorKind] = {}
 
 
 def register(kind: ActuatorKind) -> None:
-    """Makes an actuator known. Of service addresses, the settings choose one; of every other class there is one, which is used.
+    """Makes an actuator known.
+
+    Of service addresses, the settings choose one actuator. Every other class has one, which is used.
 
     Raises:
         ValueError: there is another of this name, or of this class.
@@ -51,7 +53,7 @@ def register(kind: ActuatorKind) -> None:
 
 
 def backend(name: str, view: NodeView) -> KernelBackend:
-    """What `agent.actuator` names.
+    """The actuator that `agent.actuator` names.
 
     Raises:
         SettingsError: there is none of this name that moves service addresses.

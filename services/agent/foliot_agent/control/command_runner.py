@@ -26,28 +26,28 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 _REASON_CHARACTERS = 512
-"""An error may quote what it found, of any length; whoever reads it wants a line."""
+"""An error may quote what it found, of any length; a reader wants a line."""
 
 
 @dataclass(kw_only=True, eq=False)
 class CommandRunner:
-    """What all verbs have in common: fence, deadline, policy, advice, and that nothing is done twice.
+    """All that verbs have in common: fence, deadline, policy, advice, and that nothing is done twice.
 
     Raises:
         ValueError: two handlers have the same verb.
     """
 
     node: str
-    """Whose commands they are."""
+    """The node whose commands they are."""
     policy: Policy
     handlers: Iterable[ActionHandler]
     clock: Clock
     publish: Callable[[Outcome], None]
     """Hands an outcome to the bus, which keeps it until it is stored."""
     fence: LeaseFence
-    """Of commands, and of what the bucket `paths` has."""
+    """The fence of commands, and of values in the bucket `paths`."""
     restart_cache: RestartCache
-    """Has the answers: the same command twice gets the same and does nothing twice, over a restart too."""
+    """Holds the answers: the same command twice gets the same and does nothing twice, over a restart too."""
 
     def __post_init__(self) -> None:
         self._handlers: dict[str, ActionHandler] = {}
@@ -115,7 +115,7 @@ class CommandRunner:
             return Confirmed(expected=1)
 
     def _object_to(self, command: Command) -> str:
-        """Also what cannot be read is answered: who asked for it would else ask again and again."""
+        """The objection of a verb's handler. An order that cannot be read gets one too: its sender would else ask again and again."""
         handler = self._handlers.get(command.verb)
         if handler is None:
             return f"the verb {command.verb} is not known here; known are {', '.join(sorted(self._handlers))}"

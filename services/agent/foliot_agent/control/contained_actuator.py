@@ -1,4 +1,4 @@
-"""An actuator of an extension, held so that what it fails of ends nothing else of the agent."""
+"""An actuator of an extension, held so that its failures end nothing else of the agent."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 _AGAIN_S, _LONGEST_AGAIN_S = 1.0, 60.0
-"""What it could not do is tried again after so long, and after twice as long each time, up to the longest."""
+"""Wait before what it could not do is tried again; each time twice as long, up to the longest."""
 
 
 class ContainedActuator:
-    """See `Actuator`. What it could not start, join or leave is tried again; until then placements that need it are refused.
+    """See `Actuator`. It tries again what it could not start, join or leave; until then placements that need it are refused.
 
     Parameters:
         traffic: its class.
@@ -38,7 +38,7 @@ class ContainedActuator:
         self._owed: dict[str, tuple[Node, bool]] = {}
         """By name, peers that it has not been told of yet, and whether they come or go."""
         self._reason = ""
-        """Of its last failure."""
+        """The reason of its last failure."""
         self._failures = ExtensionFailures()
         self._wait_s = _AGAIN_S
         self._turn = asyncio.Lock()
@@ -60,19 +60,19 @@ class ContainedActuator:
                 self._note(error)
 
     async def join(self, peer: Node) -> None:
-        """Tells it, now or later."""
+        """Tells it of a peer, now or later."""
         self._owed[peer.name] = peer, True
         await self._catch_up(peer.name)
 
     async def leave(self, peer: Node) -> None:
-        """Tells it, now or later; of a peer that it has never taken, not at all."""
+        """Tells it that a peer has left, now or later; not at all of a peer that it has never taken."""
         _, comes = self._owed.pop(peer.name, (peer, False))
         if not comes:
             self._owed[peer.name] = peer, False
             await self._catch_up(peer.name)
 
     def check(self, placement: Placement) -> str:
-        """Also that it has started, and knows the peer."""
+        """The objection of the actuator, or that it has not started or does not know the peer."""
         if self._actuator is None:
             return f"the actuator of {self.traffic} has not started: {self._reason}"
         if placement.peer in self._owed:
@@ -80,24 +80,24 @@ class ContainedActuator:
         return self._actuator.check(placement)
 
     def present(self, placements: Iterable[Placement]) -> tuple[Placement, ...]:
-        """Nothing before it has started."""
+        """Placements in force; none before it has started."""
         return () if self._actuator is None else self._actuator.present(placements)
 
     async def set_placements(self, placements: Iterable[Placement]) -> None:
-        """Asked for what `check` has passed."""
+        """Puts placements in force that `check` has passed."""
         assert self._actuator is not None
         await self._actuator.set_placements(placements)
 
     async def confirm(self, placements: Iterable[Placement]) -> list[Confirmation]:
-        """None before it has started."""
+        """Confirmations; none before it has started."""
         return [] if self._actuator is None else await self._actuator.confirm(placements)
 
     async def rehearse(self) -> tuple[Change, ...]:
-        """Of one that is not started."""
+        """Rehearses one that is not started."""
         return await self._make().rehearse()
 
     async def _catch_up(self, *peers: str) -> None:
-        """Starts it, and tells it of these peers, or of all that it was not told of; sees to it that what fails is tried again."""
+        """Starts it, and tells it of these peers, or of all that it was not told of. What fails is tried again."""
         async with self._turn:
             try:
                 if self._actuator is None:

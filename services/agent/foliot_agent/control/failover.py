@@ -1,4 +1,4 @@
-"""What the agent does by itself when something happens: an own NIC turns, a peer speaks."""
+"""The agent's own reactions, when an own NIC turns or a peer speaks."""
 
 from __future__ import annotations
 
@@ -67,12 +67,12 @@ class Failover:
         self._evaded: dict[tuple[str, str], str] = {}
         """The fault of the loss that was last evaded, by peer and rail."""
         self._returning: dict[str, asyncio.Task[None]] = {}
-        """By rail: waits until what goes with the NIC stands again."""
+        """Tasks by rail, each of which waits until what goes with the NIC stands again."""
 
     # -- an own NIC ---------------------------------------------------------------------------------------------------
 
     def on_turn(self, turn: LinkTransition) -> None:
-        """An own NIC was lost, or is back."""
+        """Takes the loss or the return of an own NIC."""
         if (returning := self._returning.pop(turn.rail, None)) is not None:
             returning.cancel()
         if turn.state == "back":
@@ -84,7 +84,7 @@ class Failover:
         log.info("nic_turned", rail=turn.rail, state=turn.state, fault=turn.fault)
 
     def on_bus_away(self) -> None:
-        """The bus does not answer any more: a loss that the remediator was left to act upon may be one that it never heard of."""
+        """Acts, as the bus does not answer any more, on losses that were left to the remediator. It may never have heard of them."""
         if acts_on_own(self.settings.armed, self.settings.policy, bus_connected=False):
             for turn in self._losses.lasting():
                 self.spawn(self._flee(turn, self.clock.now_ns()))
@@ -109,7 +109,10 @@ class Failover:
             self.publish(outcome)
 
     async def _return(self, turn: LinkTransition, started_ns: int) -> None:
-        """An own NIC is back. What flows stays where it is; what stands still, because the rail that it fled to died meanwhile, comes back."""
+        """Takes the return of an own NIC.
+
+        What flows stays where it is. What stands still comes back, because the rail that it fled to died meanwhile.
+        """
         await self.restored(turn.rail)
         del self._returning[turn.rail]
         self.spawn(self._tell(turn))
@@ -135,7 +138,7 @@ class Failover:
     # -- a peer -------------------------------------------------------------------------------------------------------
 
     def on_message(self, message: Notice | NoticeSeen | Echo, reply: Reply) -> None:
-        """A sealed datagram arrived."""
+        """Takes a sealed datagram that arrived."""
         if isinstance(message, NoticeSeen):
             self.notifier.take(message)
         elif isinstance(message, Notice):
@@ -144,7 +147,7 @@ class Failover:
             self.confirmer.take(message, reply)
 
     def forget(self, peer: str) -> None:
-        """A peer has left the fleet: what it said and what became of it is of nobody any more."""
+        """Forgets a peer that has left the fleet, with what it said and what became of it."""
         self._losses.forget(peer)
         self._guard.forget(peer)
         self.notifier.forget(peer)
@@ -198,7 +201,7 @@ class Failover:
                 self.publish(outcome)
 
     def _name(self, notice: Notice) -> str:
-        """Of the move that a notice led to. A loss may be told again, and move something again: that is another move."""
+        """Names the move that a notice led to. A loss may be told again, and move something again: that is another move."""
         nic = notice.node, notice.rail
         if notice.state == "back":
             return f"armed/{notice.fault}/back"

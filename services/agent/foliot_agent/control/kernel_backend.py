@@ -1,4 +1,4 @@
-"""What of the agent touches the kernel, opened together: the overlay, its actuator, and the keeper of flushed routes."""
+"""The parts of the agent that touch the kernel, opened together: the overlay, its actuator, and the keeper of flushed routes."""
 
 from __future__ import annotations
 
@@ -37,14 +37,16 @@ log = structlog.get_logger()
 _REMEMBER_S = 5.0
 """How old the copy of a NIC's routes may be when they are flushed: routes of a fabric change when it is configured."""
 _AGAIN_S = 1.0
-"""After the kernel refused what it has to have. A driver that is loaded, or whoever configures the NIC, may not have finished."""
+"""Wait after the kernel refused something that the agent needs. A driver that is loaded, or whoever configures the
+NIC, may not have finished."""
 _LOOK_S = 10.0
-"""While anything is owed, it is looked after as often, whatever the kernel tells: its word of an address may be lost, and routes be refused. A driver and whoever
-configures the NIC are done by then, or somebody should know."""
+"""While anything is owed, the keeper looks this often, whatever the kernel tells. The kernel's word of an address
+may be lost, and routes may be refused. By then a driver and whoever configures the NIC are done, or somebody should
+know."""
 
 
 class KernelBackend:
-    """The real thing, or with the emulated actuator nothing at all.
+    """The real kernel, or with the emulated actuator nothing at all.
 
     Closing it leaves everything in place, so that traffic goes on while the agent is away; `uninstall` takes it away.
     """
@@ -114,7 +116,7 @@ class KernelBackend:
                 await self._overlay.leave(peer)
 
     def take_link(self, change: LinkChange) -> None:
-        """The kernel tells of a device: what goes with it may be gone, or can be made now."""
+        """Takes what the kernel tells of a device: what goes with it may be gone, or can be made now."""
         if self._overlay is None or self._restorer is None:
             return
         if change.name not in self._nics:
@@ -135,14 +137,17 @@ class KernelBackend:
             self._due.set()
 
     def take_address(self, address: str) -> None:
-        """A device was given an address."""
+        """Takes an address that a device was given."""
         if self._restorer is not None and any(
             nic.address == address and nic.device in self._restorer.owed for nic in self._nics.values()
         ):
             self._due.set()
 
     async def restored(self, rail: str) -> None:
-        """Waits until what the kernel dropped with the NIC of a rail is there again, for as long as that takes: a NIC without its address or its routes carries nothing."""
+        """Waits until what the kernel dropped with the NIC of a rail is there again, for as long as that takes.
+
+        A NIC without its address or its routes carries nothing.
+        """
         nic, told = self._layout.node.nic(rail), False
         since_s = asyncio.get_running_loop().time()
         while self._restorer is not None and nic.device in self._restorer.owed:
@@ -161,9 +166,10 @@ class KernelBackend:
     ) -> None:
         """Makes again what the kernel drops, until cancelled.
 
-        A NIC that is taken out, or whose driver is loaded again, takes along its VXLAN devices, their entries and routes, and its own routes.
-        The devices are made anew as soon as there is a NIC of that name, which may be long before it has a carrier; its routes come back
-        when it is up and whoever configures it has given it its address.
+        A NIC that is taken out, or whose driver is loaded again, takes along its VXLAN devices, their entries and
+        routes, and its own routes. The devices are made anew as soon as there is a NIC of that name, which may be long
+        before it has a carrier. The NIC's own routes come back when it is up and whoever configures it has given it its
+        address.
 
         Parameters:
             on_restored: called after devices were made anew, and their routes put.
@@ -186,7 +192,7 @@ class KernelBackend:
             looked.set()
 
     async def _restore(self, peers: Mapping[str, Node], move_queue: MoveQueue) -> frozenset[str]:
-        """What can be restored now; the devices that were made."""
+        """Restores what can be restored now; returns the devices that were made."""
         assert self._overlay is not None
         assert self._restorer is not None
         if self._is_stale:
@@ -227,7 +233,7 @@ class KernelBackend:
     async def rehearse(
         self, peers: Iterable[Node], paths: NodePaths | None, clock: Clock, *, act: bool
     ) -> tuple[Change, ...]:
-        """What a start would change in this network namespace, as it is now: told by the code that changes it.
+        """The changes that a start would make in this network namespace as it is now, found by the code that makes them.
 
         Parameters:
             peers: those that it talks to.

@@ -1,4 +1,4 @@
-"""The fence: who held the remediator's lease before is not obeyed any more."""
+"""The fence: a former holder of the remediator's lease is not obeyed any more."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ log = structlog.get_logger()
 
 
 class LeaseFence:
-    """The highest revision of the lease that was heard; what is lower is refused. Void when the bus counts anew.
+    """The highest revision of the lease that was heard; a lower one is refused. Void when the bus counts anew.
 
     Parameters:
         count: asks the bus; None if it does not answer.
@@ -28,7 +28,7 @@ class LeaseFence:
         self.highest = 0
         self._count = count
         self._since_ns = 0
-        """Since when the bus counted that gave `highest`; 0: unknown."""
+        """Since when the bus that gave `highest` has counted; 0: unknown."""
         self._spawn = spawn
 
     async def passes(self, revision: int) -> bool:
@@ -40,7 +40,7 @@ class LeaseFence:
         return revision >= self.highest
 
     def raise_to(self, revision: int) -> None:
-        """It was heard, and passed."""
+        """Takes a revision that was heard, and passed."""
         if revision > self.highest or not self._since_ns:
             self._spawn(self._look_up())
         self.highest = max(revision, self.highest)

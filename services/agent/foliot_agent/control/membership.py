@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 _AGAIN_S = 5.0
-"""Between two looks whether the one who took our place has given it up: a person has to see to that."""
+"""Wait between two looks whether the node that took our place has given it up: a person has to see to that."""
 
 
 class Membership:
-    """One node's.
+    """The membership of one node.
 
     Parameters:
-        record: what the inventory is to say of it.
+        record: the node's record in the inventory, as it is to be.
     """
 
     def __init__(self, bus: Bus, node: NodeSettings, record: Node) -> None:
@@ -38,7 +38,9 @@ class Membership:
         self._host = identity_claims.host_id()
 
     async def claim(self) -> None:
-        """Takes the place; waits for the bus. One that the node's last run has touched is its own; any other is not touched before.
+        """Takes the place; waits for the bus.
+
+        A place that the node's last run has touched is its own; any other is not touched before.
 
         Raises:
             ClaimError: another node has it.
@@ -52,10 +54,11 @@ class Membership:
             await self._bus.put(INVENTORY, self._node.name, self._record)
 
     async def renew(self) -> None:
-        """After a cut, the bus may have lost its store: claims the place again, and says that the node is there if it has it.
+        """Claims the place again after a cut, and says that the node is there if it has the place.
 
-        If another has it meanwhile, that is said aloud, and no record is written: it would turn traffic that is the other's by now to us. What
-        runs goes on as it is. Should the other give the place up, it is taken again.
+        The bus may have lost its store. If another node has the place meanwhile, the agent says so aloud and writes no
+        record. A record would turn traffic to us that is the other's by now. What runs goes on as it is. If the other
+        gives the place up, the agent takes it again.
         """
         said: dict[str, str] = {}
         while reasons := await identity_claims.renew(self._bus, self._node, self._host):

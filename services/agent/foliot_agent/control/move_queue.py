@@ -1,7 +1,8 @@
-"""Moves: whatever asks for them, a command, a notice, the bucket `paths` or a lost carrier of one's own.
+"""Moves of traffic, whatever asks for them: a command, a notice, the bucket `paths` or a lost carrier of one's own.
 
-The kernel is changed by one message at a time, and whoever waits for it has the next turn. So the loss of a NIC waits for one route, however
-many a command or the arming of a large fleet still has to put; these look before each route whether it is still wanted.
+One message at a time changes the kernel, and whoever waits for it has the next turn. So the loss of a NIC waits for one
+route, however many a command or the arming of a large fleet still has to put. Those look before each route whether it
+is still wanted.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class Move(msgspec.Struct, frozen=True, kw_only=True):
-    """What a move came to."""
+    """The result of a move."""
 
     status: OutcomeStatus
     reason: str = ""
@@ -50,7 +51,8 @@ class MoveQueue:
         self._losses = losses
         self._clock = clock
         self._turn = asyncio.Lock()
-        """For one change of the kernel. asyncio's lock is fair: who lets it go has it again when all who wait have had it."""
+        """Held for one change of the kernel. asyncio's lock is fair: who lets it go has it again when all who wait
+        have had it."""
         self._commanded = asyncio.Lock()
         """One command after the other, each whole."""
         self._armed = asyncio.Lock()
@@ -58,7 +60,7 @@ class MoveQueue:
 
     @property
     def routing(self) -> RoutingTable:
-        """What is in force."""
+        """The ways in force."""
         return self._actuator.routing
 
     async def apply(
@@ -86,7 +88,8 @@ class MoveQueue:
     async def mend(self, destinations: Iterable[Destination] | None = None) -> Move:
         """Takes all destinations, or these, off the ways that have lost a NIC at either end.
 
-        A whole rail by one rule where that does it: from an own NIC that is lost, or back to one that is there again where the other is not.
+        Where one rule does that, it moves a whole rail. It leaves the rail of an own NIC that is lost. It goes back to
+        an own NIC that is there again, but only where none of the rail's backups is alive.
         """
         if destinations is not None:
             return await self._detour(tuple(destinations))
@@ -124,7 +127,7 @@ class MoveQueue:
                         await self._actuator.renew((destination,))
 
     async def _arm(self, backups: Iterable[Placement]) -> str:
-        """Makes these, and no others, the backups; why one of them could not be armed, if any."""
+        """Makes these, and no others, the backups; says why one of them could not be armed, if any."""
         wanted, failed = {destination_of(backup): backup for backup in backups}, ""
         for destination, backup in wanted.items():
             if self.routing.backups.get(destination) != backup:
@@ -177,7 +180,7 @@ class MoveQueue:
         return move
 
     async def _turn_rails(self, away: tuple[str, ...], back: tuple[str, ...]) -> Move:
-        """Only the rules of these rails."""
+        """Turns these rails by their rules alone."""
         concerned = [destination for rail in (*away, *back) for destination in self.routing.of_rail(rail)]
         before, changed, reason = self.routing.now(concerned), False, ""
         try:
@@ -190,7 +193,7 @@ class MoveQueue:
         return self._move(concerned, before, away=away, back=back, changed=changed, failed=reason)
 
     async def _detour(self, destinations: tuple[Destination, ...]) -> Move:
-        """Only the routes of those of these destinations whose way is dead."""
+        """Moves, by their routes alone, those of these destinations whose way is dead."""
         concerned = [destination_of(each) for each in detours(self.routing, destinations, self._losses.dead)]
         before, changed, reason = self.routing.now(concerned), False, ""
         try:
@@ -205,7 +208,7 @@ class MoveQueue:
         return self._move(concerned, before, changed=changed, failed=reason)
 
     async def _place(self, placements: Iterable[Placement], *, ahead: bool = False) -> bool:
-        """Those that have not lost a NIC while others had their turn; whether there were any."""
+        """Places those that have not lost a NIC while others had their turn; says whether there were any."""
         changed = False
         for placement in placements:
             async with self._turn:

@@ -1,4 +1,4 @@
-"""Keeps the kernel by what the bus's buckets say: who the peers are, and which ways are to be in force."""
+"""Keeps the kernel as the bus's buckets want it: by who the peers are, and by the ways that are to be in force."""
 
 from __future__ import annotations
 
@@ -26,15 +26,16 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 _FORGET_S = 60.0
-"""After it has left the inventory, which may be lost for a moment: as long as the remediator remembers a node."""
+"""Wait before a peer that has left the inventory is forgotten: as long as the remediator remembers a node. The
+inventory may be lost for a moment."""
 
 
 @dataclass(kw_only=True, eq=False)
 class Reconciler:
-    """One node's."""
+    """The reconciler of one node."""
 
     situation: Situation
-    """Its peers are kept up to date here, and read by whoever acts."""
+    """Its peers are kept up to date here; all that acts reads them."""
     move_queue: MoveQueue
     kernel: KernelBackend
     restart_cache: RestartCache
@@ -56,7 +57,7 @@ class Reconciler:
         self._joining = asyncio.Lock()
 
     async def on_node(self, name: str, record: Node | None) -> None:
-        """The inventory says this of a node; None: it has left."""
+        """Takes what the inventory says of a node; None: it has left."""
         if name == self._own.name:
             return
         if record is not None and not record.talks_to(self._own):
@@ -95,7 +96,7 @@ class Reconciler:
             await actuator.leave(peer)
 
     def close(self) -> None:
-        """Forgets nobody any more."""
+        """Cancels the timers of peers that are to be forgotten."""
         for leaving in self._leaving.values():
             leaving.cancel()
 
@@ -105,7 +106,7 @@ class Reconciler:
         self.forget(name)
 
     async def on_paths(self, name: str, paths: NodePaths | None) -> None:
-        """The remediator wants this kept in force."""
+        """Takes the ways that the remediator wants in force."""
         if name != self._own.name or paths is None:
             return
         if not await self.fence(paths.lease_revision):
@@ -115,7 +116,7 @@ class Reconciler:
         await self._follow(before, paths)
 
     async def arm_again(self) -> None:
-        """Devices were made anew: what could not be armed without them can be now. Nothing is moved by that."""
+        """Arms what could not be armed without devices that were now made anew. It moves nothing."""
         if self._paths is not None:
             backups = tuple(backup for backup in self._paths.backups if self._is_known(backup))
             await self.move_queue.follow(Wanted(backups=backups), act=False)
@@ -132,7 +133,7 @@ class Reconciler:
 
 
 def _without(paths: NodePaths, peer: str) -> NodePaths:
-    """The value as if it had said nothing of this peer, and of no rail that is away: that may have waited for its backups."""
+    """The value without this peer's placements, and without rails that are away: those may have waited for its backups."""
     return NodePaths(
         node=paths.node,
         lease_revision=paths.lease_revision,

@@ -1,6 +1,7 @@
-"""What an agent remembers over its own restart, while the bus may be away: whom there is, what it answered, which routes its NICs had.
+"""The memory of an agent over its own restart, while the bus may be away: its peers, its answers, and the routes of its NICs.
 
-One small file, written anew when something has changed, in a folder that does not outlive the boot; routes do not either.
+It is one small file, written anew when something has changed. Its folder does not outlive the boot; routes do not
+either.
 """
 
 from __future__ import annotations
@@ -18,13 +19,13 @@ from foliot_schemas.names import escape
 log = structlog.get_logger()
 
 _ANSWERS = 64
-"""Commands come again within seconds, if at all; that is more than budgets allow one node in that time."""
+"""Commands come again within seconds, if at all. This is more than budgets allow one node in that time."""
 _SOON_S = 0.5
-"""A fleet that is met at once is a thousand peers, and the file has them all."""
+"""Wait before peers are written. A fleet that is met at once is a thousand peers, and the file has them all."""
 
 
 class Remembered(msgspec.Struct, frozen=True, kw_only=True):
-    """All of it."""
+    """All that the file holds."""
 
     boot: str
     peers: tuple[Node, ...] = ()
@@ -48,7 +49,7 @@ class RestartCache:
         self._due: asyncio.TimerHandle | None = None
 
     def recall(self) -> Remembered:
-        """What the last run of this boot knew; nothing if there was none, or its file cannot be read."""
+        """The memory of the last run of this boot; empty if there was none, or its file cannot be read."""
         if self._path is not None:
             try:
                 found = msgspec.json.decode(self._path.read_bytes(), type=Remembered)
@@ -64,7 +65,7 @@ class RestartCache:
         return self._now
 
     def keep_peers(self, peers: tuple[Node, ...]) -> None:
-        """Whom there is. Written within half a second, with all who come until then."""
+        """Keeps the peers. They are written within half a second, with all who come until then."""
         self._now = msgspec.structs.replace(self._now, peers=peers)
         if self._due is None:
             self._due = asyncio.get_running_loop().call_later(_SOON_S, self.flush)
@@ -74,19 +75,19 @@ class RestartCache:
         self._write(self._now)
 
     def answer(self, command: str) -> Outcome | None:
-        """What became of a command; None: it is none of the last."""
+        """The outcome of a command; None: it is none of the last."""
         return next((each for each in self._now.answers if each.command == command), None)
 
     def keep_answer(self, outcome: Outcome) -> None:
-        """What became of a command."""
+        """Keeps the outcome of a command."""
         self._write(msgspec.structs.replace(self._now, answers=(*self._now.answers, outcome)[-_ANSWERS:]))
 
     def keep_routes(self, routes: dict[str, list[dict[str, Any]]]) -> None:
-        """The routes over the NICs."""
+        """Keeps the routes over the NICs."""
         self._write(msgspec.structs.replace(self._now, routes=dict(routes)))
 
     def _write(self, remembered: Remembered) -> None:
-        """Whole or not at all: a reader finds the file of before or this one."""
+        """Writes the file whole or not at all: a reader finds the file of before or this one."""
         if self._due is not None:
             self._due.cancel()
             self._due = None

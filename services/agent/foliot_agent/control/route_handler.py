@@ -36,7 +36,8 @@ class RouteHandler:
     situation: Situation
     move_queue: MoveQueue
     confirmer: EchoConfirmer | None
-    """Of service addresses; None where nothing is on a wire (the emulated actuator): then nothing is expected to be confirmed."""
+    """Confirms moves of service addresses. None where nothing is on a wire (the emulated actuator): then no
+    confirmation is expected."""
     clock: Clock
     others: Iterable[Actuator] = ()
     """The actuators of other classes of traffic."""
@@ -46,7 +47,7 @@ class RouteHandler:
         self._turns = {traffic: asyncio.Lock() for traffic in self._others}
 
     def check(self, order: Reroute | Restore, command: Command) -> str:
-        """Names, lost NICs, and whether anybody here moves such traffic."""
+        """Checks names, lost NICs, and whether anybody here moves such traffic."""
         if order.traffic == SERVICE_ADDRESSES:
             return object_to_route(order, command.issued_ns, self.situation)
         actuator = self._others.get(order.traffic)
@@ -66,7 +67,7 @@ class RouteHandler:
         return told(move, type(order))
 
     async def confirm(self, result: Result, fault: str) -> Confirmed:
-        """By the confirmer of the actuator that moved it."""
+        """Confirms by the confirmer of the actuator that moved it."""
         order = result.done
         assert isinstance(order, Reroute | Restore)
         if result.status not in {"done", "already"}:

@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 
 
 class Judgement(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to become of a command."""
+    """The decision on a command."""
 
     status: Literal["act", "advised", "refused"]
     reason: str = ""
 
 
 class Standing(msgspec.Struct, frozen=True, kw_only=True):
-    """What a command is judged by, whatever its verb."""
+    """The facts by which a command is judged, whatever its verb."""
 
     node: str
     policy: Policy
@@ -34,7 +34,7 @@ def judge(command: Command, standing: Standing, object_to: Callable[[Command], s
     """Accepts a command, takes it as advice, or refuses it with the first reason found. A doubt does nothing.
 
     Parameters:
-        object_to: what speaks against its order; empty: nothing.
+        object_to: the objection to its order; empty: none.
     """
     if reason := _fence(command, standing) or object_to(command):
         return Judgement(status="refused", reason=reason)

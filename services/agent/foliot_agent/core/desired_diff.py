@@ -1,7 +1,8 @@
 """Computes the changes that a new value in the bucket `paths` asks for. Pure.
 
-A value is compared with the one before it, not with what is in force: only what the remediator changed its mind about is
-taken over. Else a value written for another reason, while a notice or a command had just moved something, would move it back.
+It compares a value with the one before it, not with what is in force. So it takes over only what the remediator changed
+its mind about. A notice or a command may just have moved something: a value written for another reason must not move it
+back.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ def wanted(
     """The changes that lead from one value to the next, less those that would lead onto a lost NIC.
 
     Parameters:
-        before: the value before, None for the first one heard: then everything in it counts as a change of mind.
+        before: the value before. None for the first one heard: then everything in it counts as a change of mind.
         is_known: whether the node knows a placement's peer, rails and entropy.
     """
     unchanged = set() if before is None else set(before.placements)

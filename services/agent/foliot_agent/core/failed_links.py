@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from foliot_schemas.notice import Notice
 
 _COUNTS = 1 << 32
-"""The kernel's counts of a carrier have 32 bits and wrap: of two, the one that is less than half of that ahead is the later."""
+"""The kernel's counts of a carrier have 32 bits and wrap. Of two, the later is the one that is less than half of
+that ahead."""
 
 
 def acts_on_own(armed: Armed, policy: Policy, *, bus_connected: bool) -> bool:
@@ -33,7 +34,7 @@ def acts_on_notice(armed: Armed, policy: Policy) -> bool:
 
 
 class LinkTransition(msgspec.Struct, frozen=True, kw_only=True):
-    """An own NIC was lost, or is back."""
+    """The loss or the return of an own NIC."""
 
     rail: str
     state: Literal["lost", "back"]
@@ -73,9 +74,10 @@ class FailedLinks:
         return self._peers.get((peer, via))
 
     def take_link(self, change: LinkChange) -> LinkTransition | None:
-        """Takes a link message; what turned by it, if it is a backend NIC's and anything did.
+        """Takes a link message.
 
-        A word that is older than the last one says nothing.
+        Returns what turned by it, if it is a backend NIC's and anything did. A message that is older than the last one
+        says nothing.
         """
         rail = self._layout.rail_of_device(change.name)
         if rail is None or _is_older(change, self._told.get(rail)):
@@ -99,20 +101,21 @@ class FailedLinks:
             self._peers.pop((notice.node, notice.rail), None)
 
     def forget(self, peer: str) -> None:
-        """A peer has left the fleet."""
+        """Forgets a peer that has left the fleet."""
         for place in [place for place in self._peers if place[0] == peer]:
             del self._peers[place]
 
     def overrule(self, peer: str, via: str) -> None:
-        """Somebody who knows more than the peer's last word uses the way again."""
+        """Drops a peer's last word, as somebody who knows more uses the way again."""
         self._peers.pop((peer, via), None)
 
 
 def _is_older(change: LinkChange, last: LinkChange | None) -> bool:
     """Whether a link message is of before the last one about the same NIC.
 
-    Of one device the kernel's counts tell, which only rise. A device that is made anew counts from 0 under another index, so nothing is
-    older than a device's end; and what ends after another device has taken its name ends nothing.
+    Of one device, the kernel's counts tell: they only rise. A device that is made anew counts from 0 under another
+    index. So no message is older than a device's end. An end that comes after another device has taken the name ends
+    nothing.
     """
     if last is None or last.gone:
         return False

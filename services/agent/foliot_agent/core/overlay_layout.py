@@ -1,8 +1,10 @@
 """The kernel objects of the overlay, computed from inventory records. Pure.
 
-Tables and rules. Table 7000 + rail number holds the route in force to every peer's service address of that rail, table
-7100 + rail number its armed backup. A rule of priority 7100 sends a rail's service prefix to the first, always; a rule of
-priority 7000 sends it to the second, only while the node's own NIC on that rail is lost.
+Tables: the one of number 7000 + rail number holds the route in force to every peer's service address of that rail. The
+one of number 7100 + rail number holds its armed backup.
+
+Rules: one of priority 7100 always sends a rail's service prefix to the first table. One of priority 7000 sends it to
+the second, only while the node's own NIC on that rail is lost.
 """
 
 from __future__ import annotations
@@ -44,7 +46,7 @@ OUR_VNIS = range(_FIRST_VNI, _FIRST_VNI + RAILS * _VNIS_PER_RAIL)
 
 
 class VxlanDevice(msgspec.Struct, frozen=True, kw_only=True):
-    """One entropy of one rail: what leaves through it has that UDP source port."""
+    """One entropy of one rail: packets that leave through it have that UDP source port."""
 
     name: str
     vni: int
@@ -59,7 +61,7 @@ class VxlanDevice(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PeerEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """What the kernel needs to know of a peer's device: a neighbour, and a forwarding entry to the peer's NIC."""
+    """The kernel's entries for a peer's device: a neighbour, and a forwarding entry to the peer's NIC."""
 
     device: str
     """The node's own, of the same rail and entropy."""
@@ -212,7 +214,7 @@ def route(layout: Layout, peer: Node, placement: Placement, first_table: int) ->
 
 
 def placements_by_route(layout: Layout, peer: Node) -> Mapping[tuple[str, str], Placement]:
-    """(destination, gateway) of every route that a placement to this peer could make: what adopting needs."""
+    """The placements to this peer, by (destination, gateway) of the route that each would make: adopting needs this."""
     return {
         (destination.service_address, gateway): Placement(
             peer=peer.name, rail=destination.rail, via=carrier.rail, entropy=entropy

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 _DIGEST_BYTES = 32
 _STALE_NS = 10_000_000_000
-"""A notice is repeated for two seconds; one that is further from now than this by synchronised clocks is somebody's
-recording, or would stand in the way of all that come before its time."""
+"""A notice is repeated for two seconds. By synchronised clocks, one that is further from now than this is somebody's
+recording. Or it is from the future, and would stand in the way of all that come before its time."""
 
 
 class Seal:
@@ -90,9 +90,10 @@ class ReplayGuard:
         return "new"
 
     def forget(self, peer: str) -> None:
-        """A peer has left the fleet, and nothing is taken from whoever is not in the inventory.
+        """Forgets a peer that has left the fleet: nothing is taken from a node that is not in the inventory.
 
-        Should it return, its old notices are refused by their time, or pass where this clock is not synchronised: as after a restart of the agent.
+        Should it return, its old notices are refused by their time. Where this clock is not synchronised they pass, as
+        after a restart of the agent.
         """
         for place in [place for place in self._heard if place[0] == peer]:
             del self._heard[place]

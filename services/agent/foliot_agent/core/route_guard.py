@@ -1,4 +1,4 @@
-"""What speaks against an order to send traffic another way. Pure."""
+"""Objections to an order to send traffic another way. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Situation(msgspec.Struct, frozen=True, kw_only=True):
-    """What an order is judged by, and all that moves traffic goes by: it is kept up to date."""
+    """The state by which an order is judged, and by which all that moves traffic goes. It is kept up to date."""
 
     layout: Layout
     peers: dict[str, Node]
@@ -53,7 +53,7 @@ def _names(order: Reroute | Restore, situation: Situation) -> str:
 
 
 def unknown(placement: Placement, situation: Situation) -> str:
-    """What of a placement the node does not know; empty if it knows all of it."""
+    """The part of a placement that the node does not know; empty if it knows all of it."""
     peer = situation.peers.get(placement.peer)
     if peer is None:
         return f"{placement.peer} is not in the inventory"

@@ -34,7 +34,7 @@ class RoutingTable:
         self.rails: dict[str, tuple[str, ...]] = {}
 
     def way(self, destination: Destination) -> Placement | None:
-        """The way that packets take now: as the kernel's rules, a backup first on a rail that is away."""
+        """The way that packets take now, as the kernel's rules have it: on a rail that is away, a backup comes first."""
         if destination[1] in self.away and destination in self.backups:
             return self.backups[destination]
         return self.placements.get(destination)
@@ -66,7 +66,10 @@ class RoutingTable:
         return backed and alive and not self.can_leave(rail, dead)
 
     def others(self, destination: Destination) -> Iterator[Placement]:
-        """Ways of which nothing is known, by the first entropy: the destination's own rail, then the rails behind it, in a ring."""
+        """Ways of which nothing is known, by the first entropy.
+
+        The destination's own rail comes first, then the rails behind it, in a ring.
+        """
         peer, rail = destination
         rails = self.rails.get(peer, ())
         first = rails.index(rail) if rail in rails else 0
@@ -84,8 +87,9 @@ class RoutingTable:
 def detours(routing: RoutingTable, destinations: Iterable[Destination], dead: Dead) -> tuple[Placement, ...]:
     """New placements for those destinations whose way in force has lost a NIC and that have another way alive.
 
-    The armed backup comes first, because it was heard to be healthy; then what stands in the table in force; then any rail of which no
-    NIC is known to be lost. Nobody has heard that one, but the present way is known to carry nothing.
+    The armed backup comes first, because it was heard to be healthy. The placement in the table in force is next, then
+    any rail of which no NIC is known to be lost. Nobody has heard that one, but the present way is known to carry
+    nothing.
     """
     found = []
     for destination in destinations:

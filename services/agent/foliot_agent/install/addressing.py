@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _LIKE_NICS = {"", "veth", "vlan", "macvlan", "bond"}
 _NAMED = 4
-"""Devices that are left out for one reason; a host of many containers has hundreds."""
+"""Devices to name of those that are left out for one reason; a host of many containers has hundreds."""
 _DIGITS = re.compile(r"\D*(\d+)")
 
 
@@ -54,7 +54,7 @@ def index_of(node: Node, settings: NodeSettings) -> int | None:
 def free_index(
     name: str, nodes: Mapping[str, Node], claims: Mapping[str, Claim], settings: NodeSettings, skip: int = 0
 ) -> int:
-    """The lowest index that no other node has, or that one of the free ones which comes after `skip` others."""
+    """The lowest index that no other node has, or the free one that comes after `skip` others."""
     own = [key for key, claim in claims.items() if claim.node == name and key.startswith("index-")]
     if own:
         return min(int(key.removeprefix("index-")) for key in own)
@@ -67,7 +67,11 @@ def free_index(
 
 
 def rail_numbers(rails: Iterable[str], nodes: Iterable[Node], settings: NodeSettings) -> dict[str, int]:
-    """A number for every rail: the fleet's, where it has the rail; else the digits in its name, if there is such a number and it is free."""
+    """A number for every rail.
+
+    It is the fleet's, where the fleet has the rail. Else it is the digits in the rail's name, if there is such a number
+    and it is free. Else it is the lowest that is free.
+    """
     known = {
         nic.rail: place[0]
         for node in nodes
@@ -88,7 +92,7 @@ def node_settings(
     name: str, index: int, *, rails: Mapping[str, str], numbers: Mapping[str, int], states: Mapping[str, NicState],
     before: NodeSettings | None,
 ) -> NodeSettings:  # fmt: skip
-    """The ``[node]`` section; what was set by hand before, and is not asked for otherwise, stays.
+    """The ``[node]`` section. What was set by hand before, and is not asked for otherwise, stays.
 
     Parameters:
         rails: whose devices are there and have an address, see `foliot_agent.install.checks.rail`.
@@ -113,7 +117,7 @@ def node_settings(
 
 
 def candidates(states: Mapping[str, NicState], frontend: str) -> tuple[str, ...]:
-    """The devices that look like backend NICs: no bridge or tunnel, with an address, neither the way out nor that to the bus."""
+    """The devices that look like backend NICs: no bridge or tunnel, with an address, and neither the way out nor that to the bus."""
     fitting = [state for state in states.values() if not _why_not(state, frontend)]
     return tuple(state.device for state in sorted(fitting, key=lambda state: (not state.rdma, state.device)))
 

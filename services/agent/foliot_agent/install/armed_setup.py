@@ -27,16 +27,16 @@ class Arming(msgspec.Struct, frozen=True, kw_only=True):
     """The agent's part of a join: findings, and changes of its variables."""
 
     found: tuple[Finding, ...] = ()
-    """What is in its way."""
+    """Obstacles to it."""
     changes: tuple[str, ...] = ()
-    """What the agent's variables will say otherwise, a line each; no key is told."""
+    """Changes of the agent's variables, a line each; they never show a key."""
 
 
 def want(files: Files, present: AgentSettings, arguments: argparse.Namespace) -> Arming:
     """Asks for the agent's variables, and that it can read the key file that its settings name.
 
     Parameters:
-        present: what the settings say of the key.
+        present: the key's settings.
     """
     found: list[Finding] = []
     key = ""
@@ -69,7 +69,7 @@ def _has_key(known: str) -> bool:
 
 
 def _changes(known: str, key: str, arguments: argparse.Namespace) -> tuple[str, ...]:
-    """What the variables say otherwise than before, a line each."""
+    """The changes of the variables, a line each."""
     changes = []
     if arguments.armed and (before := envfile.value(known, envfile.ARMED)) != arguments.armed:
         changes.append(f"agent.env: {envfile.ARMED}={'' if before is None else f'{before} -> '}{arguments.armed}")
@@ -92,7 +92,7 @@ def _given(path: Path | None) -> str:
 
 
 def _known(files: Files, arguments: argparse.Namespace) -> str | None:
-    """None: this is only a look, by somebody who may not see them."""
+    """The text of the agent's variables. None: this is only a look, by somebody who may not see them."""
     try:
         return files.read(envfile.PATH) or ""
     except PermissionError:

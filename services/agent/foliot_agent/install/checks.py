@@ -23,7 +23,7 @@ _ETHERNET_MTU = 1_500
 _KERNEL_LACKS = "load or build what the kernel lacks (CONFIG_VXLAN, IP_MULTIPLE_TABLES)"
 _TRIAL_FAILED = "join again, or see why by `python -m foliot_agent.install.kernel_trial`"
 _STRAY_NS = 1_000_000_000
-"""More than a second apart, logs and certificates stop making sense; Foliot itself needs no common wall time."""
+"""Beyond a second of difference, logs and certificates stop making sense. Foliot itself needs no common wall time."""
 
 
 def rail(name: str, device: str, states: Mapping[str, NicState]) -> Finding | None:

@@ -75,7 +75,7 @@ def register_node(subparsers: argparse._SubParsersAction[argparse.ArgumentParser
 
 
 def _later(module: str) -> functools.partial[int]:
-    """Runs the module's `run`. pyroute2 takes a third of a second to import, for which no other command shall wait."""
+    """Runs the module's `run`, and imports it only now: pyroute2 takes a third of a second, for which no other command shall wait."""
     return functools.partial(_run, module)
 
 

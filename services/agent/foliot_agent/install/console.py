@@ -1,6 +1,7 @@
 """Prints findings and actions on standard output and errors on standard error, in order.
 
-Whoever reads may have had enough (``| head -3``). That is no error, and what is being done is not left half done for it: the rest is said to nobody.
+A reader may have had enough (``| head -3``). That is no error, and no action is left half done for it: the rest is said
+to nobody.
 """
 
 from __future__ import annotations
@@ -21,14 +22,14 @@ def say(text: str) -> None:
 
 
 def complain(text: str) -> None:
-    """Prints an error after all that was said before: standard output is flushed first, as both may go to one place."""
+    """Prints an error after all that was said before: it flushes standard output first, as both may go to one place."""
     end()
     with _whether_read_or_not(sys.stderr):
         sys.stderr.write(text)
 
 
 def end() -> None:
-    """Nothing said waits to be written any more; the interpreter would complain at its end where nobody reads."""
+    """Writes what still waits to be written; the interpreter would complain at its end where nobody reads."""
     with _whether_read_or_not(sys.stdout):
         sys.stdout.flush()
 

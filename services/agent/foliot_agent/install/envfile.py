@@ -23,7 +23,7 @@ def has(text: str, name: str) -> bool:
 
 
 def with_values(text: str, values: Mapping[str, str]) -> str:
-    """The text with these variables set, each where it was; whatever else somebody wrote stays, comments and all."""
+    """The text with these variables set, each where it was. Whatever else somebody wrote stays, comments and all."""
     left, lines = dict(values), []
     for line in text.splitlines():
         name = _name(line)
@@ -35,5 +35,5 @@ def with_values(text: str, values: Mapping[str, str]) -> str:
 
 
 def _name(line: str) -> str:
-    """Of the variable that a line sets; empty: it sets none."""
+    """The name of the variable that a line sets; empty: it sets none."""
     return "" if line.lstrip().startswith(("#", ";")) else line.partition("=")[0].strip()

@@ -18,7 +18,7 @@ class Finding(msgspec.Struct, frozen=True):
     about: str
     said: str
     to_do: str = ""
-    """What would make it better; empty: nothing need be done."""
+    """The remedy; empty: nothing need be done."""
 
     def __str__(self) -> str:
         """One line."""

@@ -36,20 +36,20 @@ if TYPE_CHECKING:
     from foliot_agent.install.survey import FleetSeen
 
 _BUS_S = 20.0
-"""For all of the claiming."""
+"""Limit for all of the claiming."""
 _INDEX, _NICS = "node.index", "node.nics"
 
 
 class _Meant(msgspec.Struct, frozen=True, kw_only=True):
-    """What this host shall become."""
+    """The place that this host shall have."""
 
     node: NodeSettings
     open_yet: dict[str, str] = {}
-    """Settings that nobody can tell yet, and in words what they will be; the node has something in their place."""
+    """Settings that nobody can tell yet, with words for what they will be; the node has something in their place."""
     found: tuple[Finding, ...] = ()
-    """What was found out meanwhile."""
+    """Findings meanwhile."""
     variables: tuple[str, ...] = ()
-    """What the agent's variables will say otherwise, a line each."""
+    """Changes of the agent's variables, a line each."""
 
     def keys(self) -> dict[str, str]:
         """The claims that it asks for, as `foliot.node.identity_claims.keys`."""
@@ -102,7 +102,7 @@ async def _join(arguments: argparse.Namespace) -> int:
     if arguments.dry_run:
         _tell(files, settings, meant, arguments)
         return 0
-    # Who cannot become a node takes no place from one who can.
+    # A host that cannot become a node takes no place from one that can.
     files.check()
     if fleet.answers:
         node = await _claimed(settings.bus, meant.node, fleet, is_free=arguments.index is None)
@@ -114,7 +114,7 @@ async def _join(arguments: argparse.Namespace) -> int:
 async def _meant(
     arguments: argparse.Namespace, settings: SettingsFile, states: Mapping[str, NicState], fleet: FleetSeen
 ) -> _Meant:
-    """What was asked for, over what was there before.
+    """The place that was asked for, over what was there before.
 
     Raises:
         PlaceError: what ``--rail`` gives cannot be read.
@@ -137,7 +137,7 @@ async def _meant(
 
 
 def _rails_to_give(states: Mapping[str, NicState], frontend: str) -> tuple[Finding, ...]:
-    """That no rails were given, which NICs could be some, and why others not."""
+    """Findings: no rails were given, which NICs could be some, and why others not."""
     likely = " ".join(
         f"--rail rail{number}={each}" for number, each in enumerate(addressing.candidates(states, frontend))
     )
@@ -152,7 +152,7 @@ def _rails_to_give(states: Mapping[str, NicState], frontend: str) -> tuple[Findi
 
 
 def _host(url: str) -> str:
-    """Of the bus's first server; empty: its address cannot be read."""
+    """The host of the bus's first server; empty: its address cannot be read."""
     try:
         return urlsplit(url.partition(",")[0]).hostname or ""
     except ValueError:
@@ -160,7 +160,10 @@ def _host(url: str) -> str:
 
 
 def _index(arguments: argparse.Namespace, before: NodeSettings | None, fleet: FleetSeen, name: str) -> int | None:
-    """The one that was asked for, else as before, else the lowest that is free; None: only the bus knows, and it does not say."""
+    """The index that was asked for, else as before, else the lowest that is free.
+
+    None: only the bus knows, and it does not say.
+    """
     if arguments.index is not None:
         return int(arguments.index)
     if before is not None and before.name == name:
@@ -169,7 +172,7 @@ def _index(arguments: argparse.Namespace, before: NodeSettings | None, fleet: Fl
 
 
 def _without_bus(arguments: argparse.Namespace, meant: _Meant) -> str:
-    """What would have to be given to join without the bus; empty: it is not needed."""
+    """The arguments with which it could join without the bus; empty: it needs none."""
     missing = [] if arguments.no_start else ["--no-start"]
     missing += ["--index with one that no other node has"] if _INDEX in meant.open_yet else []
     return " and ".join(missing)
@@ -181,7 +184,9 @@ def _anybody() -> NodeSettings:
 
 
 async def _claimed(bus_settings: BusSettings, node: NodeSettings, fleet: FleetSeen, *, is_free: bool) -> NodeSettings:
-    """The node with its index and addresses claimed; if another was quicker and the index is ours to choose, the next one.
+    """The node with its index and addresses claimed.
+
+    If another was quicker and the index is ours to choose, it takes the next one.
 
     Raises:
         ClaimError: another node has what was asked for.
@@ -230,7 +235,7 @@ def _starts(arguments: argparse.Namespace) -> bool:
 
 
 def _tell(files: Files, settings: SettingsFile, meant: _Meant, arguments: argparse.Namespace) -> None:
-    """Says what would be done."""
+    """Says what it would do."""
     steps = files.steps()
     for step in steps:
         say(f"would {step}\n")

@@ -1,7 +1,8 @@
 """Tries in a network namespace of its own, with the agent's code, all that the agent needs of this kernel.
 
-``python -m foliot_agent.install.kernel_trial`` prints what failed as JSON. A process of its own, because entering a user namespace, which
-is the way of those who are not root, cannot be left again. The host's own devices, tables and rules are never touched.
+``python -m foliot_agent.install.kernel_trial`` prints what failed as JSON. Those who are not root have to enter a user
+namespace, which a process cannot leave again. So this is a process of its own. It never touches the host's own devices,
+tables and rules.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ _LOOPBACK = 1
 _UP_S = 30.0
 NOT_PERMITTED = "not permitted"
 TRIAL = "trial"
-"""It came to no end, and so shows nothing."""
+"""The trial came to no end, and so shows nothing."""
 NEXTHOPS = "nexthop objects"
 """The only thing tried that the agent can do without today: it moves a rail by a rule."""
 # linux/rtnetlink.h, linux/nexthop.h
@@ -49,7 +50,7 @@ _REQUEST, _ACK, _CREATE = 1, 4, 0x400
 def run_trial() -> dict[str, str]:
     """The failed trials by name, with the kernel's reason; empty: everything works.
 
-    `NOT_PERMITTED` as only name: nothing could be tried.
+    `NOT_PERMITTED` as the only name: nothing could be tried.
     """
     # A user namespace can only be entered by a process with one thread, and numpy's OpenBLAS starts several.
     environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
@@ -67,7 +68,7 @@ def run_trial() -> dict[str, str]:
 
 
 def _enter() -> None:
-    """A new network namespace, within a new user namespace if need be.
+    """Enters a new network namespace, within a new user namespace if need be.
 
     Raises:
         OSError: neither is permitted.

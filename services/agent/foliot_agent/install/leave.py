@@ -94,7 +94,7 @@ async def forget(settings: BusSettings, name: str, *, whoever: bool, dry: bool) 
                 return 0
             record = await visit.get(INVENTORY, name)
             clocks = {name, *(nic.clock for nic in record.nics)} if record is not None else {name}
-            # The record first: who sees it go forgets the node, and writes nothing more for it.
+            # The record first: a service that sees it go forgets the node, and writes nothing more for it.
             others = [(PATHS, name), (HOMES, name), *((CLOCKS, clock) for clock in sorted(clocks))]
             things = [(INVENTORY, name), *([] if visit.role in NODE_ROLES else others)]
             found = False

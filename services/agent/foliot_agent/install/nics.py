@@ -27,7 +27,7 @@ class NicState(msgspec.Struct, frozen=True, kw_only=True):
     device: str
     index: int
     kind: str
-    """Of a virtual device: veth, bridge, vxlan, ...; empty for a real one."""
+    """The kind of a virtual device: veth, bridge, vxlan, ...; empty for a real one."""
     admin_up: bool
     carrier: bool
     mtu: int
@@ -46,7 +46,7 @@ class RouteFound(msgspec.Struct, frozen=True, kw_only=True):
 
     device: str
     ways: int
-    """Next hops that it would choose from."""
+    """Next hops that the kernel would choose from."""
 
 
 async def nics() -> dict[str, NicState]:

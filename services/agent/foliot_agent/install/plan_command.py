@@ -83,7 +83,7 @@ async def rehearse_removal() -> tuple[Change, ...]:
 
 
 async def _fleet(settings: BusSettings, own: Node) -> tuple[tuple[Node, ...], NodePaths | None]:
-    """Those whom the agent would join, and what the node was told."""
+    """The peers that the agent would join, and what the node was told."""
     try:
         async with OneShot(settings) as bus:
             nodes = await bus.present(INVENTORY)

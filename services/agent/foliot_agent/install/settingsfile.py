@@ -48,7 +48,7 @@ class SettingsFile:
 
     Parameters:
         text: its present text; None: there is none.
-        asked: what was asked for of ``[bus]``; what is empty is as the text says.
+        asked: the values that were asked for of ``[bus]``; an empty one is as the text says.
 
     Raises:
         SettingsError: the present text cannot be read.
@@ -87,7 +87,7 @@ class SettingsFile:
         """The differences of the new text, a line each, in TOML as it is written.
 
         Parameters:
-            open_yet: settings whose value nobody knows yet, and in words what it will be.
+            open_yet: settings whose value nobody knows yet, with words for what it will be.
         """
         before, after = _flat(self._present), _flat(self._wanted(node, telemetry))
         for key in sorted({*before, *after, *open_yet}):
@@ -98,7 +98,7 @@ class SettingsFile:
                 yield f"{key}: {value_text(before[key])} -> {new}" if key in before else f"{key} = {new}"
 
     def _wanted(self, node: NodeSettings, telemetry: str) -> dict[str, Any]:
-        """What join knows of, over what is there: settings made by hand stay."""
+        """The settings that join knows, over what is there: settings made by hand stay."""
         present = self._present
         own = _plain(node)
         defaults = _plain(NodeSettings(name="", index=0, nics=()))

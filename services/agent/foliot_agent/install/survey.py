@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _HASH_POLICY = Path("/proc/sys/net/ipv4/fib_multipath_hash_policy")
 _PEERS_TRIED = 3
-"""Per rail; a missing route shows with the first."""
+"""Peers to look at per rail; a missing route shows with the first."""
 
 
 class FleetSeen(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,7 +68,7 @@ class FleetSeen(msgspec.Struct, frozen=True, kw_only=True):
         """The bus, judged.
 
         Parameters:
-            without: what would have to be given to do without it; empty: it is not needed.
+            without: the arguments with which join could do without it; empty: it needs none.
         """
         said, to_do = self.trouble
         if said:

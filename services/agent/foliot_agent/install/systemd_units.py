@@ -37,7 +37,7 @@ def text(unit: str) -> str:
 
 
 def want(files: Files, bus: BusSettings) -> None:
-    """The units, that they start with the host, and that they can read what not everybody may: systemd hands it over."""
+    """Wants the units, and that they start with the host. systemd hands them the files that not everybody may read."""
     for unit in UNITS:
         secrets = {}
         if bus.credentials:
@@ -59,7 +59,7 @@ def want_key(files: Files, path: Path | None) -> None:
 
 
 def _want_drop_in(files: Files, unit: str, name: str, text: str) -> None:
-    """A drop-in of a unit; without text, none that an earlier join wrote."""
+    """Wants a drop-in of a unit; without text, none that an earlier join wrote."""
     path = f"{_FOLDER}/{unit}.d/{name}"
     if text:
         files.want(path, text)
@@ -94,7 +94,7 @@ def manager_runs() -> bool:
 
 
 def start(*, again: bool) -> None:
-    """Starts the units; with `again` those that run are started anew. Waits until they are ready.
+    """Starts the units; with `again` it starts anew those that run. Waits until they are ready.
 
     Raises:
         UnitError: systemd refused, or one ended at once.

@@ -16,7 +16,7 @@ _RECORD = "etc/foliot/joined.json"
 
 
 class _Access(msgspec.Struct, frozen=True, array_like=True):
-    """Who may do what with a file."""
+    """The access to a file."""
 
     mode: int
     owner: int
@@ -24,14 +24,14 @@ class _Access(msgspec.Struct, frozen=True, array_like=True):
 
 
 class _Before(msgspec.Struct, frozen=True):
-    """What was there before the first join."""
+    """The state before the first join."""
 
     files: dict[str, str | None] = {}
     """Text by path, None: no file."""
     access: dict[str, _Access] = {}
-    """Of the files that were there."""
+    """Access of the files that were there."""
     folders: tuple[str, ...] = ()
-    """That were made, outermost first."""
+    """Folders that were made, outermost first."""
 
 
 class Files:
@@ -44,7 +44,7 @@ class Files:
         self._unwanted: set[str] = set()
 
     def want(self, path: str, text: str, mode: int = 0o644) -> None:
-        """Wants this file with this text and mode. Where the present file's mode is narrower, only what is left of it."""
+        """Wants this file with this text and mode. Where the present file's mode is narrower, it keeps only what both permit."""
         self._wanted[path] = (text, mode)
 
     def want_link(self, path: str, target: str) -> None:
@@ -52,7 +52,7 @@ class Files:
         self._links[path] = target
 
     def unwant(self, path: str) -> None:
-        """Wants this file, if an earlier join wrote it, as it was before that."""
+        """Wants this file as it was before an earlier join wrote it, if one did."""
         self._unwanted.add(path)
 
     def read(self, path: str) -> str | None:
@@ -108,7 +108,7 @@ class Files:
                 raise OSError(error.errno, error.strerror, str(self.root / path)) from error
 
     def put(self) -> None:
-        """Makes all as they shall be.
+        """Makes all files as they shall be.
 
         Raises:
             PermissionError: this needs root.
@@ -146,7 +146,7 @@ class Files:
         return (*(self._back(path, text) for path, text in files.items()), *record)
 
     def put_back(self) -> None:
-        """Everything as it was before the first join.
+        """Makes everything as it was before the first join.
 
         Raises:
             PermissionError: this needs root.
@@ -160,7 +160,7 @@ class Files:
                 (self.root / folder).rmdir()
 
     def check_record(self) -> None:
-        """Makes sure, as far as we may look, that what was there before the first join can be told.
+        """Makes sure that what was there before the first join can be told, as far as we may look.
 
         Raises:
             SettingsError: it cannot.
@@ -185,7 +185,7 @@ class Files:
         self._write(_RECORD, text, _Access(0o600, os.geteuid(), os.getegid()))
 
     def _without(self, paths: tuple[str, ...], record: _Before) -> _Before:
-        """The record, when these files are as before the first join; folders that held nothing else go too."""
+        """The record once these files are as before the first join. It also removes folders that held nothing else."""
         gone = set()
         for folder in reversed(record.folders):
             if any(Path(path).is_relative_to(folder) for path in paths):
@@ -199,7 +199,7 @@ class Files:
         )
 
     def _restore(self, path: str, before: _Before) -> None:
-        """A file as it was before the first join."""
+        """Makes a file as it was before the first join."""
         text = before.files[path]
         if text is None:
             (self.root / path).unlink(missing_ok=True)
@@ -208,7 +208,7 @@ class Files:
             self._write(path, text, before.access.get(path) or self._narrowed(path, 0o644))
 
     def _back(self, path: str, before: str | None) -> str:
-        """What `_restore` does, in words."""
+        """The work of `_restore`, in words."""
         return f"{'remove' if before is None else 'put back'} {self.root / path}"
 
     def _readable(self, path: str) -> str | None:
@@ -229,7 +229,7 @@ class Files:
         return [parent for parent in reversed(parents) if not (self.root / parent).is_dir()]
 
     def _access(self, path: str) -> _Access | None:
-        """Who may do what with a file; None: there is no file."""
+        """The access to a file; None: there is no file."""
         try:
             found = (self.root / path).stat()
         except FileNotFoundError:
@@ -237,14 +237,14 @@ class Files:
         return _Access(stat.S_IMODE(found.st_mode), found.st_uid, found.st_gid) if stat.S_ISREG(found.st_mode) else None
 
     def _narrowed(self, path: str, mode: int) -> _Access:
-        """Access by this mode, to nobody who has none to the present file."""
+        """Access by this mode, but none for those who have none to the present file."""
         present = self._access(path)
         if present is None:
             return _Access(mode, os.geteuid(), os.getegid())
         return msgspec.structs.replace(present, mode=mode & present.mode)
 
     def _write(self, path: str, text: str, access: _Access) -> None:
-        """All of it or nothing, whatever happens meanwhile, also to the power."""
+        """Writes all of a text or nothing, whatever happens meanwhile, also to the power."""
         written = self.root / f"{path}.new"
         try:
             written.unlink(missing_ok=True)

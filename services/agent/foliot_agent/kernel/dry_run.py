@@ -1,7 +1,7 @@
 """A dry run: stands in for the kernel, and records the changes that the agent's code would make.
 
-It reads what is really there, for which no privilege is needed, and changes nothing. What the kernel adds by itself, such as the
-route that comes with an address, is not in it; it goes as it came.
+It reads what is really there, for which it needs no privilege, and changes nothing. It leaves out what the kernel adds
+by itself, such as the route that comes with an address; that goes as it came.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     verb: Verb
     kind: Kind
     name: str
-    """What is changed: a device, an address or prefix, a file of /proc/sys."""
+    """The thing that is changed: a device, an address or prefix, a file of /proc/sys."""
     detail: dict[str, str | int]
     """The rest of it, by iproute2's words."""
 
@@ -68,7 +68,7 @@ class DryRun(Devices):
         return super().setting(family, "default" if device in self._planned else device, key)
 
     def set(self, family: str, device: str, key: str, value: str) -> None:
-        """Writes down what would be set."""
+        """Records what would be set."""
         before = self.setting(family, device, key) or ""
         self._note("change", "sysctl", str(path_of(family, device, key)), {"from": before, "to": value})
 

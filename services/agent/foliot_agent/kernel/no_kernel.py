@@ -1,6 +1,6 @@
 """Stands in for the kernel where nothing may be touched: simulations, and machines that permit nothing.
 
-What the agent would tell a host's kernel is another question, which `foliot_agent.kernel.dry_run` answers.
+To see what the agent would tell a host's kernel, use `foliot_agent.kernel.dry_run`.
 """
 
 from __future__ import annotations

@@ -26,8 +26,8 @@ log = structlog.get_logger()
 
 _OUR_DEVICE = re.compile(r"fo\d+e\d+")
 _LOOSE = "2"
-"""rp_filter: a packet may come in by another device than its answer leaves by, as it does while only one end has moved
-(RFC 3704 §2.4). The kernel takes the larger of this and conf/all, so nothing of the host's own need be changed."""
+"""rp_filter: a packet may come in by another device than its answer leaves by (RFC 3704 §2.4). It does so while only
+one end has moved. The kernel takes the larger of this and conf/all, so nothing of the host's own need be changed."""
 
 
 class OverlayError(Exception):
@@ -70,7 +70,7 @@ class Overlay:
         return self._built.get(nic) == (index, mtu)
 
     async def join(self, peer: Node) -> None:
-        """Makes a peer reachable on every device that is there; on one whose NIC is out, `join` again when it was restored."""
+        """Makes a peer reachable on every device that is there. On one whose NIC is out, call `join` again when it was restored."""
         for entry in overlay_layout.entries(self._layout, peer) - self._entries:
             try:
                 await self._forwarding("replace", entry)
@@ -127,7 +127,7 @@ class Overlay:
         await self._addresses(overlay_layout.SERVICE_DEVICE, set(overlay_layout.service_addresses(self._layout)), 32)
 
     async def _build_device(self, device: overlay_layout.VxlanDevice, present: Any, nic: Any) -> bool:
-        """Makes a device, or brings the present one to the plan; whether it had to be made."""
+        """Makes a device, or brings the present one to the plan; says whether it had to be made."""
         if present is not None and not _is_as_planned(present, device, nic["index"]):
             log.info("device_remade", device=device.name)
             await self._netlink.link("del", index=present["index"])

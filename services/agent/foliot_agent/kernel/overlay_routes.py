@@ -26,7 +26,10 @@ async def rules_present(netlink: Any) -> tuple[overlay_layout.Rule, ...]:
 
 
 async def routes_present(netlink: Any, table: int) -> tuple[overlay_layout.Route, ...]:
-    """The routes in one of our tables. With a filter of its own, pyroute2 leaves the choice to the kernel where the socket has `strict_check`."""
+    """The routes in one of our tables.
+
+    With a filter of its own, pyroute2 leaves the choice to the kernel where the socket has `strict_check`.
+    """
 
     def is_of_table(message: Any) -> bool:
         return bool(message.get_attr("RTA_TABLE") == table)

@@ -14,7 +14,7 @@ from pyroute2.netlink.rtnl.rtmsg import RTNH_F_ONLINK
 log = structlog.get_logger()
 
 _KERNEL = 2
-"""RTPROT_KERNEL: what follows from addresses comes back by itself."""
+"""RTPROT_KERNEL: routes that follow from addresses come back by themselves."""
 _LOCAL_TABLE = 255
 _FIELDS = {
     "dst": "RTA_DST",
@@ -37,7 +37,7 @@ class RouteRestorer:
         self.kept: dict[str, list[dict[str, Any]]] = {}
         """By device; without its index, which is another one when the NIC is plugged in again."""
         self.owed: set[str] = set()
-        """Devices whose routes are gone, or may be, and have not been put back: what is there now is not copied."""
+        """Devices whose routes are gone, or may be, and have not been put back: their present routes are not copied."""
 
     async def remember(self, device: str) -> None:
         """Copies the routes over a device, if it was up all the while: once it goes down they are gone."""
@@ -56,9 +56,9 @@ class RouteRestorer:
         }
 
     async def put_back(self, device: str) -> int:
-        """Adds those of the remembered routes that are missing; how many they were.
+        """Adds those of the remembered routes that are missing; says how many they were.
 
-        A route whose gateway needs another one that is missing too, comes after it.
+        A route whose gateway needs another missing one comes after that.
         """
         present = await self._present(device)
         index = socket.if_nametoindex(device)
@@ -97,12 +97,12 @@ class RouteRestorer:
 
 
 def _as_it_comes(_message: Any) -> bool:
-    """Without a filter of the caller's, pyroute2 has the kernel tell all routes, three for each peer, and chooses among them itself."""
+    """Passes all routes. Without a filter of the caller's, pyroute2 has the kernel tell all routes, three for each peer, and chooses itself."""
     return True
 
 
 def _copy(message: Any) -> dict[str, Any]:
-    """What it takes to make the route again."""
+    """The values that it takes to make the route again."""
     found = {key: message.get_attr(attribute) for key, attribute in _FIELDS.items()}
     metrics = message.get_attr("RTA_METRICS")
     return {

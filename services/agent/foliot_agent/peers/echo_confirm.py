@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 GIVE_UP_S = 2.0
 REPEAT_S = (0.01, 0.005, 0.01, 0.02, 0.05, 0.1)
-"""Waits before each echo, the last one again and again. The first leaves the processors to the moves of the peers, a millisecond or two each; no traffic
-waits for an echo."""
+"""Waits before each echo, the last one again and again. The first leaves the processors to the moves of the peers, a
+millisecond or two each. No traffic waits for an echo."""
 
 
 class _Round:
@@ -39,7 +39,7 @@ class _Round:
         self.let_go()
 
     def let_go(self) -> None:
-        """Waits no longer for what has been moved on since: its answer would speak for the other move."""
+        """Waits no longer for destinations that have been moved on since: their answers would speak for the other move."""
         self.open = {each for each in self.open if self._stands(each)}
         if not self.open:
             self._done.set()
@@ -55,7 +55,7 @@ class _Round:
             self._done.set()
 
     async def is_over(self, wait_s: float) -> bool:
-        """Waits that long, or less if every destination has answered; whether they have."""
+        """Waits that long, or less if every destination has answered; says whether they have."""
         if wait_s:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(wait_s):
@@ -64,7 +64,7 @@ class _Round:
 
 
 class EchoConfirmer:
-    """Sends echoes and collects what comes back."""
+    """Sends echoes and collects the answers."""
 
     def __init__(self, exchange: PeerSockets, node: Node, peers: Mapping[str, Node], clock: Clock) -> None:
         self._exchange = exchange

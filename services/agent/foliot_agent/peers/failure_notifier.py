@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 REPEAT_S = (0.002, 0.003, 0.005, 0.01, 0.03, 0.05, 0.1, 0.2, 0.4, 0.4, 0.4, 0.4)
-"""Waits after each sending: 2, 5, 10, 20, 50, 100 ms after the first, and so on for two seconds, which is as long as a
-confirmation is waited for. Who has not heard by then is not there, and hears from the remediator."""
+"""Waits after each sending: 2, 5, 10, 20, 50, 100 ms after the first, and so on for two seconds. A confirmation is
+waited for as long. A peer that has not heard by then is not there, and hears from the remediator."""
 
 
 class FailureNotifier:
     """Sends notices and collects their answers.
 
-    The last word about each NIC is kept, with those who have not answered it: there may have been no way to them.
+    It keeps the last word about each NIC, with the peers that have not answered it: there may have been no way to them.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class FailureNotifier:
         self._waiting: dict[int, _Word] = {}
 
     async def tell(self, rail: str, state: Literal["lost", "back"], fault: str, span: str) -> dict[str, bool]:
-        """Tells all peers; who answered, and whether they moved. The first round is sent before anything is awaited."""
+        """Tells all peers; returns who answered, and whether they moved. The first round is sent before anything is awaited."""
         self._words[rail] = word = _Word(rail, state, fault, span, set(self._peers))
         await self._repeat(word, word.missing)
         if word.missing and self._words[rail] is word:
@@ -55,12 +55,12 @@ class FailureNotifier:
         return word.moved
 
     async def tell_again(self, peer: str = "") -> None:
-        """Tells what a peer has not answered, or everybody what they have not: there may be a way to them now."""
+        """Tells a peer, or every peer, what it has not answered: there may be a way to it now."""
         words = [word for word in self._words.values() if (peer in word.missing if peer else word.missing)]
         await asyncio.gather(*(self._repeat(word, {peer} if peer else word.missing) for word in words))
 
     def forget(self, peer: str) -> None:
-        """A peer has left the fleet: it is told nothing any more."""
+        """Forgets a peer that has left the fleet: it is told nothing any more."""
         for word in self._words.values():
             word.missing.discard(peer)
 
@@ -97,7 +97,7 @@ class FailureNotifier:
             del self._waiting[notice.sequence]
 
     def _notice(self, word: _Word) -> Notice:
-        """Anew each time that a word is told: a notice that is old counts for nothing."""
+        """The notice of a word, made anew each time that the word is told: a notice that is old counts for nothing."""
         self._sequence += 1
         return Notice(
             node=self._node.name, rail=word.rail, state=word.state, fault=word.fault, sequence=self._sequence,
@@ -116,7 +116,7 @@ class FailureNotifier:
 
 @dataclass(eq=False)
 class _Word:
-    """What is told of a NIC."""
+    """The word that is told of a NIC."""
 
     rail: str
     state: Literal["lost", "back"]

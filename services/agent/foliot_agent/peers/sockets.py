@@ -29,13 +29,14 @@ class PeerSockets:
     """Sealed datagrams from and to several own addresses, one socket each.
 
     Parameters:
-        on_message: called at once with every message whose seal fits, and what sends an answer the way it came.
+        on_message: called at once with every message whose seal fits, and with a function that sends an answer the way
+            it came.
     """
 
     def __init__(self, seal: Seal, port: int, on_message: OnMessage) -> None:
         self.rejected = 0
         self.last_rejected = ("", b"", "")
-        """Of the last datagram that was rejected: where it came from, itself, why."""
+        """The last datagram that was rejected: where it came from, itself, why."""
         self._seal = seal
         self._port = port
         self._on_message = on_message
@@ -69,7 +70,10 @@ class PeerSockets:
         return self._seal.close(message)
 
     def send(self, datagram: bytes, source: str, destination: str, port: int) -> bool:
-        """Sends from an own address; False if the kernel would not (no route, full buffer): the caller repeats anyway."""
+        """Sends from an own address.
+
+        Returns False if the kernel would not (no route, full buffer); the caller repeats anyway.
+        """
         try:
             self._sockets[source].sendto(datagram, (destination, port))
         except (OSError, OverflowError) as error:

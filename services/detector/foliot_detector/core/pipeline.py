@@ -28,18 +28,19 @@ _STALE_NS = 2_000_000_000
 
 
 class Pipeline:
-    """All detectors behind one door.
+    """All detectors behind one interface.
 
-    Driven by the times inside the observations. Where somebody measures the time between them, `elapsed_ns` and `tick` let deadlines
-    pass sooner than the next observation would; a recording replays without them.
+    The times inside the observations drive it. Where somebody measures the time between them, `elapsed_ns` and `tick`
+    let deadlines pass sooner than the next observation would. A recording replays without them.
 
-    Whoever is not in the inventory is not heard, so that what is remembered is as large as the fleet; nor is whoever does not concern its
-    shard. Of a node beside the shard only what it exchanges with the shard is known, so nothing is said of it.
+    It hears only what is in the inventory and concerns its shard, so it remembers no more than the fleet is large. Of a
+    node beside the shard it knows only what that node exchanges with the shard, so it says nothing of it.
 
-    `counts` has what was dropped and why: nodes_foreign, clocks_foreign, ports_management, delays_stale, delays_broken, rows_foreign; and how often detectors_failed.
+    `counts` has what was dropped and why: nodes_foreign, clocks_foreign, ports_management, delays_stale, delays_broken,
+    rows_foreign. It also has how often detectors_failed.
 
-    A detector of an extension that raises, or says what is no event, loses what it would have said: all others go on. If it fails again and again it sees
-    nothing for a while, and then is tried again.
+    If a detector of an extension raises, or says what is no event, what it would have said is lost. All others go on.
+    If it fails again and again, it sees nothing for a while, and is then tried again.
     """
 
     def __init__(self, settings: DetectorSettings, shard: Shard = WHOLE) -> None:
@@ -54,7 +55,7 @@ class Pipeline:
         self._ticked_ns = 0
 
     def resume(self, event: Event) -> None:
-        """Takes the last event about something that an earlier run told, once the inventory is known and before all else."""
+        """Takes the last event of an earlier run about something, once the inventory is known and before all else."""
         kind = event_kinds.find(event.kind)
         if kind is not None and kind.concerns == "clock" and event.who not in self.inventory.clocks:
             return
@@ -65,7 +66,7 @@ class Pipeline:
         self._ask_extensions(lambda detector: detector.resume(event))
 
     def observe(self, observation: Observation, elapsed_ns: int = 0) -> list[Event]:
-        """What an observation gives rise to, and whatever was due before it.
+        """Events that an observation gives rise to, and whatever was due before it.
 
         Parameters:
             elapsed_ns: time since the last call of `observe` or `tick`, if somebody measured it.
@@ -94,7 +95,7 @@ class Pipeline:
         return events + self._ask_extensions(lambda detector: detector.observe(seen, now_ns))
 
     def tick(self, elapsed_ns: int) -> list[Event]:
-        """What becomes due by the passing of time alone."""
+        """Events that become due by the passing of time alone."""
         self._event_time.advance(elapsed_ns)
         return self._tick()
 
@@ -124,9 +125,13 @@ class Pipeline:
         return events if self._shard.is_whole else [event for event in events if self._is_own(event)]
 
     def _is_own(self, event: Event) -> bool:
-        """Whether this shard says it. Of a path, that of its receiver does; of a clock, that of each node which has it, with the same id.
+        """Whether this shard publishes an event.
 
-        Of anything else, that does in whose range the name lies, read as a node's. What is of no kind that is known, nobody says.
+        A shard publishes those of the NICs and processes of its nodes, and of the paths that end there. Each shard with
+        a node that has a clock publishes the clock's event, with the same id.
+
+        Of anything else, it publishes the events whose name, read as a node's, lies in its range. No shard publishes an
+        event of an unknown kind.
         """
         owns, kind = self._shard.owns, event_kinds.find(event.kind)
         match kind and kind.concerns:
@@ -155,7 +160,7 @@ class Pipeline:
         return observation
 
     def _is_foreign(self, observation: Observation) -> str:
-        """As what an observation that the inventory knows nothing of is counted; empty: it is none."""
+        """The count of an observation that the inventory knows nothing of; empty: it knows."""
         if isinstance(observation, PortState | DelayBatch):
             return "" if observation.node in self.inventory.nodes else "nodes_foreign"
         if isinstance(observation, ClockState):

@@ -1,4 +1,4 @@
-"""What a detector is: observations in, events out."""
+"""The interface of a detector: observations in, events out."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Detector(Protocol):
     """One kind of trouble. The same observations and ticks in give the same events out."""
 
     def resume(self, event: Event) -> None:
-        """Takes the last event about something, by an earlier run: what it began is to be ended. Others change nothing."""
+        """Takes the last event of an earlier run about something, to end what it began. Other events change nothing."""
 
     def observe(self, seen: Seen, now_ns: int) -> list[Event]:
         """Takes an observation at a time of the timeline; what does not concern it changes nothing."""

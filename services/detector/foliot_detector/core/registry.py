@@ -31,7 +31,7 @@ def register(name: str, make: Callable[[Inventory], Detector]) -> None:
     """Adds the detector of an extension, which comes after all that are there.
 
     Parameters:
-        make: makes one from the inventory. Its settings it knows from the extension's own table.
+        make: makes one from the inventory. It knows its settings from the extension's own table.
 
     Raises:
         ValueError: there is one of this name.

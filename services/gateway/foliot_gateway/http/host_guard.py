@@ -1,8 +1,11 @@
-"""Which names the gateway answers to, so that no page of another site reads it.
+"""Guards the names that the gateway answers to, so that no page of another site reads it.
 
-A site can have its own name lead to the gateway's address (DNS rebinding); a browser then takes the gateway for that site, and lets
-its pages read all that the gateway says. What tells is the name in ``Host``. An address is no site's name, nor is what has no dot; of all
-others the gateway answers to those alone that its host or its settings have. Litestar's own check of hosts takes a list of names, and no such rule.
+A site can have its own name lead to the gateway's address (DNS rebinding). A browser then takes the gateway for that
+site, and lets its pages read all that the gateway says.
+
+The name in ``Host`` gives it away. An address is no site's name, nor is a name without a dot. Of all other names, the
+gateway answers only to those that its host or its settings have. Litestar's own check of hosts takes a list of names,
+and no such rule.
 """
 
 from __future__ import annotations
@@ -32,13 +35,15 @@ if TYPE_CHECKING:
 _ANY = "*"
 _NAME = re.compile(r"[\w-]+(\.[\w-]+)*\.?", re.ASCII)
 _AUTHORITY = re.compile(r"(\[[^\[\]]*\]|[^:]*)(:\d*)?")
-"""A name or an address, then a port; which one does not matter: containers and proxies publish any."""
+"""A name or an address, then a port. It does not matter which port: containers and proxies publish any."""
 _LONGEST = 253
-"""Characters of a name in DNS: what is longer is cut where it is repeated."""
+"""Most characters of a name in DNS. A longer one is cut where it is repeated."""
 
 
 def named(settings: GatewaySettings, endpoint: str) -> frozenset[str]:
-    """The names that the settings have: those of ``hosts``, of the addresses to listen on, and of where spans go, which is the gateway.
+    """The names that the settings have.
+
+    They are those of ``hosts``, of the addresses to listen on, and of where spans go, which is the gateway.
 
     Raises:
         SettingsError: an entry of ``hosts`` is no name.
@@ -51,7 +56,7 @@ def named(settings: GatewaySettings, endpoint: str) -> frozenset[str]:
 
 
 class HostGuard:
-    """Answers who asks for the gateway by a name that is not its own with the sentence that says so.
+    """Refuses, with a sentence that says so, requests for the gateway by a name that is not its own.
 
     Parameters:
         names: those that the settings have.
@@ -63,9 +68,9 @@ class HostGuard:
         self._own: asyncio.Future[str] | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One request."""
+        """Takes one request."""
         if scope["type"] == ScopeType.HTTP:
-            # Browsers always send one; who sends none, as a health check by HTTP/1.0, is none.
+            # Browsers always send one. A client that sends none, as a health check by HTTP/1.0, is no browser.
             for name, value in scope["headers"]:
                 if name == b"host" and not await self._answers_to(host := value.decode("latin-1")):
                     await _refusal(host)(scope, receive, send)
@@ -84,7 +89,7 @@ class HostGuard:
         return name in await self._own_names()
 
     async def _own_names(self) -> set[str]:
-        """The host's. DNS is asked, which may take its time: so by the first who needs it, and not at the start."""
+        """The host's names. DNS may take its time, so the first request that needs them asks it, and not the start."""
         if self._own is None:
             self._own = asyncio.ensure_future(asyncio.to_thread(_full_name))
         own = await asyncio.shield(self._own)

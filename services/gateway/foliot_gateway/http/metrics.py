@@ -1,4 +1,4 @@
-"""What Prometheus scrapes: few series, none per path or per NIC. Units are base units, counters end in ``_total``."""
+"""The metrics that Prometheus scrapes: few series, none per path or per NIC. Units are base units, counters end in ``_total``."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """OTLP/HTTP bodies to spans: protobuf, and the JSON of the same messages.
 
-Format: opentelemetry.io/docs/specs/otlp. Its JSON is the proto3 mapping with two exceptions that matter here: trace and span
-ids are hex digits instead of base64, and unknown fields are to be ignored.
+Format: opentelemetry.io/docs/specs/otlp. Its JSON is the proto3 mapping, with two exceptions that matter here. Trace
+and span ids are hex digits instead of base64, and readers ignore unknown fields.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from foliot_gateway.state.trace_store import Span, SpanEvent, SpanKind, SpanStatus
 
 _KINDS: tuple[SpanKind, ...] = ("internal", *get_args(SpanKind))
-"""By the number in the protocol; 0, unspecified, counts as internal, as the protocol says."""
+"""Kinds by their number in the protocol; 0, unspecified, counts as internal, as the protocol says."""
 _STATUSES: tuple[SpanStatus, ...] = get_args(SpanStatus)
 _IDS = {"traceId", "spanId", "parentSpanId", "trace_id", "span_id", "parent_span_id"}
 _DEEPEST = 8
-"""Nesting of attribute values that is followed; what lies deeper is shown as text."""
+"""Deepest nesting of attribute values that is followed. A deeper value is shown as text."""
 _GZIP = 31
 """zlib's window bits for a gzip header and the largest window."""
 
@@ -36,7 +36,7 @@ class TooLargeError(ValueError):
 
 
 class Received(msgspec.Struct, frozen=True, kw_only=True):
-    """What was in a body."""
+    """The spans of a body."""
 
     spans: tuple[Span, ...]
     broken: int
@@ -97,7 +97,10 @@ def from_json(body: bytes) -> Received:
 
 
 def _with_base64(value: Any) -> Any:
-    """The document with its ids as the proto3 mapping reads them. Keys of attributes are no keys of the document, but values."""
+    """The document with its ids as the proto3 mapping reads them.
+
+    Keys of attributes are no keys of the document, but values.
+    """
     if isinstance(value, list):
         return [_with_base64(entry) for entry in value]
     if isinstance(value, dict):
@@ -106,7 +109,7 @@ def _with_base64(value: Any) -> Any:
 
 
 def _id(text: Any) -> str:
-    """An id in base64; of what is no hex, one that is too short, so that its span counts as broken."""
+    """An id in base64. What is no hex gets one that is too short, so that its span counts as broken."""
     try:
         return base64.b64encode(bytes.fromhex(text)).decode()
     except (ValueError, TypeError):

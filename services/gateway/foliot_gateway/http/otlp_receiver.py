@@ -17,7 +17,7 @@ from foliot_gateway.state.store import Store
 log = structlog.get_logger()
 
 MOST_BYTES = 16 << 20
-"""Of a body, after decompression too. A full batch of the SDK, 512 spans, is about 0.3 MiB."""
+"""Most bytes of a body, after decompression too. A full batch of the SDK, 512 spans, is about 0.3 MiB."""
 _PROTOBUF = "application/x-protobuf"
 _JSON = "application/json"
 

@@ -34,12 +34,12 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def on_query_error(_: Request[Any, Any, Any], error: QueryError) -> Response[Problem]:
-    """A question without an answer."""
+    """Answers a question that has no answer."""
     return _response(_STATUSES[type(error)], str(error), error.reason)
 
 
 def on_http(request: Request[Any, Any, Any], error: HTTPException) -> Response[Problem]:
-    """A refusal of the framework: no such address, a wrong parameter, a wrong method; or of a handler, in a sentence."""
+    """Answers with a refusal: of the framework (no such address, a wrong parameter, a wrong method), or of a handler, in a sentence."""
     if isinstance(error, ValidationException):
         detail = f"The parameters of {request.url.path} are wrong: {_parameters(error)}."
     elif error.status_code == HTTPStatus.NOT_FOUND:
@@ -52,7 +52,7 @@ def on_http(request: Request[Any, Any, Any], error: HTTPException) -> Response[P
 
 
 def on_failure(request: Request[Any, Any, Any], error: Exception) -> Response[Problem]:
-    """A fault of the gateway's own."""
+    """Answers after a fault of the gateway's own."""
     log.error("request_failed", path=request.url.path, exc_info=error)
     return _response(500, "The gateway failed on this request; its log says why.")
 

@@ -1,6 +1,7 @@
 """The sockets to serve on: those that were handed over (systemd's socket activation), and those to be made.
 
-A handed-over socket may belong to another network namespace, whose services reach the gateway by it without sharing a network.
+A handed-over socket may belong to another network namespace. By it, that namespace's services reach the gateway without
+sharing a network.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _FIRST_FD = 3
 def handed_over(environment: Mapping[str, str], pid: int) -> range:
     """The file descriptors handed over, by the protocol of sd_listen_fds(3).
 
-    An empty ``LISTEN_PID`` means whoever reads it: a parent that does not know our process id before we run cannot name it.
+    An empty ``LISTEN_PID`` means this process: a parent that does not know our process id before we run cannot name it.
 
     Raises:
         SettingsError: a variable is no number.
@@ -73,7 +74,7 @@ def open_all(
 
 
 def url(of: socket.socket) -> str:
-    """Where this process itself reaches a socket that it made."""
+    """The address by which this process itself reaches a socket that it made."""
     host, port = of.getsockname()[:2]
     here = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - compared, not bound
     return f"http://[{here}]:{port}" if ":" in here else f"http://{here}:{port}"

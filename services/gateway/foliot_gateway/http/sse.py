@@ -1,4 +1,4 @@
-"""``GET /api/v1/stream``: what live pages are told, as server-sent events."""
+"""``GET /api/v1/stream``: the changes for live pages, as server-sent events."""
 
 import contextlib
 from collections.abc import AsyncIterator, Callable
@@ -27,7 +27,7 @@ def frame(change: Change) -> bytes:
 
 
 async def frames(hub: Hub, last_id: str = "") -> AsyncIterator[bytes]:
-    """All frames for one reader, from where it left off; it takes the next when it has sent the last."""
+    """All frames for one reader, from where it left off. It takes the next when it has sent the last."""
     yield _RETRY
     async with contextlib.aclosing(hub.follow(last_id)) as following:
         async for changes in following:
@@ -35,7 +35,10 @@ async def frames(hub: Hub, last_id: str = "") -> AsyncIterator[bytes]:
 
 
 def in_places(hub: Hub) -> Callable[[ASGIApp], ASGIApp]:
-    """Middleware: each request has its place until its answer has ended, however it ends; also one that ended before its first frame."""
+    """Middleware: each request has its place until its answer has ended, however it ends.
+
+    That also holds for an answer that ended before its first frame.
+    """
 
     def placed(app: ASGIApp) -> ASGIApp:
         async def answer(scope: Scope, receive: Receive, send: Send) -> None:

@@ -1,4 +1,4 @@
-"""The live page: files that ``make page`` builds from ``services/gateway/web``, and a plain one that says so where they are missing."""
+"""The live page: files that ``make page`` builds from ``services/gateway/web``. Where they are missing, a plain page says so."""
 
 import mimetypes
 from pathlib import Path
@@ -34,7 +34,7 @@ _NOT_BUILT = """<!doctype html>
 
 @get("/", include_in_schema=False)
 async def get_page() -> Response[bytes]:
-    """The page. It is asked for anew each time, its parts never: their names say what they hold."""
+    """The page. A browser asks for it anew each time, but never for its parts: their names say what they hold."""
     try:
         body = (_FOLDER / "index.html").read_bytes()
     except OSError:

@@ -1,7 +1,7 @@
 """Structs to messages: a struct goes into the message of its name, each field into the field of its name.
 
-The descriptor says how: literals become values of its enum, tuples and dictionaries repeat, and None stays out. A field that the message
-lacks is an error when its struct is first seen, which is at the start for all that is served.
+The descriptor says how: literals become values of its enum, tuples and dictionaries repeat, and None stays out. If the
+message lacks a field, that is an error when its struct is first seen. For all that is served, this is at the start.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Convert = Callable[[Any], Any]
 
 _MOST: Final = (1 << 63) - 1
 _AT_ONCE: Final = 100
-"""Structs that protobuf is given in one call, in which nothing else of the gateway runs: 5 to 10 µs each."""
+"""Structs that protobuf is given in one call: 5 to 10 µs each. Nothing else of the gateway runs during a call."""
 _CASE = re.compile(r"(?<=[a-z])(?=[A-Z])")
 
 
@@ -29,7 +29,9 @@ class ConversionError(TypeError):
 
 
 def make(struct: msgspec.Struct, new: Callable[..., Any]) -> Iterator[None]:
-    """Makes the message of a struct, with the value of each field that is not None, and pauses after each entry of a list that may not be given at once.
+    """Makes the message of a struct, with the value of each field that is not None.
+
+    It pauses after each entry of a list that is too long to be given at once.
 
     Parameters:
         new: makes the message, of the values of its fields.
@@ -84,7 +86,7 @@ def _struct_in(of: msgspec.inspect.Type) -> type[msgspec.Struct] | None:
 
 @functools.cache
 def fields_of(kind: type[msgspec.Struct]) -> Callable[[msgspec.Struct], dict[str, Any]]:
-    """What turns a struct into the arguments of its message.
+    """A function that turns a struct into the arguments of its message.
 
     Raises:
         ConversionError: the message is not there, or lacks a field.
@@ -140,7 +142,7 @@ def _converter_of_one(field: Any, of: msgspec.inspect.Type) -> Convert:
 
 
 def _int64(value: int) -> int:
-    """A span may bear any time of 64 bits without a sign: what no time is, becomes the last one that int64 has."""
+    """The number for int64. A span may bear any time of 64 bits without a sign; one too large for int64 becomes its last."""
     return min(value, _MOST)
 
 
@@ -149,7 +151,7 @@ def _as_it_is(value: Any) -> Any:
 
 
 def _value(value: Any) -> dict[str, Any]:
-    """A Value or an AnyValue: the name of its field says what it is; None is an empty one."""
+    """A Value or an AnyValue: the name of its field says its type. None is an empty one."""
     for kind, name, convert in _VALUES:
         if isinstance(value, kind):
             return {name: convert(value)}

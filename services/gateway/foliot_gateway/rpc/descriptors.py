@@ -1,6 +1,7 @@
-"""The interface as `make proto` has built it from ``schemas/proto``: messages and services, found by name while the gateway runs.
+"""The interface as `make proto` has built it from ``schemas/proto``.
 
-No code is generated. What is written by hand here and there, the struct and its message, meets in `foliot_gateway.rpc.conversion`.
+The gateway finds messages and services by name while it runs. No code is generated. A struct and its message are both
+written by hand; they meet in `foliot_gateway.rpc.conversion`.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ def _pool() -> Any:
 FILES: Final = _files()
 """The files of the interface, with the comments of their source."""
 POOL: Final = _pool()
-"""What reflection shows; the files of health and of reflection join it."""
+"""The pool that reflection shows; the files of health and of reflection join it."""
 
 
 @functools.cache

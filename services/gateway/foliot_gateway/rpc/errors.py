@@ -10,7 +10,7 @@ from google.rpc import error_details_pb2, status_pb2
 from foliot_gateway.state.queries import BusyError, NotFoundError, QueryError, WrongQueryError
 
 _DETAILS = "grpc-status-details-bin"
-"""Where clients look for a google.rpc.Status."""
+"""The key under which clients look for a google.rpc.Status."""
 _DOMAIN = "foliot"
 _CODES: dict[type[QueryError], Any] = {
     NotFoundError: grpc.StatusCode.NOT_FOUND,
@@ -21,7 +21,7 @@ FAILED = "The gateway failed on this request; its log says why."
 
 
 async def refuse(context: Any, error: QueryError) -> None:
-    """Ends a request with what a question without an answer says."""
+    """Ends a request with the error's status, sentence and reason."""
     code = _CODES[type(error)]
     trailing: tuple[tuple[str, bytes], ...] = ()
     if error.reason:

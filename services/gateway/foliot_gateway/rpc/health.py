@@ -1,6 +1,7 @@
 """``grpc.health.v1.Health``: serving while ``/healthz`` says 200.
 
-Not the servicer of grpcio-health-checking: it holds a lock while it writes to a reader, so that a slow one holds up the others.
+It does not use the servicer of grpcio-health-checking. That holds a lock while it writes to a reader, so a slow one
+holds up the others.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ class Health:
     Parameters:
         queries: answers how the gateway is.
         hub: tells when that may have changed.
-        names: services that are as healthy as the gateway; the empty name is the gateway.
+        names: services that are as healthy as the gateway. The empty name is the gateway.
     """
 
     def __init__(self, queries: Queries, hub: Hub, names: Iterable[str]) -> None:
@@ -35,19 +36,19 @@ class Health:
         self._names = frozenset(("", *names))
 
     async def Check(self, asked: Any, context: Any) -> Any:  # noqa: N802 - by this name it is registered, as are the next two
-        """Of one service, how it is."""
+        """The health of one service."""
         if asked.service not in self._names:
             await context.abort(grpc.StatusCode.NOT_FOUND, f"There is no service {asked.service!r} here.")
         return _Status(status=self._status(asked.service))
 
     async def List(self, _asked: Any, _: Any) -> Any:  # noqa: N802
-        """Of every service, how it is."""
+        """The health of every service."""
         return health_pb2.HealthListResponse(
             statuses={name: _Status(status=self._status(name)) for name in sorted(self._names)}
         )
 
     async def Watch(self, asked: Any, _: Any) -> AsyncGenerator[Any]:  # noqa: N802
-        """Of one service, how it is, whenever that changes."""
+        """The health of one service, whenever it changes."""
         said = None
         async with contextlib.aclosing(self._hub.turns()) as turns:
             async for _turn in turns:

@@ -1,6 +1,7 @@
-"""Server reflection, by which clients learn the interface from the gateway itself: ``grpc.reflection.v1``, and ``v1alpha`` for older ones.
+"""Server reflection, by which clients learn the interface from the gateway itself.
 
-grpcio-reflection has v1alpha alone. The two have the same messages under two names.
+It is ``grpc.reflection.v1``, and ``v1alpha`` for older clients. grpcio-reflection has v1alpha alone. The two have the
+same messages under two names.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ NAMES = ("grpc.reflection.v1.ServerReflection", "grpc.reflection.v1alpha.ServerR
 
 
 def handlers(*others: Any) -> tuple[Any, ...]:
-    """The service under both names, which tells of the interface, of itself and of the services in other files."""
+    """The service under both names. It tells of the interface, of itself and of the services in other files."""
     names = (*descriptors.services(), *(each.full_name for file in others for each in file.services_by_name.values()))
     for file in (*others, reflection_pb2.DESCRIPTOR):
         descriptors.POOL.AddSerializedFile(file.serialized_pb)

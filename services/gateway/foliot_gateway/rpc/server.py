@@ -1,4 +1,7 @@
-"""The gRPC server, in the event loop that also serves HTTP. Without TLS, as HTTP: both listen where operators and the fleet's services are."""
+"""The gRPC server, in the event loop that also serves HTTP.
+
+It has no TLS, as HTTP has none: both listen where operators and the fleet's services are.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ _REQUEST_BYTES: Final = 64 * 1024
 """The longest id has 4,096 characters, and a request has two names."""
 _METADATA_BYTES: Final = 16 * 1024
 _QUESTIONS: Final = 100
-"""Requests under way at once, besides those of live readers, each of which may watch the health too."""
+"""Requests under way at once, besides those of live readers. Each reader may watch the health too."""
 _PING_MS: Final = 60_000
 _PONG_MS: Final = 20_000
 """A reader that has vanished without a word gives its place back after these two."""
@@ -37,8 +40,8 @@ class Server:
 
     Parameters:
         queries: answers questions.
-        hub: tells changes; it must be closed before `stop`, as its readers have no end of their own.
-        readers: live readers that there may be.
+        hub: tells changes. Close it before `stop`, as its readers have no end of their own.
+        readers: the most live readers that there may be.
     """
 
     def __init__(self, queries: Queries, hub: Hub, readers: int) -> None:

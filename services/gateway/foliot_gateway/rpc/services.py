@@ -1,7 +1,7 @@
 """The services of ``foliot.v1``: each method passes a question on, and turns the answer into messages.
 
-A large answer is made in steps, and the loop turns between two of them: it also serves HTTP and hears the bus. A thread would be no help:
-protobuf lets no other run while it makes a message.
+A large answer is made in steps, and the loop turns between two of them: it also serves HTTP and hears the bus. A thread
+would be no help: protobuf lets no other run while it makes a message.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 _SLICE_BYTES = 256 * 1024
-"""Of one message: a sixteenth of what clients take by default."""
+"""Most bytes of one message: a sixteenth of what clients take by default."""
 _TILES = 250
-"""In one message: some 25 kB, made in a millisecond."""
+"""Tiles in one message: some 25 kB, made in a millisecond."""
 _FIELDS: dict[type[msgspec.Struct], str] = {Tiles: "tiles", Told: "told", Missed: "missed", State: "state"}
-"""Of WatchResponse."""
+"""Fields of WatchResponse."""
 SERVED: tuple[type[msgspec.Struct], ...] = (
     NodeView, PathView, ClockState, Event, CommandView, TraceSummary, Trace, Health, *_FIELDS,
 )  # fmt: skip
-"""What answers consist of."""
+"""Structs that answers consist of."""
 
 
 class Services:
@@ -63,7 +63,7 @@ class Services:
         self._hub = hub
 
     def handlers(self) -> tuple[Any, ...]:
-        """One for each service of the interface.
+        """A handler for each service of the interface.
 
         Raises:
             ConversionError: a struct has a field that its message lacks.
@@ -141,7 +141,10 @@ def _in_slices(method: str, ask: Ask) -> Any:
 
 
 async def _encoded(message: Any) -> bytes:
-    """A message as it is sent. Of a large one, measuring, encoding and sending take a millisecond for every half megabyte each."""
+    """A message as it is sent.
+
+    Of a large one, measuring, encoding and sending take a millisecond for every half megabyte each.
+    """
     await asyncio.sleep(0)
     encoded: bytes = message.SerializeToString()
     await asyncio.sleep(0)
@@ -173,7 +176,7 @@ def _at_once(method: str, ask: Callable[[Any], msgspec.Struct]) -> Any:
 
 @contextlib.asynccontextmanager
 async def _refusing(method: str, context: Any) -> AsyncIterator[None]:
-    """Errors inside end their own request alone, with a status and a sentence."""
+    """Lets errors inside end their own request alone, with a status and a sentence."""
     try:
         yield
     except QueryError as error:

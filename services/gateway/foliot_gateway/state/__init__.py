@@ -1,1 +1,1 @@
-"""What the gateway knows: what the bus fills and every transport reads."""
+"""All that the gateway knows: the bus fills it and every transport reads it."""

@@ -1,7 +1,7 @@
-"""How much is remembered of what the inventory does not name.
+"""Limits what the gateway remembers of things that the inventory does not name.
 
-What it names is always remembered: that is as large as the fleet. Others are shown too, a probe without an agent for one, but only so
-many of them, so that a flood of names takes no more memory than this.
+It always remembers what the inventory names: that is as large as the fleet. It also shows others, such as a probe
+without an agent. But it takes only so many of them, so that a flood of names takes no more memory than this.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MOST_STRANGERS = 4_096
 
 
 class CardinalityLimit:
-    """What the inventory names, and whether there is room for something else."""
+    """The names in the inventory, and whether there is room for others."""
 
     def __init__(self) -> None:
         self.nodes: dict[str, Node] = {}
@@ -35,7 +35,7 @@ class CardinalityLimit:
         return self.entropies(node, rail) >= 0
 
     def knows_clock(self, clock: str) -> bool:
-        """Whether it is a node's own clock, or one of a NIC, which is named after its node with something behind it."""
+        """Whether a clock is a node's own, or one of a NIC, which is named after its node with something behind it."""
         return clock in self.nodes or any(clock == nic.clock for node in self.nodes.values() for nic in node.nics)
 
     def knows_path(self, path: Path) -> bool:

@@ -1,4 +1,4 @@
-"""The present state of the fleet, folded from what the bus shows: nodes, NICs, which way traffic goes, clocks."""
+"""The present state of the fleet, folded from what the bus shows: nodes, NICs, ways of traffic, clocks."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Fleet:
     """The present state. `fold_…` takes a message, the rest answers.
 
     Parameters:
-        now_ns: reference time. What is dated ahead of it counts as of now, and does not outlast what comes after it.
+        now_ns: reference time. A message dated ahead of it counts as of now, and does not outlast what comes after it.
     """
 
     def __init__(self, now_ns: Callable[[], int] = time.time_ns) -> None:
@@ -73,7 +73,7 @@ class Fleet:
         self._dead: dict[str, tuple[int, bool]] = {}
         """Per node: when the detector last judged of its probe, and whether that is dead."""
         self._losing: dict[str, tuple[int, str]] = {}
-        """Per NIC: when the detector last said what it loses, and that, in words; empty: nothing."""
+        """Per NIC: when the detector last said what it loses, and what, in words; empty: nothing."""
         self._touched: set[str] = set()
         """NICs whose tile may have changed since somebody looked."""
         self._clocks: dict[str, ClockState] = {}
@@ -92,7 +92,7 @@ class Fleet:
         self._paths.look_up_anew()
 
     def _forget(self, name: str, record: Node | None) -> None:
-        """What was known of a node that has left: if it comes back, it begins anew."""
+        """Forgets a node that has left: if it comes back, it begins anew."""
         ports = self._ports_of.pop(name, set())
         self._touched |= ports
         for nic in ports:
@@ -125,12 +125,12 @@ class Fleet:
         self._paths.fold(batch)
 
     def fold_clock(self, state: ClockState) -> None:
-        """Takes what sync says of a clock."""
+        """Takes the word of sync on a clock."""
         if self._limit.has_for(state.clock, self._clocks) or self._limit.knows_clock(state.clock):
             self._clocks[state.clock] = state
 
     def fold_wanted(self, node: str, wanted: NodePaths | None) -> None:
-        """Takes what the remediator wants in force on a node."""
+        """Takes the ways that the remediator wants in force on a node."""
         self._touched |= self._ways.want(node, wanted)
 
     def fold_event(self, event: Event) -> None:
@@ -151,7 +151,7 @@ class Fleet:
             self._fold_probe(event.who.partition("/")[0], at_ns, dead=event.state == "dead")
 
     def fold_outcome(self, outcome: Outcome) -> None:
-        """Takes what an agent reports of its routes; an older report never overrides a newer one."""
+        """Takes an agent's report of its routes; an older report never overrides a newer one."""
         if outcome.status not in {"done", "already"}:
             return
         self._touched |= self._ways.report(outcome, min(reported_ns(outcome), self._now_ns()))
@@ -159,7 +159,10 @@ class Fleet:
     # -- out ----------------------------------------------------------------------------------------------------------
 
     def nodes(self) -> Iterator[NodeView]:
-        """Every node by name, from the inventory or from its ports, each as it is when it is taken; those that have left by then are passed over."""
+        """Every node by name, from the inventory or from its ports, each as it is when it is taken.
+
+        It passes over those that have left by then.
+        """
         for name in sorted(self._nodes.keys() | self._ports_of.keys()):
             if name in self._nodes or name in self._ports_of:
                 yield self._node(name)
@@ -170,7 +173,7 @@ class Fleet:
         return self._paths.views(functools.lru_cache(1)(self._ways.in_force_of), node=node, nic=nic)
 
     def clocks(self) -> tuple[ClockState, ...]:
-        """What sync last said of each clock."""
+        """The last word of sync on each clock."""
         return tuple(state for _, state in sorted(self._clocks.items()))
 
     def changed_tiles(self) -> dict[str, Tile | None]:

@@ -1,8 +1,8 @@
-"""What live readers are told: the tiles that changed, and the events, each encoded once per transport however many read them.
+"""The changes for live readers: tiles that changed, and events. Each is encoded once per transport, however many read it.
 
-Nothing is queued for a reader. Tiles and events stand here once; a reader has a number up to which it has read, and takes what came
-after it when it is ready to. One that is slow gets the newest state of each tile and nothing in between; what all have read,
-and what nobody has, costs the same.
+Nothing is queued for a reader. Tiles and events stand here once. A reader has a number up to which it has read, and
+takes what came after that when it is ready to. A slow reader gets the newest state of each tile and nothing in between.
+A change that all have read costs the same as one that nobody has.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from typing import Any
 
 _MOST_DIGITS = 20
-"""Of a number of events; Python converts none of more than 4,300."""
+"""Most digits of a number of events; Python converts none of more than 4,300."""
 _FIRST = 200
-"""Events that a page which has none yet is given."""
+"""Events for a page that has none yet."""
 
 
 Encoded = TypeVar("Encoded")
@@ -72,7 +72,7 @@ class Change:
     """One thing that readers are told.
 
     Parameters:
-        number: of an event, by which a reader that comes back names the last one that it has had; empty of all else.
+        number: of an event: by it, a reader that comes back names the last one that it has had. Empty of all else.
     """
 
     __slots__ = ("_encoded", "number", "said")
@@ -101,7 +101,7 @@ class Board:
         self._changes: dict[int, Change] = {}
 
     def update(self, tiles: Mapping[str, Tile | None]) -> bool:
-        """Takes the tiles that may have changed; whether any did."""
+        """Takes the tiles that may have changed; returns whether any did."""
         changed = {nic: tile for nic, tile in tiles.items() if self._tiles.get(nic, (0, None))[1] != tile}
         if not changed:
             return False
@@ -130,7 +130,9 @@ class Board:
 
 
 class Journal:
-    """The newest events by number. It begins when the past has been read: before, nobody could say what a reader has missed.
+    """The newest events by number.
+
+    It begins when the past has been read: before, nobody could say what a reader has missed.
 
     Parameters:
         limit: how many events are kept.
@@ -144,10 +146,10 @@ class Journal:
         self._run = run or secrets.token_hex(4)
         self._changes: deque[Change] = deque(maxlen=limit)
         self.is_open = False
-        """What happened before the start has been read from the streams."""
+        """The events before the start have been read from the streams."""
 
     def open(self, past: Iterable[Event]) -> None:
-        """Begins, with what happened so far, oldest first."""
+        """Begins, with the events so far, oldest first."""
         self.is_open = True
         for event in past:
             self.append(event)
@@ -160,9 +162,10 @@ class Journal:
             self._changes.append(Change(told, f"{self._run}-{self.last}"))
 
     def start(self, last_id: str) -> int:
-        """Up to where a reader has read, by the id of the last event that it got; one of an earlier process gets all there is.
+        """The number up to which a reader has read, by the id of the last event that it got.
 
-        Events have ids of their own, so that a reader knows those it has had.
+        A reader with an id of an earlier process gets all there is. Events have ids of their own, so that a reader
+        knows those it has had.
         """
         run, _, number = last_id.rpartition("-")
         if run == self._run and number.isdecimal() and len(number) < _MOST_DIGITS:

@@ -70,10 +70,10 @@ class PathView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PathTable:
-    """What `DelayBatch` after `DelayBatch` says, folded.
+    """All `DelayBatch` messages, folded.
 
     Parameters:
-        limit: for which paths there is some.
+        limit: says for which paths there is room.
     """
 
     def __init__(self, limit: CardinalityLimit) -> None:
@@ -86,13 +86,14 @@ class PathTable:
         self._indices: dict[str, tuple[tuple[str, ...], NDArray[np.intp]]] = {}
         self._nics: dict[str, NicPaths] = {}
         self._bad: set[str] = set()
-        """Paths that the detector says are silent or lossy: what a receiver alone says is a claim (it may be its own trouble)."""
+        """Paths that the detector says are silent or lossy. A receiver's word alone is a claim: it may be its own
+        trouble."""
 
     def __len__(self) -> int:
         return len(self._numbers)
 
     def fold(self, batch: DelayBatch) -> None:
-        """Takes what one node saw.
+        """Takes the delays that one node saw.
 
         Raises:
             ValueError: the batch's columns do not fit together, or it names something that is no path.
@@ -123,7 +124,7 @@ class PathTable:
         last["state"][table[witness == Witness.FELL_SILENT]] = _SILENT
 
     def look_up_anew(self) -> None:
-        """The inventory has changed: there may be room for what there was none for."""
+        """Looks up batches' paths anew, as the inventory has changed: there may be room for some that had none."""
         self._indices.clear()
 
     def judge(self, path: str, state: str, at_ns: int) -> bool:
@@ -175,7 +176,7 @@ class PathTable:
         )
 
     def _index(self, batch: DelayBatch) -> NDArray[np.intp]:
-        """The table's row of each of the batch's paths; a node names the same paths in the same order most of the time."""
+        """The table's row of each of the batch's paths. A node names the same paths in the same order most of the time."""
         known = self._indices.get(batch.node)
         if known is None or known[0] != batch.paths:
             known = batch.paths, np.array([self._number(path) for path in batch.paths], np.intp)

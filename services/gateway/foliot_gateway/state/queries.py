@@ -1,6 +1,7 @@
-"""The read model: what a transport asks, and what it is answered. Transports map these answers and errors, and know nothing else.
+"""The read model: the questions of a transport, and their answers. Transports map these answers and errors, and know nothing else.
 
-Nothing here depends on how an answer travels. A long answer is an iterator, so that a transport can pause between two entries.
+Nothing here depends on how an answer travels. A long answer is an iterator, so that a transport can pause between two
+entries.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from foliot_schemas import ClockState, Event
 
 FEW_RECORDS = 100
-"""So many where the question does not say."""
+"""The limit where the question does not say one."""
 
 _LONGEST_SHOWN = 200
 
@@ -43,7 +44,7 @@ class QueryError(Exception):
 
 
 class NotFoundError(QueryError):
-    """Nothing is known of what was asked for: ``no-such-event``, ``no-fault``, ``no-spans``, ``no-such-trace``."""
+    """The gateway knows nothing of what was asked for: ``no-such-event``, ``no-fault``, ``no-spans``, ``no-such-trace``."""
 
 
 class WrongQueryError(QueryError):
@@ -65,7 +66,7 @@ class Queries:
     """All questions that the gateway answers.
 
     Parameters:
-        store: what is known.
+        store: all that is known.
     """
 
     def __init__(self, store: Store) -> None:
@@ -80,7 +81,7 @@ class Queries:
         return self._store.fleet.paths(node=node, nic=nic)
 
     def clocks(self) -> tuple[ClockState, ...]:
-        """What sync last said of each clock, by name. Times are of the clock itself."""
+        """The last word of sync on each clock, by name. Times are of the clock itself."""
         return self._store.fleet.clocks()
 
     def events(self, *, limit: int = FEW_RECORDS, kind: str = "", since_ns: int = 0) -> tuple[Event, ...]:
@@ -106,8 +107,8 @@ class Queries:
 
         Parameters:
             limit: at most so many, 1 to `MOST_RECORDS`.
-            node: only of this node; empty: any.
-            fault: only those that this fault led to; empty: any.
+            node: only commands of this node; empty: any.
+            fault: only commands that this fault led to; empty: any.
 
         Raises:
             WrongQueryError: the limit is out of its bounds.
@@ -162,7 +163,7 @@ class Queries:
         return trace
 
     def health(self) -> Health:
-        """Which parts of the gateway do their work."""
+        """The parts of the gateway, and whether each does its work."""
         store = self._store
         bus = "connected" if store.bus_connected else "not connected: what is shown is what was last heard"
         history = "read" if store.journal.is_open else "not read: events and commands from before the start are missing"

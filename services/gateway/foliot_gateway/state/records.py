@@ -1,4 +1,4 @@
-"""What happened: events, and commands with what became of them. The newest; the streams keep the rest."""
+"""The newest events, and the newest commands with what became of them. The streams keep the rest."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -10,9 +10,10 @@ from foliot_gateway.state.fleet import reported_ns
 from foliot_schemas import Command, Event, Outcome, OutcomeStatus, Verb, event_kinds, orders
 
 MOST_RECORDS = 10_000
-"""Events kept, and commands with their outcomes: the newest, and as many as an answer may have. The streams have the older ones."""
+"""Events kept, and commands with their outcomes: the newest ones, and as many as an answer may have. The streams
+have the older ones."""
 _MOST_OUTCOMES = 4_096
-"""Of one command: an armed move has one of every peer."""
+"""Most outcomes of one command: an armed move has one of every peer."""
 OTHER = "other"
 _SLACK = 8
 """Old records are let go an eighth of the limit at a time, so that the sort they need is paid once for many."""
@@ -49,11 +50,12 @@ class Records:
         self._limit = limit
         self._events: dict[str, Event] = {}
         self._commands: dict[tuple[str, str], CommandView] = {}
-        """By the command's id and its node: all who move by themselves for one fault give their moves one id."""
+        """By the command's id and its node: nodes that move by themselves for one fault give their moves one id."""
         self.event_counts: Counter[str] = Counter()
-        """By kind, all that were ever taken; those of kinds that are not known here together, as `OTHER`: whoever makes up names makes no more series."""
+        """By kind, all that were ever taken. Those of unknown kinds count together, as `OTHER`: a sender that makes
+        up names makes no more series."""
         self.command_counts: Counter[str] = Counter()
-        """By verb; those of verbs that are not known here likewise."""
+        """By verb; those of unknown verbs likewise."""
         self.outcome_counts: Counter[tuple[str, str]] = Counter()
         """By verb and status."""
 

@@ -1,4 +1,4 @@
-"""Which way the traffic of every service address goes: as its node's agent last reported, else as the remediator wants it."""
+"""The way that the traffic of every service address goes: as its node's agent last reported, else as the remediator wants it."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ if TYPE_CHECKING:
     from foliot_gateway.state.cardinality_limit import CardinalityLimit
 
 _Address = tuple[str, str]
-"""Of a service address: its node and its rail."""
+"""A service address: its node and its rail."""
 
 
 class RoutingView:
-    """The ways in force. What takes a message returns the NICs whose traffic it may have moved.
+    """The ways in force. A method that takes a message returns the NICs whose traffic it may have moved.
 
     Parameters:
-        limit: for whose ways there is some.
+        limit: says for which ways there is room.
     """
 
     def __init__(self, limit: CardinalityLimit) -> None:
         self._limit = limit
         self._addresses = 0
-        """Of all nodes, those reported of."""
+        """The number of service addresses with a report, of all nodes."""
         self._wanted: dict[str, NodePaths] = {}
         self._away: dict[_Address, tuple[int, bool]] = {}
         """Per node and rail: when its agent last reported of it, and whether its traffic is away."""
@@ -38,7 +38,7 @@ class RoutingView:
         """Per NIC: the service addresses that its traffic goes to, or that traffic to it comes from."""
 
     def want(self, node: str, wanted: NodePaths | None) -> set[str]:
-        """Takes what the remediator wants in force on a node."""
+        """Takes the ways that the remediator wants in force on a node."""
         if wanted is not None and node not in self._limit.nodes and not self._limit.has_for(node, self._wanted):
             return set()
         before = self._wanted.pop(node, None)
@@ -56,7 +56,7 @@ class RoutingView:
         return touched | {nic_name(node, rail) for rail in rails}
 
     def report(self, outcome: Outcome, at_ns: int) -> set[str]:
-        """Takes what an agent has put in force; an older report never overrides a newer one."""
+        """Takes the ways that an agent has put in force; an older report never overrides a newer one."""
         touched: set[str] = set()
         for rails, is_away in ((outcome.away, True), (outcome.back, False)):
             for rail in rails:
@@ -80,7 +80,7 @@ class RoutingView:
         return touched
 
     def forget(self, node: str) -> set[str]:
-        """A node has left: neither what was wanted nor what was reported of it says anything of its return."""
+        """Forgets a node that has left: neither what was wanted nor what was reported of it says anything of its return."""
         reported = self._reported.pop(node, {})
         self._addresses -= len(reported)
         touched = {nic for address in reported for nic in self._count(node, address, None)} | self.want(node, None)

@@ -1,4 +1,4 @@
-"""All that the gateway knows, in one place: what the bus fills and the API shows."""
+"""All that the gateway knows, in one place: the bus fills it and the API shows it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _LASTING_S = 4.0
 
 
 class Store:
-    """What is known now.
+    """All that is known now.
 
     Parameters:
         now_ns: reference time.
@@ -61,7 +61,7 @@ class Store:
             self.fleet.fold_event(event)
 
     def past_read(self) -> None:
-        """What happened before the start has been taken: the journal begins, in the order of the events' times."""
+        """Begins the journal, in the order of the events' times, as all from before the start has been taken."""
         self.journal.open(self.records.events(limit=self.journal.limit)[::-1])
 
     def command(self, command: Command) -> None:
@@ -76,7 +76,7 @@ class Store:
         return True
 
     def not_stored(self, service: str, now_s: float) -> None:
-        """An event, command or outcome of a service was not stored."""
+        """Notes that an event, command or outcome of a service was not stored."""
         self.unstored[service] += 1
         first_s, last_s = self._unstored_s.get(service, (now_s, now_s))
         self._unstored_s[service] = (now_s if now_s - last_s > _QUIET_S else first_s, now_s)

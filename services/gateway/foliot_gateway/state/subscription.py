@@ -1,6 +1,6 @@
 """The subscription that every transport serves: all there is, then each change.
 
-Nothing is queued for a reader. It takes what came after the last that it has sent, so that one that is slow delays no other.
+Nothing is queued for a reader. It takes what came after the last that it has sent, so a slow reader delays no other.
 """
 
 from __future__ import annotations
@@ -19,12 +19,13 @@ if TYPE_CHECKING:
     from foliot_gateway.state.store import Store
 
 _LOOK_S = 0.1
-"""Tiles are told ten times a second at most: faster than an eye follows, and a storm of changes costs no more than a few."""
+"""Tiles are told ten times a second at most. That is faster than an eye follows, and a storm of changes costs no
+more than a few."""
 _LOOKS_A_BEAT = 10
 
 
 class Hub:
-    """Looks at what is known, once for all readers, and wakes them when there is something new.
+    """Looks at the store, once for all readers, and wakes them when there is something new.
 
     Parameters:
         now_ns: reference time.
@@ -36,7 +37,7 @@ class Hub:
         self._board = Board()
         self._state: Change | None = None
         self._telling = (False, False, False)
-        """What the last word of the state said of the bus, of the past and of whether a probe has ever spoken."""
+        """The last word of the state on the bus, on the past and on whether a probe has ever spoken."""
         self._beat = 0
         self._told = 0
         """Events that readers were woken for."""
@@ -77,7 +78,9 @@ class Hub:
 
     @contextlib.contextmanager
     def place(self) -> Iterator[None]:
-        """One of the places that there are for readers. Nothing is awaited between the look and the taking, so that no burst gets past the limit.
+        """One of the places that there are for readers.
+
+        Nothing is awaited between the look and the taking, so that no burst gets past the limit.
 
         Raises:
             BusyError: there is none left.
@@ -92,7 +95,7 @@ class Hub:
             self.readers -= 1
 
     async def follow(self, last_id: str = "") -> AsyncGenerator[tuple[Change, ...]]:
-        """All changes for one reader, from where it left off; it takes the next when it has sent the last."""
+        """All changes for one reader, from where it left off. It takes the next when it has sent the last."""
         journal, board = self._store.journal, self._board
         version, beat, number = 0, 0, None
         while not self._closed:
@@ -115,7 +118,7 @@ class Hub:
                 await turn.wait()
 
     async def turns(self) -> AsyncGenerator[None]:
-        """Once at once, and then whenever something has changed, each second at least, until all readers are ended."""
+        """Turns: one at once, then one whenever something has changed, each second at least, until all readers are ended."""
         while not self._closed:
             turn = self._turn
             yield

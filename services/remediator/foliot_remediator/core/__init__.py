@@ -1,1 +1,1 @@
-"""What the remediator decides, without I/O: the time comes with the calls."""
+"""The remediator's decisions, without I/O: the time comes with the calls."""

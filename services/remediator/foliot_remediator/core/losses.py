@@ -1,4 +1,4 @@
-"""The remedy of losses: NICs and paths that fail are left, and used again when they are good again."""
+"""The remedy of losses: it leaves NICs and paths that fail, and uses them again when they are good again."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from foliot_schemas.event import Evidence
 
 _LEAST_CONFIDENCE = 0.5
-"""Of an event: the detector gives 0.5 where one side alone knows."""
+"""Least confidence of an event. The detector gives 0.5 where one side alone knows."""
 _GRACE_NS = 100_000_000
 """How long a node whose agent is armed has for moving by itself, and for saying so, before it is commanded."""
 _STALE_NS = 2_000_000_000
@@ -42,7 +42,7 @@ _STALE_NS = 2_000_000_000
 _RETRY_NS = 500_000_000
 """How often what could not be moved is looked at again."""
 _MISSED_NS = 2_000_000_000
-"""Reports that a port is good for this long, while no event said so: the event was missed."""
+"""If reports say for this long that a port is good and no event said so, the event was missed."""
 
 
 class Losses:
@@ -63,7 +63,7 @@ class Losses:
         self._recovery = Probation(view.inventory, view.health, view.selector)
         self._incidents: Retained[Incident] = Retained()
         self._retries = DueQueue()
-        """When to look at each of them again."""
+        """When to look at each incident again."""
         self._review_ns = round(settings.review_s * 1e9)
         self._displaced = Displaced(view.routing, self._review_ns)
         self._record = EventLog()
@@ -95,7 +95,7 @@ class Losses:
         return []
 
     def tick(self, overdue: Collection[Sent], now_ns: int) -> list[Decision]:
-        """What was refused is looked at again, and what is good again comes back."""
+        """Looks again at what was refused, and brings back what is good again."""
         made: list[Decision] = []
         for who in self._recovery.recovered(now_ns):
             made += _made(self._restorer.use(who, self._cause(who), now_ns))
@@ -117,7 +117,7 @@ class Losses:
         return made
 
     def settle(self, sent: Sent, outcome: Outcome, now_ns: int) -> list[Decision]:
-        """What was not done is tried again."""
+        """Tries again what was not done."""
         if not is_refusal(outcome):
             return []
         incident = self._incidents.get(sent.who)
@@ -133,7 +133,7 @@ class Losses:
                 memory.forget(nic)
 
     def forget_node(self, node: str) -> None:
-        """A node has left the fleet for good."""
+        """Forgets a node that has left the fleet for good."""
         self._routes.told.forget(node)
 
     # -- events -------------------------------------------------------------------------------------------------------
@@ -229,13 +229,13 @@ class Losses:
             self._retries.put(incident.who, now_ns)
 
     def _cause(self, who: str) -> Cause:
-        """The last event of a NIC or path; where none was seen, of a NIC the loss that its port's own word names."""
+        """The last event of a NIC or path. Where none was seen of a NIC, it is the loss that its port's own report names."""
         port = self.health.ports.get(who)
         fault = port_fault(port.word.fault, who, port.word.carrier_down_count, port.word.index) if port else ""
         return self._record.cause(who, fault)
 
     def _object(self, guard: Guard, who: str, cause: Cause, now_ns: int, evidence: Evidence) -> list[Decision]:
-        """Refuses what an event calls for; who stands by is silent."""
+        """Refuses what an event calls for. A process that stands by is silent."""
         if not self._decider.speaks:
             return []
         objection = Objection(guard=guard, evidence=evidence)

@@ -1,4 +1,4 @@
-"""The core: what happened in, decisions out. Deterministic; the time comes with the calls."""
+"""The core: messages in, decisions out. Deterministic; the time comes with the calls."""
 
 from __future__ import annotations
 
@@ -32,13 +32,15 @@ Action: TypeAlias = Decision | NodePaths | NodeHomes
 """Paths and homes are values of their buckets, to be written."""
 
 _AWAY_NS = 60_000_000_000
-"""Whoever has left the fleet for so long has left: agents that restart, and a bus that lost its store, are back in a few seconds."""
+"""A node that left the fleet so long ago has left for good. Agents that restart, and a bus that lost its store, are
+back in a few seconds."""
 
 
 class Remediator:
     """Keeps what is known, and lets its remedies answer every message with what to publish.
 
-    Of a shard, it commands the shard's nodes alone. What it knows of their peers is what they exchange, which is what they need.
+    With a shard, it commands the shard's nodes alone. It knows of their peers what they exchange with the shard, and
+    needs no more.
     """
 
     def __init__(self, settings: RemediatorSettings, shard: Shard = WHOLE) -> None:
@@ -65,7 +67,7 @@ class Remediator:
         """Remedies whose budget has more nodes than they may command at once, and how many they may."""
         self._by_name = {remedy.name: remedy for remedy in self.remedies}
         self.failures = ExtensionFailures()
-        """What remedies of extensions fail of."""
+        """Failures of remedies of extensions."""
         self._gone: dict[str, tuple[int, set[str]]] = {}
         """Nodes that left, or left NICs behind: when, and which NICs."""
         self._highest_lease = 0
@@ -76,7 +78,7 @@ class Remediator:
         return self.decider.lease
 
     def hold(self, revision: int, now_ns: int) -> None:
-        """Takes (> 0) or loses (0) the lease. Who stands by knows everything and issues nothing."""
+        """Takes (> 0) or loses (0) the lease. A process that stands by knows everything and issues nothing."""
         if revision == self.lease:
             return
         self.decider.lost_lease = not revision
@@ -85,14 +87,14 @@ class Remediator:
         if revision:
             self.decider.held = revision
             self.homes.forget_revisions(above=revision)
-            for node in self.homes.nodes():  # whoever held the lease before may not have lived to take theirs back
+            for node in self.homes.nodes():  # the holder before may not have lived to take theirs back
                 if node not in self.inventory.nodes:
                     self._gone.setdefault(node, (now_ns, set()))
             self._armer.begin_anew()
             self._each(lambda remedy: remedy.hold(now_ns), now_ns)
 
     def observe(self, seen: Seen, now_ns: int) -> list[Action]:
-        """Takes a message. Of those about a node, none counts that the inventory does not have.
+        """Takes a message. A message about a node counts only if the inventory has that node.
 
         Raises:
             ValueError: a batch does not fit together.
@@ -122,7 +124,7 @@ class Remediator:
         return self._each(lambda remedy: remedy.observe(seen, news, now_ns), now_ns)
 
     def tick(self, now_ns: int) -> list[Action]:
-        """Takes the passing of time; backups are renewed."""
+        """Takes the passing of time, and renews backups."""
         actions: list[Action] = []
         self._forget(now_ns)
         overdue = self.decider.ledger.overdue(now_ns) if self.lease else []
@@ -136,9 +138,11 @@ class Remediator:
     def assign_home(self, destination: Destination, way: Placement | None, cause: Cause) -> bool:
         """Chooses where a destination's traffic belongs, or with None leaves that to the default again.
 
-        What is in force stays until it is taken home, as after a loss; a lost NIC or path is left whatever its traffic's home.
-        Returns False, and does nothing, while another holds the lease, where the inventory does not have the node, and while
-        a thousand choices wait to be written: that is to be tried again.
+        What is in force stays until it is taken home, as after a loss. A lost NIC or path is left whatever its
+        traffic's home.
+
+        Returns False, and does nothing, if that is to be tried again. This is so while another holds the lease, or
+        while a thousand choices wait to be written. It is also so where the inventory does not have the node.
         """
         if not (self.lease and destination.node in self.inventory.nodes and self.homes.has_room()):
             return False
@@ -171,7 +175,10 @@ class Remediator:
             self._armer.stir((*before, *self.inventory.neighbours(node.name), node.name))
 
     def _forget(self, now_ns: int) -> None:
-        """Forgets what befell those who left long enough ago: the bus may lose its inventory, and have it again a moment later."""
+        """Forgets what befell nodes and NICs that left long enough ago.
+
+        The bus may lose its inventory, and have it again a moment later.
+        """
         while self._gone:
             node, (at_ns, left) = next(iter(self._gone.items()))
             if now_ns - at_ns < _AWAY_NS:
@@ -187,7 +194,7 @@ class Remediator:
                 self._each(operator.methodcaller("forget_node", node), now_ns)
 
     def _take_homes(self, homes: NodeHomes) -> None:
-        """Takes what stands in the bucket, also before the node is known."""
+        """Takes a value of the bucket, also before the node is known."""
         learn = functools.partial(self.homes.learn, homes)
         self._rehome(self.homes.changed_by(homes), learn, Cause(f"home/{homes.node}", ""))
 
@@ -199,11 +206,11 @@ class Remediator:
             self.routing.keep(destination, way, cause)
 
     def _take_paths(self, paths: NodePaths) -> None:
-        """Takes what stands in the bucket; who holds the lease has written it itself."""
+        """Takes a value of the bucket, unless this process holds the lease: it has written the value itself."""
         self._highest_lease = max(self._highest_lease, paths.lease_revision)
         if self._highest_lease > self.decider.held:
             self.decider.lost_lease = False  # somebody else has taken over, and speaks for itself
-        # When the bus is back, the bucket tells all that it has once more: what nodes have done by themselves meanwhile is not undone by that.
+        # When the bus is back, the bucket tells all its values once more. That must not undo what nodes did by themselves meanwhile.
         if not self.lease and self._armer.stored(paths) and paths.lease_revision != self.decider.held:
             self.routing.adopt(self.inventory.known_part(paths), Cause(f"adopted/{paths.node}", ""))
 
@@ -212,7 +219,7 @@ class Remediator:
         return [action for remedy in self.remedies for action in self._ask(remedy, ask, now_ns)]
 
     def _ask(self, remedy: Remedy, ask: Callable[[Remedy], Iterable[Decision] | None], now_ns: int) -> list[Action]:
-        """Lets a remedy speak. One of an extension that fails is passed over and put down in `failures`: failover goes on."""
+        """Lets a remedy speak. If one of an extension fails, it is passed over and noted in `failures`: failover goes on."""
         try:
             return self._done(ask(remedy) or ())
         except Exception as error:
@@ -228,5 +235,5 @@ class Remediator:
 
 
 def _reach(node: Node) -> tuple[object, ...]:
-    """What of a node's record decides which paths there are."""
+    """The part of a node's record that decides which paths there are."""
     return node.peers, *((nic.name, nic.rail, len(nic.entropies)) for nic in node.nics)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Round:
-    """Each node's turn comes once per interval, or later where there is no time for all of them."""
+    """Nodes in a round: each one's turn comes once per interval, or later where there is no time for all of them."""
 
     def __init__(self, interval_ns: int) -> None:
         self._interval_ns = interval_ns
@@ -40,7 +40,7 @@ class Round:
         self._looked_ns.pop(node, None)
 
     def begin_anew(self) -> None:
-        """Everybody's turn comes at once, in the same order."""
+        """Makes it every node's turn at once, in the same order."""
         self._looked_ns = collections.OrderedDict.fromkeys(self._looked_ns, 0)
 
     def take(self, now_ns: int) -> str | None:
@@ -56,7 +56,7 @@ class Round:
 
 
 class Soon:
-    """Nodes whose turn comes a gap after they were first named; named again until then changes nothing."""
+    """Nodes whose turn comes a gap after they were first named. To be named again until then changes nothing."""
 
     def __init__(self, gap_ns: int) -> None:
         self._gap_ns = gap_ns

@@ -16,16 +16,20 @@ if TYPE_CHECKING:
 _SAMPLES = 31
 """Batches in the median: some tenths of a second of a small fleet, less of a large one."""
 _LATE_NS = 250_000_000
-"""What lies this far back has waited, in the bus or, while this process was stopped, before it: nodes report every 100 ms."""
+"""A batch that lies this far back has waited in the bus, or before this process while it was stopped. Nodes report
+every 100 ms."""
 _PATIENCE_NS = 5_000_000_000
-"""If for so long nothing else has come, it is the reference that was set back."""
+"""If for so long only batches came that lie so far back, the reference was set back."""
 
 
 class FleetClock:
     """The median of what the last batches say, so that one node's wrong clock changes nothing.
 
-    A `BusClock`, which believes whoever is furthest ahead, would believe a clock that was stepped; and deadlines and the age of events
-    are judged by this one. It is late by the least delay of the bus in the last seconds, some hundred microseconds: what all are late by for a moment does not set it back.
+    A `BusClock` believes whoever is furthest ahead, so it would believe a clock that was stepped. Deadlines and the age
+    of events are judged by this one.
+
+    It is late by the least delay of the bus in the last seconds, some hundred microseconds. A moment in which all
+    batches are late does not set it back.
     """
 
     def __init__(self) -> None:
@@ -37,7 +41,10 @@ class FleetClock:
         self._late_since_ns: int | None = None
 
     def learn(self, batch: DelayBatch) -> None:
-        """Takes a batch that has just arrived; one of long ago, or of a node that is not synchronised, says nothing of the time."""
+        """Takes a batch that has just arrived.
+
+        One of long ago, or of a node that is not synchronised, says nothing of the time.
+        """
         if batch.bound_ns < 0:
             return
         local_ns = self.local_ns()
@@ -55,7 +62,7 @@ class FleetClock:
         self._offset_ns = statistics.median_low(self._differences_ns)
 
     def forget(self, node: str) -> None:
-        """A node has left the fleet."""
+        """Forgets a node that has left the fleet."""
         self._offsets.forget(node)
 
     def local_ns(self) -> int:

@@ -23,7 +23,7 @@ class ClockDisruptionDetector:
         self._disrupted: dict[str, Event] = {}
 
     def resume(self, event: Event) -> None:
-        """A clock that an earlier run said to be disrupted is waited for."""
+        """Waits for a clock that an earlier run said to be disrupted."""
         if event.kind == "clock" and event.state == "disrupted":
             self._disrupted[event.who] = event
 

@@ -14,15 +14,17 @@ if TYPE_CHECKING:
 _CHECKS = 10
 """Looks per silence time: a verdict is late by at most a tenth of it."""
 _MOST = 3
-"""Silence times that one is given whose words had gaps lately."""
+"""Silence times that a process has at most if its words had gaps lately."""
 
 
 class ProcessDownDetector:
     """Events of kind ``process``.
 
-    Nobody is declared dead unless at least half of the nodes not yet dead have spoken on the bus all through the silence time:
-    where most are gone at once, it is the bus or this detector that was away. How long somebody has been silent, the words of the others say, by when
-    these were sent: what this detector has not read yet, or has left out, is no silence. A node that never spoke here is not missed.
+    A process is declared dead only if at least half of the nodes not yet dead spoke on the bus throughout the silence
+    time. Where most are gone at once, it is the bus or this detector that was away.
+
+    The times at which the others sent their words tell how long a node has been silent. So what this detector has not
+    read yet, or has left out, is no silence. A node that never spoke here is not missed.
     """
 
     def __init__(self, inventory: Inventory) -> None:
@@ -35,7 +37,7 @@ class ProcessDownDetector:
         self._quorum_since_ns: int | None = None
 
     def resume(self, event: Event) -> None:
-        """A process that an earlier run said to be dead is waited for."""
+        """Waits for a process that an earlier run said to be dead."""
         if event.kind == "process" and event.state == "dead":
             self._dead[event.who.partition("/")[0]] = event
 
@@ -44,7 +46,7 @@ class ProcessDownDetector:
         return []
 
     def tick(self, now_ns: int) -> list[Event]:
-        """Who is missed, and who is back."""
+        """Events for nodes that are missed, and for nodes that are back."""
         if now_ns - self._checked_ns < self._silence_ns // _CHECKS:
             return []
         self._checked_ns = now_ns

@@ -7,8 +7,8 @@ with each other, and everything else by where it fell on this line, which never 
 from __future__ import annotations
 
 _STEP_NS = 500_000_000
-"""How far one node alone may push the line: nodes speak every 100 ms, so a further jump is a bad clock, unless a
-second node makes it too. Half of the shortest silence that anything is declared dead by."""
+"""How far one node alone may push the line. Nodes speak every 100 ms, so a further jump is a bad clock, unless a
+second node makes it too. It is half of the shortest silence that anything is declared dead by."""
 
 
 class EventTime:
@@ -20,12 +20,12 @@ class EventTime:
         self._ahead: dict[str, int] = {}
 
     def advance(self, elapsed_ns: int) -> None:
-        """Lets time pass that somebody measured; none passes before the first observation."""
+        """Lets measured time pass; none passes before the first observation."""
         if self.now_ns:
             self.now_ns += max(elapsed_ns, 0)
 
     def forget(self, node: str) -> None:
-        """A node has left the fleet."""
+        """Forgets a node that has left the fleet."""
         self._nodes.discard(node)
         self._ahead.pop(node, None)
 

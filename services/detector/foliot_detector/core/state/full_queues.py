@@ -1,4 +1,4 @@
-"""At which NICs a queue stood full lately: what is lost there then says nothing of the link."""
+"""NICs at which a queue stood full lately: what is lost there then says nothing of the link."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ if TYPE_CHECKING:
 CONGESTION_NS = 5_000_000
 """Delays that stand this far above the path's least mean a full queue: loss is then congestion, no fault."""
 _LATELY_NS = 2_000_000_000
-"""A sender that fills its link, as TCP does, fills and drains the queue before it in less. A full queue has room for small packets and none for large ones."""
+"""How long a full queue explains a loss. A sender that fills its link, as TCP does, fills and drains the queue
+before it in less. A full queue has room for small packets and none for large ones."""
 
 
 class FullQueues:
-    """By NIC, as the delays of any of its paths show it.
+    """Full queues by NIC, as the delays of any of its paths show them.
 
     Parameters:
-        table: of the paths, with the NICs at their ends.
+        table: the paths, with the NICs at their ends.
     """
 
     def __init__(self, table: PathTable) -> None:
@@ -31,13 +32,13 @@ class FullQueues:
         self._seen_ns = np.zeros(0, np.int64)
 
     def note(self, ids: NDArray[np.intp], now_ns: int) -> None:
-        """Delays of these paths stand high now."""
+        """Notes that delays of these paths stand high now."""
         if len(ids):
             self._make_room()
             self._seen_ns[self._table.ends[ids]] = now_ns
 
     def are_full(self, ids: NDArray[np.intp], now_ns: int, within_ns: int = _LATELY_NS) -> NDArray[np.bool_]:
-        """Whether a queue at either end of these paths was full within the last seconds, or so lately."""
+        """Marks the paths with a queue at either end that was full within the given time."""
         self._make_room()
         seen_ns: NDArray[np.int64] = self._seen_ns[self._table.ends[ids]].max(axis=1, initial=0)
         return seen_ns > max(now_ns - within_ns, 0)

@@ -1,4 +1,4 @@
-"""What is known of the fleet: its inventory, which ports are down, and when each node last gave a sign of life."""
+"""The state of the fleet: its inventory, which ports are down, and when each node last gave a sign of life."""
 
 from __future__ import annotations
 
@@ -30,22 +30,26 @@ if TYPE_CHECKING:
     from foliot_schemas.names import Path
 
 ALIVE_NS = 500_000_000
-"""A sender that was heard elsewhere for this long, without a break of half of it, has sent on every path it probes: two
-intervals of the slow sweep, and some. Its own word that it sent on the path needs no such wait."""
+"""A sender that was heard elsewhere for this long, without a break of half of it, has sent on every path it probes.
+This is two intervals of the slow sweep, and some. The sender's own word that it sent on the path needs no such wait."""
 _APART_NS = 10_000_000
-"""Signs that are kept lie at least this far apart, two by two; a claim needs one from the right moment, not all of them."""
+"""Each sign that is kept lies at least this far from the next but one. A claim needs one from the right moment, not
+all of them."""
 _SIGNS = 128
 _INTERVALS = 2
-"""Between two reports of a node of which none was left out: half an interval of lateness each, and some."""
+"""If two reports of a node lie further apart than so many intervals, one between them was left out. Each may be half
+an interval late, and some."""
 _INTERVALS_OF_SILENCE = 2.5
-"""A node that left out one report is late, and not dead; nor is it half an interval later."""
+"""In intervals of a node's reports. A node that left out one report is late, and not dead; nor is it half an
+interval later."""
 _LONGEST_INTERVAL_NS = 10_000_000_000
 """The most that `probe.delay_interval_ms` may be."""
 _NOTABLE_NS = 10_000_000
-"""Twice a shorter delay is less than any proven probe is given to arrive, and changes nothing."""
+"""A shorter delay changes nothing: twice that delay is less than the time that every proven probe has to arrive."""
 
 _HELD_NS = 4_000_000_000
-"""The kernel holds packets until it knows a neighbour's address, and asks for that three times, a second apart (arp(7)); the report comes after it."""
+"""How long a packet may have waited for a NIC that came back. The kernel holds it until it knows the neighbour's
+address, and asks for that three times, a second apart (arp(7)). The report comes after it."""
 
 
 class Sign(msgspec.Struct, frozen=True, gc=False):
@@ -56,12 +60,12 @@ class Sign(msgspec.Struct, frozen=True, gc=False):
     at_ns: int
     """When, by the witness's reference time."""
     bound_ns: int
-    """Of the witness's clock; -1: not synchronised."""
+    """The bound of the witness's clock; -1: not synchronised."""
     witness: str
     """The node that says so."""
     kind: Literal["source", "receiver"]
     sequence: int = 0
-    """Of the probe, where it was on the path in question; 0: it was on another, or nobody says."""
+    """The number of the probe, where it was on the path in question; 0: it was on another, or nobody says."""
 
 
 class _Port(NamedTuple):
@@ -77,9 +81,10 @@ class Inventory:
     """Fed with every observation before any detector sees it; detectors only read it.
 
     Parameters:
-        settings: a gap in a node's signs of life longer than `process_silence_s` means that it was away, one of half of `ALIVE_NS` that it
-            may have stalled; the interval of its reports is `report_ms` at least, also of those that do not say theirs.
-        shard: of which nodes it is told, and of their peers.
+        settings: a node was away if its signs of life had a gap longer than `process_silence_s`. If the gap was longer
+            than half of `ALIVE_NS`, it may have stalled. The interval of a node's reports is `report_ms` at least, also
+            where it does not say its own.
+        shard: the nodes that the inventory is told of, with their peers.
     """
 
     def __init__(self, settings: DetectorSettings, shard: Shard = WHOLE) -> None:
@@ -101,7 +106,8 @@ class Inventory:
         self.hearing_ns: dict[str, int] = {}
         """Per node, when it last heard a probe, whosever."""
         self.listening_ns: dict[str, int] = {}
-        """Per node, the beginning of its unbroken reports: what it did not hear before then, it may not have listened for."""
+        """Per node, the beginning of its unbroken reports. It may not have listened for what it did not hear before
+        then."""
         self.bound_ns: dict[str, int] = {}
         self._back_ns: dict[str, int] = {}
         self.unbroken_ns: dict[str, int] = {}
@@ -113,7 +119,7 @@ class Inventory:
         self._process_silence_ns = round(settings.process_silence_s * 1e9)
         self._interval_ns = round(settings.report_ms * 1e6)
         self._intervals_ns: dict[str, int] = {}
-        """Per node, the interval of its reports as it names it, or that, if that is more."""
+        """Per node, the interval of its reports as it names it, and `_interval_ns` at least."""
         self._ports: dict[str, _Port] = {}
         self._offsets = MinimumOffsets()
         self._reported_ns: dict[str, int] = {}
@@ -226,7 +232,7 @@ class Inventory:
         return max(self._back_ns.get(node_of(nic), 0), 0 if port is None else port.back_ns)
 
     def silence_ns(self, node: str) -> int:
-        """How long nothing must have come of a node that was away: the setting, or more where the node reports more seldom."""
+        """How long a node must be silent to count as away: the setting, or more where the node reports more seldom."""
         interval_ns = self._intervals_ns.get(node, self._interval_ns)
         return max(self._process_silence_ns, round(_INTERVALS_OF_SILENCE * interval_ns))
 
@@ -258,7 +264,7 @@ class Inventory:
         return np.intersect1d(np.concatenate(leaving), np.concatenate(entering))
 
     def stirred_ns(self, node: str) -> int:
-        """When anything that a node sent was heard last, or anything was heard by it: when its host did not stand still."""
+        """When a node's host last did not stand still: others heard the node, or the node heard something."""
         heard = (sign.here_ns for sign in reversed(self.signs.get(node, ())) if sign.kind == "receiver")
         return max(next(heard, 0), self.hearing_ns.get(node, 0))
 
@@ -294,7 +300,11 @@ class Inventory:
             self.listening_ns[batch.node] = at_here_ns
 
     def _note_interval(self, batch: DelayBatch) -> None:
-        """By its settings: the time that a report covers is longer after a stall, and who stalls regularly leaves out reports all the same."""
+        """Takes the interval of a node's reports from its settings.
+
+        The time that a report covers would not do: it is longer after a stall. A node that stalls regularly leaves out
+        reports all the same.
+        """
         interval_ns = max(self._interval_ns, min(batch.every_ns, _LONGEST_INTERVAL_NS))
         if interval_ns != self._intervals_ns.get(batch.node):
             self._intervals_ns[batch.node] = interval_ns
@@ -307,7 +317,7 @@ class Inventory:
             self.load[batch.node] = batch.host
 
     def _note_delays(self, node: str, ids: NDArray[np.intp], rows: NDArray[Any], now_ns: int) -> None:
-        """By clocks that are known: how long probes of a node take lately, either way."""
+        """Notes how long probes from or to a node take lately, where its clock is synchronised."""
         notable = np.flatnonzero(rows["p99_ns"] > _NOTABLE_NS)
         for path_id, delay_ns in zip(ids[notable].tolist(), rows["p99_ns"][notable].tolist(), strict=True):
             source, destination, _ = self.paths.path(path_id)

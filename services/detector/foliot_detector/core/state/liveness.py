@@ -1,4 +1,4 @@
-"""When each node last gave a sign of life, in columns: that nobody of a large fleet is missed takes a few numpy calls."""
+"""When each node last gave a sign of life, in columns. So it takes a few numpy calls to see that nobody of a large fleet is missed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 _ROOM = 256
 _REMEMBERED_NS = 10_000_000_000
-"""For so long a node's longest gap is remembered at least: who stood still does so again while its host is as busy."""
+"""How long a node's longest gap is remembered at least. A node that stood still does so again while its host is as
+busy."""
 
 
 class Liveness:
@@ -36,7 +37,7 @@ class Liveness:
         self._listed = np.zeros(_ROOM, np.bool_)
 
     def enlist(self, node: str, *, listed: bool) -> None:
-        """A node is in the inventory, or has left it, and what was known of it is forgotten."""
+        """Notes a node of the inventory, or forgets all about one that has left it."""
         if listed:
             place = self._place(node)  # first: the columns may grow
             self._listed[place] = True
@@ -47,12 +48,12 @@ class Liveness:
             self._free.append(left)
 
     def allow(self, node: str, silence_ns: int) -> None:
-        """A node that is silent for so long is not missed."""
+        """Notes that a node may be silent for so long before it is missed."""
         place = self._place(node)
         self._silence_ns[place] = silence_ns
 
     def speak(self, node: str, here_ns: int) -> None:
-        """A node has sent a message then, whenever it arrived."""
+        """Notes that a node sent a message then, whenever it arrived."""
         place = self._place(node)
         before_ns = int(self._bus_ns[place])
         if here_ns <= before_ns:
@@ -63,7 +64,7 @@ class Liveness:
             self._gap_ns[place], self._gap_end_ns[place] = gap_ns, here_ns
 
     def show(self, node: str, here_ns: int) -> None:
-        """A node was seen to send a probe."""
+        """Notes that a node was seen to send a probe then."""
         place = self._place(node)
         self._fabric_ns[place] = here_ns
 
@@ -86,7 +87,8 @@ class Liveness:
     def heard_to_ns(self, places: NDArray[np.intp]) -> int:
         """The time by which at least half of these have sent a later message that has arrived; of none: 0.
 
-        Messages are read in the order in which they arrive. So whoever sent one by then, and none later, is not merely waiting to be read.
+        Messages are read in the order in which they arrive. So a node that sent one by then, and none later, is not
+        merely waiting to be read.
         """
         return _half(self._bus_ns[places])
 
@@ -99,10 +101,13 @@ class Liveness:
         return max(_half(self._silence_ns[places]), least_ns)
 
     def quiet(self, places: NDArray[np.intp], now_ns: int, silence_ns: int, most: int) -> list[str]:
-        """Those of which nothing at all has come for a silence time, or for twice the longest gap in their words lately, up to so many silence times.
+        """Nodes of which nothing at all has come for as long as they may be silent.
+
+        That is twice the longest gap in their words lately. It is at least a silence time, and at most so many of them.
 
         Parameters:
             silence_ns: the silence time of nodes that are not allowed more.
+            most: the longest allowance, in silence times.
         """
         last_ns = np.maximum(self._bus_ns[places], self._fabric_ns[places])
         least_ns = np.maximum(self._silence_ns[places], silence_ns)
@@ -122,6 +127,6 @@ class Liveness:
 
 
 def _half(values_ns: NDArray[np.int64]) -> int:
-    """What at least half of them reach; of none: 0."""
+    """The value that at least half of them reach; of none: 0."""
     half = len(values_ns) // 2
     return int(np.partition(values_ns, half)[half]) if len(values_ns) else 0

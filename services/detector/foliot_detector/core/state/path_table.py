@@ -24,7 +24,8 @@ ELSEWHERE = -2
 """A path between nodes of other shards."""
 _ROOM = 256
 WORDS = 3
-"""Of a sender that are remembered: two regular ones, and one that it gave between them, as it found another path silent."""
+"""Words of a sender that are remembered: two regular ones, and one that it gave between them, as it found another
+path silent."""
 
 
 class Delays(NamedTuple):
@@ -60,14 +61,15 @@ class PathTable:
         self.destination_node = np.zeros(_ROOM, np.intp)
         self.nics: list[str] = []
         self.ends = np.zeros((_ROOM, 2), np.int32)
-        """Of source and destination, the index into `nics`."""
+        """The NICs of source and destination, as indices into `nics`."""
         self.heard_ns = np.zeros(_ROOM, np.int64)
         self.sent_ns = np.zeros((_ROOM, WORDS), np.int64)
-        """In the sender's latest batches, the earliest first: there is one of them from the right moment of a silence."""
+        """When the sender sent on the path, by its latest batches, the earliest first. One of them is from the right
+        moment of a silence."""
         self.sent_at_ns = np.zeros((_ROOM, WORDS), np.int64)
         """As `sent_ns`, by the sender's reference time."""
         self.sent_sequence = np.zeros((_ROOM, WORDS), np.int64)
-        """Of the probe that was sent then; 0: not said."""
+        """The number of the probe that was sent then; 0: not said."""
         self.silent = np.zeros(_ROOM, np.bool_)
         """Claimed or known to be silent."""
         self._sound = np.zeros(_ROOM, np.bool_)
@@ -89,7 +91,7 @@ class PathTable:
         return len(self.heard_ns)
 
     def forget_batches(self) -> None:
-        """To be called when NICs have become known or unknown."""
+        """Forgets what rests on the NICs; to be called when NICs have become known or unknown."""
         self._reported.forget()
         self._sound[:] = False
 
@@ -126,7 +128,7 @@ class PathTable:
         return self._heard(self._leaving.get(nic))
 
     def entering(self, nic: str) -> NDArray[np.intp]:
-        """Those to it."""
+        """The paths to a NIC that were heard at least once."""
         return self._heard(self._entering.get(nic))
 
     def at_nic(self, nic: str) -> list[int]:

@@ -1,4 +1,4 @@
-"""Two messages about the same port: which is the newer, and what the kernel's counters say happened between them."""
+"""Two messages about the same port: which is newer, and what happened between them by the kernel's counters."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
 SECOND_NS = 1_000_000_000
 BELIEVED_NS = 5 * SECOND_NS
-"""Ports report every second. If for so long nothing came but what is older than the latest, it is the latest that was wrong: a
-clock that had run ahead, or a message from the future."""
+"""Ports report every second. If for so long only messages older than the latest came, the latest was wrong. Its
+clock had run ahead, or it was a message from the future."""
 _WRAP = 1 << 32
 """The kernel counts carriers in 32 bits (``atomic_t`` of struct net_device)."""
 _MOST_BETWEEN = 1 << 16
@@ -25,7 +25,7 @@ _LAG_NS = 5 * SECOND_NS
 
 
 class Change(NamedTuple):
-    """What happened at a port since the last message about it. What an administrator did is left out."""
+    """Changes at a port since the last message about it. It leaves out what an administrator did."""
 
     at_ns: int
     carrier: bool
@@ -55,7 +55,7 @@ def is_old(latest: PortState, seen: PortState) -> bool:
 
 
 def unheard(latest: PortState, seen: PortState) -> list[PortState]:
-    """What befell the port between the latest word about it that came and a newer one, oldest first, as words of their own."""
+    """Changes of the port between the latest message that came and a newer one, oldest first, each as a message of its own."""
     found: list[PortState] = []
     for change in reversed(seen.changes):
         if not _is_between(latest, change, seen):
@@ -115,9 +115,11 @@ def _is_another(before: PortState, seen: PortState | PortChange) -> bool:
 class LinkDowned:
     """The RDMA device's own count of lost links, which finds those that the network device did not notice.
 
-    It has 8 bits and stays at 255 (InfiniBand's PortCounters; on a real H100 host one of nine ports stands there), and may be
-    cleared by anybody: only a rise says anything. The two counters do not move in the same instant, so a rise has until the next
-    reading to be explained by a lost carrier, and a lost carrier some seconds to show here.
+    It has 8 bits and stays at 255 (InfiniBand's PortCounters; on a real H100 host one of nine ports stands there).
+    Anybody may clear it, so only a rise says anything.
+
+    The two counters do not move in the same instant. So a lost carrier may explain a rise until the next reading, and
+    may take some seconds to show here.
     """
 
     count: int = -1
@@ -126,7 +128,7 @@ class LinkDowned:
     lost_ns: int = 0
 
     def read(self, seen: PortState, falls: int) -> tuple[int, int]:
-        """Takes a message and the carriers lost since the last one; what it finds besides those, and by how much it rose."""
+        """Takes a message and the carriers lost since the last one. Returns the losses that those do not explain, and the count's rise."""
         if falls:
             self.ahead, self.lost_ns = self.ahead + falls, seen.at_ns
         count = seen.counters.get(_LINK_DOWNED, -1)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 _SPAN_NS = 1_000_000_000
-"""Half of what is remembered at most. Who was late is late again: a hog, or a hypervisor that has too much to do, stays for longer than a second."""
+"""Half of what is remembered at most. A node that was late is late again: a process or a hypervisor with too much to
+do stays so for longer than a second."""
 
 
 class RecentPeak:
-    """Of the last one to two seconds."""
+    """The highest value of the last one to two seconds."""
 
     __slots__ = ("_before", "_now", "_since_ns")
 
@@ -16,7 +17,7 @@ class RecentPeak:
         self._since_ns = 0
 
     def note(self, value: int, now_ns: int) -> None:
-        """It is so high now."""
+        """Notes that the value is so high now."""
         self._turn(now_ns)
         self._now = max(self._now, value)
 

@@ -1,1 +1,1 @@
-"""What is done: guards, the decision, commands and their outcomes."""
+"""Actions: guards, the decision, commands and their outcomes."""

@@ -1,4 +1,4 @@
-"""The door for a verb: what the remediator has to know of a kind of order, to weigh it and to believe that it is in force."""
+"""The interface of a verb. By it, the remediator weighs a kind of order and believes that it is in force."""
 
 from __future__ import annotations
 
@@ -20,29 +20,32 @@ class ActionKind(Protocol):
     policy: Policy
     """``off`` says what is not done, ``advise`` publishes advice, ``act`` commands."""
     can_wait: bool
-    """Of a remedy's orders, these can wait: half of its budget is left to the others."""
+    """These orders can wait: half of the remedy's budget is left to the others."""
 
     def units(self, order: Any) -> int:
-        """What an order takes of the budget; 0: it asks for nothing."""
+        """Units of the budget that an order takes; 0: it asks for nothing."""
 
     def within(self, order: Any, units: int) -> Order | None:
         """As much of an order as so many units are; None: nothing."""
 
     def object_to(self, orders: Mapping[str, Any], remedy: str) -> Objection | None:
-        """What a guard of this verb alone says to these orders of a remedy, by node."""
+        """The objection of a guard of this verb alone to these orders of a remedy, by node; None: it has none."""
 
     def lost(self, who: str) -> str:
-        """The lost NIC that orders about `who` are for, which the budget counts by itself; empty: none."""
+        """The lost NIC that orders about `who` are for; the budget counts it by itself. Empty: none."""
 
     def apply(self, node: str, order: Any, cause: Cause) -> Order | None:
-        """Takes an order to be in force on a node; returns the order that undoes that, None if there is nothing to be believed."""
+        """Takes an order to be in force on a node.
+
+        Returns the order that undoes that; None if there is nothing to be believed.
+        """
 
     def sent(self, command: Command, order: Any) -> None:
-        """A command with this order is on its way."""
+        """Notes that a command with this order is on its way."""
 
 
 class PlainKind:
-    """A verb whose orders cost one unit each, are whole or nothing, and of which nothing needs to be believed."""
+    """A verb whose orders cost one unit each, are whole or nothing, and change no belief."""
 
     can_wait = False
 

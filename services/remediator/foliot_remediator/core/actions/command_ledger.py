@@ -17,25 +17,27 @@ if TYPE_CHECKING:
     from foliot_schemas import Order, Verb
 
 _GRACE_NS = 3_000_000_000
-"""After its deadline a command is not carried out any more; an answer may still wait for confirmations, two seconds, and be on its way."""
+"""How long an answer may come after its command's deadline. The command is not carried out any more by then. Its
+answer may still wait for confirmations, two seconds, and be on its way."""
 _ATTEMPTS = 2
-"""Commands of one kind to one node for one cause, as fast as they are refused, fail or are not answered, each planned anew."""
+"""Commands of one kind to one node for one cause that may fail in a row without a rest. Each is planned anew, as
+soon as the last was refused, failed or was not answered."""
 _FIRST_REST_NS, _LONGEST_REST_NS = 1_000_000_000, 30_000_000_000
-"""A node that failed as often as it may is asked again after this long, and after twice as long each time, up to the longest: a bad second costs
-seconds, and nothing stays away for ever because of a bad minute."""
+"""A node that failed as often as it may rests for the first time, then for twice as long each time, up to the
+longest. So a bad second costs seconds, and nothing stays away for ever because of a bad minute."""
 _FORGIVEN_NS = 2 * _LONGEST_REST_NS
 """A failure of this long ago counts no more."""
 _MOST_DOUBLINGS = 8
 _REMEMBERED = 65_536
-"""Of each remedy, questions whose attempts are counted."""
+"""Questions of each remedy whose attempts are counted."""
 
 
 class Question(NamedTuple):
-    """What is asked of a node again and again, until it is done."""
+    """A request to a node, made again and again until it is done."""
 
     remedy: str
     event: str
-    """That is the reason."""
+    """The reason."""
     verb: Verb
     node: str
 
@@ -53,13 +55,16 @@ class Sent:
     who: str
     cause: Cause
     undo: Order | None
-    """What makes the beliefs about the node what they were before; None: none were changed."""
+    """The order that makes the beliefs about the node what they were before; None: none were changed."""
     remedy: str
-    """Whose it is."""
+    """The remedy that sent it."""
 
 
 def scope_of(cause: Cause, remedy: str) -> str:
-    """What ids of commands and refusals begin with: two remedies may ask the same of a node because of one event. Those of the first do not name it."""
+    """The beginning of the ids of commands and refusals.
+
+    Two remedies may ask the same of a node because of one event. Ids of the first remedy do not name it.
+    """
     return cause.event if remedy == FIRST else f"{cause.event}/{remedy}"
 
 
@@ -85,7 +90,7 @@ class CommandLedger:
         return count if now_ns - at_ns < _FORGIVEN_NS else 0
 
     def is_resting(self, question: Question, now_ns: int) -> bool:
-        """Whether the node failed as often as it may, or more, and so lately that it had better not be asked again yet."""
+        """Whether the node failed as often as it may, or more, so lately that it had better not be asked again yet."""
         over = self.failures(question, now_ns) - _ATTEMPTS
         if over < 0:
             return False
@@ -100,7 +105,7 @@ class CommandLedger:
         return count
 
     def send(self, sent: Sent) -> None:
-        """A command goes out, to be answered."""
+        """Notes a command that goes out, to be answered."""
         command = sent.command
         if command.id not in self.sent:
             self._unanswered[command.node] += 1
@@ -123,8 +128,9 @@ class CommandLedger:
     ) -> Command:  # fmt: skip
         """The command that carries an order to a node.
 
-        Its id follows from cause, remedy, verb and node. The lease's revision is part of it, because an agent answers a known id as it did
-        before, and it may have refused a former holder's; so is the number of the attempt, from the second on.
+        Its id follows from cause, remedy, verb, node and the lease's revision. An agent answers a known id as it did
+        before, and it may have refused a former holder's. From the second attempt on, the id also has the number of the
+        attempt.
         """
         verb = verb_of(order)
         scope = scope_of(cause, remedy)
@@ -143,11 +149,11 @@ class CommandLedger:
         return len(self._unanswered)
 
     def is_busy(self, node: str) -> bool:
-        """Whether a node has."""
+        """Whether a node has commands to answer."""
         return node in self._unanswered
 
     def overdue(self, now_ns: int) -> list[Sent]:
-        """Takes out what will not be answered any more."""
+        """Takes out the commands that will not be answered any more."""
         late = map(self.settle, self._deadlines.take(now_ns - _GRACE_NS - 1))
         return [sent for sent in late if sent is not None]
 

@@ -27,7 +27,7 @@ _DEADLINE_NS = 2_000_000_000
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True):
-    """What is published because of one event, or because its time has come: one span of the fault's trace."""
+    """Commands and refusals that are published because of one event, or because its time has come: one span of the fault's trace."""
 
     verb: Verb
     who: str
@@ -39,16 +39,16 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DecisionRequest(NamedTuple):
-    """What is to be decided."""
+    """A question for the `Decider`."""
 
     verb: Verb
     who: str
     cause: Cause
     base_ns: int
-    """What the deadline counts from."""
+    """The time from which the deadline counts."""
     now_ns: int
     remedy: str = FIRST
-    """Whose budget pays, and who hears of the answer."""
+    """The remedy whose budget pays, and which hears of the answer."""
 
 
 class Decider:
@@ -85,13 +85,16 @@ class Decider:
                 raise ValueError(f"the verb {kind.verb} has two kinds of action")
 
     def nodes_at_once(self, remedy: str) -> int:
-        """How many nodes may have commands to answer for this remedy to command one more: half is left to failover, whatever a budget says."""
+        """How many nodes may have commands to answer for this remedy to command one more.
+
+        Half is left to failover, whatever a budget says.
+        """
         most = self.budgets[remedy].nodes_at_once
         return most if remedy == FIRST else min(most, self._nodes_at_once // 2)
 
     @property
     def speaks(self) -> bool:
-        """Whether refusals are to be said: who stands by is silent."""
+        """Whether refusals are to be said: a process that stands by is silent."""
         return bool(self.lease) or self.lost_lease
 
     def refuse(self, request: DecisionRequest, *objections: Objection) -> Decision | None:
@@ -101,7 +104,9 @@ class Decider:
     def decide(
         self, request: DecisionRequest, orders: Mapping[str, Order], *said: Objection
     ) -> tuple[Decision | None, bool]:
-        """The decision on orders by node, None if there is nothing to publish; and whether something is left to be tried again.
+        """The decision on orders by node, and whether something is left to be tried again.
+
+        The decision is None if there is nothing to publish.
 
         Parameters:
             said: objections that are published with it.
@@ -125,7 +130,7 @@ class Decider:
         return self._decision(request, commands, objections), bool(objections)
 
     def revert(self, sent: Sent) -> None:
-        """The node did not do it: beliefs go back to what they were."""
+        """Makes beliefs what they were before, as the node did not do it."""
         if sent.undo is not None:
             self._kinds[sent.command.verb].apply(sent.command.node, sent.undo, sent.cause)
 

@@ -1,4 +1,4 @@
-"""What may not be done: policy, doubts, budgets. Each guard that speaks is one refusal event."""
+"""Guards against what may not be done: policy, doubts, budgets. Each guard that objects makes one refusal event."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Guard = Literal[
 ]  # fmt: skip
 
 _WIDEST_BOUND_NS = 100_000_000
-"""Of a clock that can tell a deadline: a twentieth of what commands have."""
+"""Widest bound of a clock that can tell a deadline: a twentieth of what commands have."""
 _MINUTE_NS = 60_000_000_000
 _REMEMBERED = 8_192
 """Refusals remembered so as not to be repeated: half an hour of them at 300 events/s, one in 60 refused."""
@@ -44,7 +44,7 @@ class Budget:
 
     Parameters:
         per_minute: units of orders, see `ActionKind.units`.
-        nodes_at_once: nodes that may have commands to answer, of whichever remedy, for this one to command one more.
+        nodes_at_once: nodes with commands to answer, of whichever remedy, up to which this one may command one more.
     """
 
     def __init__(self, per_minute: int, nodes_at_once: int) -> None:
@@ -59,7 +59,8 @@ class Budget:
     def allowed(self, moves: int, now_ns: int, *, lost: str = "", can_wait: bool = False) -> int:
         """How many of so many moves may be made now.
 
-        Whatever a lost NIC carries is dead, and its port has said so itself. So what else was moved takes nothing from it; and what one carries may always be moved, however much it is.
+        All that a lost NIC carries is dead, and its port has said so itself. So other moves take nothing from its
+        budget. What one lost NIC carries may always be moved, however much it is.
 
         Parameters:
             lost: the NIC that they are for; empty: no lost NIC.
@@ -98,7 +99,7 @@ class Budget:
 
 
 def object_to_nics(settings: RemediatorSettings, nics_away: int, nics: int) -> Objection | None:
-    """The objection to so many of the commanded nodes' NICs being away at once; one always may be."""
+    """The objection if too many of the commanded nodes' NICs would be away at once; one always may be."""
     allowed = min(settings.nics_away, max(int(nics * settings.nics_away_share), 1))
     if nics_away <= allowed:
         return None
@@ -108,7 +109,10 @@ def object_to_nics(settings: RemediatorSettings, nics_away: int, nics: int) -> O
 def object_to_clocks(
     nodes: Collection[str], health: PathHealth, within_ns: int, now_ns: int
 ) -> tuple[Collection[str], list[Objection]]:
-    """Of these nodes, those whose clock is too uncertain for a deadline, and the objection to commanding them if there are any."""
+    """The nodes whose clock is too uncertain for a deadline.
+
+    The objection to commanding them comes with them, if there are any.
+    """
     bounds = {node: health.reports.bound_ns(node, now_ns, within_ns) for node in nodes}
     stale = [node for node, bound_ns in bounds.items() if not 0 <= bound_ns <= _WIDEST_BOUND_NS]
     if not stale:

@@ -1,4 +1,4 @@
-"""The door for a remedy: a trouble or a chance that it sees by itself, what it asks for, and what that may cost."""
+"""The interface of a remedy: a trouble or a chance that it sees by itself, what it asks for, and what that may cost."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Seen: TypeAlias = Event | DelayBatch | Outcome | Node | NodeHomes | NodePaths | 
 
 @dataclass(frozen=True, slots=True)
 class FleetView:
-    """What is known of the fleet, by whichever message, for all remedies alike."""
+    """All that is known of the fleet, by whichever message, for all remedies alike."""
 
     settings: RemediatorSettings
     inventory: Inventory
@@ -41,14 +41,18 @@ class FleetView:
     selector: PathSelector
     decider: Decider
     touch: Callable[[Iterable[str]], None]
-    """What is in force on these nodes has changed: their backups are looked through next."""
+    """Says that the ways in force on these nodes have changed: their backups are looked through next."""
     stir: Callable[[Iterable[str]], None]
-    """Something beside these nodes has changed, which may have been a backup of theirs."""
+    """Says that something beside these nodes has changed, which may have been a backup of theirs."""
     assign_home: Callable[[Destination, Placement | None, Cause], bool]
-    """Chooses where a destination's traffic belongs; it is taken there as after a loss. False: not now, see `Remediator.assign_home`."""
+    """Chooses where a destination's traffic belongs; it is taken there as after a loss. False: not now
+    (`Remediator.assign_home`)."""
 
     def ask(self, remedy: str, event: Event, orders: Mapping[str, Order], now_ns: int) -> list[Decision]:
-        """Decides on a remedy's orders of one verb, by node, because of an event; nothing while another holds the lease."""
+        """Decides on a remedy's orders of one verb, by node, because of an event.
+
+        Nothing is decided while another holds the lease.
+        """
         if not orders or not self.decider.lease:
             return []
         verb, cause = verb_of(next(iter(orders.values()))), Cause(event.id, event.fault, remedy)
@@ -57,7 +61,10 @@ class FleetView:
         return [] if decision is None else [decision]
 
     def ask_again(self, overdue: Collection[Sent], now_ns: int) -> list[Decision]:
-        """Asks once more for what nobody answered: it may have been done, and what is taken to be in force is what will be taken back one day."""
+        """Asks once more for what nobody answered.
+
+        It may have been done, and only what is taken to be in force will be taken back one day.
+        """
         made: list[Decision | None] = []
         for sent in overdue:
             request = DecisionRequest(sent.command.verb, sent.who, sent.cause, now_ns, now_ns, sent.remedy)
@@ -68,7 +75,10 @@ class FleetView:
         return [decision for decision in made if decision is not None]
 
     def take_back(self, sent: Sent, outcome: Outcome, now_ns: int) -> list[Decision]:
-        """Says what a node refused or failed to do, and believes it no more; of what was done, nothing."""
+        """Says what a node refused or failed to do, and no longer believes it to be in force.
+
+        It says nothing of what was done.
+        """
         if not is_refusal(outcome):
             return []
         self.decider.revert(sent)
@@ -93,21 +103,25 @@ class Remedy(Protocol):
 
     name: str
     priority: int
-    """Who has less goes first, with each message and each tick, and of two with the same whose name is less. A whole number from 1 on: losses have 0."""
+    """The order of remedies, with each message and each tick: the lower number goes first. Of two with the same
+    number, the name decides. A whole number from 1 on: losses have 0."""
     budget: Budget
 
     @property
     def kinds(self) -> Collection[ActionKind]:
-        """Verbs that it brings. It may use those of others."""
+        """Verbs that it brings. It may use those of other remedies."""
 
     def hold(self, now_ns: int) -> None:
-        """The lease was taken. Who stands by is told all, and what it decides is not published."""
+        """Notes that this process took the lease.
+
+        A process that stands by is told all, and what it decides is not published.
+        """
 
     def observe(self, seen: Seen, news: Collection[str], now_ns: int) -> list[Decision]:
         """Takes a message that `FleetView` has taken already.
 
         Parameters:
-            news: NICs and paths of which a port's or a receiver's own word says something.
+            news: NICs and paths about which a port's or a receiver's own report says something.
         """
 
     def tick(self, overdue: Collection[Sent], now_ns: int) -> list[Decision]:
@@ -118,20 +132,20 @@ class Remedy(Protocol):
         """
 
     def settle(self, sent: Sent, outcome: Outcome, now_ns: int) -> list[Decision]:
-        """A node has answered a command of its."""
+        """Takes a node's answer to a command of this remedy."""
 
     def forget(self, nics: Collection[str]) -> None:
-        """These NICs have left the fleet for good."""
+        """Forgets NICs that have left the fleet for good."""
 
     def forget_node(self, node: str) -> None:
-        """A node has left the fleet for good."""
+        """Forgets a node that has left the fleet for good."""
 
 
 _makers: dict[str, Callable[[FleetView], Remedy]] = {}
 
 
 def register(name: str, make: Callable[[FleetView], Remedy]) -> None:
-    """Puts a remedy beside those that are there, from the next start of a remediator on.
+    """Adds a remedy to those that are there, from the next start of a remediator on.
 
     Raises:
         ValueError: there is another of this name.

@@ -1,4 +1,7 @@
-"""The verbs `reroute` and `restore`: orders to send service addresses another way, and what is believed to be in force by them."""
+"""The verbs `reroute` and `restore`.
+
+Their orders send service addresses another way, and are then believed to be in force.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,7 @@ _ORDERS: dict[str, type[Reroute | Restore]] = {"reroute": Reroute, "restore": Re
 
 
 class ToldWays:
-    """When each node was last told which way to send what."""
+    """Times at which each node was last told which way to send what."""
 
     def __init__(self) -> None:
         self._told_ns: dict[str, dict[tuple[str, str], int]] = {}
@@ -34,11 +37,14 @@ class ToldWays:
         """Per peer, the nodes that have been told a way to it."""
 
     def told_ns(self, node: str, rail: str, peer: str = "") -> int:
-        """When the node was last told a way to a service address, or, without a peer, to send a rail away or back; 0: never."""
+        """When the node was last told a way to a service address; 0: never.
+
+        Without a peer, it is when the node was last told to send a rail away or back.
+        """
         return self._told_ns.get(node, {}).get((peer, rail), 0)
 
     def take(self, command: Command, order: Reroute | Restore) -> None:
-        """A command goes out."""
+        """Notes a command that goes out."""
         told = [("", rail) for rail in (*order.away, *order.back)] + [(way.peer, way.rail) for way in order.placements]
         told_ns = self._told_ns.setdefault(command.node, {})
         for peer, rail in told:
@@ -47,7 +53,7 @@ class ToldWays:
                 self._about.setdefault(peer, set()).add(command.node)
 
     def forget(self, node: str) -> None:
-        """A node has left the fleet for good."""
+        """Forgets a node that has left the fleet for good."""
         for peer, _ in self._told_ns.pop(node, {}):
             self._about.get(peer, set()).discard(node)
         for other in self._about.pop(node, ()):
@@ -57,7 +63,10 @@ class ToldWays:
 
 
 class RouteKind:
-    """One of the two verbs, see `ActionKind`. Of other classes of traffic it believes nothing: whoever orders that keeps what is in force."""
+    """One of the two verbs, see `ActionKind`.
+
+    Of other classes of traffic it believes nothing: the remedy that orders those keeps what is in force.
+    """
 
     def __init__(self, order: type[Reroute | Restore], view: FleetView, told: ToldWays) -> None:
         self.verb = verb_of(order)
@@ -67,18 +76,24 @@ class RouteKind:
         self._told = told
 
     def units(self, order: Reroute | Restore) -> int:
-        """Service addresses, or whole rails, that are sent another way."""
+        """The number of service addresses, or whole rails, that are sent another way."""
         return len(order.away) + len(order.back) + len(order.placements)
 
     def within(self, order: Reroute | Restore, units: int) -> Reroute | Restore:
-        """Rails that are left come first; those that are used again only with all that is to stay elsewhere then."""
+        """As much of an order as so many units are.
+
+        Rails that are left come first. Rails that are used again come only with all that is to stay elsewhere then.
+        """
         if self.units(order) <= units:
             return order
         away = order.away[:units]
         return type(order)(traffic=order.traffic, away=away, placements=order.placements[: units - len(away)])
 
     def object_to(self, orders: Mapping[str, Reroute | Restore], remedy: str) -> Objection | None:
-        """Too many NICs would be away at once: that is no failure of NICs. Those that another remedy sent away do not keep failover from a lost one."""
+        """The objection if too many NICs would be away at once: that is no failure of NICs.
+
+        Those that another remedy sent away do not keep failover from a lost one.
+        """
         present = self._routing.away
         away = {(node, rail) for node, order in orders.items() if _is_ours(order) for rail in order.away}
         more = away.difference(present)
@@ -86,7 +101,7 @@ class RouteKind:
         return object_to_nics(self._settings, counted + len(more), self._inventory.own_nics) if more else None
 
     def lost(self, who: str) -> str:
-        """A NIC that traffic is to leave."""
+        """The NIC that traffic is to leave; empty: none."""
         return who if self.verb == "reroute" and who in self._inventory.nics else ""
 
     def apply(self, node: str, order: Reroute | Restore, cause: Cause) -> Reroute | Restore | None:
@@ -107,7 +122,7 @@ class RouteKind:
         return undo.order(Reroute)
 
     def sent(self, command: Command, order: Reroute | Restore) -> None:
-        """What the node says of these ways later counts, what it said before does not."""
+        """Notes when the node was told these ways: what it says of them later counts, what it said before does not."""
         if _is_ours(order):
             self._told.take(command, order)
 
@@ -126,7 +141,7 @@ class RouteDecider:
         return self._decider.lease
 
     def decide(self, request: DecisionRequest, plan: ReroutePlan) -> tuple[Decision | None, bool]:
-        """See `Decider.decide`; what nothing can be done for is said as well."""
+        """See `Decider.decide`. Destinations for which nothing can be done make an objection as well."""
         objections = []
         if plan.stranded:
             evidence: Evidence = {
@@ -139,15 +154,16 @@ class RouteDecider:
         return self._decider.decide(request, {node: part.order(kind) for node, part in plan.parts.items()}, *objections)
 
     def has_room(self, plan: ReroutePlan, now_ns: int, *, whole: bool = True) -> bool:
-        """Whether a plan that could wait need not, or not all of it."""
+        """Whether the budget has room for a plan that can wait or, if not `whole`, for a part of it."""
         moves = sum(part.moves for part in plan.parts.values())
         allowed = self._decider.budgets[FIRST].allowed(moves, now_ns, can_wait=True)
         return allowed == moves if whole else allowed > 0
 
     def take_report(self, outcome: Outcome) -> bool:
-        """A node moved by itself, or as a former holder of the lease told it; whether any of that counts.
+        """Takes the report of a node that moved by itself, or as a former holder of the lease told it.
 
-        What it was commanded to since then stands. A report may come late, behind commands about other things: after the bus was away.
+        Returns whether any of that counts. What it was commanded to since then stands. After the bus was away, a report
+        may come late, behind commands about other things.
         """
         if outcome.status not in {"done", "already"}:
             return False

@@ -1,1 +1,1 @@
-"""What events say, what speaks against them, and which incidents are open."""
+"""The contents of events, the reports that speak against them, and the incidents that are open."""

@@ -1,7 +1,8 @@
-"""The second witness: losses that an event tells of, and that the nodes' own words, as they are heard here, speak against.
+"""The second witness: losses that an event tells of, while the nodes' own reports, as they are heard here, speak against them.
 
-The detector hears the same words. What it makes of them is believed unless they say the opposite: one that is wrong, or was taken over by somebody, cannot
-have healthy NICs left. A true loss costs this nothing: the word that it follows from is here before the event is.
+The detector hears the same reports. Its verdict is believed unless they say the opposite. So a detector that is wrong,
+or was taken over by somebody, cannot have healthy NICs left. A true loss costs this nothing: the report that it follows
+from is here before the event is.
 """
 
 from __future__ import annotations
@@ -24,21 +25,24 @@ if TYPE_CHECKING:
 
 _OF_PORTS = frozenset({Input.CARRIER_LOST, Input.DAMPED_LOSS, Input.ADMIN_DOWN})
 _HALF_SILENCE_NS = 60_000_000
-"""What was heard so much after a silence is said to have begun ended it: half of the shortest silence (three intervals of 40 ms), and more than a time that is told twice is off."""
+"""A path heard so much after its silence is said to have begun ended that silence. This is half of the shortest
+silence, three intervals of 40 ms. It is more than two reports of one time differ by."""
 _LOST_SHARE = 0.5
-"""Of the lost probes that an event tells of, how many must have been reported to this process too: it may be younger than the detector."""
+"""Share of the lost probes that an event tells of which must have been reported to this process too. It may be
+younger than the detector."""
 _FIRST_LOOK_NS, _LONGEST_LOOK_NS = 20_000_000, 5_000_000_000
 _FALLEN_LOOK_NS = 100_000_000
 """Nodes report every 100 ms, and a path whose receiver says that it is silent may be a dead one."""
 _GRACE_NS = 100_000_000
-"""Before it is said: in a cluster of bus servers, an event may overtake the word that it follows from."""
+"""Wait before a refusal: in a cluster of bus servers, an event may overtake the report that it follows from."""
 
 
 def speaks_against(event: Event, health: PathHealth, now_ns: int, *, is_over: bool = False) -> Evidence | None:
-    """What speaks against a loss, in numbers; None: nothing does, or nobody who could.
+    """Evidence against a loss, in numbers; None: nothing speaks against it, or nobody who could.
 
     Parameters:
-        is_over: the silence that the event tells of was over already, by its receiver's word; what is silent since is another one.
+        is_over: the silence that the event tells of was over already, by its receiver's word; what is silent since is
+            another one.
     """
     given = input_of(event)
     if given in _OF_PORTS:
@@ -73,7 +77,7 @@ def _silence(event: Event, health: PathHealth, now_ns: int, *, is_over: bool) ->
 
 
 def _has_ended(against: Evidence) -> bool:
-    """Whether what speaks against a silence is that the path was heard after it."""
+    """Whether a silence is doubted because the path was heard after it."""
     after_ms, heard, told = (
         float(against.get(name, 0)) for name in ("heard_ms_after", "heard_sequence", "told_sequence")
     )
@@ -92,11 +96,14 @@ class Doubt:
     event: Event
     since_ns: int
     is_over: bool = False
-    """The silence was over, by the receiver's word, when its event came; the detector may not say so of the next one."""
+    """The silence was over when its event came, by the receiver's word; the detector may not say so of the next one."""
 
 
 class Corroboration:
-    """At most one of each NIC or path: looked at again, less and less often, until nothing speaks against it, or something newer is said."""
+    """Doubts, at most one of each NIC or path.
+
+    A doubt is looked at again, less and less often, until nothing speaks against the loss, or something newer is said.
+    """
 
     def __init__(self, health: PathHealth) -> None:
         self._health = health
@@ -104,7 +111,10 @@ class Corroboration:
         self._due = DueQueue()
 
     def holds(self, event: Event, now_ns: int) -> bool:
-        """Whether something speaks against an event; it is looked at again then. What was held of the same NIC or path before is over."""
+        """Whether something speaks against an event; it is looked at again then.
+
+        A doubt of the same NIC or path from before is over.
+        """
         self._open.pop(event.who)
         against = speaks_against(event, self._health, now_ns)
         if against is None:
@@ -113,17 +123,20 @@ class Corroboration:
         return True
 
     def hurry(self, who: str, now_ns: int) -> None:
-        """There is news of it."""
+        """Looks at a doubt next time, as there is news of it."""
         doubt = self._open.get(who)
         if doubt is not None:
             self._put_off(doubt, now_ns, 0)
 
     def forget(self, nic: str) -> None:
-        """A NIC has left the fleet."""
+        """Forgets a NIC that has left the fleet."""
         self._open.forget(nic)
 
     def look(self, now_ns: int) -> Iterator[tuple[Event, Evidence]]:
-        """Of those whose turn it is, what is to be refused and why, and, without evidence, what nothing speaks against any more."""
+        """Looks at the doubts whose turn it is.
+
+        Yields the losses to refuse, with evidence, and, without evidence, those that nothing speaks against any more.
+        """
         for who in self._due.take(now_ns):
             doubt = self._open.get(who)
             if doubt is None:

@@ -1,7 +1,10 @@
-"""What events have said so far: each is taken once, and none that another one of the same NIC or path has overtaken.
+"""What events have said so far. Each is taken once, unless another one of the same NIC or path has overtaken it.
 
-Which of two is the newer, the kernel's and the probes' own counts say, or that they tell of one loss: its end comes after it. Times alone do not: clocks are set back. A loss
-that counts say nothing of is taken as it comes, and has to stand before the second witness; the end of one before the last is left out.
+Counts of the kernel and of the probes say which of two is the newer. If both tell of one loss, its end comes after it.
+Times alone do not say it: clocks are set back.
+
+A loss of which counts say nothing is taken as it comes, and has to stand before the second witness. The end of a loss
+before the last is left out.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ if TYPE_CHECKING:
 _SEEN = 16_384
 """Event ids remembered: near a minute of them at 300 a second, the highest rate planned for."""
 _COUNTS = {"flap": "carrier_down_count", "path": "last_heard_sequence"}
-"""What rises from one loss to the next, by kind of event: evidence."""
+"""Evidence that rises from one loss to the next, by kind of event."""
 _HALF_WRAP = 1 << 31
 
 INPUTS = {
@@ -31,11 +34,14 @@ INPUTS = {
     ("path", "lossy"): Input.LOSSY,
     ("path", "speaking"): Input.SPEAKING,
 }
-"""What an event's kind and state are to the table of states."""
+"""Inputs of the table of states, by an event's kind and state."""
 
 
 def input_of(event: Event) -> Input | None:
-    """What an event is to the table; None: nothing. A NIC that is held back for flapping counts its losses by itself."""
+    """The input that an event is to the table; None: none.
+
+    A NIC that is held back for flapping counts its losses by itself.
+    """
     given = INPUTS.get((event.kind, event.state))
     is_damped = given is Input.CARRIER_LOST and event.evidence.get("suppressed")
     return Input.DAMPED_LOSS if is_damped else given
@@ -64,11 +70,11 @@ class EventLog:
         self._seen.add(event.id)
 
     def forget(self, nic: str) -> None:
-        """A NIC has left the fleet: what is said of one of its name and of its paths is new."""
+        """Forgets a NIC that has left the fleet: what is said of one of its name and of its paths is new."""
         self._last.forget(nic)
 
     def cause(self, who: str, fault: str = "") -> Cause:
-        """The last event of a NIC or path, or, where none was seen, that it was found as it is."""
+        """The last event of a NIC or path as a cause; where none was seen, that it was found as it is."""
         last = self._last.get(who)
         return Cause(f"adopted/{who}", fault) if last is None else Cause(last.id, last.fault)
 
@@ -90,7 +96,10 @@ def _is_overtaken(event: Event, last: Event) -> bool:
 
 
 def _rose(event: Event, last: Event) -> int:
-    """By how much the count is higher that both have; 0 where it is not, or they do not count the same."""
+    """By how much the count that both have rose; below 0: it fell.
+
+    0: it did not change, or they do not count the same.
+    """
     name = _COUNTS[event.kind]
     count, before = int(event.number(name)), int(last.number(name))
     if event.kind == "path":

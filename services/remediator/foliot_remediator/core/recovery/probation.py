@@ -1,4 +1,4 @@
-"""When what is on probation may be used again: after its hold, undamped, and heard to be good."""
+"""Says when what is on probation may be used again: after its hold, undamped, and heard to be good."""
 
 from __future__ import annotations
 
@@ -18,12 +18,13 @@ if TYPE_CHECKING:
     from foliot_schemas import Event
 
 _GOOD_SHARE = 0.5
-"""Of the paths of a NIC that can be judged, how many must be heard."""
+"""Share that must be heard of a NIC's paths that can be judged."""
 _RECHECK_NS, _LONGEST_RECHECK_NS = 100_000_000, 5_000_000_000
-"""Nodes report every 100 ms. What has not been heard for long is looked at after an eighth of that time again, and this at most: where thousands
-wait for nodes that are away, looking at all of them ten times a second takes a processor."""
+"""Shortest and longest wait until a NIC or path that was not heard is looked at again. Nodes report every 100 ms.
+The wait is an eighth of the time since its hold ended. Where thousands wait for nodes that are away, looking at all
+of them ten times a second takes a processor."""
 _LONGEST_REST_NS = 60_000_000_000
-"""What is held for longer is looked at all the same: it may have left the fleet."""
+"""Longest wait before something that is held is looked at all the same: it may have left the fleet."""
 _LONGEST_DAMPING_NS = 86_400_000_000_000
 """A day: far more than any rule holds what flaps (RFC 2439: an hour), so that a wrong event cannot bar a NIC for ever."""
 
@@ -39,16 +40,16 @@ class Probation:
         self._reuse_at_ns: dict[str, int] = {}
 
     def damp(self, event: Event, now_ns: int) -> None:
-        """A NIC that flaps is not to be used before the time that its event names (RFC 2439; 0: it may be)."""
+        """Keeps a NIC that flaps from use before the time that its event names (RFC 2439; 0: it may be used)."""
         self._reuse_at_ns[event.who] = min(int(event.number("reuse_at_ns")), now_ns + _LONGEST_DAMPING_NS)
 
     def watch(self, who: str, now_ns: int) -> None:
-        """A NIC or path is on probation."""
+        """Watches a NIC or path that is on probation."""
         if who not in self._watched:
             self._watched.put(who, now_ns)
 
     def forget(self, nic: str) -> None:
-        """A NIC has left the fleet for good. What of it is on probation is let go when its turn comes."""
+        """Forgets a NIC that has left the fleet for good. What of it is on probation is let go when its turn comes."""
         self._reuse_at_ns.pop(nic, None)
 
     def recovered(self, now_ns: int) -> list[str]:
@@ -81,8 +82,8 @@ class Probation:
     def _is_good_nic(self, nic: str, now_ns: int) -> bool:
         """Whether enough of its paths at home are heard, both ways, of those that can be judged at all.
 
-        A peer whose own NIC is down says nothing of this one. If nobody can be asked because all such peers are down, nothing stands
-        against it; if nobody answers, that is a doubt.
+        A peer whose own NIC is down says nothing of this one. If all such peers are down, nobody can be asked and
+        nothing stands against it. If nobody answers, that is a doubt.
         """
         heard = unheard = unknown = 0
         for path in self._paths_of(nic):

@@ -1,4 +1,4 @@
-"""The way back: what is good again is used again, and what nobody has taken home is looked for."""
+"""The way back: uses again what is good again, and looks for what nobody has taken home."""
 
 from __future__ import annotations
 
@@ -33,7 +33,10 @@ class Restorer:
         return self._restore(self._planner.use(who, now_ns), who, cause, now_ns)
 
     def look(self, now_ns: int) -> Iterator[Decision | None]:
-        """Looks at the nodes whose turn it is, of those with anything away. What the budget leaves no room for was said when it was to be used again, and comes later."""
+        """Looks at the nodes whose turn it is, of those with anything away.
+
+        A move for which the budget leaves no room comes later; it was refused when it first was to be made.
+        """
         for node in self._displaced.due(now_ns):
             for nic, cause in self._planner.overdue_back(node):
                 yield self._restore_some(self._planner.use_nic(nic, now_ns), nic, cause, now_ns)
@@ -42,7 +45,7 @@ class Restorer:
             yield from self._nearer(node, now_ns)
 
     def _nearer(self, node: str, now_ns: int) -> Iterator[Decision | None]:
-        """Takes back to its own rail what a path's trouble sent to another, where no trouble needs the moves."""
+        """Takes back to its own rail the traffic that a path's trouble sent to another, where no trouble needs the moves."""
         for incident, plan in self._planner.nearer(node, self._incidents, now_ns):
             if self._routes.has_room(plan, now_ns):
                 request = DecisionRequest("reroute", incident.who, incident.cause, now_ns, now_ns)
@@ -54,7 +57,10 @@ class Restorer:
         return self._restore(plan, who, cause, now_ns)
 
     def _restore(self, plan: ReroutePlan, who: str, cause: Cause, now_ns: int) -> Decision | None:
-        """What a refusal, a failure or a restart leaves away is looked for later."""
+        """Decides to use again what a plan brings back.
+
+        What a refusal, a failure or a restart leaves away is looked for later.
+        """
         if not self._routes.lease:
             return None
         return self._routes.decide(DecisionRequest("restore", who, cause, now_ns, now_ns), plan)[0]

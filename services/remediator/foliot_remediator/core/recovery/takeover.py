@@ -1,4 +1,4 @@
-"""What a new holder of the lease makes of what it finds in force."""
+"""Judges what a new holder of the lease finds in force."""
 
 from __future__ import annotations
 
@@ -29,10 +29,12 @@ class Takeover:
         self._record = record
 
     def put_on_probation(self, now_ns: int) -> list[str]:
-        """Treats what is away without a known reason as lost by itself, but for what waits for a home that was chosen; returns what is on probation by that.
+        """Treats what is away without a known reason as lost by itself; returns what is on probation by that.
 
-        Somebody had a reason, which this process has not seen. A NIC waits, down, until its port is said to be good; a path whose
-        NICs are good is taken to be speaking, which its probation will show.
+        Somebody had a reason, which this process has not seen. What waits for a home that was chosen is left alone.
+
+        A NIC waits, down, until its port is said to be good. A path whose NICs are good is taken to be speaking, and
+        its probation will show it.
         """
         routing = self._routing
         nics = [nic_name(node, rail) for node, rail in routing.away]

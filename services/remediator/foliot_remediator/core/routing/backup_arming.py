@@ -1,4 +1,4 @@
-"""What every node is kept supplied with: the ways in force, and the armed backup of each."""
+"""Keeps every node supplied with the ways in force, and with the armed backup of each."""
 
 from __future__ import annotations
 
@@ -21,15 +21,18 @@ if TYPE_CHECKING:
 
 _ORDER = operator.attrgetter("peer", "rail")
 _WRITE_GAP_NS = 100_000_000
-"""Between a change of a node's ways and its being written, so that the command is there first and a burst of changes is one write. Until
-then, probes watch the way of before."""
+"""Time between a change of a node's ways and its being written. The command is there first, and a burst of changes
+is one write. Until then, probes watch the way of before."""
 _CHANGED_PER_S = 20_000
-"""Destinations of nodes on which something has changed that are looked through at most: some 6 us each, so an eighth of a core."""
+"""Most destinations a second to look through on nodes where something has changed. Each takes some 6 us, so this is
+an eighth of a core."""
 _ROUND_PER_S = 8_000
-"""And of all the others in turn, less what was looked through because it changed: those of 64 nodes on two rails who all know each other, once a second. In a larger fleet the round takes
+"""Most destinations a second to look through on all the others in turn, less those looked through because of a
+change. It takes a second for 64 nodes on two rails that all know each other. In a larger fleet the round takes
 longer: it finds backups that fell silent, which events say as well."""
 _STRETCH_S = 0.025
-"""Of that at a stretch, but always one node: 3 ms, for which an event may have to wait."""
+"""How much to look through at a stretch: the destinations of so many seconds, but always one node. That takes 3 ms,
+for which an event may have to wait."""
 
 
 class _Credit:
@@ -46,7 +49,7 @@ class _Credit:
         self.left, self._earned_ns = min(self.left + more, self._per_s * _STRETCH_S), now_ns
 
     def spend(self, count: int) -> None:
-        """So many were looked through; never more than a second's are owed."""
+        """Takes off so many that were looked through; never more than a second's are owed."""
         self.left = max(self.left - count, -self._per_s)
 
 
@@ -68,11 +71,11 @@ class BackupArmer:
         """Per node, a digest of what its key holds: the values themselves would take a kilobyte and more each."""
 
     def join(self, node: str) -> None:
-        """A node is new: it is looked through next."""
+        """Adds a new node, to be looked through next."""
         self._round.join(node)
 
     def leave(self, node: str) -> None:
-        """A node has left."""
+        """Forgets a node that has left."""
         self._written.pop(node, None)
         for turns in (self._commanded, self._stirred, self._round):
             turns.leave(node)
@@ -83,19 +86,22 @@ class BackupArmer:
         return self._written[paths.node] != before
 
     def touch(self, nodes: Iterable[str]) -> None:
-        """What is in force on these nodes has changed: they come before all others."""
+        """Puts these nodes before all others: what is in force on them has changed."""
         self._commanded.name(nodes)
 
     def stir(self, nodes: Iterable[str]) -> None:
-        """Something beside these nodes has changed: they come before those that are only looked through."""
+        """Puts these nodes before those that are only looked through: something beside them has changed."""
         self._stirred.name(nodes)
 
     def begin_anew(self) -> None:
-        """All nodes are to be looked through, by a new holder of the lease."""
+        """Lets a new holder of the lease look through all nodes."""
         self._round.begin_anew()
 
     def write(self, lease: int, now_ns: int) -> list[NodePaths]:
-        """What changed on the nodes that were touched, a moment ago: a command is to be there before what it changes is written."""
+        """The values that changed, of nodes that were touched a moment ago or whose turn it is.
+
+        A command is to be there before what it changes is written.
+        """
         supplies = []
         for turns, credit in self._turns:
             credit.earn(now_ns)

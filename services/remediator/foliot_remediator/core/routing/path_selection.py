@@ -1,4 +1,7 @@
-"""Which way traffic takes when the present one is lost: the alternative, the detour, the backup to arm. Pure and deterministic."""
+"""The way that traffic takes when the present one is lost: the alternative, the detour, the backup to arm.
+
+All is pure and deterministic.
+"""
 
 from __future__ import annotations
 
@@ -21,11 +24,11 @@ if TYPE_CHECKING:
 
 _TRUSTED = frozenset({State.UP})
 _PROOF_NS = 80_000_000
-"""A way heard this much after a silence began does not share its cause. A silence is dated back to the last probe heard, an interval of
-50 ms at most before the cut. What was sent before the cut may have waited in a queue (200 packets of 1,500 bytes at 200 Mb/s are 12
-ms)."""
+"""A way heard this much after a silence began does not share its cause. A silence is dated back to the last probe
+heard, an interval of 50 ms at most before the cut. What was sent before the cut may have waited in a queue: 200
+packets of 1,500 bytes at 200 Mb/s are 12 ms."""
 _SEVERAL = 2
-"""Paths of a NIC: with one more, the one that is to be left, chance has become unlikely to have hit the same NIC."""
+"""With so many of a NIC's paths in trouble, besides the one to be left, chance is unlikely to have hit the same NIC."""
 _BETTER_THAN_NOTHING = frozenset({State.UP, State.PROBATION})
 
 
@@ -43,7 +46,7 @@ class PathSelector:
         return self._health.is_heard(path_name(node, way), now_ns) and self._alive(node, way, trusted)
 
     def stands(self, node: str, way: Placement, now_ns: int) -> bool:
-        """Whether nothing speaks against a way that was usable once. That nobody reports, as while the bus is away, does not."""
+        """Whether nothing speaks against a way that was usable once. A lack of reports does not, as while the bus is away."""
         return (
             self._alive(node, way, _TRUSTED)
             and self._health.hearing(path_name(node, way), now_ns) is not LastHeard.UNHEARD
@@ -54,8 +57,8 @@ class PathSelector:
     ) -> Placement | None:
         """The way around a lost NIC of the present way: the armed one if it is usable, else the first usable one in turn.
 
-        If there is none, one on probation is better than the dead one, and so is one of which nobody can say anything, because the probe at
-        its end is away. None: there is not even that.
+        If there is none, one on probation is better than the dead one. So is one of which nobody can say anything,
+        because the probe at its end is away. None: there is not even that.
         """
         node = destination.node
         for trusted in (_TRUSTED, _BETTER_THAN_NOTHING):
@@ -69,9 +72,11 @@ class PathSelector:
     ) -> Placement | None:
         """The way around a silent or lossy path of the present way.
 
-        First a way that was heard since the silence began, on the same rail if there is one: it shows that it does not share the fate.
-        Of the others, which were healthy but have not been heard since, one on another rail comes first. That a way is heard does not show
-        that it loses nothing: where paths lose packets, one whose NICs have several in trouble comes late.
+        First comes a way that was heard since the silence began, on the same rail if there is one: it does not share
+        the fate. The others were healthy but have not been heard since; of them, one on another rail comes first.
+
+        A way that is heard may still lose packets. So where the present path is lossy, a way whose NICs have several
+        paths in trouble comes late.
         """
         found = []
         for place, way in enumerate(self._others(destination, present, armed)):
@@ -100,9 +105,10 @@ class PathSelector:
                 yield way
 
     def _candidates(self, destination: Destination, but: str = "") -> Iterator[Placement]:
-        """All ways, or those over all rails but one: the home, its rail's other entropies, then the other rails, in a turn that spreads destinations.
+        """All ways, or those over all rails but one: the home, its rail's other entropies, then the other rails.
 
-        The turn is the same for both directions of a pair, so that where all is healthy they take the same way.
+        The turn spreads destinations. It is the same for both directions of a pair, so that where all is healthy they
+        take the same way.
         """
         node, peer, rail = destination
         home = self.homes.of(destination)

@@ -1,4 +1,7 @@
-"""What has to move when a NIC or path is lost, and back when it may be used again. Pure: plans, nothing decided."""
+"""Plans of the traffic that has to move when a NIC or path is lost, and back when it may be used again.
+
+All is pure: it plans, and decides nothing.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class NodeChanges:
-    """What is wanted of one node."""
+    """The changes that are wanted of one node."""
 
     away: list[str] = field(default_factory=list)
     back: list[str] = field(default_factory=list)
@@ -42,7 +45,7 @@ class NodeChanges:
 
 @dataclass(slots=True)
 class ReroutePlan:
-    """What is wanted of each node, and what nothing can be done for."""
+    """The changes that are wanted of each node, and the destinations for which nothing can be done."""
 
     parts: dict[str, NodeChanges] = field(default_factory=dict)
     stranded: list[Destination] = field(default_factory=list)
@@ -79,7 +82,10 @@ class ReroutePlanner:
         return ReroutePlan() if path is None else self._leave_path(path, incident, now_ns)
 
     def _leave_nic(self, incident: Incident, now_ns: int) -> ReroutePlan:
-        """Everything that a lost NIC carries, in both directions; `by_rule`, its own node's rail goes by the armed backups, and else destination by destination."""
+        """Everything that a lost NIC carries, in both directions.
+
+        With `by_rule`, its own node's rail goes by the armed backups; otherwise each destination moves by itself.
+        """
         if incident.who not in self._inventory.nics:
             return ReroutePlan()
         (owner, lost), cause, restate = self._inventory.nics[incident.who], incident.cause, incident.restate
@@ -104,7 +110,7 @@ class ReroutePlanner:
         return plan
 
     def _leave_path(self, path: Path, incident: Incident, now_ns: int) -> ReroutePlan:
-        """What takes exactly this path, in its direction."""
+        """The traffic that takes exactly this path, in its direction."""
         plan = ReroutePlan()
         node, peer = self._inventory.nics[path.source][0], self._inventory.nics[path.destination][0]
         for rail in self._inventory.shared(node, peer) if self._inventory.owns(node) else ():
@@ -116,14 +122,14 @@ class ReroutePlanner:
         return plan
 
     def use(self, who: str, now_ns: int) -> ReroutePlan:
-        """What a NIC or path carried before it was lost."""
+        """The traffic that a NIC or path carried before it was lost."""
         if who in self._inventory.nics:
             return self.use_nic(who, now_ns)
         path = self._inventory.path(who)
         return ReroutePlan() if path is None else self._use_path(path, now_ns)
 
     def use_nic(self, nic: str, now_ns: int) -> ReroutePlan:
-        """What a NIC carried before it was lost, as far as its path is healthy again; the rest stays where it is."""
+        """The traffic that a NIC carried before it was lost, as far as its path is healthy again; the rest stays where it is."""
         owner, rail = self._inventory.nics[nic]
         plan, routing = ReroutePlan(), self._routing
         if (owner, rail) in routing.away:
@@ -140,7 +146,7 @@ class ReroutePlanner:
         return plan
 
     def _use_path(self, path: Path, now_ns: int) -> ReroutePlan:
-        """What took this path before it was lost."""
+        """The traffic that took this path before it was lost."""
         plan = ReroutePlan()
         node, peer = self._inventory.nics[path.source][0], self._inventory.nics[path.destination][0]
         for rail in self._inventory.shared(node, peer):
@@ -153,16 +159,17 @@ class ReroutePlanner:
         return plan
 
     def overdue_home(self, node: str, now_ns: int) -> dict[Cause, ReroutePlan]:
-        """By what moved it away: traffic of a node whose home is healthy, which nobody has taken home."""
+        """Traffic of a node whose home is healthy, and which nobody has taken home, by the cause that moved it away."""
         plans: dict[Cause, ReroutePlan] = {}
         for destination in self._moved(node):
             self._home(plans.setdefault(self._routing.moved[destination][1], ReroutePlan()), destination, now_ns)
         return {cause: plan for cause, plan in plans.items() if plan.parts}
 
     def nearer(self, node: str, incidents: Retained[Incident], now_ns: int) -> list[tuple[Incident, ReroutePlan]]:
-        """What a path's trouble sent from its own rail to another, of a node, where the rail has a path that was heard since.
+        """Traffic of a node that a path's trouble sent from its own rail to another, where the own rail has a path heard since.
 
-        In the first moments it is seldom known of any but those in use, which are probed often. The other rail has traffic of its own, and half of the capacity is worth a second move.
+        In the first moments, such paths are seldom known but for those in use, which are probed often. The other rail
+        has traffic of its own, and half of the capacity is worth a second move.
         """
         plans: dict[str, tuple[Incident, ReroutePlan]] = {}
         for destination in self._moved(node):
@@ -178,7 +185,7 @@ class ReroutePlanner:
         return list(plans.values())
 
     def overdue_back(self, node: str) -> Iterator[tuple[str, Cause]]:
-        """NICs of a node that are away although they are up, which nobody has taken back, and what sent them away."""
+        """NICs of a node that are away although they are up, and that nobody has taken back, with what sent them away."""
         for rail in self._inventory.rails(node):
             nic, cause = nic_name(node, rail), self._routing.away.get((node, rail))
             if cause is not None and self._health.nic_state(nic) is State.UP:
@@ -187,7 +194,7 @@ class ReroutePlanner:
     # -- inside -------------------------------------------------------------------------------------------------------
 
     def _moved(self, node: str) -> Iterator[Destination]:
-        """What a node sends another way than home, but for rails that are away as a whole."""
+        """Destinations that a node sends another way than home, but for rails that are away as a whole."""
         for destination in self._routing.touching(node):
             if destination.node == node and (node, destination.rail) not in self._routing.away:
                 yield destination
@@ -222,7 +229,10 @@ class ReroutePlanner:
             plan.move(destination, home)
 
     def _others_over(self, owner: str, lost: str) -> Iterable[Destination]:
-        """What nodes of the shard may send across the NIC, besides its own node on its own rail, without looking at the whole fleet."""
+        """Destinations that nodes of the shard may send across the NIC, besides its own node's on its own rail.
+
+        It does not look at the whole fleet.
+        """
         found = {Destination(peer, owner, lost): None for peer in self._inventory.peers(owner, lost)}
         found |= {each: None for each in self._routing.touching(owner) if (each.node, each.rail) != (owner, lost)}
         found |= {each: None for each in self._selector.homes.across(owner) if (each.node, each.rail) != (owner, lost)}

@@ -16,9 +16,10 @@ _AT_ONCE = 16
 
 
 class Displaced:
-    """Each has its turn once per interval, or later where there are very many; never before it has been astray for one.
+    """Nodes that have their turn once per interval, or later where there are very many.
 
-    An agent that moves by itself may be heard of before the event that says why. Until then its NIC seems up, and is dead.
+    None has its turn before it has been astray for an interval. An agent that moves by itself may be heard of before
+    the event that says why. Until then its NIC seems up, and is dead.
     """
 
     def __init__(self, routing: RoutingTable, interval_ns: int) -> None:
@@ -26,7 +27,7 @@ class Displaced:
         self._round = Round(interval_ns)
 
     def moved_itself(self, node: str, now_ns: int) -> None:
-        """A node says that it has moved what nobody told it to: what calls for that has an interval to be heard of."""
+        """Puts off a node that says it moved what nobody told it to. The event that calls for that has an interval to be heard of."""
         self._round.wait(node, now_ns)
 
     def due(self, now_ns: int) -> Iterator[str]:

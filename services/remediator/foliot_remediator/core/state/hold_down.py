@@ -1,4 +1,4 @@
-"""How long what was lost must be good before it is used again: doubled with each loss, with no cap on attempts."""
+"""How long what was lost must be good before it is used again. Each loss doubles it, with no cap on attempts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where each destination's traffic belongs when all is well: a stored choice, else what the settings or a hash say."""
+"""The home of each destination's traffic, when all is well: a stored choice, else what the settings or a hash say."""
 
 from __future__ import annotations
 
@@ -16,19 +16,22 @@ if TYPE_CHECKING:
     from foliot_remediator.settings import RemediatorSettings
 
 _REWRITE_NS = 60_000_000_000
-"""A node's choices are written once more after this long: a bus that lost its store has them again."""
+"""A node's choices are written once more after this long, so that a bus that lost its store has them again."""
 _MOST_UNSAVED = 1_024
-"""Choices that wait to be written: to lose them with the lease takes 4 us each, for which an event may have to wait."""
+"""Most choices that wait to be written. To lose them with the lease takes 4 us each, for which an event may have to
+wait."""
 _AT_ONCE = 1_024
-"""Destinations of the values of one tick, but always one node: 0.5 us each."""
+"""Destinations whose values are written in one tick, but always one node: 0.5 us each."""
 
 
 class Homes:
     """Homes of a fleet, by destination.
 
-    A choice counts while the inventory has its path. It stands as long as the bucket tells it, so that who runs on and who starts anew know the
-    same. What the holder of the lease chose and the bucket does not tell yet is kept apart: with the lease it loses that, since its successor
-    knows only the bucket.
+    A choice counts while the inventory has its path. It stands as long as the bucket tells it, so that a process that
+    runs on and one that starts anew know the same.
+
+    What the holder of the lease chose and the bucket does not tell yet is kept apart. The holder loses that with the
+    lease, since its successor knows only the bucket.
     """
 
     def __init__(self, inventory: Inventory, settings: RemediatorSettings) -> None:
@@ -82,11 +85,11 @@ class Homes:
             self._turns.join(destination.node)
 
     def revision(self, node: str) -> int:
-        """Of the lease under which the last value of a node was written; 0: none was told."""
+        """The revision of the lease under which the last value of a node was written; 0: none was told."""
         return self._revision.get(node, 0)
 
     def forget_revisions(self, *, above: int) -> None:
-        """The bus counts leases anew: numbers above what it has given say nothing any more."""
+        """Forgets numbers above what the bus has given: it counts leases anew, and they say nothing any more."""
         self._revision = {node: revision for node, revision in self._revision.items() if revision <= above}
 
     def nodes(self) -> list[str]:
@@ -94,7 +97,10 @@ class Homes:
         return [*self._by_node]
 
     def changed_by(self, homes: NodeHomes) -> list[Destination]:
-        """The destinations whose home a value of the bucket may change; none if it was written under an older lease than the last."""
+        """The destinations whose home a value of the bucket may change.
+
+        There are none if it was written under an older lease than the last.
+        """
         if homes.lease_revision < self.revision(homes.node):
             return []
         told = {Destination(homes.node, way.peer, way.rail): way for way in homes.placements}
@@ -129,7 +135,7 @@ class Homes:
         return sorted(self._unsaved)
 
     def lose_unsaved(self) -> None:
-        """Forgets choices that are not in the bucket: the lease is another's."""
+        """Forgets choices that are not in the bucket: another holds the lease."""
         lost = {*self._unsaved}
         nodes = {destination.node for destination in lost}
         self._unsaved.clear()
@@ -152,7 +158,7 @@ class Homes:
             self._turns.wait(node, now_ns)
 
     def leave(self, node: str) -> None:
-        """Takes back the choices of a node that has left the fleet for good; the value that says so is to be written as any other."""
+        """Takes back the choices of a node that has left the fleet for good. The value that says so is written as any other."""
         for destination in [*self._by_node.get(node, ())]:
             self.choose(destination, None)
 

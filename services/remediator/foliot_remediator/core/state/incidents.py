@@ -17,11 +17,11 @@ class Incident:
     is_nic: bool
     cause: Cause
     at_ns: int
-    """Of the event, by the time of whoever listens, as all times here."""
+    """When the event was, by the time of this process, as all times here."""
     since_ns: int
     lossy: bool = False
     """It is heard, but loses packets."""
     restate: bool = True
-    """Nothing was commanded for it yet: what armed agents have done is commanded too, so that everybody knows."""
+    """Nothing was commanded for it yet. What armed agents have done is commanded too, so that everybody knows."""
     by_rule: bool = True
     """A node did not refuse to send the whole rail away."""

@@ -44,12 +44,12 @@ class Inventory:
     """The inventory, indexed. A path or destination exists between two peers that share its rail.
 
     Parameters:
-        shard: of which nodes it is told, and of their peers.
+        shard: the nodes that the inventory is told of, with their peers.
     """
 
     def __init__(self, shard: Shard = WHOLE) -> None:
         self.owns = shard.owns
-        """Whether a node is one of those that are commanded from here; the others are their peers."""
+        """Whether a node is commanded from here; the others are peers of such nodes."""
         self.own_nics = 0
         """How many NICs they have."""
         self.nodes: dict[str, Node] = {}
@@ -59,7 +59,7 @@ class Inventory:
         """Per rail, the number of entropies of each node on it."""
 
     def learn(self, node: Node) -> bool:
-        """Takes a node's record, which without NICs means that it has left; whether anything changed."""
+        """Takes a node's record; without NICs it means that the node has left. Returns whether anything changed."""
         before = self.nodes.get(node.name)
         if before == node or (before is None and not node.nics):
             return False
@@ -123,7 +123,7 @@ class Inventory:
     def concerns(self, who: str) -> bool:
         """Whether what befell this NIC, path or process has to be heard.
 
-        If it is unknown, whoever sees to a node of that name says so.
+        If it is unknown, the remediator that sees to a node of that name says so.
         """
         nodes = [nic.partition("/")[0] if "/" in nic else node_of(nic) for nic in nics_of(who)]
         return any(map(self.owns, nodes)) or (len(nodes) == 1 and nodes[0] in self.nodes)

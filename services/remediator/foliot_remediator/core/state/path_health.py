@@ -20,9 +20,10 @@ if TYPE_CHECKING:
     from foliot_schemas import DelayBatch
 
 _UNHEARD_NS = 300_000_000
-"""A path that was not heard for so long, by the word of a receiver that reports: more than a probe's interval, also of the slow sweep."""
+"""A path that was not heard for so long counts as unheard, if its receiver reports. It is more than a probe's
+interval, also of the slow sweep."""
 _TRANSIT_NS = 20_000_000
-"""What was sent before a silence may still have waited in a queue."""
+"""How long a probe that was sent before a silence may still have waited in a queue."""
 
 
 class LastHeard(enum.Enum):
@@ -36,7 +37,7 @@ class LastHeard(enum.Enum):
 
 
 class PathHealth:
-    """States of NICs and paths (of those never in trouble nothing is stored), and what their nodes report.
+    """States of NICs and paths, and what their nodes report. Nothing is stored of those never in trouble.
 
     All times are those of the `now_ns` given, so that a node with a wrong clock is wrong about itself alone.
     """
@@ -73,7 +74,7 @@ class PathHealth:
         return before
 
     def _is_well(self, path: str) -> None:
-        """It is not among the paths in trouble, or no more."""
+        """Takes a path off the paths in trouble, if it is among them."""
         for nic in nics_of(path):
             paths = self.troubled.get(nic, set())
             paths.discard(path)
@@ -81,7 +82,7 @@ class PathHealth:
                 self.troubled.pop(nic, None)
 
     def settle(self, who: str, at_ns: int) -> None:
-        """Up to this time nobody said anything of a NIC or path: a probation that was over by then had ended well."""
+        """Ends a probation that was over by this time: until then nobody said anything of the NIC or path, so it ended well."""
         track = self.tracks.get(who)
         if track is not None and track.state is State.PROBATION and track.due_ns <= at_ns:
             self.feed(who, Input.TIMER, track.due_ns)
@@ -125,11 +126,14 @@ class PathHealth:
     # -- out: paths ---------------------------------------------------------------------------------------------------
 
     def is_reported(self, path: str, now_ns: int) -> bool:
-        """Whether the node that hears the path, or does not, reports."""
+        """Whether the path's receiver reports."""
         return self.reports.is_reporting(node_of(parse_path(path).destination), now_ns)
 
     def is_unheard(self, path: str) -> bool:
-        """Whether the path's receiver says that it hears nothing, longer than a healthy path is quiet, while the sender's node reported."""
+        """Whether the path's receiver says that it has heard nothing for longer than a healthy path is quiet.
+
+        Only time counts in which the sender's node reported.
+        """
         return self.reports.unheard_ns(path) > _UNHEARD_NS
 
     def is_heard(self, path: str, now_ns: int) -> bool:
@@ -160,13 +164,13 @@ class PathHealth:
     # -- what there is ------------------------------------------------------------------------------------------------
 
     def leave(self, node: str) -> None:
-        """A node has left the fleet; it may come back, and what befell its NICs is not forgotten by that (`forget`)."""
+        """Forgets the reports of a node that has left the fleet. It may come back, so what befell its NICs is kept (`forget`)."""
         self.reports.forget(node)
         self.dead.discard(node)
         self.ports.forget(node)
 
     def forget(self, nic: str) -> None:
-        """A NIC has left the fleet for good."""
+        """Forgets a NIC that has left the fleet for good."""
         for who in self.tracks.forget(nic):
             self._is_well(who)
 

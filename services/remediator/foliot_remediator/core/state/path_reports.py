@@ -22,22 +22,24 @@ if TYPE_CHECKING:
     from foliot_schemas import DelayBatch
 
 _LONGEST_INTERVAL_NS = 10_000_000_000
-"""The most that `probe.delay_interval_ms` may be: what is said to be longer was a stall, or is wrong."""
+"""The most that `probe.delay_interval_ms` may be. An interval said to be longer was a stall, or is wrong."""
 _MISSING_NS = 800_000_000
-"""Beyond two intervals, one of which may have been lost, a node counts as not heard. A report that waited for more than a second is left
-out."""
+"""Beyond two intervals and this, a node counts as not heard. One of its reports may have been lost. A report that
+waited for more than a second is left out."""
 _UNSYNCHRONISED_NS = 250_000_000
-"""By as much a clock that calls itself synchronised may differ from this one, the bus's delay and a busy machine's lateness included."""
+"""Most that a clock that calls itself synchronised may differ from this one. It includes the bus's delay and a busy
+machine's lateness."""
 _LOSSES_NS = 60_000_000_000
 """Lost probes are counted over one to two of these: at the slow sweep's rate, the detector judges by 40 s."""
 _AGAIN_NS = 1_000_000_000
-"""What is heard so much after it was said to be silent speaks again, also where its sender counts anew from below: more than any two dates are off."""
+"""A path that is heard so much after it was said to be silent speaks again, also where its sender counts anew from
+below. Two dates of one moment never differ by so much."""
 _ROOM = 1_024
 _FOREIGN = -1
 
 
 class ReportedChanges(NamedTuple):
-    """Paths of which a batch says that they fell silent, and those that it shows to speak again."""
+    """Paths that a batch says fell silent, and those that it shows to speak again."""
 
     fell: list[str]
     again: list[str]
@@ -64,15 +66,17 @@ class _Fall(NamedTuple):
     sequence: int
     """The highest probe that it had heard by then; 0: not said."""
     begun_ns: int
-    """Half of the silence after the last probe, which is more than two words of the same probe differ by: what was heard later was heard again."""
+    """The middle of the silence, as long as it was then: what was heard later was heard again. Two words of the same
+    probe differ by less than half of a silence."""
     said_ns: int
 
 
 class PathReports:
     """Per path, the last word of its receiver.
 
-    Each word counts as of when it was true (`Dating`), and never for later, however late it comes. Of two words about what was heard last, the number of the probe tells
-    which is the later, where both say it. Times given and returned are those of the `now_ns` given.
+    Each word counts as of when it was true, and never for later, however late it comes. If two words say what was heard
+    last, and both have the probe's number, the number tells which is the later. Times given and returned are those of
+    the `now_ns` given.
     """
 
     def __init__(self, inventory: Inventory) -> None:
@@ -93,12 +97,12 @@ class PathReports:
         self._spell = 0
         self._falls: dict[int, _Fall] = {}
         self._has_fallen: NDArray[np.bool_] = np.zeros(_ROOM, np.bool_)
-        """Of which of them there is one."""
+        """Whether the path at a place has one."""
 
     # -- in -----------------------------------------------------------------------------------------------------------
 
     def take(self, batch: DelayBatch, now_ns: int) -> ReportedChanges:
-        """Takes what a node heard: of paths of the fleet that end at it and concern the shard, and of no others.
+        """Takes what a node heard, but only of paths of the fleet that end at it and concern the shard.
 
         Raises:
             ValueError: the batch does not fit together.
@@ -165,7 +169,7 @@ class PathReports:
         np.add.at(self._lost[:, 0], ids, lost)
 
     def _fall(self, place: int, path: str, at_ns: int, said_ns: int, row: np.void) -> bool:
-        """Takes the word of a silence, unless what its receiver has said already is later."""
+        """Takes the word of a silence, unless its receiver has said something later already."""
         last_ns, sequence = int(row["last_ns"]), int(row["sequence"])
         begun_ns = said_ns - max(at_ns - last_ns, 0) // 2 if last_ns > 0 else said_ns
         if self._heard_ns[place] > begun_ns and not 0 < self._sequence[place] <= sequence:
@@ -174,7 +178,7 @@ class PathReports:
         return True
 
     def _take_back(self, ids: NDArray[np.int32], heard_ns: NDArray[np.int64], sequence: NDArray[np.int64]) -> list[str]:
-        """Drops the words of silences that something was heard after."""
+        """Drops the words of silences after which something was heard."""
         again = []
         for row in np.flatnonzero(self._has_fallen[ids]):
             fall = self._falls.get(int(ids[row]))
@@ -190,7 +194,7 @@ class PathReports:
     # -- out ----------------------------------------------------------------------------------------------------------
 
     def here_ns(self, node: str, at_ns: int, now_ns: int) -> int:
-        """A node's own time by the time of whoever listens; nothing is of later than now."""
+        """A node's own time by the time of this process. Nothing is of later than now."""
         return self._offsets.here_ns(node, at_ns, now_ns)
 
     def reported_ns(self, node: str) -> int:
@@ -219,7 +223,10 @@ class PathReports:
         return 0 if place is None else int(self._sequence[place])
 
     def unheard_ns(self, path: str) -> int:
-        """For how long the path's receiver has heard nothing, by its own word, while the sender's node left out no report; 0: for no time, or nobody can say."""
+        """For how long the path's receiver has heard nothing, by its own word; 0: for no time, or nobody can say.
+
+        Only time counts in which the sender's node left out no report.
+        """
         place, sender = self._ids.get(path), self._reporters.get(node_of(path.partition(">")[0]))
         if place is None or sender is None:
             return 0
@@ -239,7 +246,7 @@ class PathReports:
     # -- what there is ------------------------------------------------------------------------------------------------
 
     def forget(self, node: str) -> None:
-        """A node has left the fleet."""
+        """Forgets a node that has left the fleet."""
         for memory in (self._reporters, self._bounds):
             memory.pop(node, None)
         self._offsets.forget(node)

@@ -12,11 +12,11 @@ if TYPE_CHECKING:
 RECENT_NS = 3_000_000_000
 """Ports report every second."""
 _BELIEVED_NS = 5_000_000_000
-"""If for so long nothing came but what is older than the last word, the clock that dated that one was wrong."""
+"""If for so long only words came that are older than the last one, the clock that dated the last one was wrong."""
 
 
 class Port(NamedTuple):
-    """The last word of a port. Times are those of whoever listens, but for `bad_said_ns`."""
+    """The last word of a port. Times are those of this process, but for `bad_said_ns`."""
 
     good: bool
     since_ns: int
@@ -38,11 +38,14 @@ class PortReports:
         self._ports: dict[str, Port] = {}
 
     def get(self, nic: str) -> Port | None:
-        """A NIC's; None: it has never reported."""
+        """The port of a NIC; None: it has never reported."""
         return self._ports.get(nic)
 
     def take(self, word: PortState, now_ns: int) -> None:
-        """Takes a report, and from it when the port was bad that nobody heard of. One that is told again changes nothing of what is known to have come later."""
+        """Takes a report. It also says when the port was bad and nobody heard of it.
+
+        A report that is told again changes nothing of what is known to have come later.
+        """
         good = word.admin_up and word.carrier
         known = self._ports.get(word.nic)
         if known is not None and _is_old(known.word, word) and now_ns - known.at_ns <= _BELIEVED_NS:
@@ -54,17 +57,17 @@ class PortReports:
         self._ports[word.nic] = Port(good, since_ns, now_ns, bad_said_ns, word)
 
     def forget(self, node: str) -> None:
-        """A node has left the fleet."""
+        """Forgets a node that has left the fleet."""
         self._ports = {nic: port for nic, port in self._ports.items() if node_of(nic) != node}
 
 
 def _last_bad_ns(word: PortState) -> int:
-    """When it last could not be used, by what it says of its past; 0: it does not say that it ever was so."""
+    """When it last could not be used, by what it says of its past; 0: it never says so."""
     return next((change.at_ns for change in reversed(word.changes) if not (change.carrier and change.admin_up)), 0)
 
 
 def _is_old(known: PortState, word: PortState) -> bool:
-    """Whether a word was said before another one: the kernel's counters only rise, while a clock may have been set back."""
+    """Whether a word was said before another one. The kernel's counters only rise, while a clock may have been set back."""
     return (
         word.at_ns < known.at_ns
         and (word.fault, word.index) == (known.fault, known.index)

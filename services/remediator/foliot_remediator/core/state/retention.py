@@ -21,7 +21,7 @@ class Retained(Generic[Value]):
         """Per NIC, the names that have it in them."""
 
     def __len__(self) -> int:
-        """Of how many NICs and paths anything is remembered."""
+        """The number of NICs and paths of which anything is remembered."""
         return len(self._values)
 
     def __contains__(self, who: str) -> bool:
@@ -29,7 +29,7 @@ class Retained(Generic[Value]):
         return who in self._values
 
     def __getitem__(self, who: str) -> Value:
-        """What is remembered of it, which must be something."""
+        """The value of a NIC or path, which must have one."""
         return self._values[who]
 
     def __setitem__(self, who: str, value: Value) -> None:
@@ -44,7 +44,7 @@ class Retained(Generic[Value]):
         return self._values.get(who)
 
     def values(self) -> Iterator[Value]:
-        """All that is remembered."""
+        """All values."""
         return iter(self._values.values())
 
     def pop(self, who: str) -> Value | None:

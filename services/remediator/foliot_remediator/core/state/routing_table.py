@@ -23,7 +23,7 @@ class Cause(NamedTuple):
     event: str
     fault: str
     remedy: str = FIRST
-    """Whose decision it was; empty: nobody's, another home was chosen for what goes this way."""
+    """The remedy that decided it; empty: none did, another home was chosen for what goes this way."""
 
 
 class RoutingTable:
@@ -44,7 +44,7 @@ class RoutingTable:
         self.away_by: collections.Counter[str] = collections.Counter()
         """How many rails are away, by the remedy that sent them."""
         self.strayed: dict[str, None] = {}
-        """Nodes on which something has left its home since it was last asked whether `is_astray`."""
+        """Nodes on which something left its home since `is_astray` was last asked for them."""
 
     def way(self, destination: Destination) -> Placement:
         """The way that the traffic takes."""
@@ -102,13 +102,16 @@ class RoutingTable:
         self._put(destination, way, cause)
 
     def keep(self, destination: Destination, way: Placement, cause: Cause) -> None:
-        """A destination's home is another now, and its traffic still takes this way. What a loss has moved stays moved by that."""
+        """Keeps a destination's traffic on this way although its home is another now. What a loss has moved stays moved by that."""
         self._put(
             destination, way, cause._replace(remedy="") if self.is_at_home(destination) else self.moved[destination][1]
         )
 
     def is_at_home(self, destination: Destination) -> bool:
-        """Whether nothing has moved a destination's traffic: it takes its home, or what was its home until another was chosen."""
+        """Whether nothing has moved a destination's traffic.
+
+        It then takes its home, or what was its home until another was chosen.
+        """
         moved = self.moved.get(destination)
         return moved is None or not moved[1].remedy
 

@@ -64,11 +64,11 @@ _ON_HOLD = Transition(State.PROBATION, Effect.HOLD)
 _LOST = dict.fromkeys((Input.CARRIER_LOST, Input.DAMPED_LOSS, Input.SILENT, Input.LOSSY), _DOWN_BY_ITSELF) | {
     Input.ADMIN_DOWN: Transition(State.DOWN)
 }
-"""What is lost, from every state but DOWN."""
+"""Transitions of a loss, from every state but DOWN."""
 
 
 def _staying(state: State) -> dict[Input, Transition]:
-    """No input leads out of a state."""
+    """A row of the table in which no input leads out of a state."""
     return dict.fromkeys(Input, Transition(state))
 
 
@@ -83,7 +83,7 @@ TABLE: dict[State, dict[Input, Transition]] = {
     | _LOST
     | {
         Input.DAMPED_LOSS: Transition(State.DOWN),
-        # The detector may not say again that it is silent, so nothing would lead out of DOWN: it has to be good for a whole hold anew.
+        # The detector may not say again that it is silent, so nothing would lead out of DOWN. It has to be good for a whole hold anew.
         Input.FELL_SILENT: _ON_HOLD,
         Input.TIMER: Transition(State.UP),
     },

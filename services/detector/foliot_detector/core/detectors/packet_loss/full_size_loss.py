@@ -16,13 +16,15 @@ if TYPE_CHECKING:
 
 
 _LEAST = 8
-"""Probes of full size lost in a row, while others arrive and no queue at either NIC was full lately, that show a link which passes only smaller packets: 1.3 s of a path in use. Where
-a tenth of all is lost here and there that is once in 100 million by chance. As many in a row show that it passes them again."""
+"""Probes of full size lost in a row that show a link which passes only smaller packets. Meanwhile others must
+arrive, and no queue at either NIC may have been full lately. It takes 1.3 s on a path in use. Where a tenth of all
+is lost here and there, so many in a row are lost once in 100 million by chance. As many that arrive in a row show
+that the link passes them again."""
 _SMALL_LOST = 0.1
 """Where more of the small probes are lost as well, the trouble is not one of size."""
 _SHARED_LOST = 2
-"""Full-size probes that must be lost of a path which shares a NIC with one of which it is known that none pass: the NIC has many
-paths, and traffic should not be moved to each of them in turn."""
+"""Full-size probes that must be lost on a path if another path of one of its NICs is known to pass none. A NIC has
+many paths, and traffic should not be moved to each of them in turn."""
 
 _Window = np.dtype(
     [
@@ -35,12 +37,18 @@ _Window = np.dtype(
         ("blocked", "?"),
     ]
 )
-"""Per path. `lost`: full-size probes that were lost since one arrived, from `since_ns` on, with `small_sent` others of which `small_lost` were lost. `blocked`: it is said to pass
-none; `in_row`, of these: how many arrived since any probe was lost."""
+"""Per path, counts since a full-size probe last arrived.
+
+- `lost`: full-size probes that were lost, from `since_ns` on.
+- `bytes`: their size.
+- `small_sent`, `small_lost`: other probes sent and lost meanwhile.
+- `blocked`: the path is said to pass none.
+- `in_row`: full-size probes that arrived since any probe was lost.
+"""
 
 
 class FullSizeLoss:
-    """What became of full-size probes, by path."""
+    """Counts of full-size probes that were lost or arrived, by path."""
 
     def __init__(self, table: PathTable) -> None:
         self._table = table
@@ -49,19 +57,19 @@ class FullSizeLoss:
         """Per NIC, how many paths from or to it are said to pass none."""
 
     def make_room(self) -> None:
-        """As the table of paths has grown."""
+        """Makes room for the paths and NICs that the table has gained."""
         self._windows = grown(self._windows, self._table.room)
         if len(self._blocked_at) < len(self._table.nics):
             self._blocked_at = grown(self._blocked_at, 2 * len(self._table.nics))
 
     def forget(self, ids: NDArray[np.intp]) -> None:
-        """These paths, each once, are silent: nothing passes them."""
+        """Forgets these paths, each named once: they are silent, and nothing passes them."""
         for path_id in ids[self._windows["blocked"][ids]].tolist():
             self.unblock(path_id)
         self._windows[ids] = np.zeros((), _Window)
 
     def block(self, path_id: int) -> None:
-        """It is said of a path that it passes none."""
+        """Notes that a path is said to pass none."""
         self.make_room()
         window = self._windows[path_id]
         if not window["blocked"]:
@@ -69,13 +77,16 @@ class FullSizeLoss:
         window["blocked"], window["in_row"] = True, 0
 
     def unblock(self, path_id: int) -> None:
-        """It is not said of it any more, if it was."""
+        """Notes that a path is not said to pass none any more, if it was."""
         if self._windows["blocked"][path_id]:
             self._blocked_at[self._table.ends[path_id]] -= 1
             self._windows["blocked"][path_id] = False
 
     def count(self, ids: NDArray[np.intp], rows: NDArray[Any], since_ns: int, queued: NDArray[np.bool_]) -> None:
-        """Takes receivers' rows of paths, each once. Where packets `queued` up, loss shows nothing: a full queue drops large packets first."""
+        """Takes receivers' rows of paths, each once.
+
+        Where packets `queued` up, loss shows nothing: a full queue drops large packets first.
+        """
         # Nearly always all arrive, and there is nothing to count.
         windows = self._windows[ids]
         if not ((rows["full_sent"] > rows["full_received"]) | (windows["lost"] > 0) | windows["blocked"]).any():
@@ -96,14 +107,14 @@ class FullSizeLoss:
         self._windows[ids] = windows
 
     def due(self, ids: NDArray[np.intp]) -> NDArray[np.bool_]:
-        """Of which paths `judge` may have something new to say."""
+        """Marks the paths of which `judge` may have something new to say."""
         windows = self._windows[ids]
         least = np.where(self._share_nic(ids), _SHARED_LOST, _LEAST)
         due: NDArray[np.bool_] = np.where(windows["blocked"], windows["in_row"] >= _LEAST, windows["lost"] >= least)
         return due
 
     def judge(self, path_id: int) -> Literal["lossy", "speaking", ""]:
-        """Whether full-size probes alone are lost on a path, and enough of them, or pass again where it is said that none do; empty: neither."""
+        """Says `lossy` where enough full-size probes and few others were lost, and `speaking` where they pass again; empty: neither."""
         window = self._windows[path_id]
         if window["blocked"]:
             return "speaking" if window["in_row"] >= _LEAST else ""
@@ -112,7 +123,7 @@ class FullSizeLoss:
         return "lossy" if window["lost"] >= _LEAST or self._share_nic(np.array([path_id]))[0] else ""
 
     def is_losing(self, path_id: int) -> bool:
-        """Whether a path of which it is said that none pass lost one lately."""
+        """Whether a path that is said to pass none lost a full-size probe lately."""
         return bool(self._windows["blocked"][path_id] and self._windows["lost"][path_id] > 0)
 
     def since_ns(self, path_id: int) -> int:
@@ -131,5 +142,5 @@ class FullSizeLoss:
         }
 
     def _share_nic(self, ids: NDArray[np.intp]) -> NDArray[np.bool_]:
-        """Of which paths a NIC at either end is one of a path that passes none."""
+        """Marks the paths of which a NIC at either end has a path that passes none."""
         return np.asarray((self._blocked_at[self._table.ends[ids]] > 0).any(axis=1))

@@ -1,4 +1,4 @@
-"""NICs that lose a little of all that they send, or of all that is sent to them: too little for a path alone to show it soon."""
+"""NICs that lose a little of all that they send, or of all that is sent to them. It is too little for a path alone to show it soon."""
 
 from __future__ import annotations
 
@@ -24,19 +24,23 @@ _S = 1_000_000_000
 LEAST_LOST = 10
 """Lost probes that it takes at least."""
 _LOSSY_SHARE = 0.005
-"""Of all that is sent to a NIC, or by it, while no queue is full. TCP over a path of some milliseconds suffers from that already."""
+"""Share of all probes to a NIC, or from it, that are lost while no queue is full. TCP over a path of some
+milliseconds suffers from that already."""
 _ENOUGH = round(2 * LEAST_LOST / _LOSSY_SHARE)
 """Probes that a window has."""
 _SPREAD = 5
 """Seconds that must have lost something: one burst on a whole rail, as when a route changes, is no NIC's trouble."""
 _SHORTEST_NS, _LONGEST_NS = 10 * _S, 60 * _S
-"""A window has probes enough, and is no shorter than the one; if it is older than the other, it begins anew with the next loss."""
+"""A window ends when it has `_ENOUGH` probes and is no shorter than the first time. One that is older than the
+second begins anew with the next loss."""
 _SEVERAL = 2
-"""Probes of a row: with fewer, their delays say little of the queue when another was lost."""
+"""Probes of a row. With fewer, their delays say little of the queue when another was lost."""
 _REST_SHARE, _REST_LOST = 0.5, 3
-"""What must be left without the peer that lost most: of the threshold, and in probes. Otherwise the trouble is that peer's."""
+"""Loss that must be left without the peer that lost most: a share of the threshold, and a number of probes.
+Otherwise the trouble is that peer's."""
 _HEALED_SHARE, _HEALED_SENT = 0.5, 0.25
-"""Sound again: less than this share of what makes a NIC seep, of this part of a window's probes."""
+"""A NIC is sound again when it loses less than the first share of what makes it seep. The second is the part of a
+window's probes that this takes."""
 
 _Path = np.dtype([("sent", "<u4"), ("lost", "<u4"), ("begun", "<u4", (2, 2))])
 """Probes sent and lost until now, and the same when the windows of its source and its destination began."""
@@ -47,11 +51,11 @@ _Window = np.dtype([("since_ns", "<i8"), ("losing_s", "<i4"), ("last_s", "<i8")]
 class _Verdict(NamedTuple):
     event: Event
     open: set[int]
-    """Directions that are not sound again."""
+    """Directions that are not sound again yet."""
 
 
 class _Sum(NamedTuple):
-    """What the paths of a NIC, in one direction, sent and lost in its window."""
+    """Probes that the paths of a NIC, in one direction, sent and lost in its window."""
 
     paths: NDArray[np.intp]
     sent: NDArray[np.uint32]
@@ -65,8 +69,8 @@ class _Sum(NamedTuple):
 class NicLoss:
     """Events of kind ``nic``, states `lossy` and `sound`.
 
-    What all paths from a NIC lost is added up, and what all paths to it did. The share that makes it seep (`_LOSSY_SHARE`) is a tenth of what makes a path lossy, and must not be of one peer
-    or a few, whose own trouble it is then.
+    It adds up what all paths from a NIC lost, and what all paths to it lost. The share that makes a NIC seep
+    (`_LOSSY_SHARE`) is a tenth of what makes a path lossy. If one peer or a few lost it all, the trouble is theirs.
     """
 
     def __init__(self, inventory: Inventory) -> None:
@@ -76,19 +80,19 @@ class NicLoss:
         self._windows = np.zeros((0, 2), _Window)
         """Per NIC and direction."""
         self._losing: set[Key] = set()
-        """Where something was lost in another second than the last time, and in enough of them."""
+        """NICs and directions that lost something in a further second, and in enough of them."""
         self._look_ns = 0
         self._verdicts: dict[int, _Verdict] = {}
 
     def resume(self, event: Event) -> None:
-        """A NIC that an earlier run said to be lossy is watched for being sound again."""
+        """Watches whether a NIC that an earlier run said to be lossy is sound again."""
         if event.kind == "nic" and event.state == "lossy" and event.who in self._inventory.nics:
             said = str(event.evidence.get("direction"))
             directions = {place for place, name in enumerate(_DIRECTIONS) if said in {name, _BOTH}}
             self._verdicts[self._table.nic_id(event.who)] = _Verdict(event, directions or {*range(len(_DIRECTIONS))})
 
     def begin(self, nic: str, now_ns: int) -> None:
-        """The NIC's port went down or came back: what that lost has its cause."""
+        """Begins a NIC's windows anew as its port went down or came back: what that lost has its cause."""
         place = self._table.nic_id(nic)
         self._make_room(now_ns)
         for direction in range(len(_DIRECTIONS)):
@@ -119,7 +123,10 @@ class NicLoss:
                     self._losing.add((nic, direction))
 
     def judge(self, now_ns: int) -> list[Event]:
-        """Looks at NICs that lost something, each once a second, and at those that may be sound again. Where nothing is lost nothing is to be done, in however large a fleet."""
+        """Looks at NICs that lost something, each once a second, and at those that may be sound again.
+
+        Where nothing is lost, nothing is to be done, in however large a fleet.
+        """
         keys, self._losing = self._losing, set()
         if now_ns >= self._look_ns:
             self._look_ns = now_ns + _S
@@ -151,7 +158,10 @@ class NicLoss:
         return bool(enough and total.share < _HEALED_SHARE * _LOSSY_SHARE)
 
     def _is_seeping(self, key: Key, total: _Sum) -> bool:
-        """Whether it is enough, at different times and with most peers: what one NIC loses shows, thinner, at all that it speaks with."""
+        """Whether a NIC lost enough, at different times and with most peers.
+
+        The loss of one NIC also shows, thinner, at every NIC that it speaks with.
+        """
         lost = int(total.lost.sum())
         if lost < LEAST_LOST or total.share < _LOSSY_SHARE or self._windows[key]["losing_s"] < _SPREAD:
             return False
@@ -195,7 +205,7 @@ class NicLoss:
         return self._table.entering(nic) if key[1] else self._table.leaving(nic)
 
     def _seeps(self, ids: NDArray[np.intp]) -> NDArray[np.bool_] | bool:
-        """Whether an end of a path seeps: its traffic may be elsewhere since, and the slow sweep has to show that it is sound again."""
+        """Whether an end of a path seeps. Its traffic may be elsewhere since, so the slow sweep has to show that it is sound again."""
         if not self._verdicts:
             return False
         return np.asarray(np.isin(self._table.ends[ids], [*self._verdicts]).any(axis=1))

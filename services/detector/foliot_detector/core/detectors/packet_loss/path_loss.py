@@ -25,16 +25,21 @@ if TYPE_CHECKING:
 _NEVER = np.iinfo(np.int64).max
 _LOSSY_SHARE = 0.05
 _ENOUGH = 200
-"""Probes that a judgement of loss rests on: eight seconds of a path in use. Where `LEAST_LOST` were lost here and there, the judgement waits for no more."""
+"""Probes that a judgement of loss rests on: eight seconds of a path in use. It waits for no more where `LEAST_LOST`
+were lost here and there."""
 _LOSSLESS = 75
 """A lossy path speaks again after so many without a loss: 15 s of the slow sweep. At 5 % loss that is once in 47 by chance."""
 _HEALED = 0.5
-"""A lossy path speaks again when it loses less than this share of what made it lossy, so that one at the edge does not chatter."""
+"""A lossy path speaks again when it loses less than this share of what made it lossy. So one at the edge does not
+chatter."""
 _SPREAD = 5
-"""Rows that must have lost something: a node that was away for less than a silence loses a second's probes, but in one row or two."""
+"""Rows that must have lost something. A node that was away for less than a silence loses a second's probes, but in
+one row or two."""
 
 _BURST_NS = 200_000_000
-"""A burst that fills a queue for less than a probe's interval may show in other paths of the NIC alone, whose nodes report within 100 ms, and know delays by when the next probe has come."""
+"""How lately a queue must have been full for a NIC's loss to be congestion. A burst that fills it for less than a
+probe's interval may show in the NIC's other paths alone. Their nodes report within 100 ms, and know a delay when the
+next probe has come."""
 
 _Window = np.dtype(
     [
@@ -54,19 +59,31 @@ _Window = np.dtype(
         ("lossy", "?"),
     ]
 )
-"""Per path: what a window adds up. `losing`: rows with a loss; `timed`: rows with delays; `high`: those whose delays stand high, by at most `excess_ns`. Kept over windows: `least_ns`, the
-least delay (while synchronised), `heard_ns`, when the last probe of a row was heard, `lossless`, the probes since one was lost, and `tainted`: the next such
-row counts what a silence lost, `full`: the delays of the last row that had any stood high, and `lossy`: it is said to be.
+"""Per path, what a window adds up, and what is kept over windows.
+
+- `losing`, `timed`: rows with a loss, and rows with delays.
+- `high`: rows whose delays stand high.
+- `excess_ns`: the most by which delays stood above the least.
+
+Kept over windows:
+
+- `least_ns`: the least delay, while synchronised.
+- `heard_ns`: when the last probe of a row was heard.
+- `lossless`: probes since one was lost.
+- `tainted`: the next row with a probe counts what a silence lost.
+- `full`: the delays of the last row that had any stood high.
+- `lossy`: the path is said to be.
 """
 
 
 class PathLossDetector:
     """Events of kind ``path``, states `lossy` and `speaking`, and those of `NicLoss`.
 
-    Per path, windows of `_ENOUGH` probes, or of as many as it takes to lose `LEAST_LOST` here and there, by the receiver's rows alone: their sequence numbers prove what was sent, so that a batch
-    lost on the bus is not taken for lost probes. What a silence lost is left to the silence. Smaller losses are judged by NIC (`NicLoss`).
+    A path's window has `_ENOUGH` probes, or as many as it takes to lose `LEAST_LOST` here and there. Only the
+    receiver's rows count, as their sequence numbers prove what was sent. So a batch lost on the bus is not taken for
+    lost probes. What a silence lost is left to the silence. Smaller losses are judged by NIC (`NicLoss`).
 
-    A path that passes no probe of full size, but others, is lossy as soon as some of them were lost in a row (`FullSizeLoss`).
+    If a path loses some probes of full size in a row and passes others, it is lossy at once (`FullSizeLoss`).
     """
 
     def __init__(self, inventory: Inventory) -> None:
@@ -81,7 +98,7 @@ class PathLossDetector:
         self._down: dict[str, bool] = {}
 
     def resume(self, event: Event) -> None:
-        """A path that an earlier run said to be lossy is watched for being sound again."""
+        """Watches whether a path that an earlier run said to be lossy is sound again."""
         path_id = self._inventory.place_of(event)
         if path_id >= 0 and event.state == "lossy":
             self._make_room()
@@ -130,7 +147,7 @@ class PathLossDetector:
         return due | (windows["lossy"] & (windows["lossless"] >= _LOSSLESS))
 
     def tick(self, now_ns: int) -> list[Event]:
-        """What NICs lost, by all their paths."""
+        """Events for what NICs lost, by all their paths."""
         return self._nic_loss.judge(now_ns)
 
     def _make_room(self) -> None:
@@ -256,7 +273,7 @@ class PathLossDetector:
                     self._begin(path_id, synchronised=False)
 
     def _learn_port(self, port: PortState, now_ns: int) -> None:
-        """What a port that is down loses has its cause already: windows begin anew when it goes down and when it is back."""
+        """Begins windows anew when a port goes down and when it is back: what it loses meanwhile has its cause already."""
         down = self._inventory.is_down(port.nic)
         if port.nic not in self._inventory.nics or self._down.get(port.nic, False) == down:
             return
@@ -277,7 +294,7 @@ class PathLossDetector:
 
 
 def _counted(rows: NDArray[Any], crowded: NDArray[np.bool_]) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Probes sent and received; where a queue was full lately, without those of full size, for which it has no room while it has for others."""
+    """Probes sent and received. Where a queue was full lately, those of full size are left out: it has room for small ones alone."""
     full_received = np.where(crowded, np.minimum(rows["full_received"], rows["received"]), 0)
     received = (rows["received"] - full_received).astype(rows["received"].dtype)
     full_sent = np.where(crowded, np.minimum(rows["full_sent"], rows["sent"]), 0)

@@ -21,36 +21,39 @@ if TYPE_CHECKING:
 LEAST_INTERVALS = 2
 """Probe intervals in a silence time, at least."""
 _SETTLE_NS = 15_000_000
-"""How long a silence waits for a word of the ports at its ends: the kernel's link message takes a few milliseconds to get
-here, and one cause makes one event."""
+"""How long a silence waits for the ports at its ends to speak. The kernel's link message takes a few milliseconds to
+get here. One cause is to make one event."""
 _TRANSIT_NS = 40_000_000
-"""How long a probe whose sending is proven has to be heard: the fullest queues of a path (200 packets of 1,500 bytes at
-200 Mb/s are 12 ms, and it has two of them), and a turn of the scheduler at each end. Twice the longest delay that either end saw lately, if that is more.
-A receiver dates its word by when it read its sockets dry, so that nothing is added for that."""
+"""How long a probe whose sending is proven may take to be heard. It may wait in two full queues, and for a turn of
+the scheduler at each end. A full queue of 200 packets of 1,500 bytes takes 12 ms at 200 Mb/s. Where twice the
+longest delay that either end saw lately is more, the probe gets that. A receiver dates its word by when it read its
+sockets dry, so nothing is added for that."""
 _COMMON_MODE_NS = 500_000_000
 """How long a silence waits where nothing else came through between its two hosts since: they may both be stalled. A busy hypervisor halts a machine for up to 0.4 s at a time."""
 _MARGIN_NS = 30_000_000
-"""By how much two nodes' messages, compared by their arrival here, may be wrong about what came first."""
+"""By how much the arrivals here of two nodes' messages may be wrong about what came first."""
 _DEAF_NS = 100_000_000
 """How long a receiver that hears nobody at all may take to read what waits in its sockets."""
 _RECOVERY_NS = 1_000_000_000
 """How long a NIC or process that came back may take until its paths speak."""
 _FRESH_NS = 150_000_000
-"""How old the receiver's last word may be: by default nodes speak every 100 ms, and where they speak more seldom, the verdict comes with the next word. Behind an older one may wait another, in a queue, which may say the opposite; unless the
-silence has lasted for as long already: what only stands still does not."""
+"""How old the receiver's last word may be. By default nodes speak every 100 ms; where they speak more seldom, the
+verdict comes with the next word. Behind an older word, a queue may hold another that says the opposite. An older
+word will do once the silence has lasted for as long as the word is old: a mere stall does not."""
 _MAPPED_NS = 10_000_000
 """By how much the promptest words of two nodes may differ in how long they took."""
 _LATELY_NS = 1_000_000_000
 """Five probes of the slow sweep: a path not heard for longer was silent before."""
 _DELAYS = 2
-"""Times the longest delay that was seen lately, a proven probe is given to arrive."""
+"""A proven probe has this many times the longest delay that was seen lately to arrive."""
 _LONGEST_TRANSIT_NS = 600_000_000
-"""But no more than leaves the rest of a second to find a silence in and to move."""
+"""The most time that a proven probe has. It leaves the rest of a second to find a silence and to move."""
 _CHANCE = 5
-"""Probes that must be missing where a queue at either NIC was full lately, or nobody knows: it loses one in a hundred small ones and most padded ones, of which
-there is one among three, so that chance loses three in a row soon."""
+"""Probes that must be missing where a queue at either NIC was full lately, or nobody knows whether one was. A full
+queue loses one small probe in a hundred, and most padded ones. One probe in three is padded, so chance soon loses
+three in a row."""
 _SEVERAL = 2
-"""Probes of a row that all waited: one alone may have come while its host was late."""
+"""Probes of a row that all waited. One alone may have come while its host was late."""
 
 
 @dataclass(slots=True)
@@ -66,10 +69,10 @@ class Claim:
     said_ns: int
     said_here_ns: int
     bound_ns: int
-    """Of the receiver's clock; -1: not synchronised."""
+    """The bound of the receiver's clock; -1: not synchronised."""
     owed_ns: int
-    """Half of the silence: at least a probe interval of the path. What was heard later than this after the path's last probe was heard
-    after the trouble began, which was when the next probe was due at the latest."""
+    """Half of the silence: at least a probe interval of the path. The trouble began when the next probe was due, at
+    the latest. So what was heard later than this after the path's last probe was heard after the trouble began."""
     confirmed_ns: int
     """When the receiver last said that it still had not heard the path."""
     confirmed_here_ns: int
@@ -77,7 +80,8 @@ class Claim:
     sequence: int = 0
     """The highest probe that the receiver had heard of the path; 0: it does not say."""
     remembered: bool = True
-    """The receiver has named that probe whenever it has spoken of the path since: it is the same process, which reads what waited for it."""
+    """The receiver has named that probe whenever it has spoken of the path since. So it is the same process, and it
+    reads what waited for it."""
     first: Sign | None = None
     """The first word of the sender that it has sent since."""
     siblings: NDArray[np.intp] | None = None
@@ -95,11 +99,11 @@ class Claim:
     waits_for: str = ""
     """The same, as `ClaimQueue` has it."""
     news: tuple[int, int, int] = (-1, -1, -1)
-    """What the last search for a witness rested on, see `Judge`."""
+    """The facts on which the last search for a witness rested, see `Judge`."""
     on_path: bool = False
     """The sender says that it sent on this very path."""
     sent_sequence: int = 0
-    """Of the probe that it sent then."""
+    """The number of the probe that it sent then."""
     transit_ns: int = 0
     """How long that probe was given to arrive."""
     missing: int = 1
@@ -123,7 +127,7 @@ class Judge:
         self._queues = FullQueues(inventory.paths)
 
     def note(self, seen: Delays, now_ns: int) -> None:
-        """Takes how long probes waited. For longer than `_TRANSIT_NS` no queue holds them up."""
+        """Notes how long probes waited. A queue never delays them by more than `_TRANSIT_NS`."""
         rows = seen.rows
         least_ns = rows["least_ns"]
         waited = (rows["received"] >= _SEVERAL) & (least_ns >= CONGESTION_NS) & (least_ns <= _TRANSIT_NS)
@@ -136,10 +140,12 @@ class Judge:
     def is_ripe(self, claim: Claim, now_ns: int) -> bool:
         """Whether the path is dead: its sender was seen to send, no port explains it, and nothing is still on its way.
 
-        If not, the claim says when to look again, or which port has to come back first; else news of its sender or receiver decides.
+        If not, the claim says when to look again, or which port has to come back first. Else news of its sender or
+        receiver decides.
 
-        A host or hypervisor that stands still holds up what it sends and hears by all of its NICs. So where nothing else came through between the
-        two hosts since the missing probe was sent, the claim is held back for `_COMMON_MODE_NS`: who only stood still takes it back by then.
+        A host or hypervisor that stands still holds up what it sends and hears by all of its NICs. So the claim waits
+        for `_COMMON_MODE_NS` where nothing else came through between the two hosts since the missing probe was sent. If
+        one of them only stood still, the receiver takes the claim back by then.
         """
         inventory = self._inventory
         claim.down = next(filter(inventory.is_down, claim.path[:2]), "")
@@ -186,7 +192,7 @@ class Judge:
         return self._inventory.hearing_ns.get(claim.receiver, 0) <= claim.since_here_ns + claim.owed_ns
 
     def _transit(self, claim: Claim, now_ns: int) -> int:
-        """How long a probe of the path may be on its way: where probes of either host took long lately, this one may as well."""
+        """How long a probe of the path may be on its way. Where probes of either host took long lately, this one may as well."""
         peaks = [self._inventory.delay_ns.get(node) for node in (claim.sender, claim.receiver)]
         longest_ns = max((peak.at(now_ns) for peak in peaks if peak is not None), default=0)
         return max(_TRANSIT_NS, min(_DELAYS * longest_ns, _LONGEST_TRANSIT_NS))
@@ -198,9 +204,12 @@ class Judge:
         return bool(self._queues.are_full(np.array([claim.path_id]), now_ns)[0])
 
     def _is_controlled(self, claim: Claim, sign: Sign) -> bool:
-        """Whether anything else came through between the two hosts since the missing probe was sent, or, where nothing else is probed, at either of them.
+        """Whether anything else came through between the two hosts since the missing probe was sent.
 
-        One probe may be lost in a full queue while its sender is late with the next. If only one is known to be missing, something has to have come through that was sent when the next was due.
+        Where no other path between them is probed, both hosts must have been heard or have heard something since.
+
+        One probe may be lost in a full queue while its sender is late with the next. So if only one is known to be
+        missing, what came through counts from when the next was due. Another path between the hosts has to show it.
         """
         table = self._inventory.paths
         one = sign.sequence == claim.sequence + 1
@@ -218,8 +227,8 @@ class Judge:
     def _prove(self, claim: Claim, after_ns: int, back_ns: int) -> Sign | None:
         """Looks for a sign that the sender sent what the receiver has not heard in good time: at best the very probe, by its number.
 
-        Two nodes' times are compared on the timeline, less a margin, which no wrong clock can bend, and, where both clocks are
-        synchronised, by reference time as well, which no delay of the bus can.
+        It compares two nodes' times on the timeline, less a margin, which no wrong clock can bend. Where both clocks
+        are synchronised, it also compares them by reference time, which no delay of the bus can bend.
         """
         all_words = self._inventory.own_words(claim.sender, claim.path_id)
         words = [sign for sign in all_words if self._is_later(sign, claim, after_ns)]
@@ -241,7 +250,7 @@ class Judge:
         return None
 
     def _is_later(self, sign: Sign, claim: Claim, after_ns: int) -> bool:
-        """Whether the probe that a sender speaks of is another than the receiver heard last, and both ends were there by then."""
+        """Whether a sender speaks of a later probe than the receiver heard last, and both ends were there by then."""
         if sign.sequence and claim.sequence:
             is_enough = sign.sequence >= claim.sequence + claim.missing
             return is_enough and sign.here_ns > after_ns + (_MARGIN_NS if after_ns else 0)
@@ -255,7 +264,7 @@ class Judge:
         )
 
     def _is_overdue(self, sign: Sign, claim: Claim) -> bool:
-        """Whether the receiver has not heard yet, although what the sign is of had the time to arrive."""
+        """Whether the receiver still has not heard the path, although the sign's probe had the time to arrive."""
         heard_by_ns = sign.here_ns + claim.transit_ns
         if min(sign.bound_ns, claim.bound_ns) < 0:
             return claim.confirmed_here_ns >= heard_by_ns + _MARGIN_NS
@@ -270,7 +279,7 @@ class Judge:
 
 
 def _lateness(claim: Claim, inventory: Inventory, now_ns: int) -> dict[str, float | int | str | bool]:
-    """How late both ends were, and how busy their hosts: for whoever disagrees, no verdict rests on it."""
+    """How late both ends were, and how busy their hosts. It helps a person to doubt a verdict; no verdict rests on it."""
     told: dict[str, float | int | str | bool] = {}
     for end, node in (("sender", claim.sender), ("receiver", claim.receiver)):
         peak, load = inventory.late_ns.get(node), inventory.load.get(node)
@@ -282,9 +291,10 @@ def _lateness(claim: Claim, inventory: Inventory, now_ns: int) -> dict[str, floa
 
 
 def evidence(claim: Claim, inventory: Inventory, now_ns: int) -> dict[str, float | int | str | bool]:
-    """What a person needs to disagree, and to tell a link from a NIC: which of the siblings are silent, and which spoke since.
+    """Numbers by which a person may doubt a verdict.
 
-    A path of the slow sweep that is neither was not due yet.
+    They tell a link from a NIC: which of the siblings are silent, and which spoke since. A path of the slow sweep that
+    is neither was not due yet.
     """
     table = inventory.paths
     since_ns = claim.since_here_ns + claim.owed_ns

@@ -1,4 +1,4 @@
-"""Claims that wait: which of them are to be looked at now. In a storm thousands wait, and news of a node concerns a few."""
+"""Claims that wait, and which of them to look at now. In a storm thousands wait, and news of a node concerns a few."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class ClaimQueue:
     def __init__(self) -> None:
         self.claims: dict[int, Claim] = {}
         self._of_node: dict[str, dict[int, None]] = {}
-        """Per node, the paths that begin or end there, of those claims that news may decide."""
+        """Per node, the paths that begin or end there and whose claims news may decide."""
         self._of_nic: dict[str, dict[int, None]] = {}
         """Per NIC whose port is down, the paths of those that wait for it."""
         self._new: dict[int, None] = {}
@@ -25,19 +25,23 @@ class ClaimQueue:
         """A heap: when to look at a path, and which. Some are gone, or were looked at since."""
 
     def add(self, claim: Claim) -> None:
-        """To be looked at next time."""
+        """Adds a claim, to be looked at next time."""
         self.claims[claim.path_id] = claim
         self._enter(claim)
         self._new[claim.path_id] = None
 
     def remove(self, path_id: int) -> None:
-        """It was decided, or is void."""
+        """Removes a claim that was decided or is void."""
         claim = self.claims.pop(path_id)
         self._new.pop(path_id, None)
         self._leave(claim)
 
     def due(self, now_ns: int, nodes: Iterable[str], nics: Iterable[str] = ()) -> list[Claim]:
-        """Those that are new, or whose time has come, or that news of these nodes may decide, or that waited for the ports of these NICs."""
+        """The claims to look at now.
+
+        These are new claims, and those whose time has come. The others are those that news of the nodes may decide, and
+        those that waited for the ports of the NICs.
+        """
         due, self._new = self._new, {}
         while self._timed and self._timed[0][0] <= now_ns:
             due[heapq.heappop(self._timed)[1]] = None
@@ -52,7 +56,10 @@ class ClaimQueue:
         return [self.claims[path_id] for path_id in due if path_id in self.claims]
 
     def look_again(self, claim: Claim) -> None:
-        """It could not be decided: at the time that the claim names, if it names one, or when the port that it names is back."""
+        """Keeps a claim that could not be decided.
+
+        It is due again at the time that it names, if it names one, or when the port that it names is back.
+        """
         self._move(claim, claim.down)
         if claim.look_ns > claim.timed_ns:
             claim.timed_ns = claim.look_ns
@@ -61,7 +68,7 @@ class ClaimQueue:
     # -- inside -------------------------------------------------------------------------------------------------------
 
     def _move(self, claim: Claim, nic: str) -> None:
-        """Where it waits now: for the port of a NIC, or, without one, for news of its nodes."""
+        """Makes a claim wait for the port of a NIC or, without one, for news of its nodes."""
         if claim.waits_for != nic:
             self._leave(claim)
             claim.waits_for = nic

@@ -1,7 +1,7 @@
-"""Paths: silent although its sender was heard to send, or speaking again.
+"""Paths: silent although their senders were heard to send, or speaking again.
 
-A receiver says that a path fell silent; that is a claim. It becomes an event when a witness shows that the sender sent on: then
-the path is dead, and not the process or the host at its beginning. Until then the claim waits.
+A receiver says that a path fell silent; that is a claim. The claim becomes an event when a witness shows that the
+sender sent on. Then the path is dead, and not the process or the host at its beginning. Until then the claim waits.
 """
 
 from __future__ import annotations
@@ -25,12 +25,14 @@ if TYPE_CHECKING:
     from foliot_schemas.event import Evidence
 
 _SPEAKING_NS = 200_000_000
-"""How long a path must speak before it is said to: longer than the silence time of a path in use, so that one that
-falls silent again at once is still the same silence. Doubled with each silence that follows within `calm_s`."""
+"""How long a path must speak before it is said to speak again. It is longer than the silence time of a path in use.
+So one that falls silent again at once is still the same silence. Each silence that follows within `calm_s` doubles
+it."""
 _MOST_DOUBLINGS = 8
-"""Of the time that a path must speak: from 200 ms to 51 s."""
+"""Doublings of the time that a path must speak: from 200 ms to 51 s."""
 _AGAIN_NS = 1_000_000_000
-"""What is heard so much after it was said to be silent speaks again, whatever its receiver's clock says: more than two words of one moment are ever off on the timeline."""
+"""A path that is heard so long after it was said to be silent speaks again, whatever its receiver's clock says. Two
+words of one moment never differ by so much on the timeline."""
 
 
 @dataclass(slots=True)
@@ -49,7 +51,7 @@ class _Silence:
     """The highest probe heard by then; 0: not said."""
 
     def is_heard_again(self, seen: Delays, row: np.void) -> bool:
-        """Whether a row is of later than it last fell silent."""
+        """Whether a row shows a probe heard after the path last fell silent."""
         if not _is_heard_again(self.claim, seen, row):
             return False
         if self.fell_again_sequence and row["sequence"]:
@@ -60,8 +62,9 @@ class _Silence:
 class PathSilenceDetector:
     """Events of kind ``path``, states `silent` and `speaking`.
 
-    Paths of one rail that fell silent at once (`FaultGrouping`) share a fault, that of the first of them, and so a trace; each has its own
-    event. A path that ends at a NIC whose port is known to be down has none: the port's event says it.
+    Paths of one rail that fell silent at once (`FaultGrouping`) share the fault of the first of them, and so a trace.
+    Each has its own event. A path has no event while the port of a NIC at either end is known to be down: the port's
+    event says it.
     """
 
     def __init__(self, inventory: Inventory) -> None:
@@ -73,12 +76,12 @@ class PathSilenceDetector:
         self._waiting = ClaimQueue()
         self._silences: dict[int, _Silence] = {}
         self._spoken: set[int] = set()
-        """Of `_silences`, those that were heard again."""
+        """The paths in `_silences` that were heard again."""
         self._repeats: dict[int, tuple[int, int]] = {}
         """Per path, how often it fell silent again so far, and when it last spoke again."""
 
     def resume(self, event: Event) -> None:
-        """A path that an earlier run said to be silent is waited for."""
+        """Waits for a path that an earlier run said to be silent."""
         table = self._inventory.paths
         path_id = self._inventory.place_of(event)
         if path_id < 0 or event.state != "silent":
@@ -160,7 +163,8 @@ class PathSilenceDetector:
         """Begins a claim.
 
         Parameters:
-            last: when the receiver heard the path last, by its own reference time and on the timeline, and the highest probe; 0: not said.
+            last: when the receiver last heard the path, by its own reference time and on the timeline. The third number
+                is the highest probe that it heard; 0: not said.
         """
         table, (last_ns, here_ns, sequence) = self._inventory.paths, last
         claim = Claim(
@@ -252,7 +256,8 @@ class PathSilenceDetector:
 def _is_heard_again(claim: Claim, seen: Delays, row: np.void) -> bool:
     """Whether a row is newer than the claim: by the probe's number, or else by the receiver's own time.
 
-    The row of the interval in which the silence began names what was heard last once more, some microseconds off, as the node's clock is set all the time.
+    The row of the interval in which the silence began repeats when the path was last heard. That time is some
+    microseconds off, as the node's clock is set all the time.
     """
     if claim.sequence and row["sequence"]:
         # A lower number is of another life of the sender, whose host has an earlier date now.

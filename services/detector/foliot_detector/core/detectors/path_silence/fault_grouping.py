@@ -20,8 +20,8 @@ _REMEMBERED = 16
 class FaultGrouping:
     """Silences of paths of one rail that began within `_BURST_NS` of the first one decided are taken for one burst.
 
-    Judged by when they began, not by when they were reported: a path of the slow sweep is found silent long after one in use. A
-    rail is the most that one broken link or switch can touch.
+    Their beginnings count, and not the times of the reports: a path of the slow sweep is found silent long after one in
+    use. A rail is the most that one broken link or switch can touch.
     """
 
     def __init__(self) -> None:

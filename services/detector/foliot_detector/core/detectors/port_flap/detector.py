@@ -32,8 +32,8 @@ _HOUR_NS = 3_600_000_000_000
 _MOST_FLAPS = 4_096
 """Remembered: more than one a second for an hour."""
 _UNSEEN_FALL = 0.5
-"""Confidence in a port that was down when first heard of. The kernel says that it is down and was up in this boot, but nobody
-here saw that it was in use when it fell: as likely a cable pulled long ago."""
+"""Confidence in a port that was down when first heard of. The kernel says that it is down and was up in this boot.
+But nobody here saw that it was in use when it fell: as likely a cable pulled long ago."""
 
 State: TypeAlias = Literal["never-up", "up", "down", "admin-down"]
 
@@ -47,10 +47,11 @@ class _Port:
     """When it was last believed, on the detector's timeline."""
     fault: str = ""
     named: str = ""
-    """What the kernel's count made of the last fault's name."""
+    """The part of the last fault's name that the kernel's count made."""
     since_ns: int = 0
     fell: bool = False
-    """It is down for a carrier that it lost: not for a reboot, nor an administrator. Only then is its return half a flap."""
+    """It is down because it lost its carrier: not for a reboot, nor an administrator. Only then is its return half a
+    flap."""
     link_downed: LinkDowned = field(default_factory=LinkDowned)
     flaps: collections.deque[tuple[int, int]] = field(default_factory=lambda: collections.deque(maxlen=_MOST_FLAPS))
     """When, and how many at once, in the last hour."""
@@ -59,15 +60,17 @@ class _Port:
 class PortFlapDetector:
     """Events of kind ``flap``.
 
-    - A port's word says what befell it before. What nobody has heard of, as the bus was away or this process late, is judged first, as if it came now.
-    - The kernel's counters count flaps, also those that fell between two messages; an administrator's doing never counts.
-    - A port that was never up in this boot is not cabled: no event. One that is down when first heard of but was up before gives an
-      event of half confidence and no penalty: a remediator that starts during the outage needs it, and to one that knows already
-      its id says nothing new.
-    - Where the device was made anew or the host booted, the counters begin again: no flap. Nor does a counter that runs back say
-      anything; one that sticks is made up for by what is seen.
+    - A port's message also says what befell it before. What nobody has heard of yet is judged first, as if it came now:
+      the bus was away, or this process was late.
+    - The kernel's counters count flaps, also those between two messages. What an administrator does never counts.
+    - A port that was never up in this boot is not cabled: no event.
+    - A port that is down when first heard of, but was up before, gives an event of half confidence and no penalty. A
+      remediator that starts during the outage needs it. To one that knows already, its id says nothing new.
+    - The counters begin again where the device was made anew or the host booted: no flap. A counter that runs back says
+      nothing either. What is seen makes up for one that sticks.
     - `admin-up` comes when there is a carrier as well: before that, nothing can be sent.
-    - Of the port by which a host has its default route or the bus nothing is said, unless the settings want it.
+    - A management port has no events, unless the settings want them: it holds the host's default route or its way to
+      the bus.
     """
 
     def __init__(self, inventory: Inventory) -> None:
@@ -80,7 +83,7 @@ class PortFlapDetector:
         """The last events of an earlier run."""
 
     def resume(self, event: Event) -> None:
-        """Takes up what was counted against a NIC. How its port is now, it says itself, every second."""
+        """Takes up what was counted against a NIC. The port itself says every second how it is now."""
         if event.kind == "flap" and event.who in self._inventory.nics:
             self._before[event.who] = event
 
@@ -199,7 +202,7 @@ def _unchanged(seen: PortState) -> Change:
 
 
 def _between(port: _Port, before: PortState) -> Change:
-    """What happened by itself: without the carriers that an administrator's down took along, and those that an up brought."""
+    """Changes that came by themselves, without the carriers that an administrator's down took along or an up brought."""
     seen, was = port.latest, port.state
     falls, returns = falls_between(before, seen), returns_between(before, seen)
     hidden, link_downed = port.link_downed.read(seen, falls)
@@ -222,7 +225,7 @@ def _between(port: _Port, before: PortState) -> Change:
 
 
 def _name(port: _Port, *, is_new: bool) -> None:
-    """Names the fault by the kernel's count or, where that did not move since the last one, by the time as well: no two have one name."""
+    """Names the fault by the kernel's count. Where that did not move since the last fault, the time is added, so no two have one name."""
     seen = port.latest
     named = port_fault(seen.fault, seen.nic, seen.carrier_down_count, seen.index)
     if named != port.named:

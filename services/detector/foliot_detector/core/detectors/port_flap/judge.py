@@ -1,4 +1,4 @@
-"""What a rule says of one port: until when it is held back, whichever the rule."""
+"""A rule's verdict on one port: until when it is held back, whichever the rule."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Judge(Protocol):
-    """What a rule says of one port. Deterministic; all times are those of its node."""
+    """A rule at work on one port. It is deterministic; all times are those of the port's node."""
 
     def resume(self, event: Event) -> None:
         """Takes up what an earlier run came to, from its last event."""
@@ -25,10 +25,10 @@ class Judge(Protocol):
         """Takes what happened at the port."""
 
     def reuse_at_ns(self, at_ns: int) -> int:
-        """Until when it is held back at a time, if it flaps no more; 0: it is not."""
+        """Until when the port is held back if it flaps no more, as seen at a time; 0: it is not."""
 
     def evidence(self, at_ns: int) -> Evidence:
-        """What that rests on, in numbers."""
+        """Numbers that the verdict rests on."""
 
 
 def judge_by(rule: FlapRule) -> Judge:

@@ -54,7 +54,7 @@ class Damping:
         return self._reuse_at_ns if at_ns < self._reuse_at_ns else 0
 
     def evidence(self, at_ns: int) -> Evidence:
-        """What it rests on."""
+        """Numbers that the verdict rests on."""
         return {"penalty": round(self.penalty(at_ns), 3), "half_life_s": self._half_life_s}
 
     @property

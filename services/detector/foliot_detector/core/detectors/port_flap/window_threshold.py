@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from foliot_schemas.event import Evidence
 
 _REMEMBERED = 4_096
-"""Of one port: more than one a second for an hour. Rules count to ten."""
+"""Changes remembered of one port: more than one a second for an hour. Rules count to ten."""
 
 
 class WindowThreshold:
-    """What of one port counts, and when it happened."""
+    """Changes of one port that count, with their times."""
 
     def __init__(self, rule: CountRule) -> None:
         self._rule = rule
@@ -55,7 +55,7 @@ class WindowThreshold:
         return self._reuse_at_ns if at_ns < self._reuse_at_ns else 0
 
     def evidence(self, at_ns: int) -> Evidence:
-        """What it rests on; the ages of the latest that count say it to the next run."""
+        """Numbers that the verdict rests on. The ages of the latest that count tell the next run."""
         self._prune(at_ns)
         each = (then_ns for then_ns, number in reversed(self._counted) for _ in range(number))
         latest = itertools.islice(each, self._rule.least)
@@ -83,7 +83,7 @@ class WindowThreshold:
                 return int(change.outage_ns >= max(self._rule.outage_s * SECOND_NS, 1))
 
     def _full_since(self, at_ns: int) -> int:
-        """If there are too many within the window, when the oldest of those happened that make them too many; else 0."""
+        """When the oldest happened of those that make too many within the window; 0: there are not too many."""
         self._prune(at_ns)
         missing = self._rule.least
         for then_ns, number in reversed(self._counted):
