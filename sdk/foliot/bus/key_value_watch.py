@@ -7,6 +7,7 @@ import contextlib
 import random
 from typing import TYPE_CHECKING, Any, Protocol
 
+import structlog
 from nats.js.errors import NotFoundError
 
 from foliot.bus import connection, key_value_read
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Iterator
 
     from foliot_schemas.subjects import Bucket
+
+log = structlog.get_logger()
 
 WRITTEN = "Foliot-Written"
 """Header of every value: its writer, and the number of the writing."""
@@ -98,8 +101,12 @@ class KeyValueWatch:
             await asyncio.sleep(pause_s * random.uniform(0.8, 1.2))  # noqa: S311 - nothing secret
             pause_s = _LOOK_S
             if self._client.is_connected:
-                with contextlib.suppress(*BUS_ERRORS):  # the next look asks again
+                try:
                     await self.look()
+                except BUS_ERRORS:
+                    continue  # the next look asks again
+                except Exception:  # whatever somebody stored, the looks go on
+                    log.exception("look_failed", bucket=self._bucket.name)
 
     async def look(self) -> None:
         """Tells the values that were stored since the last look and not told yet.
