@@ -61,7 +61,7 @@ class Watching:
 
     def __init__(self, keys=("",)):
         self.bucket, self.told = Bucket(), []
-        self.missed = MissedChanges(None, self.bucket, PATHS)
+        self.missed = MissedChanges(None, self.bucket, PATHS, of_node=True)
         for key in keys:
             subject = PATHS.subject(key) if key else PATHS.subject()
             watch = KeyValueWatch(None, self.bucket, PATHS, subject, stored=self.bucket.present, tell=self.tell)

@@ -235,14 +235,15 @@ class Bus:
         """Calls the handler with every key's present value, or one key's, then with each change; None: it was deleted.
 
         Changes come as plain messages of the bucket's own subject, sooner than through a consumer. If such a message was lost, the change is
-        told within some 10 s, or later in a fleet of more than 2,000 nodes. After a reconnection it tells all present values again, and
+        told within some 10 s, or later to the nodes of a fleet of more than 2,000. After a reconnection it tells all present values again, and
         which keys were deleted meanwhile. `about`: as with `subscribe`.
         """
         watch = await self._buckets.watch(bucket, handler, key, about)
         self._on_reconnect.append(watch.tell_present)
         if bucket.name not in self._missed:
-            self._missed[bucket.name] = MissedChanges(self._client, self._stream, bucket)
-            self._spawn(self._missed[bucket.name].keep_looking())
+            missed = MissedChanges(self._client, self._stream, bucket, of_node=not self._makes)
+            self._missed[bucket.name] = missed
+            self._spawn(missed.keep_looking())
         self._missed[bucket.name].watches.append(watch)
 
     # -- inside -------------------------------------------------------------------------------------------------------
