@@ -17,7 +17,8 @@ _ANSWER_S = 2.0
 
 def is_deleted(raw: Any) -> bool:
     """Whether a message says that the key was deleted."""
-    return (raw.headers or {}).get("KV-Operation") in {"DEL", "PURGE"}
+    # nats-py gives a header that is not ASCII as an object that cannot be hashed.
+    return str((raw.headers or {}).get("KV-Operation", "")) in {"DEL", "PURGE"}
 
 
 async def subjects(client: Any, bucket: str, pattern: str) -> list[str]:
