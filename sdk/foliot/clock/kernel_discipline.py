@@ -6,16 +6,16 @@ import ctypes
 from typing import NamedTuple
 
 UNSYNCHRONISED = 0x0040
-"""STA_UNSYNC: nobody disciplines it, or nobody has for long."""
+"""STA_UNSYNC: no daemon disciplines the clock, or none has for long."""
 _MICROSECOND_NS, _SECOND_NS, _DAY_S = 1_000, 1_000_000_000, 86_400
 _INSERT, _DELETE, _ERROR = 1, 2, 5
 """Clock states: TIME_INS and TIME_DEL, while STA_INS or STA_DEL announces a leap second; TIME_ERROR, which hides them."""
 _LEAST_TAI_S = 10
-"""UTC began in 1972 with so much. The kernel counts a leap second from 0 on where nobody has told it the offset."""
+"""UTC began in 1972 with so much. Where no daemon has set the offset, the kernel counts leap seconds from 0."""
 
 
 class Timex(ctypes.Structure):
-    """struct timex; `modes` 0 asks and changes nothing, for which no right is needed."""
+    """struct timex. `modes` 0 asks and changes nothing, which needs no right."""
 
     _fields_ = (
         ("modes", ctypes.c_uint),
@@ -60,7 +60,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def ask() -> tuple[int, Timex]:
-    """The kernel's clock state, negative: it refuses to say; and what it says."""
+    """Returns the kernel's clock state (negative: it refuses to say), and its answer."""
     told = Timex(modes=0)
     return _libc.adjtimex(ctypes.byref(told)), told
 

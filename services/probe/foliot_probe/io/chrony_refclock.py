@@ -1,7 +1,7 @@
 """Gives the reference time to chrony (or ntpd) on the same host, by its driver for shared memory, "SHM".
 
-The segment is chrony's: it makes one for each ``refclock SHM`` of its settings, and who may write to it is said there. Layout and protocol are those of
-ntpd's driver 28 (ntp.org, "Shared Memory Driver"; mode 1: the writer counts before and after), with nanoseconds as chrony has them.
+chrony makes one segment for each ``refclock SHM`` of its settings, which also say who may write to it. Layout and protocol are those of ntpd's
+driver 28 (ntp.org, "Shared Memory Driver"), with nanoseconds as chrony has them. In its mode 1, the writer counts before and after.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ import errno
 import os
 
 _KEY = 0x4E545030
-"""Of unit 0: "NTP0"; the others follow."""
+"""Key of unit 0: "NTP0". The other units' keys follow."""
 _MODE = 1
 _PRECISION = -20
-"""Of the samples, as a power of two of a second: a microsecond. chrony goes by its own ``precision``."""
+"""Precision of the samples, as a power of two of a second: a microsecond. chrony goes by its own ``precision``."""
 _LEAPS = {0: 0, 1: 1, -1: 2}
 """NTP's numbers for a second that is inserted or deleted at the end of the day (RFC 5905)."""
 _SECOND_NS = 1_000_000_000
@@ -53,7 +53,7 @@ class Refclock:
         self._address = 0
 
     def tell(self, reference_ns: int, realtime_ns: int, leap_s: int = 0) -> None:
-        """One sample: what the reference time and CLOCK_REALTIME were at one moment, and a leap second that is to come.
+        """Writes one sample: the reference time and CLOCK_REALTIME at one moment, and a leap second that is to come.
 
         Raises:
             OSError: chrony has made no such segment, or it may not be written to.

@@ -25,7 +25,7 @@ _EVERY_S = 60.0
 
 
 class Tally:
-    """Counts that are worth a word when they have changed, once a minute at most."""
+    """Counts that are logged when they have changed, once a minute at most."""
 
     def __init__(self, event: str) -> None:
         self._event = event
@@ -33,7 +33,7 @@ class Tally:
         self._from_s = 0.0
 
     def tell(self, counts: Mapping[str, int]) -> None:
-        """They are these now."""
+        """Logs the present counts, if they have changed."""
         now_s = asyncio.get_running_loop().time()
         if now_s >= self._from_s and self._told != counts:
             self._told, self._from_s = dict(counts), now_s + _EVERY_S
@@ -46,7 +46,7 @@ class ChangeLog:
     def __init__(self, settings: SyncSettings) -> None:
         self._settings = settings
         self._alone = 0
-        """Windows in a row with nobody to follow."""
+        """Windows in a row with no clock to follow."""
         self._far = False
         self._smeared = False
         self._leap = (0, 0)

@@ -23,7 +23,7 @@ _DAY_NS = 86_400 * NANOSECONDS
 _CLOSE_NS = NANOSECONDS
 """So close to a leap second it is not withdrawn any more: a kernel that has passed it announces none either."""
 _SURE_S = 60.0
-"""What hosts show for so long is so: it takes some windows until all have spoken."""
+"""The time after which another offset counts: it takes some windows until all hosts have spoken."""
 _LATE_S = 3_600.0
 """The same after a leap second that was announced: a daemon sets a clock when it next asks for the time, after 34 minutes at most (NTP's longest poll, 2^11 s)."""
 
@@ -57,14 +57,14 @@ def _tai(offset_s: int) -> int:
 
 
 class Expected(NamedTuple):
-    """What a kernel may say without contradicting what is published: two things, while some have passed a leap second and others have not."""
+    """The words of kernels that contradict nothing: of two kinds, while some have passed a leap second and others have not."""
 
     tai_offsets_s: tuple[int, ...]
     leaps: tuple[tuple[int, int], ...]
     """As `leap_s` and `leap_utc_ns`."""
 
     def contradicted(self, word: KernelWord) -> UtcDisagreement:
-        """What a kernel says otherwise; whoever does not know says nothing."""
+        """The part of UTC that a kernel contradicts. One that does not know contradicts nothing."""
         offset = word.tai_offset_s != 0 and 0 not in self.tai_offsets_s and word.tai_offset_s not in self.tai_offsets_s
         leap = word.leap_s is not None and (word.leap_s, word.leap_utc_ns if word.leap_s else 0) not in self.leaps
         return "both" if offset and leap else "offset" if offset else "leap" if leap else "none"
@@ -79,7 +79,7 @@ class UtcSeconds:
         self.leap_s = 0
         self.leap_at_ns = 0
         self._unlike_s = 0.0
-        """For so long, hosts have shown another offset than the published one."""
+        """The time for which hosts have shown another offset than the published one."""
 
     def offset_at_s(self, common_ns: int) -> int:
         """How far UTC is behind the common time."""
@@ -100,7 +100,7 @@ class UtcSeconds:
         return Expected((after,), ((0, 0),))
 
     def resume(self, state: ClockState) -> None:
-        """Takes up what an earlier run published last, along with its common time."""
+        """Takes up the last offsets of an earlier run, along with its common time."""
         self.utc_offset_s, self.tai_offset_s = state.utc_offset_s, state.tai_offset_s
         self.leap_s, self.leap_at_ns = state.leap_s, state.leap_at_ns
 

@@ -51,7 +51,7 @@ class ClockRecords(NamedTuple):
     def measured(
         self, reached: NDArray[np.bool_], neighbours: NDArray[np.int64], surplus_ns: float, away_ns: NDArray[np.float64]
     ) -> ClockRecords:
-        """After a window, of the clocks that it reached: by how many, how well the mesh closed, and how far suspects were off."""
+        """The records after a window. Clocks that it reached get their neighbours, the mesh's misfit, and how far suspects were off."""
         return self._replace(
             neighbours=np.where(reached, neighbours, self.neighbours),
             surplus_ns=np.where(reached, surplus_ns, self.surplus_ns),
@@ -66,17 +66,17 @@ class ClockRecords(NamedTuple):
         bound_ns: NDArray[np.float64],
         settings: SyncSettings,
     ) -> ClockRecords:
-        """After a window.
+        """The records after the evidence of a window.
 
         Parameters:
-            present: whose clocks were measured.
-            contradicted: those that were away from what was predicted.
-            windows: in a row that agreed.
-            bound_ns: what is promised at the age at which the next state takes its place.
+            present: the clocks that were measured.
+            contradicted: the clocks that were away from their predictions.
+            windows: the number of windows in a row that agreed.
+            bound_ns: the bound at the age at which the next state takes its place.
             settings: of sync.
         """
         missed = np.where(present, 0, self.missed + 1)
-        # What was measured in a suspected window is not believed, so it settles nothing.
+        # The measurement of a suspected window is not believed, so it settles nothing.
         said = evidence(missed, np.where(self.suspected_ns > 0, 0, windows), bound_ns, settings)
         said = np.where(contradicted, np.int8(Evidence.CONTRADICTS), said)
         return self._replace(missed=missed, status=after(self.status, said))
