@@ -23,6 +23,12 @@ Span: TypeAlias = Annotated[int, Meta(ge=0, le=FAR_NS - 1)]
 """A length of time in ns."""
 Bound: TypeAlias = Annotated[int, Meta(ge=-1, le=FAR_NS)]
 """The bound of a clock's error, in ns; -1: not known, `FAR_NS`: nothing is promised."""
+Seconds: TypeAlias = Annotated[int, Meta(ge=-(FAR_NS // 10**9), le=FAR_NS // 10**9)]
+"""A whole number of seconds."""
+TaiOffset: TypeAlias = Annotated[int, Meta(ge=0, le=100_000)]
+"""TAI minus UTC, in seconds; 0: not known. Linux takes no more than 100,000 for it."""
+LeapSecond: TypeAlias = Annotated[int, Meta(ge=-1, le=1)]
+"""1: a second is inserted; -1: one is deleted; 0: neither."""
 Count: TypeAlias = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
 KernelCount: TypeAlias = Annotated[int, Meta(ge=0, le=(1 << 32) - 1)]
 """A count of carriers. The kernel counts them in 32 bits."""

@@ -7,12 +7,17 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from foliot_schemas.bounds import FAR_NS, Bound, Count, Finite, Name, Rate, Time
+from foliot_schemas.bounds import FAR_NS, Bound, Count, Finite, LeapSecond, Name, Rate, Seconds, TaiOffset, Time
 
 ClockStatus = Literal["unsynchronised", "synchronised", "holdover", "disrupted"]
-Timescale = Literal["free", "nodes", "utc"]
+Timescale = Literal["free", "nodes", "utc", "tai"]
 """The source of the common time. `free`: all clocks of the fleet, so that on the whole they need least correction.
-`nodes`: the rates of the nodes named in sync's settings. `utc`: the UTC of nodes whose system clock has it."""
+`nodes`: the rates of the nodes named in sync's settings. `utc`: the UTC of nodes whose system clock has it, without its
+leap seconds. `tai`: TAI, as the same nodes have it."""
+UtcDisagreement = Literal["none", "offset", "leap", "both"]
+"""The part of UTC about which a host's kernel contradicts the published one: the `offset` from TAI, a `leap` second."""
+
+_SECOND_NS = 1_000_000_000
 
 
 class ClockState(msgspec.Struct, frozen=True, kw_only=True, tag="clock.v1"):
@@ -65,11 +70,38 @@ class ClockState(msgspec.Struct, frozen=True, kw_only=True, tag="clock.v1"):
     utc_error_ns: Bound = -1
     """The greatest error of the common time against UTC, according to the nodes that have UTC. It includes their own
     errors. -1: no node has UTC, or most do not agree."""
+    utc_offset_s: Seconds = 0
+    """How far UTC is behind the common time, in whole seconds; from `leap_at_ns` on, `leap_s` more."""
+    tai_offset_s: TaiOffset = 0
+    """How far UTC is behind TAI, in whole seconds, as the kernel of the reference's host has it; from `leap_at_ns` on,
+    `leap_s` more. 0: no kernel knows."""
+    leap_s: LeapSecond = 0
+    """A leap second that the same kernel has announced, and for a day after it: 1 is inserted, -1 is deleted, 0: there
+    is none."""
+    leap_at_ns: Time = 0
+    """The common time at which that leap second begins: the end of a UTC day if one is inserted, a second before it if
+    one is deleted. 0: there is none."""
+    utc_offset_error_ns: Bound = -1
+    """The greatest error against UTC of the common time less `utc_offset_s`; -1 as in `utc_error_ns`."""
+    utc_disagreement: UtcDisagreement = "none"
+    """What the kernel of this clock's host says of UTC otherwise than this state."""
 
     def reference_ns(self, local_ns: int) -> int:
         """The reference time at a local time."""
         age_ns = local_ns - self.as_of_ns
         return local_ns + self.offset_ns + round(self.drift_ppb * 1e-9 * age_ns)
+
+    def utc_offset_at_s(self, reference_ns: int) -> int:
+        """How far UTC is behind the common time at such a time, in whole seconds."""
+        return self.utc_offset_s + (self.leap_s if reference_ns >= self.leap_at_ns else 0)
+
+    def tai_offset_at_s(self, reference_ns: int) -> int:
+        """How far UTC is behind TAI at a common time, in whole seconds; 0: not known."""
+        return self.tai_offset_s and self.tai_offset_s + (self.leap_s if reference_ns >= self.leap_at_ns else 0)
+
+    def utc_ns(self, reference_ns: int) -> int:
+        """UTC at a common time, in ns since 1970 as POSIX counts: in an inserted second those before it come again."""
+        return reference_ns - self.utc_offset_at_s(reference_ns) * _SECOND_NS
 
     def bound_at_ns(self, local_ns: int) -> int:
         """The statistical bound at a local time: sqrt((bound + growth t)² + (wander t^1.5)²), t seconds from `as_of_ns`."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 import numpy as np
 
-from foliot_schemas.bounds import FAR_NS, MOST_PATHS, MOST_PPB, Bound, Count, Name, Time
+from foliot_schemas.bounds import FAR_NS, MOST_PATHS, MOST_PPB, Bound, Count, LeapSecond, Name, TaiOffset, Time
 from foliot_schemas.columns import pack, rows_once, unpack
 from foliot_schemas.observation import Columns  # noqa: TC001 - msgspec reads it
 
@@ -60,6 +60,13 @@ class HeardNode(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Its CLOCK_REALTIME minus local time."""
     utc_error_ns: Bound = -1
     """The greatest error of that CLOCK_REALTIME against UTC; -1: no service disciplines it."""
+    tai_offset_s: TaiOffset = 0
+    """How far UTC is behind TAI, as the node's kernel has it; 0: it does not know."""
+    leap_s: LeapSecond | None = None
+    """The leap second that the node's kernel announces for the end of the UTC day: 1 is inserted, -1 is deleted, 0: there
+    is none; no value: it does not know."""
+    leap_utc_ns: Time = 0
+    """UTC at which that leap second begins: midnight if one is inserted, a second before midnight if one is deleted."""
 
 
 class FitBatch(msgspec.Struct, frozen=True, kw_only=True, dict=True, tag="fits.v1"):

@@ -15,10 +15,12 @@ from foliot_schemas.bounds import (
     Finite,
     Integer,
     KernelCount,
+    LeapSecond,
     LongName,
     Name,
     Share,
     Span,
+    TaiOffset,
     Text,
     Time,
     Word,
@@ -134,6 +136,13 @@ class StampBatch(msgspec.Struct, frozen=True, kw_only=True, dict=True, tag="stam
     utc_error_ns: Bound = -1
     """The greatest error of the node's CLOCK_REALTIME against UTC, as the service that disciplines it has told the
     kernel; -1: none does."""
+    tai_offset_s: TaiOffset = 0
+    """How far UTC is behind TAI, as the node's kernel has it; 0: it does not know."""
+    leap_s: LeapSecond | None = None
+    """The leap second that the node's kernel announces for the end of the UTC day: 1 is inserted, -1 is deleted, 0: there
+    is none; no value: it does not know."""
+    leap_utc_ns: Time = 0
+    """UTC at which that leap second begins: midnight if one is inserted, a second before midnight if one is deleted."""
 
     @classmethod
     def of(cls, rows: NDArray[Any], **header: Any) -> StampBatch:

@@ -8,6 +8,7 @@ import time
 import pytest
 
 from foliot.cli import main
+from foliot.cli.clock import _utc_lines
 from foliot.clock.writer import PageWriter
 from foliot_schemas import ClockState
 
@@ -64,6 +65,62 @@ def test_a_script_gets_json(write, capsys):
     found = json.loads(capsys.readouterr().out)
     assert (found["trusted"], found["why"], found["status"]) == (False, "disrupted", "disrupted")
     assert "at_ns" not in found
+
+
+MIDNIGHT = 1_790_035_200 * SECOND
+"""The end of a UTC day."""
+KNOWN = {"timescale": "tai", "utc_offset_s": 37, "tai_offset_s": 37, "utc_offset_error_ns": 3_000}
+
+
+@pytest.mark.parametrize(
+    ("leap_s", "at_s", "utc", "leap"),
+    [
+        (0, -10.25, "2026-09-21 23:59:49.750000000 ± 3 µs, 37", None),
+        (1, -300.0, "2026-09-21 23:55:00.000000000 ± 3 µs, 37", "is inserted in 300 s"),
+        (1, 0.0, "2026-09-21 23:59:60.000000000 ± 3 µs, 38", "was inserted 0 ns ago"),
+        (1, 0.75, "2026-09-21 23:59:60.750000000 ± 3 µs, 38", "was inserted 750 ms ago"),
+        (1, 1.0, "2026-09-22 00:00:00.000000000 ± 3 µs, 38", "was inserted 1 s ago"),
+        (-1, -0.5, "2026-09-21 23:59:58.500000000 ± 3 µs, 37", "is deleted in 500 ms"),
+        (-1, 0.5, "2026-09-22 00:00:00.500000000 ± 3 µs, 36", "was deleted 500 ms ago"),
+    ],
+)
+def test_a_person_sees_utc_tai_and_the_leap_second(leap_s, at_s, utc, leap):
+    """As they are at this common time; an inserted second has the number 60."""
+    leap_at_ns = MIDNIGHT + (37 - (leap_s < 0)) * SECOND
+    state = ClockState(
+        clock="node3", reference="node0", offset_ns=0, drift_ppb=0.0, hard_bound_ns=9, bound_ns=9, growth_ppb=0.0, as_of_ns=0, void_after_ns=0,
+        status="synchronised", leap_s=leap_s, leap_at_ns=leap_s and leap_at_ns, **KNOWN,
+    )  # fmt: skip
+
+    assert _utc_lines(state, leap_at_ns + round(at_s * SECOND)) == [
+        f"  UTC        {utc} s behind the time",
+        f"  TAI        {utc[-2:]} s ahead of UTC, as the reference's kernel has it",
+        *([f"  leap       a second {leap}, at the end of 2026-09-21 (UTC)"] if leap else []),
+    ]
+
+
+def test_a_person_sees_that_the_kernel_contradicts(write, capsys):
+    """What it has otherwise than the reference's, below what is published."""
+    write(**KNOWN, utc_disagreement="offset")
+    main(["clock"])
+    _, _, utc, tai, kernel, follows, *_ = capsys.readouterr().out.splitlines()
+    assert utc.startswith("  UTC        2026-09-21 14:1")
+    assert tai.startswith("  TAI        37 s")
+    assert kernel == "  kernel     this host's has another offset from TAI"
+    assert follows == "  follows    TAI, as chosen nodes have it"
+
+
+def test_a_script_gets_utc(write, capsys):
+    """Made of the time, with what it was made by; and no time where no node has UTC."""
+    write(**KNOWN, leap_s=1, leap_at_ns=AT - SECOND)
+    main(["clock", "--json"])
+    found = json.loads(capsys.readouterr().out)
+    assert found["at_ns"] - found["utc_ns"] == 38 * SECOND
+    names = ("utc_offset_s", "tai_offset_s", "leap_s", "leap_at_ns", "utc_offset_error_ns", "utc_disagreement")
+    assert [found[name] for name in names] == [37, 37, 1, AT - SECOND, 3_000, "none"]
+    write()
+    main(["clock", "--json"])
+    assert "utc_ns" not in json.loads(capsys.readouterr().out)
 
 
 def test_without_a_page_it_says_why(write, tmp_path, capsys):

@@ -6,6 +6,7 @@ import os
 import stat
 import subprocess
 import sys
+import zlib
 
 import msgspec
 import pytest
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from paged import SECOND, local, state
 
 from foliot.clock import ClockUnknown
-from foliot.clock.page import SLOT_SIZE, SLOTS, Page
+from foliot.clock.page import CHECKSUM, SLOT, SLOT_SIZE, SLOTS, UTC, Page
 from foliot.clock.writer import PageWriter
 from patience import patience
 
@@ -76,6 +77,40 @@ def test_a_slot_that_is_being_overwritten_is_not_read(place, writer):
     writer._memory[slot : slot + 600] = whole
 
     assert page.latest().window == 7
+
+
+def test_a_page_of_an_older_probe_is_read(place, writer):
+    """What stands behind the slot's own checksum it has left empty, and nothing is known of UTC."""
+    writer.write(state(), local())
+    page = Page(place)
+    slot = SLOTS + SLOT_SIZE * (page.latest().number & 1)
+    later = slot + SLOT.size + CHECKSUM.size
+    writer._memory[later : later + UTC.size + CHECKSUM.size] = bytes(UTC.size + CHECKSUM.size)
+
+    told = page.latest()
+    assert told.window == 7
+    assert (told.utc_offset_s, told.tai_offset_s, told.leap_s, told.leap_at_ns) == (0, 0, 0, 0)
+    assert (told.utc_offset_error_ns, told.utc_disagreement) == (-1, 0)
+
+
+def test_an_older_reader_finds_its_slot_as_ever(place, writer):
+    """Its fields and their checksum lie where they lay; only a name of a time scale that it does not know makes it refuse."""
+    writer.write(state(timescale="utc"), local())
+    slot = SLOTS + SLOT_SIZE * (Page(place).latest().number & 1)
+    first = bytes(writer._memory[slot : slot + 1_152])
+
+    assert CHECKSUM.unpack_from(writer._memory, slot + 1_152)[0] == zlib.crc32(first)
+    assert SLOT.unpack(first)[16] == 2
+
+
+def test_what_is_said_of_utc_has_a_checksum_too(place, writer):
+    """A byte that is wrong there makes the slot one that is read again."""
+    writer.write(state(), local())
+    page = Page(place)
+    slot = SLOTS + SLOT_SIZE * (page.latest().number & 1)
+    writer._memory[slot + SLOT.size + CHECKSUM.size] ^= 1
+    with pytest.raises(ClockUnknown, match="damaged"):
+        page.latest()
 
 
 def test_a_writer_that_dies_in_the_middle_disturbs_nobody(place, writer, reader):

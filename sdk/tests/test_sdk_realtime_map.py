@@ -63,11 +63,31 @@ def test_a_slew_that_begins_and_ends_costs_a_tick(monkeypatch):
     assert np.mean(wrong > 10) <= 2 / 99
 
 
-def test_a_step_costs_its_tick_alone(monkeypatch):
-    """Whoever sets the clock moves the stamps that wait in the sockets; the next tick's are right."""
-    wrong = errors_ns(monkeypatch, lambda ns: np.where(ns > 1_010 * MILLISECOND, -37e9, 0.0))
+def test_a_short_step_costs_its_tick_alone(monkeypatch):
+    """Whoever sets the clock by less than a tick moves the stamps that wait in the sockets; the next tick's are right."""
+    wrong = errors_ns(monkeypatch, lambda ns: np.where(ns > 1_010 * MILLISECOND, -15e6, 0.0))
 
     assert np.mean(wrong > 10) <= 1 / 99
+
+
+@pytest.mark.parametrize("step_s", [-1.0, 1.0, -37.0, 37.0])
+def test_a_leap_second_costs_nothing(monkeypatch, step_s):
+    """Stamps of before and after a long step that wait in the sockets are all right, though CLOCK_REALTIME shows some times twice or never."""
+    wrong = errors_ns(monkeypatch, lambda ns: ns * -1.09e-6 + np.where(ns > 1_010 * MILLISECOND, step_s * 1e9, 0.0))
+
+    assert wrong.max() <= 10
+
+
+@pytest.mark.parametrize("step_s", [-1.0, 1.0])
+def test_a_leap_second_while_few_stamps_come(monkeypatch, step_s):
+    """The first stamp after it lies before all that were read, or a second too late, and is right."""
+    clocks = Disciplined(lambda ns: np.where(ns > 1_000 * MILLISECOND, step_s * 1e9, 0.0))
+    monkeypatch.setattr(realtime_map, "time", clocks)
+    kept = realtime_map.RealtimeMap()
+    for at_ms in (960, 1_040, 1_080, 1_900, 2_900):
+        clocks.raw_ns = 10**12 + at_ms * MILLISECOND
+        raw_ns = np.array([clocks.raw_ns - 5 * MILLISECOND])
+        assert np.abs(kept.realtime_to_raw(clocks.realtime_ns(raw_ns)) - raw_ns).max() <= 10
 
 
 def test_stamps_that_waited_for_long_are_right(monkeypatch):

@@ -31,6 +31,7 @@ from foliot_schemas import (
     event_kinds,
 )
 from foliot_schemas.bounds import FAR_NS
+from foliot_schemas.clock import Timescale, UtcDisagreement
 from foliot_schemas.fit import LONGEST_NS, sound
 from foliot_schemas.observation import StampKind, Stream
 
@@ -72,6 +73,15 @@ times = st.one_of(
 )
 counts = st.one_of(st.integers(0, 3), st.sampled_from([(1 << 32) - 1, 1 << 31]), st.integers(0, (1 << 32) - 1))
 bounds = st.one_of(st.sampled_from([-1, 0, 400, FAR_NS]), st.integers(-1, FAR_NS))
+FAR_S = FAR_NS // SECOND_NS
+leaps = st.sampled_from([0, 1, -1])
+kernel_words = st.fixed_dictionaries(
+    {
+        "tai_offset_s": st.sampled_from([0, 1, 37, 100_000]),
+        "leap_s": st.one_of(st.none(), leaps),
+        "leap_utc_ns": st.one_of(st.sampled_from([0, NOW_NS]), times),
+    }
+)
 floats = st.one_of(
     st.sampled_from([0.0, 1.0, -1.0, 1.7976931348623157e308, 5e-324]), st.floats(allow_nan=False, allow_infinity=False)
 )
@@ -145,7 +155,7 @@ def _stamp_batch(draw: st.DrawFn) -> StampBatch:
     return StampBatch.of(
         draw(stamp_rows), node=node, since_ns=draw(st.one_of(st.sampled_from([0, 0, 1]), times)),
         until_ns=draw(st.one_of(st.just(2 * SECOND_NS), times)), epoch_ns=draw(times), streams=streams, utc_error_ns=draw(bounds),
-        tolerated=draw(st.sampled_from([0, 1, 3, 65_535])),
+        tolerated=draw(st.sampled_from([0, 1, 3, 65_535])), **draw(kernel_words),
     )  # fmt: skip
 
 
@@ -159,7 +169,10 @@ clock_states = st.builds(
     ClockState, clock=nodes, reference=words, offset_ns=times, drift_ppb=st.sampled_from([0.0, 1e7, -1e7, 5e-324]),
     hard_bound_ns=bounds, bound_ns=bounds, growth_ppb=floats, as_of_ns=times, void_after_ns=times,
     status=st.sampled_from(get_args(ClockStatus)), window=counts, neighbours=counts, surplus_ns=floats,
-    wander_ppb=floats, epoch_ns=st.one_of(st.sampled_from([0, NOW_NS, NOW_NS]), times),
+    wander_ppb=floats, epoch_ns=st.one_of(st.sampled_from([0, NOW_NS, NOW_NS]), times), utc_error_ns=bounds,
+    timescale=st.sampled_from(get_args(Timescale)), utc_offset_s=st.one_of(st.sampled_from([0, 37]), st.integers(-FAR_S, FAR_S)),
+    tai_offset_s=st.sampled_from([0, 1, 37, 100_000]), leap_s=leaps, leap_at_ns=st.one_of(st.sampled_from([0, NOW_NS]), times),
+    utc_offset_error_ns=bounds, utc_disagreement=st.sampled_from(get_args(UtcDisagreement)),
 )  # fmt: skip
 fit_values = st.one_of(st.floats(-1e6, 1e6), floats)
 # Nobody but sync may tell fits, and its own keep times together that are no more than an hour apart; the rest may be anything.
@@ -171,7 +184,8 @@ fit_rows = _rows(
 )  # fmt: skip
 heard_nodes = st.builds(
     HeardNode, node=st.sampled_from([*NODES, *NODES, "node9"]), until_ns=soon, since_ns=st.sampled_from([0, 5, LONGEST_NS]),
-    epoch_ns=st.one_of(st.just(NOW_NS), since_1970), utc_error_ns=bounds,
+    epoch_ns=st.one_of(st.just(NOW_NS), since_1970), utc_error_ns=bounds, tai_offset_s=st.sampled_from([0, 1, 37, 100_000]),
+    leap_s=st.one_of(st.none(), leaps), leap_utc_ns=st.one_of(st.just(NOW_NS), since_1970),
 )  # fmt: skip
 fit_batches = st.builds(
     lambda rows, heard: FitBatch.of(

@@ -91,7 +91,7 @@ def test_a_remediator_survives_any_messages(seen):
 
 @SOME
 @given(
-    st.sampled_from(["free", "utc"]),
+    st.sampled_from(["free", "utc", "tai"]),
     st.lists(hostile.clock_states.map(on_the_wire), max_size=3),
     st.lists(st.lists(hostile.stamp_batches.map(on_the_wire), max_size=6), max_size=5),
 )

@@ -26,7 +26,13 @@ _FAR_NS = 1 << 62
 _FOLLOWS = {
     "free": "all clocks of the fleet, and not UTC",
     "nodes": "the rates of chosen nodes, and not UTC",
-    "utc": "UTC, as chosen nodes have it",
+    "utc": "UTC but for leap seconds, as chosen nodes have it",
+    "tai": "TAI, as chosen nodes have it",
+}
+_CONTRADICTIONS = {
+    "offset": "another offset from TAI",
+    "leap": "another leap second, or none",
+    "both": "another offset from TAI, and another leap second or none",
 }
 
 
@@ -117,7 +123,15 @@ def _plain(reading: Reading) -> dict[str, Any]:
             "bound_ns": bound_ns,
             "hard_bound_ns": hard_ns,
         }
+        if state.utc_offset_error_ns >= 0:
+            found["utc_ns"] = state.utc_ns(at_ns)
     return found | {
+        "utc_offset_s": state.utc_offset_s,
+        "tai_offset_s": state.tai_offset_s,
+        "leap_s": state.leap_s,
+        "leap_at_ns": state.leap_at_ns,
+        "utc_offset_error_ns": state.utc_offset_error_ns,
+        "utc_disagreement": state.utc_disagreement,
         "offset_ns": at_ns - reading.local_ns,
         "drift_ppb": state.drift_ppb,
         "local_ns": reading.local_ns,
@@ -149,7 +163,7 @@ def _words(reading: Reading, *, colour: bool) -> str:
     lines = [f"{reading.clock}  {status}" + (f": {reading.sentence}" if reading.why else "")]
     if reading.trusted:
         hard = f", ± {duration(hard_ns)} whatever the paths' asymmetry" if hard_ns is not None else ""
-        lines += [f"  time       {_date(at_ns)} ± {duration(bound_ns)}{hard}"]
+        lines += [f"  time       {_date(at_ns)} ± {duration(bound_ns)}{hard}", *_utc_lines(state, at_ns)]
     lines += [
         f"  follows    {_FOLLOWS[state.timescale]}",
         f"  drift      this clock runs {abs(state.drift_ppb) / 1_000:.3f} ppm too {'slow' if state.drift_ppb > 0 else 'fast'}",
@@ -158,6 +172,27 @@ def _words(reading: Reading, *, colour: bool) -> str:
         f"  reference  {state.reference or 'none'}",
     ]
     return "\n".join(lines)
+
+
+def _utc_lines(state: ClockState, at_ns: int) -> list[str]:
+    """What is known of UTC and TAI at this common time."""
+    lines = []
+    if state.utc_offset_error_ns >= 0:
+        date, within = _date(state.utc_ns(at_ns)), duration(state.utc_offset_error_ns)
+        if state.leap_s > 0 and state.leap_at_ns <= at_ns < state.leap_at_ns + _SECOND_NS:
+            date = date.replace(":59.", ":60.")  # which POSIX counts as the second before it
+        lines += [f"  UTC        {date} ± {within}, {state.utc_offset_at_s(at_ns)} s behind the time"]
+    if state.tai_offset_s:
+        lines += [f"  TAI        {state.tai_offset_at_s(at_ns)} s ahead of UTC, as the reference's kernel has it"]
+    if state.leap_s:
+        day = _date(state.leap_at_ns - state.utc_offset_s * _SECOND_NS - _SECOND_NS).split()[0]
+        what = "inserted" if state.leap_s > 0 else "deleted"
+        left_ns = state.leap_at_ns - at_ns
+        when = f"is {what} in {duration(left_ns)}" if left_ns > 0 else f"was {what} {duration(-left_ns)} ago"
+        lines += [f"  leap       a second {when}, at the end of {day} (UTC)"]
+    if state.utc_disagreement != "none":
+        lines += [f"  kernel     this host's has {_CONTRADICTIONS[state.utc_disagreement]}"]
+    return lines
 
 
 def _date(at_ns: int) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     import numpy as np
@@ -26,6 +26,16 @@ class Clock(Protocol):
 
     def bound_ns(self) -> int:
         """Statistical bound of `now_ns`; -1 while it is not synchronised."""
+
+
+class Moment(NamedTuple):
+    """The reference time and CLOCK_REALTIME of one moment."""
+
+    utc_ns: int
+    """UTC made of the reference time; where that follows neither UTC nor TAI, itself."""
+    realtime_ns: int
+    leap_s: int
+    """A leap second that is to come: 1 inserted, -1 deleted."""
 
 
 class HostClock:
@@ -72,13 +82,17 @@ class HostClock:
             return -1
         return -1 if local_ns > self.state.void_after_ns else self.state.bound_at_ns(local_ns)
 
-    def moment(self) -> tuple[int, int] | None:
-        """Reference time and CLOCK_REALTIME of one moment, now; None without a valid state from sync."""
+    def moment(self) -> Moment | None:
+        """The present reference time for a daemon that keeps CLOCK_REALTIME by it; None without a valid state from sync."""
         if self.state is None or self.bound_ns() < 0:
             return None
         raw_ns, realtime_ns = self._ruler.reading()
         local_ns = raw_ns if self._skew is None else raw_ns + self._skew.offset_ns(raw_ns)
-        return self.state.reference_ns(local_ns), realtime_ns
+        reference_ns, state = self.state.reference_ns(local_ns), self.state
+        if state.timescale not in {"utc", "tai"}:
+            return Moment(reference_ns, realtime_ns, 0)
+        leap_s = state.leap_s if reference_ns < state.leap_at_ns else 0
+        return Moment(state.utc_ns(reference_ns), realtime_ns, leap_s)
 
     def realtime_to_local(self, stamps_ns: NDArray[np.int64]) -> NDArray[np.int64]:
         """Kernel packet timestamps (CLOCK_REALTIME, recent) as local time.

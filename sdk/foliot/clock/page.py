@@ -26,13 +26,17 @@ COUNT = 2
 """Place of the count, in words of 64 bits."""
 
 STATUSES = ("unsynchronised", "synchronised", "holdover", "disrupted")
-TIMESCALES = ("free", "nodes", "utc")
+TIMESCALES = ("free", "nodes", "utc", "tai")
+DISAGREEMENTS = ("none", "offset", "leap", "both")
 SLEPT_NS = 1_000_000
 """The shortest sleep that counts as one. A host's clocks are read one after the other, and a busy host pauses in between."""
 
 HEADER = struct.Struct("=8sIIQQ16s1024s1024s")
 SLOT = struct.Struct("=QqqqqqddddqqQQdII1024s")
 CHECKSUM = struct.Struct("=I")
+UTC = struct.Struct("=qqqqqI")
+"""Behind the slot's checksum, with one of its own over both: readers of before end at the first. Zeros, where a probe of before writes."""
+WHOLE = SLOT.size + CHECKSUM.size + UTC.size + CHECKSUM.size
 SLOTS, SLOT_SIZE = 4_096, 2_048
 _TRIES = 100
 """A writer laps a reader once in two seconds at most. Only a damaged page is read so often in vain."""
@@ -83,6 +87,41 @@ class Told(NamedTuple):
     status: int
     timescale: int
     reference: bytes
+    utc_offset_s: int = 0
+    tai_offset_s: int = 0
+    leap_s: int = 0
+    leap_at_ns: int = 0
+    utc_offset_error_ns: int = -1
+    utc_disagreement: int = 0
+
+    def packed(self) -> bytes:
+        """The bytes of the slot."""
+        slot = SLOT.pack(*self[:_FIRST])
+        utc = UTC.pack(*self[_FIRST:])
+        return slot + CHECKSUM.pack(zlib.crc32(slot)) + utc + CHECKSUM.pack(zlib.crc32(slot + utc))
+
+    @classmethod
+    def read(cls, slot: bytes) -> Told | None:
+        """What stands in a slot; None: it is damaged, or was overwritten meanwhile."""
+        first, utc = slot[: SLOT.size], slot[SLOT.size + CHECKSUM.size : -CHECKSUM.size]
+        if CHECKSUM.unpack_from(slot, SLOT.size)[0] != zlib.crc32(first):
+            return None
+        fields = SLOT.unpack(first)
+        if any(utc) or any(slot[-CHECKSUM.size :]):
+            if CHECKSUM.unpack_from(slot, WHOLE - CHECKSUM.size)[0] != zlib.crc32(first + utc):
+                return None
+            fields += UTC.unpack(utc)
+        told = cls._make(fields) if len(fields) > _FIRST else cls(*fields)
+        known = (
+            told.status < len(STATUSES)
+            and told.timescale < len(TIMESCALES)
+            and told.utc_disagreement < len(DISAGREEMENTS)
+        )
+        return told if known else None
+
+
+_FIRST = Told._fields.index("utc_offset_s")
+"""The number of fields that readers of before know."""
 
 
 class Header(NamedTuple):
@@ -107,6 +146,7 @@ def as_state(told: Told, clock: str) -> ClockState:
         name: value for name, value in told._asdict().items() if name in ClockState.__struct_fields__
     }
     fields["status"], fields["timescale"] = STATUSES[told.status], TIMESCALES[told.timescale]
+    fields["utc_disagreement"] = DISAGREEMENTS[told.utc_disagreement]
     fields["reference"] = text(told.reference)
     return ClockState(clock=clock, **fields)
 
@@ -146,11 +186,9 @@ class Page:
         for _ in range(_TRIES):
             count = self.words[COUNT]
             start = SLOTS + SLOT_SIZE * (count & 1)
-            slot = self._memory[start : start + SLOT.size + CHECKSUM.size]
-            if CHECKSUM.unpack_from(slot, SLOT.size)[0] == zlib.crc32(slot[: SLOT.size]):
-                told = Told._make(SLOT.unpack_from(slot))
-                if told.number == count and told.status < len(STATUSES) and told.timescale < len(TIMESCALES):
-                    return told
+            told = Told.read(self._memory[start : start + WHOLE])
+            if told is not None and told.number == count:
+                return told
         raise ClockUnknown("damaged", "the clock's page is damaged; the probe writes a new one when it starts")
 
 

@@ -6,18 +6,16 @@ import contextlib
 import fcntl
 import mmap
 import os
-import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from foliot.clock.page import (
-    CHECKSUM,
     COUNT,
+    DISAGREEMENTS,
     HEADER,
     MAGIC,
     SIZE,
     SLEPT_NS,
-    SLOT,
     SLOT_SIZE,
     SLOTS,
     STATUSES,
@@ -84,6 +82,7 @@ class PageWriter:
         said = {name: getattr(state, name) for name in Told._fields if hasattr(state, name)} | {
             "status": STATUSES.index(state.status),
             "timescale": TIMESCALES.index(state.timescale),
+            "utc_disagreement": DISAGREEMENTS.index(state.utc_disagreement),
             "reference": state.reference.encode(),
         }
         self._put(_NOTHING._replace(slept_ns=slept_then_ns, told_ns=local_ns, **said))
@@ -96,9 +95,9 @@ class PageWriter:
 
     def _put(self, told: Told) -> None:
         count = self._count + 1
-        slot = SLOT.pack(*told._replace(number=count))
+        slot = told._replace(number=count).packed()
         start = SLOTS + SLOT_SIZE * (count & 1)
-        self._memory[start : start + SLOT.size + CHECKSUM.size] = slot + CHECKSUM.pack(zlib.crc32(slot))
+        self._memory[start : start + len(slot)] = slot
         self._words[COUNT] = self._count = count
 
     def _kept(self, place: Path, header: Header) -> Told | None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from foliot.clock.kernel_discipline import utc_error_ns
+from foliot.clock.kernel_discipline import kernel_utc
 from foliot_probe.core.measure.coded_pairs import LEAST_TOLERANCE_NS
 from foliot_probe.core.measure.one_way_delay import (
     MOST_FULL,
@@ -156,7 +156,7 @@ class Reporter:
             "until_ns": self._since_ns,
             "epoch_ns": self._clock.epoch_ns(),
             "tolerated": LAYERS,
-            "utc_error_ns": utc_error_ns(),
+            **kernel_utc()._asdict(),
         }
         meshed = self._engine.demand.meshed.copy()  # of other streams sync hears nothing
         ends = [each if wanted else None for each, wanted in zip(self._engine.table.ends, meshed.tolist(), strict=True)]

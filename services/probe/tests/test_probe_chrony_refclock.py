@@ -170,6 +170,23 @@ def test_a_probe_tells_chrony_while_its_time_is_to_be_trusted(start_chronyd, unt
     assert told == after >= 3
 
 
+@pytest.mark.parametrize(("leap_s", "number"), [(0, 0), (1, 1), (-1, 2)])
+def test_a_leap_second_is_announced_in_ntps_numbers(leap_s, number):
+    """As the daemon, which makes the segment, finds it there."""
+    libc, size = chrony_refclock._libc, ctypes.sizeof(chrony_refclock.Segment)
+    made = libc.shmget(chrony_refclock._KEY + 211, size, 0o1600)
+    try:
+        refclock = Refclock(211)
+        refclock.tell(5 * 10**9 + 7, 6 * 10**9 + 8, leap_s)
+        segment = chrony_refclock.Segment.from_address(libc.shmat(made, None, 0))
+        told = (segment.leap, segment.valid, segment.clock_s, segment.clock_ns, segment.receive_s, segment.receive_ns)
+        libc.shmdt(ctypes.addressof(segment))
+        refclock.close()
+    finally:
+        libc.shmctl(made, 0, None)
+    assert told == (number, 1, 5, 7, 6, 8)
+
+
 def test_a_segment_that_is_not_there_is_said(tmp_path):
     """With what to do about it."""
     with pytest.raises(OSError, match="refclock SHM 255'"):

@@ -9,6 +9,7 @@ import signal
 import sys
 import time
 
+import msgspec
 import pytest
 import structlog
 
@@ -112,3 +113,19 @@ def test_nothing_is_told_of_other_clocks(tmp_path, monkeypatch):
     outputs.take(said())
     assert why(Reader(str(tmp_path / "clock"))) == ""
     outputs.close()
+
+
+@pytest.mark.parametrize(
+    ("timescale", "leap_in_s", "behind_s", "leap_s"),
+    [("free", 60, 0, 0), ("utc", 60, 5, 1), ("utc", -60, 6, 0), ("tai", 60, 5, 1)],
+)
+def test_a_daemon_is_given_utc(timescale, leap_in_s, behind_s, leap_s):
+    """Made of the common time where that follows UTC or TAI, with the leap second that is to come; else the common time as it is."""
+    clock = HostClock("node0")
+    state = said(timescale=timescale, utc_offset_s=5, leap_s=1)
+    leap_at_ns = state.reference_ns(state.as_of_ns) + leap_in_s * 10**9
+    clock.update(msgspec.structs.replace(state, leap_at_ns=leap_at_ns))
+    moment = clock.moment()
+
+    assert moment.utc_ns - moment.realtime_ns == pytest.approx(AHEAD_NS - behind_s * 10**9, abs=10**6)
+    assert moment.leap_s == leap_s

@@ -21,9 +21,9 @@ class SyncSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     not change what the common time follows."""
     timescale: Timescale = "free"
     """What the common time follows. `free`: all clocks, so that on the whole they need least correction. `nodes`: the rates of `references`.
-    `utc`: the UTC of nodes whose system clock has it."""
+    `utc`: the UTC of nodes whose system clock has it, without its leap seconds. `tai`: TAI, by the same UTC and the offset that kernels know."""
     references: tuple[str, ...] = ()
-    """For `nodes`: the clocks whose rates count. For `utc`: the nodes whose UTC counts; none: all nodes that have it."""
+    """For `nodes`: the clocks whose rates count. For `utc` and `tai`: the nodes whose UTC counts; none: all nodes that have it."""
     slew_ppb: float = 200.0
     """How much faster or slower than UTC the common time runs to get to it: a millisecond in an hour and a half. No measured delay shows it."""
     steer_ppb_s: float = 1.0
@@ -91,7 +91,7 @@ class SyncSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         if self.timescale == "nodes" and not self.references:
             raise ValueError('field `references` must name a clock where timescale is "nodes"')
         if self.timescale == "free" and self.references:
-            raise ValueError('field `references` is for a timescale of "nodes" or "utc", not "free"')
+            raise ValueError('field `references` is for a timescale of "nodes", "utc" or "tai", not "free"')
         Asymmetries(self.asymmetry_ns)
 
     @property

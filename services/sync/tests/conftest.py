@@ -77,6 +77,8 @@ class Fleet:
         """What sync has said last: probes prune for the slopes that it allows."""
         self.utc: dict[int, tuple[float, int]] = {}
         """Nodes whose CLOCK_REALTIME is UTC, that is true time, but for so much; and what they say it may be off by."""
+        self.leap: tuple[float, int] | None = None
+        """A leap second, and the true time at which it begins. The kernels of nodes that have UTC announce it, and know TAI."""
 
     def step(self, node: int, at_s: float, by_ns: float) -> None:
         """Set a clock forward at a time."""
@@ -99,7 +101,17 @@ class Fleet:
         """What a host takes for the time: what all did when the fleet started, gone on by its own clock, unless it has UTC."""
         if node not in self.utc:
             return self.local_at(node, true_s) - self.boot_ns[node] + self.epoch_ns
-        return self.epoch_ns + round(true_s * SECOND + self.utc[node][0] + self.random.normal(0, 50))
+        leapt_s = self.leap[1] if self.leap is not None and true_s >= self.leap[0] else 0
+        return self.epoch_ns + round(true_s * SECOND + self.utc[node][0] + self.random.normal(0, 50)) - leapt_s * SECOND
+
+    def kernel_word(self, node: int, true_s: float) -> dict[str, int]:
+        """What a host's kernel says of TAI and of the leap second."""
+        if self.leap is None or node not in self.utc:
+            return {}
+        at_s, leap_s = self.leap
+        if true_s >= at_s:
+            return {"tai_offset_s": 37 + leap_s, "leap_s": 0}
+        return {"tai_offset_s": 37, "leap_s": leap_s, "leap_utc_ns": self.epoch_ns + round(at_s * SECOND)}
 
     def off_utc_ns(self, state: ClockState, true_s: float) -> int:
         """How far the common time by a clock is ahead of true time."""
@@ -168,6 +180,7 @@ class Fleet:
             until_ns=until_ns,
             epoch_ns=self.realtime_ns(node, until_s) - until_ns,
             utc_error_ns=self.utc.get(node, (0, -1))[1],
+            **self.kernel_word(node, until_s),
             streams=tuple(streams),
             tolerated=8,
         )

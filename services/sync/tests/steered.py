@@ -41,6 +41,11 @@ class Steered:
         """What they are measured in: the time by the first."""
         return int(EPOCH + self.local_ns()[0] - self.boot_ns[0])
 
+    def host(self, number):
+        """A host's CLOCK_REALTIME, what it says that this may be off UTC by, and its kernel's other words."""
+        off_ns, error_ns = self.utc.get(number, (1e6 * (number - 1), -1))
+        return EPOCH + round(self.true_s * SECOND + off_ns), error_ns, {}
+
     def window(self):
         """Two seconds pass."""
         self.true_s += WINDOW_S
@@ -54,12 +59,11 @@ class Steered:
             hard_ns=zero, measured_ns=local_ns, windows=windows,
         )  # fmt: skip
         for number, name in enumerate(self.names):
-            off_ns, error_ns = self.utc.get(number, (1e6 * (number - 1), -1))
-            wall_ns = EPOCH + round(self.true_s * SECOND + off_ns)
+            wall_ns, error_ns, word = self.host(number)
             self.time_map.realtime.hear(
                 StampBatch.of(
                     np.empty(0, StampRow), node=name, since_ns=0, until_ns=int(local_ns[number]),
-                    epoch_ns=wall_ns - int(local_ns[number]), streams=(), utc_error_ns=error_ns,
+                    epoch_ns=wall_ns - int(local_ns[number]), streams=(), utc_error_ns=error_ns, **word,
                 )
             )  # fmt: skip
         synchronised = self.synchronised.copy()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import structlog
 
-from foliot_schemas import Nic, Node
+from foliot_schemas import ClockState, Nic, Node
 from foliot_sync.core.timescale.steering import Timescale
 from foliot_sync.settings import SyncSettings
 from foliot_sync.shell import change_log, clock_census
@@ -50,6 +50,37 @@ def test_far_from_utc_is_said_once_and_taken_back_at_half(said):
     for off_ns in (900_000.0, -1_100_000.0, 900_000.0, 600_000.0, None, 400_000.0, 400_000.0):
         windows(announcer, time_map, 2, off_ns=off_ns)
     assert [entry["event"] for entry in said] == ["far_from_utc", "near_utc"]
+
+
+def test_leap_seconds_smears_and_a_time_that_is_not_tai_are_said_once(said):
+    """Each when it begins and when it ends."""
+    settings = SyncSettings(timescale="tai")
+    announcer, time_map = ChangeLog(settings), Timescale(settings)
+    windows(announcer, time_map, 2)
+    time_map.smear.smeared = True
+    windows(announcer, time_map, 2)
+    time_map.smear.smeared = False
+    time_map.seconds.leap_s, time_map.seconds.leap_at_ns = 1, 77
+    windows(announcer, time_map, 2)
+    time_map.seconds.tai_offset_s = 37
+    windows(announcer, time_map, 2)
+    assert [entry["event"] for entry in said] == ["utc_is_smeared", "utc_is_steady", "leap_second", "time_is_not_tai"]
+    assert (said[2]["leap_s"], said[2]["leap_at_ns"], said[3]["tai_offset_s"]) == (1, 77, 37)
+
+
+def test_kernels_that_contradict_are_named_once(said):
+    """And again when others do, or none."""
+    announcer, time_map = ChangeLog(SyncSettings()), Timescale(SyncSettings())
+    for contradictions in (["none", "none"], ["none", "leap"], ["none", "leap"], ["both", "leap"], ["none", "none"]):
+        states = [
+            ClockState(
+                clock=f"node{number}", reference="node0", offset_ns=0, drift_ppb=0.0, hard_bound_ns=0, bound_ns=0, growth_ppb=0.0, as_of_ns=0,
+                void_after_ns=0, status="synchronised", utc_disagreement=each,
+            )
+            for number, each in enumerate(contradictions)
+        ]  # fmt: skip
+        announcer.window(time_map, states)
+    assert [entry["hosts"] for entry in said] == [{"node1": "leap"}, {"node0": "both", "node1": "leap"}, {}]
 
 
 def test_an_asymmetry_of_nobody_is_said_once_when_the_inventory_is_known(said):

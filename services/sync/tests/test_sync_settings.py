@@ -17,7 +17,7 @@ from foliot_sync.settings import SyncSettings
         ("wander_ppb", "-1"),
         ("slew_ppb", "0"),
         ("steer_ppb_s", "-1"),
-        ("timescale", "tai"),
+        ("timescale", "gps"),
         ("references", '["node3"]'),
         ("asymmetry_ns", '{"node3" = 1}'),
         ("nonsense", "1"),

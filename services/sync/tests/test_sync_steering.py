@@ -220,19 +220,6 @@ def test_without_utc_it_goes_on_at_the_last_rate():
     assert clocks.time_map.followed
 
 
-def test_a_leap_second_is_slewed_and_does_not_teach_a_wrong_rate():
-    """UTC steps back by a second on all nodes: the common time makes up for it at 200 ppb, and says how far it is from UTC."""
-    clocks = Steered(RATES, timescale="utc")
-    clocks.utc = dict.fromkeys(range(5), (0.0, 2_000))
-    clocks.run(100)
-    clocks.utc = dict.fromkeys(range(5), (-1e9, 2_000))
-    before = clocks.ahead_ns()
-    ahead = clocks.run(1_000)
-    assert clocks.pace_ppb() == pytest.approx(-200.0, abs=2.0)
-    assert ahead[-1] - before == pytest.approx(-200 * 2_000, rel=0.06)
-    assert clocks.time_map.utc_error_ns > 999_000_000
-
-
 def test_two_that_do_not_agree_are_no_utc():
     """Nobody can say which of them is wrong: the time goes on as it ran, and it is not called UTC."""
     clocks = Steered(RATES, timescale="utc")

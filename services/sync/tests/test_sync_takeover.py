@@ -206,3 +206,50 @@ def test_after_a_boot_of_all_hosts_time_begins_anew(start):
     again.sync.resume(told.values())
     again.to(10)
     assert all(abs(again.fleet.off_utc_ns(state, again.now_s)) < 100_000_000 for state in again.states.values())
+
+
+@pytest.mark.parametrize("timescale", ["free", "utc"])
+@pytest.mark.parametrize("leap_s", [1, -1])
+def test_the_reference_is_lost_across_a_leap_second(start, leap_s, timescale):
+    """Another takes its place while all hosts' clocks step: no clock's time moves, none is disrupted, and what is published of UTC stays."""
+    run = start(SyncSettings(timescale=timescale), seed=9, load=0.0, wander_ppb=0.5, nodes=5)
+    run.fleet.utc = dict.fromkeys(range(5), (0.0, 20_000))
+    run.fleet.leap = (39.0, leap_s)
+    run.fleet.silent[0] = (34.0, 60.0)
+    run.to(33)
+    seen = {(state.utc_offset_s, state.tai_offset_s, state.leap_s) for state in run.states.values()}
+    while run.now_s < 58:
+        told = run.states
+        run.next()
+        for name in run.fleet.names[1:]:
+            now = run.states[name]
+            assert now.status == "synchronised"
+            assert abs(now.reference_ns(local(run, name)) - told[name].reference_ns(local(run, name))) < 500
+            assert now.utc_disagreement == "none"
+            seen.add((now.utc_offset_s, now.tai_offset_s, now.leap_s))
+            utc_ns = run.fleet.epoch_ns + round((run.now_s - (leap_s if run.now_s >= 39.0 else 0)) * SECOND)
+            assert abs(now.utc_ns(now.reference_ns(local(run, name))) - utc_ns) < 3_000_000
+    assert run.sync.reference == "node1"
+    assert seen == {(0, 37, leap_s)}
+
+
+@pytest.mark.parametrize("leap_s", [1, -1])
+def test_a_restart_of_sync_across_a_leap_second_goes_on_without_a_jump(start, leap_s):
+    """The hosts' clocks have stepped by a second since they were heard last, which is no boot; the offsets are told as before."""
+    settings = SyncSettings(timescale="utc")
+    run = start(settings, seed=10, load=0.0, wander_ppb=0.5, nodes=5)
+    run.fleet.utc = dict.fromkeys(range(5), (-3_000.0, 20_000))
+    run.fleet.leap = (42.0, leap_s)
+    told = run.to(41)
+    again = start(settings, seed=10, nodes=5)
+    again.fleet, again.window = run.fleet, run.window + 2
+    run.fleet.utc = dict.fromkeys(range(5), (3_000.0, 20_000))
+    again.sync.resume(told.values())
+    again.next()
+    for name, state in told.items():
+        now = again.states[name]
+        assert now.status == "synchronised"
+        assert abs(now.reference_ns(local(again, name)) - state.reference_ns(local(again, name))) < 500
+        assert (now.utc_offset_s, now.tai_offset_s, now.leap_s, now.leap_at_ns) == (
+            0, 37, leap_s, run.fleet.epoch_ns + 42 * SECOND,
+        )  # fmt: skip

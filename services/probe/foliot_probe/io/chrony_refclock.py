@@ -15,6 +15,8 @@ _KEY = 0x4E545030
 _MODE = 1
 _PRECISION = -20
 """Precision of the samples, as a power of two of a second: a microsecond. chrony goes by its own ``precision``."""
+_LEAPS = {0: 0, 1: 1, -1: 2}
+"""NTP's numbers for a second that is inserted or deleted at the end of the day (RFC 5905)."""
 _SECOND_NS = 1_000_000_000
 _MICROSECOND_NS = 1_000
 
@@ -50,8 +52,8 @@ class Refclock:
         self._id = -1
         self._address = 0
 
-    def tell(self, reference_ns: int, realtime_ns: int) -> None:
-        """Writes one sample: the reference time and CLOCK_REALTIME at one moment.
+    def tell(self, reference_ns: int, realtime_ns: int, leap_s: int = 0) -> None:
+        """Writes one sample: the reference time and CLOCK_REALTIME at one moment, and a leap second that is to come.
 
         Raises:
             OSError: chrony has made no such segment, or it may not be written to.
@@ -65,7 +67,7 @@ class Refclock:
         segment.clock_ns, segment.clock_us = nanoseconds, nanoseconds // _MICROSECOND_NS
         segment.receive_s, nanoseconds = divmod(realtime_ns, _SECOND_NS)
         segment.receive_ns, segment.receive_us = nanoseconds, nanoseconds // _MICROSECOND_NS
-        segment.leap, segment.precision = 0, _PRECISION
+        segment.leap, segment.precision = _LEAPS[leap_s], _PRECISION
         segment.count += 1
         segment.valid = 1
 

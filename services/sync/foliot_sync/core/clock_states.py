@@ -70,6 +70,7 @@ class Publisher(NamedTuple):
 
     def _state(self, said: _Said) -> ClockState:
         hard_ns, bound_ns, growth_ppb = said.hard_ns, said.bound_ns, said.growth_ppb
+        seconds = self.timescale.seconds
         if said.name == self.reference:
             # The others are measured against it; but when they go on, it may be the one that has wandered.
             bound_ns, hard_ns, growth_ppb = 0, 0, self.settings.steer_ppb_s * self.settings.window_s
@@ -92,6 +93,12 @@ class Publisher(NamedTuple):
             wander_ppb=said.wander_ppb,
             epoch_ns=_near(self.timescale.realtime.epoch_ns(said.name)),
             utc_error_ns=min(self.timescale.utc_error_ns, FAR_NS),
+            utc_offset_s=seconds.utc_offset_s,
+            tai_offset_s=seconds.tai_offset_s,
+            leap_s=seconds.leap_s,
+            leap_at_ns=_near(seconds.leap_at_ns),
+            utc_offset_error_ns=min(self.timescale.utc_offset_error_ns, FAR_NS),
+            utc_disagreement=self.timescale.disagreement(said.name),
         )
 
 

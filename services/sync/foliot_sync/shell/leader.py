@@ -177,7 +177,7 @@ class Leader:
         # A clock that has left meanwhile is not written again.
         self._to_keep.update({state.clock: state for state in states if self._census.has_clock(state.clock)})
         self._kept.set()
-        self._change_log.window(synchroniser.timescale)
+        self._change_log.window(synchroniser.timescale, states)
         self._census.tell_of_nobody()
         self._left_out.tell(self._collection.rejected)
 

@@ -53,7 +53,16 @@ def read(batch: FitBatch, waited_ns: int) -> Fits:
     }
     pairs = PairEstimates(**columns | {"torn": rows["torn"] != 0}) if len(rows) else None
     heard = tuple(
-        Heard(node.node, node.until_ns, node.since_ns + waited_ns, node.epoch_ns, node.utc_error_ns)
+        Heard(
+            node.node,
+            node.until_ns,
+            node.since_ns + waited_ns,
+            node.epoch_ns,
+            node.utc_error_ns,
+            node.tai_offset_s,
+            node.leap_s,
+            node.leap_utc_ns,
+        )
         for node in batch.heard
     )
     return Fits(batch.clocks, pairs, heard)

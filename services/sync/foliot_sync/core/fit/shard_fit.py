@@ -41,6 +41,12 @@ class Heard(NamedTuple):
     """Its CLOCK_REALTIME minus local time."""
     utc_error_ns: int
     """How far that may be from UTC; -1: no daemon disciplines it."""
+    tai_offset_s: int = 0
+    """TAI minus UTC, as its kernel has it; 0: it does not know."""
+    leap_s: int | None = None
+    """The leap second that its kernel announces; None: it does not know."""
+    leap_utc_ns: int = 0
+    """UTC at which that begins."""
 
 
 class Fits(NamedTuple):
@@ -114,7 +120,16 @@ class ShardFit:
         latest = {}
         for batch, arrived_ns in arrivals:
             waited_ns = now_ns - arrived_ns
-            latest[batch.node] = Heard(batch.node, batch.until_ns, waited_ns, batch.epoch_ns, batch.utc_error_ns)
+            latest[batch.node] = Heard(
+                batch.node,
+                batch.until_ns,
+                waited_ns,
+                batch.epoch_ns,
+                batch.utc_error_ns,
+                batch.tai_offset_s,
+                batch.leap_s,
+                batch.leap_utc_ns,
+            )
         return Fits(clocks, pairs, tuple(latest.values()))
 
     def _among(self, pairs: PairEstimates) -> tuple[PairEstimates, tuple[str, ...]]:

@@ -8,14 +8,16 @@ import numpy as np
 
 from foliot_sync.core.timescale.time_map import measured_ns
 from foliot_sync.core.timescale.utc_phase import agree
+from foliot_sync.core.timescale.utc_seconds import KernelWord
 from foliot_sync.settings import NANOSECONDS
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from numpy.typing import NDArray
 
     from foliot_sync.core.fit.shard_fit import Heard
     from foliot_sync.core.timescale.time_map import Seen, TimeMap
-    from foliot_sync.core.timescale.utc_phase import Agreed
 
 _LEAST_ERROR_NS = 1_000.0
 """Least error of a host's UTC. No daemon knows better how far a system clock is off, and some say 0."""
@@ -30,7 +32,25 @@ class RealtimeOffset(NamedTuple):
     utc_error_ns: int
     """-1: it does not have UTC."""
     rate_ppb: float | None
-    """By how much CLOCK_REALTIME has run faster than the clock since the node's last report, if it had UTC then, too."""
+    """By how much CLOCK_REALTIME has run faster than the clock since the node's last report, if it had UTC then, too. A step of whole seconds is no rate."""
+    word: KernelWord
+    """Its kernel's word on UTC."""
+
+
+class OffUtc(NamedTuple):
+    """UTC minus the common time, as most hosts have it."""
+
+    fraction_ns: float
+    """That and some whole seconds: hosts that have counted a leap second and hosts that have not agree in this."""
+    error_ns: float
+    """Of the fraction."""
+    whole_ns: float | None
+    """All of it; None: most agree in the fraction alone."""
+
+    @property
+    def behind_s(self) -> int | None:
+        """How far UTC is behind the common time, in whole seconds."""
+        return None if self.whole_ns is None else -round(self.whole_ns / NANOSECONDS)
 
 
 class RealtimeOffsets:
@@ -51,8 +71,10 @@ class RealtimeOffsets:
             before is not None and node.until_ns > before.local_ns and min(before.utc_error_ns, node.utc_error_ns) >= 0
         ):
             gained_ns = node.epoch_ns - before.epoch_ns
+            gained_ns -= round(gained_ns / NANOSECONDS) * NANOSECONDS
             rate_ppb = gained_ns / (node.until_ns - before.local_ns) * NANOSECONDS
-        self._realtime[node.node] = RealtimeOffset(node.until_ns, node.epoch_ns, node.utc_error_ns, rate_ppb)
+        word = KernelWord(node.tai_offset_s, node.leap_s, node.leap_utc_ns)
+        self._realtime[node.node] = RealtimeOffset(node.until_ns, node.epoch_ns, node.utc_error_ns, rate_ppb, word)
         self._heard.add(node.node)
 
     def forget_whom(self) -> None:
@@ -63,6 +85,15 @@ class RealtimeOffsets:
         """CLOCK_REALTIME of a clock's host minus its local time; 0: not known."""
         wall = self._realtime.get(name)
         return 0 if wall is None else wall.epoch_ns
+
+    def word(self, name: str) -> KernelWord:
+        """What the kernel of a clock's host has said of UTC last."""
+        wall = self._realtime.get(name)
+        return KernelWord() if wall is None else wall.word
+
+    def words(self, names: Collection[str]) -> dict[str, KernelWord]:
+        """What kernels have said of UTC in this window, of the hosts of these clocks; of all, where none is named."""
+        return {name: self._realtime[name].word for name in self._heard if not names or name in names}
 
     def with_utc(self, seen: Seen, which: NDArray[np.bool_]) -> list[int]:
         """The clocks among these whose hosts said in this window that they have UTC."""
@@ -76,10 +107,22 @@ class RealtimeOffsets:
         ]
         return np.array(away, np.float64)
 
-    def off_utc(self, seen: Seen, numbers: list[int], time_map: TimeMap) -> Agreed | None:
+    def off_utc(self, seen: Seen, numbers: list[int], time_map: TimeMap) -> OffUtc | None:
         """UTC minus the common time, if most of these clocks' hosts, which have it, agree."""
         errors = np.array([wall.utc_error_ns for _, wall in self._of(seen, numbers)], np.float64)
-        return agree(self.away_ns(seen, numbers, time_map), errors + _LEAST_ERROR_NS + seen.bound_ns[numbers])
+        errors += _LEAST_ERROR_NS + seen.bound_ns[numbers]
+        away_ns = self.away_ns(seen, numbers, time_map)
+        if not len(away_ns):
+            return None
+        # Around one of them, so that none is on the other side of half a second from its neighbours.
+        around_ns = float(np.sort(away_ns)[(len(away_ns) - 1) // 2])
+        apart_ns = away_ns - around_ns
+        apart_ns -= np.rint(apart_ns / NANOSECONDS) * NANOSECONDS
+        fraction = agree(around_ns - round(around_ns / NANOSECONDS) * NANOSECONDS + apart_ns, errors)
+        if fraction is None:
+            return None
+        whole = agree(away_ns, errors)
+        return OffUtc(fraction.value, fraction.error, None if whole is None else whole.value)
 
     def rate_ppb(self, seen: Seen, numbers: list[int], time_map: TimeMap) -> float | None:
         """The gain of CLOCK_REALTIME on the common time, in ppb, by the median of these clocks' hosts; None: unknown."""

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
     from foliot_sync.core.track.kalman import ClockTracks
 
-RESUME_NS = NANOSECONDS
+RESUME_NS = 2 * NANOSECONDS
 """The limit, in ns, to the change of CLOCK_REALTIME's distance from local time within which the knowledge of an earlier run still holds.
-While a host runs, its discipline moves that distance by less, and a boot moves it by far more."""
+While a host runs, its discipline moves that distance by less than a second, and a leap second by one. A boot moves it by far more."""
 
 
 def same_boot(epoch_ns: int, former_ns: int) -> bool:
