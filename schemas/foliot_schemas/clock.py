@@ -65,6 +65,13 @@ class ClockState(msgspec.Struct, frozen=True, kw_only=True, tag="clock.v1"):
     utc_error_ns: Bound = -1
     """The greatest error of the common time against UTC, according to the nodes that have UTC. It includes their own
     errors. -1: no node has UTC, or most do not agree."""
+    stamp_noise_ns: Finite = 0.0
+    """The noise of the clock's stamps: how well they repeat. Sync measures it in the stamps of each pair of clocks, and
+    no node states it of itself. 0: not measured."""
+    rate_wander_ppb: Finite = 0.0
+    """The random walk of the clock's rate against the reference's, in ppb per root of a second, as sync's filter takes
+    it. It is what the settings say until the clock's windows have shown it. 0: nothing is known, or this is the
+    reference. Of it and of `sync.least_wander_ppb`, `wander_ppb` is made."""
 
     def reference_ns(self, local_ns: int) -> int:
         """The reference time at a local time."""

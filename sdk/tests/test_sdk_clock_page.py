@@ -6,6 +6,7 @@ import os
 import stat
 import subprocess
 import sys
+import zlib
 
 import msgspec
 import pytest
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from paged import SECOND, local, state
 
 from foliot.clock import ClockUnknown
-from foliot.clock.page import SLOT_SIZE, SLOTS, Page
+from foliot.clock.page import ADDED, ADDED_AT, CHECKSUM, SLOT, SLOT_SIZE, SLOTS, Page
 from foliot.clock.writer import PageWriter
 from patience import patience
 
@@ -76,6 +77,29 @@ def test_a_slot_that_is_being_overwritten_is_not_read(place, writer):
     writer._memory[slot : slot + 600] = whole
 
     assert page.latest().window == 7
+
+
+def test_a_page_of_before_noise_and_wander_were_added_is_read_without_them(place, writer, reader):
+    """And a reader of before finds what it looks for where it was: the slot, and its checksum behind it."""
+    said = state()
+    writer.write(said, local())
+    start = SLOTS + SLOT_SIZE * (Page(place).latest().number & 1)
+    before = writer._memory[start : start + SLOT.size + CHECKSUM.size]
+    assert CHECKSUM.unpack_from(before, SLOT.size)[0] == zlib.crc32(before[: SLOT.size])
+    assert (reader.read().state.stamp_noise_ns, reader.read().state.rate_wander_ppb) == (25.4, 7.25)
+    writer._memory[start + ADDED_AT : start + SLOT_SIZE] = bytes(SLOT_SIZE - ADDED_AT)
+
+    assert reader.read().state == msgspec.structs.replace(said, stamp_noise_ns=0.0, rate_wander_ppb=0.0)
+
+
+def test_what_was_added_to_another_slot_is_not_read(place, writer, reader):
+    """A slot that an earlier probe wrote over a later one's has no noise, and not the later one's."""
+    writer.write(state(), local())
+    start = SLOTS + SLOT_SIZE * (Page(place).latest().number & 1)
+    stale = ADDED.pack(1, 99.0, 99.0)
+    writer._memory[start + ADDED_AT : start + ADDED_AT + 28] = stale + CHECKSUM.pack(zlib.crc32(stale))
+
+    assert (reader.read().state.stamp_noise_ns, reader.read().state.rate_wander_ppb) == (0.0, 0.0)
 
 
 def test_a_writer_that_dies_in_the_middle_disturbs_nobody(place, writer, reader):

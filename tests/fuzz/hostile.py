@@ -159,7 +159,7 @@ clock_states = st.builds(
     ClockState, clock=nodes, reference=words, offset_ns=times, drift_ppb=st.sampled_from([0.0, 1e7, -1e7, 5e-324]),
     hard_bound_ns=bounds, bound_ns=bounds, growth_ppb=floats, as_of_ns=times, void_after_ns=times,
     status=st.sampled_from(get_args(ClockStatus)), window=counts, neighbours=counts, surplus_ns=floats,
-    wander_ppb=floats, epoch_ns=st.one_of(st.sampled_from([0, NOW_NS, NOW_NS]), times),
+    wander_ppb=floats, stamp_noise_ns=floats, rate_wander_ppb=floats, epoch_ns=st.one_of(st.sampled_from([0, NOW_NS, NOW_NS]), times),
 )  # fmt: skip
 fit_values = st.one_of(st.floats(-1e6, 1e6), floats)
 # Nobody but sync may tell fits, and its own keep times together that are no more than an hour apart; the rest may be anything.

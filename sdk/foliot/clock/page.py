@@ -32,7 +32,13 @@ SLEPT_NS = 1_000_000
 HEADER = struct.Struct("=8sIIQQ16s1024s1024s")
 SLOT = struct.Struct("=QqqqqqddddqqQQdII1024s")
 CHECKSUM = struct.Struct("=I")
+ADDED = struct.Struct("=Qdd")
+"""Added behind a slot's checksum, where earlier readers do not look: the slot's number again, stamp_noise_ns and rate_wander_ppb. A checksum of its own follows."""
+ADDED_AT = 1_160
+"""Its place in a slot: behind the checksum, in words of 64 bits."""
 SLOTS, SLOT_SIZE = 4_096, 2_048
+_WRITTEN = ADDED_AT + ADDED.size + CHECKSUM.size
+"""Of a slot."""
 _TRIES = 100
 """A writer laps a reader once in two seconds at most; only a damaged page is read so often in vain."""
 _BOOT_DIGITS = 32
@@ -77,6 +83,9 @@ class Told(NamedTuple):
     status: int
     timescale: int
     reference: bytes
+    stamp_noise_ns: float = 0.0
+    """This and the next: 0 where a probe of before them wrote the page."""
+    rate_wander_ppb: float = 0.0
 
 
 class Header(NamedTuple):
@@ -140,12 +149,27 @@ class Page:
         for _ in range(_TRIES):
             count = self.words[COUNT]
             start = SLOTS + SLOT_SIZE * (count & 1)
-            slot = self._memory[start : start + SLOT.size + CHECKSUM.size]
+            slot = self._memory[start : start + _WRITTEN]
             if CHECKSUM.unpack_from(slot, SLOT.size)[0] == zlib.crc32(slot[: SLOT.size]):
-                told = Told._make(SLOT.unpack_from(slot))
+                told = Told(*SLOT.unpack_from(slot), *_added(slot, count))
                 if told.number == count and told.status < len(STATUSES) and told.timescale < len(TIMESCALES):
                     return told
         raise ClockUnknown("damaged", "the clock's page is damaged; the probe writes a new one when it starts")
+
+
+def packed(told: Told) -> bytes:
+    """A slot as it is written, with its checksums."""
+    slot, added = SLOT.pack(*told[:-2]), ADDED.pack(told.number, *told[-2:])
+    whole = (slot + CHECKSUM.pack(zlib.crc32(slot))).ljust(ADDED_AT, b"\0")
+    return whole + added + CHECKSUM.pack(zlib.crc32(added))
+
+
+def _added(slot: bytes, number: int) -> tuple[float, ...]:
+    """What was added to a slot of this number; nothing if an earlier probe wrote it, or it is being overwritten."""
+    added = slot[ADDED_AT : ADDED_AT + ADDED.size]
+    said, *values = ADDED.unpack(added)
+    whole = CHECKSUM.unpack_from(slot, ADDED_AT + ADDED.size)[0] == zlib.crc32(added)
+    return tuple(values) if whole and said == number else ()
 
 
 def _check(header: Header, path: str) -> None:

@@ -6,18 +6,15 @@ import contextlib
 import fcntl
 import mmap
 import os
-import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from foliot.clock.page import (
-    CHECKSUM,
     COUNT,
     HEADER,
     MAGIC,
     SIZE,
     SLEPT_NS,
-    SLOT,
     SLOT_SIZE,
     SLOTS,
     STATUSES,
@@ -28,6 +25,7 @@ from foliot.clock.page import (
     Page,
     Told,
     boot,
+    packed,
     slept_ns,
     time_namespace,
 )
@@ -96,9 +94,9 @@ class PageWriter:
 
     def _put(self, told: Told) -> None:
         count = self._count + 1
-        slot = SLOT.pack(*told._replace(number=count))
+        slot = packed(told._replace(number=count))
         start = SLOTS + SLOT_SIZE * (count & 1)
-        self._memory[start : start + SLOT.size + CHECKSUM.size] = slot + CHECKSUM.pack(zlib.crc32(slot))
+        self._memory[start : start + len(slot)] = slot
         self._words[COUNT] = self._count = count
 
     def _kept(self, place: Path, header: Header) -> Told | None:

@@ -69,6 +69,7 @@ async def publish_all(bus, client):
         clock="node3", reference="node0", offset_ns=1_800_000_000_123_456_789, drift_ppb=-1.5, hard_bound_ns=900,
         bound_ns=40, growth_ppb=2.5, as_of_ns=7, void_after_ns=8, status="holdover", window=5, neighbours=10,
         surplus_ns=0.25, hard_growth_ppb=3.5, timescale="utc", wander_ppb=1.25, epoch_ns=-9, utc_error_ns=77,
+        stamp_noise_ns=25.5, rate_wander_ppb=6.75,
     )  # fmt: skip
     command = Command(
         id="c1", verb="reroute", node="node3", cause="e", issued_ns=1, deadline_ns=2, lease_revision=3, away=("rail0",),

@@ -31,6 +31,8 @@ class WindowSolution(NamedTuple):
     """The pairs it rests on: between placed clocks, none torn."""
     ground: int
     """The clock that the others were measured against."""
+    noise_ns: NDArray[np.float64]
+    """Of each clock's stamps: that of its quietest pair; inf: it has none."""
 
 
 def torn_clocks(pairs: PairEstimates, clocks: int, reference: int) -> NDArray[np.bool_]:
@@ -93,7 +95,7 @@ def weigh(sound: PairEstimates, tracks: kalman.ClockTracks, ground: int, referen
     tracks = _expected(tracks, reached, at_ns)
     if ground != reference:
         measured = _by_majority(measured, tracks, reached)
-    return WindowSolution(tracks, reached, measured, offsets, sound, ground)
+    return WindowSolution(tracks, reached, measured, offsets, sound, ground, own)
 
 
 def _drifts(
