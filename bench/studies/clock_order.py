@@ -64,7 +64,7 @@ def judged(machine: str, senders: str, order: str, arguments: argparse.Namespace
         random = np.random.default_rng(seed)
         with mock.patch("foliot_lab.simulate.clocks.ticks.send_order", ORDERS[order]):
             ends = [Direction(*stamps(each, MACHINES[machine], arguments.seconds, random)) for each in SENDERS[senders]]
-        recording = Recording(senders, *ends, constant("simulated", 0.0))
+        recording = Recording(senders, ends[0], ends[1], constant("simulated", 0.0))
         found += replay(recording, _WINDOW_NS, "kernel", arguments.settle, TOOLS)
     wanted = {(MINIMUM, MIDDLE), (FOLIOT, NOW), (SLOWER, NOW)}
     return cells(f"{machine}, {senders}, sockets {order}", [row for row in found if (row.tool, row.of) in wanted])
