@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import hypothesis
 import nats
 import pytest
 import structlog
@@ -39,6 +40,11 @@ os.environ["FOLIOT_CLOCK__PAGE"] = ""
 # Each program that a test starts would compile all that it imports, which takes longer than most of them run.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
+# Its handlers end now and then what another test of this process forks ("Bad file descriptor", four of 300, grpcio 1.85).
+os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"
+# How long an example takes is for benches to say: on a busy machine, a second makes seven of some.
+hypothesis.settings.register_profile("untimed", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
+hypothesis.settings.load_profile("untimed")
 
 _LAB = "lab"
 """The group of tests that start a lab."""

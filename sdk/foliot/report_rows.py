@@ -1,4 +1,4 @@
-"""Which rows of a table the paths have that nodes report on, without looking up each of them every time."""
+"""Finds the rows of a table for the paths that a node reports on, without looking up each path every time."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _REGULAR = 8
-"""Paths of a report that is worth remembering. Shorter ones, of silences, are read as fast as looked up, and would displace it."""
+"""Least paths of a report to remember. Shorter reports, of silences, are read as fast as looked up, and would displace a longer one."""
 
 
 class ReportRows:
-    """Per node, the rows of its last regular report: mostly it names those that it named last."""
+    """The rows of each node's last regular report. Mostly the next report names the same paths."""
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[int, NDArray[np.int32]]] = {}
-        """By node: a hash of the names, which themselves take 15 kB, and their rows."""
+        """A hash of the names, which themselves take 15 kB, and their rows, by node."""
 
     def of(self, node: str, names: tuple[str, ...], row: Callable[[str], int]) -> NDArray[np.int32]:
         """The rows of a report's paths.
 
         Parameters:
-            row: finds or makes that of one name.
+            row: finds or makes the row of one name.
         """
         known, said = self._known.get(node), hash(names)
         if known is not None and known[0] == said and len(known[1]) == len(names):
@@ -37,5 +37,5 @@ class ReportRows:
         return rows
 
     def forget(self) -> None:
-        """What names mean may have changed: all are looked up anew."""
+        """Forgets all rows, because they may have changed: all names are looked up anew."""
         self._known.clear()

@@ -1,7 +1,7 @@
 """Settings: one TOML file, overridden by environment variables; a wrong value stops the start and names the key.
 
-The file is named by ``FOLIOT_CONFIG``. ``FOLIOT_PROBE__IN_USE_HZ=50`` overrides ``in_use_hz`` in ``[probe]``; its text is
-read as a TOML value and, where it is none, as a string.
+``FOLIOT_CONFIG`` names the file. ``FOLIOT_PROBE__IN_USE_HZ=50`` overrides ``in_use_hz`` in ``[probe]``. Its text is read as
+a TOML value and, where it is none, as a string.
 
 A section's struct may name the keys that it had in an earlier version, as ``removed: ClassVar[frozenset[str]]``. Where a file still has
 one, a warning says that it has no effect, and the service starts.
@@ -56,8 +56,8 @@ class BusSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     url: str = "nats://127.0.0.1:4222"
     """One server or, separated by commas, several of a cluster; ``tls://`` where the server demands TLS."""
     credentials: str = ""
-    """Path of the file that `foliot keys` made, or of the directory in which every service finds its own by name;
-    empty: the server asks for none."""
+    """Path of the file that `foliot keys` made, or of the directory in which every service finds its own by name.
+    Empty: the server asks for none."""
     ca: str = ""
     """Path of the certificate that vouches for the server's; empty: those that the system trusts."""
     replicas: int = 1
@@ -72,7 +72,7 @@ class HealthSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
 
 class ClockSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """``[clock]``: where the processes of a node find the time. The probe writes there, and everybody reads."""
+    """``[clock]``: where the processes of a node find the time. The probe writes there, and every process reads."""
 
     page: str = CLOCK_PAGE
     """Path of the page of shared memory; one for each node, in a folder that only the probe writes to. Empty: none."""
@@ -89,7 +89,8 @@ class TelemetrySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     log_level: LogLevel = "info"
     """Logs go to standard error: coloured lines on a terminal, JSON elsewhere."""
     loop_steps: str = ""
-    """A file that counts how long the steps of the service's loop take, see `foliot.runtime.loop_steps`. Empty: none, and the log alone tells of long ones."""
+    """A file that counts how long the steps of the service's loop take, see `foliot.runtime.loop_steps`. Empty: none, and only the log tells of
+    long steps."""
 
 
 class NicSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -100,7 +101,7 @@ class NicSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     number: int
     """Number of the rail, 0 to 7, which gives its part of the service and path prefixes. The same on every node."""
     device: str = ""
-    """Empty: the one that has the address. See `foliot.node.nic_discovery`."""
+    """The NIC's network device. Empty: the device that has the address. See `foliot.node.nic_discovery`."""
     address: str = ""
     """The NIC's own address in the fabric, or a prefix that it lies in (``10.16.0.0/16``). Empty: the device's only address."""
     clock: str = ""
@@ -113,7 +114,7 @@ class NodeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     name: str
     """Name of the node, unique in the fleet."""
     index: int
-    """Unique in the fleet, from 0: gives the node's addresses within the prefixes."""
+    """Number of the node from 0, unique in the fleet. It gives the node's addresses within the prefixes."""
     nics: tuple[NicSettings, ...]
     """The backend NICs, one for each rail."""
     service_prefix: str = "10.200.0.0/13"
@@ -127,7 +128,7 @@ class NodeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     agent_port: int = 7947
     """UDP port of the agents' datagrams to each other."""
     peers: tuple[str, ...] = ()
-    """Nodes that this one exchanges traffic with, and so probes; empty: all of the fleet, which is for some hundred nodes at most."""
+    """Nodes that this one exchanges traffic with, and so probes. Empty: all of the fleet, which may have some hundred nodes then."""
 
 
 def load(kind: type[Section], section: str) -> Section:
@@ -191,7 +192,7 @@ def _file(path: str) -> dict[str, Any]:
     except OSError as error:
         raise SettingsError(f"{path}: cannot be read: {error.strerror}") from error
     except (ValueError, RecursionError) as error:
-        # Also what is no UTF-8, a number of thousands of digits, or nested without end.
+        # Such a file may also be no UTF-8, have a number of thousands of digits, or be nested without end.
         raise SettingsError(f"{path}: not TOML: {error}") from error
 
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _QUEUE = 16_384
 """Spans that wait for export. The SDK's default of 2,048 was measured to drop two thirds of a burst of 20,000."""
 _DELAY_MS = 500
-"""Export interval: a person who asks for a trace right after a fault should not wait for the SDK's default of 5 s."""
+"""Export interval. A person who asks for a trace right after a fault should not wait for the SDK's default of 5 s."""
 _EXPORT_TIMEOUT_S = 2.0
 
 Kind = Literal["internal", "producer", "consumer"]
@@ -51,7 +51,7 @@ class _Ids(RandomIdGenerator):
 
 
 class _Telemetry:
-    """What `start` set up; before it, spans are no-ops."""
+    """The state that `start` sets up; before it, spans are no-ops."""
 
     provider: TracerProvider | None = None
     clock: Clock | None = None
@@ -64,7 +64,7 @@ _now = _Telemetry()
 def start(service: str, clock: Clock, settings: TelemetrySettings, *, node: str = "") -> None:
     """Begins to send this process's spans.
 
-    To the gateway (or whatever `settings.endpoint` names), and also to ``OTEL_EXPORTER_OTLP_ENDPOINT`` if that is set.
+    They go to the gateway (or to another `settings.endpoint`), and also to ``OTEL_EXPORTER_OTLP_ENDPOINT`` if that is set.
     """
     instance = {"service.instance.id": f"{node}/{service}", "host.name": node} if node else {}
     resource = Resource.create({"service.name": service, "service.namespace": "foliot", **instance})
@@ -100,14 +100,14 @@ def span(
     parent_span: str = "",
     **attributes: str | float | bool,
 ) -> Iterator[trace.Span]:
-    """A span around the work inside; exceptions are recorded and go on.
+    """A span around the work inside. It records exceptions, and they go on.
 
     Parameters:
-        fault: the fault whose trace it belongs to. Within a span of that trace it becomes its child, else a child of the
-            fault's root, which may be seen by another process, later, or never.
-        root: this is the fault's root span.
+        fault: the fault whose trace it belongs to. Within a span of that trace, the new span becomes its child. Else it becomes a
+            child of the fault's root, which another process may see, later, or never.
+        root: whether this is the fault's root span.
         start_ns: reference time when the work really began, if before now.
-        parent_span: the hex span id, within the fault's trace, of a parent that came by another way than the bus.
+        parent_span: the parent's span id within the fault's trace, in hex, if it came by another way than the bus.
     """
     parent, links = _parent(fault, root=root, parent_span=parent_span)
     clock = _now.clock
@@ -130,7 +130,7 @@ def span(
         finally:
             end_ns = clock.now_ns() if clock is not None else None
             if end_ns is not None and begin_ns is not None:
-                end_ns = max(end_ns, begin_ns)  # a word of sync in between may have moved the reference back
+                end_ns = max(end_ns, begin_ns)  # a new state from sync may have moved the reference back meanwhile
             opened.end(end_time=end_ns)
 
 
@@ -166,7 +166,7 @@ def inject(headers: dict[str, str]) -> None:
 
 @contextlib.contextmanager
 def received(headers: Mapping[str, str] | None) -> Iterator[None]:
-    """Work inside belongs to the trace that a message came with."""
+    """Puts the work inside into the trace that a message came with."""
     if not headers or "traceparent" not in headers:
         yield
         return

@@ -22,7 +22,9 @@ from foliot_schemas import Event
 from patience import patience
 
 METHODS = [f"{name}/{method.name}" for name, of in descriptors.services().items() for method in of.methods]
-SOME = settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+SOME = settings(
+    max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=20) | st.sampled_from(["e1", "\x00", "a" * 20_000])
 numbers = st.integers(-(1 << 31), (1 << 31) - 1)
 

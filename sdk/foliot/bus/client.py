@@ -1,7 +1,7 @@
 """The bus: NATS for observations, JetStream for what may not be lost, key-value buckets for the present state.
 
-A subject that a stream captures still reaches plain subscribers at once, so what must be fast subscribes to the subject itself and
-uses a durable consumer only to catch up (`subscribe_kept`); deterministic message ids make the double delivery harmless.
+A subject that a stream captures still reaches plain subscribers at once. So a fast reader subscribes to the subject itself, and uses a
+durable consumer only to catch up (`subscribe_kept`). Deterministic message ids make the double delivery harmless.
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ class Bus:
 
     `put`, `put_all`, `get`, `present` and `store` are those of its buckets: see `foliot.bus.key_value.KeyValue`.
 
-    `counts` so far: published, kept, unstored (attempts to keep that failed), rejected; of observations stale (the bus was away), behind (left out).
+    `counts` has the messages so far that were published, kept, unstored (failed attempts to keep) and rejected. Of observations it has the
+    stale (the bus was away) and the behind (left out).
     """
 
     def __init__(self, service: str, replicas: int, *, makes: bool) -> None:
@@ -79,7 +80,7 @@ class Bus:
         """Connects, waiting for as long as it takes, until streams and buckets exist.
 
         Parameters:
-            makes: whether to make those that do not; what runs on a node, or only listens, may not.
+            makes: whether to make those that do not exist. A process that runs on a node, or only listens, may not.
 
         Raises:
             SettingsError: a file that the settings name cannot be read.
@@ -94,7 +95,7 @@ class Bus:
 
     @classmethod
     def later(cls, settings: BusSettings, service: str, *, makes: bool = True) -> Self:
-        """Connects as `connect` does, for a service that works meanwhile: it publishes at once, and subscribes after `opened`.
+        """Connects as `connect` does, for a service that works meanwhile. It publishes at once, and subscribes after `opened`.
 
         Raises:
             SettingsError: a file that the settings name cannot be read.
@@ -120,7 +121,7 @@ class Bus:
 
     @property
     def connected(self) -> bool:
-        """Whether the bus answers, as far as is known: a cut is noticed after two to three seconds."""
+        """Whether the bus answers, as far as the client knows: it notices a cut after two to three seconds."""
         return bool(self._client.is_connected)
 
     async def closed(self) -> None:
@@ -133,7 +134,7 @@ class Bus:
         raise BusClosedError(str(self._client.last_error or "no reason given"))
 
     def when_away(self, told: Callable[[], None]) -> None:
-        """Calls this whenever it is noticed that the bus does not answer any more."""
+        """Calls this whenever the client notices that the bus does not answer any more."""
         self._on_away.append(told)
 
     def when_back(self, told: Callable[[], object]) -> None:
@@ -141,7 +142,7 @@ class Bus:
         self._on_back.append(told)
 
     async def close(self) -> None:
-        """Ends all subscriptions and the connection; what was published is flushed for a short while."""
+        """Ends all subscriptions and the connection. Before, it takes a short while to flush published messages."""
         self._on_away.clear()
         for task in self._tasks:
             task.cancel()
@@ -154,7 +155,7 @@ class Bus:
     # -- publishing ---------------------------------------------------------------------------------------------------
 
     async def publish(self, channel: Channel, message: msgspec.Struct, *names: str) -> None:
-        """An observation: at once, or, while the bus is away, not at all."""
+        """Publishes an observation at once, or, while the bus is away, not at all."""
         if not self.connected:
             self.counts["stale"] += 1
             return
@@ -165,7 +166,10 @@ class Bus:
             self.counts["published"] += 1
 
     def publish_kept(self, channel: Channel, message: Any, *names: str) -> None:
-        """An event, command or outcome: at once, and again under the same id until its stream has stored it; what is said while the bus is away, in its order."""
+        """Publishes an event, command or outcome at once, and again under the same id until its stream has stored it.
+
+        Messages of a time when the bus was away follow in their order.
+        """
         headers = {"Nats-Msg-Id": message.id}
         tracing.inject(headers)
         self._spawn(self._keeper.keep(channel.name, channel.subject(*names), encode(message), headers))
@@ -178,10 +182,10 @@ class Bus:
         """Calls the handler with each message and its subject, in order, inside the sender's trace.
 
         Parameters:
-            about: whose messages are wanted, by whom their subject is about; others are not even decoded.
-            late_s: for how long an observation may have waited; older ones are left out.
+            about: selects messages by the one whom their subject is about; others are not even decoded.
+            late_s: how long an observation may have waited. Older ones are left out.
         """
-        # Events, commands and outcomes are few and are caught up with; of observations only the newest are worth anything.
+        # Events, commands and outcomes are few, and readers catch up with them. Of observations only the newest are worth anything.
         backlog = None if channel.stream else LoadShedding(pattern(channel, names), self.counts, late_s)
         await self._hear(channel, handler, names, backlog, once=False, about=about)
 
@@ -190,7 +194,7 @@ class Bus:
     ) -> None:
         """Subscribes as `subscribe` does, and catches up with missed messages, each id once.
 
-        What happened before is not delivered, but for the stream's last `again` messages: an earlier run may have taken them and ended.
+        Messages from before are not delivered, but for the stream's last `again` ones: an earlier run may have taken them and ended.
         """
 
         async def take(raw: Any) -> None:
@@ -216,7 +220,7 @@ class Bus:
         await connection.settle(self._client)
 
     async def newest(self, channel: Channel, *names: str) -> list[Any]:
-        """The newest message of each subject that the channel's stream keeps; no names, or empty ones, stand for all.
+        """The newest message of each subject that the channel's stream keeps. No names, or empty ones, stand for all.
 
         Raises:
             nats.errors.Error: the bus did not answer.
@@ -228,9 +232,9 @@ class Bus:
     async def watch(self, bucket: Bucket, handler: KeyHandler, *, key: str = "", about: About | None = None) -> None:
         """Calls the handler with every key's present value, or one key's, then with each change; None: it was deleted.
 
-        Changes come as plain messages of the bucket's own subject, sooner than through a consumer. A change whose message was lost is told
-        within some 10 s. After a reconnection all present values are told again, and what was deleted meanwhile. `about`: as with
-        `subscribe`.
+        Changes come as plain messages of the bucket's own subject, sooner than through a consumer. If such a message was lost, the change is
+        told within some 10 s. After a reconnection it tells all present values again, and which keys were deleted meanwhile. `about`: as
+        with `subscribe`.
         """
         watch = await self._buckets.watch(bucket, handler, key, about)
         self._on_reconnect.append(watch.tell_present)
@@ -259,7 +263,7 @@ class Bus:
         self._spawn(self._recover())
 
     async def _recover(self) -> None:
-        """After a restart of the server, streams and buckets that it held in memory are gone: made again, told again."""
+        """Makes streams and buckets again, and tells their values again: a restarted server has lost those that it held in memory."""
         self._buckets.forget()
         await self._make_streams()
         for catch_up in self._catch_ups:
@@ -273,7 +277,7 @@ class Bus:
             told()
 
     async def _closed(self) -> None:
-        """nats-py closes for good on most of a server's errors, however often it was told to reconnect."""
+        """Handles a closed connection: nats-py closes for good on most of a server's errors, however often it was told to reconnect."""
         if self._established:
             log.error("bus_closed", reason=str(self._client.last_error))
             self._sent_away.set()

@@ -25,23 +25,23 @@ log = structlog.get_logger()
 _PING_S = 1
 """A cut bus is noticed after two unanswered pings; nats-py's default of 120 s would leave armed backups asleep."""
 ACK_TIMEOUT_S = 2.0
-"""A stream answers what is published to it within milliseconds, or is away."""
+"""A stream acknowledges a message within milliseconds, or is away."""
 _RETRY_S = 0.25
 _REFUSED_S = 2.0
-"""Between attempts when the server refuses the credentials: it is there, and will not change its mind soon."""
+"""Pause between attempts when the server refuses the credentials: it is there, and will not change its mind soon."""
 
 
 class BusClosedError(Exception):
-    """The server sent us away for good: credentials revoked or expired, too slow a reader. A new start may do better."""
+    """The server has closed the connection for good: credentials revoked or expired, too slow a reader. A new start may do better."""
 
 
 async def establish(client: Any, found: dict[str, Any], **callbacks: Any) -> None:
-    """Connects, waiting for as long as it takes; afterwards the client reconnects forever.
+    """Connects, and waits for as long as it takes. Afterwards the client reconnects forever.
 
     Parameters:
         client: nats-py's, not connected yet.
         found: `options`.
-        callbacks: as of nats-py's `connect`.
+        callbacks: those of nats-py's `connect`.
     """
     waiting = False
     while True:
@@ -63,7 +63,7 @@ def options(settings: BusSettings, name: str) -> dict[str, Any]:
     """Keyword arguments for nats-py's `connect`: where, as whom, and how to know the server.
 
     Parameters:
-        name: what the server shows this connection as; where the credentials are a directory, those of the service of this name.
+        name: of the connection, as the server shows it, and of the service whose credentials are taken from a directory.
 
     Raises:
         SettingsError: a file that the settings name cannot be read.
@@ -79,7 +79,7 @@ def options(settings: BusSettings, name: str) -> dict[str, Any]:
         except CredentialsError as error:
             raise SettingsError(f"bus.credentials: {path}: {error}") from error
         found["user_credentials"] = str(path)
-        # The server lets nobody else listen where this holder's answers go.
+        # The server lets no one else listen where this holder's answers go.
         found["inbox_prefix"] = inbox_prefix(who.role, who.name)
     if settings.ca:
         try:
@@ -92,19 +92,19 @@ def options(settings: BusSettings, name: str) -> dict[str, Any]:
 async def settle(client: Any) -> None:
     """Waits until the server has taken all that was sent, subscriptions too.
 
-    Twice, as nats-py 2.16 writes the ping of a `flush` past what still waits to be written: only the second comes behind it.
+    It flushes twice: nats-py 2.16 writes the ping of a `flush` before data that still waits to be written. Only the second ping comes behind it.
     """
     await client.flush()
     await client.flush()
 
 
 async def note(counts: collections.Counter[str], error: Exception) -> None:
-    """Logs what nats-py tells in passing: loudly, if something was lost or will never be answered."""
+    """Logs an error that nats-py tells in passing: loudly, if a message was lost or a request will never be answered."""
     reason = str(error) or type(error).__name__
     if isinstance(error, nats.errors.SlowConsumerError):
         counts["behind"] += 1
         log.error("message_dropped", reason="the client's own queue is full", subject=error.subject)
-    elif "permissions violation" in reason:  # what was asked times out without a word
+    elif "permissions violation" in reason:  # the request times out without a word
         log.error("bus_forbade", reason=reason)
     else:
         log.debug("bus_error", reason=reason)

@@ -25,7 +25,7 @@ log = structlog.get_logger()
 _SEEN = 65_536
 """Message ids remembered to drop second deliveries: a minute of events and outcomes in a storm of 300 events a second."""
 _LONGEST_ID = 4_096
-"""Characters of one, as the schemas allow them."""
+"""Most characters of an id, as the schemas allow them."""
 
 
 class Dispatch:
@@ -42,12 +42,12 @@ class Dispatch:
     async def hand_over(
         self, channel: Channel, handler: Handler, raw: Any, *, once: bool, about: About | None = None
     ) -> None:
-        """Calls the handler inside the sender's trace; with `once`, not for an id that was there before.
+        """Calls the handler inside the sender's trace; with `once`, not for an id that came before.
 
-        After each observation others have their turn: however many wait, an event or command stands behind one of them at most.
+        After each observation other tasks have their turn. So an event or command waits for one of them at most, however many there are.
 
         Parameters:
-            about: whether messages about the one of this name are wanted.
+            about: says whether messages about a name are wanted.
         """
         if about is None or about(channel.concerned(raw.subject)):
             await self._hand_over(channel, handler, raw, once=once)
@@ -64,7 +64,7 @@ class Dispatch:
         try:
             message = decode(raw.data, channel.message)
             channel.check(raw.subject, message)
-            # Only now: what is refused shall not use up the id of what is still to come.
+            # Only now: a refused message must not use up the id of one that is still to come.
             if message_id:
                 self._seen.add(message_id)
             with tracing.received(raw.headers):

@@ -19,13 +19,13 @@ log = structlog.get_logger()
 
 _AT_ONCE = 256
 _REST_S = 0.1
-"""Between two looks for what was missed. Nearly all of it has come already; in a storm, looking for each alone cost as much as hearing it."""
+"""Pause between two looks for missed messages. Nearly all have come already. In a storm, looking for each alone cost as much as hearing it."""
 _FETCH_S = 5.0
 _ACK_WAIT_S = 5.0
-"""What was handed to a reader that died is delivered again after this long."""
+"""The server delivers the messages of a reader that died again after this long."""
 _AGAIN_S = 0.5
 _MOST_MADE_UP = 4_096
-"""Messages that are read again at once after a cut; what a longer one leaves, the consumer delivers in its own time."""
+"""Messages to read again at once after a cut. The consumer delivers the rest of a longer one in its own time."""
 
 
 class DurableConsumer:
@@ -33,8 +33,8 @@ class DurableConsumer:
 
     Parameters:
         jetstream: the JetStream context of the connection.
-        take: called with every message, oldest first; it is acknowledged when that returns, and on its own: one acknowledgement for all
-            before it would let those go that the server sent into a connection that was dead already.
+        take: called with every message, oldest first. When it returns, that message is acknowledged alone. One acknowledgement for all before
+            it would cover messages that the server sent into a dead connection, and they would be lost.
     """
 
     def __init__(
@@ -49,14 +49,14 @@ class DurableConsumer:
         self._reads = False
         """Whether it may read the stream itself. Nodes may not."""
         self._taken = 0
-        """The stream's number of the last message that was taken, or was there before the durable was first made."""
+        """The stream's number of the last message that was taken, or was there when the durable was first made."""
         self._renewed = asyncio.Event()
 
     async def begin(self, again: int) -> None:
-        """Makes the consumer if it is not there: of a new one, what happened before is not delivered.
+        """Makes the consumer if it is not there. A new one does not deliver messages from before.
 
         Parameters:
-            again: of the last so many messages of the stream, those that an earlier run took are taken once more.
+            again: so many of the stream's last messages are taken once more, if an earlier run took them.
         """
         self._reads = bool(again)
         await self._bind(api.ConsumerConfig(deliver_policy=api.DeliverPolicy.NEW, ack_wait=_ACK_WAIT_S))
@@ -72,7 +72,7 @@ class DurableConsumer:
             await self._take(raw)
 
     def renew(self) -> None:
-        """The connection is a new one: what was asked over the old one will not be answered."""
+        """Note that the connection is a new one: requests over the old one will not be answered."""
         self._renewed.set()
 
     async def run(self) -> None:
@@ -105,21 +105,21 @@ class DurableConsumer:
                 self._renewed.clear()
                 last = await until_done(self._find, "consumer_awaited", durable=self._durable)
                 if self._reads and self._taken < last:
-                    # What was sent to us over the dead connection is delivered again in `_ACK_WAIT_S` only.
+                    # The server delivers messages of the dead connection again only after `_ACK_WAIT_S`.
                     await self._read(max(self._taken + 1, last - _MOST_MADE_UP + 1), last)
         finally:
             fetching.cancel()
             renewed.cancel()
 
     async def _find(self) -> int:
-        """Binds to the consumer, which is made anew behind what was taken if somebody has deleted it, or the store was lost.
+        """Binds to the consumer. If it was deleted, or the store was lost, it is made anew behind the messages that were taken.
 
         Returns the number of the stream's last message.
         """
         state = (await self._jetstream.stream_info(self._stream)).state
         with contextlib.suppress(*BUS_ERRORS):
             await self._consumer.unsubscribe()
-        if state.last_seq < self._taken:  # another stream than the one that we read: all of it is new
+        if state.last_seq < self._taken:  # this is another stream than the one that was read: all of it is new
             log.warning("stream_began_anew", stream=self._stream, durable=self._durable)
             self._taken = 0
         config = api.ConsumerConfig(

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 _AT_ONCE = 256
-"""Keys that are written before others get their turn."""
+"""Keys that are written before other tasks get their turn."""
 
 
 class KeyValue:
@@ -59,13 +59,13 @@ class KeyValue:
         self._numbers = itertools.count(1)
 
     def forget(self) -> None:
-        """Forgets all buckets, as the server may have lost those in its memory: the next use asks for each again."""
+        """Forgets all buckets, because the server may have lost those in its memory. The next use asks for each again."""
         self._stores.clear()
 
     async def open(self) -> None:
-        """Makes every bucket that is not there; who makes none looks for those that nodes read or write.
+        """Makes every bucket that is not there. A connection that makes none looks for those that nodes read or write.
 
-        A node may be updated before the first service that makes a new bucket of the central services.
+        It looks for no others: a node may be updated before the first service that makes a new bucket of the central services.
 
         Raises:
             BucketNotFoundError: one is not there.
@@ -103,9 +103,9 @@ class KeyValue:
         return int(acknowledged.seq)
 
     async def put_all(self, bucket: Bucket, messages: Mapping[str, msgspec.Struct]) -> None:
-        """Writes many keys, at least one, and waits until the last of them is stored; one before it may be lost with the connection.
+        """Writes many keys, at least one, and waits until the last is stored. One before it may be lost with the connection.
 
-        A stream takes what one connection sends in order, so that of the last alone it has to say that it was stored.
+        A stream takes one connection's messages in order, so it has to acknowledge only the last.
 
         Raises:
             nats.errors.Error: the bus did not store it.
@@ -113,7 +113,7 @@ class KeyValue:
         await self.store(bucket)
         *most, last = messages
         for count, key in enumerate(most):
-            # What a connection that is away would send when it is back is old by then.
+            # A connection that is away would send this when it is back, and it would be old by then.
             if not self._client.is_connected:
                 raise nats.errors.ConnectionReconnectingError
             written = f"{self._writer}/{next(self._numbers)}"
@@ -123,7 +123,7 @@ class KeyValue:
         await self.put(bucket, last, messages[last])
 
     async def get(self, bucket: Bucket, key: str) -> Any | None:
-        """The key's present value; None also if it cannot be read, which is said on `rejected`.
+        """The key's present value; None also if it cannot be read, which `rejected` then shows.
 
         Raises:
             nats.errors.Error: the bus did not answer.
@@ -174,10 +174,10 @@ class KeyValue:
         return watch
 
     def _stored(self, bucket: Bucket, key: str) -> AsyncGenerator[Any, None]:
-        """What is stored under a key, or all, as nats-py has it; of deleted keys that they are.
+        """The raw messages stored under a key, or under all keys, with the marks of deleted ones.
 
-        Not by nats-py 2.16's watcher, which may end before its first entry. Who may make no consumers asks for each key; by a consumer it
-        goes faster in a large fleet.
+        nats-py 2.16's watcher is not used: it may end before its first entry. A connection that may make no consumers asks for each key. A
+        consumer is faster in a large fleet.
         """
         if key:
             return key_value_read.values(self._stream, bucket.name, [bucket.subject(key)], deleted=True)

@@ -16,7 +16,7 @@ _ANSWER_S = 2.0
 
 
 def is_deleted(raw: Any) -> bool:
-    """Whether this says that the key is there no more."""
+    """Whether a message says that the key was deleted."""
     return (raw.headers or {}).get("KV-Operation") in {"DEL", "PURGE"}
 
 
@@ -43,10 +43,10 @@ async def subjects(client: Any, bucket: str, pattern: str) -> list[str]:
 async def values(
     jetstream: Any, bucket: str, wanted: Iterable[str], *, deleted: bool = False
 ) -> AsyncGenerator[Any, None]:
-    """The stored values of these subjects, as nats-py has them; a subject that never was is left out.
+    """The stored values of these subjects, as raw messages of nats-py. A subject that never was is left out.
 
     Parameters:
-        deleted: also of those that were deleted, see `is_deleted`.
+        deleted: whether to give the marks of deleted keys, too; see `is_deleted`.
     """
     left = list(wanted)
     for start in range(0, len(left), _READ_AT_ONCE):
@@ -57,7 +57,7 @@ async def values(
 
 
 async def value(jetstream: Any, bucket: str, subject: str, *, deleted: bool = False) -> Any | None:
-    """One of them."""
+    """The stored value of a subject; see `values`."""
     try:
         raw = await jetstream.get_last_msg(f"KV_{bucket}", subject)
     except NotFoundError:

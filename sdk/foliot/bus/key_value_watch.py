@@ -1,4 +1,4 @@
-"""A watch of a bucket: its present values first, then every change, also one that no message told."""
+"""A watch of a bucket: its present values first, then every change, even one whose message was lost."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ WRITTEN = "Foliot-Written"
 """Header of every value: its writer, and the number of the writing."""
 _LONGEST_WRITTEN = 64
 _MOST_TOLD = 1 << 18
-"""Keys remembered; beyond that many, whoever makes them up is not told apart from a fleet any more."""
+"""Keys remembered. Beyond that many, keys that somebody makes up cannot be told from those of a fleet."""
 _FIRST_LOOK_S = 1.0
 _LOOK_S = 10.0
 _MOST_AT_A_LOOK = 256
@@ -35,14 +35,14 @@ class _Tell(Protocol):
 class KeyValueWatch:
     """Tells each value of a bucket, or of one key, to a handler.
 
-    A change comes as a plain message of the bucket's own subject, sooner than through a consumer. Such a message can be lost: a server of a
+    A change comes as a plain message of the bucket's own subject, sooner than through a consumer. Such a message can be lost. A server of a
     cluster does not forward it before it knows of the subscription, nor while the route between two servers is cut. So the watch also looks
-    every 10 s at what the bucket has stored since the last look. That is one request, and one more for each value stored.
+    every 10 s for values that the bucket has stored since the last look. That is one request, and one more for each value stored.
 
     Parameters:
         client, stream: the NATS connection and its JetStream context.
         subject: of the keys that are watched.
-        stored: all that is stored under them, of deleted keys that they are.
+        stored: the raw messages stored under them, with the marks of deleted keys.
         tell: called with the escaped key and its value; None: the key was deleted.
     """
 
@@ -79,7 +79,7 @@ class KeyValueWatch:
         await self.tell_present()
 
     async def tell_present(self) -> None:
-        """Tells all present values, and which of those that were told are deleted.
+        """Tells all present values, and which keys were deleted meanwhile.
 
         Raises:
             nats.errors.Error: the bus did not answer.
@@ -92,7 +92,7 @@ class KeyValueWatch:
         self._next = last + 1
 
     async def keep_looking(self) -> None:
-        """Looks, for ever, at what was stored since the last look. All nodes of a fleet begin together and look at different times."""
+        """Looks again and again, until cancelled. The nodes of a fleet begin together, so they look at different times."""
         pause_s = _FIRST_LOOK_S
         while True:
             await asyncio.sleep(pause_s * random.uniform(0.8, 1.2))  # noqa: S311 - nothing secret
@@ -102,7 +102,7 @@ class KeyValueWatch:
                     await self.look()
 
     async def look(self) -> None:
-        """Tells what was stored since the last look and was not told.
+        """Tells the values that were stored since the last look and not told yet.
 
         Raises:
             nats.errors.Error: the bus did not answer.
@@ -126,7 +126,7 @@ class KeyValueWatch:
 
     @contextlib.contextmanager
     def _telling_stored(self) -> Iterator[None]:
-        """What changes meanwhile has been told already, and is as new as what is stored or newer."""
+        """Notes the keys that change meanwhile. They have been told already, with a value as new as the stored one or newer."""
         self._telling += 1
         try:
             yield
@@ -146,7 +146,7 @@ class KeyValueWatch:
 
 
 class _Told:
-    """By key, what was told last, so that a value that reached us and was not stored is not followed by the one before it."""
+    """Remembers the last value told of each key. So the value before it never follows one that was heard, but was not stored."""
 
     def __init__(self) -> None:
         self._last: dict[str, tuple[str, int]] = {}
@@ -166,7 +166,7 @@ class _Told:
         return self._last.get(token) == _parted(written)
 
     def has_newer(self, token: str, written: str) -> bool:
-        """Whether something that its writer wrote later has been told already."""
+        """Whether a value that the same writer wrote later has been told already."""
         writer, number = _parted(written)
         last = self._last.get(token)
         return last is not None and bool(number) and last[0] == writer and number < last[1]
@@ -183,6 +183,6 @@ def token_of(bucket: Bucket, subject: str) -> str:
 
 
 def _written(raw: Any) -> str:
-    """What tells this writing from others: another tool numbers none, so its value stands for it."""
+    """The mark of a writing. Another tool numbers none, so its value stands for the number."""
     said = str((raw.headers or {}).get(WRITTEN, ""))
     return said or f"={hash((key_value_read.is_deleted(raw), bytes(raw.data or b'')))}"

@@ -32,13 +32,13 @@ class Count(NamedTuple):
     """The bus's count of leases."""
 
     since_ns: int
-    """When it began to; one that lost its memory begins anew."""
+    """When it began. A bus that lost its memory begins anew."""
     last: int
     """The last revision that it gave."""
 
 
 async def counted(bus: Bus) -> Count | None:
-    """Asks the bus; None if it does not answer."""
+    """Asks the bus for its count; None if it does not answer."""
     try:
         stream = (await (await bus.store(LEASES)).status()).stream_info
     except (nats.errors.Error, OSError, TimeoutError):
@@ -50,7 +50,8 @@ class Lease:
     """Holds a role as long as the bus says so; not a moment longer.
 
     Parameters:
-        lasting: it is held until the bus says that it is not; while the bus says nothing, two may hold it. For what is better done twice than not at all.
+        lasting: whether it is held until the bus says that it is not. While the bus says nothing, two may hold it. This is for work that is better
+            done twice than not at all.
     """
 
     def __init__(
@@ -76,7 +77,7 @@ class Lease:
         return self._fence if self._lasting or time.monotonic() < self._until_s else 0
 
     async def taken(self) -> int:
-        """Waits until it is held; its revision."""
+        """Waits until it is held; returns its revision."""
         while not self.revision:
             self._taken.clear()
             await self._taken.wait()
@@ -105,7 +106,7 @@ class Lease:
             self._until_s = asked_s + LEASES.keep_s - _SAFETY_S
         except KeyWrongLastSequenceError:
             if not await self._adopt():
-                self._change(0)  # somebody else holds it
+                self._change(0)  # another holds it
         except (TimeoutError, nats.errors.Error, OSError) as error:
             log.warning("lease_not_renewed", reason=type(error).__name__)
             if not self.revision:
@@ -120,7 +121,7 @@ class Lease:
             held = await store.get(self._key)
             if held.value != self._record:
                 return False
-            # When that was is not known: it counts from now on.
+            # The time of that renewal is not known, so the lease counts from now on.
             asked_s = time.monotonic()
             self._last = await store.update(self._key, self._record, last=held.revision)
         except (TimeoutError, nats.errors.Error, OSError):

@@ -15,9 +15,9 @@ log = structlog.get_logger()
 
 LATE_S, _RECENT_S = 1.0, 0.2
 """How long ago a batch may have come, and how recent the first is that is taken after some were left out. Observations about the same trouble
-come over several subscriptions: where one of these lags far behind another, a port is back before the silence of its paths is heard."""
+come over several subscriptions. Where one of these lags far behind another, a port is back before the silence of its paths is heard."""
 _MOST, _FEW = 8_192, 256
-"""The same as a number of batches that wait, for the memory that they take: the first is for each second that they may be late."""
+"""The same limits as numbers of waiting batches, for the memory that they take. The first is for each second that they may be late."""
 _MARK_S = 0.05
 _SAY_S = 1.0
 
@@ -26,7 +26,7 @@ class LoadShedding:
     """Sheds the load of one subscription.
 
     Parameters:
-        counts: `behind` is raised by what is left out.
+        counts: `behind` counts the batches left out.
         late_s: how long ago a batch may have come.
     """
 
@@ -36,7 +36,7 @@ class LoadShedding:
         self._longest_s = late_s
         self._most = round(_MOST * late_s / LATE_S)
         self._marks: deque[tuple[float, int]] = deque()
-        """From time to time, how many messages had come."""
+        """Times, and how many messages had come by then."""
         self._taken = 0
         self._is_leaving_out = False
         self._left_out = 0
@@ -60,11 +60,11 @@ class LoadShedding:
         return True
 
     def _late_s(self, waiting: int, now_s: float) -> float:
-        """For how long, at least, the message at hand has waited."""
+        """The least time that the message at hand has waited."""
         self._taken += 1
         marks = self._marks
         if not marks or now_s - marks[-1][0] >= _MARK_S:
             marks.append((now_s, self._taken + waiting))
-        while marks and marks[0][1] < self._taken:  # it came after that
+        while marks and marks[0][1] < self._taken:  # the message came after that mark
             marks.popleft()
         return now_s - marks[0][0] if marks else 0.0

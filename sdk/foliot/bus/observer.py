@@ -1,4 +1,4 @@
-"""A connection that listens and never writes: it needs no more rights than reading, and makes no stream and no bucket.
+"""A connection that listens and never writes. It needs no more rights than reading, and makes no stream and no bucket.
 
 Tools are built on it; services have `Bus`.
 """
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
     from foliot.settings import BusSettings
 
 _WHO = "reader"
-"""The role whose credentials are taken from a directory of them."""
+"""The role whose credentials it takes from a directory."""
 _RETRY_S = 0.5
 _PING_S = 2
-"""A bus that is away is noticed after two unanswered pings."""
+"""Interval of pings. The client notices a bus that is away after two unanswered ones."""
 _ANSWER_S = 2.0
 _TRIES = 20
-"""How often streams are asked after a reconnection: a server that has just started may need ten seconds to have them ready."""
+"""How often it asks for streams after a reconnection. A server that has just started may need ten seconds to have them ready."""
 _IDS = 65_536
 """Message ids remembered to drop second deliveries."""
 
@@ -50,7 +50,7 @@ class Heard(NamedTuple):
 
 
 class Refused(Exception):  # noqa: N818 - what the bus did, not what went wrong here
-    """The bus does not let us in."""
+    """The bus refuses the credentials."""
 
 
 class Absent(Exception):  # noqa: N818 - what is so there, not what went wrong here
@@ -58,10 +58,10 @@ class Absent(Exception):  # noqa: N818 - what is so there, not what went wrong h
 
 
 class Observer:
-    """Hears subjects, and what streams have kept of them, each message once. Make it by `connect`.
+    """Hears subjects, and the messages that streams have kept of them, each once. Make it by `connect`.
 
     Parameters:
-        say: is told in a sentence what a person should know of: that the bus is away, is back, forbids something.
+        say: is told in a sentence, for a person, that the bus is away, is back, or forbids something.
     """
 
     def __init__(self, say: Callable[[str], None], now_ns: Callable[[], int]) -> None:
@@ -70,7 +70,7 @@ class Observer:
         self._client = nats.NATS()
         self._jetstream = self._client.jetstream(timeout=_ANSWER_S)
         self._queue: asyncio.Queue[Heard | None] = asyncio.Queue()
-        """What was heard; None: the connection was lost, and is there again."""
+        """Messages heard; None: the connection was lost, and is there again."""
         self._ids = RecentIds(_IDS)
         self._marks: dict[str, int] = {}
         self._said: set[str] = set()
@@ -85,11 +85,11 @@ class Observer:
     async def connect(
         cls, settings: BusSettings, say: Callable[[str], None], now_ns: Callable[[], int], within_s: float | None = None
     ) -> Self:
-        """Connects, waiting for as long as it takes, or not longer than `within_s`.
+        """Connects, and waits for as long as it takes, or not longer than `within_s`.
 
         Raises:
             Absent: the bus did not answer within that time.
-            Refused: the bus is there and does not accept who we say we are.
+            Refused: the bus is there and does not accept the credentials.
             SettingsError: a file that the settings name cannot be read.
         """
         listener = cls(say, now_ns)
@@ -118,7 +118,7 @@ class Observer:
         return listener
 
     async def close(self) -> None:
-        """Ends it."""
+        """Ends the connection."""
         self._leaving = True
         with contextlib.suppress(*BUS_ERRORS):
             await self._client.close()
@@ -137,10 +137,10 @@ class Observer:
             await self._client.flush()
 
     async def heard(self, kept: Iterable[tuple[str, str]] = ()) -> AsyncGenerator[Heard, None]:
-        """Everything subscribed to, as it comes; after a connection was lost, first what streams kept meanwhile.
+        """Everything subscribed to, as it comes. After a lost connection, the messages that streams kept meanwhile come first.
 
         Parameters:
-            kept: stream and subject of what is to be caught up with.
+            kept: stream and subject of the messages to catch up with.
         """
         kept = tuple(kept)
         await self._mark(stream for stream, _ in kept)
@@ -151,13 +151,13 @@ class Observer:
                     yield each
 
     async def since(self, stream: str, subject: str, age_s: float) -> list[Heard]:
-        """The messages of a subject that a stream has kept, and that are no older than this."""
+        """The messages of a subject that a stream has kept, no older than this age."""
         start = dt.datetime.fromtimestamp(self._now_ns() / 1e9 - age_s, tz=dt.UTC)
         where = {"deliver_policy": api.DeliverPolicy.BY_START_TIME, "opt_start_time": start}
         return await self._or_nothing(stream, self._kept(stream, subject, **where))
 
     async def last(self, stream: str, subject: str, count: int) -> list[Heard]:
-        """The newest that a stream has kept of a subject."""
+        """The newest messages that a stream has kept of a subject."""
         return await self._or_nothing(stream, self._last(stream, subject, count))
 
     async def present(self, bucket: str, subject: str) -> list[Heard]:
@@ -165,7 +165,7 @@ class Observer:
         return await self._or_nothing(f"KV_{bucket}", self._values(bucket, subject))
 
     def note(self, heard: Iterable[Heard]) -> list[Heard]:
-        """Takes messages that were read from streams, and returns the new ones by time; `heard` does not bring them again."""
+        """Takes messages that were read from streams, and returns the new ones by time. `heard` does not bring them again."""
         return [each for each in sorted(heard, key=lambda each: each.arrived_ns) if self._is_new(each)]
 
     # -- inside -------------------------------------------------------------------------------------------------------
@@ -175,7 +175,7 @@ class Observer:
         return not identity or self._ids.add(identity)
 
     async def _missed(self, kept: tuple[tuple[str, str], ...]) -> list[Heard]:
-        """What streams have stored since they were looked at last, as long as they remember."""
+        """The messages that streams have stored since the last look, as long as they remember."""
         missed: list[Heard] = []
         for stream, subject in kept:
             for _ in range(_TRIES):
@@ -191,7 +191,7 @@ class Observer:
         return sorted(missed, key=lambda each: each.arrived_ns)
 
     async def _mark(self, streams: Iterable[str]) -> None:
-        """Remembers how far each stream is: what comes later and is not heard has been missed."""
+        """Remembers how far each stream is. Later messages that are not heard have been missed."""
         for stream in set(streams):
             try:
                 self._marks[stream] = (await self._jetstream.stream_info(stream)).state.last_seq

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 WITHIN_S = 3.0
 _AS = "agent"
-"""A directory of credentials has none for commands; the agent's permit what joining and leaving need of a node's own."""
+"""The role whose credentials it takes. A directory has none for commands; the agent's permit all that joining and leaving need."""
 
 
 class Ahead(NamedTuple):
@@ -58,7 +58,7 @@ class OneShot:
                 )
         except BUS_ERRORS as error:
             await self.__aexit__()
-            # nats-py tries until the time is over, and only tells in passing what is wrong.
+            # nats-py tries until the time is over, and tells only in passing what is wrong.
             if isinstance(error, TimeoutError) and isinstance(self._told, BUS_ERRORS):
                 raise self._told from error
             raise
@@ -75,7 +75,7 @@ class OneShot:
 
     @property
     def version(self) -> str:
-        """The server's."""
+        """The server's version."""
         found = self._client.connected_server_version
         return f"{found.major}.{found.minor}.{found.patch}"
 
@@ -144,9 +144,9 @@ class OneShot:
             return False
 
     async def _note(self, error: Exception) -> None:
-        """What goes wrong later is raised where it is asked for."""
+        """Keeps an error of the connection. Later ones are raised by the calls that they concern."""
         self._told = error
 
 
 async def _passed_over(_subject: str, _data: bytes, _reason: str) -> None:
-    """What cannot be read is there for a service to say."""
+    """Reports nothing: a service reports a value that cannot be read."""

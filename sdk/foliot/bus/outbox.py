@@ -1,7 +1,7 @@
 """Offers each message that may not be lost to its stream, under the same id, until it is stored.
 
 Messages keep their order. A message that is published while the bus is away waits in a line, and later ones stand behind it until the line
-is through. Where the bus answers and the stream does not, each message is heard at once by everybody who is there, and offered again by
+is through. Where the bus answers and the stream does not, all present readers hear each message at once, and each is offered again by
 itself.
 """
 
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 _LOOK_S = 0.02
-"""How often the first of a line looks whether the bus is back; a client tries to connect four times a second."""
+"""How often the first of a line looks whether the bus is back. A client tries to connect four times a second."""
 
 
 class _Line:
-    """Of one family of subjects: who waits for the bus, or behind somebody who does. What was said first stands first."""
+    """Messages of one family of subjects that wait for the bus, or behind one that does. The message that was published first stands first."""
 
     def __init__(self) -> None:
         self._numbers: list[int] = []
@@ -39,18 +39,18 @@ class _Line:
         return bool(self._numbers)
 
     def join(self, number: int) -> None:
-        """Takes its place, in front of those who came earlier but were said later."""
+        """Puts a message in its place, in front of those that joined earlier but were published later."""
         if number not in self._is_first:
             bisect.insort(self._numbers, number)
             self._is_first[number] = asyncio.Event()
             self._call()
 
     async def first(self, number: int) -> None:
-        """Waits until nobody stands in front of it."""
+        """Waits until no message stands in front of it."""
         await self._is_first[number].wait()
 
     def leave(self, number: int) -> None:
-        """Makes room; nothing, if it does not stand here."""
+        """Takes a message out of the line, if it stands there."""
         if self._is_first.pop(number, None) is not None:
             self._numbers.remove(number)
             self._call()
@@ -67,8 +67,8 @@ class Outbox:
 
     Parameters:
         stream: its JetStream context.
-        counts: `kept` and `unstored` are raised.
-        rejecting: shows what was not stored.
+        counts: counts `kept` and `unstored` messages.
+        rejecting: shows messages that were not stored.
         connected: whether the bus answers.
     """
 
@@ -84,16 +84,16 @@ class Outbox:
         self._cut: asyncio.Future[None] | None = None
 
     def away(self) -> None:
-        """The connection has died: what was offered over it, and was not answered, is not waited for."""
+        """Note that the connection has died: unanswered offers over it are not waited for."""
         if self._cut is not None:
             self._cut.set_result(None)
             self._cut = None
 
     async def keep(self, family: str, subject: str, data: bytes, headers: dict[str, str]) -> None:
-        """Until it is stored.
+        """Offers a message until it is stored.
 
         Parameters:
-            family: messages of one are kept in order.
+            family: messages of one family are kept in order.
         """
         number, line, delay_s = next(self._numbers), self._lines[family], FIRST_S
         try:
@@ -120,7 +120,7 @@ class Outbox:
             await asyncio.sleep(_LOOK_S)
 
     def _generation(self) -> asyncio.Future[None]:
-        """Done when the present connection has died."""
+        """A future that is done when the present connection has died."""
         if self._cut is None:
             self._cut = asyncio.get_running_loop().create_future()
         return self._cut

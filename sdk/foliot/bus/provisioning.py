@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 async def make_streams(jetstream: JetStreamContext, replicas: int) -> None:
-    """Makes those that are not there; made twice, by whichever service comes first, is the same as once.
+    """Makes the streams that are not there. Several services may make them: making one twice is the same as once.
 
     Raises:
         nats.errors.Error: the bus did not.
@@ -31,8 +31,8 @@ async def make_streams(jetstream: JetStreamContext, replicas: int) -> None:
 async def make_bucket(jetstream: JetStreamContext, bucket: Bucket, replicas: int) -> None:
     """Makes the stream of a bucket, as `make_streams`.
 
-    Not by nats-py's `create_key_value`: that permits roll-ups, and a roll-up header on its own key would let a node empty the whole
-    bucket. Nor direct reads, which a request could have sent to anybody (see `foliot_schemas.permissions`).
+    nats-py's `create_key_value` is not used. It permits roll-ups, and a roll-up header on its own key would let a node empty the whole
+    bucket. It permits direct reads, too, which a request could have sent to anybody (see `foliot_schemas.permissions`).
 
     Raises:
         nats.errors.Error: the bus did not.

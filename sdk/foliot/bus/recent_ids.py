@@ -17,7 +17,7 @@ class RecentIds:
         self._keys: collections.OrderedDict[str, None] = collections.OrderedDict()
 
     def __contains__(self, key: str) -> bool:
-        """Whether it came, and is remembered still."""
+        """Whether an id came, and is still remembered."""
         return key in self._keys
 
     def add(self, key: str) -> bool:

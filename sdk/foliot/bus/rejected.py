@@ -20,10 +20,10 @@ _REASON_CHARACTERS = 1_024
 
 
 class Rejecting:
-    """One service's.
+    """Reports one service's messages.
 
     Parameters:
-        counts: where it counts them, as `rejected`.
+        counts: counts them, as `rejected`.
         publish: as `Bus.publish`.
     """
 
@@ -40,7 +40,7 @@ class Rejecting:
         await self.show(subject, data, reason)
 
     async def show(self, subject: str, data: bytes, reason: str, *, unstored: bool = False) -> None:
-        """Shows it on `rejected`, and does no more."""
+        """Shows a message on `rejected`, and does no more."""
         head = data[:_HEAD_BYTES]
         rejected = Rejected(service=self._service, subject=subject, reason=reason, head=head, unstored=unstored)
         await self._publish(REJECTED, rejected, self._service)

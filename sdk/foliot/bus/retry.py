@@ -21,7 +21,7 @@ log = structlog.get_logger()
 Result = TypeVar("Result")
 
 BUS_ERRORS = (nats.errors.Error, OSError, asyncio.TimeoutError)
-"""What the bus being away looks like, as nats-py tells it."""
+"""Errors by which nats-py tells that the bus is away."""
 FIRST_S = 0.25
 LONGEST_S = 5.0
 _ERRNO = re.compile(r"\[Errno (\d+)\]")
@@ -31,7 +31,7 @@ _OF_NATS = {
     "invalid hostname in connect url": _NO_ADDRESS,
     "invalid connect url option": _NO_ADDRESS,
 }
-"""What nats-py says, and what a person can do more with."""
+"""Words of nats-py, and words that help a person more."""
 
 
 def in_words(error: BaseException) -> str:
@@ -59,13 +59,13 @@ def in_words(error: BaseException) -> str:
 
 
 def _of_system(error: OSError) -> str:
-    """Of an error of the system's; asyncio tells several in one text where a host has several addresses."""
+    """The reason of an error of the system. asyncio tells several in one text where a host has several addresses."""
     numbers = {int(number) for number in _ERRNO.findall(str(error))} | ({error.errno} if error.errno else set())
     return " and ".join(sorted(os.strerror(number).lower() for number in numbers)) or "it cannot be connected to"
 
 
 def heed_cancellation() -> None:
-    """Raises a cancellation that came together with the bus's answer: Python 3.11's wait_for, which nats-py uses, forgets it.
+    """Raises a cancellation that came together with the bus's answer. Python 3.11's wait_for, which nats-py uses, forgets it.
 
     Raises:
         CancelledError: the task at hand has been cancelled.
@@ -76,7 +76,7 @@ def heed_cancellation() -> None:
 
 
 async def until_done(attempt: Callable[[], Awaitable[Result]], event: str, **context: str) -> Result:
-    """The result of the first attempt that the bus grants. Each one before is logged as this event; waits double up to five seconds."""
+    """The result of the first attempt that succeeds. Each one before is logged as this event; pauses double up to five seconds."""
     delay_s = FIRST_S
     while True:
         try:

@@ -32,7 +32,7 @@ def pattern(channel: Channel, names: tuple[str, ...]) -> str:
 
 
 async def between(jetstream: Any, stream: str, subject: str, first: int, last: int) -> list[Any]:
-    """The raw messages of a subject from one of the stream's numbers to another, the oldest first."""
+    """The raw messages of a subject from one number of the stream to another, the oldest first."""
     where = {"deliver_policy": api.DeliverPolicy.BY_START_SEQUENCE, "opt_start_seq": max(first, 1)}
     found: list[Any] = []
     async with contextlib.aclosing(each_stored(jetstream, stream, subject, **where)) as stored_since:
@@ -45,7 +45,7 @@ async def between(jetstream: Any, stream: str, subject: str, first: int, last: i
 
 
 async def newest(stream: Any, channel: Channel, subjects: str, reject: Reject) -> list[Any]:
-    """The newest message that the stream keeps of each of these subjects; one that cannot be read is rejected."""
+    """The newest message that the stream keeps of each of these subjects. One that cannot be read is rejected."""
     found: list[Any] = []
     for raw in await stored(stream, channel.stream, subjects, deliver_policy=api.DeliverPolicy.LAST_PER_SUBJECT):
         try:
@@ -58,16 +58,16 @@ async def newest(stream: Any, channel: Channel, subjects: str, reject: Reject) -
 
 
 async def stored(jetstream: Any, stream: str, subjects: str, **where: Any) -> list[Any]:
-    """The messages that a stream keeps of these subjects, as nats-py has them, oldest first. See `each_stored`."""
+    """The raw messages that a stream keeps of these subjects, oldest first. See `each_stored`."""
     return [raw async for raw in each_stored(jetstream, stream, subjects, **where)]
 
 
 async def each_stored(jetstream: Any, stream: str, subjects: str, **where: Any) -> AsyncGenerator[Any, None]:
-    """The same one by one: a fleet's inventory need not be held twice.
+    """The same as `stored`, one by one, so that a fleet's inventory need not be held twice.
 
     Parameters:
         jetstream: the context of the connection.
-        where: which of them: the fields of a consumer's configuration that say where to begin.
+        where: the fields of a consumer's configuration that say where to begin.
 
     Raises:
         nats.errors.Error: there is no such stream, or the bus did not answer.

@@ -1,7 +1,7 @@
 """The command ``foliot``: each subcommand is a module with ``register(subparsers)``.
 
-Other distributions add theirs by the entry-point group ``foliot.commands``. An entry point has its subcommand's name, so
-that only the module of the subcommand that is called is imported.
+Other distributions add theirs by the entry-point group ``foliot.commands``. An entry point has its subcommand's name. So
+only the module of the called subcommand is imported.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import sys
 
 _GROUP = "foliot.commands"
 _COMMANDS = ("up", "watch", "trace", "clock", "decode", "keys")
-"""This distribution's, in the order in which the help has them."""
+"""This distribution's subcommands, in the order of the help."""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -24,14 +24,14 @@ def main(arguments: list[str] | None = None) -> int:
         status: int = parsed.func(parsed)
         sys.stdout.flush()
     except BrokenPipeError:
-        # Whoever read has had enough; the interpreter would complain when it flushes at its end.
+        # The reader has gone; the interpreter would complain when it flushes at its end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     return status
 
 
 def parser(command: str = "") -> argparse.ArgumentParser:
-    """The parser of one subcommand; of another word, as `--help`, of all subcommands."""
+    """The parser of one subcommand or, for another word such as `--help`, of all subcommands."""
     made = argparse.ArgumentParser(prog="foliot", description="Clocks, paths and ranks of a GPU cluster, kept in step.")
     subparsers = made.add_subparsers(required=True, metavar="command")
     for entry_point in _wanted(command):
@@ -40,7 +40,7 @@ def parser(command: str = "") -> argparse.ArgumentParser:
 
 
 def _wanted(command: str) -> list[importlib.metadata.EntryPoint]:
-    """That of a subcommand; of another word, as `--help`, those of all."""
+    """The entry point of a subcommand or, for another word such as `--help`, those of all."""
     own = [importlib.metadata.EntryPoint(name, f"foliot.cli.{name}:register", _GROUP) for name in _COMMANDS]
     known = own if command in _COMMANDS else [*own, *importlib.metadata.entry_points(group=_GROUP)]
     return [each for each in known if each.name == command] or known

@@ -97,7 +97,7 @@ def _is_good(reading: Reading, within_ns: float | None) -> bool:
 
 
 def _plain(reading: Reading) -> dict[str, Any]:
-    """For a program: the state as sync said it, and what it comes to now."""
+    """Fields for a program: the state as sync published it, and the time by it now."""
     found: dict[str, Any] = {
         "clock": reading.clock,
         "trusted": reading.trusted,
@@ -137,7 +137,7 @@ def _now(state: ClockState, local_ns: int) -> tuple[int, int, int | None]:
 
 
 def _words(reading: Reading, *, colour: bool) -> str:
-    """For a person."""
+    """Lines for a person."""
     state = reading.state
     if state is None:
         return paint(reading.sentence, RED, colour)

@@ -46,7 +46,7 @@ def message_in(heard: Heard) -> msgspec.Struct | None:
 
 
 def _check(subject: str, message: msgspec.Struct) -> None:
-    """As every reader of Foliot's does: whom the message is about stands in its subject, too."""
+    """Checks, as every reader of Foliot does, that a message is about the one that its subject names."""
     bucket = next((each for each in BUCKETS if subject.startswith(f"$KV.{each.name}.")), None)
     if bucket is not None:
         return bucket.check(_key(subject), message)
@@ -59,7 +59,7 @@ def _check(subject: str, message: msgspec.Struct) -> None:
 
 
 def in_words(heard: Heard, *, colour: bool = False) -> str:
-    """A line for a person: when (UTC), what, and what it says."""
+    """A line for a person: the time (UTC), the kind of message, and its content in words."""
     at_ns, code = heard.arrived_ns, 0
     try:
         message = message_in(heard)

@@ -22,9 +22,9 @@ class Target(NamedTuple):
 
     subject: str
     streams: tuple[str, ...] = ()
-    """Those that keep what is sent there."""
+    """The streams that keep messages of this subject."""
     bucket: str = ""
-    """The bucket whose changes these are, if it is one."""
+    """The bucket whose changes travel there; empty: it is no bucket."""
 
 
 def target(pattern: str) -> Target:
@@ -77,7 +77,7 @@ def _wide(tokens: list[str], reached: list[Channel]) -> str:
 
 
 def _token(name: str) -> str:
-    """A name as a token; what is a token already stays."""
+    """A name as a token; a token stays as it is."""
     try:
         unescape(name)
     except ValueError:

@@ -31,7 +31,7 @@ _QUIET_NS = 1_200_000_000
 """Services send their spans every 0.5 s; after two such intervals without any, none is under way."""
 _LOOK_S = 0.25
 _EVENTS = 10_000
-"""So many of the newest are looked through for one about a name: all that a gateway gives."""
+"""The newest events that are searched for one about a name: all that a gateway gives."""
 
 
 class TraceError(Exception):
@@ -97,7 +97,7 @@ def settled(
     now_s: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Trace:
-    """The trace, once no more spans arrive, or as it is after `wait_s`.
+    """The trace once no more spans arrive, or as it is after `wait_s`.
 
     Raises:
         TraceError: there is none, also after `wait_s`.
@@ -157,12 +157,12 @@ def _decoded(base: str, address: str) -> Trace:
 
 
 def _newest_about(base: str, name: str) -> tuple[str, str]:
-    """The newest event of a fault that is this NIC's, path's, node's or clock's own; else one of a path that touches it.
+    """Finds the newest event of a fault of this very NIC, path, node or clock; else one of a path that touches it.
 
     A path that fell silent has two ends, and mostly only one is to blame.
 
     Returns:
-        The event's id, and what is to be said of the choice; both empty: there is none.
+        The event's id, and a note on the choice for a person; both empty: there is none.
     """
     events = msgspec.json.decode(_get(base, f"/api/v1/events?limit={_EVENTS}"), type=list[dict[str, Any]])
     about = [event for event in events if event.get("fault") and name in _names(str(event["who"]))]
@@ -180,12 +180,12 @@ def _newest_about(base: str, name: str) -> tuple[str, str]:
 
 
 def _is_own(who: str, name: str) -> bool:
-    """Whether the trouble is its own, and not that of a path that begins or ends there."""
+    """Whether an event is about the name itself, and not about a path that begins or ends there."""
     return who == name or ">" not in who
 
 
 def _names(who: str) -> set[str]:
-    """All that one is known by whom an event is about: a path has two NICs, a NIC and a process a node."""
+    """All names that the subject of an event is known by: a path has two NICs, and a NIC or process has a node."""
     nics = who.partition("#")[0].split(">")
     nodes = (nic.partition("/")[0] if "/" in nic else nic.rpartition(".")[0] for nic in nics)
     return {who, *nics, *nodes} - {""}

@@ -17,9 +17,9 @@ _SHOWN = ("nic", "who", "path", "clock", "node", "peer", "rail", "via", "verb", 
 _PREFIX = "foliot."
 SERVICE_COLOURS = (36, 33, 35, 32, 34, 96, 93, 95)
 _NAMED = 2
-"""Of many that are told in one line, so many are named; more are counted."""
+"""Names in a line that tells several spans; more are counted."""
 _QUIET_NS = 400_000_000
-"""Nothing for this long between two of them, and they are told apart: a fault and its end lie seconds apart."""
+"""Spans with so long a pause between them are told apart: a fault and its end lie seconds apart."""
 
 
 class Span(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,13 +44,13 @@ class Trace(msgspec.Struct, frozen=True, kw_only=True):
     quiet_ns: int
     spans: tuple[Span, ...]
     note: str = ""
-    """What a person should know of how it was found. Never the gateway's."""
+    """A note for a person on how the trace was found. The gateway never sets it."""
 
 
 class _Line(msgspec.Struct, frozen=True, kw_only=True):
     branches: str
     spans: tuple[Span, ...]
-    """One; or several that are alike but for whom they are about, told together. None of them: a parent that has not arrived."""
+    """One span, or several that differ only in whom they are about. None: the line is for a parent that has not arrived."""
 
 
 def render(trace: Trace, *, colour: bool = False, everything: bool = False) -> Iterator[str]:
@@ -73,7 +73,7 @@ def render(trace: Trace, *, colour: bool = False, everything: bool = False) -> I
 
 
 def _title(spans: list[Span], root: Span) -> str:
-    """The fault in the words of its first event; before that has come, what began it, and where."""
+    """The fault in the words of its first event. Before that has come: the span that began it, and where."""
     judged = [span for span in spans if _PREFIX + "event_kind" in span.attributes]
     if not judged:
         who = _who([root], named=1)
@@ -122,7 +122,7 @@ def _tree(spans: list[Span], *, together: bool) -> Iterator[_Line]:
 
 
 def _rows(siblings: list[Span], children: dict[str, list[Span]], *, together: bool) -> list[tuple[Span, ...]]:
-    """Siblings as rows: those to which nothing is due, alike but for whom they are about, are one."""
+    """Siblings as rows. Those without children that differ only in whom they are about share a row."""
     rows: list[list[Span]] = []
     alike: dict[tuple[str, ...], list[Span]] = {}
     for span in siblings:
@@ -137,7 +137,7 @@ def _rows(siblings: list[Span], children: dict[str, list[Span]], *, together: bo
 
 
 def _key(span: Span) -> tuple[str, ...]:
-    """What two spans have in common that are told together."""
+    """The values that spans in one row have in common."""
     said = (str(span.attributes.get(_PREFIX + name)) for name in _SHOWN if name != "who")
     return (span.name, _process(span), span.status, span.message, *said)
 
@@ -146,7 +146,7 @@ def _below(
     top: tuple[Span, ...], rows: dict[str, list[tuple[Span, ...]]], shown: set[str], indent: str,
     *, is_last: bool | None = None,
 ) -> Iterator[_Line]:  # fmt: skip
-    """A row and all below it; `is_last` of its siblings, None: it has no branch to hang on."""
+    """A row and all below it. `is_last`: whether it is the last of its siblings; None: it has no branch to hang on."""
     stack = [(top, indent, is_last)]
     while stack:
         spans, before, last = stack.pop()
@@ -171,7 +171,7 @@ def _attributes(spans: tuple[Span, ...], *, everything: bool) -> str:
 
 
 def _who(spans: Iterable[Span], named: int) -> str:
-    """Whom spans are about, each once; of many the first."""
+    """The names that spans are about, each once; of many only the first."""
     attributes = [span.attributes for span in spans]
     about = [each.get(_PREFIX + "who") or each.get(_PREFIX + "nic") for each in attributes]
     names = list(dict.fromkeys(str(name) for name in about if name))

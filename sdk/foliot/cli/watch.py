@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 _USUAL = ("event", "command", "outcome")
 _WITHIN_S = 5.0
-"""Whoever does not wait for more waits no longer for the bus either: a script is meant to end."""
+"""Time to wait for the bus with ``--no-follow``: a script is meant to end."""
 _UNITS_S = {"": 1, "s": 1, "m": 60, "h": 3_600, "d": 86_400}
 
 
@@ -90,7 +90,7 @@ def _watch(arguments: argparse.Namespace) -> int:
 
 
 async def _until_nobody_reads(work: Coroutine[Any, Any, None]) -> None:
-    """Does the work; gives it up when the reader of a pipe on standard output goes, also while there is nothing to write.
+    """Does the work. Gives it up when the reader of a pipe on standard output goes, also while there is nothing to write.
 
     Raises:
         BrokenPipeError: the reader has gone.
@@ -138,7 +138,7 @@ async def _print(arguments: argparse.Namespace, settings: BusSettings, targets: 
 async def _messages(
     listener: Observer, arguments: argparse.Namespace, targets: tuple[Target, ...]
 ) -> AsyncGenerator[Heard, None]:
-    """First what is there and was kept, then what comes."""
+    """First the present and the kept messages, then those that come."""
     await listener.subscribe(each.subject for each in targets)
     if not arguments.no_follow:  # a quiet bus is no hang
         _say(f"listening at {listener.place} to {', '.join(each.subject for each in targets)}")

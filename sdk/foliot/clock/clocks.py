@@ -29,7 +29,7 @@ class Clock(Protocol):
 
 
 class HostClock:
-    """The system clock of a node: CLOCK_MONOTONIC_RAW, read as reference time by what sync last said of it.
+    """The system clock of a node: CLOCK_MONOTONIC_RAW, read as reference time by sync's last state of it.
 
     Parameters:
         name: the clock's name in the inventory.
@@ -37,7 +37,7 @@ class HostClock:
     """
 
     def __init__(self, name: str, skew: Skew | None = None) -> None:
-        from foliot.clock.realtime_map import RealtimeMap  # noqa: PLC0415 - it needs numpy, and who only wants the time has no such clock
+        from foliot.clock.realtime_map import RealtimeMap  # noqa: PLC0415 - it needs numpy, and a program that only wants the time has no such clock
 
         self.name = name
         self.state: ClockState | None = None
@@ -56,24 +56,24 @@ class HostClock:
         return realtime_ns - raw_ns - (0 if self._skew is None else self._skew.offset_ns(raw_ns))
 
     def update(self, state: ClockState) -> None:
-        """Takes what sync said of this clock."""
+        """Takes sync's state, if it is of this clock."""
         if state.clock == self.name:
             self.state = state
 
     def now_ns(self) -> int:
-        """Reference time; before the first word of sync, CLOCK_REALTIME as it was when the process started."""
+        """Reference time; before sync's first state, CLOCK_REALTIME as it was when the process started."""
         local_ns = self.local_ns()
         return local_ns + self._epoch_ns if self.state is None else self.state.reference_ns(local_ns)
 
     def bound_ns(self) -> int:
-        """Statistical bound of `now_ns`; -1 without a valid word of sync."""
+        """Statistical bound of `now_ns`; -1 without a valid state from sync."""
         local_ns = self.local_ns()
         if self.state is None or self.state.status not in {"synchronised", "holdover"}:
             return -1
         return -1 if local_ns > self.state.void_after_ns else self.state.bound_at_ns(local_ns)
 
     def moment(self) -> tuple[int, int] | None:
-        """Reference time and CLOCK_REALTIME of one moment, now; None without a valid word of sync."""
+        """Reference time and CLOCK_REALTIME of one moment, now; None without a valid state from sync."""
         if self.state is None or self.bound_ns() < 0:
             return None
         raw_ns, realtime_ns = self._ruler.reading()
@@ -83,7 +83,7 @@ class HostClock:
     def realtime_to_local(self, stamps_ns: NDArray[np.int64]) -> NDArray[np.int64]:
         """Kernel packet timestamps (CLOCK_REALTIME, recent) as local time.
 
-        Whoever disciplines CLOCK_REALTIME bends the kernel's stamps; local time stays straight.
+        A daemon that disciplines CLOCK_REALTIME bends the kernel's stamps; local time stays straight.
         """
         raw_ns = self._ruler.realtime_to_raw(stamps_ns)
         return raw_ns if self._skew is None else raw_ns + self._skew.offsets_ns(raw_ns)
@@ -93,7 +93,7 @@ class BusClock:
     """Reference time where no probe runs, learnt from the times inside arriving messages.
 
     A message cannot arrive before its time, so the largest difference of the last seconds is the closest. It is late by the least delay of
-    the bus, some hundred microseconds. One that comes from the future is believed for no longer than they last. Good for deadlines and for
+    the bus, some hundred microseconds. A message from the future is believed for those seconds only. This time is good for deadlines and for
     the order of spans; no measurement rests on it.
     """
 
@@ -105,7 +105,7 @@ class BusClock:
         self.name = name
         self._largest_ns: int | None = None
         self._before_ns: int | None = None
-        """The largest of the span of time before."""
+        """The largest difference of the span of time before."""
         self._since_ns = 0
         self._epoch_ns = time.clock_gettime_ns(time.CLOCK_REALTIME) - self.local_ns()
 

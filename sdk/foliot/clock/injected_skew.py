@@ -1,6 +1,6 @@
 """An injected clock error, for the lab: offset, drift, wander and steps, exact at every moment.
 
-All hosts of a lab share one kernel clock, so the truth is known: a host's local time is the shared CLOCK_MONOTONIC_RAW plus
+All hosts of a lab share one kernel clock, so the truth is known. A host's local time is the shared CLOCK_MONOTONIC_RAW plus
 `Skew.offset_ns` of it, and nothing else.
 """
 
@@ -21,7 +21,7 @@ from foliot.settings import SettingsError
 VARIABLE = "FOLIOT_CLOCK_SKEW"
 _STEP = struct.Struct("<q")
 _WANDER_SPAN_S = 4 * 3600
-"""Length of the drawn random walk; past it the wander stands still. A lab runs minutes to hours."""
+"""Length of the drawn random walk. After it the wander stands still; a lab runs minutes to hours."""
 
 
 class SkewSpec(msgspec.Struct, frozen=True, kw_only=True):

@@ -5,12 +5,12 @@ from __future__ import annotations
 import ctypes
 
 UNSYNCHRONISED = 0x0040
-"""STA_UNSYNC: nobody disciplines it, or nobody has for long."""
+"""STA_UNSYNC: no daemon disciplines the clock, or none has for long."""
 _MICROSECOND_NS = 1_000
 
 
 class Timex(ctypes.Structure):
-    """struct timex; `modes` 0 asks and changes nothing, for which no right is needed."""
+    """struct timex. `modes` 0 asks and changes nothing, which needs no right."""
 
     _fields_ = (
         ("modes", ctypes.c_uint),
@@ -27,7 +27,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def ask() -> tuple[int, Timex]:
-    """The kernel's clock state, negative: it refuses to say; and what it says."""
+    """Returns the kernel's clock state (negative: it refuses to say), and its answer."""
     told = Timex(modes=0)
     return _libc.adjtimex(ctypes.byref(told)), told
 

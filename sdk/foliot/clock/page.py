@@ -1,8 +1,9 @@
 """The page of shared memory that has the time: a node's probe writes it, and any process of the node reads it.
 
-It is a file of two slots and a count. The writer fills the slot that is not the latest, and then says so by the count; a reader takes the slot that the
-count names, so that it never waits, not for a writer that died in the middle either. A slot that was overwritten while it was read has another checksum,
-also where a processor shows one's stores to another out of order. All in the machine's own byte order; docs/clock.md has the layout as a table.
+It is a file of two slots and a count. The writer fills the slot that is not the latest, and then raises the count. A reader takes the slot that
+the count names. So it never waits, not even for a writer that died in the middle. A slot that was overwritten while it was read has another
+checksum, also where a processor shows one's stores to another out of order. Numbers are in the machine's own byte order. docs/clock.md has the
+layout as a table.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ MAGIC = b"FOLIOTck"
 VERSION = 1
 SIZE = 8_192
 COUNT = 2
-"""Where the count stands, in words of 64 bits."""
+"""Place of the count, in words of 64 bits."""
 
 STATUSES = ("unsynchronised", "synchronised", "holdover", "disrupted")
 TIMESCALES = ("free", "nodes", "utc")
 SLEPT_NS = 1_000_000
-"""By so much a host must have slept to have slept: its clocks are read one after the other, and a busy host pauses in between."""
+"""The shortest sleep that counts as one. A host's clocks are read one after the other, and a busy host pauses in between."""
 
 HEADER = struct.Struct("=8sIIQQ16s1024s1024s")
 SLOT = struct.Struct("=QqqqqqddddqqQQdII1024s")
@@ -40,7 +41,7 @@ SLOTS, SLOT_SIZE = 4_096, 2_048
 _WRITTEN = ADDED_AT + ADDED.size + CHECKSUM.size
 """Of a slot."""
 _TRIES = 100
-"""A writer laps a reader once in two seconds at most; only a damaged page is read so often in vain."""
+"""A writer laps a reader once in two seconds at most. Only a damaged page is read so often in vain."""
 _BOOT_DIGITS = 32
 
 Why = Literal["no-page", "foreign", "damaged", "unsynchronised", "disrupted", "void", "slept", "wide"]
@@ -50,9 +51,14 @@ class ClockUnknown(Exception):  # noqa: N818 - what is so, not what went wrong
     """There is no time to be trusted now; the message says why, and what to do.
 
     Parameters:
-        why: `no-page`: there is none, or it may not be read; `foreign`: it is of another boot, time namespace or version; `damaged`; `unsynchronised`, `disrupted`:
-            what sync says; `void`: nothing was heard for too long; `slept`: the host was suspended, which its clock has not counted; `wide`: the bound
-            is not yet what was asked for.
+        why: one of these words.
+            `no-page`: there is none, or it may not be read.
+            `foreign`: the page is of another boot, time namespace or version.
+            `damaged`: the page is damaged.
+            `unsynchronised`, `disrupted`: the status that sync published.
+            `void`: nothing was heard for too long.
+            `slept`: the host was suspended, which its clock has not counted.
+            `wide`: the bound is not yet as narrow as asked for.
     """
 
     def __init__(self, why: Why, sentence: str) -> None:
@@ -74,7 +80,7 @@ class Told(NamedTuple):
     wander_ppb: float
     hard_growth_ppb: float
     slept_ns: int
-    """How long the host had been suspended since its boot when this was so."""
+    """How long the host had been suspended, from its boot to this state."""
     told_ns: int
     """Local time when it was written."""
     window: int
@@ -99,12 +105,12 @@ class Header(NamedTuple):
     boot: bytes
     clock: bytes
     skew: bytes
-    """Path of the lab's `SkewSpec` that the local time has on top; empty on a real host."""
+    """Path of the lab's `SkewSpec` that is added to the local time; empty on a real host."""
 
 
 def as_state(told: Told, clock: str) -> ClockState:
     """The state as sync published it."""
-    from foliot_schemas import ClockState  # noqa: PLC0415 - who only wants the time need not load the contract
+    from foliot_schemas import ClockState  # noqa: PLC0415 - a program that only wants the time need not load the contract
 
     fields: dict[str, Any] = {
         name: value for name, value in told._asdict().items() if name in ClockState.__struct_fields__
@@ -118,7 +124,7 @@ class Page:
     """A page, mapped to be read.
 
     Raises:
-        ClockUnknown: there is none, it may not be read, or what it says does not hold for this process.
+        ClockUnknown: there is none, it may not be read, or it does not hold for this process.
     """
 
     def __init__(self, path: str) -> None:
@@ -199,7 +205,7 @@ def slept_ns() -> int:
 
 
 def boot() -> bytes:
-    """The id of the kernel's boot; zeros where it cannot be had. ``FOLIOT_BOOT_ID``, if it is one, says it where /proc/sys cannot be seen."""
+    """The id of the kernel's boot; zeros if it is unknown. Where /proc/sys cannot be seen, it is ``FOLIOT_BOOT_ID``, if that is one."""
     try:
         found = Path("/proc/sys/kernel/random/boot_id").read_text()
     except OSError:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from foliot_schemas import ClockState
 
 _AGAIN_NS = 100_000_000
-"""How long a reader goes on without asking whether the page was replaced or the host has slept: asking takes some microseconds."""
+"""How long a reader goes on without asking whether the page was replaced or the host has slept. Asking takes some microseconds."""
 _POLL_S = 0.05
 _FAR_NS = 1 << 62
 """As a bound, it promises nothing (`foliot_schemas.bounds`)."""
@@ -29,7 +29,7 @@ _FAR_NS = 1 << 62
 class Interval(NamedTuple):
     """The reference time was between these two at some moment of the call, as far as the bound holds.
 
-    Compare with `before` and `after`: that tuples can be compared too says nothing about times.
+    Compare with `before` and `after`. A comparison of the tuples says nothing about times.
     """
 
     earliest_ns: int
@@ -46,25 +46,25 @@ class Interval(NamedTuple):
         return (self.latest_ns - self.earliest_ns) // 2
 
     def before(self, other: Interval) -> bool:
-        """Whether this moment came before the other one for certain; here or on any node. If neither came before the other, nobody can say."""
+        """Whether this moment came before the other one for certain, here or on any node. If neither did, their order is unknown."""
         return self.latest_ns < other.earliest_ns
 
     def after(self, other: Interval) -> bool:
-        """Whether this moment came after the other one for certain. Who waits until ``now().after(stamp)`` has waited the stamp's doubt out."""
+        """Whether this moment came after the other one for certain. To wait until ``now().after(stamp)`` is to wait out the stamp's doubt."""
         return self.earliest_ns > other.latest_ns
 
 
 class Reading(NamedTuple):
-    """All that the page says, and whether to believe it."""
+    """The content of the page, and whether to believe it."""
 
     local_ns: int
     """Local time of the node's clock at the reading."""
     clock: str
     """Its name; empty: there is no page."""
     state: ClockState | None
-    """What sync last said; None: it has not spoken, or there is no page."""
+    """Sync's last state; None: it has not spoken, or there is no page."""
     why: str
-    """Why it is not to be believed, as of `ClockUnknown`; empty: it is."""
+    """The reason not to believe it, as in `ClockUnknown`; empty: it is to be believed."""
     sentence: str
     """The same in words."""
     told_ns: int = 0
@@ -77,17 +77,17 @@ class Reading(NamedTuple):
 
 
 class _Known(NamedTuple):
-    """What one version of the page comes to."""
+    """The numbers of one version of the page that a reading needs."""
 
     words: Sequence[int]
     number: int
-    """Of the version."""
+    """The number of the version."""
     until_ns: int
     """Local time until which this may be used without looking again."""
     as_of_ns: int
     offset_ns: int
     drift: float
-    """In ns per ns; all others as of `ClockState`."""
+    """In ns per ns; all others as in `ClockState`."""
     bound_ns: float
     growth_ppb: float
     wander_ppb: float
@@ -103,7 +103,7 @@ class Reader:
     """Reads one page; `foliot.clock.now` and its like are one reader's. Any number of threads may use it.
 
     Parameters:
-        path: of the page; empty: ``[clock] page`` of the settings, looked up at the first call.
+        path: the page's; empty: ``[clock] page`` of the settings, looked up at the first call.
     """
 
     def __init__(self, path: str = "") -> None:
@@ -116,7 +116,7 @@ class Reader:
         """The reference time, now.
 
         Parameters:
-            hard: by the hard bound, which no asymmetry of paths can break; else by the statistical one.
+            hard: whether to use the hard bound, which no asymmetry of paths can break; else the statistical one is used.
 
         Raises:
             ClockUnknown: there is none to be trusted.
@@ -142,13 +142,13 @@ class Reader:
         return _interval(Interval, (base_ns + floor(moved - bound), base_ns + ceil(moved + bound)))
 
     def wait(self, timeout_s: float = 60.0, *, within_ns: int | None = None, hard: bool = False) -> Interval:
-        """Waits until there is a time to be trusted, and returns it as `now` does: at a start, services come up in any order.
+        """Waits until there is a time to be trusted, and returns it as `now` does. At a start, services come up in any order.
 
         Parameters:
-            within_ns: wait also until the bound is no wider: just after a start it is wide, and narrows with every window.
+            within_ns: the widest bound to wait for. Just after a start the bound is wide, and it narrows with every window.
 
         Raises:
-            ClockUnknown: it was not so in time; says what was the matter last.
+            ClockUnknown: no such time came in time; the message has the last reason.
             SettingsError: as `now`.
         """
         deadline_s = time.monotonic() + timeout_s
@@ -167,7 +167,7 @@ class Reader:
             time.sleep(min(_POLL_S, left_s))
 
     def read(self) -> Reading:
-        """All that is known, also of a time that is not to be trusted.
+        """The content of the page, also of a time that is not to be trusted.
 
         Raises:
             SettingsError: as `now`.
@@ -203,7 +203,7 @@ class Reader:
         told = page.latest()
         local_ns = self._local_ns()
         _believe(told, local_ns)
-        # A lab's skew is reckoned anew each time.
+        # A lab's skew is computed anew each time.
         until_ns = min(told.void_after_ns, local_ns + _AGAIN_NS) if self._skew is None else -1
         known = _Known(
             page.words, told.number, until_ns, told.as_of_ns, told.offset_ns, told.drift_ppb * 1e-9, told.bound_ns, told.growth_ppb,
@@ -213,7 +213,7 @@ class Reader:
         return known, local_ns
 
     def _attach(self) -> None:
-        """Maps the page, and maps it anew when another lies in its place. Where there is none any more, the mapped one holds until it is void."""
+        """Maps the page, and maps it anew when another lies in its place. If it has gone, the mapped one holds until it is void."""
         if not self._path:
             self._path = _configured()
         try:
@@ -234,10 +234,10 @@ _interval = tuple.__new__
 
 
 def _believe(told: Told, local_ns: int) -> None:
-    """Refuses what is not to be trusted at this local time.
+    """Refuses a state that is not to be trusted at this local time.
 
     Raises:
-        ClockUnknown: it is not.
+        ClockUnknown: it is not to be trusted.
     """
     status = STATUSES[told.status]
     if status == "disrupted":

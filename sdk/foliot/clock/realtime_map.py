@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
 _TRIES = 5
 _KEPT = 16
-"""Readings, of which each but the last is at least `_APART_NS` after the one before, so that they reach back over the ticks that stamps wait for, of 40 ms."""
+"""Readings kept. Each but the last is at least `_APART_NS` after the one before. So they reach back over the ticks of 40 ms that stamps wait for."""
 _APART_NS = 5_000_000
 _STEEPEST = 0.15
-"""No slew changes the distance so fast (chrony's fastest is a twelfth, and the kernel's ticks permit a tenth): it was a step."""
+"""A faster change of the distance is a step. No slew is so fast: chrony's fastest is a twelfth, and the kernel's ticks permit a tenth."""
 
 
 class Reading(NamedTuple):
@@ -29,7 +29,7 @@ class Reading(NamedTuple):
 class RealtimeMap:
     """Turns stamps of CLOCK_REALTIME into times of CLOCK_MONOTONIC_RAW by readings of both before and after them.
 
-    Between two readings the one is taken to run evenly against the other. A change of the rate by d, halfway between two that are T apart,
+    Between two readings, one clock is taken to run evenly against the other. A change of the rate by d, halfway between two that are T apart,
     makes a stamp there wrong by d T / 4. That is 10 ns for a change of 1 ppm and a tick of 40 ms. A step is not made up for: stamps of the
     tick that it fell in are wrong by it.
     """
@@ -38,7 +38,7 @@ class RealtimeMap:
         self._readings: deque[Reading] = deque([self.reading()], _KEPT)
 
     def realtime_to_raw(self, stamps_ns: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Stamps that were made before the call."""
+        """Turns stamps that were made before the call."""
         last = self._readings[-1]
         if len(stamps_ns) and int(stamps_ns.max()) > last.realtime_ns:
             self._add(self.reading())
@@ -49,7 +49,7 @@ class RealtimeMap:
         return stamps_ns - (base.realtime_ns - base.raw_ns) - moved
 
     def reading(self) -> Reading:
-        """Both clocks, now: of several tries, the one that took least time."""
+        """Reads both clocks: of several tries, the one that took least time counts."""
         best = (1 << 62, 0, 0)
         for _ in range(_TRIES):
             before_ns = time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW)

@@ -35,13 +35,13 @@ if TYPE_CHECKING:
 
 
 _NOTHING = Told(0, 0, 0, 0, -1, -1, 0, 0, 0, 0, 0, 0, 0, 0, 0, STATUSES.index("unsynchronised"), 0, b"")
-"""Before the first word of sync."""
+"""The state before sync's first one."""
 
 
 class PageWriter:
     """The page of a node's probe.
 
-    What an earlier probe of this boot left there stands until sync speaks again.
+    The state that an earlier probe of this boot left there stands until sync speaks again.
 
     Parameters:
         clock: name of the clock.
@@ -55,7 +55,7 @@ class PageWriter:
         place = Path(path).absolute()
         if not place.parent.exists():
             place.parent.mkdir(parents=True)
-            place.parent.chmod(0o755)  # whatever the umask: everybody reads the page
+            place.parent.chmod(0o755)  # whatever the umask: every process reads the page
         self._lock = _lock(place.with_name(f".{place.name}.lock"))
         try:
             self._slept_ns = self._slept_before_ns = slept_ns()
@@ -77,7 +77,7 @@ class PageWriter:
         slept = slept_ns()
         if abs(slept - self._slept_ns) > SLEPT_NS:
             self._slept_before_ns, self._slept_ns, self._awake_ns = self._slept_ns, slept, local_ns
-        # What was measured before the host slept does not hold after it.
+        # A measurement from before the host slept does not hold after it.
         slept_then_ns = self._slept_ns if state.as_of_ns >= self._awake_ns else self._slept_before_ns
         said = {name: getattr(state, name) for name in Told._fields if hasattr(state, name)} | {
             "status": STATUSES.index(state.status),
@@ -87,7 +87,7 @@ class PageWriter:
         self._put(_NOTHING._replace(slept_ns=slept_then_ns, told_ns=local_ns, **said))
 
     def close(self) -> None:
-        """Lets another probe write. The page stays: what it says holds until it is void."""
+        """Lets another probe write. The page stays: its state holds until it is void."""
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1
@@ -100,7 +100,7 @@ class PageWriter:
         self._words[COUNT] = self._count = count
 
     def _kept(self, place: Path, header: Header) -> Told | None:
-        """What is written there by an earlier probe, if it was of this user, boot and clock."""
+        """The state that an earlier probe wrote there, if it was of this user, boot and clock."""
         try:
             if place.lstat().st_uid != os.geteuid() or place.is_symlink():
                 return None
@@ -114,7 +114,11 @@ class PageWriter:
 
 
 def _lock(path: Path) -> int:
-    """Two probes in one place would write by turns what is true of another clock."""
+    """Locks the page for this probe. Two probes in one place would write different clocks' states by turns.
+
+    Raises:
+        OSError: another probe has it, or the lock file cannot be made.
+    """
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -131,7 +135,7 @@ def _new(place: Path) -> Path:
 
 
 def _made(place: Path, header: Header) -> mmap.mmap:
-    """A page under a name of its own; it gets its true one when all is in it."""
+    """A page under a temporary name. It gets its true name when all is in it."""
     path = _new(place)
     with contextlib.suppress(FileNotFoundError):
         path.unlink()

@@ -14,11 +14,11 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 _CA_DAYS = 3_650
 _SERVER_DAYS = 825
-"""What clients commonly accept at most of a server's."""
+"""Days for which a server's certificate holds: the most that clients commonly accept."""
 _RENEWED = dt.timedelta(days=30)
-"""Before its end: time enough for whoever starts the server now and then."""
+"""How long before its end a certificate is renewed: time enough where the server starts only now and then."""
 _EARLIER = dt.timedelta(hours=1)
-"""Clocks that a certificate is checked by may be behind: setting them right is what the bus is for."""
+"""How long before now a certificate begins. Clocks that check it may be behind: the bus is there to set them right."""
 
 
 class Certificate(NamedTuple):

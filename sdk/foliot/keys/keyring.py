@@ -1,10 +1,10 @@
 """The directory of `foliot keys`: `secret`, and a directory for each place that files go to.
 
-secret/              stays where keys are made
-server/              goes to the NATS server
-services/<service>/  goes to a service
-nodes/<node>/        goes to a node
-tools/               goes to whoever watches, and to you
+``secret/`` stays where keys are made.
+``server/`` goes to the NATS server.
+``services/<service>/`` goes to a service.
+``nodes/<node>/`` goes to a node.
+``tools/`` goes to those who watch, and to you.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Keyring:
     """Makes and revokes credentials.
 
     Parameters:
-        folder: of the keys; `secret/` in it stays where keys are made.
+        folder: the keys' folder; `secret/` in it stays where keys are made.
         now_s: the time, in seconds since 1970.
     """
 
@@ -76,9 +76,9 @@ class Keyring:
         """Makes everything but the nodes' credentials.
 
         Parameters:
-            hosts: names and addresses that the server is reached under; without any, it speaks no TLS.
-            missing: only what is not there, and a server's certificate that is for other names or soon ends; otherwise
-                keys that are there are an error.
+            hosts: names and addresses of the server; without any, it speaks no TLS.
+            missing: whether to make only missing files, and a server's certificate that is for other names or soon ends. Otherwise
+                existing keys are an error.
 
         Raises:
             KeyringError: there are keys already.
@@ -103,10 +103,10 @@ class Keyring:
                 self.issue(role, role)
 
     def issue(self, role: Role, name: str, days: float = 0) -> Path:
-        """Makes credentials, anew if there were some: the old ones hold on until they are revoked.
+        """Makes credentials, anew if there were some. The old ones hold on until they are revoked.
 
         Parameters:
-            name: the node's, or of a service, tool or person.
+            name: of the node, service, tool or person.
             days: how long they hold; 0: until revoked.
 
         Returns:
@@ -139,10 +139,10 @@ class Keyring:
         return where / f"{escape(name)}.creds"
 
     def issue_node(self, name: str, days: float = 0, *, missing: bool = False) -> Path:
-        """Makes the directory that a node is given: credentials of probe and agent, the fleet's key, and the authority.
+        """Makes the directory for a node: credentials of probe and agent, the fleet's key, and the authority.
 
         Parameters:
-            missing: only what is not there. Credentials that were revoked are there.
+            missing: whether to make only missing files. Revoked credentials are not missing.
 
         Raises:
             KeyringError: there are no keys to sign with.
@@ -184,7 +184,7 @@ class Keyring:
             ) from error
 
     def write_server_conf(self) -> None:
-        """Writes what the server includes, from the keys, what this version permits each role, and what was revoked."""
+        """Writes the file that the server includes, from the keys, each role's permissions in this version, and the revocations."""
         account, system = self._key("account"), self._key("system")
         scopes = {role: (self._key(role).public, permissions(role)) for role in ROLES}
         revoked = {record.user: record.revoked_s for record in self.issued() if record.revoked_s}
@@ -209,7 +209,7 @@ class Keyring:
         _write(self.server_conf, "\n".join(lines) + "\n", _PUBLIC)
 
     def _make_secret(self, name: str, text: Callable[[], str]) -> None:
-        """Made once: what was signed with a key is void with another."""
+        """Makes a secret once: signatures of a key are void with another."""
         if not (self._secret / name).exists():
             _write(self._secret / name, text(), _SECRET)
 
@@ -222,7 +222,7 @@ class Keyring:
         return not authority.exists() or (beside.exists() and beside.read_bytes() == authority.read_bytes())
 
     def _make_operator(self) -> None:
-        """Made once: a server that runs takes no other operator, nor another token of the same."""
+        """Makes the operator once: a server that runs takes no other operator, nor another token of the same."""
         operator, system, now_s = self._key("operator"), self._key("system"), int(self._now_s())
         self._make_secret("operator.jwt", lambda: tokens.operator(operator, "foliot", system.public, now_s))
         self._make_secret(
@@ -230,7 +230,7 @@ class Keyring:
         )
 
     def _make_certificates(self, hosts: tuple[str, ...]) -> None:
-        """Each is written after its key, so that one that is there has its key."""
+        """Makes certificates that are missing or void. Each is written after its key, so an existing one has its key."""
         now = dt.datetime.fromtimestamp(self._now_s(), dt.UTC)
         authority, (server, key) = self.folder / "ca.pem", (self.server_conf.with_name(name) for _, name in _TLS)
         is_new = not authority.exists()
@@ -264,7 +264,7 @@ _TLS = (("cert", "server.pem"), ("key", "server-key.pem"))
 
 
 def _write(path: Path, text: str, mode: int) -> None:
-    """Replaces a file at once, never readable by more than `mode` says, and in the end by no less, whatever the umask."""
+    """Replaces a file at once. Whatever the umask, it is never readable by more than `mode` says, and in the end by no less."""
     beside = path.with_name(f".{path.name}.new")
     beside.unlink(missing_ok=True)
     with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "w") as file:

@@ -74,8 +74,8 @@ def account(
 
     Parameters:
         signer: the operator's key.
-        scopes: per role, its signing key's public half and the permissions, where the holder's name is NATS' ``{{name()}}``.
-        revoked: users whose tokens issued at this time (seconds since 1970) or before are void.
+        scopes: per role, the public half of its signing key, and its permissions. The holder's name in them is NATS' ``{{name()}}``.
+        revoked: a time (seconds since 1970) per user. The user's tokens that were issued then or before are void.
     """
     claims = {
         "type": "account",

@@ -37,7 +37,7 @@ class ClaimError(SettingsError):
 
 
 def host_id(machine_id: Path = _MACHINE_ID) -> str:
-    """An id of this host, derived from its machine-id, which itself is not to be shown (machine-id(5)).
+    """An id of this host, derived from its machine-id, which itself must not be shown (machine-id(5)).
 
     ``FOLIOT_HOST_ID`` overrides it. Empty where there is neither.
     """
@@ -51,7 +51,7 @@ def host_id(machine_id: Path = _MACHINE_ID) -> str:
 
 
 def keys(node: NodeSettings) -> dict[str, str]:
-    """The keys that a node claims, and in words what each is."""
+    """The keys that a node claims, each with its meaning in words."""
     return {
         name_key(node.name): f"name {node.name}",
         index_key(node.index): f"index {node.index}",
@@ -60,7 +60,7 @@ def keys(node: NodeSettings) -> dict[str, str]:
 
 
 def objection(what: str, wanted: Claim, present: Claim) -> str:
-    """The reason why a node may not have a thing that another claimed; empty: the claim is its own."""
+    """The reason why a node may not have a claimed thing; empty: the claim is its own."""
     if present.node != wanted.node:
         return (
             f"{what} is taken by node {present.node!r}: give {wanted.node!r} another one in [node], "
@@ -75,10 +75,10 @@ def objection(what: str, wanted: Claim, present: Claim) -> str:
 
 
 async def claim(bus: Bus, node: NodeSettings, host: str) -> None:
-    """Claims the node's index and addresses; to have them already is as good. Waits for the bus.
+    """Claims the node's name, index and addresses, unless it has them already. Waits for the bus.
 
     Raises:
-        ClaimError: another node has one of them; none is held that was not before.
+        ClaimError: another node has one of them. Claims made in this call are given back.
     """
     own = Claim(node=node.name, host=host)
     store = await until_done(functools.partial(bus.store, CLAIMS), "claims_awaited")
@@ -93,18 +93,18 @@ async def claim(bus: Bus, node: NodeSettings, host: str) -> None:
 
 
 async def renew(bus: Bus, node: NodeSettings, host: str) -> dict[str, str]:
-    """Claims again what a node has and what the bus may have forgotten. Waits for the bus.
+    """Claims a running node's keys again, which the bus may have forgotten. Waits for the bus.
 
-    Unlike `claim` it keeps what it gets where another node has a part: this one runs, and nobody else shall have the rest too.
+    Unlike `claim`, it keeps the rest where another node has taken a part: this node runs, and no other may have the rest too.
 
     Returns:
-        By key, why it may not have what another node has by now; empty: all is its own.
+        By key, the reason why it may not have a thing that another node has by now; empty: all is its own.
     """
     own = Claim(node=node.name, host=host)
     store = await until_done(functools.partial(bus.store, CLAIMS), "claims_awaited")
     reasons = {}
     for key, what in keys(node).items():
-        # A fleet that comes back at once reads; it writes only where something is gone.
+        # A fleet whose nodes come back at once only reads, and writes only claims that are gone.
         known = await until_done(functools.partial(bus.get, CLAIMS, key), "claims_awaited")
         if known is None and await until_done(functools.partial(_make, store, key, own), "claims_awaited"):
             log.warning("claim_renewed", claim=what)
@@ -114,7 +114,7 @@ async def renew(bus: Bus, node: NodeSettings, host: str) -> dict[str, str]:
 
 
 async def check(bus: Bus, node: NodeSettings, host: str) -> None:
-    """Makes sure that nobody else has claimed the node's index and addresses; claims nothing. Waits for the bus.
+    """Makes sure that no other node has claimed the node's name, index and addresses. Claims nothing. Waits for the bus.
 
     Raises:
         ClaimError: another node has one of them.

@@ -38,11 +38,11 @@ class LinkChange(msgspec.Struct, frozen=True, kw_only=True):
     carrier_up_count: int
     gone: bool = False
     mtu: int = 0
-    """Bytes; 0 where it was not told."""
+    """In bytes; 0 where the kernel did not tell it."""
 
 
 async def node_settings() -> NodeSettings:
-    """``[node]`` of the settings, with the devices and addresses of this host's NICs where they are left to it.
+    """``[node]`` of the settings, with the devices and addresses of this host's NICs where the settings leave them out.
 
     Raises:
         SettingsError: a key is wrong, or a NIC is not there.
@@ -66,7 +66,7 @@ class LinkMonitor:
     """Link messages (RTNLGRP_LINK) of this network namespace, decoded in the event loop as they come.
 
     Parameters:
-        on_change: called at once for every message, also for those that change nothing of interest; must not block.
+        on_change: called at once for every message, even if it changes nothing of interest. It must not block.
         on_address: called at once with an IPv4 address that a device was given.
     """
 
@@ -81,9 +81,10 @@ class LinkMonitor:
         self._overrun = False
         self._asking = asyncio.Lock()
         self._there: dict[int, LinkChange] = {}
-        """The last word of every device that is there, by index."""
+        """The last change of every device that is there, by index."""
         self._told: set[int] = set()
-        """Indexes of the devices that a message has told of since the present state was asked for; while nobody asks, none: hosts of containers have another one for each."""
+        """Indexes of the devices that a message has told of since `present` asked for the state. Without such a question it stays empty: a host of
+        containers has ever new indexes."""
 
     async def __aenter__(self) -> Self:
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
@@ -98,16 +99,16 @@ class LinkMonitor:
             self._resync.cancel()
 
     async def present(self) -> list[LinkChange]:
-        """All devices as they are now, and as gone those that have gone without a word.
+        """All devices as they are now, and as gone those that have gone without a message.
 
-        Left out is what a message has told of since the answer was asked for. The answer may be older than that message, and what came
-        after the message is told by another one.
+        It leaves out devices that a message has told of since the question. The answer may be older than that message, and another message
+        tells of any later change.
         """
         async with self._asking:
             self._told.clear()
             async with AsyncIPRoute() as netlink:
                 found = [_change(message) async for message in await netlink.get_links()]
-            self._read()  # what the kernel has told up to now is handed on before the answer is
+            self._read()  # the kernel's messages up to now are handed on before the answer
             present = {change.index for change in found}
             gone = [
                 msgspec.structs.replace(change, gone=True, carrier=False, admin_up=False)
@@ -129,7 +130,7 @@ class LinkMonitor:
             except OSError as error:
                 if error.errno != errno.ENOBUFS:
                     raise
-                # What was queued before is still there, and until it is read the kernel drops what is new.
+                # Messages queued before are still there, and the kernel drops new ones until those are read.
                 self._overrun = True
                 continue
             for message in self._marshal.parse(data):

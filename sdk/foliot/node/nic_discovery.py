@@ -1,6 +1,6 @@
 """Finds the device and the address of a NIC where the settings leave them to the host.
 
-What a device is called differs from host to host, and in a container from start to start; which subnet a rail has does not. With
+A device's name differs from host to host, and in a container from start to start. A rail's subnet does not. With
 ``address = "10.16.0.0/16"`` and no device, one settings file serves all nodes.
 """
 
@@ -27,7 +27,7 @@ class Held(msgspec.Struct, frozen=True):
 
 
 def is_settled(settings: NodeSettings) -> bool:
-    """Whether every NIC has a device and an address already, so that the host need not be asked."""
+    """Whether the settings give every NIC a device and an address, so that the host need not be asked."""
     return all(nic.device and nic.address and "/" not in nic.address for nic in settings.nics)
 
 
@@ -35,7 +35,7 @@ def settle(settings: NodeSettings, held: Iterable[Held]) -> NodeSettings:
     """The same settings with every NIC's device and address.
 
     Parameters:
-        held: all IPv4 addresses of the host. Those that Foliot itself put there are passed over.
+        held: all IPv4 addresses of the host. It passes over those that Foliot itself put there.
 
     Raises:
         SettingsError: a NIC's device or address is not there, or there are several to choose from.

@@ -1,6 +1,6 @@
 """A shard of a large fleet: the nodes whose names lie in a range. Several processes share the fleet by shards.
 
-Ranges, and not a hash: nodes that exchange traffic have mostly been named one after the other, and a shard has to hear of its nodes' peers as well.
+Shards are ranges, and no hash. Nodes that exchange traffic mostly have neighbouring names, and a shard has to hear of its nodes' peers as well.
 """
 
 from __future__ import annotations
@@ -28,40 +28,40 @@ class Shard(msgspec.Struct, frozen=True):
         return not self.start and not self.end
 
     def owns(self, node: str) -> bool:
-        """Whether it sees to a node: it alone says what befalls it, and commands it."""
+        """Whether a node is the shard's own: only the shard judges and commands it."""
         return self.start <= node and (not self.end or node < self.end)
 
     def concerns(self, record: Node) -> bool:
-        """Whether it has to hear of a node: its own, and those that exchange traffic with them."""
+        """Whether the shard has to hear of a node: of its own, and of those that exchange traffic with them."""
         return self.is_whole or self.owns(record.name) or not record.peers or any(map(self.owns, record.peers))
 
     def narrow(self, record: Node) -> Node:
-        """A node's record; of one that is of no concern, as if it had left."""
+        """A node's record. If the node does not concern the shard, the record is as if the node had left."""
         return record if self.concerns(record) else Node(name=record.name, nics=())
 
     def role(self, service: str) -> str:
-        """The name of what a service does on this shard, as a subject token."""
+        """The name of a service's role on this shard, as a subject token."""
         return f"{service}-{escape(self.start)}" if self.start else service
 
 
 WHOLE = Shard()
 _LONGEST = 128
-"""Escaped: a shard's role is a name itself, and escaped again in subjects."""
+"""Most characters of an escaped name. A shard's role is a name itself, and escaped again in subjects."""
 
 
 class ShardSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """``[shard]``: which part of the fleet a sync, detector or remediator sees to."""
+    """``[shard]``: the part of the fleet that a sync, detector or remediator serves."""
 
     starts: tuple[str, ...] = ()
-    """The first node of the second shard, and of each that follows; the same for all processes. Empty: each sees to the whole fleet."""
+    """The first node of the second shard, and of each that follows; the same for all processes. Empty: each serves the whole fleet."""
     number: int = 0
-    """Which of the shards this process sees to; 0: the nodes before the first of `starts`."""
+    """Number of the shard that this process serves; 0: the nodes before the first of `starts`."""
 
     def __post_init__(self) -> None:
-        """Refuses shards out of order, and one that is not there.
+        """Refuses shards out of order, and a number that no shard has.
 
         Raises:
-            ValueError: they are; the message names the key.
+            ValueError: the settings have one of these; the message names the key.
         """
         for start in self.starts:
             try:
@@ -82,5 +82,5 @@ class ShardSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         return self.all()[self.number]
 
     def all(self) -> list[Shard]:
-        """All that there are."""
+        """All shards."""
         return [Shard(start, end) for start, end in itertools.pairwise(("", *self.starts, ""))]

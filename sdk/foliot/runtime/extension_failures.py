@@ -1,4 +1,4 @@
-"""What parts of extensions fail of: said once a while, and how long a part that fails again and again is left out."""
+"""Counts the failures of extensions' parts. They are logged once a while, and a part that fails again and again is left out for a time."""
 
 from __future__ import annotations
 
@@ -6,26 +6,26 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 _SAID_EVERY_NS = 60_000_000_000
-"""A part that fails with every message would fill the log."""
+"""Least time between two logs of a part. A part that fails with every message would fill the log."""
 _FREE = 3
-"""Failures in a row after which a part still sees the next message: one message may be odd."""
+"""Failures in a row after which a part still sees the next message: a few messages may be odd."""
 _FIRST_REST_NS, _LONGEST_REST_NS = 1_000_000_000, 60_000_000_000
-"""From the next failure on it is left out for this long, and for twice as long each time, up to the longest."""
+"""From the next failure on, a part is left out for this long, and for twice as long each time, up to the longest."""
 _MOST_DOUBLINGS = 6
 _FORGIVEN_NS = 60_000_000_000
-"""Without a failure for this long since it was let in again, it is as if it had never failed."""
+"""A part that has not failed for this long since it was let in again counts as one that never failed."""
 
 
 class Failure(NamedTuple):
-    """What is to be logged of a part."""
+    """The failures of a part that are to be logged."""
 
     part: str
     reason: str
-    """Of the last failure."""
+    """The last failure's."""
     failures: int
-    """Since it was last logged."""
+    """Their number since the last log."""
     left_out_s: float
-    """From the last failure on; 0: not at all."""
+    """How long the part is left out from the last failure on; 0: not at all."""
 
 
 @dataclass(slots=True)
@@ -39,18 +39,18 @@ class _Part:
 
 
 class ExtensionFailures:
-    """Failures by the name of the part. Times are those of whoever asks."""
+    """Failures by the name of the part. All times are by the caller's clock."""
 
     def __init__(self) -> None:
         self._parts: dict[str, _Part] = {}
 
     def is_left_out(self, name: str, now_ns: int) -> bool:
-        """Whether a part had better not be asked now."""
+        """Whether a part is left out now."""
         part = self._parts.get(name)
         return part is not None and part.at_ns <= now_ns < part.until_ns
 
     def note(self, name: str, error: Exception, now_ns: int) -> None:
-        """A part has failed."""
+        """Notes that a part has failed."""
         part = self._parts.setdefault(name, _Part())
         if now_ns - max(part.at_ns, part.until_ns) >= _FORGIVEN_NS:
             part.in_a_row = 0
@@ -62,7 +62,7 @@ class ExtensionFailures:
         part.reason = f"{type(error).__name__}: {error}"
 
     def news(self, now_ns: int) -> list[Failure]:
-        """Takes what is to be logged: of each part its first failure, and once a minute how many there were since."""
+        """Takes the failures to log: of each part its first one, and once a minute how many there were since."""
         found = []
         for name, part in self._parts.items():
             if part.unsaid and (part.said_ns is None or not 0 <= now_ns - part.said_ns < _SAID_EVERY_NS):

@@ -1,7 +1,7 @@
-"""Modules of somebody's own that every service loads at its start: kinds of event, detectors, verbs, actuators.
+"""Loads a user's own modules into every service at its start: kinds of event, detectors, verbs, actuators.
 
-Such a module has a function ``extend(service)``. It is called in each service with its name, and registers there what concerns that service:
-its kinds of event and its orders everywhere, its detector in the detector only, and so on. `foliot` calls it with ``cli``.
+Such a module has a function ``extend(service)``. Each service calls it with its own name, and it registers the parts for that service. Kinds of
+event and orders go everywhere, a detector only into the detector, and so on. `foliot` calls it with ``cli``.
 """
 
 from __future__ import annotations
@@ -31,13 +31,14 @@ class ExtensionSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def extend(service: str, document: Mapping[str, Any] | None = None) -> None:
-    """Loads the modules that the settings name, and lets each register what it has for a service.
+    """Loads the modules that the settings name, and lets each register its parts for a service.
 
     Parameters:
         document: a scenario's settings in place of the file's; the environment overrides both.
 
     Raises:
-        SettingsError: one of them cannot be imported, has no function ``extend``, or registers what is there already; or a table is of none of them.
+        SettingsError: a module cannot be imported, has no function ``extend``, or registers a name that is there already; or a table belongs
+            to no module.
     """
     modules = _read(ExtensionSettings, document).modules
     tables: list[Any] = [(f"table{number}", dict[str, Any], {}) for number in range(len(modules))]

@@ -1,6 +1,6 @@
 """A service's sign of life: a file that it touches every second. An old or missing file means that something is wrong.
 
-Whoever asks needs no more than ``find FILE -newermt '10 seconds ago'``: a check that starts an interpreter costs more than the service.
+A check needs no more than ``find FILE -newermt '10 seconds ago'``. One that starts an interpreter would cost more than the service.
 """
 
 from __future__ import annotations
@@ -65,5 +65,5 @@ def _forget(path: Path) -> None:
 async def _beat_on(path: Path, connected: Callable[[], bool]) -> None:
     while True:
         await asyncio.sleep(_BEAT_S)
-        with contextlib.suppress(SettingsError):  # a full disk, say: the file grows old, which is what it is for
+        with contextlib.suppress(SettingsError):  # a full disk, say: the file grows old, and so shows the trouble
             beat(path, connected())

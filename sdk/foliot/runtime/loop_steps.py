@@ -1,9 +1,8 @@
 """Measures the steps of a service's event loop: during a step, the loop reads no socket and fires no timer.
 
 Every step is counted, at some two microseconds each. Two histograms, with buckets an eighth wide, have the time that passed and the
-processor time of the loop's thread. The second is the service's own work; a step that took long but used little waited for a processor, for
-another thread of the service, or for a disk. Whoever is told the file that they are kept in reads it while the service runs, and after it
-was killed.
+processor time of the loop's thread. The second is the service's own work. A step that took long but used little waited for a processor, for
+another thread of the service, or for a disk. A file keeps both, and can be read while the service runs and after it was killed.
 """
 
 from __future__ import annotations
@@ -26,19 +25,19 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 LONG_MS = 10.0
-"""A step that takes longer makes what waits for it late: as long as a probe's period at its quickest."""
+"""A step that takes longer delays the work that waits for it. It is as long as a probe's period at its quickest."""
 _UNIT_NS = 9765
-"""LONG_MS / 1024, so that it is a bucket's bound, but for 640 ns."""
+"""LONG_MS / 1024, so that LONG_MS is a bucket's bound, but for 640 ns."""
 _BITS = 3
-"""Of a bucket's number, below its power of two: buckets an eighth wide."""
+"""Bits of a bucket's number below its power of two: buckets are an eighth wide."""
 _PART = 1 << _BITS
 _BUCKETS = 240
-"""The last one begins at five hours."""
+"""Number of buckets. The last one begins at five hours."""
 _SIZE = 8 * _BUCKETS
-"""Of one histogram in bytes; there are two, one behind the other."""
+"""Size of one histogram in bytes; there are two, one behind the other."""
 _TELL_S = 60.0
 _BOUNDS_MS = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0)
-"""Of the histogram in the log."""
+"""Bounds of the histogram in the log."""
 
 
 class Histogram(msgspec.Struct, frozen=True):
@@ -70,7 +69,7 @@ class Histogram(msgspec.Struct, frozen=True):
         return 0.0
 
     def by_bound(self) -> dict[str, int]:
-        """Steps by the least of `_BOUNDS_MS` that they did not exceed, without those that have none; longer ones under ``more``."""
+        """Steps by the least of `_BOUNDS_MS` that they did not exceed; longer ones under ``more``. Bounds without steps are left out."""
         found: dict[str, int] = {}
         for bucket, count in enumerate(self.counts):
             if count:
@@ -85,7 +84,7 @@ class Counted(NamedTuple):
     took: Histogram
     """By the time that passed."""
     own: Histogram
-    """By the processor time that the loop's thread used, the kernel's on its behalf with it."""
+    """By the processor time that the loop's thread used, and the kernel on its behalf."""
 
     def since(self, earlier: Counted) -> Counted:
         """The steps that came after an earlier reading."""
@@ -96,7 +95,7 @@ class Steps:
     """Counts the steps of loops. Make it by `kept`.
 
     Parameters:
-        counts: of the buckets of both histograms, which the caller may share with others.
+        counts: the buckets of both histograms, which the caller may share with others.
     """
 
     def __init__(self, counts: memoryview[int]) -> None:
@@ -122,7 +121,7 @@ class Steps:
             raise SettingsError(f"telemetry.loop_steps: {path} cannot be written: {error.strerror}") from error
 
     def add(self, took_ns: int, own_ns: int) -> None:
-        """A step, and the processor time that it used."""
+        """Counts a step, and the processor time that it used."""
         self._took[_bucket(took_ns)] += 1
         self._own[_bucket(own_ns)] += 1
 
@@ -136,7 +135,7 @@ class Steps:
 
 
 class _Selector(selectors.EpollSelector):
-    """What the loop waits in: it works for as long as it is not in here."""
+    """The selector that the loop waits in. Outside of it, the loop works."""
 
     def __init__(self, steps: Steps) -> None:
         super().__init__()
@@ -144,7 +143,7 @@ class _Selector(selectors.EpollSelector):
         self._woke_ns, self._used_ns = perf_counter_ns(), thread_time_ns()
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        # One reading of the thread's time a step, as it is a system call: what waiting itself uses, some 10 us, counts to the step after it.
+        # The thread's time is read once a step, because it is a system call. So the time of waiting itself, some 10 us, counts to the next step.
         used_ns = thread_time_ns()
         self._add(perf_counter_ns() - self._woke_ns, used_ns - self._used_ns)
         self._used_ns = used_ns
@@ -164,7 +163,7 @@ def read(path: Path) -> Counted:
 
 
 async def tell(steps: Steps) -> None:
-    """Says in the log what the steps were like, once a minute in which one was long."""
+    """Logs the steps of a minute, if one of them was long."""
     before = steps.counted()
     while True:
         await asyncio.sleep(_TELL_S)

@@ -36,19 +36,19 @@ EX_CONFIG = 78
 """Exit status for wrong configuration, from BSD's sysexits.h."""
 
 EX_UNAVAILABLE = 69
-"""Exit status for a bus that sent us away; whoever keeps the service running starts it anew."""
+"""Exit status when the bus has closed the connection for good. A supervisor then starts the service anew."""
 
 _SO_NETNS_COOKIE = 71
 """asm-generic/socket.h; Python's socket module does not have it."""
 _PATIENCE_S = 5.0
-"""A boot does not wait for a bus that is away: after this the service counts as started, and says what it waits for."""
+"""A boot does not wait for a bus that is away. After this the service counts as started, and says what it waits for."""
 
 _FULL, _LONG_S = 2, 0.02
 """The garbage collector's oldest generation, and a collection that an event should not have to wait for."""
 
 
 def run(name: str, main: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    """Runs a service until it ends, SIGTERM or SIGINT; a wrong setting is said in one line.
+    """Runs a service until it ends, SIGTERM or SIGINT. It reports a wrong setting in one line.
 
     Parameters:
         name: of the service, as extensions know it.
@@ -98,12 +98,13 @@ async def _until_signalled(main: Callable[[], Coroutine[Any, Any, None]], steps:
 
 
 def keep_what_is_loaded() -> None:
-    """Spares the garbage collector what is loaded now and stays, and from then on what has grown so much that looking through it takes long.
+    """Spares the garbage collector the objects that are loaded now and stay. Later it spares those whose full collection takes long.
 
-    A full collection over it would come in the middle of a fault and cost tens of milliseconds; over a fleet of 100,000 nodes, a second.
+    A full collection over them would come in the middle of a fault, and cost tens of milliseconds. Over a fleet of 100,000 nodes it would cost
+    a second.
     """
     if "numpy" in sys.modules:
-        # numpy.unique loads it when it is called first, which is at the first fault: 7 ms, or 30 where there is no bytecode.
+        # numpy.unique loads it at its first call, which is at the first fault: 7 ms, or 30 where there is no bytecode.
         importlib.import_module("numpy.ma")
     gc.collect()
     gc.freeze()
@@ -112,10 +113,10 @@ def keep_what_is_loaded() -> None:
 
 
 class _Keeping:
-    """Told by the garbage collector when it begins and ends.
+    """Hears from the garbage collector when it begins and ends.
 
-    What survives a long full collection is not looked through again. A cycle among it that dies later is not freed: few objects each time,
-    and as seldom as the memory of a fleet grows by so much.
+    Objects that survive a long full collection are not looked through again. A cycle among them that dies later is not freed. These are few
+    objects each time, and as seldom as the memory of a fleet grows by so much.
     """
 
     def __init__(self) -> None:
@@ -147,17 +148,17 @@ def set_up_logs(level: LogLevel = "info") -> None:
 
 @contextlib.asynccontextmanager
 async def on_bus(name: str, clock: Clock, node: str = "", *, wait: bool = True) -> AsyncIterator[Bus]:
-    """A service's connection, for as long as it runs, and its spans on their way.
+    """A service's connection for as long as it runs. Its spans are sent meanwhile.
 
     Parameters:
         name: of the service.
         clock: dates its spans.
-        node: that it runs on, if it belongs to one; it waits for streams and buckets to be made by others.
-        wait: for the bus; who does not, awaits `Bus.opened` before it subscribes.
+        node: the node that it runs on, if it belongs to one. Then others must make streams and buckets, and it waits for them.
+        wait: whether to wait for the bus. A service that does not, awaits `Bus.opened` before it subscribes.
 
     Raises:
         SettingsError: a setting is wrong.
-        BusClosedError: the server sent us away for good.
+        BusClosedError: the server has closed the connection for good.
     """
     bus_settings, telemetry_settings = load(BusSettings, "bus"), load(TelemetrySettings, "telemetry")
     health_file = load(HealthSettings, "health").file
@@ -190,10 +191,10 @@ async def opened(bus: Bus) -> None:
 
 @contextlib.asynccontextmanager
 async def until_closed(bus: Bus) -> AsyncIterator[None]:
-    """Ends what runs inside when the bus is closed under it.
+    """Ends the work inside when the server closes the connection for good.
 
     Raises:
-        BusClosedError: it was.
+        BusClosedError: it did.
     """
     inside = asyncio.current_task()
     assert inside is not None

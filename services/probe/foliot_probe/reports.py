@@ -37,10 +37,10 @@ if TYPE_CHECKING:
     from foliot_schemas import ClockState, HostLoad
 
 _STREAMS_PER_BATCH = 512
-"""Two rows each: 1,024 rows, by the rules of the wire."""
+"""Each has two rows, and by the rules of the wire a batch has 1,024 rows at most."""
 _MILLISECOND_NS = 1_000_000
 _SPEECHLESS = 5
-"""Windows without a word of sync about any clock: nobody reads what is measured."""
+"""After so many windows without a word of sync about any clock, nobody reads the measurements."""
 
 
 class Reporter:
@@ -92,18 +92,18 @@ class Reporter:
             self._window.forget(row)
 
     def late(self, late_ns: int) -> None:
-        """A step of the probe came so much later than it was due, or took so long."""
+        """Note how much later than due a step of the probe came, or how long it took."""
         self._late_ns = max(self._late_ns, late_ns)
 
     def silence(self, changes: SilenceChanges) -> DelayBatch:
-        """Paths that have just fallen silent or speak again."""
+        """The message about paths that have just fallen silent or speak again."""
         paths = tuple(self._ends(int(row)).incoming for row in np.concatenate(changes))
         heard_ns = self._reference(self._engine.heard_last_ns)
         rows = silence_rows(changes.fell, changes.again, heard_ns, self._engine.sessions.heard_sequence)
         return DelayBatch.of(rows, paths=paths, interval_ns=self._interval_ns, **self._header())
 
     def delays(self, now_ns: int, host: HostLoad | None = None) -> Iterator[DelayBatch]:
-        """All paths since the last call.
+        """The messages about all paths since the last call.
 
         Parameters:
             host: the host's load, if it is to be told.
@@ -143,9 +143,10 @@ class Reporter:
             )
 
     def stamps(self) -> Iterator[StampBatch | None]:
-        """The window since the last call, a little with each step of the iterator; what completed after the last `delays` belongs to the next.
+        """Close the window since the last call, a little with each step of the iterator.
 
-        A step that yields None has only got further: all batches come at the end, as the reader takes the first for the sign that the node has spoken.
+        Probes that completed after the last `delays` belong to the next window. A step that yields None has only got further. All batches
+        come at the end, because the reader takes the first one as the sign that the node has spoken.
         """
         since_ns, self._since_ns = self._since_ns, self._clock.local_ns()
         tilt = expected(self._own, self._peers, self._since_ns)
@@ -181,7 +182,7 @@ class Reporter:
         engine = self._engine
         gone = np.flatnonzero(~density.heard)
         density = density.of(len(engine.table))  # peers may have come meanwhile
-        engine.sessions.mesh_ms[gone] = 0  # whoever is gone wants nothing
+        engine.sessions.mesh_ms[gone] = 0  # a peer that is gone wants nothing
         self._speechless += 1
         trusted = self._own.valid(self._since_ns) & self._peers.known
         wanted_ns = self._wanted_ns[engine.kinds()]
@@ -193,7 +194,7 @@ class Reporter:
         return ends
 
     def _header(self) -> dict[str, Any]:
-        """What every batch of delays says: it is of when the sockets were read last."""
+        """The fields that every batch of delays has. Its time is that of the last reading of the sockets."""
         return {
             "node": self._node,
             "at_ns": int(self._reference(np.array([self._engine.listened_ns]))[0]),

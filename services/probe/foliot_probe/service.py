@@ -44,19 +44,21 @@ log = structlog.get_logger()
 
 _SECOND_NS = 1_000_000_000
 _BIND_S = 0.5
-"""How soon after the overlay appears its sockets are opened."""
+"""The pause between two tries to open the sockets whose addresses have not appeared yet."""
 _COUNTERS_S = 1.0
 _AGAIN, _AGAIN_S = 5, 0.2
-"""After a cut of the bus: clients try to connect four times a second."""
+"""How many times the ports' states are repeated after a cut of the bus, and the pause between. Clients try to connect four times a second."""
 _TROUBLES_S = 60.0
 _LOAD_S = 1.0
 """How often the host's load is told."""
 _STEPS_A_TICK = 3
-"""Of closing a window, each in a step of the event loop of its own, between two ticks. Where a node measures the clocks of 64 peers it takes some 40, half a second."""
+"""Steps of closing a window between two ticks. Each is a step of the event loop of its own. Where a node measures the clocks of 64 peers,
+closing takes some 40 steps: half a second."""
 _LONG_S = 0.003
-"""Of a tick: with eight peers all of it is done sooner; with 64 reading takes 2 ms, or three times as long on a slow core, and sending as long again."""
+"""How long a tick runs before the rest of it waits for another step of the event loop. With eight peers, a whole tick is shorter. With 64,
+reading takes 2 ms and sending as long again. On a slow core, each takes three times as long."""
 _SOON_S = 0.001
-"""A timer may fire early by the event loop's resolution; asking again sooner would spin."""
+"""Added to a timer's time. A timer may fire early by the event loop's resolution; without this, the probe would spin."""
 
 
 async def main() -> None:
@@ -113,7 +115,7 @@ class Probe:
         self._is_closing = False
         self._parts: Iterator[None] = iter(())
         self._is_ticking = False
-        """Parts of a tick are left, and will have their turn."""
+        """Whether parts of a tick are left for a later step of the event loop."""
         self._rests: dict[str, asyncio.Handle] = {}
 
     async def run(self) -> None:
@@ -196,12 +198,16 @@ class Probe:
             self._reporter.late(round((began_s - due.when()) * _SECOND_NS))
         self._timers["tick"] = self._loop.call_at(self._start_s + (tick + 1) * self._tick_s, self._on_tick)
         if self._is_ticking:
-            return  # finished in place of this one: where reading alone takes a tick's time, no report would ever leave
+            # The rest of the last tick runs instead. Else no report would ever leave where reading alone takes a tick's time.
+            return
         self._parts = self._tick(tick)
         self._go_on_ticking(began_s)
 
     def _go_on_ticking(self, tick_began_s: float) -> None:
-        """Runs the parts of a tick. Those that come late get a step of their own, so that a link's message waits for one part only."""
+        """Runs the parts of a tick. After `_LONG_S`, the rest waits for another step of the event loop.
+
+        So a link's message waits for one part only.
+        """
         began_s, self._is_ticking = self._loop.time(), False
         for _ in self._parts:
             if self._loop.time() - began_s >= _LONG_S:
@@ -211,7 +217,7 @@ class Probe:
         self._reporter.late(round((self._loop.time() - tick_began_s) * _SECOND_NS))
 
     def _after(self, what: str, rest: asyncio.Handle) -> None:
-        """Remembers what is to be done for what was begun, in place of what was still to be done."""
+        """Remembers the next step of some work, and cancels the step that it replaces."""
         if (before := self._rests.get(what)) is not None:
             before.cancel()
         self._rests[what] = rest
@@ -221,7 +227,7 @@ class Probe:
         yield
         self._engine.speak(tick)
         yield
-        # By the number of the tick, not by the time: a tick is always a little late, and would at times miss its turn.
+        # The tick's number counts, not the time: a tick is always a little late, and would at times miss its turn.
         interval = tick // self._ticks_per_interval
         if interval != self._interval or self._owes_report:
             self._interval = interval
@@ -234,9 +240,9 @@ class Probe:
         self._await_silence()
 
     def _listen(self) -> None:
-        """Reads the sockets, and says at once what has changed; with a path that fell silent also what was heard on all others.
+        """Reads the sockets, and publishes changes at once. When a path fell silent, it publishes the counts of all others too.
 
-        Whoever judges the silence needs to know whether this node heard anything since, and the next report would say so too late.
+        To judge the silence, a reader needs to know whether this node has heard anything since. The next report would say so too late.
         """
         changes = self._engine.listen(self._now_ns())
         self._tell_silence(changes)
@@ -257,15 +263,15 @@ class Probe:
         window = window_number(self._own.name, self._clock.now_ns(), self._window_ns)
         if window != self._window:
             self._window = window
-            self._publish_stamps(self._closing)  # what is left of the one before, if anything is
+            self._publish_stamps(self._closing)  # the rest of the window before, if there is any
             self._closing = self._reporter.stamps()
             self._is_closing = True
         if self._is_closing:
-            # In the middle between two ticks: what this one tells has left by then, and the next one is not late for it.
+            # Half way between two ticks: by then this tick's messages have left, and the next tick is not delayed.
             self._after("closing", self._loop.call_later(self._tick_s / 2, self._go_on_closing, _STEPS_A_TICK))
 
     def _go_on_closing(self, steps: int) -> None:
-        """Closes a window further, in so many steps of the event loop: between them everything else has its turn."""
+        """Closes a window further, in so many steps of the event loop. All other work has its turn between them."""
         self._publish_stamps(itertools.islice(self._closing, 1))
         if self._is_closing and steps > 1:
             self._after("closing", self._loop.call_soon(self._go_on_closing, steps - 1))
@@ -309,7 +315,7 @@ class Probe:
         log.info("sockets_open", count=len(self._engine.table.places))
 
     async def _meter_load(self) -> None:
-        """Beside the loop, as the kernel takes milliseconds for it where a host has thousands of interrupts; the next report tells it."""
+        """Meters the load for the next report. A thread does it: the kernel takes milliseconds where a host has thousands of interrupts."""
         while True:
             self._host = await asyncio.to_thread(lambda: self._load.read(self._now_ns()))
             await asyncio.sleep(_LOAD_S)
@@ -327,7 +333,7 @@ class Probe:
             await asyncio.sleep(_COUNTERS_S)
 
     async def _tell_ports_again(self) -> None:
-        """What changed while the bus was away, nobody has heard; and readers find the bus again in their own time."""
+        """Repeats the ports' states once the bus is back. No reader heard the changes before, and each finds the bus again in its own time."""
         for _ in range(_AGAIN):
             self._ports.tell_counters()
             await asyncio.sleep(_AGAIN_S)
@@ -342,7 +348,7 @@ class Probe:
                 log.warning("troubles_counted", **told)
 
     async def _find_management(self) -> None:
-        """Anew every minute: an address may change, and a name may be resolved later."""
+        """Looks for management devices anew every minute: an address may change, and a name may be resolved later."""
         before = self._told_management
         await self._management.find_frontend(load(BusSettings, "bus").url)
         self._told_management = self._ports.management = self._management.devices()

@@ -68,6 +68,22 @@ def test_a_moved_path_found_after_a_restart_is_restored_after_a_probation(make_w
     assert (command.verb, command.node) == ("restore", "node0")
 
 
+def test_what_is_still_away_when_the_lease_comes_back_stays_in_the_trace_of_its_loss(make_world):
+    """No event ever told of the paths that carried it."""
+    world = make_world()
+    (fault,) = {command.fault for command in world.flap("node3.rail0", "down")}
+    world.flap("node3.rail0", "up")
+    world.answer = None
+    for command in world.run(6.0):
+        world.see(world.outcome(command, "refused" if command.node == "node0" else "done"))
+    world.answer = "done"
+    world.core.hold(0, world.now_ns)
+    world.core.hold(8, world.now_ns)
+    (command,) = world.run(12.0)
+    assert (command.verb, command.cause) == ("restore", "adopted/node0.rail0>node3.rail0#0")
+    assert command.fault == fault
+
+
 def test_who_stood_by_goes_on_where_the_other_ended(make_world):
     """It saw the events too: a fault that the former holder did not get to is handled at once."""
     world = make_world(lease=0)

@@ -36,7 +36,7 @@ class Sync:
     Parameters:
         bus, clock: its own.
         settings: of sync.
-        shards: into which the fleet is cut, and which of them this process sees to.
+        shards: those of the fleet, and which of them this process serves.
     """
 
     def __init__(self, bus: Bus, clock: BusClock, settings: SyncSettings, shards: ShardSettings | None = None) -> None:
@@ -55,7 +55,7 @@ class Sync:
         )
 
     async def run(self) -> None:
-        """Learns who is there, then does what its leases ask of it, forever."""
+        """Learns the inventory, then fits and leads while it holds the leases, forever."""
         await self._bus.watch(INVENTORY, self._on_node)
         log.info("sync_started", **msgspec.structs.asdict(self._shard))
         async with asyncio.TaskGroup() as tasks:

@@ -8,55 +8,58 @@ from foliot_schemas.clock import Timescale  # noqa: TC001 - msgspec reads it
 from foliot_sync.asymmetry import Asymmetries
 
 NANOSECONDS = 1_000_000_000
-"""In a second."""
+"""Nanoseconds in a second."""
 
 
 class SyncSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Section `sync` of the configuration."""
 
     window_s: float = 2.0
-    """As Huygens: long enough for probes that met no queue, short enough for a clock to run straight."""
+    """Length of a window, as in Huygens: long enough for probes that met no queue, short enough for a clock to run straight."""
     reference: str = ""
-    """The clock that others are measured against; empty: the smallest name heard when sync starts. What the common time follows does not depend on it."""
+    """The clock that others are measured against; empty: the smallest name heard when sync starts. The choice does
+    not change what the common time follows."""
     timescale: Timescale = "free"
-    """What the common time follows: `free`, all clocks, so that on the whole they need least correction; `nodes`, the rates of `references`; `utc`, the
-    UTC of nodes whose system clock has it."""
+    """What the common time follows. `free`: all clocks, so that on the whole they need least correction. `nodes`: the rates of `references`.
+    `utc`: the UTC of nodes whose system clock has it."""
     references: tuple[str, ...] = ()
-    """For `nodes`: the clocks whose rates count. For `utc`: the nodes whose UTC counts; none: that of all that have it."""
+    """For `nodes`: the clocks whose rates count. For `utc`: the nodes whose UTC counts; none: all nodes that have it."""
     slew_ppb: float = 200.0
-    """How much faster or slower than UTC the common time runs to get to it: a millisecond in an hour and a half. Nobody who measures delays sees it."""
+    """How much faster or slower than UTC the common time runs to get to it: a millisecond in an hour and a half. No measured delay shows it."""
     steer_ppb_s: float = 1.0
-    """By how much the rate of the common time changes in a second: two nodes that have different windows' word differ by some nanoseconds for it."""
+    """By how much the rate of the common time may change in a second. Two nodes with states of different windows then differ by
+    some nanoseconds."""
     wander_ppb: float = 20.0
     """Random walk of a clock's rate, per square root of a second, until its windows have shown what it is. A quartz in a server stays well below."""
     least_wander_ppb: float = 5.0
-    """No bound promises that a clock wanders less from now on, however steady it was: a processor that begins to work warms its quartz."""
+    """The least wander that a bound assumes from now on, however steady the clock was. A processor that begins to work warms its quartz."""
     worst_ppb: float = 1_000.0
-    """By so much a clock's rate may differ from what its last window said, whatever befell it: the hard bound's growth. As chrony's `maxclockerror`."""
+    """The hard bound's growth. A clock's rate may differ by so much from its last window's, whatever befell it. As chrony's `maxclockerror`."""
     rate_limit_ppb: float = 200_000.0
     """Two clocks never run further apart: twice the 100 ppm that the worst PC crystals are sold with."""
     tolerated_share: float = 0.0125
-    """Points a side that a line may ignore; 5 of 400 did best when measured, and 20 of 200 biased the offset."""
+    """Share of a side's points that a line may ignore. When measured, 5 of 400 did best, and 20 of 200 biased the offset."""
     sigmas: float = 4.0
     """Width of the statistical bound, as in fbclock."""
     gate_sigmas: float = 6.0
     """A window further than this from its prediction contradicts it: the clock was stepped or slewed."""
     credible_ns: int = 50_000
-    """A clock whose bound is wider is not called synchronised; it would not order what happens on two hosts."""
+    """A clock whose bound is wider is not called synchronised. Its time would not order the events of two hosts."""
     settle_windows: int = 2
     """Windows that must agree before a clock is called synchronised: the first one only says where it starts."""
     holdover_after_windows: int = 2
-    """Windows in a row without a measurement; one alone is the phase of a probe's window against ours."""
+    """Windows in a row without a measurement before a clock is in holdover. One alone comes of the phase of a probe's window against sync's."""
     void_after_windows: int = 10
-    """After so many nothing is promised: by then wander alone is past a microsecond."""
+    """Windows in a row without a measurement after which nothing is promised: by then wander alone is past a microsecond."""
     takeover_windows: int = 3
     """Windows without the reference before another clock takes its place."""
     asymmetry_ns: dict[str, float] = {}
-    """What stamps cannot show and somebody has measured: by the name of a NIC (``node3.rail0``), by how much longer a probe takes out of it than into it; by
-    a link (``node1.rail0>node2.rail0``), by how much longer from the first NIC to the second than back, with any entropy."""
+    """Asymmetries that stamps cannot show, measured by other means. That of a NIC (``node3.rail0``) is by how much longer a probe takes out of it
+    than into it. That of a link (``node1.rail0>node2.rail0``) is by how much longer it takes from the first NIC to the second than back, with
+    any entropy."""
 
     def __post_init__(self) -> None:
-        """Refuse what cannot work.
+        """Refuse settings that cannot work.
 
         Raises:
             ValueError: a value is out of range; says which.

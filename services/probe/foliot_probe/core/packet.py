@@ -1,8 +1,8 @@
 """A probe on the wire: 144 bytes, little-endian, the same in both directions of a stream; zeros may follow (see below).
 
-A transmit stamp is known only after the packet has left, so every probe carries the stamps of its predecessors; and it
-echoes what its sender has heard, so that either end can put both directions together. Which probe a stamp belongs to
-follows from its place: place ``i`` of `transmit_ns` is of the probe ``sequence - 1 - i``, place ``i`` of `receive_ns`
+A transmit stamp is known only after the packet has left, so every probe carries the stamps of its predecessors. It also
+echoes the stamps of probes that its sender has heard, so that either end can put both directions together. The place of
+a stamp shows its probe. Place ``i`` of `transmit_ns` is of the probe ``sequence - 1 - i``. Place ``i`` of `receive_ns`
 is of the peer's probe ``heard - i``. A stamp of 0 says "not known (any more, or yet)".
 
 ::
@@ -22,13 +22,14 @@ is of the peer's probe ``heard - i``. A stamp of 0 says "not known (any more, or
 
 `session` is drawn anew for every stream and start, so that nobody mixes up two lives of a sender. `row` means something
 to the sender alone, when the kernel hands the packet back with its transmit stamp. `interval_us` promises that the next
-probe follows within this time. `mesh_ms` says how often the sender wants coded pairs on the stream, for the clocks; 0: it
-does not count it to the mesh. Stamps are local times of the host that took them.
+probe follows within this time. `mesh_ms` is the time between two coded pairs that the sender wants on the stream, for
+the clocks. A 0 says that it does not count the stream to the mesh. Stamps are local times of the host that took them.
 
-Some probes are padded with zeros to full size: as large a packet as both ends' devices carry, so that a link that passes only smaller
-ones is seen. The upper 14 bits of `row` say how large a packet (as IP) the sender's own device carries; 0, as earlier versions say: it takes no padded
-probes. The lowest bit of `use` says whether the path is in use. The other seven count the padded probes sent so far, this one included: from 1 to 127
-and round again, so that those that were lost are known; 0: none are sent. A probe is full-size if it is longer than 144 bytes.
+Some probes are padded with zeros to full size, the largest packet that both ends' devices carry. They find a link that passes only smaller
+packets. The upper 14 bits of `row` say how large a packet (as IP) the sender's own device carries. A 0, as in earlier versions, says that it takes
+no padded probes. The lowest bit of `use` says whether the path is in use. The other seven count the padded probes sent so far, this one
+included: from 1 to 127 and round again. So the receiver knows how many were lost. 0: none are sent. A probe is full-size if it is longer than
+144 bytes.
 """
 
 from __future__ import annotations
@@ -48,10 +49,10 @@ MAGIC = int.from_bytes(b"Fop1", "little")
 """A name and the version of the layout."""
 
 PREDECESSORS = 4
-"""A stamp survives the loss of this many probes less one, in a row."""
+"""Transmit stamps in a probe. A stamp survives the loss of this many probes less one, in a row."""
 
 ECHOES = 8
-"""Twice as many: a peer may send four times as often as we do, when a path is in use in one direction only."""
+"""Receive stamps in a probe. They are twice as many: a peer sends four times as often as we do when a path is in use in one direction only."""
 
 Probe = np.dtype(
     [
@@ -71,20 +72,20 @@ Probe = np.dtype(
 )
 
 ROW_BITS = 18
-"""Of `row`: 262,144 streams, of which no node could send so many."""
+"""Bits of `row` that hold the row. They number 262,144 streams, more than any node could send."""
 IN_USE = 1
-"""Of `use`."""
+"""Bit of `use`: the path is in use."""
 FULL_COUNTS = 127
 """Values that the count of padded probes takes."""
 MOST_BYTES = 9_216
-"""Of a probe, as a packet: what switches with jumbo frames carry."""
+"""Size of the largest probe, as a packet: switches with jumbo frames carry as much."""
 LEAST_BYTES = 576
-"""Of a padded probe, as a packet: every host accepts as much (RFC 791), so less tells nothing."""
+"""Size of the smallest padded probe, as a packet. Every host accepts as much (RFC 791), so a smaller one tells nothing."""
 IP_UDP_BYTES = 28
-"""Of a packet, what is not UDP payload (RFC 791, RFC 768)."""
+"""Bytes of a packet that are not UDP payload: both headers (RFC 791, RFC 768)."""
 
 KINDS: tuple[StampKind, ...] = ("hardware", "kernel", "user")
-"""Values of `kind` index this; the worse the higher, so that the worse of two ends is the maximum."""
+"""Values of `kind` index this. A worse kind has a higher index, so the maximum is the worse of two ends."""
 HARDWARE, KERNEL, USER = range(len(KINDS))
 
 _HIGHEST_SEQUENCE = 1 << 62
@@ -96,7 +97,7 @@ _Words = np.dtype([("words", "<u8", (_WORDS,))])
 
 
 def _bounds() -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
-    """Of a probe's 64-bit words, the least permitted and how much more is, in wrapping arithmetic."""
+    """The least permitted value of each 64-bit word of a probe, and by how much a value may exceed it, in wrapping arithmetic."""
     wrap = 1 << 64
     words = [(0, wrap - 1)] * _WORDS
     words[1] = (1 << 32, wrap - 1 - (1 << 32))  # interval_us, behind row, is above 0

@@ -71,7 +71,7 @@ class StreamTable:
         self.live = np.zeros(0, np.intp)
         """The rows that are taken."""
         self.paths: tuple[str, ...] = ()
-        """Of each of those the outgoing path and the incoming one."""
+        """The outgoing path and the incoming path of each live row, in turn."""
         self._row_of: dict[int, int] = {}
         self._peers: dict[str, Node] = {}
 
@@ -108,7 +108,7 @@ class StreamTable:
         return ended
 
     def find(self, place: NDArray[np.intp], address: NDArray[np.uint32]) -> NDArray[np.intp]:
-        """The rows of datagrams that came to these places from these addresses; -1: from nobody that we know."""
+        """The rows of datagrams that came to these places from these addresses; -1: from an unknown sender."""
         return np.array([self._row_of.get(key, -1) for key in _key(place, address).tolist()], np.intp)
 
     def _ends_with(self, peer: Node) -> list[tuple[StreamEnds, NDArray[Any]]]:
@@ -159,7 +159,7 @@ def _key(place: NDArray[np.intp], address: NDArray[np.uint32]) -> NDArray[np.int
 
 
 def is_usable(node: Node) -> bool:
-    """Whether a record's addresses can be sent to; a broken one is not worth stopping for."""
+    """Whether a record's addresses can be sent to. A broken record does not stop the probe."""
     try:
         for nic in node.nics:
             for address in nic.path_addresses:

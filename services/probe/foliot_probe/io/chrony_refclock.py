@@ -1,7 +1,7 @@
 """Gives the reference time to chrony (or ntpd) on the same host, by its driver for shared memory, "SHM".
 
-The segment is chrony's: it makes one for each ``refclock SHM`` of its settings, and who may write to it is said there. Layout and protocol are those of
-ntpd's driver 28 (ntp.org, "Shared Memory Driver"; mode 1: the writer counts before and after), with nanoseconds as chrony has them.
+chrony makes one segment for each ``refclock SHM`` of its settings, which also say who may write to it. Layout and protocol are those of ntpd's
+driver 28 (ntp.org, "Shared Memory Driver"), with nanoseconds as chrony has them. In its mode 1, the writer counts before and after.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ import errno
 import os
 
 _KEY = 0x4E545030
-"""Of unit 0: "NTP0"; the others follow."""
+"""Key of unit 0: "NTP0". The other units' keys follow."""
 _MODE = 1
 _PRECISION = -20
-"""Of the samples, as a power of two of a second: a microsecond. chrony goes by its own ``precision``."""
+"""Precision of the samples, as a power of two of a second: a microsecond. chrony goes by its own ``precision``."""
 _SECOND_NS = 1_000_000_000
 _MICROSECOND_NS = 1_000
 
@@ -51,7 +51,7 @@ class Refclock:
         self._address = 0
 
     def tell(self, reference_ns: int, realtime_ns: int) -> None:
-        """One sample: what the reference time and CLOCK_REALTIME were at one moment.
+        """Writes one sample: the reference time and CLOCK_REALTIME at one moment.
 
         Raises:
             OSError: chrony has made no such segment, or it may not be written to.

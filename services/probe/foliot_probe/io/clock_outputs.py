@@ -25,7 +25,7 @@ _SAMPLE_S = 1.0
 
 
 class ClockOutputs:
-    """The outlets of one node's clock. What cannot be written is said in the log, and disturbs nothing else.
+    """The outputs of one node's clock. An output that cannot be written is logged, and disturbs nothing else.
 
     Raises:
         SettingsError: ``[clock]`` is wrong.
@@ -48,7 +48,7 @@ class ClockOutputs:
             self._page.write(state, self._clock.local_ns())
 
     async def sample(self) -> None:
-        """Gives chrony a sample a second, while there is a time to be trusted; forever, if it shall have any."""
+        """Gives chrony a sample a second while the time can be trusted. Runs forever; without a unit in the settings, it returns at once."""
         said = ""
         while self._refclock is not None:
             moment = self._clock.moment()
@@ -64,7 +64,7 @@ class ClockOutputs:
             await asyncio.sleep(_SAMPLE_S)
 
     def close(self) -> None:
-        """Ends both; the page stays, and holds until it is void."""
+        """Closes both outputs. The page's file stays, and its last state holds until it is void."""
         if self._page is not None:
             self._page.close()
         if self._refclock is not None:

@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 _STEAL = 7
-"""Column of /proc/stat after the name (proc(5)); the first eight are all of the processors' time."""
+"""Column of stolen time in /proc/stat, after the name (proc(5)). The first eight columns are all of the processors' time."""
 _TIMES = 8
 _CHUNK = 1 << 16
-"""Bytes asked for at once. Of a file of many lines the kernel gives a page at most (fs/seq_file.c), which is some 30 processors."""
+"""Bytes asked for at once. Of a file of many lines the kernel gives a page at most (fs/seq_file.c): those of some 30 processors."""
 _DROPPED, _SQUEEZED = 1, 2
 """Columns of /proc/net/softnet_stat, in hexadecimal, a line for each processor (net/core/net-procfs.c)."""
 
@@ -33,11 +33,11 @@ class _Counts(NamedTuple):
 
 
 class HostLoadMeter:
-    """Reads the counters, and says what they came to since the last reading.
+    """Reads the counters, and says by how much they grew since the last reading.
 
-    The kernel writes /proc/stat anew at each reading, with each interrupt of the host, however little is read (fs/proc/stat.c: one
-    `show_stat`). Where there are thousands of interrupts, that takes milliseconds. So this is nothing for an event loop, but for a thread
-    beside it; reading lets others run.
+    At each reading, however short, the kernel writes all of /proc/stat anew, with each interrupt of the host (fs/proc/stat.c: one
+    `show_stat`). Where there are thousands of interrupts, that takes milliseconds. So a thread reads, and not the event loop, which runs on
+    meanwhile.
 
     Parameters:
         proc: where the kernel's counters are.
@@ -55,7 +55,7 @@ class HostLoadMeter:
         self._files = dict.fromkeys(self._files)
 
     def read(self, now_ns: int) -> HostLoad | None:
-        """The load since the last call; None at the first, or where the kernel does not say.
+        """The load since the last call; None at the first call, or where the kernel does not say.
 
         Parameters:
             now_ns: a time that never steps.

@@ -1,6 +1,6 @@
 """Finds the host's management devices: those of its default route, and of its way to the bus.
 
-Such a port is lost and back with the host's own network, and one that was made a rail by mistake would be judged as the fabric's.
+Such a port comes and goes with the host's own network. If the settings made it a rail by mistake, it would be judged like a port of the fabric.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 _ROUTES = Path("/proc/thread-self/net/route")
-"""Of this network namespace: the main table, IPv4."""
+"""The routes of this network namespace: the main table, IPv4."""
 _RTF_UP = 0x1
 _NATS_PORT = 4222
 
 
 class ManagementNics:
-    """Remembers what it found: a default route goes with its device, and that is when it matters whose it was.
+    """Finds management devices, and remembers them. A default route goes with its device, and just then it matters whose it was.
 
     Parameters:
         addresses: of the node's NICs, per device.
@@ -35,7 +35,7 @@ class ManagementNics:
         self._frontend = ""
 
     def devices(self) -> frozenset[str]:
-        """Names of devices, as far as they are known."""
+        """Names of the management devices, as far as they are known."""
         try:
             found = default_devices(self._routes.read_text())
         except OSError:
@@ -44,7 +44,7 @@ class ManagementNics:
         return self._defaults | ({self._frontend} if self._frontend else frozenset())
 
     async def find_frontend(self, urls: str) -> None:
-        """Asks the kernel from which address it would send to the bus, the first server that it knows a way to."""
+        """Asks the kernel from which address it would send to the bus: to the first server that it has a route to."""
         for url in urls.split(","):
             address = await _address_towards(url.strip())
             if address and not ipaddress.ip_address(address).is_loopback:
@@ -66,7 +66,7 @@ def _defaults(rows: Iterable[list[str]]) -> Iterable[str]:
 
 
 async def _address_towards(url: str) -> str:
-    """The local address that the kernel would send from; empty: no way. Nothing is sent."""
+    """The local address that the kernel would send from; empty: it has no route. Nothing is sent."""
     try:
         parts = urlsplit(url if "//" in url else f"nats://{url}")
         found = await asyncio.get_running_loop().getaddrinfo(

@@ -1,6 +1,6 @@
 """Reads ports: a NIC's link at each change, its counters every second. Each message repeats the last changes.
 
-The bus may be away, and a reader may find it again at any time later. Counters alone would say how often a carrier was lost, but not when; and each
+The bus may be away, and a reader may find it again at any time later. Counters alone would say how often a carrier was lost, but not when. And each
 loss has a name, under which this node's agent has told what it did.
 """
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 _DEVICES = Path("/proc/thread-self/net/dev")
-"""Of this network namespace and readable by everybody, whatever is mounted on /sys."""
+"""The counters of this network namespace. Every process can read them, whatever is mounted on /sys."""
 
 # Columns of net/core/net-procfs.c:dev_seq_printf_stats, by the names of struct rtnl_link_stats64.
 _COLUMNS = (
@@ -41,7 +41,7 @@ Turn = Literal["", "changed", "lost", "returned"]
 
 
 def turn(before: LinkChange | None, now: LinkChange) -> Turn:
-    """The news in a link message, against the last one; empty: nothing of interest."""
+    """The kind of change that a link message brings, compared with the last one; empty: nothing of interest."""
     if before is None:
         return "" if now.carrier else "changed"
     if msgspec.structs.replace(before, mtu=now.mtu) == now:
@@ -71,7 +71,7 @@ class PortReader:
     Parameters:
         own: the node's record.
         boot: identity of the host's present boot.
-        tell: called with each state to be published; within the fault's span where there is a fault.
+        tell: publishes a state; it is called within the fault's span where there is a fault.
         link_downed: reads the RDMA devices' counts.
     """
 
@@ -103,7 +103,7 @@ class PortReader:
                 self.changed(link)
 
     def changed(self, link: LinkChange) -> None:
-        """A link message of the kernel."""
+        """Take a link message of the kernel."""
         nic = self._nics.get(link.name)
         if nic is None:
             return
@@ -131,7 +131,7 @@ class PortReader:
         log.info("port_changed", nic=nic, carrier=link.carrier, admin_up=link.admin_up, what=what)
 
     def tell_counters(self) -> None:
-        """The present state of every port that is there, with its counters."""
+        """Tell the present state of every port that is there, with its counters."""
         counters = parse_counters(_DEVICES.read_text())
         at_ns = self._clock.now_ns()
         for device, nic in self._nics.items():

@@ -22,7 +22,7 @@ class LinkDowned:
         """The count by its name; empty: there is none.
 
         Parameters:
-            index: the kernel's, of the network device: where a driver made another one of the same name, files are looked for anew.
+            index: the kernel's index of the network device. When a driver makes another device of the same name, files are looked for anew.
         """
         key = device, index
         if key not in self._files:
@@ -37,7 +37,7 @@ class LinkDowned:
             return {}
 
     def _find(self, device: str) -> Path | None:
-        """The file of the one port that the network device is on: several may share a PCI function, and are told apart by their numbers."""
+        """The file of the one port that the network device is on. Several ports may share a PCI function; their numbers tell them apart."""
         try:
             number = int((self._net / device / "dev_port").read_text()) + 1
         except (OSError, ValueError):

@@ -1,8 +1,8 @@
 """Checks at the start, by the first probes, that the kernel stamps a socket's packets in both directions.
 
-No flag that a driver shows is believed: some devices promise stamps that never come (and some kernels stamp where tools say
-that they cannot). Until the first stamp has come, or has failed to come for long enough, no stamp is used at all. Once one
-has come, a missing stamp means a packet that did not leave, and never falls back.
+The check believes no flag of a driver. Some devices promise stamps that never come, and some kernels stamp where tools say that they
+cannot. No stamp is used until the first one has come, or has failed to come for long enough. Once one has come, a missing stamp
+means that a packet did not leave, and the socket never falls back to stamps from user space.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class StampCheck:
         """`KERNEL` or `USER`; None: too early to say."""
 
     def note(self, packets: int, stamped: int) -> None:
-        """Count packets that were sent or heard, and those that came with a stamp; a late stamp still convinces."""
+        """Count packets that were sent or heard, and those that came with a stamp. A late stamp still makes the kind `KERNEL`."""
         if stamped:
             self.kind = KERNEL
         elif self.kind is None:
@@ -60,29 +60,29 @@ class StampChecks:
 
     def __init__(self, addresses: Sequence[str]) -> None:
         self.kind = np.full(len(addresses), USER)
-        """Of each socket's worse direction."""
+        """The kind of stamp of each socket's worse direction."""
         self._addresses = addresses
         self._checks = [(StampCheck(), StampCheck()) for _ in addresses]
         self._sent = [0] * len(addresses)
         self._settled = False
 
     def sent_by_hand(self, place: int, went: NDArray[np.bool_]) -> bool:
-        """Packets were given to a socket and went, or did not; returns whether they need stamps from user space."""
+        """Note packets that were given to a socket, and which of them went; returns whether they need stamps from user space."""
         check = self._checks[place][0]
         if check.kind == KERNEL:
             return False
-        # Only those of the last tick have had the time to come back with their stamps.
+        # Only packets of the last tick have had the time to come back with their stamps.
         check.note(self._sent[place], 0)
         self._sent[place] = int(np.count_nonzero(went))
         self._judge(place)
         return check.kind == USER
 
     def left(self, places: Places) -> None:
-        """Packets were handed back from these sockets with a stamp, one each."""
+        """Note packets that these sockets handed back with a stamp, one each."""
         self._note(0, places, np.ones(len(places), np.bool_))
 
     def came(self, places: Places, stamped: NDArray[np.bool_]) -> None:
-        """Packets came to these sockets, with a stamp or without one."""
+        """Note packets that came to these sockets, with a stamp or without one."""
         self._note(1, places, stamped)
 
     def received_by_hand(self) -> NDArray[np.bool_]:

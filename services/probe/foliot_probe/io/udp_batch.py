@@ -1,12 +1,14 @@
 """UDP sockets in batches: many probes per system call, each with the kernel's stamp of its departure or arrival.
 
-The slots of a batch lie in numpy arrays laid out as the kernel's ``struct mmsghdr``, so that ``sendmmsg`` and
-``recvmmsg`` work on them in place and the ancillary data is parsed in columns. 64-bit Linux only.
+The slots of a batch lie in numpy arrays laid out as the kernel's ``struct mmsghdr``. So ``sendmmsg`` and ``recvmmsg``
+work on them in place, and the ancillary data is parsed in columns. 64-bit Linux only.
 
 A transmit stamp comes back on the socket's error queue with a copy of the packet, and the probe inside says whose stamp it is.
-The kernel's own numbering of packets (SOF_TIMESTAMPING_OPT_ID) slips as soon as a send fails, because some failures consume a
-number and some do not; the packet itself cannot be mistaken. Headers come before it, as many as the path put there; of a padded
-probe the copy is cut off behind the probe, so that its place is not known by the end, but by the name that the probe begins with.
+The packet cannot be mistaken. The kernel's own numbering of packets (SOF_TIMESTAMPING_OPT_ID) can. It slips as soon as a send
+fails, because only some failures consume a number.
+
+The path's headers come before the probe, however many they are. The copy of a padded probe is cut off behind the probe, so
+the end does not show the probe's place. The name that the probe begins with shows it.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ if TYPE_CHECKING:
 # asm-generic/socket.h and linux/net_tstamp.h; Python 3.11's socket module does not have them.
 SO_TIMESTAMPING = 37
 SO_RXQ_OVFL = 40
-# linux/in.h: DF is set, and what the host believes of the path's MTU is not asked: a probe is never sent in fragments.
+# linux/in.h: the kernel sets DF and ignores the path's MTU as it believes it to be, so a probe is never sent in fragments.
 _IP_MTU_DISCOVER, _IP_PMTUDISC_PROBE = 10, 3
 # linux/sockios.h and linux/if.h.
 _SIOCGIFCONF, _SIOCGIFMTU = 0x8912, 0x8921
@@ -41,11 +43,11 @@ _IFREQ_BYTES, _IFNAME_BYTES = 40, 16
 _TX_SOFTWARE, _RX_SOFTWARE, _REPORT_SOFTWARE = 2, 8, 16
 
 _QUEUE_BYTES = 1 << 20
-"""Asked for as receive buffer, which the error queue shares; the kernel gives what net.core.rmem_max allows."""
+"""Size of the receive buffer to ask for, which the error queue shares. The kernel gives what net.core.rmem_max allows."""
 _AT_ONCE = 4_096
-"""Read from one socket at a time: several times what its buffer holds. Under a flood it is never dry, and all else would wait."""
+"""Packets to read from one socket at a time: several times what its buffer holds. A flooded socket is never empty, and all else would wait."""
 _PAYLOAD_BYTES = 256
-"""A probe behind the headers of a tunnel: 144 + 14 + 20 + 8, and as much again outside."""
+"""Room for a probe behind the headers of a tunnel: 144 + 14 + 20 + 8, and as many headers again outside."""
 _CONTROL_BYTES = 128
 _SECOND_NS = 1_000_000_000
 
@@ -65,13 +67,13 @@ _Control = np.dtype(
         "itemsize": _CONTROL_BYTES,
     },
 )  # fmt: skip
-"""What the kernel puts first (``__sock_recv_timestamp``): SCM_TIMESTAMPING with three timespecs, of which the first is the
-software stamp; then, if there is any, either the count of dropped packets or ``struct sock_extended_err``."""
+"""The ancillary data in the kernel's order (``__sock_recv_timestamp``). First comes SCM_TIMESTAMPING with three timespecs, of which
+the first is the software stamp. Then may follow the count of dropped packets or ``struct sock_extended_err``."""
 _STAMP_BYTES = 64
 # As plain numbers: joining members of socket's enumeration costs more than the system call.
 _DONT_WAIT = int(socket.MSG_DONTWAIT)
 _TRUNCATED = int(socket.MSG_TRUNC)
-"""Asked for, it has the kernel tell a datagram's true length, of which the slot holds the first bytes."""
+"""With this flag the kernel tells a datagram's true length, of which the slot holds the first bytes."""
 _ERROR_QUEUE = int(socket.MSG_ERRQUEUE) | _DONT_WAIT
 _DATA_QUEUE = _DONT_WAIT | _TRUNCATED
 _NAME = MAGIC.to_bytes(4, "little")
@@ -133,9 +135,9 @@ class Arrivals(NamedTuple):
     address: NDArray[np.uint32]
     probes: NDArray[Any]
     lengths: NDArray[np.uint32]
-    """True ones, in bytes, also of those that were longer than a slot."""
+    """True lengths in bytes, also of datagrams that were longer than a slot."""
     dropped: NDArray[np.uint32] | None
-    """Packets that the socket's full queue has cost so far, 0 also where the kernel does not say; None: it said so nowhere."""
+    """Packets that the socket's full queue has cost so far; 0 also where the kernel does not say. None: it says so for no datagram."""
 
 
 class Departures(NamedTuple):
@@ -151,15 +153,15 @@ class Batch(NamedTuple):
     """The packets of one reading: own probes that the kernel handed back, then those that came."""
 
     stamp_ns: NDArray[np.int64]
-    """CLOCK_REALTIME, of all of them, so that they are turned into local time at once; 0: without a stamp."""
+    """CLOCK_REALTIME stamps of all packets, so that one call turns them into local time; 0: without a stamp."""
     first: int
-    """That arrived."""
+    """Index of the first packet that arrived."""
     departures: Departures | None
     arrivals: Arrivals | None
 
 
 class Inbox:
-    """Slots to receive into, used again for every batch: what `arrivals` of a batch holds is overwritten by the next one."""
+    """Slots to receive into. Every batch uses them again, and overwrites the `arrivals` of the batch before."""
 
     def __init__(self, slots: int) -> None:
         self._slots = slots
@@ -272,7 +274,7 @@ class Inbox:
 
 
 class Outbox:
-    """Slots to send from. What pads a probe is a second piece of its packet, the same zeros for all."""
+    """Slots to send from. The padding of a probe is a second piece of its packet, the same zeros for all."""
 
     def __init__(self, slots: int) -> None:
         self._headers = np.zeros(slots, _Header)
@@ -296,7 +298,7 @@ class Outbox:
         self._names[: len(addresses)] = addresses
 
     def send(self, opened: socket.socket, first: int, stop: int) -> tuple[int, int]:
-        """Sends the slots from `first` up to `stop`; returns up to where it came, and the errno that ended it (0: none)."""
+        """Sends the slots from `first` up to `stop`; returns the first slot not sent, and the errno that ended it (0: none)."""
         while first < stop:
             sent = _sendmmsg(opened.fileno(), self._base + first * _Header.itemsize, stop - first, _DONT_WAIT)
             if sent <= 0:

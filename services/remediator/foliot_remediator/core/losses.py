@@ -229,10 +229,14 @@ class Losses:
             self._retries.put(incident.who, now_ns)
 
     def _cause(self, who: str) -> Cause:
-        """The last event of a NIC or path. Where none was seen of a NIC, it is the loss that its port's own report names."""
+        """The last event of a NIC or path.
+
+        Where none was seen of a NIC, it is the loss that its port's own report names. Where none was seen of a path, it
+        is the loss that sent its traffic elsewhere.
+        """
         port = self.health.ports.get(who)
         fault = port_fault(port.word.fault, who, port.word.carrier_down_count, port.word.index) if port else ""
-        return self._record.cause(who, fault)
+        return self._record.cause(who, fault or self._planner.fault_of(who))
 
     def _object(self, guard: Guard, who: str, cause: Cause, now_ns: int, evidence: Evidence) -> list[Decision]:
         """Refuses what an event calls for. A process that stands by is silent."""

@@ -17,12 +17,12 @@ Columns = TypeVar("Columns", bound=tuple[Any, ...])
 
 
 def take(rows: Columns, chosen: Chosen) -> Columns:
-    """Some of them."""
+    """The chosen rows."""
     return type(rows)(*(column[chosen] for column in rows))
 
 
 def put(rows: Columns, chosen: Chosen, others: Columns) -> Columns:
-    """All of them, with the others in the chosen places."""
+    """All rows, with the others in the chosen places."""
     columns = [column.copy() for column in rows]
     for column, new in zip(columns, others, strict=True):
         column[chosen] = new

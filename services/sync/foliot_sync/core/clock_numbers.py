@@ -4,9 +4,9 @@ from __future__ import annotations
 
 
 class ClockNumbers(dict[str, int]):
-    """Names, in the order in which they were asked for first."""
+    """The numbers of names, in the order in which they were first asked for."""
 
     def __missing__(self, name: str) -> int:
-        """The next number."""
+        """Gives a new name the next number."""
         number = self[name] = len(self)
         return number

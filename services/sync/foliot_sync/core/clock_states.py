@@ -36,14 +36,14 @@ class Publisher(NamedTuple):
     timescale: Timescale
 
     def states(self, names: Sequence[str], records: ClockRecords) -> list[ClockState]:
-        """The messages about these clocks, which are all."""
+        """The messages about these clocks, which must be all clocks."""
         known = self.tracks.windows > 0
         spread = records.surplus_ns / np.sqrt(np.maximum(records.neighbours, 1)) + records.suspected_ns
         hard_ns = _whole(np.where(known, self.tracks.hard_ns, np.inf))
         bound_ns = np.minimum(_whole(self.promised.bound_ns + spread), hard_ns)
-        # Whoever was that far off in the middle may have begun to run away a quarter of a window before.
+        # A clock that was that far off in the middle may have begun to run away a quarter of a window before.
         growth = self.promised.growth_ppb + 4 * records.suspected_ns / self.settings.window_s
-        # Whoever still has this window's word when others have the next one's runs at another rate than they, by so much at most.
+        # A node that still has this window's state when others have the next one runs at another rate, by so much at most.
         steered = self.settings.steer_ppb_s * self.settings.window_s
         columns = _Said(
             names,
@@ -65,7 +65,7 @@ class Publisher(NamedTuple):
         return [self._state(_Said(*row)) for row in zip(*columns, strict=True)]
 
     def _void_ns(self, known: NDArray[np.bool_]) -> list[int]:
-        """Until when something is promised of each clock."""
+        """The local time until which a bound of each clock is promised."""
         lasts_ns = self.settings.void_after_windows * self.settings.window_ns
         both = zip(np.where(known, self.tracks.measured_ns, self.tracks.as_of_ns).tolist(), known.tolist(), strict=True)
         return [at_ns + (lasts_ns if is_known else 0) for at_ns, is_known in both]
@@ -128,5 +128,5 @@ def _whole(bounds_ns: NDArray[np.float64]) -> NDArray[np.int64]:
 
 
 def _near(time_ns: int) -> int:
-    """A time, or at least one that can be said."""
+    """A time, limited to what a message can hold."""
     return min(max(time_ns, 1 - FAR_NS), FAR_NS - 1)

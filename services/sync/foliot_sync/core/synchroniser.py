@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from foliot_sync.core.solve.window_solution import WindowSolution
 
 _TAME_SIGMAS = 3.0
-"""Beyond it, an innovation's variance is raised until it is not: three in a thousand windows would be by chance."""
+"""An innovation that is further off gets a larger variance, until it is not. By chance, three in a thousand windows are."""
 
 
 class Verdict(NamedTuple):
@@ -68,7 +68,7 @@ class Synchroniser:
         """Measured time at `_now_ns`, as well as it is known: hand-overs happen then."""
 
     def resume(self, states: Iterable[ClockState]) -> None:
-        """Takes up the clocks and the time scale of an earlier run, from what that one published last."""
+        """Takes up the clocks and the time scale of an earlier run, from its last published states."""
         self._former_run = {state.clock: state for state in states}
         self.timescale.resume(self._former_run.values())
 
@@ -85,7 +85,10 @@ class Synchroniser:
         return self.weigh([self._fitter.close(now_ns)], now_ns)
 
     def weigh(self, parts: Sequence[Fits], now_ns: int) -> list[ClockState]:
-        """The state of every clock heard of so far, after what the parts of the fleet have said of a window; none before there is a clock to measure against."""
+        """Closes a window with the fits of all parts of the fleet; returns the state of every clock heard of so far.
+
+        There is none before there is a clock to measure against.
+        """
         self.window += 1
         heard = [node for part in parts for node in part.heard]
         self._meet([clock for part in parts for clock in part.clocks], heard)
@@ -114,14 +117,14 @@ class Synchroniser:
             self.timescale.realtime.hear(node)
             _ = self._numbers[node.node]
         self._make_room()
-        # Until it is measured, its host's own idea of the time is better than none.
+        # Until a clock is measured, its host's own idea of the time is better than none.
         offset = self._tracks.offset_ns.copy()
         for number in np.flatnonzero(self._tracks.as_of_ns == 0):
             offset[number] = self._epochs.get(self._names[number], 0)
         self._tracks = self._tracks._replace(offset_ns=offset)
 
     def _make_room(self) -> None:
-        """A place for each clock that has a number."""
+        """Makes a place for each clock that has a number."""
         new = len(self._numbers) - len(self._names)
         if new:
             self._names = list(self._numbers)
@@ -129,7 +132,7 @@ class Synchroniser:
             self._records = self._records.joined(ClockRecords.unknown(new, self.settings))
 
     def _take_up(self, heard: Sequence[Heard]) -> bool:
-        """Goes on with the clocks of an earlier run, if its word still holds; says whether it does."""
+        """Goes on with the clocks of an earlier run, if its states still hold; says whether they do."""
         found = former_run(self._former_run, heard, self.settings)
         if found is None:
             return False
@@ -142,7 +145,7 @@ class Synchroniser:
         return self._hand_over(int(places[found.heir]))
 
     def _notice_boots(self, heard: Sequence[Heard]) -> None:
-        """Forgets what an earlier run knew of clocks whose hosts turn out to have been started anew since."""
+        """Forgets what an earlier run knew of clocks whose hosts have booted since."""
         for node in heard:
             epoch_ns = self._unheard.pop(node.node, None)
             if epoch_ns is not None and not same_boot(node.epoch_ns, epoch_ns):
@@ -158,7 +161,7 @@ class Synchroniser:
         if self._take_up(heard):
             self._former_run = {}
             return
-        # Of another shard's nodes nothing may be known here; those that are known speak in the next window.
+        # The former run may have known nothing of a shard's nodes. Those that it knew speak in the next window.
         if patient and self._former_run and not any(node.node in self._former_run for node in heard):
             return
         formerly = {name: state.epoch_ns for name, state in self._former_run.items() if name == state.reference}
@@ -187,14 +190,14 @@ class Synchroniser:
         self._now_ns = now_ns
 
     def _weigh(self, pairs: PairEstimates) -> Verdict:
-        """What the window's pairs say; histories learn from it."""
+        """Judges the clocks by the window's pairs, from which their histories learn."""
         torn = torn_clocks(pairs, len(self._names), self._numbers[self.reference])
         if torn[self._numbers[self.reference]]:
             self._hand_over(self._heir(pairs, torn))
         return self._settle(pairs.take(~pairs.torn), torn)
 
     def _settle(self, sound: PairEstimates, torn: NDArray[np.bool_]) -> Verdict:
-        """What the mesh says, once it is clear which clock to measure against."""
+        """Judges the clocks by the mesh, once it is clear which clock to measure against."""
         for _ in range(2):
             reference = self._numbers[self.reference]
             ground = choose_ground(sound, self._tracks, reference)
@@ -248,7 +251,7 @@ class Synchroniser:
         return float((grown_hard(self._tracks.take(chosen), weighing.tracks.take(chosen), self.settings) + away)[0])
 
     def _heir(self, pairs: PairEstimates, barred: NDArray[np.bool_]) -> int | None:
-        """Who would take over: by name the first of the settled clocks that these pairs name."""
+        """The clock that would take over: by name the first of the settled clocks that these pairs have."""
         settled = (self._tracks.windows >= self.settings.settle_windows) & ~barred
         settled[self._numbers[self.reference]] = False
         present = np.zeros(len(self._names), dtype=bool)
@@ -273,7 +276,7 @@ class Synchroniser:
         )
 
     def _stand(self, verdict: Verdict, heard: NDArray[np.bool_]) -> None:
-        """The clocks' new statuses, and a new reference if the old one has been away for long."""
+        """Gives the clocks their new statuses, and takes a new reference if the old one has been away for long."""
         settings = self.settings
         reference = self._numbers.get(self.reference, -1)
         is_reference = np.arange(len(self._names)) == reference

@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 _FAR_NS = 1_000_000.0
-"""From UTC: what people expect of hosts that have it. Worth a word, and taken back at half."""
+"""Distance from UTC that is logged: people expect less of hosts that have it. At half of it, the log takes that back."""
 
 
 _EVERY_S = 60.0
 
 
 class Tally:
-    """Counts that are worth a word when they have changed, once a minute at most."""
+    """Counts that are logged when they have changed, once a minute at most."""
 
     def __init__(self, event: str) -> None:
         self._event = event
@@ -31,7 +31,7 @@ class Tally:
         self._from_s = 0.0
 
     def tell(self, counts: Mapping[str, int]) -> None:
-        """They are these now."""
+        """Logs the present counts, if they have changed."""
         now_s = asyncio.get_running_loop().time()
         if now_s >= self._from_s and self._told != counts:
             self._told, self._from_s = dict(counts), now_s + _EVERY_S
@@ -44,11 +44,11 @@ class ChangeLog:
     def __init__(self, settings: SyncSettings) -> None:
         self._settings = settings
         self._alone = 0
-        """Windows in a row with nobody to follow."""
+        """Windows in a row with no clock to follow."""
         self._far = False
 
     def window(self, timescale: Timescale) -> None:
-        """Says what has changed."""
+        """Logs what has changed."""
         patience, kind = self._settings.takeover_windows, self._settings.timescale
         if timescale.followed:
             if self._alone > patience and kind != "free":

@@ -27,13 +27,13 @@ class ClockCensus:
     def __init__(self, asymmetry_ns: Mapping[str, float]) -> None:
         self._asymmetries = Asymmetries(asymmetry_ns)
         self._names: dict[str, tuple[frozenset[str], tuple[str, ...]]] = {}
-        """By node, the clocks that its record names, and its NICs."""
+        """The clocks that a record names, and its NICs, by node."""
         self._clocks: Counter[str] = Counter()
         """How many records name a clock."""
         self._not_there: list[str] = []
 
     def learn(self, name: str, node: Node | None) -> set[str]:
-        """Takes a node's record; None: it has left. Returns the clocks that nobody has any more."""
+        """Takes a node's record; None: it has left. Returns the clocks that no record names any more."""
         before, _ = self._names.pop(name, (frozenset(), ()))
         if node is not None:
             self._names[name] = frozenset(_clocks(node)), tuple(nic.name for nic in node.nics)
@@ -45,11 +45,11 @@ class ClockCensus:
         return gone
 
     def has_clock(self, clock: str) -> bool:
-        """Whether somebody who is there has it."""
+        """Whether a record names the clock."""
         return clock in self._clocks
 
     def tell_of_nobody(self) -> None:
-        """Says once, as soon as there is anybody, which configured asymmetries are of NICs that are not there: they correct nothing."""
+        """Logs once, as soon as there are nodes, which configured asymmetries are of unknown NICs: they correct nothing."""
         if not self._asymmetries or not self._names:
             return
         not_there = self._asymmetries.unknown(nic for _, nics in self._names.values() for nic in nics)

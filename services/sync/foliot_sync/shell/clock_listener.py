@@ -1,4 +1,4 @@
-"""Follows the latest states of a few clocks, from which sync resumes the common time should leader and bucket be lost."""
+"""Follows the latest states of a few clocks, from which sync resumes the common time if leader and bucket are lost."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from foliot_schemas.clock import ClockState
 
 MOST = 64
-"""The median of so many is the common time to nanoseconds, and they cost next to nothing to listen to, however large the fleet."""
+"""Clocks to follow. Their median is the common time to nanoseconds, and listening to so few costs next to nothing, however large the fleet."""
 
 
 class ClockListener:
@@ -24,7 +24,7 @@ class ClockListener:
         self.states: dict[str, ClockState] = {}
 
     async def meet(self, clock: str) -> None:
-        """There is such a clock."""
+        """Follows a clock of the inventory, while there are fewer than `MOST`."""
         if len(self._there) < MOST:
             self._there.add(clock)
             if clock not in self._subscribed:
@@ -32,7 +32,7 @@ class ClockListener:
                 await self._bus.subscribe(CLOCK, self._on_clock, clock)
 
     def leave(self, clock: str) -> None:
-        """There is not, any more. Another is followed for it as soon as one is met."""
+        """Stops following a clock that left. The next one that is met takes its place."""
         self.states.pop(clock, None)
         self._there.discard(clock)
 

@@ -32,32 +32,32 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 ROLE = "leader-sync"
-"""No shard has a role that begins so."""
+"""Role of the leader's lease. No shard has a role that begins so."""
 
 _ERRORS = (nats.errors.Error, OSError, TimeoutError)
 _PATIENCE = 0.5
-"""Of a window, from the first shard that has spoken: as long as a shard waits for its nodes."""
+"""How long to wait after the first shard has spoken, as a share of a window: as long as a shard waits for its nodes."""
 _APART = 0.5
-"""Of a window: a shard that speaks right after one was closed is in the next one, and makes none of its own."""
+"""Least time after a closed window, as a share of one. A shard that speaks right after it is in the next one, and makes none of its own."""
 _SILENCE = 1.5
-"""Windows without a word from any shard, after which clocks go on by what is known of them."""
+"""Windows without a word from any shard, after which clocks go on by their last states."""
 _READ_S, _AGAIN_S = 8.0, 0.5
 _MOST_GIVEN_UP = 3
-"""Windows in a row that came to nothing, after which what is known is taken up anew from what was published last."""
+"""Windows in a row without a solution, after which the leader begins anew from the states published last."""
 _AT_ONCE = 256
-"""States that are published before others get their turn."""
+"""States that are published before other tasks get their turn."""
 
 
 class Leader:
-    """Solves the mesh of all shards and publishes what comes of it.
+    """Solves the mesh of all shards and publishes the states of the clocks.
 
     Parameters:
         bus, clock: as the service has them.
         settings: of sync.
-        shards: roles of all that there are.
-        census: which clocks there are.
-        following: what was said of a few of them.
-        holder: who the lease says it is.
+        shards: roles of all shards.
+        census: the clocks of the inventory.
+        following: states of a few clocks.
+        holder: its name in the lease.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class Leader:
         self._synchroniser = Synchroniser(settings)
         self._change_log = ChangeLog(settings)
         self._left_out = Tally("fits_left_out")
-        """Of a shard that there is not, or of one that nobody should hold: processes with different settings, perhaps."""
+        """Fits of unknown shards or of former holders: perhaps processes have different settings."""
         self._said: dict[str, ClockState] = {}
         self._to_keep: dict[str, ClockState] = {}
         self._kept = asyncio.Event()
@@ -116,17 +116,17 @@ class Leader:
                 await self._solve(term)
 
     async def _begin(self) -> None:
-        """Takes up the clocks and the common time where whoever led before left them."""
+        """Takes up the clocks and the common time where the last leader left them."""
         self._collection, self._given_up = WindowAssembly(self._shards), 0
         kept = await self._kept_states()
         self._synchroniser = Synchroniser(self._settings)
-        # The bucket is in the memory of the bus: after a restart of that, what was heard is all that is left.
+        # The bucket is in the memory of the bus. After a restart of the bus, only the states that were heard are left.
         states = newest((kept, self._following.states, self._said))
         self._synchroniser.resume(state for state in states.values() if self._census.has_clock(state.clock))
         log.info("leads", shards=len(self._shards), clocks_known=len(states))
 
     async def _kept_states(self) -> dict[str, ClockState]:
-        """What the bucket has; nothing if it does not answer for long, as after the loss of its leader it may not for some seconds."""
+        """The states in the bucket; none if it does not answer for `_READ_S`. After the loss of its leader it may be silent for some seconds."""
         until_s = asyncio.get_running_loop().time() + _READ_S
         while self._lease.revision:
             try:
@@ -140,7 +140,7 @@ class Leader:
         return {}
 
     async def _collected(self) -> None:
-        """Until all shards have told of a window that are expected to, or patience is at an end."""
+        """Waits until all expected shards have told of a window, or patience is at an end."""
         window_s = self._settings.window_s
         await asyncio.sleep(self._closed_s + _APART * window_s - asyncio.get_running_loop().time())
         await self._wait_until(lambda: self._collection.begun, _SILENCE * window_s)
@@ -158,10 +158,10 @@ class Leader:
         synchroniser, now_ns = self._synchroniser, self._clock.local_ns()
         parts = self._collection.take(now_ns)
         try:
-            # Beside the loop, so that the lease is renewed meanwhile.
+            # In a thread, so that the lease is renewed meanwhile.
             states = await asyncio.to_thread(synchroniser.weigh, parts, now_ns)
         except NO_MATHEMATICS:
-            # Fits that make no mesh: the next window has others.
+            # These fits make no mesh. The next window has others.
             log.exception("window_given_up", window=synchroniser.window)
             self._given_up += 1
             return
@@ -174,7 +174,7 @@ class Leader:
                     return
             await self._bus.publish(CLOCK, state, state.clock)
         self._report(states)
-        # Who has left meanwhile is not written again.
+        # A clock that has left meanwhile is not written again.
         self._to_keep.update({state.clock: state for state in states if self._census.has_clock(state.clock)})
         self._kept.set()
         self._change_log.window(synchroniser.timescale)

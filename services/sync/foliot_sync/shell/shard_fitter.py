@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 _STRANGE = 2
-"""Windows after which none of the nodes that are followed will speak either."""
+"""Windows to wait for a followed node to tell the time. After as many, none of them will."""
 
 
 class ShardFitter:
@@ -40,10 +40,10 @@ class ShardFitter:
     Parameters:
         bus, clock: as the service has them.
         settings: of sync.
-        shard: whose nodes.
-        admission: what is known of them.
-        following: what was said of a few of their clocks.
-        holder: who the lease says it is.
+        shard: the one whose nodes it fits.
+        admission: its nodes' records.
+        following: states of a few of their clocks.
+        holder: its name in the lease.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class ShardFitter:
         self._bus = bus
         self._clock = clock
         self._window_ns = settings.window_ns
-        # A whole fleet speaks within a tenth of a window, and what it says is as good at the window's end.
+        # A whole fleet speaks within a tenth of a window, and its stamps are as good at the window's end.
         self._late_s = settings.window_s
         self._shard = shard
         self._admission = admission
@@ -69,27 +69,27 @@ class ShardFitter:
         self._lease = Lease(bus, self._role, holder, lasting=True)
         self._told_time = asyncio.Event()
         self._nodes: set[str] = set()
-        """Of the shard, in the inventory."""
+        """Nodes of the shard in the inventory."""
         self._one_by_one = False
         """Whether stamps are subscribed to by node."""
         self._heard: set[str] = set()
-        """Those of whom they are."""
+        """Nodes whose stamps are subscribed to by node."""
         self._fitter = ShardFit(settings)
         self._barrier = WindowBarrier(settings.window_s)
         self._window = 0
         self._ended = 0
         """The number of the window that ended last, in the common time."""
         self._left_out = Tally("stamps_left_out")
-        """A node whose stamps are not those that its inventory record promises never gets into step."""
+        """Streams that do not fit their nodes' inventory records. Such a node never gets into step."""
 
     async def run(self) -> None:
-        """Closes a window after the other, forever."""
+        """Closes one window after the other, forever."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._lease.run())
             tasks.create_task(self._gather())
 
     async def on_node(self, name: str, node: Node | None) -> None:
-        """A node's record has changed; None: it has left."""
+        """Takes a node's changed record; None: it has left."""
         if not self._shard.owns(name):
             return
         if node is None or not node.nics:
@@ -113,7 +113,7 @@ class ShardFitter:
         while True:
             if not self._lease.revision:
                 await self._lease.taken()
-                self._fitter.take()  # what came when nobody wanted it
+                self._fitter.take()  # stamps that came while another held the lease
                 await self._in_step()
             await self._window_end()
             await self._barrier.gather()
@@ -129,7 +129,7 @@ class ShardFitter:
             await self._listen_to(name)
 
     async def _in_step(self) -> None:
-        """Whoever begins while others are at work waits for a node to tell the time, so that its windows end when theirs do."""
+        """Waits for a node to tell the time. So a shard that begins while others are at work ends its windows when they do."""
         self._told_time.clear()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_STRANGE * self._window_ns / NANOSECONDS if self._following.states else 0):
@@ -152,23 +152,23 @@ class ShardFitter:
         self._barrier.heard(batch.node)
 
     async def _window_end(self) -> None:
-        """Until the window that nodes are in has ended. One that was slept through is not made up for: its stamps are in this one."""
+        """Waits until the nodes' window has ended. A window that was slept through is not made up for: its stamps are in this one."""
         now_ns = self._clock.now_ns()
         number = now_ns // self._window_ns + 1
         if number == self._ended:
-            number += 1  # the time was set back by less than was slept too long
+            number += 1  # the time was set back, to before the end of the window that ended last
         await asyncio.sleep((number * self._window_ns - now_ns) / NANOSECONDS)
         self._ended = number
 
     async def _close(self) -> None:
-        """Tells the leader of the window."""
+        """Fits the window's stamps, and tells the leader."""
         self._window += 1
         now_ns, arrivals = self._clock.local_ns(), self._fitter.take()
         try:
-            # Beside the loop, so that the lease is renewed and stamps are read meanwhile.
+            # In a thread, so that the lease is renewed and stamps are read meanwhile.
             fits = await asyncio.to_thread(self._fitter.fit, arrivals, now_ns)
         except NO_MATHEMATICS:
-            # Stamps that fit into no mathematics: the next window has others.
+            # Nothing can be computed from these stamps. The next window has others.
             log.exception("window_given_up", window=self._window)
             return
         term = self._lease.revision

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 
 PATIENCE = 0.5
-"""Of a window. What comes later counts in the next one: two seconds old instead of one, and no worse."""
+"""How long to wait, as a share of a window. Later stamps count in the next one: two seconds old instead of one, and no worse."""
 _AFTER = 0.01
-"""Of a window, when all have spoken: a node with many paths says them in several messages."""
+"""How long to wait on when all have spoken, as a share of a window. A node with many paths speaks in several messages."""
 
 
 class WindowBarrier:
-    """Nodes end their windows at about the same reference time, and speak within a tenth of one.
+    """Waits for nodes. They end their windows at about the same reference time, and speak within a tenth of one.
 
     Parameters:
         window_s: length of a window.
@@ -25,8 +25,8 @@ class WindowBarrier:
         self._until_s = 0.0
 
     def heard(self, node: str) -> None:
-        """A node has spoken."""
-        # Who speaks late every time is not given up: all are waited for who spoke as long as anybody would have been waited for.
+        """Notes that a node has spoken."""
+        # A node that is late every time is not given up: every node that spoke before the longest wait was over is awaited again.
         if asyncio.get_running_loop().time() <= self._until_s:
             self._heard.add(node)
             self._awaited.discard(node)

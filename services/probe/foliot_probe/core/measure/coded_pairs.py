@@ -1,14 +1,15 @@
 """The coded-pair filter: two probes sent shortly after each other must arrive with the same gap.
 
-Where they do not, something queued between or before them and neither is worth a fit. Where they do, the later of the two stands for both,
-as they met the same queues. A wrong stamp makes one of them seem too quick, and a fit would believe that one most. Source: Geng et al.,
+Where they do not, something queued between or before them, and neither is worth a fit. Where they do, the later of the two stands for both,
+because they met the same queues. A wrong stamp makes one of them seem too quick, and a fit would believe that one most. Source: Geng et al.,
 Huygens, NSDI '18; the rule as in US patents 10917229 and 11239993.
 
-The first packet of a tick finds cold caches, and takes longer than the next one. A stream that is alone in its tick always has the first one. So where the
-firsts of a stream's pairs are the slower ones as a rule, the second stands for a pair unless it is quicker than it is as a rule.
+That holds where pure pairs stand apart from the others. A slow machine delays each probe of a pair by an amount of its own, queues or not.
+The differences then spread evenly over far more than any tolerance. Pairs fall within it by chance, and choosing them would leave out the
+quickest probes.
 
-That holds where pure pairs stand apart from the others. On a slow machine both probes of a pair take what they take, queues or not. Their differences
-then spread evenly over far more than any tolerance. Whichever fall within it do so by chance, and to choose them would leave out the quickest probes.
+The first packet of a tick finds cold caches, and takes longer than the next one. A stream that is alone in its tick always has the first one. So where
+the first probes of a stream's pairs are usually the slower ones, the second one stands for a pair, unless it is quicker than usual.
 """
 
 from __future__ import annotations
@@ -21,21 +22,24 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 PAIR_GAP_NS = 1_000_000
-"""Two probes further apart are no pair; a batch leaves within some hundred microseconds."""
+"""Greatest gap of a pair. A batch leaves within some hundred microseconds."""
 LEAST_TOLERANCE_NS = {"hardware": 25.0, "kernel": 100.0, "user": 5_000.0}
-"""Stamps of a kind repeat to within about this, so that a finer tolerance would sieve noise."""
+"""Stamps of each kind repeat to within about this, so a finer tolerance would sieve noise."""
 _QUARTILE_FACTOR = 6.0
-"""Of the lower quartile of the differences: where nothing queues, so many times it lets nearly all pairs pass, be the noise normal or a little wider."""
+"""The tolerance is so many times the lower quartile of the differences. Where nothing queues, nearly all pairs pass, be the noise normal or a
+little wider."""
 _MOST_TIMES = 4.0
-"""Of that: where hardly any pair is pure, the distribution of all tells nothing of the pure ones."""
+"""The tolerance is at most so many times `LEAST_TOLERANCE_NS`. Where hardly any pair is pure, the distribution of all tells nothing of the pure
+ones."""
 _FORGOTTEN = 1.02
-"""By so much the tolerance grows again with each direction of a window: it doubles in some 35 s of two-second windows."""
+"""The factor by which the tolerance grows again with each direction of a window. It doubles in some 35 s of two-second windows."""
 _APART = 1.5
-"""As many pairs within twice the tolerance as within it, and hardly any more, where pure pairs stand apart; twice as many where differences spread evenly. Halfway."""
+"""Below this ratio of pairs within twice the tolerance to pairs within it, pure pairs stand apart. It lies halfway: where they stand apart, the
+ratio is hardly above 1. Where differences spread evenly, it is 2."""
 _PRIOR = 4.0
-"""Pairs that stand apart, added to those of a stream: a few say nothing."""
+"""Pairs that stand apart, added to those of a stream, because a few pairs say nothing."""
 _KEPT = 0.9
-"""Of what a stream's pairs said in a direction, with each window: ten windows."""
+"""The share of a stream's counts in a direction that is left after each window: they reach back some ten windows."""
 
 
 class CodedPairs:
@@ -44,7 +48,7 @@ class CodedPairs:
     def __init__(self) -> None:
         self._tolerance_ns = np.inf
         self._within = np.zeros((2, 2, 0))
-        """Per direction and row, pairs within the tolerance and within twice of it, as they are remembered."""
+        """Remembered counts of pairs within the tolerance and within twice of it: axes direction, count, row."""
 
     def forget(self, row: int) -> None:
         """A stream ended; its row may become another's."""
@@ -61,9 +65,9 @@ class CodedPairs:
         *,
         direction: int = 0,
     ) -> NDArray[np.bool_]:
-        """Selects the probes of one direction (0 or 1) that stand for a pure pair, in any order; stamps of each end by that end's clock.
+        """Selects the probes of one direction (0 or 1) that stand for a pure pair. They may come in any order.
 
-        `least_ns` is how well the stamps of each repeat at best.
+        Stamps of each end are by that end's clock. `least_ns` says for each probe how well its stamps repeat at best.
         """
         pure = np.zeros(len(row), np.bool_)
         order = np.lexsort((sequence, row))
@@ -89,7 +93,10 @@ class CodedPairs:
     def _stand_apart(
         self, row: NDArray[np.intp], same: NDArray[np.bool_], near: NDArray[np.bool_], direction: int
     ) -> NDArray[np.bool_]:
-        """Selects the pairs of streams whose pure pairs stand apart from the others in both directions, by how many are within the tolerance and within twice of it."""
+        """Selects the pairs of streams whose pure pairs stand apart from the others in both directions.
+
+        The numbers of pairs within the tolerance and within twice of it show that.
+        """
         missing = int(row.max()) + 1 - self._within.shape[2]
         if missing > 0:
             self._within = np.concatenate((self._within, np.zeros((2, 2, missing))), axis=2)
@@ -109,7 +116,7 @@ class CodedPairs:
 
 
 def _usual(row: NDArray[np.intp], difference: NDArray[np.int64], same: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """For each pair, how much longer the second probe takes than the first: the median of its stream's pure pairs; 0 where the second takes no less."""
+    """Returns for each pair how much longer the second probes of its stream usually take than the first: the median of its pure pairs, 0 at most."""
     rows, kept = row[same], difference[same]
     order = np.lexsort((kept, rows))
     counts = np.bincount(rows, minlength=int(row.max()) + 1)

@@ -1,12 +1,12 @@
 """Lossless pruning of clouds of points to those that can decide a line's fit.
 
-For a line under a cloud that may leave up to k points on its wrong side, only the k smallest residuals ``y - b x`` matter. For each slope b
+A line under a cloud may leave up to k points on its wrong side. Then only the k smallest residuals ``y - b x`` matter. For each slope b
 of a range, the point with the least residual is a vertex of the cloud's lower hull. Of the vertices, only those that the range's lines
-touch can be that point. Peel these off k times: whatever the slope within the range, the k-th smallest residual is always found inside. How
-fast one clock runs against the other is known well once sync has spoken, so that the range is narrow and a layer one or two points.
+touch can be that point. Peel these off k times: whatever the slope within the range, the k-th smallest residual is always found inside. Once
+sync has spoken, it is well known how fast one clock runs against the other. So the range is narrow, and a layer has one or two points.
 
-The vertices are found as quickhull finds them (Barber, Dobkin and Huhdanpaa, ACM TOMS 22, 1996). Between two of them, the line through both
-touches the cloud in a third, or there is none; for many clouds at once.
+The vertices are found as quickhull finds them (Barber, Dobkin and Huhdanpaa, ACM TOMS 22, 1996), for many clouds at once. Of the points
+between two vertices, the lowest against the line through both is a third vertex. If no point is below the line, there is none.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
 
 _TOUCH_NS = 1e-6
-"""A point lower than the line by less is on it: floats, of which times within a window leave a tenth of that, can not tell."""
+"""A point that is lower than the line by less is on it. Floats cannot tell: for times within a window, they resolve a tenth of that."""
 
 
 def lower_layers(x: Floats, y: Floats, tilt: SlopeRange, layers: int) -> NDArray[np.bool_]:
     """Selects the points on the first lower hulls, peeled one after another, for the slopes of each row.
 
-    One cloud a row; `x` and `y` relative to anything near, missing points with y = inf and x = 0.
+    Each row is a cloud. `x` and `y` are relative to anything near; missing points have y = inf and x = 0.
     """
     keep = np.zeros(y.shape, np.bool_)
     place = _near_the_line(x, y, tilt, layers)
@@ -44,9 +44,10 @@ def lower_layers(x: Floats, y: Floats, tilt: SlopeRange, layers: int) -> NDArray
 
 
 def _near_the_line(x: Floats, y: Floats, tilt: SlopeRange, layers: int) -> NDArray[np.intp]:
-    """Per row, the points that can be among the smallest for any of the slopes, the others left out as far as rows are of one length.
+    """The places of each row's points that can be among the smallest for any of the slopes.
 
-    From the middle of the slopes to any other, no residual changes by more than half their range times the largest x.
+    Other points are left out, as far as all rows stay equally long. From the middle of the slopes to any other, no residual changes by more than
+    half their range times the largest x.
     """
     residuals = y - ((tilt.least + tilt.most) / 2)[:, None] * x
     if residuals.shape[1] <= layers:
@@ -60,7 +61,7 @@ def _near_the_line(x: Floats, y: Floats, tilt: SlopeRange, layers: int) -> NDArr
 
 
 def _touched(x: Floats, y: Floats, tilt: SlopeRange) -> NDArray[np.bool_]:
-    """The points that the lowest of the lines of each slope touch, of those of all rows that have any."""
+    """Selects the points that the lowest line of any slope touches, in all rows that have points."""
     found = np.zeros(y.shape, np.bool_)
     row = np.flatnonzero(np.isfinite(y).any(axis=1))
     first, last = (_lowest(x, y, row, slope[row]) for slope in tilt)
@@ -69,7 +70,7 @@ def _touched(x: Floats, y: Floats, tilt: SlopeRange) -> NDArray[np.bool_]:
         apart = first != last
         row, first, last = row[apart], first[apart], last[apart]
         run = x[row, last] - x[row, first]
-        # Of two points one above the other only one is touched at either end, unless they are the same to a float.
+        # Where one point lies above another, only one of the two is touched at either end, unless floats cannot tell them apart.
         flat = run == 0
         slope = (y[row, last] - y[row, first]) / np.where(flat, 1.0, run)
         between = _lowest(x, y, row, slope)
@@ -82,6 +83,6 @@ def _touched(x: Floats, y: Floats, tilt: SlopeRange) -> NDArray[np.bool_]:
 
 
 def _lowest(x: Floats, y: Floats, row: NDArray[np.intp], slope: Floats) -> NDArray[np.intp]:
-    """Of each of these rows, the point with the least residual."""
+    """The point with the least residual in each of these rows."""
     lowest: NDArray[np.intp] = (y[row] - slope[:, None] * x[row]).argmin(axis=1)
     return lowest

@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 _HOUR_NS = 3_600_000_000_000
 _NEVER = -(1 << 62)
 _WALKED = 3.5
-"""Times what a random walk of the rate adds to the offset in a second: what it adds to the rate in four, by when the next word has come."""
+"""What a random walk adds to the rate in four seconds, as a multiple of what it adds to the offset in one. By then sync's next state has come."""
 MOST_FULL = np.iinfo(DelayRow["full_sent"]).max
-"""Of padded probes, as a row counts them."""
+"""The most padded probes that a row can count."""
 _TRUSTED = frozenset({"synchronised", "holdover"})
 
 
 class References:
-    """Per row, how to read the reference time off the clock of one end."""
+    """The states of one end's clocks, per row. They turn its local times into reference times."""
 
     def __init__(self, rows: int) -> None:
         self._offset_ns = np.zeros(rows, np.int64)
@@ -74,16 +74,16 @@ class References:
         self._void_after_ns[row] = state.void_after_ns
 
     def read(self, row: Rows, local_ns: Times) -> tuple[Times, NDArray[np.bool_]]:
-        """The reference times of stamps in local time, and for which of them it is known (`ClockState.reference_ns`)."""
+        """The reference times of stamps in local time (`ClockState.reference_ns`), and which of them are known."""
         age_ns = local_ns - self._as_of_ns[row]
         drifted_ns = np.rint(age_ns * (self._drift_ppb[row] * 1e-9)).astype(np.int64)
         return local_ns + self._offset_ns[row] + drifted_ns, local_ns <= self._void_after_ns[row]
 
 
 def one_way_ns(heard: Completed, own: References, peers: References) -> tuple[Rows, Times]:
-    """The one-way delays of probes heard, with their rows; those for which both ends are synchronised.
+    """The one-way delays of the probes heard for which both ends are synchronised, with their rows.
 
-    One that the clocks' errors made negative is given as it is; one beyond an hour comes of no clock's error, and is left out.
+    A delay that the clocks' errors made negative is given as it is. A delay beyond an hour comes of no clock's error, and is left out.
     """
     left_ns, sure = peers.read(heard.row, heard.transmit_ns)
     came_ns, sure_too = own.read(heard.row, heard.receive_ns)
@@ -99,7 +99,7 @@ def runs(row: Rows) -> tuple[Rows, Rows]:
 
 
 class Digest(NamedTuple):
-    """Per row, of the delays of an interval (ns); 0 where there was none."""
+    """Numbers of each row's delays in an interval (ns); 0 where there was none."""
 
     least_ns: Times
     median_ns: Times
@@ -124,10 +124,10 @@ def digest(row: Rows, delay_ns: Times, rows: int) -> Digest:
 def interval_rows(rows: Rows, source: Mapping[str, Times], destination: Mapping[str, Times]) -> NDArray[Any]:
     """The rows (`DelayRow`) of these streams: of each, its outgoing path as source and its incoming path as destination.
 
-    Stream i of `rows` is said to have the paths 2i and 2i + 1.
+    Stream i of `rows` gets the paths 2i and 2i + 1.
 
     Parameters:
-        source, destination: the columns that the rows of each have, by name; per row of the table of streams.
+        source, destination: the columns of the rows of each witness, by name. Each has a value per row of the table of streams.
     """
     table = np.zeros(2 * len(rows), DelayRow)
     table["path"] = np.arange(len(table))

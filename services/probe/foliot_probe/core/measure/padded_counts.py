@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     Rows = NDArray[np.intp]
 
 _MOST_BACK = 8
-"""A count that lacks so many of a round, or fewer, has gone back: its probe was overtaken, by no more than these as they are 0.16 s apart. Any other growth
-counts: an outage loses a large part of a round, and the link may pass only small packets after it."""
+"""A count that lacks so many of a round, or fewer, has gone back: its probe was overtaken. No more than these overtake it, as they are 0.16 s
+apart. Any other growth counts. An outage loses a large part of a round, and the link may pass only small packets after it."""
 
 
 def said(count: NDArray[np.int64]) -> NDArray[np.int64]:
-    """A count of padded probes sent, as a probe says it; 0 is for one that says none."""
+    """A count of padded probes sent, as a probe says it: from 1 on. 0 is left for a probe that says none."""
     return 1 + count % FULL_COUNTS
 
 
@@ -41,7 +41,7 @@ class PaddedCounts:
         columns.move(self, PaddedCounts(rows))
 
     def forget(self, row: Rows | int) -> None:
-        """Streams begin anew."""
+        """Forget the counts of streams that begin anew."""
         self._said[row] = self._counted[row] = self._received[row] = 0
 
     def hear(self, row: Rows, counts: NDArray[np.integer[Any]], full: NDArray[np.bool_]) -> None:
@@ -51,7 +51,7 @@ class PaddedCounts:
             np.add.at(self._received, row[full], 1)
 
     def count(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Per row, since the last call: padded probes that the counts prove to have been sent; those heard."""
+        """Padded probes since the last call, per row: those that the counts prove to have been sent, and those heard."""
         received, self._received = self._received, np.zeros_like(self._received)
         known = (self._said > 0) & (self._counted > 0)
         sent = np.where(known, (self._said - self._counted) % FULL_COUNTS, 0)

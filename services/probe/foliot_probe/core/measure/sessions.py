@@ -26,7 +26,7 @@ DEPTH = 128
 waits as long between two reports. A power of two."""
 
 _NEVER = -(1 << 62)
-"""Sequence of an empty cell: nobody can name it, not even a stranger who echoes what was never sent."""
+"""Sequence of an empty cell. No probe can name it, not even one of a stranger that echoes sequences never sent."""
 
 _LAST = (1 << 63) - 1
 _ROW_MASK = (1 << ROW_BITS) - 1
@@ -66,7 +66,7 @@ class Ring:
         self.transmit_ns = np.zeros(cells, np.int64)
         self.receive_ns = np.zeros(cells, np.int64)
         self.full = np.zeros(cells, np.bool_)
-        """Padded ones: they take longer on every link, so that their stamps say nothing of clocks."""
+        """Whether a probe is padded. Padded probes take longer on every link, so their stamps say nothing of clocks."""
         self._fresh = np.zeros(cells, np.bool_)
         self._ready = np.zeros(cells, np.bool_)
 
@@ -142,7 +142,7 @@ class Ring:
 
 
 def _heads(rows: int) -> NDArray[Any]:
-    """Of each row a probe in which all is set that no probe changes."""
+    """A probe of each row, with the fields that are the same in all its probes."""
     head = np.zeros(rows, Probe)
     head["magic"] = MAGIC
     head["row"] = np.arange(rows)
@@ -171,12 +171,12 @@ class Sessions:
         """How often the peer wants coded pairs; 0: it does not count the stream to the mesh."""
         self.peer_kind = np.full(rows, USER, np.uint8)
         self.full_bytes = np.zeros(rows, np.int64)
-        """What padded probes of each row measure, as packets; 0: none are sent."""
+        """Size of the padded probes of each row, as packets; 0: none are sent."""
         self._own_bytes = np.zeros(rows, np.int64)
         self._peer_bytes = np.zeros(rows, np.int64)
         self._full_sent = np.zeros(rows, np.int64)
         self._count = np.zeros(rows, np.uint8)
-        """Of padded probes sent, as the next probe says it."""
+        """The count of padded probes sent, as the next probe says it."""
         self._padded = PaddedCounts(rows)
         self.left_sequence = np.zeros(rows, np.int64)
         """The last probe that left, per row; 0: none did."""
@@ -196,7 +196,7 @@ class Sessions:
         """Begin a stream in a row, under a new session number.
 
         Parameters:
-            first: sequence of its first probe; above that of the stream's earlier lives, so that sequences can be compared over restarts.
+            first: sequence of its first probe. It is above those of the stream's earlier lives, so that sequences compare over restarts.
         """
         self._forget_peer(row)
         self.outgoing.forget(row)
@@ -222,7 +222,7 @@ class Sessions:
         self._head["mesh_ms"] = mesh_ms
 
     def set_sizes(self, own_bytes: NDArray[np.int64]) -> None:
-        """Sets the largest packet of this end's device, per row; 0: not known, and no padded probes are sent or asked for."""
+        """Sets the largest packet of this end's device, per row. 0: not known, and no padded probes are sent or asked for."""
         self._own_bytes = own_bytes
         self._head["row"] = np.arange(len(self)) | (own_bytes << ROW_BITS)
         self._agree()
@@ -238,7 +238,7 @@ class Sessions:
     ) -> NDArray[Any]:
         """The next probes of these rows, of which `full` are to be padded.
 
-        A row may stand there several times, as for a coded pair: `number` counts its probes from 0, in this order.
+        A row may occur several times, as for a coded pair: `number` counts its probes from 0, in this order.
         """
         full = np.zeros(len(row), np.bool_) if full is None else full
         probes = self._head.take(row)
@@ -266,7 +266,7 @@ class Sessions:
         """Note the transmit stamps of own probes, as the kernel handed them back.
 
         Parameters:
-            by_ns: when all of them had left for certain, where the stamps are of before they did; 0: the stamps say it.
+            by_ns: time by which all of them had left for certain, if the stamps were taken before; 0: the stamps say it.
         """
         row = (probes["row"] & _ROW_MASK).astype(np.intp)
         known = row < len(self)
@@ -303,7 +303,8 @@ class Sessions:
         self.peer_kind[row] = probes["kind"]
 
     def _meet(self, row: Rows, probes: NDArray[Any], known: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        # Peers that are new, or have started anew: the latest probe of each says which life is the present one. All at once, as a node that starts meets all of its peers in one tick.
+        # These peers are new, or have started anew: the latest probe of each says which life is the present one. All are met at once,
+        # because a node that starts meets all of its peers in one tick.
         met = np.zeros(len(self), np.bool_)
         met[row[~known]] = True
         probe = np.flatnonzero(met[row])
@@ -332,7 +333,7 @@ class Sessions:
         return highest
 
     def count(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Per row, since the last call: probes that the sequence numbers heard prove to have been sent; probes heard."""
+        """Probes since the last call, per row: those that the heard sequence numbers prove to have been sent, and those heard."""
         sent = self._highest - self._counted
         self._counted[:] = self._highest
         return sent, self.incoming.count_fresh(len(self))

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     Rows = NDArray[np.intp]
 
 STALL_NS = 50_000_000
-"""After a tick that came so late the probe accuses nobody: its own silence may be what it sees."""
+"""After a tick that came so late, the probe accuses no path: its own silence may be what it sees."""
 _INTERVALS = 3
-"""So many promised probes in a row did not come."""
+"""Promised probes in a row that must be missing."""
 _GRACE_NS = 10_000_000
 """Granted on top for late timers: an idle host's are late by one or two milliseconds, a busy one's by ten."""
 _NEVER = (1 << 63) - 1
@@ -43,7 +43,7 @@ class SilenceWatch:
         columns.move(self, SilenceWatch(rows))
 
     def forget(self, row: int) -> None:
-        """A stream ended or began: nothing is known of it."""
+        """Forget a stream that ended or began: nothing is known of it."""
         self._deadline_ns[row] = _NEVER
         self.silent[row] = False
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 APART = 200e-6
 """Two clocks never run further apart: twice the 100 ppm that the worst PC crystals are sold with."""
 _LEAST_RANGE = 5e-9
-"""Nobody knows it better: a quartz wanders by as much within a minute."""
+"""A slope is never known better: a quartz wanders by as much within a minute."""
 
 
 class SlopeRange(NamedTuple):
@@ -32,7 +32,7 @@ class SlopeRange(NamedTuple):
 
     @classmethod
     def unknown(cls, rows: int) -> SlopeRange:
-        """Nothing but what any two clocks do."""
+        """The range that any two clocks keep."""
         return cls(np.full(rows, -APART), np.full(rows, APART))
 
 

@@ -26,17 +26,18 @@ if TYPE_CHECKING:
     Rows = NDArray[np.intp]
 
 LAYERS = 10
-"""Of points kept: sync looks at so many of the least delays, to tell a wrong stamp from a quick probe and how densely they lie."""
+"""Layers of points to keep. Sync looks at so many of the least delays. They tell a wrong stamp from a quick probe, and show how densely delays
+lie."""
 MOST_ROWS = 1_024
-"""Of a batch, by the rules of the wire."""
+"""Most rows of a batch, by the rules of the wire."""
 
 _FORTH, _BACK = 0, 1
 _LEAST_PURE = 4
-"""Pairs of a window that look pure before they are taken to be: where queues are long, now and then two probes wait equally long by chance."""
+"""Pairs of a window that must look pure before they count as pure. Where queues are long, two probes wait equally long by chance now and then."""
 _LEAST_SHARE = 0.05
-"""And of all probes."""
+"""The same, as a share of all probes."""
 _STREAMS_A_STEP = 16
-"""Pruned at a time: 100 probes each, with ten layers, take 1 to 3 ms of a slow core."""
+"""Streams to prune in a step. With 100 probes each and ten layers, they take 1 to 3 ms of a slow core."""
 _LEAST_NS = np.array([LEAST_TOLERANCE_NS[kind] for kind in KINDS])
 
 
@@ -50,17 +51,17 @@ class WindowPart(NamedTuple):
 
     streams: tuple[Stream, ...]
     rows: NDArray[Any]
-    """Of dtype `StampRow`."""
+    """The points, of dtype `StampRow`."""
 
 
 class _Sifted(NamedTuple):
-    """What is left of one direction, ordered by row."""
+    """The points of one direction that passed the filter, ordered by row."""
 
     row: Rows
     transmit_ns: NDArray[np.int64]
     receive_ns: NDArray[np.int64]
     pure: NDArray[np.intp]
-    """Per row of the table, of how many pure pairs; 0: there was none, and these are all probes."""
+    """Pure pairs, per row of the table. 0: the row has too few, and its points are all its probes."""
 
     def take(self, some: slice | NDArray[np.bool_]) -> _Sifted:
         """Some of the points."""
@@ -75,7 +76,7 @@ class _Sifted(NamedTuple):
 
 
 def _slices(row: Rows) -> Iterator[slice]:
-    """The points of some streams at a time; points of a stream are together."""
+    """Slices of the points, each of some streams; the points of a stream are together."""
     first = np.append(np.flatnonzero(np.diff(row, prepend=-1)), len(row))[::_STREAMS_A_STEP]
     if not len(first) or first[-1] != len(row):
         first = np.append(first, len(row))
@@ -122,10 +123,10 @@ class StampWindow:
         Sifting and pruning all streams of a node with many peers takes longer than a probe may be late. A step that yields None has only got further.
 
         Parameters:
-            probes: of the window.
-            ends: of the streams, by row, when it was over.
+            probes: those of the window.
+            ends: both ends of each row's stream at the window's end.
             kinds: the worse kind of stamp of each row's two ends (index of `KINDS`).
-            tilt: between which slopes each row's line lies.
+            tilt: the range of slopes of each row's line.
         """
         initiated = np.array([each is not None and each.initiator for each in ends])
         sifted: list[_Sifted] = []
@@ -165,7 +166,7 @@ class StampWindow:
         initiated: NDArray[np.bool_],
         least_ns: NDArray[np.float64],
     ) -> _Sifted:
-        """Of a direction, pure pairs where there are any, else everything."""
+        """Sifts a direction: pure pairs of each stream that has enough of them, else all of its probes."""
         done = joined(parts)
         done = done.take(initiated[done.row])
         pure = self._coded.sift(*done, least_ns[done.row], direction=direction)
@@ -177,7 +178,7 @@ class StampWindow:
         return _Sifted(done.row[order], done.transmit_ns[order], done.receive_ns[order], purely)
 
     def _prune(self, direction: int, sifted: _Sifted, tilt: SlopeRange) -> NDArray[np.bool_]:
-        """Which points can decide; their x is the initiator's clock in either direction, and a lower cloud is an upper one reflected."""
+        """Selects the points that can decide. Their x is the initiator's clock in either direction. Reflected, the upper cloud is a lower one too."""
         row, transmit_ns, receive_ns = sifted.row, sifted.transmit_ns, sifted.receive_ns
         present, first, cloud = np.unique(row, return_index=True, return_inverse=True)
         x_ns, y_ns = transmit_ns if direction == _FORTH else -receive_ns, receive_ns - transmit_ns
@@ -188,7 +189,7 @@ class StampWindow:
         x, y = np.zeros(shape), np.full(shape, np.inf)
         x[cloud, place], y[cloud, place] = x_ns, y_ns
         x -= (x.max(axis=1) + x.min(axis=1))[:, None] / 2
-        # One layer whatever the slope: what bounds the offset for certain rests on nothing that was said before.
+        # One layer is kept whatever the slope: the hard bound of the offset rests on nothing that was said before.
         keep = lower_layers(x, y, SlopeRange.unknown(len(first)), 1) | lower_layers(
             x, y, tilt.of(present), self._tolerated
         )

@@ -1,8 +1,8 @@
 """The rate at which each pair of clocks is measured: as accuracy needs, between a least and a most.
 
 The rate doubles as soon as the least delays lie further apart than is wanted. It halves once they would have been close enough at half the
-rate for some windows in a row. So a level that was left for being too slow is tried again a while later only, and two levels take turns at
-most where either is nearly right.
+rate for some windows in a row. So a level that was too slow is tried again only a while later. Where two levels are nearly right, they take
+turns at most.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from foliot_probe.core.rate.delay_density import DelayDensity
 
 CALM = 5
-"""Windows in a row before a pair is measured less often: ten seconds. Bursts of a training step come within a second or two of each other."""
+"""Calm windows in a row before a pair is measured less often: ten seconds. Bursts of a training step come within a second or two of each other."""
 
 
 class Sight(NamedTuple):
@@ -37,11 +37,11 @@ class Sight(NamedTuple):
 
 
 class _Pace:
-    """Of one pair."""
+    """The rate of one pair."""
 
     def __init__(self) -> None:
         self.level = 0
-        """How often the most rate has been halved."""
+        """How many times the highest rate has been halved."""
         self.calm = 0
 
 
@@ -74,11 +74,12 @@ class AdaptiveRates:
         trusted = bool(sight.trusted[rows].all())
         apart = _together(sight.density.ns[rows] / sight.wanted_ns[rows])
         if not sight.density.heard[rows].any() or not (trusted or sight.awake):
-            self._calm(pace)  # Nobody is there, or nobody reads it.
+            self._calm(pace)  # No peer answers, or nobody reads the results.
         elif not trusted:
             pace.level = pace.calm = 0
         elif math.isinf(apart):
-            pace.calm = 0  # Too few came: this host, or the other, has no time to spare, and would have less.
+            # Too few probes came: one of the hosts has no time to spare, and would have less at a higher rate.
+            pace.calm = 0
         elif apart > 1:
             pace.level, pace.calm = max(0, pace.level - 1), 0
         elif _together(sight.density.halved_ns[rows] / sight.wanted_ns[rows]) > 1:
@@ -93,5 +94,5 @@ class AdaptiveRates:
 
 
 def _together(sigma: NDArray[np.float64]) -> float:
-    """What streams with these uncertainties make together, weighed as sync weighs them."""
+    """The uncertainty of these streams together, weighed as sync weighs them."""
     return float(np.sum(np.maximum(sigma, 1e-9) ** -2.0) ** -0.5) if np.isfinite(sigma).any() else math.inf

@@ -1,10 +1,11 @@
 """Chooses a clock's neighbours: a sparse random mesh, of which every node computes its own part.
 
-The pairs of clocks have weights drawn from their names, so that all draw the same. A node takes of each of its clocks the pairs of least
-weight, and those that no lighter way goes around as far as it sees. The mesh is what either end takes. It is connected wherever the peers
-are. An edge of the fleet's tree of least weight has no lighter way around it, so both its ends take it (Li, Hou and Sha, "Design and
-analysis of an MST-based topology control algorithm", INFOCOM 2003). And it is nearly regular: beyond its own choice a clock gets only pairs
-that are light for the other end.
+Each pair of clocks has a weight drawn from their names, so that all nodes draw the same. For each of its clocks a node takes the pairs of
+least weight. It also takes those that no lighter way goes around as far as it sees. The mesh has every pair that either end takes.
+
+The mesh is connected wherever the peers are. No lighter way goes around an edge of the fleet's tree of least weight, so both its ends take
+it. The source is Li, Hou and Sha, "Design and analysis of an MST-based topology control algorithm", INFOCOM 2003. And the mesh is nearly
+regular: beyond its own choice a clock gets only pairs that are light for the other end.
 """
 
 from __future__ import annotations
@@ -25,9 +26,11 @@ if TYPE_CHECKING:
     Weights = NDArray[np.float64]
 
 NEIGHBOURS = 10
-"""Clocks that each clock is measured against, at least; with so few peers: all. As Huygens (NSDI '18); in a simulation at 80 % load, with five errors were 1.7 times as large."""
+"""Clocks that each clock is measured against, at least; all, if there are no more. Huygens (NSDI '18) has as many. In a simulation at 80 % load,
+errors with five were 1.7 times as large."""
 STREAMS = 4
-"""Between two of them, and all that are in use. The asymmetries of four paths average to half that of one; in that simulation errors with one were 1.6 times as large."""
+"""Streams that measure two clocks; those in use count beyond it. The asymmetries of four paths average to half that of one. In that simulation,
+errors with one were 1.6 times as large."""
 _BYTES = 8
 _STEPS = ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB))
 _LAST = 31
@@ -47,7 +50,7 @@ def neighbours(own: Node, peers: Sequence[Node], least: int) -> frozenset[Pair]:
     Parameters:
         own: the node.
         peers: the nodes that it talks to.
-        least: how many each of its clocks is to have, as far as there are so many.
+        least: pairs that each of its clocks is to have, if there are so many.
     """
     nodes = (own, *peers)
     clocks = sorted({nic.clock for node in nodes for nic in node.nics})
@@ -66,8 +69,9 @@ def streams(
 ) -> dict[Pair, list[int]]:
     """The rows of the streams that measure the mesh's pairs.
 
-    Several, because each has an asymmetry and queues of its own, which average out; over as many NICs as there are, so that a lost one does not part two clocks; of a NIC the
-    first entropies first, which both ends know and which are mostly in use anyway. Those in use are probed fast in any case, so all of them count.
+    A pair has several, because each has its own asymmetry and queues, which average out. They use as many NICs as there are, so that a lost NIC
+    does not part two clocks. On each NIC the first entropies come first: both ends know them, and mostly they are in use anyway. All streams
+    in use count, because they are probed fast in any case.
     """
     rows: dict[Pair, list[int]] = {}
     able = [(row, each) for row, each in ends.items() if (each.own_clock, each.peer_clock) in pairs]
@@ -79,7 +83,7 @@ def streams(
 
 
 def _turn(ends: StreamEnds) -> tuple[int, bytes]:
-    """Which of the streams of two clocks comes first, as both ends have it: rails in an order of the pair's own, so that not all pairs take the same."""
+    """The place of a stream among those of two clocks, the same at both ends. Each pair has its own order of rails, so that not all take the same."""
     name = "\n".join((*sorted((ends.own_clock, ends.peer_clock)), ends.key.rail))
     return ends.key.entropy, hashlib.blake2b(name.encode(), digest_size=_BYTES).digest()
 
@@ -95,7 +99,7 @@ def _weights(clocks: Iterable[str]) -> Weights:
 
 
 def _joined(nodes: Sequence[Node], number: Mapping[str, int]) -> NDArray[np.bool_]:
-    """Between which clocks there are streams: those of NICs on one rail, of nodes that talk to each other."""
+    """Selects the pairs of clocks with streams between them: clocks of NICs on one rail, of nodes that talk to each other."""
     place = {node.name: index for index, node in enumerate(nodes)}
     names = np.zeros((len(nodes), len(nodes)), np.bool_)
     for index, node in enumerate(nodes):
@@ -106,7 +110,7 @@ def _joined(nodes: Sequence[Node], number: Mapping[str, int]) -> NDArray[np.bool
     for rail in sorted({nic.rail for node in nodes for nic in node.nics}):
         on = [(index, number[nic.clock]) for index, node in enumerate(nodes) for nic in node.nics if nic.rail == rail]
         at, clock = np.array(on).T
-        # Two nodes may have one clock between them: any of their streams joins it with a third.
+        # Two nodes may share a clock: any of their streams joins it with a third.
         np.logical_or.at(joined, np.ix_(clock, clock), talk[np.ix_(at, at)])
     return joined & ~np.eye(len(number), dtype=np.bool_)
 

@@ -1,7 +1,7 @@
 """The density of each stream's least delays, which shows whether more probes would add accuracy.
 
-How far the quickest probe of a window lies above the path's floor is as far, on average, as the next ones lie above each other; by that an offset is wrong, if queues
-make it so. Half as many probes would have had every second of these delays.
+On average, the quickest probe of a window lies as far above the path's floor as the next ones lie above each other. An offset is wrong by that
+much, if queues make it wrong. Half as many probes would have had every second of these delays.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
 
 _LEFT_OUT = 2
-"""The least delays that may be of wrong stamps; sync leaves out as many."""
+"""Least delays to leave out, because their stamps may be wrong; sync leaves out as many."""
 _GAPS = 5
-"""Whose mean counts, as in sync: fewer are too noisy, and more lie where the queues are already."""
+"""Gaps whose mean counts, as in sync. Fewer are too noisy, and more lie where queues already delay probes."""
 
 
 class DelayDensity(NamedTuple):
-    """Per row, of its worse direction."""
+    """The density of each row's least delays, in its worse direction."""
 
     ns: Floats
     """Mean gap between the least delays; inf: too few are known."""
     halved_ns: Floats
     """What it would have been with half as many probes."""
     heard: NDArray[np.bool_]
-    """Something came at all."""
+    """Whether any probe came through."""
 
     def of(self, rows: int) -> DelayDensity:
-        """The same with at least so many rows: of new ones nothing is known."""
+        """The same with at least so many rows. Of new rows nothing is known."""
         return DelayDensity(grown(self.ns, rows, np.inf), grown(self.halved_ns, rows, np.inf), grown(self.heard, rows))
 
 
@@ -53,7 +53,7 @@ def densities(
     Parameters:
         probes: of the window, on the outgoing and on the incoming paths.
         wanted: per row.
-        own, peers: how to read the time off the clocks of both ends; delays of rows of which it is not known do not count.
+        own, peers: the references of the clocks of both ends. Delays of a row without a reference do not count.
     """
     rows = len(wanted)
     result = DelayDensity(np.zeros(rows), np.zeros(rows), np.zeros(rows, np.bool_))
@@ -71,7 +71,7 @@ def densities(
 
 
 def _gap_ns(row: NDArray[np.intp], delay_ns: NDArray[np.int64], rows: int, every: int) -> Floats:
-    """The mean gap between the least of every so many delays of each row; ordered by row, then delay."""
+    """The mean gap (ns) between each row's least delays, of which every so many count. They are ordered by row, then delay."""
     start, count = runs(row)
     first, last = _LEFT_OUT * every, (_LEFT_OUT + _GAPS) * every
     start = start[count > last]

@@ -25,16 +25,16 @@ if TYPE_CHECKING:
     Ints = NDArray[np.int64]
 
 DEFAULT_ENTROPY = 0
-"""What carries a service address of which nobody has said otherwise."""
+"""The entropy of a service address that has no placement."""
 
 CODED_EVERY = 4
 """In every so many rounds a path in use gets a coded pair, or more often if it is of the mesh."""
 _AGAIN_S = 1.0
-"""The neighbours are not looked for more often, however many nodes come at once."""
+"""Least time between two choices of the neighbours, however many nodes come at once."""
 
 
 def in_use(keys: Iterable[StreamKey], paths: NodePaths | None) -> frozenset[StreamKey]:
-    """The streams in use or armed, of all the node's streams, by what is in force on the node (None: not known yet).
+    """Selects the streams that are in use or armed, by the paths in force on the node (None: not known yet).
 
     A service address without a placement is carried by its own rail.
     """
@@ -70,7 +70,7 @@ class Demand:
         self._settings = settings
         self.paces = AdaptiveRates(min(settings.mesh_least_hz, settings.mesh_most_hz), settings.mesh_most_hz)
         self.wish_ms = np.zeros(len(table), np.int64)
-        """Between two coded pairs, as this end wants them; 0: of a stream that it does not count to the mesh."""
+        """The time between two coded pairs that this end wants; 0: it does not count the stream to the mesh."""
         self._in_use: frozenset[StreamKey] = frozenset()
         self._fast = np.zeros(len(table), np.bool_)
         self._live = np.zeros(len(table), np.bool_)
@@ -80,7 +80,7 @@ class Demand:
         self.rows: dict[Pair, list[int]] = {}
         """The streams of each pair of clocks that this end measures."""
         self.sweep = self._ticks(1 / settings.sweep_hz)
-        """Ticks between two probes of a stream that nobody needs."""
+        """Ticks between two probes of a stream that is neither in use nor in the mesh."""
         self._stale = self._changed = self._wished = True
         self._looked = -self._ticks(_AGAIN_S)
 
@@ -90,11 +90,11 @@ class Demand:
             setattr(self, name, grown(getattr(self, name), rows))
 
     def peers_changed(self) -> None:
-        """A peer came, went or is another now: its streams are new."""
+        """Note that a peer came, went or has a new record: its streams are new."""
         self._stale = self._changed = True
 
     def set_in_use(self, in_use: frozenset[StreamKey]) -> None:
-        """Sets the streams that are probed fast from the next tick on; all others are slow, but for those of the mesh."""
+        """Sets the streams that are probed fast from the next tick on. All others are slow, but for those of the mesh."""
         self._in_use = in_use
         self._changed = True
 
@@ -109,7 +109,7 @@ class Demand:
         self._wish()
 
     def changes(self, tick: int, peers_ms: Ints) -> Iterator[Rate]:
-        """The rates that are others since the last call, or may be.
+        """The rates that have changed since the last call, or may have.
 
         Parameters:
             tick: the present one.
@@ -123,7 +123,7 @@ class Demand:
             self._choose()
         if not self._changed and not self._wished and (peers_ms == self._peers_ms).all():
             return
-        # What either end wants, both do: neither direction is of use without the other.
+        # Both ends do what either wants: neither direction is of use without the other.
         met_ms = np.where(
             (self.wish_ms > 0) & (peers_ms > 0), np.minimum(self.wish_ms, peers_ms), self.wish_ms + peers_ms
         )

@@ -1,9 +1,9 @@
 """The order in which the probes of a tick leave a node.
 
 The first packet after a pause finds cold caches. On a slow virtual machine it takes 85 to 95 ns longer at best than the next one. If the same stream were
-always first at one end and never at the other, half of that would be an error of the offset which no stamp shows. So chance says which socket begins, and
-which probe begins on it: each single probe and each first one of a pair is equally often the first of a tick. The least delay of a window is then
-a later packet's in both directions.
+always first at one end and never at the other, half of that would be an error of the offset, and no stamp would show it. So the socket that begins is
+random, and the probe that begins on it too. Each stream that is due is equally often the first. The least delay of a window is then a later packet's, in
+both directions.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     Rows = NDArray[np.intp]
 
 PROBES_A_ROUND = 3
-"""Of a stream at most: a coded pair and one of full size."""
+"""Probes that a stream sends in a round at most: a coded pair and one of full size."""
 _PADDED = PROBES_A_ROUND - 1
 
 
@@ -26,17 +26,17 @@ class Probes(NamedTuple):
     """The probes of a tick; columns of one length."""
 
     row: Rows
-    """Of the stream."""
+    """The row of each probe's stream."""
     turn: NDArray[np.integer]
-    """Place in the sequence of its row's probes of this tick."""
+    """The place of each probe in the sequence of its row's probes of this tick."""
     padded: NDArray[np.bool_]
-    """To full size."""
+    """Whether each probe has full size."""
 
 
 def of_tick(due: Rows, coded: Rows, full: Rows, rows: int) -> Probes:
-    """All probes of a tick, first one of each row that is due.
+    """Returns all probes of a tick, first one of each row that is due.
 
-    A single probe is padded itself; none of a coded pair is, so that a third one follows these.
+    A single probe is padded itself. Neither probe of a coded pair is, so a third probe follows the pair.
 
     Parameters:
         due: rows that send, each once, as the next two.
@@ -58,10 +58,10 @@ def of_tick(due: Rows, coded: Rows, full: Rows, rows: int) -> Probes:
 
 
 def send_order(probes: Probes, place: Rows, due: int, random: np.random.Generator) -> tuple[Rows, int]:
-    """The order of a tick's probes, sorted by their sockets, and the socket that begins: `round_from` it, one socket follows another.
+    """Returns the order of a tick's probes, sorted by their sockets, and the socket that begins (see `round_from`).
 
-    On each socket first all single probes and firsts of pairs: what lies between is the pairs' gap. Padded ones come last, as others would wait for
-    them, one of a pair longer than the other.
+    On each socket, all single probes and firsts of pairs go before the second ones: the probes in between are the pairs' gap. Padded probes go last:
+    others would wait for them, one of a pair longer than the other.
 
     Parameters:
         probes: of a tick, one of each due row first.
@@ -74,5 +74,5 @@ def send_order(probes: Probes, place: Rows, due: int, random: np.random.Generato
 
 
 def round_from(begins: int, places: int) -> tuple[int, ...]:
-    """All sockets, from one on to the last and then from the first."""
+    """Returns the numbers of all sockets, from one on to the last and then from the first."""
     return (*range(begins, places), *range(begins))

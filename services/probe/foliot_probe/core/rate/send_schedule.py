@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 FAREWELL = 4
 """Probes that a stream still sends at its old rate after it has announced a slower one. The peer takes three missing probes for silence, so
-that three announcements may be lost."""
+three announcements may be lost."""
 
 _NEVER = 1 << 62
 _FULL_ROUND = 1
-"""Of those between two full-size probes: in an odd one, coded pairs of every second or fourth round never meet it."""
+"""The round of the full-size probe. It is odd, so that coded pairs of every second or fourth round never meet it."""
 
 
 class SendSchedule:

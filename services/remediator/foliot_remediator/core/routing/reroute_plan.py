@@ -148,15 +148,23 @@ class ReroutePlanner:
     def _use_path(self, path: Path, now_ns: int) -> ReroutePlan:
         """The traffic that took this path before it was lost."""
         plan = ReroutePlan()
+        for destination in self._at_home_on(path):
+            if (destination.node, destination.rail) not in self._routing.away:
+                self._home(plan, destination, now_ns)
+        return plan
+
+    def fault_of(self, who: str) -> str:
+        """The fault that sent a path's traffic elsewhere; empty: none did, or nobody said which."""
+        path = self._inventory.path(who)
+        moved = [] if path is None else [self._routing.moved.get(each) for each in self._at_home_on(path)]
+        return next((cause.fault for _, cause in filter(None, moved) if cause.fault), "")
+
+    def _at_home_on(self, path: Path) -> Iterator[Destination]:
         node, peer = self._inventory.nics[path.source][0], self._inventory.nics[path.destination][0]
         for rail in self._inventory.shared(node, peer):
             destination = Destination(node, peer, rail)
-            if (
-                path_name(node, self._selector.homes.of(destination)) == str(path)
-                and (node, rail) not in self._routing.away
-            ):
-                self._home(plan, destination, now_ns)
-        return plan
+            if path_name(node, self._selector.homes.of(destination)) == str(path):
+                yield destination
 
     def overdue_home(self, node: str, now_ns: int) -> dict[Cause, ReroutePlan]:
         """Traffic of a node whose home is healthy, and which nobody has taken home, by the cause that moved it away."""

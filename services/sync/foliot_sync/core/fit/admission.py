@@ -1,6 +1,6 @@
 """Admits stamps: of nodes in the inventory, about clocks in it, over paths between its NICs.
 
-Sync remembers a clock and a path for ever. What is not in the inventory never gets that far, so that a flood of names takes no memory.
+Sync remembers a clock and a path for ever. Names outside the inventory never get that far, so a flood of them takes no memory.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 class Admission:
     """The inventory, as a shard needs it.
 
-    `foreign` counts, by node, the streams that were left out, and whole batches of nodes that are not in it under no name.
+    `foreign` counts the streams that were left out, by node. Whole batches of unknown nodes count under the empty name.
     """
 
     def __init__(self) -> None:
@@ -29,7 +29,7 @@ class Admission:
         self._nodes: dict[str, Node] = {}
         self._nics: dict[str, Nic] = {}
         self._ends: dict[str, tuple[str, str]] = {}
-        """By path, the clocks at its ends, of paths that were asked for since the inventory changed last."""
+        """The clocks at both ends of each path that was asked for since the inventory changed last."""
 
     def learn(self, name: str, node: Node | None) -> None:
         """Takes a node's record; None: it has left."""
@@ -59,7 +59,7 @@ class Admission:
         return StampBatch.of(rows, **header | {"streams": streams})
 
     def _knows(self, stream: Stream) -> bool:
-        """Whether its path lies between two NICs that are there, and is stamped by their clocks."""
+        """Whether a stream's path lies between two known NICs, and is stamped by their clocks."""
         ends = self._ends.get(stream.path)
         if ends is None:
             ends = self._clocks(stream.path)

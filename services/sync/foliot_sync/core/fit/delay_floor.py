@@ -1,7 +1,7 @@
 """The least recent one-way delay of each stream, which tells a good window from a congested one.
 
-The half-width of a stream's margin is its floor plus the mean of the two least queueing delays, and the error of its
-offset is half their difference. So the width's excess over the floor bounds the error, for paths with equal floors.
+The half-width of a stream's margin is its floor plus the mean of the two least queueing delays. The error of its offset is
+half their difference. So the width's excess over the floor bounds the error, for paths with equal floors.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ if TYPE_CHECKING:
     Rows = NDArray[np.int64]
 
 REMEMBERED = 30
-"""Windows: a minute at two seconds each. Longer, and a route change would leave a floor that no longer exists."""
+"""Windows remembered: a minute at two seconds each. In a longer memory, a route change would leave a floor that no longer exists."""
 
 _AGREEING = 3
-"""Windows whose least widths tell how far above the floor they may be; two agree by chance too often."""
+"""Windows whose least widths show how far above the floor they may be. Two agree by chance too often."""
 
 
 _FEWEST = 4
-"""Windows before which nothing is said of a stream's noise."""
+"""Windows that a stream needs before they show its noise."""
 _QUIET = 0.25
-"""Of a stream's latest windows, the quarter in which points lay most densely shows its noise; queues made the gaps of others."""
+"""The quarter of a stream's latest windows in which points lay most densely shows its noise. Queues made the gaps of the others."""
 _NOISE = 1.0
-"""Times the mean gap between the lowest points: how far the lowest of two directions is from where the other window's was, where nothing queues."""
+"""Noise is so many times the mean gap between the lowest points. By as much the lowest points of two windows differ where nothing queues."""
 
 
 class Known(NamedTuple):
@@ -40,11 +40,11 @@ class Known(NamedTuple):
     floor_ns: NDArray[np.float64]
     """The half-width of the best of the latest windows, this one included."""
     doubt_ns: NDArray[np.float64]
-    """How far above the true floor that is expected to be: by how densely that window's points lay, or how well the best windows agree."""
+    """The expected distance of that from the true floor, by how densely that window's points lay, or how well the best windows agree."""
 
 
 class DelayFloors:
-    """Per stream, the half-widths of its latest windows, and by how much each is expected to be too wide."""
+    """The half-widths of each stream's latest windows, and by how much each is expected to be too wide."""
 
     def __init__(self) -> None:
         self._numbers = ClockNumbers()
@@ -79,7 +79,7 @@ class DelayFloors:
         widths = np.concatenate((self._widths[rows], half_ns[:, None]), axis=1)
         doubts = np.concatenate((self._doubts[rows], doubt_ns[:, None]), axis=1)
         best = np.arange(len(rows)), (widths + doubts).argmin(axis=1)
-        # Windows that agree on the least they have seen have seen the floor, however far apart their other points lay.
+        # Windows that agree on the least width have seen the floor, however far apart their other points lay.
         least = np.partition(widths, _AGREEING - 1, axis=1)[:, :_AGREEING]
         floor, spread = least.min(axis=1), np.ptp(least, axis=1)
         agree = spread < doubts[best]

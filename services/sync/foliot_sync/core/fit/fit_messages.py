@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _ROWS = 2_048
-"""In a message, which may have a megabyte: 0.2 MB of columns, and the names of twice as many clocks at most."""
+"""Rows in a message, which may have a megabyte. They are 0.2 MB of columns, and the names of twice as many clocks at most."""
 _HEARD = 2_048
 _WHOLE = ("initiator", "responder", "at_ns", "base_ns")
 _LONG = np.dtype([(name, "<i8" if name in _WHOLE else FitRow[name]) for name in FitRow.names or ()])
@@ -46,7 +46,7 @@ def batches(fits: Fits, shard: str, term: int, window: int) -> list[FitBatch]:
 
 
 def read(batch: FitBatch, waited_ns: int) -> Fits:
-    """A message, when it has waited for so long."""
+    """The fits of a message that has waited for so long."""
     rows = batch.rows()
     columns: dict[str, Any] = {
         name: rows[name].astype(np.int64 if name in _WHOLE else np.float64) for name in PairEstimates._fields
@@ -60,7 +60,7 @@ def read(batch: FitBatch, waited_ns: int) -> Fits:
 
 
 def _rows(fits: Fits) -> NDArray[Any]:
-    """The pairs that are worth telling, their clocks counted as in `fits`."""
+    """The pairs that are sound, their clocks numbered as in `fits`."""
     if fits.pairs is None:
         return np.empty(0, _LONG)
     rows = np.empty(len(fits.pairs.initiator), _LONG)
@@ -70,7 +70,7 @@ def _rows(fits: Fits) -> NDArray[Any]:
 
 
 def _batch(rows: NDArray[Any], clocks: NDArray[Any], **header: Any) -> FitBatch:
-    """A message of these rows, with none but their own clocks counted."""
+    """A message of these rows, which numbers only their own clocks."""
     used, ends = np.unique(np.concatenate((rows["initiator"], rows["responder"])), return_inverse=True)
     own = rows.astype(FitRow)
     own["initiator"], own["responder"] = np.split(ends, 2)

@@ -14,23 +14,23 @@ if TYPE_CHECKING:
 _MOST_LEFT_OUT = 2
 """Points below the line that are not believed: of 100 stamps of a NIC, one or two are wrong by up to a hundred nanoseconds."""
 _WRONG = 40.0
-"""No stamp is wrong by more than so many times what is usual; a wider gap is a queue's."""
+"""No stamp is wrong by more than so many times the usual noise. A queue makes a wider gap."""
 _NEXT = 5
 """Gaps between the residuals above a point, whose mean the gap below them is compared with."""
 _FAR = 6.0
-"""A point so many times that mean below the next is none of theirs. Where queues alone make the gaps, one in 60 is left out so wrongly, and
-the next takes its place."""
+"""A point that lies so many times that mean below the next does not belong to the others. Where queues alone make the gaps, one in 60 is left out
+wrongly, and the next takes its place."""
 _SPACINGS = 5
 """Gaps whose mean tells how far the least residual may lie above the floor; one alone is too noisy."""
 
 
 class LeastResidual(NamedTuple):
-    """Per side."""
+    """The least residual of each side."""
 
     value: Floats
-    """The least residual that is believed, in ns."""
+    """The least one that is believed, in ns."""
     spacing: Floats
-    """Mean gap between the residuals next to it: for a tail that falls exponentially, how far it is expected above the floor. inf without others."""
+    """Mean gap between the residuals next to it. For a tail that falls exponentially, it is expected so far above the floor. inf without others."""
 
 
 def lowest(residuals: Floats, noise_ns: Floats) -> LeastResidual:

@@ -1,7 +1,7 @@
 """Fits a line to the point clouds of each pair of clocks: the rate of one clock against the other.
 
-What was known of it is better than what one window's clouds say, as a rule; they say by how much to turn it. Where nothing was known, or no room is left
-between the clouds, the line that separates them widest is searched for.
+As a rule, the rate that was known is better than the one that a window's clouds show. The clouds say by how much to turn the known line. Where
+nothing was known, or no room is left between the clouds, the fit searches for the line that separates them widest.
 """
 
 from __future__ import annotations
@@ -21,20 +21,21 @@ if TYPE_CHECKING:
     from foliot_sync.settings import SyncSettings
 
 CAUTION = 2.0
-"""Spacings of a few points understate how far the least lies above the floor when bursts fill the queues: with 1, one
-value in 500 was outside its bound in the first ten seconds at 60 % load; with 2, none of 6,000."""
+"""Factor on spacings. Those of a few points understate how far the least lies above the floor when bursts fill the queues. With 1, one
+value in 500 was outside its bound in the first ten seconds at 60 % load. With 2, none of 6,000 was."""
 
 _VAGUE = 100.0
-"""Times the stamps' noise: by what a known line may be off at the window's ends before a line is searched for among all. Nearer, the clouds tell by how much to turn it."""
+"""A known line may be off by so many times the stamps' noise at the window's ends. If it may be off by more, the fit searches among all lines.
+If by less, the clouds tell by how much to turn it."""
 
 _UNSEEN = 0.25
-"""Of the stamps' noise: a line that is turned by less at the window's ends touches its clouds where it did."""
+"""A line that is turned by less than this share of the stamps' noise at the window's ends touches its clouds where it did."""
 
 _FEW = 4
 """Fewer points in half a window say nothing of how far above the floor the least of them is."""
 
 _FAR_NS = 1e6
-"""So far, for all that is known: a millisecond's queue."""
+"""The distance to expect then: a millisecond's queue."""
 
 
 class Stands(NamedTuple):
@@ -56,20 +57,20 @@ class LineFits(NamedTuple):
     """The lines that the clouds stand on."""
 
     fitted: NDArray[np.float64]
-    """Per pair, its slope by this window's clouds alone."""
+    """Slope of each pair by this window's clouds alone."""
     variance: NDArray[np.float64]
-    """Of that."""
+    """The variance of that slope."""
     doubt: NDArray[np.float64]
     """Variance of the slope that was used."""
     stands: Stands
     searched: NDArray[np.bool_]
-    """Per pair, whether its slope was searched for."""
+    """Whether the slope of each pair was searched for."""
 
 
 def find_lines(clouds: PointClouds, least_ns: NDArray[np.float64], stray_ns: float, settings: SyncSettings) -> LineFits:
-    """The line of each pair: the one that was known, turned as the clouds have it, each by its weight.
+    """The line of each pair: the known one, turned as the clouds say, each by its weight.
 
-    Where none was known, or it was known badly or leaves no room between the clouds, it is searched for.
+    The fit searches for a line where none was known, where it was known badly, and where it leaves no room between the clouds.
     """
     known = (clouds.least_ppb <= clouds.most_ppb) & (clouds.most_ppb - clouds.least_ppb < settings.rate_limit_ppb)
     slope = np.where(known, (clouds.least_ppb + clouds.most_ppb) / 2, 0.0)
@@ -103,7 +104,7 @@ def _turned(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """The slopes by which the clouds stand as high in the second half of the window as in the first, and their variances.
 
-    What a stream is wider than it was at best, in either half and direction, tells nothing of how the clocks run.
+    A stream's excess over its best width, in either half and direction, tells nothing of how the clocks run.
     """
     of, pairs = np.repeat(clouds.pair, 2), len(slope)
     residuals = clouds.residuals(slope)
@@ -150,13 +151,13 @@ def _slopes(clouds: PointClouds, settings: SyncSettings) -> tuple[NDArray[np.flo
     gap = np.hypot(CAUTION * gap, clouds.noise_ns[group])
     noise = np.sqrt(np.bincount(group, weights=gap**2, minlength=len(slope)))
     sigma = slope_uncertainty(sides, group, slope, noise, limit)
-    # At the end of what was left unpruned, the best slope may lie beyond.
+    # If it is at an end of the slopes that were left unpruned, the best slope may lie beyond.
     cut = (slope <= least) | (slope >= most)
     return slope, np.where(cut, np.maximum(sigma, most - least), sigma) ** 2
 
 
 def torn(clouds: PointClouds, lines: LineFits, stray_ns: float) -> NDArray[np.bool_]:
-    """Selects the pairs whose clouds have no straight line between them: most of the streams' own leave no room for one."""
+    """Selects the pairs whose clouds have no straight line between them: most of their streams leave no room for one."""
     found, searched = np.zeros(len(clouds.initiator), dtype=bool), lines.searched
     if searched.any():
         some = clouds.of(searched)
@@ -175,7 +176,7 @@ def _with_known(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """The slope to measure the offset with, and its variance: the fitted and the known one by their weights.
 
-    If they exclude each other, something happened, and only what was seen counts.
+    If they exclude each other, the clocks have changed, and only the fitted one counts.
     """
     known = np.isfinite(known_variance)
     known &= np.abs(slope - known_slope) <= gate_sigmas * np.sqrt(variance + np.where(known, known_variance, 0.0))
@@ -184,7 +185,7 @@ def _with_known(
 
 
 def _width(sides: Sides, slope: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Per side, half the distance between the lines of its stream: its intercepts are never further off than that."""
+    """Half the distance between the lines of each side's stream: its intercepts are never further off than that."""
     intercept = touch(sides, slope).intercept
     return np.repeat(np.abs(intercept[0::2] + intercept[1::2]) / 2, 2)
 

@@ -1,7 +1,7 @@
 """Estimates of a pair of clocks from all streams between them: offset, drift, their variances, and certain limits.
 
-All streams between the same two clocks, over whatever rails and entropies, see the same drift, so one slope is fitted
-to them all; each then has its own intercepts, because each path has its own one-way floor.
+All streams between the same two clocks see the same drift, over whatever rails and entropies. So one slope is fitted to
+them all. Each stream then has its own intercepts, because each path has its own one-way floor.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class PairEstimates(NamedTuple):
     at_ns: NDArray[np.int64]
     """Local time of the initiator."""
     base_ns: NDArray[np.int64]
-    """What `offset_ns`, `lower_ns` and `upper_ns` are relative to."""
+    """The origin of `offset_ns`, `lower_ns` and `upper_ns`."""
     offset_ns: NDArray[np.float64]
     variance: NDArray[np.float64]
     slope_ppb: NDArray[np.float64]
@@ -46,7 +46,7 @@ class PairEstimates(NamedTuple):
     """The true offset is at least this, whatever the asymmetry."""
     upper_ns: NDArray[np.float64]
     noise_ns: NDArray[np.float64]
-    """Of the stamps."""
+    """The noise of the stamps."""
     torn: NDArray[np.bool_]
     """No straight line has the clouds on its two sides: a clock was stepped within the window."""
 
@@ -63,7 +63,7 @@ class Widths(NamedTuple):
     doubt: NDArray[np.float64]
     """How far above the floor that is expected to be."""
     gap: NDArray[np.float64]
-    """Between the lowest points of either direction, in the mean."""
+    """Mean gap between the lowest points of either direction."""
 
     def take(self, chosen: NDArray[np.bool_]) -> Widths:
         """Some of them."""
@@ -80,11 +80,11 @@ def measure(
     """The measurement of every pair of clocks in these clouds, and the widths of its streams.
 
     Parameters:
-        clouds: of a window.
-        rows: of its streams in `floors`.
-        floors: what the widths were at best.
+        clouds: those of a window.
+        rows: the rows of its streams in `floors`.
+        floors: the least widths of streams.
         settings: of sync.
-        longer_ns: per stream, by how much longer forth takes than back, as somebody has measured it.
+        longer_ns: per stream, by how much longer forth takes than back, measured by other means.
     """
     pairs, stray = len(clouds.initiator), _stray_ns(settings)
     lines = find_lines(clouds, floors.least(rows), stray, settings)
@@ -122,19 +122,19 @@ def measure(
 def _lateness(
     late: NDArray[np.float64], half: NDArray[np.float64], floors: Known, noise_ns: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """By how much each stream's offset is expected to be wrong, and the variance of what is left: one direction was later than the other.
+    """The expected error of each stream's offset, and the variance that remains: one direction was later than the other.
 
     Parameters:
-        late: per side, how far its least delay is expected above the floor by its own points, at least the noise.
+        late: per side, the expected distance of its least delay from the floor, by its own points; at least the noise.
         half: half of the margins' widths.
-        floors: what they were at best.
-        noise_ns: of the stamps.
+        floors: the least of those.
+        noise_ns: the noise of the stamps.
     """
     first, second = late[0::2], late[1::2]
-    # The floor lies lower by its own window's doubt, but hardly by more than this window's; nor is it known better than stamps repeat.
+    # The floor lies lower by its own window's doubt, but hardly by more than this window's. It is known no better than stamps repeat.
     doubt = np.minimum(np.maximum(floors.doubt_ns, noise_ns), (first + second) / 2)
     total = np.maximum(half - floors.floor_ns, 0.0) + doubt
-    # Where both were far later than their points let expect, those tell no more than which of the two was the later one.
+    # Where both directions were far later than their points let expect, the points tell no more than which of the two was later.
     larger = np.maximum(2 * total / (first + second), 1.0)
     first, second = credible(first, second)
     known = share(2 * total, larger * first, larger * second)

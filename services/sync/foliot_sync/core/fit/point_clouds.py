@@ -23,10 +23,10 @@ _SLACK_NS = NANOSECONDS
 
 
 NOISE_NS = {"hardware": 4.0, "kernel": 25.0, "user": 1_000.0}
-"""How well stamps of a kind repeat, until a stream's windows have shown it: NICs' counters run at some hundred MHz; kernel stamps over veth vary by 31 ns between the median
-and p1; a process is woken when the machine likes."""
+"""How well stamps of a kind repeat, until a stream's windows have shown it. NICs' counters run at some hundred MHz. Kernel stamps over veth vary by
+31 ns between the median and p1. A process is woken when the machine likes."""
 NOISE_RANGES_NS = {"hardware": (4.0, 8.0), "kernel": (6.0, 40.0), "user": (250.0, 2_000.0)}
-"""No stamps of a kind repeat better, and none that are good for anything worse; what lies further apart than that, queues have spread."""
+"""The best and the worst that stamps of a kind repeat. Worse ones are good for nothing, and queues have spread points that lie further apart."""
 _HOUR_NS = 3_600 * NANOSECONDS
 _LIMITS = np.iinfo(np.int64)
 
@@ -37,21 +37,21 @@ class PointClouds(NamedTuple):
     sides: Sides
     """Two rows a stream: upper, then lower reflected."""
     paths: tuple[str, ...]
-    """Per stream."""
+    """Path of each stream."""
     pair: NDArray[np.int64]
-    """Per stream, its pair."""
+    """Pair of each stream."""
     initiator: NDArray[np.int64]
-    """Per pair, as the other three."""
+    """Per pair, as all columns that follow."""
     responder: NDArray[np.int64]
     at_ns: NDArray[np.int64]
     """Middle of the window in the initiator's local time: x = 0."""
     base_ns: NDArray[np.int64]
-    """Responder's minus initiator's local time, near enough that what is added to it fits a float: y = 0."""
+    """Responder's minus initiator's local time at y = 0. It is near enough that a float holds the difference of any point."""
     least_ppb: NDArray[np.float64]
-    """Between this slope and the next, the clouds are whole; beyond, only their outermost points are there."""
+    """For slopes from this to `most_ppb`, the clouds are whole. Beyond, only their outermost points are there."""
     most_ppb: NDArray[np.float64]
     noise_ns: NDArray[np.float64]
-    """Of the pair's stamps."""
+    """The noise of the pair's stamps."""
     least_noise_ns: NDArray[np.float64]
     most_noise_ns: NDArray[np.float64]
 
@@ -102,7 +102,7 @@ class _Streams(NamedTuple):
     pair: NDArray[np.int64]
     """Streams between the same two clocks in the same batch have the same number."""
     first: NDArray[np.int64]
-    """Per pair, the first of its streams."""
+    """First stream of each pair."""
 
 
 def gather(batches: Sequence[StampBatch], index: Callable[[str], int], tolerated_share: float) -> PointClouds | None:
@@ -111,7 +111,7 @@ def gather(batches: Sequence[StampBatch], index: Callable[[str], int], tolerated
     Parameters:
         batches: whose columns are known to fit together.
         index: the number of a clock, by name.
-        tolerated_share: of a side's points, how many a line may ignore; a batch may have kept fewer.
+        tolerated_share: the share of a side's points that a line may ignore; a batch may have kept fewer.
     """
     every = [stream for batch in batches for stream in batch.streams]
     if not every:
@@ -147,7 +147,7 @@ def gather(batches: Sequence[StampBatch], index: Callable[[str], int], tolerated
         (points.x_ns - at_ns[pair][row]) / NANOSECONDS,
         (points.y_ns - base_ns[pair][row]).astype(np.float64),
     )
-    # What counts is how many there were before pruning; of those that are left, only the layers that were kept are whole.
+    # The share is of the points before pruning. Of the points that are left, only the layers that were kept are whole.
     used = [every[stream] for stream in chosen]
     pure = np.array([(stream.pure_forth, stream.pure_back) for stream in used]).ravel()
     tolerated = np.repeat(np.maximum(_columns(batches, ("tolerated",))[0], 1)[known.batch[chosen]], 2)
@@ -163,13 +163,16 @@ def gather(batches: Sequence[StampBatch], index: Callable[[str], int], tolerated
 
 
 def _noise_range(stream: Stream) -> tuple[float, float]:
-    """The least and the most that a stream's points can show of the noise of its stamps. Where pairs are pure, stamps repeat as their kind does, however far apart queues set the points."""
+    """The least and the most that a stream's points can show of the noise of its stamps.
+
+    Where pairs are pure, stamps repeat as their kind does, however far apart queues set the points.
+    """
     least, most = NOISE_RANGES_NS[stream.kind]
     return least, NOISE_NS[stream.kind] if stream.pure_forth and stream.pure_back else most
 
 
 def _streams(batches: Sequence[StampBatch], every: Sequence[Stream], index: Callable[[str], int]) -> _Streams:
-    """Who the streams lie between."""
+    """The clocks at both ends of each stream, and its pair."""
     ends = np.stack(
         [
             np.fromiter((index(stream.initiator) for stream in every), np.int64, len(every)),
@@ -183,12 +186,12 @@ def _streams(batches: Sequence[StampBatch], every: Sequence[Stream], index: Call
 
 
 def _columns(batches: Sequence[StampBatch], names: Sequence[str]) -> list[NDArray[np.int64]]:
-    """What the batches say in their heads, a column each."""
+    """Fields of the batches' heads, a column each."""
     return [np.fromiter((getattr(batch, name) for batch in batches), np.int64, len(batches)) for name in names]
 
 
 def _points(batches: Sequence[StampBatch]) -> _Points:
-    """The probes of all batches; those of a direction that does not exist left out."""
+    """The probes of all batches, but for those of a direction that does not exist."""
     stream, direction, transmit_ns, receive_ns = (
         np.frombuffer(b"".join([batch.columns[name] for batch in batches]), StampRow[name])
         for name in StampRow.names or ()
@@ -209,10 +212,10 @@ def _points(batches: Sequence[StampBatch]) -> _Points:
 def _courses(
     known: _Streams, points: _Points, covered_ns: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:
-    """Per pair, the least and the most of x and y, and whether its clocks' stamps are less than an hour apart, in time and from each other's course.
+    """Per pair, the least and the most of x and y, and whether both vary by less than an hour.
 
-    No window is so long and no clock goes so wrong within one; what is further apart was made up, and the mathematics of floats does not
-    bear it. Streams between the same two clocks are judged together, because they are fitted together.
+    No window is longer, and no clock goes so wrong within one. Stamps that lie further apart were made up, and floats cannot hold them well
+    enough. Streams between the same two clocks are judged together, because they are fitted together.
     """
     shape = (2, len(known.first))
     low_ns, high_ns = np.full(shape, _LIMITS.max), np.full(shape, _LIMITS.min)
@@ -245,6 +248,6 @@ def _sides(side: NDArray[np.int64], x: NDArray[np.float64], y: NDArray[np.float6
     padded_x.ravel()[place], padded_y.ravel()[place] = x, y
     padded_x[1::2] *= -1.0
     padded_y[1::2] *= -1.0
-    # What is missing lies above all others, on either side.
+    # Missing points lie above all others, on either side.
     np.abs(padded_y, out=padded_y, where=np.isinf(padded_y))
     return Sides(padded_x, padded_y, np.ones_like(counts), counts)

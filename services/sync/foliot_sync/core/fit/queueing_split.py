@@ -1,7 +1,7 @@
 """Splits the excess of a stream's width over its floor between its two directions, to find which of them was late.
 
-The width of a stream's margin is its floor plus the excess of either direction's least delay, and the offset is wrong by half the
-difference of the two. Their sum is known where the floor is. Of two excesses with exponential tails, the first is then spread over the sum
+The width of a stream's margin is its floor plus the excess of either direction's least delay. The offset is wrong by half the
+difference of the two excesses. Their sum is known where the floor is. Of two excesses with exponential tails, the first is then spread over the sum
 as an exponential cut off at both ends. Its mean and variance have a closed form. So the direction whose points lie densely was hardly late,
 whatever the other's queues do.
 """
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
 
 _STEEPEST = 300.0
-"""Past it the cut at the far end is nowhere to be seen; its square fits a float, and that of much more would not."""
+"""Past it, the cut at the far end no longer shows. The square of its hyperbolic sine fits a float; that of much more would not."""
 _FLAT = 1e-2
 """Below it the series is exact to a float, and the closed form loses its digits."""
 
 
 _CHANCE = 0.4
-"""Variance of the logarithm of a ratio of two means of five gaps each, where queues are alike: twice the variance of the logarithm of a gamma variable of shape five,
-0.22."""
+"""Variance of the logarithm of a ratio of two means of five gaps each, where queues are alike. It is about twice the variance of the logarithm of a
+gamma variable of shape five, 0.22."""
 
 
 class Share(NamedTuple):
@@ -49,8 +49,8 @@ def share(total: Floats, first: Floats, second: Floats) -> Share:
 def credible(first: Floats, second: Floats) -> tuple[Floats, Floats]:
     """The means of two excesses, nearer to each other by what chance alone makes of their ratio.
 
-    A few gaps tell a mean badly: where both directions are alike, one seems twice as late as the other now and then. How far apart they really are is what is left of
-    the logarithm of the ratio when chance is taken off (the positive part of James and Stein's estimator, 1961).
+    A few gaps tell a mean badly: where both directions are alike, one seems twice as late as the other now and then. So the part of chance is taken
+    off the logarithm of the ratio (the positive part of James and Stein's estimator, 1961).
     """
     apart = np.log(first / second)
     apart *= np.maximum(1 - _CHANCE / np.maximum(apart**2, _CHANCE), 0.0)

@@ -24,8 +24,8 @@ class Reassembly:
     """The batches that wait for the next window.
 
     Parameters:
-        window_ns: a batch that ends more than one and a half windows before its node's latest is too late: what it
-            says is known better by now.
+        window_ns: length of a window. A batch that ends more than one and a half windows before its node's latest is too late, because
+            later ones say more.
     """
 
     def __init__(self, window_ns: int) -> None:
@@ -54,7 +54,7 @@ class Reassembly:
             return False
         latest_ns = batch.until_ns if behind_ns >= _RESTART_NS else max(latest_ns, batch.until_ns)
         self._latest_ns[batch.node] = latest_ns
-        # What would be too late anyway need not be remembered.
+        # A batch that would be too late anyway need not be remembered.
         recent = {content: until_ns for content, until_ns in seen.items() if 0 <= latest_ns - until_ns <= self._late_ns}
         self._seen[batch.node] = recent | {content: batch.until_ns}
         self._waiting.append(Arrival(batch, arrived_ns))

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 NO_MATHEMATICS = (ArithmeticError, ValueError, RuntimeError, np.linalg.LinAlgError)
-"""What comes of numbers that fit into none."""
+"""Errors of computations with numbers that fit into none."""
 
 
 class Heard(NamedTuple):
@@ -40,21 +40,21 @@ class Heard(NamedTuple):
     epoch_ns: int
     """Its CLOCK_REALTIME minus local time."""
     utc_error_ns: int
-    """How far that may be from UTC; -1: nobody disciplines it."""
+    """How far that may be from UTC; -1: no daemon disciplines it."""
 
 
 class Fits(NamedTuple):
     """The fits of one window of some nodes."""
 
     clocks: tuple[str, ...]
-    """What the pairs count."""
+    """Names of the clocks that the pairs have, by number."""
     pairs: PairEstimates | None
     """None: no two clocks heard each other."""
     heard: tuple[Heard, ...]
 
 
 def joined(parts: Iterable[Fits], numbers: ClockNumbers) -> PairEstimates | None:
-    """The pairs of all parts, their clocks counted by one measure; None if there are none."""
+    """The pairs of all parts, their clocks numbered by `numbers`; None if there are none."""
     found: list[PairEstimates] = []
     for part in parts:
         if part.pairs is not None:
@@ -77,7 +77,7 @@ class ShardFit:
         self._floors = DelayFloors()
         self._asymmetries = Asymmetries(settings.asymmetry_ns)
         self._last: tuple[NDArray[np.int64], NDArray[np.bool_], Widths] | None = None
-        """Streams of the last window that went straight, whether their clocks were trusted then, and their widths, which are not yet learnt."""
+        """Streams of the last window that a straight line fitted, whether their clocks were trusted then, and their widths, not yet learnt."""
 
     def add(self, batch: StampBatch, arrived_ns: int) -> bool:
         """Takes in a batch for the next `close`; says whether it will count.
@@ -102,7 +102,7 @@ class ShardFit:
         clocks: tuple[str, ...] = ()
         if clouds is not None:
             rows = self._floors.rows(clouds.paths)
-            # A probe knows how fast its clocks run as long as what was said of them last has not been contradicted.
+            # A probe knows how fast its clocks run as long as their last state has not been contradicted.
             trusted = (clouds.most_ppb - clouds.least_ppb < self._settings.rate_limit_ppb)[clouds.pair]
             self._learn(rows[trusted])
             clouds = clouds.with_noise(self._floors.noise_ns(rows))
@@ -118,7 +118,7 @@ class ShardFit:
         return Fits(clocks, pairs, tuple(latest.values()))
 
     def _among(self, pairs: PairEstimates) -> tuple[PairEstimates, tuple[str, ...]]:
-        """The pairs, with none but their own clocks counted."""
+        """The pairs with numbers for only their own clocks, and the names of those."""
         if len(self._names) < len(self._numbers):
             self._names = list(self._numbers)
         used, ends = np.unique(np.concatenate((pairs.initiator, pairs.responder)), return_inverse=True)
@@ -126,7 +126,7 @@ class ShardFit:
         return pairs._replace(initiator=initiator, responder=responder), tuple([self._names[clock] for clock in used])
 
     def _learn(self, trusted: NDArray[np.int64]) -> None:
-        """Remembers the widths of the last window, unless a clock was found afterwards to have been stepped or slewed in it: then they are wrong."""
+        """Remembers the last window's widths, but not those of clocks that turned out to have been stepped or slewed in it. These are wrong."""
         if self._last is not None:
             rows, before, widths = self._last
             still = np.zeros(len(self._floors), dtype=bool)

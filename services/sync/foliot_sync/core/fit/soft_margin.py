@@ -1,14 +1,14 @@
 """The line between two clouds of points: Huygens' soft-margin separation, exact and for many streams at once.
 
-A probe from the initiator bounds the offset (responder minus initiator) from above, one from the responder bounds it from below. x is the
-initiator's clock in seconds from the middle of the window, and y the difference of the stamps in ns. So a slope is in ns per second, which
-is ppb.
+A probe from the initiator bounds the offset (responder minus initiator) from above, one from the responder bounds it from below. Of a point,
+x is the initiator's clock in seconds from the middle of the window, and y the difference of the stamps in ns. So a slope is in ns per
+second, which is ppb.
 
 A lower cloud reflected through the origin is an upper one. So every *side* is a row of points above a line. For a slope b its intercept is
-the k-th smallest of ``y - b x``: the least, or the least after the k-1 points that are not believed. The soft margin is a linear programme
-with slack price 1/k a point. For a fixed slope, its value is the sum over the sides of the mean of their k smallest residuals, which is
-concave in b. Hence a search in one dimension, in which each step intersects the tangents at both ends; the objective is piecewise linear,
-so the last step is exact.
+the k-th smallest of ``y - b x``. That is the least, or the least after the k-1 points that are not believed. The soft margin is a linear
+programme with slack price 1/k a point. For a fixed slope, its value is the sum over the sides of the mean of their k smallest residuals,
+which is concave in b. Hence a search in one dimension, in which each step intersects the tangents at both ends. The objective is piecewise
+linear, so the last step is exact.
 
 Source: Geng et al., Exploiting a Natural Network Effect for Scalable, Fine-grained Clock Synchronization (NSDI 2018);
 Moon, Skelly and Towsley (INFOCOM 1999) for the linear programme.
@@ -35,7 +35,7 @@ class Sides(NamedTuple):
     x: NDArray[np.float64]
     y: NDArray[np.float64]
     k: NDArray[np.int64]
-    """Per side: which smallest residual the line goes through; at most `counts`."""
+    """Rank of the residual that each side's line goes through; 1 is the smallest. At most `counts`."""
     counts: NDArray[np.int64]
     """Points a side, at least 1."""
 
@@ -74,10 +74,10 @@ def touch(sides: Sides, slope: NDArray[np.float64]) -> Touch:
 def separate(
     sides: Sides, group: NDArray[np.int64], least_ppb: NDArray[np.float64], most_ppb: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Per group of sides, the one slope within its limits that separates them widest.
+    """The one slope of each group of sides, within its limits, that separates them widest.
 
-    The sides of one stream give its soft-margin line; those of all the streams between two clocks share the clocks'
-    drift and so give it together.
+    The sides of one stream give its soft-margin line. All streams between two clocks share the clocks' drift, so their
+    sides give it together.
     """
     left, right = (_ends(sides, group, slope) for slope in (least_ppb.copy(), most_ppb.copy()))
     best = np.where(left.rise <= 0, left.slope, right.slope)
@@ -108,7 +108,7 @@ class _End(NamedTuple):
 
     slope: NDArray[np.float64]
     value: NDArray[np.float64]
-    """Of the objective there."""
+    """The objective there."""
     rise: NDArray[np.float64]
     """Its derivative."""
 
@@ -127,7 +127,7 @@ def _ends(sides: Sides, group: NDArray[np.int64], slope: NDArray[np.float64]) ->
 
 
 def _of_groups(sides: Sides, group: NDArray[np.int64], groups: NDArray[np.int64]) -> tuple[Sides, NDArray[np.int64]]:
-    """The sides of some groups, and which of these each is of."""
+    """The sides of some groups, and the place of each side's group among these."""
     place = np.full(int(group.max(initial=-1)) + 1, -1)
     place[groups] = np.arange(len(groups))
     chosen = place[group] >= 0
@@ -164,18 +164,18 @@ class Middle(NamedTuple):
     """The positions of sides in the middle of the window."""
 
     ceiling: NDArray[np.float64]
-    """What no straight line below all the points is above at x = 0."""
+    """At x = 0, no straight line below all the points is above this."""
     least_at_s: NDArray[np.float64]
-    """Where the least residual is: by so many ns a ppb is a value wrong whose line is turned wrongly."""
+    """Where the least residual is. A value is wrong by so many ns for each ppb by which its line is turned wrongly."""
 
 
 def at_middle(sides: Sides, residuals: NDArray[np.float64], limit_ppb: float) -> Middle:
     """The position of each side at x = 0, whatever its slope.
 
-    The ceiling bounds the true offset whatever the paths' asymmetry, because a probe never arrives before it was sent; it holds as long as
+    The ceiling bounds the true offset whatever the paths' asymmetry, because a probe never arrives before it was sent. It holds as long as
     the clocks run straight within the window. Where points lie on both sides of the middle, it is the chord between the lowest of either.
-    If the residuals are of a line near it, that is the lower hull itself, or above it by little. Else it is as far above each point as two
-    clocks can run apart on the way to it.
+    If the residuals are of a line near it, that is the lower hull itself, or above it by little. If all points lie on one side, it is as far
+    above each point as two clocks can run apart on the way to it.
 
     Parameters:
         sides: as they are.
@@ -197,5 +197,5 @@ def at_middle(sides: Sides, residuals: NDArray[np.float64], limit_ppb: float) ->
 
 
 def _sums(values: NDArray[np.float64], group: NDArray[np.int64], groups: int) -> NDArray[np.float64]:
-    """Per group, the sum of its sides' values."""
+    """The sum of the values of each group's sides."""
     return np.bincount(group, weights=values, minlength=groups).astype(np.float64)

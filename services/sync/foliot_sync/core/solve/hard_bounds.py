@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _LEAST_NS = 1e-3
-"""Length of an edge without room, or with less than none because the value strays out of the interval; a longer edge
+"""Length of an edge without room, or with less than none because the value strays out of the interval. A longer edge
 is never wrong, and sparse graphs drop edges of length 0."""
 _MOST_ROUNDS = 40
-"""Within ten, a mesh of 100,000 clocks with ten random neighbours each is done."""
+"""Rounds in which all nodes ask their neighbours. A mesh of 100,000 clocks with ten random neighbours each needs ten at most."""
 
 
 class HardBounds(NamedTuple):
@@ -34,9 +34,9 @@ class HardBounds(NamedTuple):
 
 
 def hard_bounds(allowed: HardBounds, nodes: int, ground: int) -> NDArray[np.float64]:
-    """Per node, the largest distance of the truth from what is published; inf where no interval connects it.
+    """The largest distance of each node's truth from its published value; inf where no interval connects it.
 
-    The ground is the node whose truth is what is published.
+    The ground is the node whose published value is the truth.
     """
     above, below = np.maximum(allowed.upper, _LEAST_NS), np.maximum(-allowed.lower, _LEAST_NS)
     # An interval lets `start` rise by `above` over `end`, and `end` rise by `below` over `start`.
@@ -54,8 +54,8 @@ def _distances(
     """Shortest distances from the ground.
 
     All nodes ask their neighbours at once, again and again (Bellman, Quarterly of Applied Mathematics 16, 1958). In a random mesh no node
-    is more than some edges away, and that many rounds are cheaper than going from node to node. Where it is not over by then, it is done
-    node by node.
+    is more than some edges away, and that many rounds are cheaper than going from node to node. A mesh that
+    needs more rounds is done node by node.
     """
     source, target = ends
     order = np.argsort(target, kind="stable")
@@ -74,7 +74,7 @@ def _distances(
 def _one_by_one(
     ends: tuple[NDArray[np.int64], NDArray[np.int64]], length: NDArray[np.float64], nodes: int, ground: int
 ) -> NDArray[np.float64]:
-    """The same by Dijkstra's method, for meshes that are long."""
+    """The same by Dijkstra's method, for long meshes."""
     source, target = ends
     order = np.lexsort((length, target, source))
     key = source[order] * nodes + target[order]

@@ -1,7 +1,7 @@
 """Innovations: the differences between a window's pairs and the clocks' tracks. It also places new clocks.
 
-A pair's offset is never compared with another's directly, because probes' windows lie at different times. What is
-compared is how far each is from what the histories predict for its own time, and that hardly changes in a window.
+A pair's offset is never compared with another's directly, because probes' windows lie at different times. Instead, the
+histories predict each offset for its own time. The differences from that are compared, and they hardly change in a window.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 
 class Innovations(NamedTuple):
-    """Per pair, measured minus predicted.
+    """Differences of pairs, measured minus predicted.
 
-    That is by how much the initiator's true offset to the reference exceeds its predicted one, less the same of the
+    A difference is by how much the initiator's true offset to the reference exceeds its predicted one, less the same of the
     responder.
     """
 
@@ -38,8 +38,8 @@ class Innovations(NamedTuple):
 def place(pairs: PairEstimates, tracks: ClockTracks) -> tuple[ClockTracks, NDArray[np.bool_]]:
     """The tracks with a place to start from for every clock that sound pairs connect to a known one.
 
-    The best pair decides; the mesh corrects it. Also tells which clocks have a place now, or a history. A pair that would put a clock
-    where no message could say it is passed over.
+    The best pair decides; the mesh corrects it. Also tells which clocks have a place now, or a history. A pair is passed over if no message
+    could hold the place that it gives.
     """
     located = tracks.known.copy()
     as_of, offset, drift = tracks.as_of_ns.copy(), tracks.offset_ns.copy(), tracks.drift_ppb.copy()

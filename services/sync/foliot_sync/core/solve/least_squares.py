@@ -27,13 +27,13 @@ _ROUNDS = 12
 """Reweightings; the misfits of a mesh with one bad pair in seven settle in five to eight."""
 
 _SETTLED = 0.05
-"""Of a value's deviation: what it still moves by in a reweighting when it is near enough."""
+"""Values are near enough when a reweighting moves none of them by more than this share of its deviation."""
 
 _FEW = 100
 """Nodes up to which the equations are solved and inverted whole; at 1,000 that takes as long as all else together."""
 
 _PRECISE = 0.01
-"""In deviations of a value: rounding to whole nanoseconds costs more."""
+"""Precision of the values, in their deviations. Rounding to whole nanoseconds costs more."""
 
 _GRIP = 1e-13
 """The weight, relative to a node's edges together, by which every node holds on to 0. It is far below what any real mesh shows. It keeps
@@ -42,7 +42,7 @@ floats from setting a part of the mesh adrift, where that part's edges to the re
 _MOST_STEPS = 500
 
 _PASSES = 6
-"""Of messages between neighbours: what holds a node within six edges; what is farther adds less than a per cent where it has any choice."""
+"""Passes of messages between neighbours, which count all edges up to six away. Farther ones add less than a per cent where a node has any choice."""
 
 _NORMAL_MEDIAN = 0.6745
 """Median of the absolute value of a standard normal variable."""
@@ -64,9 +64,9 @@ class Solution(NamedTuple):
     """nan where the mesh does not connect a node to the ground."""
     variance: NDArray[np.float64]
     accepted: NDArray[np.bool_]
-    """Per edge."""
+    """Whether each edge counts."""
     neighbours: NDArray[np.int64]
-    """Per node, over accepted edges; parallel ones count once."""
+    """Number of each node's neighbours over accepted edges; parallel ones count once."""
     surplus: float
     """Root mean square misfit of the accepted edges, by their weights and per independent loop: an estimate of the
     error of a pair that counts."""
@@ -102,7 +102,7 @@ def solve(edges: Edges, nodes: int, ground: int) -> Solution:
 def _robust(
     system: _System, edges: Edges, weights: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """The values, and which edges they rest on."""
+    """The values, and the edges that they rest on."""
     nodes = len(system.unknown)
     value = system.solve(weights, np.zeros(nodes))
     if len(edges.start) < int(system.unknown.sum()) + 1:
@@ -121,9 +121,9 @@ def _robust(
 
 
 def _outvoted(edges: Edges, misfit: NDArray[np.float64], nodes: int) -> NDArray[np.bool_]:
-    """Which edges stay: the worst go, as long as both their ends keep two others that outvote them.
+    """Selects the edges that stay. The worst go, as long as both their ends keep two others that outvote them.
 
-    Where all the edges between two parts of the mesh contradict each other, nobody outvotes anybody, and they stay.
+    Where all the edges between two parts of the mesh contradict each other, none outvotes another, and they stay.
     """
     accepted = np.ones(len(edges.start), dtype=bool)
     degree = np.bincount(edges.start, minlength=nodes) + np.bincount(edges.end, minlength=nodes)
@@ -155,7 +155,7 @@ class _System:
         self._starts = np.concatenate(([0], np.cumsum(np.bincount(rows, minlength=nodes))))
 
     def firmness(self, weights: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Per node, one over the deviation that it would have if its neighbours were known."""
+        """One over the deviation that each node would have if its neighbours were known."""
         return np.sqrt(self._held(weights))
 
     def matrix(self, weights: NDArray[np.float64], time_map: NDArray[np.float64]) -> csr_array:
@@ -205,7 +205,7 @@ class _System:
         return found
 
     def _held(self, weights: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Per node, the weights of its edges together."""
+        """The sum of the weights of each node's edges."""
         nodes = len(self.unknown)
         held = np.bincount(self._edges.start, weights=weights, minlength=nodes)
         return np.asarray(held + np.bincount(self._edges.end, weights=weights, minlength=nodes), np.float64)
@@ -229,9 +229,9 @@ def _variances(system: _System, edges: Edges, weights: NDArray[np.float64], grou
 def _spread(edges: Edges, weights: NDArray[np.float64], nodes: int) -> NDArray[np.float64]:
     """About the variance of each value against the mean of a large mesh.
 
-    Each node is held by its edges. An edge is worth its own weight and what holds its other end without it. This is belief propagation,
-    which is exact on trees, and short by a few per cent where every node has several neighbours (Weiss and Freeman, Neural Computation 13,
-    2001).
+    Each node is held by its edges. An edge is worth its own weight and what holds its other end without it. This is belief propagation
+    (Weiss and Freeman, Neural Computation 13, 2001). It is exact on trees, and short by a few per cent where every node has several
+    neighbours.
     """
     start, end = np.concatenate((edges.start, edges.end)), np.concatenate((edges.end, edges.start))
     both = np.concatenate((weights, weights))
@@ -249,7 +249,7 @@ def _spread(edges: Edges, weights: NDArray[np.float64], nodes: int) -> NDArray[n
 
 
 def _components(start: NDArray[np.int64], end: NDArray[np.int64], nodes: int) -> NDArray[np.int32]:
-    """Per node, which of the parts that the edges join it belongs to."""
+    """The number of the connected part that each node belongs to."""
     graph = coo_array((np.ones(len(start)), (start, end)), shape=(nodes, nodes)).tocsr()
     labels: NDArray[np.int32] = connected_components(graph, directed=False)[1]
     return labels

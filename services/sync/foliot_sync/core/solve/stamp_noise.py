@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def stamp_noise(pairs: PairEstimates, clocks: int) -> NDArray[np.float64]:
-    """The noise of each clock's stamps in ns: the second least that reporters have of it, or what its only one has; inf: it has none.
+    """Returns the noise of each clock's stamps in ns: the second least of its reporters', or its only reporter's; inf: it has none.
 
     A pair's noise is that of both ends, so that of all pairs of a clock the quietest is nearest to its own. The initiator reports a pair.
     """

@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 
 _STUBBORN = 3
-"""Windows."""
+"""Windows in a row with an older term, after which that term counts."""
 
 
 class _Window(NamedTuple):
-    """What has come of one window of a shard."""
+    """The parts of one window of a shard that have come."""
 
     number: tuple[int, int]
     """Term and window."""
@@ -37,27 +37,27 @@ class WindowAssembly:
     """The newest window of each shard that was not solved yet.
 
     Parameters:
-        shards: roles of all that there are.
+        shards: roles of all shards.
     """
 
     def __init__(self, shards: Iterable[str]) -> None:
         self._shards = frozenset(shards)
         self._awaited = self._shards
-        """Those that spoke for the last window; at first, all."""
+        """The shards that spoke for the last window; at first, all."""
         self._waiting: dict[str, _Window] = {}
         self._taken: dict[str, tuple[int, int]] = {}
         self._refused: Counter[str] = Counter()
-        """Windows of a shard in a row whose holder seemed to hold no more."""
+        """Windows of a shard in a row whose sender seemed to hold the lease no more."""
         self.rejected: Counter[str] = Counter()
-        """By shard, batches of shards that there are not, of holders that hold no more, and of windows that are past."""
+        """Batches that were left out, by shard: of unknown shards, of former holders, and of windows that are past."""
 
     def add(self, batch: FitBatch, arrived_ns: int) -> None:
-        """Takes in a batch; of two windows of a shard the later one counts, and of two holders the one whose lease is newer."""
+        """Takes in a batch. Of two windows of a shard the later one counts, and of two holders the one whose lease is newer."""
         number = batch.term, batch.window
         known = self._waiting.get(batch.shard)
         latest = self._taken.get(batch.shard, (0, -1)) if known is None else known.number
         if number[0] < latest[0] and self._refused[batch.shard] >= _STUBBORN:
-            # Nobody else has spoken for it meanwhile: leases are counted anew since the bus has lost its memory.
+            # No other holder has spoken for it meanwhile: the bus has lost its memory, and counts leases anew since.
             known, latest = None, (0, -1)
         is_late = number < latest or (known is None and number == latest)
         if batch.shard not in self._shards or is_late:
@@ -76,7 +76,7 @@ class WindowAssembly:
 
     @property
     def complete(self) -> bool:
-        """Whether all have from whom that is expected."""
+        """Whether all expected shards have told of their windows."""
         return all(shard in self._waiting and self._waiting[shard].complete for shard in self._awaited)
 
     def take(self, now_ns: int) -> list[Fits]:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class WindowSolution(NamedTuple):
-    """The mesh's word on the clocks in one window."""
+    """The mesh's measurement of the clocks in one window."""
 
     tracks: kalman.ClockTracks
     """As expected at the window's common time, for the clocks reached."""
@@ -33,14 +33,14 @@ class WindowSolution(NamedTuple):
     ground: int
     """The clock that the others were measured against."""
     noise_ns: NDArray[np.float64]
-    """Of each clock's stamps: see `stamp_noise`; inf: it has no pair."""
+    """The noise of each clock's stamps, see `stamp_noise`; inf: the clock has no pair."""
 
 
 def torn_clocks(pairs: PairEstimates, clocks: int, reference: int) -> NDArray[np.bool_]:
     """The clocks that were stepped within the window: the fewest that explain the pairs that fit no line.
 
-    Blames the clock with most of them, then the one with most of the rest, and so on. A single torn pair of a clock
-    with others is bad stamps, not a step; of two clocks alone, the one that does not set the pace is blamed.
+    Blames the clock with most of them, then the one with most of the rest, and so on. If only one of several
+    pairs of a clock is torn, its stamps are bad, and no clock was stepped. Of two clocks alone, the one that does not set the pace is blamed.
     """
     torn = np.zeros(clocks, dtype=bool)
     left = pairs.torn.copy()
@@ -100,7 +100,7 @@ def weigh(sound: PairEstimates, tracks: kalman.ClockTracks, ground: int, referen
 def _drifts(
     sound: PairEstimates, tracks: kalman.ClockTracks, ground: int
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """How far each clock's rate is from what its track says, and the variance of that."""
+    """The difference of each clock's rate from its track's, and the variance of that."""
     seen = innovations.innovations(sound, tracks)
     edges = Edges(sound.initiator, sound.responder, seen.drift_ppb, sound.slope_variance)
     found = solve(edges, len(tracks.windows), ground)
@@ -112,7 +112,7 @@ class Doubts(NamedTuple):
     """The clocks that are not where they were expected."""
 
     certain: NDArray[np.bool_]
-    """Not even within what the hard bounds of the window allow: no congestion and no asymmetry explains it."""
+    """Outside even the hard bounds of the window: no congestion and no asymmetry explains it."""
     likely: NDArray[np.bool_]
     """Further than the gate, but a congested window could look like that."""
 
@@ -132,9 +132,9 @@ def doubts(weighing: WindowSolution, reference: int, gate_sigmas: float, sigmas:
 
 
 def disbelieved(measured: kalman.Measurement, window_s: float) -> kalman.Measurement:
-    """Measurements that contradict their histories, as what they are good for: a place to start from.
+    """Measurements that contradict their histories, with larger variances: they are good only for a place to start from.
 
-    A clock that did not run straight is not where the middle of the window has it, nor does it go on at its rate.
+    A clock that did not run straight is not where the middle of the window has it. Nor does it go on at the window's rate.
     """
     away = measured.offset**2
     return measured._replace(
@@ -145,10 +145,13 @@ def disbelieved(measured: kalman.Measurement, window_s: float) -> kalman.Measure
 def hard_room(
     weighing: WindowSolution, tracks: kalman.ClockTracks, sigmas: float, worst_ppb: float = 0.0
 ) -> NDArray[np.float64]:
-    """The largest distance of the truth from each clock's track, if the ground's track and its rates hold to so much."""
+    """The largest distance of the truth from each clock's track, if the ground's track holds.
+
+    Rates may err by so many deviations, or by `worst_ppb` if that is more.
+    """
     sound = weighing.sound
     seen = innovations.innovations(sound, tracks)
-    # What a pair allows holds at its own time; from there to the common one, the clocks' drifts may err.
+    # A pair's interval holds at its own time. From there to the common one, the clocks' drifts may err.
     common_ns = int(tracks.as_of_ns[weighing.ground] + tracks.offset_ns[weighing.ground])
     drifts = np.sqrt(tracks.p11[sound.initiator] + tracks.p11[sound.responder])
     slack = np.abs(seen.at_ns - common_ns) / NANOSECONDS * np.maximum(sigmas * drifts, worst_ppb)

@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from foliot_sync.core.timescale.utc_phase import Agreed
 
 _LEAST_ERROR_NS = 1_000.0
-"""Of anybody's UTC: no daemon knows better how far a system clock is off, and some say 0."""
+"""Least error of a host's UTC. No daemon knows better how far a system clock is off, and some say 0."""
 
 
 class RealtimeOffset(NamedTuple):
-    """A node's word on its CLOCK_REALTIME."""
+    """A node's report of its CLOCK_REALTIME."""
 
     local_ns: int
     epoch_ns: int
@@ -30,23 +30,23 @@ class RealtimeOffset(NamedTuple):
     utc_error_ns: int
     """-1: it does not have UTC."""
     rate_ppb: float | None
-    """By how much CLOCK_REALTIME has run faster than the clock since the node said so last, if it had UTC then, too."""
+    """By how much CLOCK_REALTIME has run faster than the clock since the node's last report, if it had UTC then, too."""
 
 
 class RealtimeOffsets:
-    """The latest of every node."""
+    """The latest report of every node."""
 
     def __init__(self) -> None:
         self._realtime: dict[str, RealtimeOffset] = {}
         self._heard: set[str] = set()
-        """Whose are this window's."""
+        """Nodes whose reports are of this window."""
 
     def hear(self, node: Heard) -> None:
-        """Takes what a node says."""
+        """Takes a node's report."""
         before, rate_ppb = self._realtime.get(node.node), None
         if before is not None and node.until_ns == before.local_ns:
             rate_ppb = before.rate_ppb  # A further part of the same window.
-        # Whoever has just got UTC may have been set to it.
+        # A clock that has just got UTC may have been set to it.
         elif (
             before is not None and node.until_ns > before.local_ns and min(before.utc_error_ns, node.utc_error_ns) >= 0
         ):
@@ -56,7 +56,7 @@ class RealtimeOffsets:
         self._heard.add(node.node)
 
     def forget_whom(self) -> None:
-        """The window is over."""
+        """Forgets which nodes have reported: the window is over."""
         self._heard.clear()
 
     def epoch_ns(self, name: str) -> int:

@@ -1,8 +1,8 @@
 """Steers the common time: it follows the whole fleet, the rates of named clocks, or UTC; slowly, and without a jump.
 
-From window to window it goes on as the median of the clocks has it, whatever the one does that they are measured against; and from that its rate is turned by
-so little a second that a node with the last window's word and one with this window's differ by some nanoseconds for it. Before any clock but the reference has
-been called synchronised there is nobody to differ from, so there it begins where it should be.
+From window to window the common time goes on as the median of the clocks has it, whatever the reference does. From there its rate is turned,
+by little in each second. So a node with the last window's state and one with this window's differ by some nanoseconds. Before any clock but
+the reference has been called synchronised, no two nodes can differ. So the common time begins where it should be.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ if TYPE_CHECKING:
     from foliot_sync.settings import SyncSettings
 
 _CALM_S = 10.0
-"""Over so long the rates of clocks are averaged: five windows, so that no window is followed alone."""
+"""Time over which the rates of clocks are averaged: five windows, so that no window is followed alone."""
 _SPREADS = 4.0
 """Median deviations (as of a normal distribution) beyond which a named clock is left out of the mean."""
 _LEAST_SPREAD_PPB = 10.0
-"""Nobody is left out for less: a quartz wanders by as much."""
+"""No clock is left out for less: a quartz wanders by as much."""
 _MOST_ASKED = 1_000
-"""For UTC: more do not know it any better, and asking takes time."""
+"""Clocks to ask for UTC. More do not know it any better, and asking takes time."""
 
 
 class Timescale:
@@ -48,9 +48,9 @@ class Timescale:
         self.time_map = TimeMap()
         self.realtime = RealtimeOffsets()
         self.followed = False
-        """Whether there was somebody to follow in the last window; if not, it goes on as it ran."""
+        """Whether there was a clock to follow in the last window; if not, the common time goes on as it ran."""
         self.off_ns: float | None = None
-        """UTC minus the common time as measured in the last window; None: it was not."""
+        """UTC minus the common time as measured in the last window; None: it was not measured."""
         self.utc_error_ns = -1
         """How far the common time may be from UTC."""
         self._phase = UtcPhase()
@@ -58,7 +58,7 @@ class Timescale:
         self._told: Told | None = None
         self._windows = 0
         self._fixed = False
-        """It has been told to somebody, so it may not jump any more."""
+        """Whether a node may have the common time already, so that it may not jump any more."""
 
     def resume(self, states: Iterable[ClockState]) -> None:
         """Takes up the common time where an earlier run of sync left it, as soon as its clocks are heard."""
@@ -93,9 +93,9 @@ class Timescale:
         self.realtime.forget_whom()
 
     def _go_on(self, seen: Seen, told: Told, which: NDArray[np.bool_], now_ns: int, *, turning: bool = True) -> bool:
-        """Takes the common time from the median of what clocks were told before, of those that are measured now; says whether there are any.
+        """Takes the common time from the median of the last states of clocks that are measured now; says whether there are any.
 
-        So what is wrong with one clock, be it the reference, moves nobody else's time.
+        So the error of one clock, be it the reference, moves no other clock's time.
         """
         which = which & seen.measured
         which[: len(told.believed)] &= told.believed
@@ -115,7 +115,7 @@ class Timescale:
         return True
 
     def _take_up(self, seen: Seen, now_ns: int) -> None:
-        """Goes on with the time of an earlier run, by what it told clocks whose hosts have run on since."""
+        """Goes on with the time of an earlier run, by its states of clocks whose hosts have run on since."""
         count = len(seen.names)
         told = Told(np.zeros(count, np.int64), np.zeros(count, np.int64), np.zeros(count), np.zeros(count, np.bool_))
         for number, name in enumerate(seen.names):
@@ -124,7 +124,7 @@ class Timescale:
                 told.as_of_ns[number], told.offset_ns[number] = state.as_of_ns, state.offset_ns
                 told.drift_ppb[number], told.believed[number] = state.drift_ppb, True
         if told.believed[seen.reference]:
-            # Better known than how fast a first window says that clocks run.
+            # That rate is better known than the one that a first window shows.
             self.time_map = self.time_map.turned(now_ns, float(told.drift_ppb[seen.reference]) - self.time_map.rate_ppb)
         turning = not told.believed[seen.reference]
         # The median may be far away, and floats are good to 256 ns there; the second time it is near.
@@ -138,7 +138,7 @@ class Timescale:
         self._told = Told(tracks.as_of_ns, offset_ns, time_map.drift_ppb(tracks.drift_ppb), seen.synchronised)
 
     def _begin(self, seen: Seen, now_ns: int) -> None:
-        """Runs at once as it should, as UTC or the clocks named do, or else the whole fleet; and is where it should be, at UTC or the hosts' median."""
+        """Sets rate and time at once. The rate is that of UTC, of the named clocks, or of the whole fleet. The time is UTC or the hosts' median."""
         named, utc = self._named(seen) & seen.measured, self.settings.timescale == "utc"
         having = self._having_utc(seen)
         rate_ppb = self.realtime.rate_ppb(seen, having, self.time_map) if utc else None
@@ -173,13 +173,13 @@ class Timescale:
         return calmly * self._least_motion_ppb(seen, named)
 
     def _least_motion_ppb(self, seen: Seen, which: NDArray[np.bool_]) -> float:
-        """By how much faster the common time would need as little correction of these clocks as possible; 0 where there is but one of them."""
+        """By how much faster (ppb) the common time would run if it corrected these clocks as little as possible; 0 where there is but one."""
         if which.sum() < 2:
             return 0.0
         return -float(np.median(self.time_map.drift_ppb(seen.tracks.drift_ppb[which])))
 
     def _mean_ppb(self, seen: Seen, which: NDArray[np.bool_]) -> float:
-        """By how much faster it would run as these do on average, but for any that is far from the rest; 0 where there is none."""
+        """By how much faster (ppb) it would run as these clocks do on average, without those far from the rest; 0 where there is none."""
         if not which.any():
             return 0.0
         drifts = self.time_map.drift_ppb(seen.tracks.drift_ppb[which])
@@ -197,21 +197,21 @@ class Timescale:
         return min(max(rate_ppb, -self.settings.rate_limit_ppb), self.settings.rate_limit_ppb)
 
     def _having_utc(self, seen: Seen) -> list[int]:
-        """Clocks whose hosts have UTC, and count."""
+        """The clocks whose hosts have UTC, of those that count."""
         able = seen.measured & (seen.synchronised | (not self._fixed)) & np.isfinite(seen.bound_ns)
         return self.realtime.with_utc(seen, able & self._named(seen) if self.settings.timescale == "utc" else able)[
             :_MOST_ASKED
         ]
 
     def _off_utc_ns(self, seen: Seen, having: list[int]) -> float | None:
-        """UTC minus the common time, also for whoever asks."""
+        """UTC minus the common time, which is kept in `off_ns`, too."""
         found = self.realtime.off_utc(seen, having, self.time_map)
         self.off_ns = None if found is None else found.value
         self.utc_error_ns = -1 if found is None else math.ceil(abs(found.value) + found.error)
         return self.off_ns
 
     def _named(self, seen: Seen) -> NDArray[np.bool_]:
-        """Which clocks are named in the settings; all where none is."""
+        """Selects the clocks that the settings name; all, if they name none."""
         if not self.settings.references:
             return np.ones(len(seen.names), dtype=bool)
         return np.isin(np.array(seen.names), self.settings.references)

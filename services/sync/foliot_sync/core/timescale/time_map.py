@@ -1,6 +1,7 @@
 """Maps measured time to the published common time, by continuous pieces of lines.
 
-Clocks are measured against one of them, whose pace is then that of the time they are measured in. The common time is that one, steered: all clocks alike.
+Clocks are measured against one of them, which sets the pace of the measured time. The common time is the measured time, steered alike for all
+clocks.
 """
 
 from __future__ import annotations
@@ -22,10 +23,10 @@ if TYPE_CHECKING:
     from foliot_sync.core.track.statistical_bound import StatisticalBound
 
 _FAR_NS = (1 << 63) - 1
-"""Nothing is further away, however wrong: what clocks say fits into 64 bits."""
+"""No time is further away, however wrong: times of clocks fit into 64 bits."""
 
 Rates = TypeVar("Rates", float, np.ndarray[tuple[int, ...], np.dtype[np.float64]])
-"""One, or one of each clock."""
+"""One rate, or one of each clock."""
 
 
 class TimeMap(NamedTuple):
@@ -73,7 +74,7 @@ class Seen(NamedTuple):
     tracks: ClockTracks
     bound_ns: NDArray[np.float64]
     measured: NDArray[np.bool_]
-    """In this window; the reference among them."""
+    """Whether this window measured a clock; the reference is among them."""
     synchronised: NDArray[np.bool_]
     reference: int
 
@@ -86,7 +87,7 @@ class Seen(NamedTuple):
         records: ClockRecords,
         reference: int,
     ) -> Seen:
-        """As sync keeps them."""
+        """The clocks as sync keeps them."""
         measured = (records.missed == 0) & tracks.known
         return cls(names, tracks, promised.bound_ns, measured, records.synchronised, reference)
 
@@ -101,6 +102,6 @@ class Told(NamedTuple):
 
 
 def measured_ns(tracks: ClockTracks, number: int, local_ns: int) -> int:
-    """The time that clocks are measured in, at a local time of one of them."""
+    """The measured time at a local time of a clock."""
     age_s = (local_ns - int(tracks.as_of_ns[number])) / NANOSECONDS
     return local_ns + int(tracks.offset_ns[number]) + round(float(tracks.drift_ppb[number]) * age_s)

@@ -11,15 +11,15 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _MEMORY_S = 30.0
-"""Of the filter: nodes' system clocks are slewed by their own daemons, which take about as long."""
+"""Memory of the filter. Nodes' own daemons slew their system clocks, and take about as long."""
 _PATIENCE_S = 20.0
-"""The last of a distance is made up for over so long."""
+"""Time over which the last of a distance is made up for."""
 _FORGOTTEN_S = 60.0
-"""After so long without UTC its filter begins anew: whatever comes next may be another's."""
+"""After so long without UTC the filter begins anew: the next value may be that of other hosts."""
 _STEPPED = 5.0
-"""Times the usual surprise: more is a step, which says nothing of the rate."""
+"""A surprise of more than so many usual ones is a step, which says nothing of the rate."""
 _SURPRISE_NS = 5_000.0
-"""The usual one before any is known: what system clocks on a network with NTP agree to."""
+"""The usual surprise before any is known: system clocks on a network with NTP agree to as much."""
 
 
 class Agreed(NamedTuple):
@@ -28,13 +28,13 @@ class Agreed(NamedTuple):
     value: float
     error: float
     members: NDArray[np.bool_]
-    """Whose intervals have the point that most have in common."""
+    """The values whose intervals have the point that most have in common."""
 
 
 def agree(values: NDArray[np.float64], errors: NDArray[np.float64]) -> Agreed | None:
     """The value that more than half agree on within their errors (Marzullo's point), by its weighted median; None: there is none.
 
-    Who lies is outvoted, however sure of itself it is.
+    A wrong value is outvoted, however small its error is said to be.
     """
     count = len(values)
     ends = np.concatenate((values - errors, values + errors))
@@ -62,7 +62,7 @@ class UtcPhase:
         self.rate_ppb = 0.0
         """By how much UTC runs faster than the common time."""
         self._taken = 0
-        """0: nothing is known; 1: where; 2: how fast it changes, too."""
+        """0: nothing is known; 1: the offset is; 2: its rate, too."""
         self._missed_s = 0.0
         self._usual_ns = _SURPRISE_NS
 
@@ -72,10 +72,10 @@ class UtcPhase:
         self._taken = 2 if rate_is_known else 1
 
     def go_on(self, away_ns: float | None, rate_ppb: float | None, span_s: float) -> None:
-        """Takes what was measured so long after the last call.
+        """Takes a measurement of UTC minus the common time.
 
         Parameters:
-            away_ns: None: nothing was.
+            away_ns: the measured value; None: nothing was measured.
             rate_ppb: how fast that changes, as far as known; it counts at the beginning.
             span_s: since the last call.
         """
@@ -107,7 +107,7 @@ class UtcPhase:
     def wish_ppb(self, slew_ppb: float, steer_ppb_s: float) -> float:
         """The wanted gain of the common time, in ppb: UTC's rate, and towards UTC as fast as it can still brake.
 
-        With no more than half of the braking that is allowed, so that noise does not make it go past.
+        It relies on half of the allowed braking, so that noise does not make it go past.
         """
         if self._missed_s > 0:
             return self.rate_ppb

@@ -28,7 +28,7 @@ class ClockRecords(NamedTuple):
     suspected_ns: NDArray[np.float64]
     """How far the last window was from the prediction, if it was too far to believe either; else 0."""
     noise_ns: NDArray[np.float64]
-    """Of the clock's stamps, as the pairs of the last window that reached it have shown; 0: none did."""
+    """The noise of each clock's stamps, from the pairs of the last window that reached it; 0: none did."""
 
     @classmethod
     def unknown(cls, clocks: int, settings: SyncSettings) -> ClockRecords:
@@ -59,7 +59,7 @@ class ClockRecords(NamedTuple):
         away_ns: NDArray[np.float64],
         noise_ns: NDArray[np.float64],
     ) -> ClockRecords:
-        """After a window, of the clocks that it reached: by how many, how well the mesh closed, how far suspects were off, and how well stamps repeat."""
+        """The records after a window. Clocks that it reached get their neighbours, the mesh's misfit, how far suspects were off, and their noise."""
         return self._replace(
             noise_ns=np.where(reached & np.isfinite(noise_ns), noise_ns, self.noise_ns),
             neighbours=np.where(reached, neighbours, self.neighbours),
@@ -75,17 +75,17 @@ class ClockRecords(NamedTuple):
         bound_ns: NDArray[np.float64],
         settings: SyncSettings,
     ) -> ClockRecords:
-        """After a window.
+        """The records after the evidence of a window.
 
         Parameters:
-            present: whose clocks were measured.
-            contradicted: those that were away from what was predicted.
-            windows: in a row that agreed.
-            bound_ns: what is promised at the age at which the next state takes its place.
+            present: the clocks that were measured.
+            contradicted: the clocks that were away from their predictions.
+            windows: the number of windows in a row that agreed.
+            bound_ns: the bound at the age at which the next state takes its place.
             settings: of sync.
         """
         missed = np.where(present, 0, self.missed + 1)
-        # What was measured in a suspected window is not believed, so it settles nothing.
+        # The measurement of a suspected window is not believed, so it settles nothing.
         said = evidence(missed, np.where(self.suspected_ns > 0, 0, windows), bound_ns, settings)
         said = np.where(contradicted, np.int8(Evidence.CONTRADICTS), said)
         return self._replace(missed=missed, status=after(self.status, said))

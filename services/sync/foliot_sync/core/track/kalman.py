@@ -1,7 +1,7 @@
 """A Kalman filter per clock: offset and drift with their covariance, extrapolated to now.
 
-A Kalman filter with two states per clock. A clock's rate wanders as a random walk, so over t seconds the covariance
-of (offset, drift) grows by ``q [[t^3/3, t^2/2], [t^2/2, t]]`` (Zucca and Tavella, IEEE Trans. UFFC 2005). Offsets are
+Each filter has two states. A clock's rate wanders as a random walk. So over t seconds the covariance of (offset, drift)
+grows by ``q [[t^3/3, t^2/2], [t^2/2, t]]`` (Zucca and Tavella, IEEE Trans. UFFC 2005). Offsets are
 reference minus local time in ns, drifts in ns per second of local time, which is ppb. One array element a clock.
 """
 
@@ -45,11 +45,11 @@ class ClockTracks(NamedTuple):
     windows: Ints
     """Windows that agreed in a row; 0: the entry is no more than a place to start from."""
     density: Floats
-    """Of the wander of the clock's rate against the reference's, ppb² per second: as its windows have shown it."""
+    """Density of the wander of the clock's rate against the reference's, ppb² per second, as its windows have shown it."""
     guess: Floats
-    """What was taken for it before they had."""
+    """The density that was assumed before they had."""
     factor: Floats
-    """Of the variances that measurements of the clock state, as its windows have shown it."""
+    """Factor on the variances that measurements of the clock state, as its windows have shown it."""
     heard_at_ns: Ints
     """This and what follows: see `noise_and_wander.Heard`."""
     heard_offset_ns: Ints
@@ -97,7 +97,7 @@ class ClockTracks(NamedTuple):
         )
 
     def anew(self) -> ClockTracks:
-        """The tracks without what measurements have said of noise and wander: what they are against is no more what it was."""
+        """The tracks without what measurements have said of noise and wander, because the clock or its reference has changed."""
         heard = {f"heard_{name}": column for name, column in nothing(len(self.windows))._asdict().items()}
         return self._replace(guess=self.density, factor=np.ones(len(self.windows)), **heard)
 
@@ -118,7 +118,7 @@ class Measurement(NamedTuple):
 def local_at(tracks: ClockTracks, reference_ns: int) -> Ints:
     """The local time of each clock at a reference time."""
     since_ns = (reference_ns - tracks.as_of_ns - tracks.offset_ns) / (1 + tracks.drift_ppb / NANOSECONDS)
-    # However far away it is, it can be said.
+    # However far away it is, a message can hold it.
     return tracks.as_of_ns + np.rint(np.clip(since_ns, -float(FAR_NS), float(FAR_NS))).astype(np.int64)
 
 
@@ -138,7 +138,7 @@ def predict(tracks: ClockTracks, local_ns: Ints) -> ClockTracks:
 def update(tracks: ClockTracks, measured: Measurement) -> ClockTracks:
     """Known tracks after a measurement at the time they are predicted to."""
     s00, s11 = tracks.p00 + measured.offset_variance, tracks.p11 + measured.drift_variance
-    # No less than this, as P has none below 0, but for rounding; and where all is certain, there is nothing to learn.
+    # Without rounding it is no less than this, because the determinant of P is not below 0. Where all is certain, there is nothing to learn.
     least = measured.offset_variance * s11 + tracks.p00 * measured.drift_variance
     determinant = np.maximum(np.maximum(s00 * s11 - tracks.p01**2, least), np.finfo(np.float64).tiny)
     # The gain is P S^-1, with S = P + R; R is diagonal, and the new covariance is the gain times R.
@@ -159,7 +159,10 @@ def update(tracks: ClockTracks, measured: Measurement) -> ClockTracks:
 
 
 def learnt(tracks: ClockTracks, measured: Measurement) -> ClockTracks:
-    """Known tracks with what one more measurement, at the time they are predicted to, says of noise and wander; its variance as it was stated."""
+    """Known tracks that have learnt noise and wander from one more measurement.
+
+    The measurement is at the time to which they are predicted, and has its variance as it was stated.
+    """
     told = Told(tracks.density, tracks.factor)
     seen_ns = tracks.offset_ns + np.rint(measured.offset).astype(np.int64)
     heard = hear(tracks.heard, told, tracks.as_of_ns, seen_ns, measured.offset_variance)
@@ -174,7 +177,7 @@ def weighed(tracks: ClockTracks, measured: Measurement) -> Measurement:
 
 
 def restart(tracks: ClockTracks, measured: Measurement) -> ClockTracks:
-    """The tracks as the measurement alone says, everything before forgotten."""
+    """The tracks by the measurement alone: everything before is forgotten."""
     return tracks._replace(
         offset_ns=tracks.offset_ns + np.rint(measured.offset).astype(np.int64),
         drift_ppb=tracks.drift_ppb + measured.drift,
@@ -187,7 +190,7 @@ def restart(tracks: ClockTracks, measured: Measurement) -> ClockTracks:
 
 
 def unsettled(tracks: ClockTracks, which: Mask, wander_ppb: float) -> ClockTracks:
-    """The tracks with these clocks' wander no less than what clocks may wander at first: how steady they were tells nothing any more."""
+    """The tracks with no less wander of these clocks than clocks may have at first: how steady they were tells nothing any more."""
     if not which.any():
         return tracks
     anew = tracks.take(which).anew()
@@ -196,7 +199,7 @@ def unsettled(tracks: ClockTracks, which: Mask, wander_ppb: float) -> ClockTrack
 
 
 def tamed(tracks: ClockTracks, measured: Measurement, sigmas: float) -> Measurement:
-    """The measurement with the variance of what is further than so many deviations raised until it is not.
+    """The measurement with larger variances where it is further than so many deviations from the tracks, until it is not.
 
     A congested window then moves a clock little, instead of by what its own optimism says.
     """

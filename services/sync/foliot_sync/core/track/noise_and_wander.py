@@ -1,10 +1,11 @@
 """Tells how far a clock's measurements are noise, and how much its rate wanders, from how far they lie from straight lines.
 
-Of three measurements, the middle one lies beside the line through the outer two. Noise puts it as far beside a short line as a long one. A rate that wanders with density
-q puts it the further the longer the line is: a variance of ``q a² b² / (3 (a + b))`` for an integrated random walk, a and b after and before the outer ones. So lines over
-two, four, eight and sixteen windows tell one from the other. The variances that the fits state are taken as they are, but for one factor for each clock.
+Of three measurements, the middle one lies beside the line through the outer two. Noise puts it as far beside a short line as a long one. A rate
+that wanders with density q puts it the further the longer the line is. For an integrated random walk, the variance is
+``q a² b² / (3 (a + b))``. Here a and b are the times from the middle one to the outer ones. So lines over two, four, eight and sixteen
+windows tell one from the other. The variances that the fits state are taken as they are, but for one factor for each clock.
 
-What is known at first, and what few measurements say, meet as prior and likelihood on a grid of both.
+A first guess is the prior, and the measurements are the likelihood, both on a grid of density and factor.
 """
 
 from __future__ import annotations
@@ -25,21 +26,21 @@ LAGS = np.array([1, 2, 4, 8])
 """Measurements between the middle one and the outer ones."""
 KEPT = 2 * int(LAGS[-1]) + 1
 _REMEMBERED = 0.97
-"""Of what a clock's lines have said, from one measurement to the next: about a minute of windows."""
+"""The share of what a clock's lines have said that is left at the next measurement: a memory of about a minute of windows."""
 _STRAIGHT = 9.0
-"""Of a squared distance over its variance: three deviations at most, so that one bad window does not count as many."""
+"""The most that a squared distance counts, over its variance: three deviations, so that one bad window does not count as many."""
 _LEAST_VARIANCE = 1e-3
-"""Nobody states less than a reference does of itself; ns²."""
+"""Least variance that counts, in ns²: a reference states as little of itself."""
 _UNEVEN = 3.0
 """Lines whose halves differ more are left out: windows were missed."""
 _DENSITIES = 2 * np.geomspace(0.1, 400.0, 13) ** 2
-"""Of the best crystal in an oven, and of one in a draught, ppb² per second."""
+"""The grid of densities, ppb² per second: from the best crystal in an oven to one in a draught."""
 _FACTORS = np.geomspace(1 / 16, 2.0, 6)
-"""Of the variances that fits state. They know their points, but not how a machine's noise is spread."""
+"""The grid of factors on the variances that fits state. Fits know their points, but not how a machine's noise is spread."""
 _VAGUE_DENSITY, _VAGUE_FACTOR = 3.0, 3.0
-"""Deviations of the logarithms of both, at first: most clocks are within a factor of 20 either way."""
+"""Prior deviations of the logarithms of density and factor: most clocks are within a factor of 20 either way."""
 _PATIENCE, _BELOW = 10.0, 1.5
-"""Lines after which a clock is not thought to wander as much as any may, and by how much less, as a logarithm: what is guessed at first is a bound."""
+"""Lines after which a clock is expected to wander less than the first guess, and by how much less, as a logarithm. The first guess is a bound."""
 
 
 class Heard(NamedTuple):
@@ -50,31 +51,31 @@ class Heard(NamedTuple):
     offset_ns: Ints
     variance: Floats
     lines: Floats
-    """One row a clock, one column a lag, as the next two: how many there were, the older the less each counts."""
+    """The number of lines; older ones count less. One row a clock, one column a lag, as in the next two."""
     strayed: Floats
-    """Squared distances from them over the variance that was stated, in the mean."""
+    """Mean of the squared distances from the lines, over the variance that was stated."""
     reach: Floats
-    """What a density of 1 adds to that, in the mean."""
+    """Mean of what a density of 1 adds to that."""
 
 
 class Told(NamedTuple):
-    """What the lines of a clock come to."""
+    """The wander and noise that the lines of a clock show."""
 
     density: Floats
     factor: Floats
-    """Of the variances that its fits state."""
+    """Factor on the variances that its fits state."""
 
     def cautious(self, guess: Floats) -> Told:
-        """As a filter is to take it: with no less noise than is stated, and as much more wander, so that its gains are the same.
+        """The values for a filter, with no less noise than is stated. Wander grows by the same factor, so that the gains are the same.
 
-        Errors that last, as of a floor that was never seen, stray from no line. But no clock is said to wander more for it than was guessed at first.
+        Errors that last, as of a floor that was never seen, show in no line. But this raises no clock's wander above the first guess.
         """
         least = np.minimum(self.factor, 1.0)
         return Told(np.minimum(self.density / least, np.maximum(self.density, guess)), self.factor / least)
 
 
 def nothing(clocks: int) -> Heard:
-    """Of clocks that were not measured yet."""
+    """The record of clocks that were not measured yet."""
     rows, lags = (clocks, KEPT), (clocks, len(LAGS))
     return Heard(
         np.zeros(rows, np.int64),
@@ -87,7 +88,7 @@ def nothing(clocks: int) -> Heard:
 
 
 def hear(heard: Heard, told: Told, at_ns: Ints, offset_ns: Ints, variance: Floats) -> Heard:
-    """What is known after one more measurement of each clock, its variance as stated."""
+    """The record after one more measurement of each clock, with its variance as stated."""
     whole = [
         np.concatenate((new[:, None], old[:, :-1]), axis=1)
         for new, old in ((at_ns, heard.at_ns), (offset_ns, heard.offset_ns))
@@ -101,7 +102,7 @@ def hear(heard: Heard, told: Told, at_ns: Ints, offset_ns: Ints, variance: Float
     sound &= np.maximum(before, after) <= _UNEVEN * np.minimum(before, after)
     before, after = np.where(sound, before, 1.0), np.where(sound, after, 1.0)
     span = before + after
-    # The newest one is where offsets count from.
+    # Offsets count from the newest one.
     beside = offset[:, LAGS] - after * offset[:, 2 * LAGS] / span
     stated = variances[:, LAGS]
     stated = stated + (after**2 * variances[:, 2 * LAGS] + before**2 * variances[:, :1]) / span**2
@@ -122,12 +123,12 @@ def hear(heard: Heard, told: Told, at_ns: Ints, offset_ns: Ints, variance: Float
 
 
 def judge(heard: Heard, guess: Floats) -> Told:
-    """Density and factor of each clock, in the mean of what is likely of their logarithms.
+    """Density and factor of each clock: the means of their logarithms, weighed by likelihood.
 
     Parameters:
-        guess: the density that was thought of at first.
+        guess: the first guess of the density.
     """
-    # Lines of many windows overlap, so that each tells less that the others do not.
+    # Long lines overlap, so each tells less that is new.
     weight = heard.lines / np.sqrt(LAGS)
     density, factor = np.log(_DENSITIES), np.log(_FACTORS)
     usual = np.log(guess) - _BELOW * np.minimum(heard.lines[:, 0] / _PATIENCE, 1.0)

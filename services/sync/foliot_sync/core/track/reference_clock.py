@@ -32,7 +32,7 @@ def elect(
     """The clock to begin with and its offset for good; None while there is none, or the wanted one may yet be heard.
 
     Parameters:
-        epochs: of the clocks heard, CLOCK_REALTIME minus local time.
+        epochs: CLOCK_REALTIME minus local time, of the clocks heard.
         wanted: the configured reference; empty: any.
         formerly: references of an earlier run of sync, with their epochs then.
         patient: whether to go on waiting for the wanted one.

@@ -20,32 +20,33 @@ if TYPE_CHECKING:
     from foliot_sync.settings import SyncSettings
 
 _FRESH = 1.25
-"""What was measured in the last window is one and a half to little more than two windows old when the next is closed, and nothing was missed."""
+"""Windows of age that are no missed windows. A measurement of the last window is one and a half to little more than two windows old when the
+next one is closed."""
 _MOST = 1e9
-"""A second, and as much in a second: whoever is said to be worse was not in step, whatever the status."""
+"""A second, and as much in a second. A clock with a wider bound or growth was not in step, whatever its status."""
 
 
 class FormerRun(NamedTuple):
-    """Clocks that an earlier run's word still holds for."""
+    """The clocks whose states of an earlier run still hold."""
 
     names: list[str]
     tracks: ClockTracks
     """Measured in the common time."""
     records: ClockRecords
     heir: int
-    """Whose time to measure in from now on."""
+    """The clock to measure against from now on, by its place in `names`."""
     now_ns: int
     """The common time."""
     unheard: dict[str, int]
-    """Clocks whose hosts have not spoken yet, with CLOCK_REALTIME minus local time as it was: they may have been started anew since."""
+    """Clocks whose hosts have not spoken yet, with their former CLOCK_REALTIME minus local time. The hosts may have booted since."""
 
 
 def former_run(said: Mapping[str, ClockState], heard: Sequence[Heard], settings: SyncSettings) -> FormerRun | None:
     """The part of the last states that can be resumed; None: no clock heard now was known, or it is void by now.
 
     Parameters:
-        said: the last word on each clock.
-        heard: what nodes say in the first window.
+        said: the last state of each clock.
+        heard: reports of nodes in the first window.
         settings: of sync.
     """
     spoken = {node.node: node for node in heard}
@@ -79,7 +80,7 @@ def former_run(said: Mapping[str, ClockState], heard: Sequence[Heard], settings:
 
 
 def _is_sound(state: ClockState) -> bool:
-    """Whether it is a word to go on with."""
+    """Whether sync can go on with a state."""
     sizes = (state.bound_ns, state.hard_bound_ns, state.growth_ppb, state.wander_ppb, state.stamp_noise_ns)
     near = abs(state.reference_ns(state.as_of_ns)) < FAR_NS and abs(state.reference_ns(state.void_after_ns)) < FAR_NS
     return state.status in BELIEVED and state.epoch_ns != 0 and near and all(0 <= size < _MOST for size in sizes)
@@ -106,7 +107,7 @@ def _heir(able: Sequence[ClockState], wanted: str) -> str:
 
 
 def _tracks(states: Sequence[ClockState], now_ns: int, settings: SyncSettings) -> ClockTracks:
-    """What is known of clocks now by what was said of them: no more than was promised."""
+    """The tracks of clocks now, by their last states. They claim no more than was promised."""
     local_ns = [_local_ns(state, now_ns) for state in states]
     pairs = list(zip(states, local_ns, strict=True))
     bound = np.array([each.bound_at_ns(at_ns) for each, at_ns in pairs], np.float64) / settings.sigmas

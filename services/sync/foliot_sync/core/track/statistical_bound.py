@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 
 class StatisticalBound(NamedTuple):
-    """The statistical bound of every clock as of its track, and what it grows by (`ClockState`); inf and 0 where nothing is known.
+    """The statistical bound of every clock as of its track, and its growth (`ClockState`); inf and 0 where nothing is known.
 
-    So many deviations of the extrapolated offset at every age: the offset's own, the rate's times the age as if both erred the same way, and what a random
-    walk of the rate adds, t sqrt(t / 3) times its density's root (Zucca and Tavella, IEEE Trans. UFFC 2005).
+    At every age it is `sigmas` deviations of the extrapolated offset. The offset's own deviation and the rate's, times the age, add up as if both
+    erred the same way. A random walk of the rate adds t sqrt(t / 3) times its density's root (Zucca and Tavella, IEEE Trans. UFFC 2005).
     """
 
     bound_ns: NDArray[np.float64]
@@ -45,6 +45,6 @@ def promise(tracks: ClockTracks, settings: SyncSettings) -> StatisticalBound:
 
 
 def grown_hard(before: ClockTracks, now: ClockTracks, settings: SyncSettings) -> NDArray[np.float64]:
-    """The hard bounds of clocks as of now, by what they were before."""
+    """The hard bounds of clocks as of now, from those before."""
     age_s = np.abs(now.as_of_ns - before.as_of_ns) / NANOSECONDS
     return np.asarray(np.maximum(promise(before, settings).at(age_s), before.hard_ns + settings.worst_ppb * age_s))

@@ -63,7 +63,7 @@ TRANSITIONS: Final[Mapping[ClockStatus, Mapping[Evidence, ClockStatus]]] = {
     },
     "disrupted": {
         _A: "synchronised",
-        # Whoever has read a wrong time must be able to see that, until the new one is certain.
+        # A program that has read a wrong time must be able to see that, until the new one is certain.
         _S: "disrupted",
         _P: "disrupted",
         _Q: "disrupted",
@@ -73,7 +73,7 @@ TRANSITIONS: Final[Mapping[ClockStatus, Mapping[Evidence, ClockStatus]]] = {
 }
 
 STATUSES: Final[tuple[ClockStatus, ...]] = tuple(TRANSITIONS)
-"""What arrays of statuses count."""
+"""The statuses by the numbers that arrays have."""
 BELIEVED: Final[frozenset[ClockStatus]] = frozenset({"synchronised", "holdover"})
 UNSYNCHRONISED, SYNCHRONISED = STATUSES.index("unsynchronised"), STATUSES.index("synchronised")
 
