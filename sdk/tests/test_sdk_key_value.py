@@ -12,6 +12,7 @@ from nats.js.errors import BucketNotFoundError
 
 from foliot.bus import key_value_read
 from foliot.bus.client import Bus
+from foliot.bus.key_value_watch import WRITTEN
 from foliot_schemas import NodePaths, encode
 from foliot_schemas.subjects import HOMES, INVENTORY, PATHS
 from patience import patience
@@ -187,7 +188,7 @@ async def test_a_look_tells_nothing_that_was_heard(nats_server):
 
     await writer.put(PATHS, "node1", NodePaths(node="node1", lease_revision=1))
     await reader.watch(PATHS, changed)
-    look = reader._on_reconnect[0].__self__.look
+    look = reader._missed[PATHS.name].look
     await writer.put(PATHS, "node1", NodePaths(node="node1", lease_revision=2))
     await writer._client.publish(PATHS.subject("other-tool"), encode(NodePaths(node="other-tool", lease_revision=1)))
     store = await writer.store(PATHS)
@@ -204,6 +205,34 @@ async def test_a_look_tells_nothing_that_was_heard(nats_server):
     await store.delete("came-and-went")
     await look()
     assert len(told) == 4
+    for bus in (writer, reader):
+        await bus.close()
+
+
+@pytest.mark.parametrize("makes", [True, False])
+async def test_a_header_that_is_not_ascii_ends_neither_the_telling_nor_the_looks(nats_server, makes):
+    """Any node may write one beside its own record, which all others read."""
+    writer = await Bus.connect(nats_server.settings, "writer")
+    reader = await Bus.connect(nats_server.settings, "reader", makes=makes)
+    told = set()
+
+    async def changed(name, _paths):
+        told.add(name)
+
+    async def write(name):
+        value = encode(NodePaths(node=name, lease_revision=1))
+        await writer._client.publish(PATHS.subject(name), value, headers={"KV-Operation": "\xff", WRITTEN: "\xff/1"})
+        await writer._client.flush()
+
+    await write("before")
+    await reader.watch(PATHS, changed)
+    assert told == {"before"}
+    (subscription,) = [each for each in reader._client._subs.values() if each.subject.startswith("$KV.")]
+    await subscription.unsubscribe()
+    await write("after")
+    async with asyncio.timeout(patience(20)):
+        while "after" not in told:  # noqa: ASYNC110 - as above
+            await asyncio.sleep(0.02)
     for bus in (writer, reader):
         await bus.close()
 

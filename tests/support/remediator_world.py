@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
+
 import numpy as np
 
 from foliot_remediator.core.actions.decision import Decision
@@ -14,6 +17,7 @@ from foliot_schemas.observation import DelayRow
 SECOND = 1_000_000_000
 STEP = 100_000_000
 START = 1_800_000_000 * SECOND
+_ends = functools.cache(parse_path)
 _WITNESS = {"silent": Witness.FELL_SILENT, "speaks again": Witness.SPEAKS_AGAIN}
 
 
@@ -50,6 +54,7 @@ class World:
         self.names = [f"node{number}" for number in range(nodes)]
         self.rails = [f"rail{number}" for number in range(rails)]
         self.core = Remediator(RemediatorSettings(**{"primary": "first", **settings}))
+        self._paths: dict[tuple[str, ...], tuple[str, ...]] = {}
         self.dead_nics: set[str] = set()
         self.mute: set[str] = set()
         self.silent: set[str] = set()
@@ -152,18 +157,16 @@ class World:
 
     def batch(self, name: str, witness: int = Witness.DESTINATION) -> DelayBatch:
         """A node's regular report of its incoming paths, of which those that nobody can hear are missing probes."""
-        paths = tuple(
-            f"{peer}.{rail}>{name}.{rail}#{entropy}"
-            for peer in self.names for rail in self.rails for entropy in range(4) if peer != name
-        )  # fmt: skip
+        paths = self._incoming(name)
         rows = np.zeros(len(paths), DelayRow)
         rows["path"] = range(len(paths))
         rows["witness"] = witness
-        for row, path in zip(rows, paths, strict=True):
-            if self.is_heard(path):
-                row["sent"] = row["received"] = 2
-                self.last[path] = self.now_ns - 1_000_000, (self.now_ns - START) // 1_000_000
-            row["last_ns"], row["sequence"] = self.last_word(path)
+        heard = [self.is_heard(path) for path in paths]
+        rows["sent"] = rows["received"] = np.multiply(heard, 2)
+        word = self.now_ns - 1_000_000, (self.now_ns - START) // 1_000_000
+        self.last.update(dict.fromkeys(itertools.compress(paths, heard), word))
+        words = [self.last_word(path) for path in paths]
+        rows["last_ns"], rows["sequence"] = [last_ns for last_ns, _ in words], [sequence for _, sequence in words]
         return DelayBatch.of(
             rows, node=name, at_ns=self.now_ns + self.ahead.get(name, 0), interval_ns=self.every * STEP, paths=paths, every_ns=self.every * STEP,
             bound_ns=-1 if name in self.unsynchronised else 1_000,
@@ -172,12 +175,23 @@ class World:
     def last_word(self, path: str) -> tuple[int, int]:
         """When a path's receiver says, by its clock, that it heard it last, and the number of the probe; 0: it does not say."""
         last_ns, sequence = self.last.get(path, (0, 0))
-        return last_ns and last_ns + self.ahead.get(node_of(parse_path(path).destination), 0), sequence * self.count
+        return last_ns and last_ns + self.ahead.get(node_of(_ends(path).destination), 0), sequence * self.count
 
     def is_heard(self, path: str) -> bool:
         """Whether probes come through."""
-        ends = parse_path(path)
-        return path not in self.silent and not {ends.source, ends.destination} & (self.dead_nics | self.mute)
+        if path in self.silent:
+            return False
+        ends = _ends(path)
+        return not any(end in nics for end in (ends.source, ends.destination) for nics in (self.dead_nics, self.mute))
+
+    def _incoming(self, name: str) -> tuple[str, ...]:
+        key = name, *self.names
+        if key not in self._paths:
+            self._paths[key] = tuple(
+                f"{peer}.{rail}>{name}.{rail}#{entropy}"
+                for peer in self.names for rail in self.rails for entropy in range(4) if peer != name
+            )  # fmt: skip
+        return self._paths[key]
 
     def flap(self, nic: str, state: str, count: int = 1, *, confidence: float = 1.0, **evidence) -> list:
         """What befalls a NIC: on the wire, in its port's own word, and in an event; returns the commands given."""

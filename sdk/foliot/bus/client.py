@@ -22,6 +22,7 @@ from foliot.bus.dispatch import Dispatch
 from foliot.bus.durable_consumer import DurableConsumer
 from foliot.bus.key_value import KeyValue
 from foliot.bus.load_shedding import LATE_S, LoadShedding
+from foliot.bus.missed_changes import MissedChanges
 from foliot.bus.outbox import Outbox
 from foliot.bus.provisioning import make_streams
 from foliot.bus.rejected import Rejecting
@@ -69,6 +70,7 @@ class Bus:
         self._on_back: list[Callable[[], object]] = []
         self._catch_ups: list[DurableConsumer] = []
         self._on_reconnect: list[Callable[[], Coroutine[Any, Any, None]]] = []
+        self._missed: dict[str, MissedChanges] = {}
         self._tried = self._established = False
         self._sent_away = asyncio.Event()
         self._buckets = buckets = KeyValue(self._client, self._stream, replicas, self.reject, makes=makes)
@@ -233,12 +235,16 @@ class Bus:
         """Calls the handler with every key's present value, or one key's, then with each change; None: it was deleted.
 
         Changes come as plain messages of the bucket's own subject, sooner than through a consumer. If such a message was lost, the change is
-        told within some 10 s. After a reconnection it tells all present values again, and which keys were deleted meanwhile. `about`: as
-        with `subscribe`.
+        told within some 10 s, or later to the nodes of a fleet of more than 2,000. After a reconnection it tells all present values again, and
+        which keys were deleted meanwhile. `about`: as with `subscribe`.
         """
         watch = await self._buckets.watch(bucket, handler, key, about)
         self._on_reconnect.append(watch.tell_present)
-        self._spawn(watch.keep_looking())
+        if bucket.name not in self._missed:
+            missed = MissedChanges(self._client, self._stream, bucket, of_node=not self._makes)
+            self._missed[bucket.name] = missed
+            self._spawn(missed.keep_looking())
+        self._missed[bucket.name].watches.append(watch)
 
     # -- inside -------------------------------------------------------------------------------------------------------
 

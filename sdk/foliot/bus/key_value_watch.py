@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-import random
 from typing import TYPE_CHECKING, Any, Protocol
 
 from nats.js.errors import NotFoundError
 
 from foliot.bus import connection, key_value_read
-from foliot.bus.retry import BUS_ERRORS
 
 if TYPE_CHECKING:
+    import datetime as dt
     from collections.abc import AsyncGenerator, Callable, Iterator
 
     from foliot_schemas.subjects import Bucket
@@ -22,8 +20,6 @@ WRITTEN = "Foliot-Written"
 _LONGEST_WRITTEN = 64
 _MOST_TOLD = 1 << 18
 """Keys remembered. Beyond that many, keys that somebody makes up cannot be told from those of a fleet."""
-_FIRST_LOOK_S = 1.0
-_LOOK_S = 10.0
 _MOST_AT_A_LOOK = 256
 """Values read by one look; the next look goes on after them."""
 
@@ -37,7 +33,7 @@ class KeyValueWatch:
 
     A change comes as a plain message of the bucket's own subject, sooner than through a consumer. Such a message can be lost. A server of a
     cluster does not forward it before it knows of the subscription, nor while the route between two servers is cut. So the watch also looks
-    every 10 s for values that the bucket has stored since the last look. That is one request, and one more for each value stored.
+    now and then for values that the bucket has stored since the last look (`MissedChanges`).
 
     Parameters:
         client, stream: the NATS connection and its JetStream context.
@@ -67,6 +63,8 @@ class KeyValueWatch:
         self._told = _Told()
         self._next = 1
         """The first of the stream's numbers at which the watch has not looked."""
+        self._created: dt.datetime | None = None
+        """When the stream that gave this number was made."""
 
     async def begin(self) -> None:
         """Subscribes, and tells the present values.
@@ -85,48 +83,60 @@ class KeyValueWatch:
             nats.errors.Error: the bus did not answer.
         """
         with self._telling_stored():
-            last = (await self._stream.stream_info(f"KV_{self._bucket.name}")).state.last_seq
+            info = await self._stream.stream_info(f"KV_{self._bucket.name}")
+            undecided = info.state.last_seq + 1
             async with contextlib.aclosing(self._stored()) as found:
                 async for raw in found:
-                    await self._tell_stored(raw)
-        self._next = last + 1
+                    if not await self._tell_stored(raw):
+                        undecided = min(undecided, _number(raw))
+        self._next, self._created = undecided, info.created
 
-    async def keep_looking(self) -> None:
-        """Looks again and again, until cancelled. The nodes of a fleet begin together, so they look at different times."""
-        pause_s = _FIRST_LOOK_S
-        while True:
-            await asyncio.sleep(pause_s * random.uniform(0.8, 1.2))  # noqa: S311 - nothing secret
-            pause_s = _LOOK_S
-            if self._client.is_connected:
-                with contextlib.suppress(*BUS_ERRORS):  # the next look asks again
-                    await self.look()
-
-    async def look(self) -> None:
+    async def look(self, info: Any) -> None:
         """Tells the values that were stored since the last look and not told yet.
+
+        Parameters:
+            info: the stream of the bucket as it is now, as nats-py has it.
 
         Raises:
             nats.errors.Error: the bus did not answer.
         """
+        if info.created != self._created or info.state.last_seq < self._next - 1:  # made anew, or an older copy of it
+            await self.tell_present()
+            return
         for _ in range(_MOST_AT_A_LOOK):
+            first = self._next
+            if first > info.state.last_seq:
+                return
             with self._telling_stored():
-                try:
-                    raw = await self._stream.get_msg(f"KV_{self._bucket.name}", self._next, self._subject, next=True)
-                except NotFoundError:
+                raw = await self._stored_from(first)
+                if self._next != first:
+                    return  # all present values were told meanwhile
+                self._next = info.state.last_seq + 1 if raw is None else raw.seq + 1
+                if raw is None:
                     return
-                if not self._told.is_last(token_of(self._bucket, raw.subject), _written(raw)):
-                    await self._tell_stored(raw)
-            self._next = raw.seq + 1
+                is_told = self._told.is_last(token_of(self._bucket, raw.subject), _written(raw))
+                if not is_told and not await self._tell_stored(raw):
+                    self._next = raw.seq
+                    return
+
+    async def _stored_from(self, number: int) -> Any | None:
+        try:
+            return await self._stream.get_msg(f"KV_{self._bucket.name}", number, self._subject, next=True)
+        except NotFoundError:
+            return None
 
     async def _arrived(self, raw: Any) -> None:
-        token = token_of(self._bucket, raw.subject)
+        token, written = token_of(self._bucket, raw.subject), _written(raw)
+        if self._told.has_newer(token, written):
+            return  # a look was quicker than this message
         if self._telling:
             self._changed.add(token)
-        self._told.note(token, _written(raw))
+        self._told.note(token, written)
         await self._tell(token, None if key_value_read.is_deleted(raw) else raw.data)
 
     @contextlib.contextmanager
     def _telling_stored(self) -> Iterator[None]:
-        """Notes the keys that change meanwhile. They have been told already, with a value as new as the stored one or newer."""
+        """Notes the keys that change meanwhile. Their new values have been told already."""
         self._telling += 1
         try:
             yield
@@ -135,14 +145,22 @@ class KeyValueWatch:
             if not self._telling:
                 self._changed.clear()
 
-    async def _tell_stored(self, raw: Any) -> None:
+    async def _tell_stored(self, raw: Any) -> bool:
+        """Tells a stored value, unless a newer one was told.
+
+        Returns False if nobody can say yet which of two is newer: this one, or the one of another writer that arrived meanwhile. A message
+        may arrive late, and the message of a later value may be lost. So the next look asks again.
+        """
         token, written = token_of(self._bucket, raw.subject), _written(raw)
-        if token in self._changed or self._told.has_newer(token, written):
-            return
+        if self._told.has_newer(token, written):
+            return True
+        if token in self._changed and not self._told.has_older(token, written):
+            return self._told.is_last(token, written)
         gone = key_value_read.is_deleted(raw)
         if not gone or token in self._told:  # deleted while nothing told us
             self._told.note(token, written)
             await self._tell(token, None if gone else bytes(raw.data or b""))
+        return True
 
 
 class _Told:
@@ -166,10 +184,18 @@ class _Told:
         return self._last.get(token) == _parted(written)
 
     def has_newer(self, token: str, written: str) -> bool:
-        """Whether a value that the same writer wrote later has been told already."""
+        """Whether a value that the same writer wrote later was told last."""
+        return self._lead(token, written) > 0
+
+    def has_older(self, token: str, written: str) -> bool:
+        """Whether a value that the same writer wrote earlier was told last."""
+        return self._lead(token, written) < 0
+
+    def _lead(self, token: str, written: str) -> int:
+        """How far the number told last is ahead of this one. 0: they are the same, of two writers, or no numbers."""
         writer, number = _parted(written)
-        last = self._last.get(token)
-        return last is not None and bool(number) and last[0] == writer and number < last[1]
+        last, told = self._last.get(token, ("", 0))
+        return told - number if last == writer and number and told else 0
 
 
 def _parted(written: str) -> tuple[str, int]:
@@ -180,6 +206,11 @@ def _parted(written: str) -> tuple[str, int]:
 def token_of(bucket: Bucket, subject: str) -> str:
     """The escaped key. One of several tokens stays whole, so that it is refused and not taken for its last token."""
     return subject.removeprefix(f"$KV.{bucket.name}.")
+
+
+def _number(raw: Any) -> int:
+    """The number of a stored message, whether it was asked for or came from a consumer."""
+    return int(getattr(raw, "seq", None) or raw.metadata.sequence.stream)
 
 
 def _written(raw: Any) -> str:

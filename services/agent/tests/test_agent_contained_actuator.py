@@ -15,12 +15,13 @@ WAYS = [Placement(peer=peer.name, rail="rail0", via="rail1", entropy=0, key="7")
 
 
 class Fragile:
-    """Fails in what `fails` names; see `Actuator`."""
+    """Fails in what `fails` names, and never ends what `hangs` names; see `Actuator`."""
 
     traffic = "queue-pairs"
 
     def __init__(self):
         self.fails: set[str] = set()
+        self.hangs: set[str] = set()
         self.did = []
         self.done = asyncio.Event()
         """Set by whatever it does."""
@@ -32,6 +33,7 @@ class Fragile:
 
     async def __aenter__(self):
         """Fails, or starts."""
+        await self._may_hang("start")
         self._do("start")
         return self
 
@@ -41,6 +43,7 @@ class Fragile:
 
     async def join(self, peer):
         """Fails, or takes the peer."""
+        await self._may_hang(f"join {peer.name}")
         self._do(f"join {peer.name}")
 
     async def leave(self, peer):
@@ -58,6 +61,10 @@ class Fragile:
     async def confirm(self, placements):
         """All of them."""
         return list(placements)
+
+    async def _may_hang(self, what):
+        if what in self.hangs:
+            await asyncio.Event().wait()
 
     def _do(self, what):
         if what in self.fails:
@@ -141,6 +148,39 @@ async def test_what_it_was_not_told_of_a_peer_is_told_later(fragile, at_once, wh
         fragile.fails = set()
         await until_done(fragile, f"{what} node1")
     assert fragile.did.count(f"{what} node1") == 1
+
+
+async def test_a_record_that_changed_is_told_whole_although_it_failed_to_let_the_old_one_go(fragile, at_once):
+    """Else it would keep what it made for the old one, also when the peer has left."""
+    contained = ContainedActuator("queue-pairs", fragile.make)
+    async with contained:
+        await contained.join(PEERS[0])
+        fragile.fails = {"leave node1"}
+        await contained.leave(PEERS[0])
+        await contained.join(PEERS[0])
+        await contained.leave(PEERS[0])
+        fragile.fails = set()
+        await until_done(fragile, "leave node1")
+        await contained.join(PEERS[0])
+    assert fragile.did == ["make", "start", "join node1", "leave node1", "join node1", "end"]
+
+
+@pytest.mark.parametrize("what", ["start", "join node1"])
+async def test_one_that_hangs_keeps_nobody_waiting(fragile, at_once, monkeypatch, what):
+    """But for the first time, as long as the limit; peers that it did not take by then are told later, and leave meanwhile."""
+    monkeypatch.setattr(contained_actuator, "_CALL_S", 0.01)
+    contained = ContainedActuator("queue-pairs", fragile.make)
+    fragile.hangs = {what}
+    async with contained:
+        for peer in PEERS:
+            await contained.join(peer)
+        assert "TimeoutError: it took more than 0.01 s" in contained.check(WAYS[0])
+        monkeypatch.setattr(contained_actuator, "_CALL_S", 60.0)
+        while not contained._turn.locked():  # noqa: ASYNC110 - until it is tried again
+            await asyncio.sleep(0)
+        await contained.leave(PEERS[0])
+        await contained.join(PEERS[1])
+    assert "join node1" not in fragile.did
 
 
 async def test_its_end_ends_nothing_else(fragile, contained):

@@ -1,5 +1,6 @@
 """Structs to messages: every field that HTTP shows, with its value and its description."""
 
+import gc
 import re
 import typing
 from unittest import mock
@@ -14,7 +15,8 @@ from foliot_gateway.http import api
 from foliot_gateway.rpc import conversion, descriptors, services
 from foliot_gateway.rpc.conversion import ConversionError, fields_of, into, make
 from foliot_gateway.settings import GatewaySettings
-from foliot_gateway.state.live_feed import Missed, State, Tiles, Told
+from foliot_gateway.state.live_feed import Change, Missed, State, Tiles, Told
+from foliot_gateway.state.nic_condition import Tile
 from foliot_gateway.state.queries import Queries
 from foliot_gateway.state.records import CommandView
 from foliot_gateway.state.store import Store
@@ -156,6 +158,21 @@ def test_all_that_http_shows_is_looked_at():
         "Tile",
         "Health",
     } <= {kind.__name__ for kind in SHOWN}
+
+
+@pytest.mark.parametrize("tiles", [1, 1_000])
+def test_a_change_that_was_told_is_freed_without_the_garbage_collector(tiles):
+    """There are ten a second, and what survives long is not looked through again."""
+    tile = Tile(nic="node0.rail0", node="node0", rail="rail0", condition="up", moved=False, why="")
+    gc.collect()
+    gc.disable()
+    try:
+        for part in services.parts(Change(Tiles(whole=True, tiles=(tile,) * tiles, gone=()))):
+            assert part.said.tiles
+        del part
+        assert not gc.collect()
+    finally:
+        gc.enable()
 
 
 def test_a_field_that_the_message_lacks_stops_the_start():

@@ -1,5 +1,6 @@
 """Which sockets the gateway serves on."""
 
+import errno
 import os
 import socket
 import subprocess
@@ -58,6 +59,20 @@ def test_a_taken_port_stops_the_start():
         port = taken.getsockname()[1]
         with pytest.raises(SettingsError, match=f"cannot listen on 127.0.0.1:{port}: Address already in use"):
             sockets.open_all(GatewaySettings(port=port), {})
+
+
+def test_an_address_of_ipv6_on_a_host_without_it_stops_the_start(monkeypatch):
+    """The message says which address, and why."""
+
+    class WithoutIpv6(socket.socket):
+        def __init__(self, family=socket.AF_INET, *others, **named):
+            if family == socket.AF_INET6:
+                raise OSError(errno.EAFNOSUPPORT, os.strerror(errno.EAFNOSUPPORT))
+            super().__init__(family, *others, **named)
+
+    monkeypatch.setattr(socket, "socket", WithoutIpv6)
+    with pytest.raises(SettingsError, match="cannot listen on ::1:8470: Address family not supported"):
+        sockets.open_all(GatewaySettings(bind=("[::1]:8470",)), {})
 
 
 def test_a_socket_made_elsewhere_is_adopted():

@@ -20,6 +20,8 @@ log = structlog.get_logger()
 
 _AGAIN_S, _LONGEST_AGAIN_S = 1.0, 60.0
 """Wait before what it could not do is tried again; each time twice as long, up to the longest."""
+_CALL_S = 5.0
+"""Limit of each call. Until it is over, the agent hears of no other peer."""
 
 
 class ContainedActuator:
@@ -35,8 +37,14 @@ class ContainedActuator:
         self._make = make
         self._actuator: Actuator | None = None
         """Started; None: it could not be."""
-        self._owed: dict[str, tuple[Node, bool]] = {}
-        """By name, peers that it has not been told of yet, and whether they come or go."""
+        self._taken: dict[str, Node] = {}
+        """The peers that it was told of, by name."""
+        self._owed: dict[str, Node | None] = {}
+        """By name, the peers that it has not been told of yet; None: that the peer has left."""
+        self._telling = ""
+        """The peer that it is being told of."""
+        self._is_slow = False
+        """It did not end a call in time. Nobody waits for it before it has caught up."""
         self._reason = ""
         """The reason of its last failure."""
         self._failures = ExtensionFailures()
@@ -55,21 +63,23 @@ class ContainedActuator:
             self._trying.cancel()
         if self._actuator is not None:
             try:
-                await self._actuator.__aexit__(None, None, None)
+                async with asyncio.timeout(_CALL_S):
+                    await self._actuator.__aexit__(None, None, None)
             except Exception as error:  # noqa: BLE001 - whatever it is, the agent goes on
                 self._note(error)
 
     async def join(self, peer: Node) -> None:
         """Tells it of a peer, now or later."""
-        self._owed[peer.name] = peer, True
+        self._owed[peer.name] = peer
         await self._catch_up(peer.name)
 
     async def leave(self, peer: Node) -> None:
         """Tells it that a peer has left, now or later; not at all of a peer that it has never taken."""
-        _, comes = self._owed.pop(peer.name, (peer, False))
-        if not comes:
-            self._owed[peer.name] = peer, False
+        if peer.name in {*self._taken, self._telling}:
+            self._owed[peer.name] = None
             await self._catch_up(peer.name)
+        else:
+            self._owed.pop(peer.name, None)
 
     def check(self, placement: Placement) -> str:
         """The objection of the actuator, or that it has not started or does not know the peer."""
@@ -98,33 +108,47 @@ class ContainedActuator:
 
     async def _catch_up(self, *peers: str) -> None:
         """Starts it, and tells it of these peers, or of all that it was not told of. What fails is tried again."""
-        async with self._turn:
-            try:
-                if self._actuator is None:
-                    self._actuator = await self._make().__aenter__()
-                    peers = ()
-            except Exception as error:  # noqa: BLE001 - whatever it is, the agent goes on
-                self._note(error)
-            else:
-                for name in peers or tuple(self._owed):
-                    await self._tell(name)
+        is_retry = asyncio.current_task() is self._trying
+        if is_retry or not (self._is_slow or self._turn.locked()):
+            async with self._turn:
+                await self._start_and_tell(peers)
         if self._actuator is not None and not self._owed:
-            self._wait_s = _AGAIN_S
-        elif self._trying is None or self._trying.done() or self._trying is asyncio.current_task():
+            self._wait_s, self._is_slow = _AGAIN_S, False
+        elif self._trying is None or self._trying.done() or is_retry:
             self._trying = asyncio.get_running_loop().create_task(self._later())
 
-    async def _tell(self, name: str) -> None:
-        owed = self._owed.get(name)
-        if owed is None or self._actuator is None:
+    async def _start_and_tell(self, peers: tuple[str, ...]) -> None:
+        if self._actuator is None:
+            try:
+                async with asyncio.timeout(_CALL_S):
+                    self._actuator = await self._make().__aenter__()
+            except Exception as error:  # noqa: BLE001 - whatever it is, the agent goes on
+                self._note(error)
+                return
+            peers = ()
+        for name in peers or tuple(self._owed):
+            self._telling = name
+            await self._tell(self._actuator, name)
+        self._telling = ""
+
+    async def _tell(self, actuator: Actuator, name: str) -> None:
+        """Tells it of a peer. Of one that it was told of otherwise before, it is told first that this has left."""
+        if name not in self._owed:
             return
-        peer, comes = owed
+        peer, before = self._owed[name], self._taken.get(name)
         try:
-            await (self._actuator.join(peer) if comes else self._actuator.leave(peer))
+            async with asyncio.timeout(_CALL_S):
+                if before is not None:
+                    await actuator.leave(before)
+                    del self._taken[name]
+                if peer is not None:
+                    await actuator.join(peer)
+                    self._taken[name] = peer
         except Exception as error:  # noqa: BLE001 - as above
             self._note(error)
         else:
-            if self._owed.get(name) is owed:
-                del self._owed[name]
+            if self._owed.get(name) is peer:
+                self._owed.pop(name, None)
 
     async def _later(self) -> None:
         await asyncio.sleep(self._wait_s)
@@ -132,6 +156,8 @@ class ContainedActuator:
         await self._catch_up()
 
     def _note(self, error: Exception) -> None:
+        if isinstance(error, TimeoutError):
+            self._is_slow, error = True, TimeoutError(f"it took more than {_CALL_S:g} s")
         self._reason = f"{type(error).__name__}: {error}"
         now_ns = round(asyncio.get_running_loop().time() * 1e9)
         self._failures.note(self.traffic, error, now_ns)

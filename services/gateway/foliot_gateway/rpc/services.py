@@ -98,16 +98,21 @@ class Services:
             async with contextlib.aclosing(self._hub.follow(asked.after)) as following:
                 async for changes in following:
                     for change in changes:
-                        for part in change.encoded(_sliced):
+                        for part in parts(change):
                             yield part.encoded(_encode)
                             await asyncio.sleep(0)  # a reader may take one after the other without a pause
 
 
+def parts(change: Change) -> tuple[Change, ...]:
+    """A change as it goes out: as several where it tells of many tiles."""
+    return change.encoded(_sliced) or (change,)
+
+
 def _sliced(change: Change) -> tuple[Change, ...]:
-    """A change as several where it tells of many tiles."""
+    """The slices of a change with many tiles; empty of all others. A change that kept itself would have to wait for the garbage collector."""
     said = change.said
     if not isinstance(said, Tiles) or len(said.tiles) <= _TILES:
-        return (change,)
+        return ()
     return tuple(
         Change(Tiles(whole=said.whole and not at, tiles=said.tiles[at : at + _TILES], gone=() if at else said.gone))
         for at in range(0, len(said.tiles), _TILES)
