@@ -21,7 +21,7 @@ EPOCHS = {"node2": 50 * SECOND, "node1": 70 * SECOND}
         (EPOCHS, "node9", {}, False, ("node1", 70 * SECOND)),
         ({}, "", {}, False, None),
         (EPOCHS, "", {"node2": 50 * SECOND + 900_000_000}, False, ("node2", 50 * SECOND)),
-        (EPOCHS, "", {"node2": 48 * SECOND}, False, ("node1", 70 * SECOND)),
+        (EPOCHS, "", {"node2": 47 * SECOND}, False, ("node1", 70 * SECOND)),
         (EPOCHS, "node1", {"node2": 50 * SECOND}, False, ("node1", 70 * SECOND)),
     ],
     ids=["smallest", "wanted", "waits", "waited enough", "nobody", "resumes", "booted since", "wanted beats resumed"],
