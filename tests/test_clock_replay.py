@@ -14,7 +14,7 @@ from bench.clock_replay.recording import BadRecordingError, read, recorded, wind
 from bench.clock_replay.regimes import REGIMES, simulate
 from bench.clock_replay.rows import CHRONY, FOLIOT, MIDDLE, MINIMUM, NOW, replay, summaries
 from bench.clock_sim import Tool
-from bench.studies import clock_regimes
+from bench.studies import clock_order, clock_regimes
 from bench.studies.clock_regimes import VARIANTS
 
 if TYPE_CHECKING:
@@ -278,3 +278,19 @@ def test_the_table_of_regimes_has_a_row_each(tmp_path, monkeypatch, capsys):
     }
     assert document["rows"][0]["regime"] == "NIC, idle"
     assert "NIC, idle" in capsys.readouterr().out
+
+
+def test_the_table_of_orders_has_a_row_each(tmp_path, monkeypatch, capsys):
+    """Of each order of sockets a cell for the minimum filter and for either way to choose of a pair."""
+    out = tmp_path / "out.json"
+    for name, wanted in (("MACHINES", "quick"), ("SENDERS", "first and last socket")):
+        monkeypatch.setattr(clock_order, name, {wanted: getattr(clock_order, name)[wanted]})
+    monkeypatch.setattr(
+        sys, "argv", ["clock_order", "--seeds", "1", "--seconds", "14", "--settle", "4", "--json", str(out)]
+    )
+    assert clock_order.main() == 0
+    regimes = [f"quick, first and last socket, sockets {order}" for order in ("by number", "from any")]
+    assert [(row["regime"], row["tool"]) for row in json.loads(out.read_text())["rows"]] == [
+        (regime, tool) for regime in regimes for tool in (FOLIOT, clock_order.SLOWER, MINIMUM)
+    ]
+    assert all(regime in capsys.readouterr().out for regime in regimes[:1])

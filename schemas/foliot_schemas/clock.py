@@ -85,6 +85,13 @@ class ClockState(msgspec.Struct, frozen=True, kw_only=True, tag="clock.v1"):
     """The greatest error against UTC of the common time less `utc_offset_s`; -1 as in `utc_error_ns`."""
     utc_disagreement: UtcDisagreement = "none"
     """What the kernel of this clock's host says of UTC otherwise than this state."""
+    stamp_noise_ns: Finite = 0.0
+    """The noise of the clock's stamps: how well they repeat. Sync measures it in the stamps of each pair of clocks, and
+    no node states it of itself. 0: not measured."""
+    rate_wander_ppb: Finite = 0.0
+    """The random walk of the clock's rate against the reference's, in ppb per root of a second, as sync's filter takes
+    it. It is what the settings say until the clock's windows have shown it. 0: nothing is known, or this is the
+    reference. Of it and of `sync.least_wander_ppb`, `wander_ppb` is made."""
 
     def reference_ns(self, local_ns: int) -> int:
         """The reference time at a local time."""

@@ -50,6 +50,19 @@ def test_a_person_sees_the_time_and_how_far_to_trust_it(write, capsys):
     assert rest[3] == "  reference  node0"
 
 
+def test_noise_and_wander_are_shown_as_sync_measured_them(write, capsys):
+    """In lines of their own, that a word without them has not."""
+    write(stamp_noise_ns=25.4, rate_wander_ppb=7.25)
+    assert main(["clock"]) == 0
+    assert capsys.readouterr().out.splitlines()[-2:] == [
+        "  noise      stamps repeat to 25 ns, as sync measures them",
+        "  wander     7.2 ppb/√s against the reference",
+    ]
+    assert main(["clock", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["stamp_noise_ns"], found["rate_wander_ppb"]) == (25.4, 7.25)
+
+
 def test_a_script_gets_json(write, capsys):
     """An object a line; what is not to be trusted has no time in it."""
     write(timescale="utc")

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from paged import SECOND, local, state
 
 from foliot.clock import ClockUnknown
-from foliot.clock.page import CHECKSUM, SLOT, SLOT_SIZE, SLOTS, UTC, Page
+from foliot.clock.page import ADDED, ADDED_AT, CHECKSUM, SLOT, SLOT_SIZE, SLOTS, WRITTEN, Page
 from foliot.clock.writer import PageWriter
 from patience import patience
 
@@ -65,6 +65,12 @@ def test_nobody_ever_reads_half_a_word(place, writer):
         assert int(output) == 500
 
 
+NOT_ADDED = {
+    "utc_offset_s": 0, "tai_offset_s": 0, "leap_s": 0, "leap_at_ns": 0, "utc_offset_error_ns": -1, "utc_disagreement": "none",
+    "stamp_noise_ns": 0.0, "rate_wander_ppb": 0.0,
+}  # fmt: skip
+
+
 def test_a_slot_that_is_being_overwritten_is_not_read(place, writer):
     """What has not its checksum is read again, and never believed."""
     writer.write(state(), local())
@@ -79,18 +85,26 @@ def test_a_slot_that_is_being_overwritten_is_not_read(place, writer):
     assert page.latest().window == 7
 
 
-def test_a_page_of_an_older_probe_is_read(place, writer):
-    """What stands behind the slot's own checksum it has left empty, and nothing is known of UTC."""
-    writer.write(state(), local())
-    page = Page(place)
-    slot = SLOTS + SLOT_SIZE * (page.latest().number & 1)
-    later = slot + SLOT.size + CHECKSUM.size
-    writer._memory[later : later + UTC.size + CHECKSUM.size] = bytes(UTC.size + CHECKSUM.size)
+def test_a_page_of_an_older_probe_is_read(place, writer, reader):
+    """It has left empty what stands behind the slot's own checksum: nothing is known of UTC, noise and wander."""
+    said = state()
+    writer.write(said, local())
+    slot = SLOTS + SLOT_SIZE * (Page(place).latest().number & 1)
+    assert reader.read().state == said
+    writer._memory[slot + ADDED_AT : slot + SLOT_SIZE] = bytes(SLOT_SIZE - ADDED_AT)
 
-    told = page.latest()
-    assert told.window == 7
-    assert (told.utc_offset_s, told.tai_offset_s, told.leap_s, told.leap_at_ns) == (0, 0, 0, 0)
-    assert (told.utc_offset_error_ns, told.utc_disagreement) == (-1, 0)
+    assert reader.read().state == msgspec.structs.replace(said, **NOT_ADDED)
+
+
+def test_what_was_added_to_another_slot_is_not_read(place, writer, reader):
+    """An older probe that goes on in a later one's page leaves the added part as it was."""
+    said = state()
+    writer.write(said, local())
+    slot = SLOTS + SLOT_SIZE * (Page(place).latest().number & 1)
+    stale = ADDED.pack(1, 36, 35, 0, 0, 9, 99.0, 99.0, 0)
+    writer._memory[slot + ADDED_AT : slot + WRITTEN] = stale + CHECKSUM.pack(zlib.crc32(stale))
+
+    assert reader.read().state == msgspec.structs.replace(said, **NOT_ADDED)
 
 
 def test_an_older_reader_finds_its_slot_as_ever(place, writer):
@@ -108,7 +122,7 @@ def test_what_is_said_of_utc_has_a_checksum_too(place, writer):
     writer.write(state(), local())
     page = Page(place)
     slot = SLOTS + SLOT_SIZE * (page.latest().number & 1)
-    writer._memory[slot + SLOT.size + CHECKSUM.size] ^= 1
+    writer._memory[slot + ADDED_AT + 8] ^= 1
     with pytest.raises(ClockUnknown, match="damaged"):
         page.latest()
 

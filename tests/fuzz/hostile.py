@@ -169,7 +169,7 @@ clock_states = st.builds(
     ClockState, clock=nodes, reference=words, offset_ns=times, drift_ppb=st.sampled_from([0.0, 1e7, -1e7, 5e-324]),
     hard_bound_ns=bounds, bound_ns=bounds, growth_ppb=floats, as_of_ns=times, void_after_ns=times,
     status=st.sampled_from(get_args(ClockStatus)), window=counts, neighbours=counts, surplus_ns=floats,
-    wander_ppb=floats, epoch_ns=st.one_of(st.sampled_from([0, NOW_NS, NOW_NS]), times), utc_error_ns=bounds,
+    wander_ppb=floats, stamp_noise_ns=floats, rate_wander_ppb=floats, epoch_ns=st.one_of(st.sampled_from([0, NOW_NS, NOW_NS]), times), utc_error_ns=bounds,
     timescale=st.sampled_from(get_args(Timescale)), utc_offset_s=st.one_of(st.sampled_from([0, 37]), st.integers(-FAR_S, FAR_S)),
     tai_offset_s=st.sampled_from([0, 1, 37, 100_000]), leap_s=leaps, leap_at_ns=st.one_of(st.sampled_from([0, NOW_NS]), times),
     utc_offset_error_ns=bounds, utc_disagreement=st.sampled_from(get_args(UtcDisagreement)),

@@ -138,6 +138,8 @@ def _plain(reading: Reading) -> dict[str, Any]:
         "age_ns": reading.local_ns - state.as_of_ns,
         "void_after_ns": state.void_after_ns,
         "window": state.window,
+        "stamp_noise_ns": state.stamp_noise_ns,
+        "rate_wander_ppb": state.rate_wander_ppb,
     }
 
 
@@ -171,6 +173,10 @@ def _words(reading: Reading, *, colour: bool) -> str:
         + (f"void in {left_s:.1f} s" if left_s > 0 else f"void since {-left_s:.1f} s ago"),
         f"  reference  {state.reference or 'none'}",
     ]
+    if state.stamp_noise_ns > 0:
+        lines += [f"  noise      stamps repeat to {state.stamp_noise_ns:.0f} ns, as sync measures them"]
+    if state.rate_wander_ppb > 0:
+        lines += [f"  wander     {state.rate_wander_ppb:.1f} ppb/√s against the reference"]
     return "\n".join(lines)
 
 

@@ -34,10 +34,13 @@ SLEPT_NS = 1_000_000
 HEADER = struct.Struct("=8sIIQQ16s1024s1024s")
 SLOT = struct.Struct("=QqqqqqddddqqQQdII1024s")
 CHECKSUM = struct.Struct("=I")
-UTC = struct.Struct("=qqqqqI")
-"""Behind the slot's checksum, with one of its own over both: readers of before end at the first. Zeros, where a probe of before writes."""
-WHOLE = SLOT.size + CHECKSUM.size + UTC.size + CHECKSUM.size
+ADDED = struct.Struct("=QqqqqqddI")
+"""Added behind a slot's checksum, where earlier readers do not look: the slot's number again, and what they do not know. A checksum of its own follows."""
+ADDED_AT = 1_160
+"""Its place in a slot: behind the checksum, in words of 64 bits."""
 SLOTS, SLOT_SIZE = 4_096, 2_048
+WRITTEN = ADDED_AT + ADDED.size + CHECKSUM.size
+"""Of a slot."""
 _TRIES = 100
 """A writer laps a reader once in two seconds at most. Only a damaged page is read so often in vain."""
 _BOOT_DIGITS = 32
@@ -92,26 +95,32 @@ class Told(NamedTuple):
     leap_s: int = 0
     leap_at_ns: int = 0
     utc_offset_error_ns: int = -1
+    stamp_noise_ns: float = 0.0
+    rate_wander_ppb: float = 0.0
     utc_disagreement: int = 0
 
     def packed(self) -> bytes:
         """The bytes of the slot."""
-        slot = SLOT.pack(*self[:_FIRST])
-        utc = UTC.pack(*self[_FIRST:])
-        return slot + CHECKSUM.pack(zlib.crc32(slot)) + utc + CHECKSUM.pack(zlib.crc32(slot + utc))
+        slot, added = SLOT.pack(*self[:_FIRST]), ADDED.pack(self.number, *self[_FIRST:])
+        whole = (slot + CHECKSUM.pack(zlib.crc32(slot))).ljust(ADDED_AT, b"\0")
+        return whole + added + CHECKSUM.pack(zlib.crc32(added))
 
     @classmethod
     def read(cls, slot: bytes) -> Told | None:
-        """What stands in a slot; None: it is damaged, or was overwritten meanwhile."""
-        first, utc = slot[: SLOT.size], slot[SLOT.size + CHECKSUM.size : -CHECKSUM.size]
+        """What stands in a slot; None: it is damaged, or was overwritten meanwhile.
+
+        An earlier probe leaves zeros in the added part, or that of another number, which a later one wrote before.
+        """
+        first, added = slot[: SLOT.size], slot[ADDED_AT : ADDED_AT + ADDED.size]
         if CHECKSUM.unpack_from(slot, SLOT.size)[0] != zlib.crc32(first):
             return None
         fields = SLOT.unpack(first)
-        if any(utc) or any(slot[-CHECKSUM.size :]):
-            if CHECKSUM.unpack_from(slot, WHOLE - CHECKSUM.size)[0] != zlib.crc32(first + utc):
+        if any(slot[ADDED_AT:]):
+            if CHECKSUM.unpack_from(slot, ADDED_AT + ADDED.size)[0] != zlib.crc32(added):
                 return None
-            fields += UTC.unpack(utc)
-        told = cls._make(fields) if len(fields) > _FIRST else cls(*fields)
+            number, *more = ADDED.unpack(added)
+            fields += tuple(more) if number == fields[0] else ()
+        told = cls(*fields)
         known = (
             told.status < len(STATUSES)
             and told.timescale < len(TIMESCALES)
@@ -121,7 +130,7 @@ class Told(NamedTuple):
 
 
 _FIRST = Told._fields.index("utc_offset_s")
-"""The number of fields that readers of before know."""
+"""The number of fields that earlier readers know."""
 
 
 class Header(NamedTuple):
@@ -186,7 +195,7 @@ class Page:
         for _ in range(_TRIES):
             count = self.words[COUNT]
             start = SLOTS + SLOT_SIZE * (count & 1)
-            told = Told.read(self._memory[start : start + WHOLE])
+            told = Told.read(self._memory[start : start + WRITTEN])
             if told is not None and told.number == count:
                 return told
         raise ClockUnknown("damaged", "the clock's page is damaged; the probe writes a new one when it starts")

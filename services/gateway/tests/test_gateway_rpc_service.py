@@ -70,6 +70,7 @@ async def publish_all(bus, client):
         bound_ns=40, growth_ppb=2.5, as_of_ns=7, void_after_ns=8, status="holdover", window=5, neighbours=10,
         surplus_ns=0.25, hard_growth_ppb=3.5, timescale="tai", wander_ppb=1.25, epoch_ns=-9, utc_error_ns=77,
         utc_offset_s=37, tai_offset_s=36, leap_s=-1, leap_at_ns=11, utc_offset_error_ns=78, utc_disagreement="leap",
+        stamp_noise_ns=25.5, rate_wander_ppb=6.75,
     )  # fmt: skip
     command = Command(
         id="c1", verb="reroute", node="node3", cause="e", issued_ns=1, deadline_ns=2, lease_revision=3, away=("rail0",),

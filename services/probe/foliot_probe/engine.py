@@ -9,6 +9,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import errno
+import itertools
 import secrets
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -20,6 +21,7 @@ from foliot_probe.core.measure.sessions import Completed, Sessions
 from foliot_probe.core.measure.silence import STALL_NS, SilenceWatch
 from foliot_probe.core.packet import IN_USE, IP_UDP_BYTES, MOST_BYTES, Probe, is_probe
 from foliot_probe.core.rate.demand import Demand
+from foliot_probe.core.rate.send_order import PROBES_A_ROUND, of_tick, round_from, send_order
 from foliot_probe.core.rate.send_schedule import SendSchedule
 from foliot_probe.core.stream_table import StreamTable
 from foliot_probe.io.timestamp_check import StampChecks
@@ -45,8 +47,6 @@ as the first."""
 _MOST_FAILURES = 3
 """Sends that may fail on a socket within a tick, before the rest of its batch is given up."""
 _MILLISECOND_NS = 1_000_000
-_PROBES_A_ROUND = 3
-"""Probes that a stream sends in a round at most: a coded pair and one of full size."""
 _NOBODY = np.zeros(0, np.intp)
 
 
@@ -91,7 +91,7 @@ class Engine:
         self._stamps = StampChecks([place.address for place in self.table.places])
         self._dropped = np.zeros(len(self.table.places), np.int64)
         self._inbox = Inbox(_SLOTS)
-        self._outbox = Outbox(_PROBES_A_ROUND * rows)
+        self._outbox = Outbox(PROBES_A_ROUND * rows)
         self._random = np.random.default_rng(secrets.randbits(64))
         self._tick = 0
         self._read_ns = now_ns
@@ -185,7 +185,7 @@ class Engine:
             each.grow(rows)
         for name in ("_sent", "heard_last_ns"):
             setattr(self, name, grown(getattr(self, name), rows))
-        self._outbox = Outbox(_PROBES_A_ROUND * rows)
+        self._outbox = Outbox(PROBES_A_ROUND * rows)
 
     # -- a tick -------------------------------------------------------------------------------------------------------
 
@@ -260,12 +260,10 @@ class Engine:
             self._stamps.kind[self.table.place],
             self.demand.wish_ms,
         )
-        row, turn, padded = self._turns(due, coded, full[self.sessions.full_bytes[full] > 0])
+        wanted = of_tick(due, coded, full[self.sessions.full_bytes[full] > 0], len(self.table))
+        row, turn, padded = wanted
         place = self.table.place[row]
-        # All single probes and firsts of pairs go before the second ones: the probes in between are the pairs' gap. Their order is
-        # random, so that each stream is first in its batch at times, and not always behind the same others. Padded probes go last:
-        # others would wait for them, one of a pair longer than the other.
-        order = np.argsort(_PROBES_A_ROUND * place + np.where(padded, 2, turn) + self._random.random(len(row)))
+        order, begins = send_order(wanted, place, len(due), self._random)
         if not self._opened.all():
             order = order[self._opened[place[order]]]
         row, turn, padded, place = row[order], turn[order], padded[order], place[order]
@@ -273,31 +271,18 @@ class Engine:
         padding = padded * (self.sessions.full_bytes[row] - (IP_UDP_BYTES + Probe.itemsize))
         self._outbox.fill(probes, self.table.address[row], padding)
         went = np.ones(len(row), np.bool_)
-        stop = 0
-        for number, count in enumerate(np.bincount(place).tolist()):
-            if count:
-                first, stop = stop, stop + count
+        counts = np.bincount(place, minlength=len(self._sockets)).tolist()
+        stops = list(itertools.accumulate(counts))
+        for number in round_from(begins, len(counts)):
+            if counts[number]:
+                stop = stops[number]
+                first = stop - counts[number]
                 local_ns = self._clock.local_ns()
                 self._send_at(number, first, stop, went)
                 if self._stamps.sent_by_hand(number, went[first:stop]):
                     left = probes[first:stop][went[first:stop]]
                     self.sessions.left(left, np.full(len(left), local_ns), by_ns=self._clock.local_ns())
         np.add.at(self._sent, row[went], 1)
-
-    def _turns(self, due: Rows, coded: Rows, full: Rows) -> tuple[Rows, Rows, NDArray[np.bool_]]:
-        """Returns for each probe of a tick its row, its place in the row's sequence, and whether it is padded.
-
-        A single probe is padded itself. Neither probe of a coded pair is, so a third probe follows the pair.
-        """
-        single = np.zeros(len(self.table), np.bool_)
-        single[full] = True
-        single[coded] = False
-        extra = full[~single[full]]
-        row = np.concatenate([due, coded, extra])
-        turn = np.repeat(np.arange(_PROBES_A_ROUND), (len(due), len(coded), len(extra)))
-        padded = turn == _PROBES_A_ROUND - 1
-        padded[: len(due)] = single[due]
-        return row, turn, padded
 
     def _send_at(self, place: int, first: int, stop: int, went: NDArray[np.bool_]) -> None:
         """Send the slots of one socket. A slot that fails is skipped, and after `_MOST_FAILURES` all others too.

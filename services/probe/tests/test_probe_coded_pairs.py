@@ -30,6 +30,14 @@ def test_of_a_pure_pair_the_later_probe_stands_for_both():
     assert sifted(pairs(np.array([10, -20, 15, -12]))) == [1, 2, 5, 6]
 
 
+def test_where_firsts_are_slower_as_a_rule_the_second_stands_for_the_pair():
+    """The first one found cold caches. One that is quicker than seconds are as a rule may have a wrong stamp; another stream is judged by itself."""
+    cold, even = pairs(np.array([-40, -55, -35, -42, -30]), row=1), pairs(np.array([10, -20, 15, -12]), row=2)
+    both = [np.concatenate(columns) for columns in zip(cold, even, strict=True)]
+    assert sifted(cold) == [1, 2, 5, 6, 9]
+    assert sifted(both) == [1, 2, 5, 6, 9, 11, 12, 15, 16]
+
+
 def test_a_pair_whose_gap_changed_is_dropped_whole():
     """Neither its first nor its second probe is worth a fit."""
     assert sifted(pairs(np.array([10, 20, 9_000, 15, 12, -4_000, 18, 30]))) == [1, 3, 7, 9, 13, 15]

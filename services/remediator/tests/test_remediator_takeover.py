@@ -80,8 +80,8 @@ def test_what_is_still_away_when_the_lease_comes_back_stays_in_the_trace_of_its_
     world.core.hold(0, world.now_ns)
     world.core.hold(8, world.now_ns)
     (command,) = world.run(12.0)
-    assert (command.verb, command.cause) == ("restore", "adopted/node0.rail0>node3.rail0#0")
-    assert command.fault == fault
+    assert (command.verb, command.node) == ("restore", "node0")
+    assert (command.cause, command.fault) == (f"{fault}/up", fault)
 
 
 def test_who_stood_by_goes_on_where_the_other_ended(make_world):

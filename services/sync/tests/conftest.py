@@ -73,6 +73,10 @@ class Fleet:
         """Of the queues from one node to another, where it is not `load`."""
         self.queued_ns: dict[tuple[int, int], float] = {}
         """Mean wait in a queue from one node to another that is never empty: hardly a probe waits for less than a quarter of it."""
+        self.jitter_ns: dict[int, float] = {}
+        """Nodes whose stamps repeat badly: what either direction's are late by in the mean."""
+        self.kinds: dict[int, str] = {}
+        """What nodes say of their own stamps, where it is not that the kernel takes them."""
         self.told: dict[str, ClockState] = {}
         """What sync has said last: probes prune for the slopes that it allows."""
         self.utc: dict[int, tuple[float, int]] = {}
@@ -164,7 +168,7 @@ class Fleet:
                         path=f"node{a}.rail{number % 2}>node{b}.rail{number % 2}#{number // 2}",
                         initiator=self.names[a],
                         responder=self.names[b],
-                        kind="kernel",
+                        kind=self.kinds.get(node, "kernel"),
                         least_ppb=least_ppb,
                         most_ppb=most_ppb,
                     )
@@ -202,6 +206,9 @@ class Fleet:
         delay_ns = self.floor_ns[min(ends), max(ends)][number] + self.queue_ns(sent_ns, self.loads.get(ends, self.load))
         if ends in self.queued_ns:
             delay_ns += self.random.gamma(4, self.queued_ns[ends] / 4, count)
+        for node in ends:
+            if node in self.jitter_ns:
+                delay_ns += self.random.exponential(self.jitter_ns[node], count)
         return sent_ns, sent_ns + delay_ns + self.extra_ns.get(ends, 0.0)
 
     def stamped(self, parts: list[Part]) -> NDArray[np.void]:

@@ -236,7 +236,8 @@ class Losses:
         """
         port = self.health.ports.get(who)
         fault = port_fault(port.word.fault, who, port.word.carrier_down_count, port.word.index) if port else ""
-        return self._record.cause(who, fault or self._planner.fault_of(who))
+        cause = self._record.cause(who, fault)
+        return cause if cause.fault else self._planner.cause_of(who) or cause
 
     def _object(self, guard: Guard, who: str, cause: Cause, now_ns: int, evidence: Evidence) -> list[Decision]:
         """Refuses what an event calls for. A process that stands by is silent."""

@@ -59,6 +59,8 @@ class Publisher(NamedTuple):
             records.status.tolist(),
             records.neighbours.tolist(),
             records.surplus_ns.tolist(),
+            records.noise_ns.tolist(),
+            np.where(known, np.sqrt(self.tracks.density), 0.0).tolist(),
         )
         return [self._state(_Said(*row)) for row in zip(*columns, strict=True)]
 
@@ -71,9 +73,11 @@ class Publisher(NamedTuple):
     def _state(self, said: _Said) -> ClockState:
         hard_ns, bound_ns, growth_ppb = said.hard_ns, said.bound_ns, said.growth_ppb
         seconds = self.timescale.seconds
+        rate_wander_ppb = said.rate_wander_ppb
         if said.name == self.reference:
             # The others are measured against it; but when they go on, it may be the one that has wandered.
             bound_ns, hard_ns, growth_ppb = 0, 0, self.settings.steer_ppb_s * self.settings.window_s
+            rate_wander_ppb = 0.0
         return ClockState(
             clock=said.name,
             reference=self.reference,
@@ -99,6 +103,8 @@ class Publisher(NamedTuple):
             leap_at_ns=_near(seconds.leap_at_ns),
             utc_offset_error_ns=min(self.timescale.utc_offset_error_ns, FAR_NS),
             utc_disagreement=self.timescale.disagreement(said.name),
+            stamp_noise_ns=said.noise_ns,
+            rate_wander_ppb=rate_wander_ppb,
         )
 
 
@@ -118,6 +124,8 @@ class _Said(NamedTuple):
     status: Any
     neighbours: Any
     surplus_ns: Any
+    noise_ns: Any
+    rate_wander_ppb: Any
 
 
 def _whole(bounds_ns: NDArray[np.float64]) -> NDArray[np.int64]:

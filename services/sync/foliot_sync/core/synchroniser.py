@@ -242,7 +242,8 @@ class Synchroniser:
         room[reference] = 0.0
         self._tracks = tracks._replace(hard_ns=np.where(reached, room, tracks.hard_ns))
         away = np.where(suspected, np.abs(weighing.measured.offset), 0.0)
-        self._records = self._records.measured(reached, weighing.offsets.neighbours, weighing.offsets.surplus, away)
+        found = weighing.offsets
+        self._records = self._records.measured(reached, found.neighbours, found.surplus, away, weighing.noise_ns)
 
     def _grown_ns(self, weighing: WindowSolution) -> float:
         chosen = np.arange(len(self._names)) == weighing.ground

@@ -153,11 +153,11 @@ class ReroutePlanner:
                 self._home(plan, destination, now_ns)
         return plan
 
-    def fault_of(self, who: str) -> str:
-        """The fault that sent a path's traffic elsewhere; empty: none did, or nobody said which."""
+    def cause_of(self, who: str) -> Cause | None:
+        """The cause for which a path's traffic goes elsewhere, as far as a fault is known; None: it is not, or none does."""
         path = self._inventory.path(who)
         moved = [] if path is None else [self._routing.moved.get(each) for each in self._at_home_on(path)]
-        return next((cause.fault for _, cause in filter(None, moved) if cause.fault), "")
+        return next((cause for _, cause in filter(None, moved) if cause.fault), None)
 
     def _at_home_on(self, path: Path) -> Iterator[Destination]:
         node, peer = self._inventory.nics[path.source][0], self._inventory.nics[path.destination][0]

@@ -9,6 +9,7 @@ import numpy as np
 from foliot_sync.core.solve import innovations
 from foliot_sync.core.solve.hard_bounds import HardBounds, hard_bounds
 from foliot_sync.core.solve.least_squares import Edges, Solution, solve
+from foliot_sync.core.solve.stamp_noise import stamp_noise
 from foliot_sync.core.track import kalman
 from foliot_sync.settings import NANOSECONDS
 
@@ -31,6 +32,8 @@ class WindowSolution(NamedTuple):
     """The pairs it rests on: between placed clocks, none torn."""
     ground: int
     """The clock that the others were measured against."""
+    noise_ns: NDArray[np.float64]
+    """The noise of each clock's stamps, see `stamp_noise`; inf: the clock has no pair."""
 
 
 def torn_clocks(pairs: PairEstimates, clocks: int, reference: int) -> NDArray[np.bool_]:
@@ -85,15 +88,13 @@ def weigh(sound: PairEstimates, tracks: kalman.ClockTracks, ground: int, referen
     offsets = solve(Edges(sound.initiator, sound.responder, seen.offset_ns, variance), clocks, ground)
     reached = np.isfinite(offsets.value)
     # The errors of hosts' own stamping paths do not average out over the mesh.
-    own = np.full(clocks, np.inf)
-    np.minimum.at(own, sound.initiator, sound.noise_ns)
-    np.minimum.at(own, sound.responder, sound.noise_ns)
+    own = stamp_noise(sound, clocks)
     noise = np.where(reached, offsets.variance + own**2, 1.0)
     measured = kalman.Measurement(np.where(reached, offsets.value, 0.0), noise, drift, drift_variance)
     tracks = _expected(tracks, reached, at_ns)
     if ground != reference:
         measured = _by_majority(measured, tracks, reached)
-    return WindowSolution(tracks, reached, measured, offsets, sound, ground)
+    return WindowSolution(tracks, reached, measured, offsets, sound, ground, own)
 
 
 def _drifts(

@@ -27,6 +27,8 @@ class ClockRecords(NamedTuple):
     surplus_ns: NDArray[np.float64]
     suspected_ns: NDArray[np.float64]
     """How far the last window was from the prediction, if it was too far to believe either; else 0."""
+    noise_ns: NDArray[np.float64]
+    """The noise of each clock's stamps, from the pairs of the last window that reached it; 0: none did."""
 
     @classmethod
     def unknown(cls, clocks: int, settings: SyncSettings) -> ClockRecords:
@@ -36,6 +38,7 @@ class ClockRecords(NamedTuple):
             np.full(clocks, settings.void_after_windows),
             np.full(clocks, UNSYNCHRONISED, dtype=np.int8),
             ints,
+            floats,
             floats,
             floats,
         )
@@ -49,10 +52,16 @@ class ClockRecords(NamedTuple):
         return arrays.put(self, chosen, others)
 
     def measured(
-        self, reached: NDArray[np.bool_], neighbours: NDArray[np.int64], surplus_ns: float, away_ns: NDArray[np.float64]
+        self,
+        reached: NDArray[np.bool_],
+        neighbours: NDArray[np.int64],
+        surplus_ns: float,
+        away_ns: NDArray[np.float64],
+        noise_ns: NDArray[np.float64],
     ) -> ClockRecords:
-        """The records after a window. Clocks that it reached get their neighbours, the mesh's misfit, and how far suspects were off."""
+        """The records after a window. Clocks that it reached get their neighbours, the mesh's misfit, how far suspects were off, and their noise."""
         return self._replace(
+            noise_ns=np.where(reached & np.isfinite(noise_ns), noise_ns, self.noise_ns),
             neighbours=np.where(reached, neighbours, self.neighbours),
             surplus_ns=np.where(reached, surplus_ns, self.surplus_ns),
             suspected_ns=np.where(reached, away_ns, self.suspected_ns),

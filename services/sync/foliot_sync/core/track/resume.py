@@ -81,7 +81,7 @@ def former_run(said: Mapping[str, ClockState], heard: Sequence[Heard], settings:
 
 def _is_sound(state: ClockState) -> bool:
     """Whether sync can go on with a state."""
-    sizes = (state.bound_ns, state.hard_bound_ns, state.growth_ppb, state.wander_ppb)
+    sizes = (state.bound_ns, state.hard_bound_ns, state.growth_ppb, state.wander_ppb, state.stamp_noise_ns)
     near = abs(state.reference_ns(state.as_of_ns)) < FAR_NS and abs(state.reference_ns(state.void_after_ns)) < FAR_NS
     return state.status in BELIEVED and state.epoch_ns != 0 and near and all(0 <= size < _MOST for size in sizes)
 
@@ -148,4 +148,5 @@ def _records(states: Sequence[ClockState], now_ns: int, settings: SyncSettings) 
         neighbours=np.array([state.neighbours for state in states], np.int64),
         surplus_ns=np.array([state.surplus_ns for state in states], np.float64),
         suspected_ns=np.zeros(len(states)),
+        noise_ns=np.array([state.stamp_noise_ns for state in states], np.float64),
     )
