@@ -48,8 +48,8 @@ hypothesis.settings.load_profile("untimed")
 
 _LAB = "lab"
 """The group of tests that start a lab."""
-_NICE = 3
-"""Of what runs beside a lab: each of its services weighs twice as much as a test that computes meanwhile (sched(7), weights 1024 and 526), and deadlines of
+_NICE = 5
+"""Of what runs beside a lab: each of its services weighs three times as much as a test that computes meanwhile (sched(7), weights 1024 and 335), and deadlines of
 tests that wait for a server still hold."""
 
 
