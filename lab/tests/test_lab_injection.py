@@ -368,9 +368,10 @@ def test_a_new_device_can_be_done_to_what_the_old_one_could(fabric):
         deed_of(fabric, kind="rate", where="node1.rail1", mbps=12.5),
     )
     absence = deed_of(fabric, kind="reload", where="node1.rail1")
+    before = routes(fabric)
     absence.inject()
     absence.heal()
-    before = routes(fabric)
+    assert come_back(fabric, before)
     admin.inject()
     assert "dev rail1" not in routes(fabric)["node1"]
     admin.heal()
