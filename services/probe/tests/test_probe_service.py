@@ -177,7 +177,9 @@ async def test_what_waits_has_its_turn_between_the_parts_of_a_long_tick(monkeypa
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
     turns = "".join({"other": "|", "close": "c"}.get(each, each[0]) for each in said)
-    assert not {"ls", "st", "tc", "sc", "cc", "cl"} & {turns[at : at + 2] for at in range(len(turns))}
+    # A late timer lets a tick's part and a window's step go in one turn of the loop, never two of the same.
+    assert not {"ls", "st", "tl", "cc"} & {turns[at : at + 2] for at in range(len(turns))}
+    assert all(len(together) <= 2 for together in turns.split("|"))
     assert "l|s|" in turns
     assert "t" in turns
 
