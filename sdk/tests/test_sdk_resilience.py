@@ -5,15 +5,17 @@ from __future__ import annotations
 import asyncio
 import collections
 import resource
+import signal
 
 import numpy as np
 import pytest
 from structlog.testing import capture_logs
 
-from foliot.bus import load_shedding
+from foliot.bus import client, connection, load_shedding
 from foliot.bus.client import Bus
-from foliot_schemas import DelayBatch, DelayRow, Event, Rejected
-from foliot_schemas.subjects import DELAY, EVENT, REJECTED
+from foliot_schemas import DelayBatch, DelayRow, Event, NodePaths, Rejected
+from foliot_schemas.subjects import DELAY, EVENT, PATHS, REJECTED
+from patience import patience
 
 pytestmark = pytest.mark.nats
 
@@ -137,4 +139,31 @@ async def test_with_a_full_disk_events_still_arrive_and_the_lost_durability_is_s
     assert (await writer._stream.stream_info("EVENTS")).state.messages == 1
     assert heard == ["e1"]
     for bus in (reader, writer):
+        await bus.close()
+
+
+async def test_a_watch_that_begins_while_the_bus_is_slow_waits_for_it(nats_server, monkeypatch, until):
+    """A server may stand still for longer than a request waits: its disk is busy, or its machine. A service that gave up would begin all anew."""
+    monkeypatch.setattr(client, "ACK_TIMEOUT_S", 0.05)
+    settled, told = connection.settle, []
+
+    async def then_the_server_stands_still(of):
+        await settled(of)
+        nats_server.process.send_signal(signal.SIGSTOP)
+
+    async def tell(key, message):
+        told.append((key, message))
+
+    one, other = [await Bus.connect(nats_server.settings, name) for name in ("one", "other")]
+    paths = NodePaths(node="node1", lease_revision=1)
+    await one.put(PATHS, "node1", paths)
+    monkeypatch.setattr(connection, "settle", then_the_server_stands_still)
+    with capture_logs() as logs:
+        beginning = asyncio.ensure_future(other.watch(PATHS, tell))
+        await until(lambda: "present_awaited" in {log["event"] for log in logs} or beginning.done())
+    nats_server.process.send_signal(signal.SIGCONT)
+    await asyncio.wait_for(beginning, patience(20))
+
+    assert told == [("node1", paths)]
+    for bus in (one, other):
         await bus.close()

@@ -11,7 +11,7 @@ import nats.errors
 import structlog
 
 from foliot.bus.credentials import CredentialsError, holder
-from foliot.bus.retry import BUS_ERRORS
+from foliot.bus.retry import BUS_ERRORS, until_done
 from foliot.settings import SettingsError
 from foliot_schemas.permissions import inbox_prefix
 
@@ -90,12 +90,12 @@ def options(settings: BusSettings, name: str) -> dict[str, Any]:
 
 
 async def settle(client: Any) -> None:
-    """Waits until the server has taken all that was sent, subscriptions too.
+    """Waits until the server has taken all that was sent, subscriptions too, however long it takes.
 
     It flushes twice: nats-py 2.16 writes the ping of a `flush` before data that still waits to be written. Only the second ping comes behind it.
     """
-    await client.flush()
-    await client.flush()
+    for _ in range(2):
+        await until_done(client.flush, "server_awaited")
 
 
 async def note(counts: collections.Counter[str], error: Exception) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import itertools
 import secrets
 from typing import TYPE_CHECKING, Any
@@ -16,7 +17,7 @@ from nats.js.errors import BucketNotFoundError
 from foliot.bus import key_value_read
 from foliot.bus.key_value_watch import WRITTEN, KeyValueWatch, token_of
 from foliot.bus.provisioning import make_bucket
-from foliot.bus.retry import heed_cancellation
+from foliot.bus.retry import heed_cancellation, until_done
 from foliot.bus.stream_read import each_stored
 from foliot_schemas import WireError, decode, encode
 from foliot_schemas.names import unescape
@@ -161,7 +162,7 @@ class KeyValue:
 
     async def watch(self, bucket: Bucket, handler: KeyHandler, key: str, about: About | None = None) -> KeyValueWatch:
         """Tells present values and then every change, by the watch that is returned."""
-        await self.store(bucket)
+        await until_done(functools.partial(self.store, bucket), "bucket_awaited", bucket=bucket.name)
         watch = KeyValueWatch(
             self._client,
             self._stream,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from nats.js.errors import NotFoundError
 
 from foliot.bus import connection, key_value_read
+from foliot.bus.retry import until_done
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -67,14 +68,10 @@ class KeyValueWatch:
         """When the stream that gave this number was made."""
 
     async def begin(self) -> None:
-        """Subscribes, and tells the present values.
-
-        Raises:
-            nats.errors.Error: the bus did not answer.
-        """
+        """Subscribes, and tells the present values, as soon as the bus answers."""
         await self._client.subscribe(self._subject, cb=self._arrived)
         await connection.settle(self._client)
-        await self.tell_present()
+        await until_done(self.tell_present, "present_awaited", bucket=self._bucket.name)
 
     async def tell_present(self) -> None:
         """Tells all present values, and which keys were deleted meanwhile.

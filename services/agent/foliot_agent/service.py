@@ -11,6 +11,7 @@ import msgspec
 import structlog
 
 from foliot.bus.lease import counted
+from foliot.bus.retry import until_done
 from foliot.node.link_monitor import LinkChange, LinkMonitor, node_settings
 from foliot.runtime import systemd
 from foliot.runtime.service import boot_id, node_clock, on_bus
@@ -172,18 +173,14 @@ class Agent:
         await self._stack.aclose()
 
     async def join_fleet(self) -> None:
-        """Waits for the bus, says that the node is there, and follows what it hears.
-
-        Raises:
-            nats.errors.Error: the bus went away again meanwhile.
-        """
+        """Waits for the bus, says that the node is there, and follows what it hears."""
         bus, own = self._bus, self.layout.node
         await bus.opened()
         await bus.subscribe(CLOCK, self._on_clock, own.name)
-        known = await bus.get(CLOCKS, own.name)
+        known = await until_done(functools.partial(bus.get, CLOCKS, own.name), "clock_awaited")
         if known is not None:
             self._clock.update(known)
-        await self.membership.announce()
+        await until_done(self.membership.announce, "inventory_awaited")
         bus.when_back(self._renew_place)
         remembered = set(self.peers)
         for peer in own.peers or ("",):

@@ -248,10 +248,11 @@ async def _fill(store: Store, clock: BusClock, settings: BusSettings) -> None:
     # Before what comes over it is shown.
     store.bus_connected = bus.connected
     try:
-        await Feed(store, clock).follow(bus)
-        async with until_closed(bus), asyncio.TaskGroup() as tasks:
-            tasks.create_task(_read_history(store, settings))
-            tasks.create_task(_watch(store, bus))
+        async with until_closed(bus):
+            await Feed(store, clock).follow(bus)
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(_read_history(store, settings))
+                tasks.create_task(_watch(store, bus))
     finally:
         await bus.close()
 
