@@ -134,7 +134,17 @@ def test_noise_and_wander_are_learnt_from_how_far_measurements_lie_from_lines(tr
     if true_ppb < 100:  # else a window's wander is ten times the noise, which nobody sees beside it
         assert 0.5 < np.sqrt(np.median(told.factor)) * stated < 2
     assert (tracks.factor >= 1).all()
+    assert tracks.caution == pytest.approx(np.maximum(1 / told.factor, 1.0))
     assert (tracks.density >= told.density).all()
+
+
+def test_a_drift_tells_as_little_as_an_offset_where_fits_overstate_their_noise():
+    """Where offsets are a quarter as noisy as stated, and wander counts for more instead, drifts get no more weight for it."""
+    measured = Measurement(*(np.array([value]) for value in (0.0, 400.0, 0.0, 90.0)))
+    assert weighed(track(), measured).drift_variance[0] == 90.0
+    wary = track()._replace(caution=np.array([16.0]))
+    assert weighed(wary, measured).drift_variance[0] == 90.0 * 16 / 3
+    assert weighed(wary.anew(), measured).drift_variance[0] == 90.0
 
 
 def test_hand_over_and_contradiction_begin_the_learning_anew():

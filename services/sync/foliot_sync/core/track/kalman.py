@@ -26,6 +26,10 @@ if TYPE_CHECKING:
     Mask = NDArray[np.bool_]
 
 
+_OVERSTATED = 3.0
+"""By how much fits overstate the variance of drifts: two to seven times in simulations, with stamps of NICs and of kernels."""
+
+
 class ClockTracks(NamedTuple):
     """Clocks, by number."""
 
@@ -49,7 +53,9 @@ class ClockTracks(NamedTuple):
     guess: Floats
     """The density that was assumed before they had."""
     factor: Floats
-    """Factor on the variances that measurements of the clock state, as its windows have shown it."""
+    """Factor on the variances that measurements of the clock state, as its windows have shown it; at least 1."""
+    caution: Floats
+    """By how much density and offsets' variances are greater than windows have shown, so that no less noise counts than fits state; at least 1."""
     heard_at_ns: Ints
     """This and what follows: see `noise_and_wander.Heard`."""
     heard_offset_ns: Ints
@@ -64,7 +70,20 @@ class ClockTracks(NamedTuple):
         ints, floats, far = np.zeros(clocks, dtype=np.int64), np.zeros(clocks), np.full(clocks, np.inf)
         density = np.full(clocks, 2 * wander_ppb**2)
         return cls(
-            ints, ints, floats, far, floats, far, far, ints, ints, density, density, np.ones(clocks), *nothing(clocks)
+            ints,
+            ints,
+            floats,
+            far,
+            floats,
+            far,
+            far,
+            ints,
+            ints,
+            density,
+            density,
+            np.ones(clocks),
+            np.ones(clocks),
+            *nothing(clocks),
         )
 
     def joined(self, others: ClockTracks) -> ClockTracks:
@@ -99,7 +118,8 @@ class ClockTracks(NamedTuple):
     def anew(self) -> ClockTracks:
         """The tracks without what measurements have said of noise and wander, because the clock or its reference has changed."""
         heard = {f"heard_{name}": column for name, column in nothing(len(self.windows))._asdict().items()}
-        return self._replace(guess=self.density, factor=np.ones(len(self.windows)), **heard)
+        ones = np.ones(len(self.windows))
+        return self._replace(guess=self.density, factor=ones, caution=ones, **heard)
 
 
 class Measurement(NamedTuple):
@@ -166,14 +186,21 @@ def learnt(tracks: ClockTracks, measured: Measurement) -> ClockTracks:
     told = Told(tracks.density, tracks.factor)
     seen_ns = tracks.offset_ns + np.rint(measured.offset).astype(np.int64)
     heard = hear(tracks.heard, told, tracks.as_of_ns, seen_ns, measured.offset_variance)
-    told = judge(heard, tracks.guess).cautious(tracks.guess)
+    shown = judge(heard, tracks.guess)
+    told = shown.cautious(tracks.guess)
     columns = {f"heard_{name}": column for name, column in heard._asdict().items()}
-    return tracks._replace(density=told.density, factor=told.factor, **columns)
+    return tracks._replace(density=told.density, factor=told.factor, caution=told.factor / shown.factor, **columns)
 
 
 def weighed(tracks: ClockTracks, measured: Measurement) -> Measurement:
-    """The measurement with the variance that measurements of these clocks were seen to have."""
-    return measured._replace(offset_variance=tracks.factor * measured.offset_variance)
+    """The measurement with the variance that measurements of these clocks were seen to have.
+
+    Where the filter takes offsets and wander to be worse than they are, it has to take drifts to be so too. Else they would count for more than they tell.
+    """
+    return measured._replace(
+        offset_variance=tracks.factor * measured.offset_variance,
+        drift_variance=np.maximum(tracks.caution / _OVERSTATED, 1.0) * measured.drift_variance,
+    )
 
 
 def restart(tracks: ClockTracks, measured: Measurement) -> ClockTracks:
