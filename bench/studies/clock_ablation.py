@@ -52,9 +52,9 @@ def _none_pure(_coded: object, row: NDArray[np.intp], *_: object, **__: object) 
     return np.zeros(len(row), np.bool_)
 
 
-def _least(residuals: Floats, _noise_ns: Floats) -> LeastResidual:
+def _least(residuals: Floats, _noise_ns: Floats, **_: object) -> LeastResidual:
     """Uses the quickest probe alone."""
-    return LeastResidual(residuals.min(axis=1), np.full(len(residuals), np.inf))
+    return LeastResidual(residuals.min(axis=1), np.full(len(residuals), np.inf), np.full(len(residuals), np.nan))
 
 
 def _not_turned(_clouds: PointClouds, slope: Floats, _excess_ns: Floats, limit_ppb: float) -> tuple[Floats, Floats]:
@@ -67,7 +67,7 @@ def _evenly(total: Floats, first: Floats, _second: Floats) -> Share:
     return share(total, first, first)
 
 
-def _even(late: Floats, half: Floats, _floors: Known, noise_ns: Floats) -> tuple[Floats, Floats]:
+def _even(late: Floats, half: Floats, _floors: Known, noise_ns: Floats, _usual: Floats) -> tuple[Floats, Floats]:
     """Takes neither direction to be late.
 
     An offset is then as uncertain as the neighbours of the two quickest probes make it.

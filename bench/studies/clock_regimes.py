@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from bench.clock_replay.rows import Row
     from foliot_schemas.observation import StampKind
     from foliot_sync.core.fit.delay_floor import DelayFloors
+    from foliot_sync.core.fit.delay_tails import DelayTails
     from foliot_sync.core.track import kalman
 
     Floats = NDArray[np.float64]
@@ -46,9 +47,19 @@ def _all_apart(_coded: object, row: NDArray[np.intp], *_: object) -> NDArray[np.
     return np.ones(len(row), np.bool_)
 
 
-def _as_seen(first: Floats, second: Floats) -> tuple[Floats, Floats]:
+def _as_seen(first: Floats, second: Floats, _usual: Floats) -> tuple[Floats, Floats]:
     """What a few gaps say of the two directions is believed."""
     return first, second
+
+
+def _unlifted(_tails: DelayTails, rows: NDArray[np.int64], *_: object) -> Floats:
+    """The least point of a direction counts, and those next to it tell nothing."""
+    return np.zeros((len(rows), 2))
+
+
+def _unknown(_tails: DelayTails, rows: NDArray[np.int64]) -> Floats:
+    """Nothing is remembered of which direction is usually the later one."""
+    return np.zeros(len(rows))
 
 
 def _learns_nothing(tracks: kalman.ClockTracks, _measured: kalman.Measurement) -> kalman.ClockTracks:
@@ -64,6 +75,9 @@ def _assumed(_floors: DelayFloors, rows: NDArray[np.int64]) -> Floats:
 VARIANTS = (
     Tool("foliot, pairs always", None, {"foliot_probe.core.measure.coded_pairs.CodedPairs._stand_apart": _all_apart}),
     Tool("foliot, direction as seen", None, {"foliot_sync.core.fit.pair_estimate.credible": _as_seen}),
+    Tool("foliot, least point alone", None, {"foliot_sync.core.fit.delay_tails.DelayTails.lift": _unlifted}),
+    Tool("foliot, direction forgotten", None, {"foliot_sync.core.fit.delay_tails.DelayTails.apart": _unknown}),
+    Tool("foliot, drifts as stated", None, {"foliot_sync.core.track.kalman._OVERSTATED": np.inf}),
     Tool("foliot, noise assumed", None, {"foliot_sync.core.fit.delay_floor.DelayFloors.noise_ns": _assumed}),
     Tool("foliot, nothing learnt", None, {"foliot_sync.core.track.kalman.learnt": _learns_nothing}),
     *(part for part in PARTS if part.name in {"foliot, minimum filter", "foliot, no direction", "foliot, no remembered floor"}),

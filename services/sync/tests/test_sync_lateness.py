@@ -41,6 +41,14 @@ def test_stamps_that_were_too_early_are_left_out(wrong):
     assert stand([*wrong, *dense]).value[0] == dense.min()
 
 
+def test_the_mean_height_of_the_lowest_points_is_known_where_there_are_enough():
+    """Of eight believed ones; fewer tell nothing."""
+    clouds = side(np.arange(0.0, 1_000.0, 100.0), np.arange(0.0, 700.0, 100.0), [-90.0, *np.arange(0.0, 10.0)])
+    found = lowest(clouds.y, np.full(3, 4.0), averaged=True)
+    assert found.rise[[0, 2]].tolist() == [350.0, 3.5]
+    assert np.isnan(found.rise[1])
+
+
 def test_where_queues_make_the_gaps_the_quickest_counts():
     """A gap as wide as others is no mistake, and nor is one of noise."""
     sparse = np.array([0.0, 900.0, 1_500.0, 2_900.0, 3_300.0, 4_100.0, 5_000.0])
@@ -83,6 +91,13 @@ def test_a_ratio_that_chance_makes_is_not_believed():
     assert alike[:2] == pytest.approx([100.0, np.sqrt(100.0 * 180.0)])
     assert apart[:2] == pytest.approx(alike[:2])
     assert 80 < alike[2] / apart[2] < 100
+
+
+def test_the_usual_ratio_is_believed_where_a_window_does_not_contradict_it():
+    """A window that says the same as chance would is no reason to leave it; one that says far more is believed."""
+    first, second = credible(np.array([150.0, 3_000.0]), np.array([100.0, 30.0]), np.log(2.0))
+    assert first[0] / second[0] == pytest.approx(2.0)
+    assert 80 < first[1] / second[1] < 100
 
 
 def test_chance_makes_few_ratios_of_alike_directions():

@@ -8,6 +8,7 @@ import pytest
 
 from foliot_schemas.observation import StampBatch, StampRow, Stream
 from foliot_sync.core.fit.delay_floor import DelayFloors
+from foliot_sync.core.fit.delay_tails import DelayTails
 from foliot_sync.core.fit.pair_estimate import combine, measure
 from foliot_sync.core.fit.point_clouds import gather
 from foliot_sync.core.fit.reassembly import Reassembly
@@ -49,7 +50,7 @@ def measured(batches, floors=None):
     """The measurements in batches, without any history."""
     clouds = gather(batches, numbers, 0.0125)
     floors = floors or DelayFloors()
-    return measure(clouds, floors.rows(clouds.paths), floors, SyncSettings())[0]
+    return measure(clouds, floors.rows(clouds.paths), floors, DelayTails(), SyncSettings())[0]
 
 
 def offset(pairs):

@@ -96,7 +96,7 @@ def _stands(clouds: PointClouds, slope: NDArray[np.float64], settings: SyncSetti
     of = np.repeat(clouds.pair, 2)
     residuals = clouds.residuals(slope)
     middle = at_middle(clouds.sides, residuals, settings.rate_limit_ppb)
-    return Stands(lowest(residuals, clouds.noise_ns[of]), middle)
+    return Stands(lowest(residuals, clouds.noise_ns[of], averaged=True), middle)
 
 
 def _turned(

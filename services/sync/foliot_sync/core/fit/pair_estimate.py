@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from foliot_sync.core import arrays
+from foliot_sync.core.fit.delay_tails import TailShapes
 from foliot_sync.core.fit.line_fit import CAUTION, find_lines, torn
 from foliot_sync.core.fit.queueing_split import credible, share
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from foliot_sync.core.fit.delay_floor import DelayFloors, Known
+    from foliot_sync.core.fit.delay_tails import DelayTails
     from foliot_sync.core.fit.point_clouds import PointClouds
     from foliot_sync.settings import SyncSettings
 
@@ -74,26 +76,32 @@ def measure(
     clouds: PointClouds,
     rows: NDArray[np.int64],
     floors: DelayFloors,
+    tails: DelayTails,
     settings: SyncSettings,
+    *,
     longer_ns: NDArray[np.float64] | float = 0.0,
-) -> tuple[PairEstimates, Widths]:
+) -> tuple[PairEstimates, Widths, TailShapes]:
     """The measurement of every pair of clocks in these clouds, and the widths of its streams.
 
     Parameters:
         clouds: those of a window.
         rows: the rows of its streams in `floors`.
         floors: the least widths of streams.
+        tails: how their lowest points usually lie.
         settings: of sync.
         longer_ns: per stream, by how much longer forth takes than back, measured by other means.
     """
     pairs, stray = len(clouds.initiator), _stray_ns(settings)
     lines = find_lines(clouds, floors.least(rows), stray, settings)
     (stand, middle), noise = lines.stands, clouds.noise_ns[clouds.pair]
-    offset = (stand.value[0::2] - stand.value[1::2] - longer_ns) / 2
-    half = (stand.value[0::2] + stand.value[1::2]) / 2
-    late = np.hypot(CAUTION * np.minimum(stand.spacing, np.repeat(np.abs(half), 2)), np.repeat(noise, 2))
+    width = np.repeat(np.abs(stand.value[0::2] + stand.value[1::2]) / 2, 2)
+    late = np.hypot(CAUTION * np.minimum(stand.spacing, width), np.repeat(noise, 2))
+    shapes = TailShapes.of(stand, late)
+    stood = stand.value + tails.lift(rows, shapes, noise).ravel()
+    offset = (stood[0::2] - stood[1::2] - longer_ns) / 2
+    half = (stood[0::2] + stood[1::2]) / 2
     doubt = (late[0::2] + late[1::2]) / 2
-    wrong, variance = _lateness(late, half, floors.known(rows, half, doubt), noise)
+    wrong, variance = _lateness(late, half, floors.known(rows, half, doubt), noise, tails.apart(rows))
 
     upper, lower = np.full(pairs, np.inf), np.full(pairs, -np.inf)
     np.minimum.at(upper, clouds.pair, middle.ceiling[0::2] + stray)
@@ -116,11 +124,15 @@ def measure(
         noise_ns=clouds.noise_ns,
         torn=torn(clouds, lines, stray) | (lower > upper),
     )
-    return measured, Widths(half, doubt, (stand.spacing[0::2] + stand.spacing[1::2]) / 2)
+    return measured, Widths(half, doubt, (stand.spacing[0::2] + stand.spacing[1::2]) / 2), shapes
 
 
 def _lateness(
-    late: NDArray[np.float64], half: NDArray[np.float64], floors: Known, noise_ns: NDArray[np.float64]
+    late: NDArray[np.float64],
+    half: NDArray[np.float64],
+    floors: Known,
+    noise_ns: NDArray[np.float64],
+    usual: NDArray[np.float64],
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """The expected error of each stream's offset, and the variance that remains: one direction was later than the other.
 
@@ -129,6 +141,7 @@ def _lateness(
         half: half of the margins' widths.
         floors: the least of those.
         noise_ns: the noise of the stamps.
+        usual: logarithm of the ratio of both directions' distances, as it usually is.
     """
     first, second = late[0::2], late[1::2]
     # The floor lies lower by its own window's doubt, but hardly by more than this window's. It is known no better than stamps repeat.
@@ -136,7 +149,7 @@ def _lateness(
     total = np.maximum(half - floors.floor_ns, 0.0) + doubt
     # Where both directions were far later than their points let expect, the points tell no more than which of the two was later.
     larger = np.maximum(2 * total / (first + second), 1.0)
-    first, second = credible(first, second)
+    first, second = credible(first, second, usual)
     known = share(2 * total, larger * first, larger * second)
     wrong = known.mean - total
     return wrong, known.variance + (wrong / total * doubt) ** 2 + noise_ns**2

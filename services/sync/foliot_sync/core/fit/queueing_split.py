@@ -46,13 +46,23 @@ def share(total: Floats, first: Floats, second: Floats) -> Share:
     return Share(total * mean, total**2 * np.maximum(variance, 0.0))
 
 
-def credible(first: Floats, second: Floats) -> tuple[Floats, Floats]:
-    """The means of two excesses, nearer to each other by what chance alone makes of their ratio.
+def credible(first: Floats, second: Floats, usual: Floats | float = 0.0) -> tuple[Floats, Floats]:
+    """The means of two excesses, with their ratio nearer to the usual one by what chance alone makes of it.
 
-    A few gaps tell a mean badly: where both directions are alike, one seems twice as late as the other now and then. So the part of chance is taken
-    off the logarithm of the ratio (the positive part of James and Stein's estimator, 1961).
+    A few gaps tell a mean badly: where both directions are alike, one seems twice as late as the other now and then.
+
+    Parameters:
+        first: one mean.
+        second: the other one.
+        usual: logarithm of the ratio, as it usually is.
     """
-    apart = np.log(first / second)
-    apart *= np.maximum(1 - _CHANCE / np.maximum(apart**2, _CHANCE), 0.0)
+    apart = usual + surely(np.log(first / second) - usual)
     middle, half = np.sqrt(first * second), np.exp(apart / 2)
     return middle * half, middle / half
+
+
+def surely(apart: Floats, windows: Floats | float = 1.0) -> Floats:
+    """The logarithm of a ratio, in the mean of so many windows, without the part of chance (the positive part of James and Stein's estimator, 1961)."""
+    chance = _CHANCE / np.maximum(windows, 1.0)
+    kept: Floats = apart * np.maximum(1 - chance / np.maximum(apart**2, chance), 0.0)
+    return kept

@@ -10,6 +10,7 @@ from foliot_sync.asymmetry import Asymmetries
 from foliot_sync.core import arrays
 from foliot_sync.core.clock_numbers import ClockNumbers
 from foliot_sync.core.fit.delay_floor import DelayFloors
+from foliot_sync.core.fit.delay_tails import DelayTails
 from foliot_sync.core.fit.pair_estimate import PairEstimates, measure
 from foliot_sync.core.fit.point_clouds import gather
 from foliot_sync.core.fit.reassembly import Reassembly
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from foliot_schemas.observation import StampBatch
+    from foliot_sync.core.fit.delay_tails import TailShapes
     from foliot_sync.core.fit.pair_estimate import Widths
     from foliot_sync.core.fit.reassembly import Arrival
     from foliot_sync.settings import SyncSettings
@@ -81,8 +83,9 @@ class ShardFit:
         self._numbers = ClockNumbers()
         self._names: list[str] = []
         self._floors = DelayFloors()
+        self._tails = DelayTails()
         self._asymmetries = Asymmetries(settings.asymmetry_ns)
-        self._last: tuple[NDArray[np.int64], NDArray[np.bool_], Widths] | None = None
+        self._last: tuple[NDArray[np.int64], NDArray[np.bool_], Widths, TailShapes] | None = None
         """Streams of the last window that a straight line fitted, whether their clocks were trusted then, and their widths, not yet learnt."""
 
     def add(self, batch: StampBatch, arrived_ns: int) -> bool:
@@ -113,9 +116,11 @@ class ShardFit:
             self._learn(rows[trusted])
             clouds = clouds.with_noise(self._floors.noise_ns(rows))
             longer_ns = self._asymmetries.of(clouds.paths)
-            pairs, widths = measure(clouds, rows, self._floors, self._settings, longer_ns)
+            pairs, widths, shapes = measure(
+                clouds, rows, self._floors, self._tails, self._settings, longer_ns=longer_ns
+            )
             straight = ~pairs.torn[clouds.pair]
-            self._last = rows[straight], trusted[straight], widths.take(straight)
+            self._last = rows[straight], trusted[straight], widths.take(straight), shapes.take(straight)
             pairs, clocks = self._among(pairs)
         latest = {}
         for batch, arrived_ns in arrivals:
@@ -143,8 +148,9 @@ class ShardFit:
     def _learn(self, trusted: NDArray[np.int64]) -> None:
         """Remembers the last window's widths, but not those of clocks that turned out to have been stepped or slewed in it. These are wrong."""
         if self._last is not None:
-            rows, before, widths = self._last
+            rows, before, widths, shapes = self._last
             still = np.zeros(len(self._floors), dtype=bool)
             still[trusted] = True
             sure = still[rows] | ~before
             self._floors.learn(rows[sure], *widths.take(sure))
+            self._tails.learn(rows[sure], shapes.take(sure))

@@ -1,0 +1,109 @@
+"""The lower tail of each direction's delays: how the lowest points usually lie above the least one, and what that tells of it.
+
+The least of a window's delays is one sample. Where many probes come near the floor and none has to reach it, the mean of the lowest points repeats
+better: so it is where stamps are noisy, and on slow machines. But the mean lies higher, and in each direction by another amount. So what counts is the
+least, and a share of the difference of this window's mean from the usual one above the least.
+
+The share is what makes the stream's width repeat best. The width is the sum of both directions' leasts, in which the clocks cancel. So it needs no truth.
+Where queues make the heights, nothing is shared. The least is then late in one direction, and the width's excess tells by how much.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from foliot_sync.core.arrays import take
+from foliot_sync.core.fit.queueing_split import surely
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from foliot_sync.core.fit.least_residual import LeastResidual
+
+    Floats = NDArray[np.float64]
+
+_REMEMBERED = 30.0
+"""Windows that count, as of a floor: a minute at two seconds each."""
+_FEWEST = 3.0
+"""Windows of a direction before its mean is trusted to repeat."""
+_PRIOR = 10.0
+"""Windows that the share of 1 is worth at first, by which the mean of the lowest points counts in full."""
+_FAR = 3.0
+"""Deviations by which a window's mean counts at most."""
+_NOISY, _QUEUED = 6.0, 12.0
+"""Mean height, in the stamps' noise, up to which it counts in full, and from which on not at all: queues have made it."""
+
+
+class TailShapes(NamedTuple):
+    """How the lowest points of streams lay in a window, one row a stream."""
+
+    rise: Floats
+    """Mean height of the lowest points above the least, one column a direction; nan: there were too few."""
+    width: Floats
+    """Sum of both directions' least residuals."""
+    apart: Floats
+    """Logarithm of how much further above its floor the first direction is expected to be than the second."""
+
+    @classmethod
+    def of(cls, stand: LeastResidual, late_ns: Floats) -> TailShapes:
+        """By where the sides stand, and how far above their floors they are expected to be."""
+        width = stand.value[0::2] + stand.value[1::2]
+        return cls(stand.rise.reshape(-1, 2), width, np.log(late_ns[0::2] / late_ns[1::2]))
+
+    def take(self, chosen: NDArray[np.bool_]) -> TailShapes:
+        """Some of them."""
+        return take(self, chosen)
+
+
+class DelayTails:
+    """What the latest windows of each stream have shown: means, variances and covariances, in which older windows count less."""
+
+    def __init__(self) -> None:
+        self._windows, self._width, self._width_variance, self._apart = np.zeros((4, 0))
+        self._rises, self._rise, self._rise_variance, self._covariance = np.zeros((4, 0, 2))
+
+    def lift(self, rows: NDArray[np.int64], shapes: TailShapes, noise_ns: Floats) -> Floats:
+        """By how much higher each direction stands than its least point says, in ns, one column a direction."""
+        self._make_room(rows)
+        count, variance = self._rises[rows], self._rise_variance[rows]
+        known = (count >= _FEWEST) & np.isfinite(shapes.rise) & (variance > 0)
+        # The ridge estimate of the slope of widths by rises, towards 1.
+        prior = _PRIOR * self._width_variance[rows][:, None]
+        total = np.where(known, prior + count * variance, 1.0)
+        share = np.clip((prior - count * self._covariance[rows]) / total, 0.0, 1.0)
+        most = _FAR * np.sqrt(variance)
+        away = np.clip(np.where(known, shapes.rise - self._rise[rows], 0.0), -most, most)
+        height = np.maximum(np.where(known, shapes.rise, 0.0), self._rise[rows]) / noise_ns[:, None]
+        share *= np.clip((_QUEUED - height) / (_QUEUED - _NOISY), 0.0, 1.0)
+        return np.where(known, share * away, 0.0)
+
+    def apart(self, rows: NDArray[np.int64]) -> Floats:
+        """The logarithm of the ratio of both directions' distances from their floors, as the latest windows surely show it."""
+        self._make_room(rows)
+        return surely(self._apart[rows], self._windows[rows])
+
+    def learn(self, rows: NDArray[np.int64], shapes: TailShapes) -> None:
+        """Remembers how the points lay in a window that held no step."""
+        self._make_room(rows)
+        self._windows[rows] = np.minimum(self._windows[rows] + 1, _REMEMBERED)
+        weight = 1 / self._windows[rows]
+        self._apart[rows] += weight * (shapes.apart - self._apart[rows])
+        wider = shapes.width - self._width[rows]
+        self._width[rows] += weight * wider
+        self._width_variance[rows] = (1 - weight) * (self._width_variance[rows] + weight * wider**2)
+        seen = np.isfinite(shapes.rise)
+        self._rises[rows] = np.minimum(self._rises[rows] + seen, _REMEMBERED)
+        share = np.where(seen, 1 / np.maximum(self._rises[rows], 1.0), 0.0)
+        higher = np.where(seen, shapes.rise - self._rise[rows], 0.0)
+        self._rise[rows] += share * higher
+        self._rise_variance[rows] = (1 - share) * (self._rise_variance[rows] + share * higher**2)
+        self._covariance[rows] = (1 - share) * (self._covariance[rows] + share * higher * wider[:, None])
+
+    def _make_room(self, rows: NDArray[np.int64]) -> None:
+        missing = int(rows.max(initial=-1)) + 1 - len(self._windows)
+        if missing > 0:
+            more = max(64, missing, len(self._windows))
+            for name, column in vars(self).items():
+                setattr(self, name, np.concatenate((column, np.zeros((more, *column.shape[1:])))))
