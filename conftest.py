@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import os
 import shutil
@@ -10,6 +11,7 @@ import signal
 import socket
 import sys
 import time
+import weakref
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -125,19 +127,31 @@ def _has_labs() -> bool:
 _held: list[socket.socket] = []
 
 
+def _held_port(kind: socket.SocketKind, address: str) -> socket.socket:
+    """A socket on a port that nobody has now. While it is open, the kernel gives the port to nobody who asks for any.
+
+    A server that asks for this very port gets it: both of its TCP sockets may share their address, and this one does not listen (socket(7)).
+    """
+    holder = socket.socket(socket.AF_INET, kind)
+    if kind == socket.SOCK_STREAM:
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    holder.bind((address, 0))
+    return holder
+
+
 class Server:
     """A nats-server that can be killed and started again with its store.
 
     Parameters:
         options: of its command line, beside those that name address and store.
-        port: 0 for one that is free here.
+        port: 0 for one that is free here. No other process of the tests gets it while this object is there, also while the server is away.
     """
 
     def __init__(self, store: Path, *options: str, address: str = "127.0.0.1", port: int = 0) -> None:
         if not port:
-            with socket.socket() as probe:
-                probe.bind((address, 0))
-                port = probe.getsockname()[1]
+            holder = _held_port(socket.SOCK_STREAM, address)
+            weakref.finalize(self, holder.close)
+            port = holder.getsockname()[1]
         self.port = port
         self.settings = BusSettings(url=f"nats://{address}:{port}")
         self.process: asyncio.subprocess.Process | None = None
@@ -146,7 +160,11 @@ class Server:
         self._options = options
 
     async def start(self) -> None:
-        """Starts it, in the namespace that the calling thread is in, and waits until it listens."""
+        """Starts it, in the namespace that the calling thread is in, and waits until it listens.
+
+        Raises:
+            RuntimeError: it ended instead.
+        """
         self.process = await asyncio.create_subprocess_exec(
             str(Path(sys.executable).with_name("nats-server")), "--addr", self._address, "--port", str(self.port),
             "--jetstream", "--store_dir", str(self.store), *self._options, stderr=asyncio.subprocess.DEVNULL,
@@ -154,7 +172,11 @@ class Server:
         while True:
             try:
                 _, writer = await asyncio.open_connection(self._address, self.port)
-            except OSError:
+            except OSError as error:
+                if self.process.returncode is not None:
+                    raise RuntimeError(
+                        f"nats-server on port {self.port} ended with {self.process.returncode}"
+                    ) from error
                 await asyncio.sleep(0.02)
             else:
                 writer.close()
@@ -209,7 +231,7 @@ class SecuredServer(Server):
             forbidden.append(str(error))
 
         options = connection.options(self.settings_for(role, name), role)
-        client = await nats.connect(**options, allow_reconnect=False, error_cb=failed, connect_timeout=5)
+        client = await nats.connect(**options, allow_reconnect=False, error_cb=failed, connect_timeout=patience(20))
         self._open.append(client)
         return client, forbidden
 
@@ -285,6 +307,21 @@ async def encrypted(tmp_path: Path) -> AsyncIterator[SecuredServer]:
     await server.start()
     yield server
     await server.stop()
+
+
+@pytest.fixture
+def free_port() -> Iterator[Callable[..., int]]:
+    """Finds ports that nobody has, and that no other process of the tests gets before this test has ended.
+
+    A TCP port is one of 127.0.0.1. A UDP port is one of all other loopback addresses, of which each test has its own.
+    """
+    with contextlib.ExitStack() as holders:
+
+        def find(kind: socket.SocketKind = socket.SOCK_STREAM) -> int:
+            holder = holders.enter_context(_held_port(kind, "127.0.0.1"))
+            return int(holder.getsockname()[1])
+
+        yield find
 
 
 @pytest.fixture
