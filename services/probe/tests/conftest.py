@@ -15,12 +15,13 @@ from foliot.clock import HostClock
 from foliot_probe.engine import Engine
 from foliot_probe.settings import ProbeSettings
 from foliot_schemas import Nic, Node
+from patience import patience
 
 CLONE_NEWNET = 0x40000000
 SETTINGS = ProbeSettings()
 TICK_NS = SETTINGS.tick_ms * 1_000_000
 PORT = 7946
-PATIENCE_S = 30.0
+PATIENCE_S = patience(30.0)
 
 
 def _libc(name, *arguments):
