@@ -140,7 +140,7 @@ async def test_the_plan_is_what_the_agent_does(fleet):
     }  # fmt: skip
     await host.start()
     await host.ready()
-    await fleet.until(lambda: " table 7100 " in host.ip("route show table all"), "backups are armed")
+    await fleet.until(lambda: host.routes(7100) == len(backups), "backups are armed")
     assert_same(done(before, plan), kernel(host))
     assert await planned(host) == []
     await bus.close()

@@ -95,7 +95,7 @@ async def armed(fleet):
         await host.start()
     for host in fleet.hosts:
         await host.ready()
-        await fleet.until(lambda host=host: host.ip("route show table 7100").count("via") == 2, "backups are armed")
+        await fleet.until(lambda host=host: host.routes(7100) == 2, "backups are armed")
     yield fleet  # this connection makes anew what the bus forgets, as the central services do
     await bus.close()
 
