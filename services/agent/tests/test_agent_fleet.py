@@ -9,12 +9,12 @@ import time
 import msgspec
 import pytest
 
-from foliot.bus.client import Bus
 from foliot.node.addressing import describe
 from foliot_agent.control.restart_cache import Remembered, RestartCache
 from foliot_schemas import ClockState, Command, NodePaths, Outcome, Placement
 from foliot_schemas.subjects import CLOCKS, COMMAND, INVENTORY, OUTCOME, PATHS
 from patience import patience
+from patient_bus import patient_bus
 
 pytestmark = [pytest.mark.net, pytest.mark.nats]
 
@@ -35,7 +35,7 @@ class Remediator:
 
     async def connect(self) -> None:
         """Joins the bus, gives every node a clock and arms it with the other rail."""
-        self.bus = await Bus.connect(self._fleet.server.settings, "test")
+        self.bus = await patient_bus(self._fleet.server.settings)
         await self.bus.subscribe_kept(OUTCOME, self._heard, durable="test")
         nodes = [describe(host.settings) for host in self._fleet.hosts]
         for node in nodes:

@@ -14,7 +14,6 @@ import msgspec
 import numpy as np
 import pytest
 
-from foliot.bus.client import Bus
 from foliot.clock import HostClock
 from foliot.clock.kernel_discipline import utc_error_ns
 from foliot.node.addressing import describe
@@ -25,6 +24,7 @@ from foliot_probe.settings import ProbeSettings
 from foliot_schemas import ClockState, HostLoad, StampBatch, Witness
 from foliot_schemas.subjects import CLOCK, CLOCKS, DELAY, INVENTORY, PORT, STAMPS
 from patience import patience
+from patient_bus import patient_bus
 from virtual_loop import VirtualLoop
 
 pytestmark = pytest.mark.nats
@@ -341,7 +341,7 @@ async def test_two_probes_measure_each_other_and_notice_a_death(bus_settings, fr
     settings = [node_settings(index, port) for index in range(2)]
     forth, back = "node0.rail0>node1.rail0#0", "node1.rail0>node0.rail0#0"
     heard = Heard()
-    bus = await Bus.connect(bus_settings, "test")
+    bus = await patient_bus(bus_settings)
     await heard.follow(bus)
     probes = [await start_probe(each, bus_settings.url, tmp_path) for each in settings]
     try:
@@ -412,7 +412,7 @@ async def test_a_node_that_names_its_peers_probes_nobody_else(bus_settings, free
     own = msgspec.structs.replace(own, peers=(peer.name, leaves_out.name))
     leaves_out = msgspec.structs.replace(leaves_out, peers=(peer.name,))
     heard = Heard()
-    bus = await Bus.connect(bus_settings, "test")
+    bus = await patient_bus(bus_settings)
     await heard.follow(bus)
     for each in (own, left_out, leaves_out, peer):
         await bus.put(INVENTORY, each.name, describe(each))
