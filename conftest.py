@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 os.environ["FOLIOT_CLOCK__PAGE"] = ""
 # Each program that a test starts would compile all that it imports, which takes longer than most of them run.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+# The services of a lab take what was compiled for the tests, and not each lab a folder of its own.
+os.environ.setdefault("PYTHONPYCACHEPREFIX", "")
 sys.dont_write_bytecode = False
 # Its handlers end now and then what another test of this process forks ("Bad file descriptor", four of 300, grpcio 1.85).
 os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"
