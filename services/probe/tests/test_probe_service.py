@@ -335,7 +335,7 @@ async def test_a_tick_that_fails_is_not_waited_for(monkeypatch, free_port):
     await asyncio.gather(running, return_exceptions=True)
 
 
-async def test_two_probes_measure_each_other_and_notice_a_death(bus_settings, free_port, tmp_path):  # noqa: PLR0915 - one life of two processes
+async def test_two_probes_measure_each_other_and_notice_a_death(bus_settings, free_port, stamping, tmp_path):  # noqa: PLR0915 - one life of two processes
     """Stamps, delays and ports arrive; with clocks known, delays have numbers; a stopped node's paths fall silent, then speak."""
     port = free_port(socket.SOCK_DGRAM)
     settings = [node_settings(index, port) for index in range(2)]
