@@ -28,6 +28,7 @@ from foliot.keys.keyring import Keyring
 from foliot.settings import BusSettings
 from foliot_schemas.permissions import NODE_ROLES
 from patience import patience, slowness
+from ports import keep, port_for
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -132,14 +133,11 @@ class Server:
 
     Parameters:
         options: of its command line, beside those that name address and store.
-        port: 0 for one that is free here.
+        port: 0 for one that is kept free here, see `ports.port_for`.
     """
 
     def __init__(self, store: Path, *options: str, address: str = "127.0.0.1", port: int = 0) -> None:
-        if not port:
-            with socket.socket() as probe:
-                probe.bind((address, 0))
-                port = probe.getsockname()[1]
+        port = port or port_for(self, address)
         self.port = port
         self.settings = BusSettings(url=f"nats://{address}:{port}")
         self.process: asyncio.subprocess.Process | None = None
@@ -211,7 +209,7 @@ class SecuredServer(Server):
             forbidden.append(str(error))
 
         options = connection.options(self.settings_for(role, name), role)
-        client = await nats.connect(**options, allow_reconnect=False, error_cb=failed, connect_timeout=5)
+        client = await nats.connect(**options, allow_reconnect=False, error_cb=failed, connect_timeout=patience(20))
         self._open.append(client)
         return client, forbidden
 
@@ -248,6 +246,13 @@ async def nats_server(tmp_path: Path) -> AsyncIterator[Server]:
 def make_server() -> type[Server]:
     """For tests that start servers of their own."""
     return Server
+
+
+@pytest.fixture
+def kept_port() -> Iterator[int]:
+    """A port that is kept for a server of the test."""
+    with keep() as keeper:
+        yield keeper.getsockname()[1]
 
 
 @pytest.fixture
