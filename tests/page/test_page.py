@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-import socket
 import sys
 from typing import TYPE_CHECKING
 
@@ -18,6 +17,7 @@ from foliot_schemas import Event, Nic, Node, Outcome, PortState
 from foliot_schemas.fault import trace_id
 from foliot_schemas.subjects import EVENT, INVENTORY, OUTCOME, PORT
 from patience import patience
+from ports import port_for
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -50,9 +50,7 @@ class Gateway:
     """A gateway that can be killed and started again at the same address."""
 
     def __init__(self, bus_url: str, **more: str) -> None:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
+        port = port_for(self)
         self.address = f"http://127.0.0.1:{port}"
         at = {"FOLIOT_GATEWAY__PORT": str(port), "FOLIOT_GATEWAY__GRPC_PORT": "0", "FOLIOT_BUS__URL": bus_url}
         self._environment = {**os.environ, **at, **more}
@@ -181,7 +179,7 @@ async def test_a_page_that_gets_no_word_says_so_and_shows_no_counts(page, nats_s
     await gateway.start()
     try:
         await listening(gateway)
-        async with httpx.AsyncClient(trust_env=False) as client, client.stream("GET", gateway.address + STREAM):
+        async with httpx.AsyncClient(trust_env=False, timeout=patience(30)) as client, client.stream("GET", gateway.address + STREAM):
             await page.goto(gateway.address)
             await expect(page.locator(".fleet .none")).to_have_text(NO_WORD)
             await looks_unknown(page)
@@ -317,7 +315,7 @@ async def test_a_story_has_one_zero_and_says_which(page, gateway, bus):
          "startTimeUnixNano": str(began_ns + after_ns), "endTimeUnixNano": str(began_ns + after_ns + 40_000_000)}
         for number, after_ns in ((1, 155_000_000), (2, 887_000_000))
     ]  # fmt: skip
-    async with httpx.AsyncClient(trust_env=False) as client:
+    async with httpx.AsyncClient(trust_env=False, timeout=patience(30)) as client:
         sent = {"resourceSpans": [{"scopeSpans": [{"spans": spans}]}]}
         assert (await client.post(gateway.address + "/v1/traces", json=sent)).status_code == 200
     story = page.get_by_test_id("story")
