@@ -128,6 +128,12 @@ def _has_labs() -> bool:
 _held: list[socket.socket] = []
 
 
+def patient(bus: Bus) -> Bus:
+    """The same connection, which gives a server time that stands still while a test writes or asks: a service would try again, and a test does not."""
+    bus._stream._timeout = patience(20)
+    return bus
+
+
 class Server:
     """A nats-server that can be killed and started again with its store.
 
@@ -217,7 +223,7 @@ class SecuredServer(Server):
         """A service's connection."""
         bus = await Bus.connect(self.settings_for(role, name), role, makes=role not in {*NODE_ROLES, "reader"})
         self._buses.append(bus)
-        return bus
+        return patient(bus)
 
     def reload(self) -> None:
         """Lets it read its configuration again."""

@@ -179,7 +179,10 @@ async def test_a_page_that_gets_no_word_says_so_and_shows_no_counts(page, nats_s
     await gateway.start()
     try:
         await listening(gateway)
-        async with httpx.AsyncClient(trust_env=False, timeout=patience(30)) as client, client.stream("GET", gateway.address + STREAM):
+        async with (
+            httpx.AsyncClient(trust_env=False, timeout=patience(30)) as client,
+            client.stream("GET", gateway.address + STREAM),
+        ):
             await page.goto(gateway.address)
             await expect(page.locator(".fleet .none")).to_have_text(NO_WORD)
             await looks_unknown(page)
