@@ -32,7 +32,7 @@ def test_a_few_rounds_heal_with_nothing_done_twice_and_nothing_lost(tmp_path):
         capture_output=True,
         text=True,
         check=False,
-        timeout=patience(150),
+        timeout=patience(400),
     )
     assert done.returncode == 0, done.stderr
     document = json.loads((tmp_path / "chaos.json").read_text())

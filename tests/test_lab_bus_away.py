@@ -81,7 +81,7 @@ def played(tmp_path_factory):
     done = subprocess.run(
         [str(Path(sys.executable).with_name("foliot")), "lab", "run", "--force", str(folder / "scenario.toml"), "--port", "0",
          "--report", str(folder / "report.json"), "--folder", str(folder / "lab")],
-        capture_output=True, text=True, check=False, timeout=patience(200),
+        capture_output=True, text=True, check=False, timeout=patience(300),
     )  # fmt: skip
     assert (folder / "report.json").exists(), done.stdout + done.stderr
     report = json.loads((folder / "report.json").read_text())

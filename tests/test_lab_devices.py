@@ -90,7 +90,7 @@ def faults(tmp_path_factory):
     done = subprocess.run(
         [str(Path(sys.executable).with_name("foliot")), "lab", "run", "--force", str(folder / "scenario.toml"), "--port", "0",
          *at_half_speed(), "--report", str(folder / "report.json"), "--folder", str(folder / "lab")],
-        capture_output=True, text=True, check=False, timeout=patience(200),
+        capture_output=True, text=True, check=False, timeout=patience(300),
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     return {fault["id"]: fault for fault in json.loads((folder / "report.json").read_text())["faults"]}

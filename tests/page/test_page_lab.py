@@ -41,7 +41,7 @@ where = "node1.rail0"
 for_s = 6
 """
 TILES = 4
-READY_MS = 1_000 * patience(150)
+READY_MS = 1_000 * patience(240)
 """As long as the lab itself may take on a busy machine, and some."""
 RECORD = """() => {
   window.conditions = {};
