@@ -44,8 +44,8 @@ if TYPE_CHECKING:
     from foliot_lab.workload.workload import Load
 
 _PATIENCE_S, _TRY_AGAIN_S = 60.0, 2.0
-_WATCH_BEFORE_S = 0.5
-"""The time of the witness before a fault: it has to know the former way."""
+_WATCH_BEFORE_S = 2.0
+"""The time of the witness before a fault. It has to know the former way, and its thread may stand still for a second."""
 _LEAD_S = 1.0
 """The time from the beginning of the story to second 0, for the wire's witness before a fault at second 0."""
 _LOOK_S = 0.5
@@ -239,7 +239,7 @@ class _Run:
         pairs = scope(fault.kind, fault.where, self._lab.plan).pairs()
         if not pairs:
             return
-        await seconds.until(fault.at_s - _WATCH_BEFORE_S)
+        await seconds.until(max(fault.at_s - _WATCH_BEFORE_S, -_LEAD_S))
         watch = witness.arm(pairs, full_size=fault.kind == "mtu")
         try:
             await self._until_over(witness, watch, fault.id)
