@@ -28,6 +28,7 @@ from foliot.keys.keyring import Keyring
 from foliot.settings import BusSettings
 from foliot_schemas.permissions import NODE_ROLES
 from patience import patience, slowness
+from patient_bus import patient
 from ports import keep, port_for
 
 if TYPE_CHECKING:
@@ -126,12 +127,6 @@ def _has_labs() -> bool:
 
 
 _held: list[socket.socket] = []
-
-
-def patient(bus: Bus) -> Bus:
-    """The same connection, which gives a server time that stands still while a test writes or asks: a service would try again, and a test does not."""
-    bus._stream._timeout = patience(20)
-    return bus
 
 
 class Server:

@@ -18,6 +18,7 @@ from foliot_schemas import Event, Nic, Node, Outcome, PortState
 from foliot_schemas.fault import trace_id
 from foliot_schemas.subjects import EVENT, INVENTORY, OUTCOME, PORT
 from patience import patience
+from patient_bus import patient
 from ports import port_for
 
 if TYPE_CHECKING:
@@ -81,8 +82,7 @@ async def gateway(nats_server) -> AsyncIterator[Gateway]:
 @pytest.fixture
 async def bus(nats_server) -> AsyncIterator[Bus]:
     """The connection of the services that the gateway hears."""
-    connected = await Bus.connect(nats_server.settings, "test")
-    connected._stream._timeout = patience(20)  # a service would write again, and a test does not
+    connected = patient(await Bus.connect(nats_server.settings, "test"))
     yield connected
     await connected.close()
 
