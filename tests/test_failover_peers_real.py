@@ -180,6 +180,7 @@ def test_streams_ride_what_the_leaf_says(stage):
     give_up_s = time.monotonic() + patience(20)
     while len(heard) < 2 and time.monotonic() < give_up_s:  # a packet that was sent may not have come to its leaf yet
         heard |= listeners.heard()
+        time.sleep(0.01)
     listeners.close()
     assert heard == {
         ridden.Stream(addresses[0], addresses[1], 49_152, 4784), ridden.Stream(addresses[1], addresses[0], 49_152, 4784)
