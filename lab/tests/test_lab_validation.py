@@ -11,7 +11,7 @@ from foliot_lab.faults.injection import Edge, ScenarioTime, run_timeline
 from foliot_lab.scenario.spec import FaultSpec, Scenario
 
 
-class PastTime:
+class GoneBy:
     """A scenario's time of which every second has gone by."""
 
     async def until(self, at_s):
@@ -40,7 +40,7 @@ def play(monkeypatch):
         try:
             result = await run_timeline(
                 scenario,
-                PastTime(),
+                GoneBy(),
                 SimpleNamespace(),
                 SimpleNamespace(),
                 clock=lambda: next(clock),
@@ -96,7 +96,7 @@ async def test_a_fault_that_ends_in_two_steps_has_both(monkeypatch, for_s, steps
     scenario = Scenario(
         faults=(FaultSpec(id="f1", at_s=1, kind="reload", where="node0.rail0", for_s=for_s),), duration_s=100.0
     )
-    await run_timeline(scenario, PastTime(), SimpleNamespace(), SimpleNamespace(), clock=lambda: 0)
+    await run_timeline(scenario, GoneBy(), SimpleNamespace(), SimpleNamespace(), clock=lambda: 0)
     assert done == steps
     assert injection.moments(scenario.faults[0]) == [(1, None if for_s is None else 4.0)]
 
