@@ -29,6 +29,7 @@ from foliot.keys.keyring import Keyring
 from foliot.settings import BusSettings
 from foliot_schemas.permissions import NODE_ROLES
 from patience import patience, slowness
+from patient_bus import patient
 from ports import keep, port_for
 
 if TYPE_CHECKING:
@@ -138,7 +139,7 @@ class Server:
     """
 
     def __init__(self, store: Path, *options: str, address: str = "127.0.0.1", port: int = 0) -> None:
-        port = port or ports.port_for(self, address)
+        port = port or port_for(self, address)
         self.port = port
         self.settings = BusSettings(url=f"nats://{address}:{port}")
         self.process: asyncio.subprocess.Process | None = None
@@ -226,7 +227,7 @@ class SecuredServer(Server):
         """A service's connection."""
         bus = await Bus.connect(self.settings_for(role, name), role, makes=role not in {*NODE_ROLES, "reader"})
         self._buses.append(bus)
-        return bus
+        return patient(bus)
 
     def reload(self) -> None:
         """Lets it read its configuration again."""
@@ -312,7 +313,7 @@ def free_port() -> Iterator[Callable[..., int]]:
     with contextlib.ExitStack() as holders:
 
         def find(kind: socket.SocketKind = socket.SOCK_STREAM) -> int:
-            holder = holders.enter_context(ports.keep(kind=kind))
+            holder = holders.enter_context(keep(kind=kind))
             return int(holder.getsockname()[1])
 
         yield find

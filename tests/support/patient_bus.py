@@ -1,24 +1,25 @@
-"""A test's own connection to a server that may be slow."""
+"""Connections of tests to a bus that may stand still for a moment. A service would write again after two seconds, and a test does not."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
-from unittest import mock
 
-from foliot.bus import client
+from foliot.bus.client import Bus
 from patience import patience
 
 if TYPE_CHECKING:
     from foliot.settings import BusSettings
 
 
-async def patient_bus(settings: BusSettings, service: str = "test") -> client.Bus:
-    """A service's connection, which waits for each answer as long as a test has patience.
+def patient(bus: Bus) -> Bus:
+    """The same connection, which waits for each answer as long as a test has patience."""
+    bus._stream._timeout = patience(20)
+    return bus
 
-    A service gives an answer up after two seconds, and asks again. Where a test asks once, that would end it.
-    """
-    with mock.patch.object(client, "ACK_TIMEOUT_S", patience(20)):
-        bus = client.Bus.later(settings, service)
+
+async def patient_bus(settings: BusSettings, service: str = "test") -> Bus:
+    """A service's connection that is patient also while it is made."""
+    bus = patient(Bus.later(settings, service))
     try:
         await bus.opened()
     except BaseException:
