@@ -156,6 +156,7 @@ class Server:
             try:
                 _, writer = await asyncio.open_connection(self._address, self.port)
             except OSError:
+                assert self.process.returncode is None, f"the server ended with status {self.process.returncode}"
                 await asyncio.sleep(0.02)
             else:
                 writer.close()
