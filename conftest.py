@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import os
 import shutil
@@ -147,7 +148,11 @@ class Server:
         self._options = options
 
     async def start(self) -> None:
-        """Starts it, in the namespace that the calling thread is in, and waits until it listens."""
+        """Starts it, in the namespace that the calling thread is in, and waits until it listens.
+
+        Raises:
+            RuntimeError: it ended instead.
+        """
         self.process = await asyncio.create_subprocess_exec(
             str(Path(sys.executable).with_name("nats-server")), "--addr", self._address, "--port", str(self.port),
             "--jetstream", "--store_dir", str(self.store), *self._options, stderr=asyncio.subprocess.DEVNULL,
@@ -155,8 +160,11 @@ class Server:
         while True:
             try:
                 _, writer = await asyncio.open_connection(self._address, self.port)
-            except OSError:
-                assert self.process.returncode is None, f"the server ended with status {self.process.returncode}"
+            except OSError as error:
+                if self.process.returncode is not None:
+                    raise RuntimeError(
+                        f"nats-server on port {self.port} ended with {self.process.returncode}"
+                    ) from error
                 await asyncio.sleep(0.02)
             else:
                 writer.close()
@@ -294,6 +302,21 @@ async def encrypted(tmp_path: Path) -> AsyncIterator[SecuredServer]:
     await server.start()
     yield server
     await server.stop()
+
+
+@pytest.fixture
+def free_port() -> Iterator[Callable[..., int]]:
+    """Finds ports that nobody has, and that no other process of the tests gets before this test has ended.
+
+    A TCP port is one of 127.0.0.1. A UDP port is one of all other loopback addresses, of which each test has its own.
+    """
+    with contextlib.ExitStack() as holders:
+
+        def find(kind: socket.SocketKind = socket.SOCK_STREAM) -> int:
+            holder = holders.enter_context(keep(kind=kind))
+            return int(holder.getsockname()[1])
+
+        yield find
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import nats.errors
 import pytest
 
 from foliot.bus.client import Bus
@@ -48,6 +49,24 @@ async def test_what_another_has_is_refused_with_what_to_do(bus, bus_settings, ot
     for asked in (claim, check):
         with pytest.raises(ClaimError, match=said + ".*foliot node leave --name a"):
             await asked(bus, other, host)
+    async with OneShot(bus_settings) as visit:
+        assert sorted(await visit.present(CLAIMS)) == ["address-10.0.0.1", "index-0", "node-a"]
+
+
+async def test_a_slow_bus_keeps_nothing_of_a_node_that_is_refused(bus, bus_settings, monkeypatch):
+    """What it claimed on the way is given back, however often that has to be asked for."""
+    store, asked = await bus.store(CLAIMS), []
+    really = store.delete
+
+    async def slow(key):
+        asked.append(key)
+        if len(asked) == 1:
+            raise nats.errors.TimeoutError
+        return await really(key)
+
+    monkeypatch.setattr(store, "delete", slow)
+    with pytest.raises(ClaimError, match="index 0 is taken by node 'a'"):
+        await claim(bus, node("b", 0, "10.0.0.2"), "host-b")
     async with OneShot(bus_settings) as visit:
         assert sorted(await visit.present(CLAIMS)) == ["address-10.0.0.1", "index-0", "node-a"]
 

@@ -8,6 +8,7 @@ import errno
 import socket
 import ssl
 
+import nats.errors
 import pytest
 from nats.js.errors import ServiceUnavailableError
 
@@ -49,6 +50,18 @@ async def test_why_the_bus_does_not_answer_is_said_in_plain_words():
     assert "name" in await why("nats://nowhere.invalid:4222")
     for url in ("nats://[::1", "nats://", "nats://host:port"):
         assert await why(url) == "the address cannot be read: give it as nats://host:4222"
+
+
+async def test_a_slow_bus_is_not_taken_for_one_without_jetstream(monkeypatch):
+    """It did not answer in time, and that is what is said."""
+
+    async def slow():
+        raise nats.errors.TimeoutError
+
+    visit = OneShot(BusSettings())
+    monkeypatch.setattr(visit._stream, "account_info", slow)
+    with pytest.raises(TimeoutError):
+        await visit.has_jetstream()
 
 
 @pytest.mark.parametrize(

@@ -1,16 +1,28 @@
-"""Connections of tests to a bus that may stand still for a moment."""
+"""Connections of tests to a bus that may stand still for a moment. A service would write again after two seconds, and a test does not."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from foliot.bus.client import Bus
 from patience import patience
 
 if TYPE_CHECKING:
-    from foliot.bus.client import Bus
+    from foliot.settings import BusSettings
 
 
 def patient(bus: Bus) -> Bus:
-    """The same connection, which waits longer than two seconds for an acknowledgement: a service would write again, and a test does not."""
+    """The same connection, which waits for each answer as long as a test has patience."""
     bus._stream._timeout = patience(20)
+    return bus
+
+
+async def patient_bus(settings: BusSettings, service: str = "test") -> Bus:
+    """A service's connection that is patient also while it is made."""
+    bus = patient(Bus.later(settings, service))
+    try:
+        await bus.opened()
+    except BaseException:
+        await bus.close()
+        raise
     return bus

@@ -54,18 +54,6 @@ class Client(httpx.AsyncClient):
 
 
 @pytest.fixture
-def free_port():
-    """Finds ports that nobody has now."""
-
-    def find():
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            return free.getsockname()[1]
-
-    return find
-
-
-@pytest.fixture
 def rpc_port(free_port):
     """Where a gateway serves gRPC."""
     return free_port()

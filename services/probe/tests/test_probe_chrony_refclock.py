@@ -29,7 +29,8 @@ _REPOSITORY = Path(__file__).parents[3]
 _FETCHED = _REPOSITORY / "run/peers"
 """Where `.ci/run` unpacks it: it is not installed, which could start a service that sets this machine's clock."""
 _PATH = os.pathsep.join([str(_FETCHED / "usr/sbin"), os.environ.get("PATH", os.defpath), "/usr/sbin"])
-PATIENCE_S = patience(30.0)
+PATIENCE_S = patience(90.0)
+"""chronyd takes a dozen seconds to settle."""
 MILLISECOND = 1_000_000
 TICK = 40 * MILLISECOND
 _IPC_RMID = 0
