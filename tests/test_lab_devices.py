@@ -46,24 +46,24 @@ at_s = 10
 kind = "mtu"
 where = "node1.rail0"
 bytes = 1400
-for_s = 10
+for_s = 8
 
-[[fault]]
+[[fault]] # the way back from the hole took 7 s of the 22 on a quick machine
 id = "cut"
-at_s = 30
+at_s = 40
 kind = "bus-cut"
 where = "bus"
 
 [[fault]]
 id = "first"
-at_s = 31
+at_s = 41
 kind = "link-down"
 where = "node3.rail0"
 for_s = 5
 
 [[fault]] # no way for four seconds, then the new device alone
 id = "second"
-at_s = 32
+at_s = 42
 kind = "link-down"
 where = "node3.rail1"
 
@@ -75,7 +75,7 @@ gap_ms = inf
 back_s = inf
 
 [run]
-duration_s = 47
+duration_s = 57
 """
 
 
