@@ -32,7 +32,8 @@ _WHO = "reader"
 _RETRY_S = 0.5
 _PING_S = 2
 """Interval of pings. The client notices a bus that is away after two unanswered ones."""
-_ANSWER_S = 2.0
+_ANSWER_S = 5.0
+"""A stream answers within milliseconds. A machine or a disk that stands still for some seconds is no reason to leave a stream's messages out."""
 _TRIES = 20
 """How often it asks for streams after a reconnection. A server that has just started may need ten seconds to have them ready."""
 _IDS = 65_536

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from foliot.settings import BusSettings
     from foliot_schemas.subjects import Bucket
 
-WITHIN_S = 3.0
+WITHIN_S = 5.0
+"""As long as `foliot watch --no-follow` waits. A machine or a disk that stands still for some seconds does not end the command."""
 _AS = "agent"
 """The role whose credentials it takes. A directory has none for commands; the agent's permit all that joining and leaving need."""
 
