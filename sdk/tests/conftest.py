@@ -6,6 +6,13 @@ import pytest
 
 from foliot.clock import Reader
 from foliot.clock.writer import PageWriter
+from patient_bus import wait_for_slow_servers
+
+
+@pytest.fixture(autouse=True)
+def patient_bus(monkeypatch):
+    """No test asks for more than the bus's answer."""
+    wait_for_slow_servers(monkeypatch)
 
 
 @pytest.fixture
