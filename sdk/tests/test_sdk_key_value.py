@@ -10,7 +10,7 @@ import nats.errors
 import pytest
 from nats.js.errors import BucketNotFoundError
 
-from foliot.bus import key_value_read, missed_changes
+from foliot.bus import key_value_read
 from foliot.bus.client import Bus
 from foliot.bus.key_value_watch import WRITTEN
 from foliot_schemas import NodePaths, encode
@@ -21,12 +21,6 @@ pytestmark = pytest.mark.nats
 
 _LISTED_AT_ONCE = 100_000
 """Of a stream's subjects, by the server."""
-
-
-@pytest.fixture
-def no_looks(monkeypatch):
-    """A watch hears messages, and looks for lost ones only when a test lets it. Looks and messages at the same time may tell a value twice."""
-    monkeypatch.setattr(missed_changes, "_FIRST_PAUSE_S", 3_600.0)
 
 
 async def test_a_value_that_was_heard_and_not_stored_is_not_followed_by_the_one_before_it(nats_server):
