@@ -96,3 +96,23 @@ async def test_a_renewal_whose_answer_was_lost_is_its_own(buses, slow_leases):
         while lease.revision:  # noqa: ASYNC110 - as above
             await asyncio.sleep(0.01)
     holding.cancel()
+
+
+async def test_it_is_let_go_before_the_bus_is_asked_to_hand_it_on(buses, slow_leases, monkeypatch):
+    """The bus may give it to another before its answer is here, and two would hold it."""
+    one, _ = buses
+    lease, held = Lease(one, "role", "one"), []
+    holding = asyncio.create_task(lease.run())
+    async with asyncio.timeout(patience(30)):
+        await lease.taken()
+        store = await one.store(slow_leases)
+        delete = store.delete
+
+        async def asked(*of_what, **more):
+            held.append(lease.revision)
+            await delete(*of_what, **more)
+
+        monkeypatch.setattr(store, "delete", asked)
+        holding.cancel()
+        await asyncio.wait([holding])
+    assert held == [0]

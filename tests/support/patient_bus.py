@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from foliot.bus import client, connection
 from foliot.bus.client import Bus
 from patience import patience
 
 if TYPE_CHECKING:
+    import pytest
+
     from foliot.settings import BusSettings
 
 
@@ -26,3 +29,10 @@ async def patient_bus(settings: BusSettings, service: str = "test") -> Bus:
         await bus.close()
         raise
     return bus
+
+
+def wait_for_slow_servers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Gives every `Bus` that is made from now on time to connect, and for requests and pings. It notices at once that a server has ended: the kernel closes the connection."""
+    monkeypatch.setattr(client, "ACK_TIMEOUT_S", patience(10))
+    monkeypatch.setattr(connection, "_CONNECT_S", patience(10))
+    monkeypatch.setattr(connection, "_PING_S", patience(20))

@@ -147,7 +147,9 @@ class Lease:
         log.info("lease_taken" if fence else "lease_lost", revision=fence)
 
     async def _give_back(self) -> None:
-        if self.revision:
+        held = self.revision
+        # Another may take it before the bus has answered.
+        self._change(0)
+        if held:
             with contextlib.suppress(nats.errors.Error, OSError, asyncio.TimeoutError):
                 await (await self._bus.store(LEASES)).delete(self._key, last=self._last)
-        self._change(0)
