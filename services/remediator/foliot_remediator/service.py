@@ -132,15 +132,18 @@ class Service:
 
     def _observe(self, seen: Seen) -> None:
         now_ns = self._clock.now_ns()
-        self._core.hold(self._lease.revision, now_ns)
+        self._hold(now_ns)
         self._act(self._core.observe(seen, now_ns), now_ns)
 
     async def _tick(self) -> None:
         while True:
             await asyncio.sleep(_TICK_S)
             now_ns = self._clock.now_ns()
-            self._core.hold(self._lease.revision, now_ns)
+            self._hold(now_ns)
             self._act(self._core.tick(now_ns), now_ns)
+
+    def _hold(self, now_ns: int) -> None:
+        self._core.hold(self._lease.revision, now_ns, held_by_another=self._lease.held_by_another)
 
     # -- out ----------------------------------------------------------------------------------------------------------
 
