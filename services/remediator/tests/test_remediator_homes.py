@@ -443,9 +443,11 @@ async def test_a_lower_number_of_a_new_count_is_no_older(stands_by):
     assert homes.nodes() == []
 
 
-async def test_a_number_that_the_bus_never_gave_fences_nobody(stands_by):
-    """Who started after the bus had lost its count knows of no other, and finds values of before."""
-    stands_by.count = stands_by._count = Count(since_ns=2, last=5)
+@pytest.mark.parametrize("answered", [True, False])
+async def test_a_number_that_the_bus_never_gave_fences_nobody(stands_by, answered):
+    """Who started after the bus had lost its count knows of no other, and finds values of before; also if the bus was slow to answer then."""
+    stands_by.count = Count(since_ns=2, last=5)
+    stands_by._count = stands_by.count if answered else None
     await stands_by._on_homes("node0", told(CHOSEN, lease=900))
     await stands_by._on_homes("node0", told(lease=4))
     assert stands_by._core.homes.nodes() == []
