@@ -198,12 +198,15 @@ class Remediator:
             if node not in self.inventory.nodes:
                 if self.lease:
                     self.homes.leave(node)
+                self.homes.forget_revision(node)
                 self._each(operator.methodcaller("forget_node", node), now_ns)
 
     def _take_homes(self, homes: NodeHomes) -> None:
         """Takes a value of the bucket, also before the node is known."""
         learn = functools.partial(self.homes.learn, homes)
         self._rehome(self.homes.changed_by(homes), learn, Cause(f"home/{homes.node}", ""))
+        if homes.node not in self.inventory.nodes and homes.node not in self._gone:
+            self.homes.forget_revision(homes.node)
 
     def _rehome(self, destinations: Iterable[Destination], change: Callable[[], None], cause: Cause) -> None:
         """Changes homes; the ways in force of these destinations stay what they are."""
