@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING
 
 from foliot.bus import client, connection
@@ -9,6 +10,8 @@ from foliot.bus.client import Bus
 from patience import patience
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
     import pytest
 
     from foliot.settings import BusSettings
@@ -29,6 +32,16 @@ async def patient_bus(settings: BusSettings, service: str = "test") -> Bus:
         await bus.close()
         raise
     return bus
+
+
+@contextlib.asynccontextmanager
+async def connected(settings: BusSettings, service: str = "test") -> AsyncIterator[Bus]:
+    """Such a connection, and its end."""
+    bus = await patient_bus(settings, service)
+    try:
+        yield bus
+    finally:
+        await bus.close()
 
 
 def wait_for_slow_servers(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -86,6 +86,7 @@ async def until_done(attempt: Callable[[], Awaitable[Result]], event: str, **con
         try:
             result = await attempt()
         except BUS_ERRORS as error:
+            heed_cancellation()
             log.warning(event, **context, reason=str(error) or type(error).__name__)
             await asyncio.sleep(delay_s)
             delay_s = min(delay_s * 2, LONGEST_S)
