@@ -11,7 +11,6 @@ import signal
 import socket
 import sys
 import time
-import weakref
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,6 +29,8 @@ from foliot.keys.keyring import Keyring
 from foliot.settings import BusSettings
 from foliot_schemas.permissions import NODE_ROLES
 from patience import patience, slowness
+from patient_bus import patient
+from ports import keep, port_for
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -129,31 +130,16 @@ def _has_labs() -> bool:
 _held: list[socket.socket] = []
 
 
-def _held_port(kind: socket.SocketKind, address: str) -> socket.socket:
-    """A socket on a port that nobody has now. While it is open, the kernel gives the port to nobody who asks for any.
-
-    A server that asks for this very port gets it: both of its TCP sockets may share their address, and this one does not listen (socket(7)).
-    """
-    holder = socket.socket(socket.AF_INET, kind)
-    if kind == socket.SOCK_STREAM:
-        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    holder.bind((address, 0))
-    return holder
-
-
 class Server:
     """A nats-server that can be killed and started again with its store.
 
     Parameters:
         options: of its command line, beside those that name address and store.
-        port: 0 for one that is free here. No other process of the tests gets it while this object is there, also while the server is away.
+        port: 0 for one that is kept free here, see `ports.port_for`.
     """
 
     def __init__(self, store: Path, *options: str, address: str = "127.0.0.1", port: int = 0) -> None:
-        if not port:
-            holder = _held_port(socket.SOCK_STREAM, address)
-            weakref.finalize(self, holder.close)
-            port = holder.getsockname()[1]
+        port = port or port_for(self, address)
         self.port = port
         self.settings = BusSettings(url=f"nats://{address}:{port}")
         self.process: asyncio.subprocess.Process | None = None
@@ -241,7 +227,7 @@ class SecuredServer(Server):
         """A service's connection."""
         bus = await Bus.connect(self.settings_for(role, name), role, makes=role not in {*NODE_ROLES, "reader"})
         self._buses.append(bus)
-        return bus
+        return patient(bus)
 
     def reload(self) -> None:
         """Lets it read its configuration again."""
@@ -270,6 +256,13 @@ async def nats_server(tmp_path: Path) -> AsyncIterator[Server]:
 def make_server() -> type[Server]:
     """For tests that start servers of their own."""
     return Server
+
+
+@pytest.fixture
+def kept_port() -> Iterator[int]:
+    """A port that is kept for a server of the test."""
+    with keep() as keeper:
+        yield keeper.getsockname()[1]
 
 
 @pytest.fixture
@@ -320,7 +313,7 @@ def free_port() -> Iterator[Callable[..., int]]:
     with contextlib.ExitStack() as holders:
 
         def find(kind: socket.SocketKind = socket.SOCK_STREAM) -> int:
-            holder = holders.enter_context(_held_port(kind, "127.0.0.1"))
+            holder = holders.enter_context(keep(kind=kind))
             return int(holder.getsockname()[1])
 
         yield find

@@ -39,14 +39,13 @@ async def web_server():
         yield server.sockets[0].getsockname()[1]
 
 
-async def test_why_the_bus_does_not_answer_is_said_in_plain_words():
+async def test_why_the_bus_does_not_answer_is_said_in_plain_words(kept_port):
     """Nobody listens, is known, speaks, or speaks as NATS does. Only a silence takes all of the time."""
     async with web_server() as web:
         assert await why(f"nats://127.0.0.1:{web}") == "what listens there does not speak as a NATS server does"
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        port = silent.getsockname()[1]
-        assert await why(f"nats://127.0.0.1:{port}", 0.5) == "no answer in time"
-    assert await why(f"nats://127.0.0.1:{port}") == "nothing listens there (connection refused)"
+        assert await why(f"nats://127.0.0.1:{silent.getsockname()[1]}", within_s=1.0) == "no answer in time"
+    assert await why(f"nats://127.0.0.1:{kept_port}") == "nothing listens there (connection refused)"
     assert "name" in await why("nats://nowhere.invalid:4222")
     for url in ("nats://[::1", "nats://", "nats://host:port"):
         assert await why(url) == "the address cannot be read: give it as nats://host:4222"
