@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING
 
+from foliot.bus import client, connection
 from foliot.bus.client import Bus
 from patience import patience
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    import pytest
+
     from foliot.settings import BusSettings
 
 
@@ -26,3 +32,20 @@ async def patient_bus(settings: BusSettings, service: str = "test") -> Bus:
         await bus.close()
         raise
     return bus
+
+
+@contextlib.asynccontextmanager
+async def connected(settings: BusSettings, service: str = "test") -> AsyncIterator[Bus]:
+    """Such a connection, and its end."""
+    bus = await patient_bus(settings, service)
+    try:
+        yield bus
+    finally:
+        await bus.close()
+
+
+def wait_for_slow_servers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Gives every `Bus` that is made from now on time to connect, and for requests and pings. It notices at once that a server has ended: the kernel closes the connection."""
+    monkeypatch.setattr(client, "ACK_TIMEOUT_S", patience(10))
+    monkeypatch.setattr(connection, "_CONNECT_S", patience(10))
+    monkeypatch.setattr(connection, "_PING_S", patience(20))

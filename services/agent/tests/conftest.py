@@ -26,8 +26,8 @@ from joining import Node
 
 _CLONE_NEWNET = 0x40000000
 _PATIENCE_S = patience(60.0)
-_CONSTANTS = {"foliot_agent.peers.echo_confirm.GIVE_UP_S": patience(20.0)}
-"""A peer that stands still for two seconds has not answered by then. What tests show is that it confirms."""
+_CONSTANTS = {"foliot_agent.peers.echo_confirm.GIVE_UP_S": patience(5.0)}
+"""Of the agents. A peer that stands still for two seconds has not answered by then, and tests show that it confirms."""
 _libc = ctypes.CDLL(None, use_errno=True)
 
 

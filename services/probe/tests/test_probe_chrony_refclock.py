@@ -102,11 +102,11 @@ def follow(daemon, tell, enough):
 
 
 async def settled(daemon):
-    """How many samples there are, once what was told before is read and no more come for longer than chronyd polls."""
+    """How many samples there are, once what was told before is read and no more come for longer than chronyd polls, or stands still."""
     async with asyncio.timeout(patience(60)):
         while True:
             before = len(daemon.samples())
-            await asyncio.sleep(1.5)
+            await asyncio.sleep(3.5)
             if len(daemon.samples()) == before:
                 return before
 
