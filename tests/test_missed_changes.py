@@ -15,6 +15,7 @@ from foliot.node.link_monitor import LinkChange
 from foliot.settings import NicSettings, NodeSettings
 from foliot_probe.io.port_reader import PortReader
 from foliot_schemas.subjects import EVENT, INVENTORY, PORT
+from patient_bus import patient
 from virtual_clock import VirtualClock
 
 pytestmark = pytest.mark.nats
@@ -33,7 +34,7 @@ def link(downs, ups):
 
 async def test_a_detector_that_finds_the_bus_long_after_the_probe_tells_each_loss(nats_server, until):
     """Two losses in the order in which they were, although only words of after the second return reach it."""
-    bus = await Bus.connect(nats_server.settings, "test")
+    bus = patient(await Bus.connect(nats_server.settings, "test"))
     words, events, clock = [], [], VirtualClock(1_700_000_000_000_000_000)
     ports = PortReader(describe(OWN), clock, "boot", words.append)
 

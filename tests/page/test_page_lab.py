@@ -29,7 +29,7 @@ spines = 2
 
 [services]
 "remediator.armed" = "off"
-"remediator.probation_s" = 1.0
+"remediator.probation_s" = 5.0
 
 [workload]
 kind = "none"
@@ -38,10 +38,10 @@ kind = "none"
 at_s = 2
 kind = "link-down"
 where = "node1.rail0"
-for_s = 3
+for_s = 6
 """
 TILES = 4
-READY_MS = 1_000 * patience(150)
+READY_MS = 1_000 * patience(240)
 """As long as the lab itself may take on a busy machine, and some."""
 RECORD = """() => {
   window.conditions = {};

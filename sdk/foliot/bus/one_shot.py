@@ -26,7 +26,10 @@ if TYPE_CHECKING:
     from foliot.settings import BusSettings
     from foliot_schemas.subjects import Bucket
 
-WITHIN_S = 3.0
+WITHIN_S = 5.0
+"""Limit of connecting: that a bus is away is to be said soon."""
+ANSWER_S = 10.0
+"""Limit of each answer. A server whose disk is busy takes seconds for one."""
 _AS = "agent"
 """The role whose credentials it takes. A directory has none for commands; the agent's permit all that joining and leaving need."""
 
@@ -41,11 +44,11 @@ class Ahead(NamedTuple):
 class OneShot:
     """A connection. Enter it; every method may raise what `foliot.bus.retry.BUS_ERRORS` names."""
 
-    def __init__(self, settings: BusSettings, within_s: float = WITHIN_S) -> None:
+    def __init__(self, settings: BusSettings, within_s: float = WITHIN_S, answer_s: float = ANSWER_S) -> None:
         self._options = connection.options(settings, _AS)
-        self._within_s = within_s
+        self._within_s, self._answer_s = within_s, answer_s
         self._client = nats.NATS()
-        self._stream = self._client.jetstream(timeout=within_s)
+        self._stream = self._client.jetstream(timeout=answer_s)
         self._buckets = KeyValue(self._client, self._stream, 0, _passed_over, makes=False)
         self._told: Exception | None = None
 
@@ -83,6 +86,8 @@ class OneShot:
         """Whether this account may use JetStream."""
         try:
             await self._stream.account_info()
+        except nats.errors.TimeoutError:
+            raise  # it says nothing of JetStream
         except nats.errors.Error:
             return False
         return True
@@ -100,7 +105,7 @@ class OneShot:
     async def ahead(self) -> Ahead | None:
         """The server's clock against this host's; None: there is no bucket yet, or the server does not say its time."""
         before_ns = time.time_ns()
-        reply = await self._client.request("$JS.API.STREAM.INFO.KV_inventory", b"", timeout=self._within_s)
+        reply = await self._client.request("$JS.API.STREAM.INFO.KV_inventory", b"", timeout=self._answer_s)
         after_ns = time.time_ns()
         said = json.loads(reply.data).get("ts", "")
         if not said:

@@ -88,7 +88,7 @@ async def claim(bus: Bus, node: NodeSettings, host: str) -> None:
             made.append(key)
         elif reason := await _objection(bus, key, what, own):
             for each in made:
-                await store.delete(escape(each))
+                await until_done(functools.partial(store.delete, escape(each)), "claims_awaited")
             raise ClaimError(reason)
 
 

@@ -13,6 +13,14 @@ from foliot_gateway import service
 from foliot_gateway.settings import GatewaySettings
 from foliot_gateway.state.store import Store
 from patience import patience
+from patient_bus import wait_for_slow_servers
+from ports import keep
+
+
+@pytest.fixture(autouse=True)
+def patient_bus(monkeypatch):
+    """No test asks for more than the bus's answer."""
+    wait_for_slow_servers(monkeypatch)
 
 
 @pytest.fixture
@@ -54,21 +62,10 @@ class Client(httpx.AsyncClient):
 
 
 @pytest.fixture
-def free_port():
-    """Finds ports that nobody has now."""
-
-    def find():
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            return free.getsockname()[1]
-
-    return find
-
-
-@pytest.fixture
-def rpc_port(free_port):
+def rpc_port():
     """Where a gateway serves gRPC."""
-    return free_port()
+    with keep() as keeper:
+        yield keeper.getsockname()[1]
 
 
 @pytest.fixture
@@ -82,10 +79,9 @@ async def served(store, rpc_port):
 
 
 @pytest.fixture
-async def gateway(nats_server, monkeypatch, free_port, rpc_port):
+async def gateway(nats_server, monkeypatch, kept_port, rpc_port):
     """The gateway as it starts in production, configured by the environment; starting it gives HTTP to it."""
-    port = free_port()
-    monkeypatch.setenv("FOLIOT_GATEWAY__PORT", str(port))
+    monkeypatch.setenv("FOLIOT_GATEWAY__PORT", str(kept_port))
     monkeypatch.setenv("FOLIOT_GATEWAY__GRPC_PORT", str(rpc_port))
     monkeypatch.setenv("FOLIOT_BUS__URL", nats_server.settings.url)
     monkeypatch.setenv("FOLIOT_TELEMETRY__ENDPOINT", "http://203.0.113.1:9")  # only others reach the gateway by it
@@ -97,7 +93,7 @@ async def gateway(nats_server, monkeypatch, free_port, rpc_port):
         started.append(asyncio.ensure_future(service.main()))
         return client
 
-    async with Client(base_url=f"http://127.0.0.1:{port}", timeout=patience(30), trust_env=False) as client:
+    async with Client(base_url=f"http://127.0.0.1:{kept_port}", timeout=patience(30), trust_env=False) as client:
         yield start
         for running in started:
             running.cancel()
