@@ -30,6 +30,8 @@ WITHIN_S = 5.0
 """Limit of connecting: that a bus is away is to be said soon."""
 ANSWER_S = 10.0
 """Limit of each answer. A server whose disk is busy takes seconds for one."""
+_AGAIN, _AGAIN_S = 1, 0.5
+"""How many more times a server is tried that cannot be connected to, and the pause before. It may just be starting."""
 _AS = "agent"
 """The role whose credentials it takes. A directory has none for commands; the agent's permit all that joining and leaving need."""
 
@@ -57,12 +59,13 @@ class OneShot:
         try:
             async with asyncio.timeout(self._within_s):
                 await self._client.connect(
-                    **self._options, allow_reconnect=False, connect_timeout=self._within_s, error_cb=self._note
-                )
+                    **self._options, allow_reconnect=False, connect_timeout=self._within_s, error_cb=self._note,
+                    max_reconnect_attempts=_AGAIN, reconnect_time_wait=_AGAIN_S,
+                )  # fmt: skip
         except BUS_ERRORS as error:
             await self.__aexit__()
-            # nats-py tries until the time is over, and tells only in passing what is wrong.
-            if isinstance(error, TimeoutError) and isinstance(self._told, BUS_ERRORS):
+            # nats-py tells only in passing what is wrong.
+            if isinstance(error, (TimeoutError, nats.errors.NoServersError)) and isinstance(self._told, BUS_ERRORS):
                 raise self._told from error
             raise
         return self
