@@ -36,11 +36,13 @@ def link(downs, ups):
 async def test_a_detector_that_finds_the_bus_long_after_the_probe_tells_each_loss(nats_server, until):
     """Two losses in the order in which they were, although only words of after the second return reach it."""
     bus = patient(await Bus.connect(nats_server.settings, "test"))
-    words, events, clock = [], [], VirtualClock(1_700_000_000_000_000_000)
+    words, events, heard, clock = [], [], set(), VirtualClock(1_700_000_000_000_000_000)
     ports = PortReader(describe(OWN), clock, "boot", words.append)
 
     async def hear(event, _subject):
-        events.append(event)
+        if event.id not in heard:  # where a slow server's acknowledgement did not come in time, an event comes again
+            events.append(event)
+        heard.add(event.id)
 
     async def say(*changes):
         for change in changes:
