@@ -42,7 +42,7 @@ for_s = 4
 
 [[fault]] # small probes hear nothing of it
 id = "hole"
-at_s = 10
+at_s = 16
 kind = "mtu"
 where = "node1.rail0"
 bytes = 1400
@@ -50,20 +50,20 @@ for_s = 8
 
 [[fault]] # the way back from the hole took 7 s of the 22 on a quick machine
 id = "cut"
-at_s = 40
+at_s = 46
 kind = "bus-cut"
 where = "bus"
 
 [[fault]]
 id = "first"
-at_s = 41
+at_s = 47
 kind = "link-down"
 where = "node3.rail0"
 for_s = 5
 
 [[fault]] # no way for four seconds, then the new device alone
 id = "second"
-at_s = 42
+at_s = 48
 kind = "link-down"
 where = "node3.rail1"
 
@@ -75,7 +75,7 @@ gap_ms = inf
 back_s = inf
 
 [run]
-duration_s = 57
+duration_s = 63
 """
 
 
