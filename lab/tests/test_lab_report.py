@@ -139,9 +139,7 @@ def test_what_is_back_before_another_fault_begins_is_not_held_against_that(back_
     """A fault elsewhere on the pair's path moves it anew soon after; what had not come back by then is still away."""
     sent_ns = lab_ns(9) + np.arange(1000, dtype=np.int64) * 10 * MS
     away = (sent_ns > lab_ns(10)) & (sent_ns <= lab_ns(back_s)) | (sent_ns > lab_ns(14.1))
-    pulses = Pulses(
-        sent_ns=sent_ns, arrived_ns=sent_ns + 1, device=away.astype(np.int16), devices=("fo0e0", "fo1e0")
-    )
+    pulses = Pulses(sent_ns=sent_ns, arrived_ns=sent_ns + 1, device=away.astype(np.int16), devices=("fo0e0", "fo1e0"))
     pair = Pair(End("node3", "rail0"), End("node0", "rail0"))
     own, other = (
         Injection(
