@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import secrets
 import time
@@ -70,9 +71,10 @@ class Desk(msgspec.Struct, frozen=True, kw_only=True):
             "FOLIOT_CONFIG": str(self.config(process)),
             "FOLIOT_BOOT_ID": self.boot,
             "FOLIOT_TELEMETRY__LOOP_STEPS": str(self.loop_steps(process)),
-            # Two dozen interpreters start at once. Without bytecode files, each would compile all its imports.
+            # Two dozen interpreters start at once. Without bytecode files, each would compile all its imports. They leave no files of root's
+            # in the folders of the code.
             "PYTHONDONTWRITEBYTECODE": "",
-            "PYTHONPYCACHEPREFIX": str(self.folder.with_name("pycache")),
+            "PYTHONPYCACHEPREFIX": os.environ.get("PYTHONPYCACHEPREFIX", str(self.folder.with_name("pycache"))),
         }
         if node:
             own |= {"FOLIOT_CLOCK_SKEW": str(self.skew(node)), "FOLIOT_CLOCK__PAGE": str(self.clock_page(node))}
