@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import os
 import shutil
@@ -28,6 +29,8 @@ from foliot.keys.keyring import Keyring
 from foliot.settings import BusSettings
 from foliot_schemas.permissions import NODE_ROLES
 from patience import patience, slowness
+from patient_bus import patient
+from ports import keep, port_for
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -132,14 +135,11 @@ class Server:
 
     Parameters:
         options: of its command line, beside those that name address and store.
-        port: 0 for one that is free here.
+        port: 0 for one that is kept free here, see `ports.port_for`.
     """
 
     def __init__(self, store: Path, *options: str, address: str = "127.0.0.1", port: int = 0) -> None:
-        if not port:
-            with socket.socket() as probe:
-                probe.bind((address, 0))
-                port = probe.getsockname()[1]
+        port = port or port_for(self, address)
         self.port = port
         self.settings = BusSettings(url=f"nats://{address}:{port}")
         self.process: asyncio.subprocess.Process | None = None
@@ -148,7 +148,11 @@ class Server:
         self._options = options
 
     async def start(self) -> None:
-        """Starts it, in the namespace that the calling thread is in, and waits until it listens."""
+        """Starts it, in the namespace that the calling thread is in, and waits until it listens.
+
+        Raises:
+            RuntimeError: it ended instead.
+        """
         self.process = await asyncio.create_subprocess_exec(
             str(Path(sys.executable).with_name("nats-server")), "--addr", self._address, "--port", str(self.port),
             "--jetstream", "--store_dir", str(self.store), *self._options, stderr=asyncio.subprocess.DEVNULL,
@@ -156,7 +160,11 @@ class Server:
         while True:
             try:
                 _, writer = await asyncio.open_connection(self._address, self.port)
-            except OSError:
+            except OSError as error:
+                if self.process.returncode is not None:
+                    raise RuntimeError(
+                        f"nats-server on port {self.port} ended with {self.process.returncode}"
+                    ) from error
                 await asyncio.sleep(0.02)
             else:
                 writer.close()
@@ -211,7 +219,7 @@ class SecuredServer(Server):
             forbidden.append(str(error))
 
         options = connection.options(self.settings_for(role, name), role)
-        client = await nats.connect(**options, allow_reconnect=False, error_cb=failed, connect_timeout=5)
+        client = await nats.connect(**options, allow_reconnect=False, error_cb=failed, connect_timeout=patience(20))
         self._open.append(client)
         return client, forbidden
 
@@ -219,7 +227,7 @@ class SecuredServer(Server):
         """A service's connection."""
         bus = await Bus.connect(self.settings_for(role, name), role, makes=role not in {*NODE_ROLES, "reader"})
         self._buses.append(bus)
-        return bus
+        return patient(bus)
 
     def reload(self) -> None:
         """Lets it read its configuration again."""
@@ -248,6 +256,13 @@ async def nats_server(tmp_path: Path) -> AsyncIterator[Server]:
 def make_server() -> type[Server]:
     """For tests that start servers of their own."""
     return Server
+
+
+@pytest.fixture
+def kept_port() -> Iterator[int]:
+    """A port that is kept for a server of the test."""
+    with keep() as keeper:
+        yield keeper.getsockname()[1]
 
 
 @pytest.fixture
@@ -287,6 +302,21 @@ async def encrypted(tmp_path: Path) -> AsyncIterator[SecuredServer]:
     await server.start()
     yield server
     await server.stop()
+
+
+@pytest.fixture
+def free_port() -> Iterator[Callable[..., int]]:
+    """Finds ports that nobody has, and that no other process of the tests gets before this test has ended.
+
+    A TCP port is one of 127.0.0.1. A UDP port is one of all other loopback addresses, of which each test has its own.
+    """
+    with contextlib.ExitStack() as holders:
+
+        def find(kind: socket.SocketKind = socket.SOCK_STREAM) -> int:
+            holder = holders.enter_context(keep(kind=kind))
+            return int(holder.getsockname()[1])
+
+        yield find
 
 
 @pytest.fixture

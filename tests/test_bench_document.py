@@ -107,4 +107,5 @@ def test_what_a_call_of_the_clock_costs_is_measured_of_real_calls(tmp_path):
     rows = clock_read.measure(str(tmp_path / "clock"), 3, 500)
     assert [(row.runs, row.calls) for row in rows[:2]] == [(3, 500)] * 2
     assert all(0 < row.least_us <= row.median_us <= row.most_us for row in rows)
-    assert rows[2].median_us > rows[0].median_us
+    # The least of each, in which no other process had taken the caches.
+    assert rows[2].least_us > rows[0].least_us

@@ -74,7 +74,8 @@ class Fleet:
         return len(self.paths) == NODES and all(len(paths.backups) == backups for paths in self.paths.values())
 
     async def _on_command(self, command, _subject):
-        self.commands.append(command)
+        if command.id not in {before.id for before in self.commands}:  # what is not acknowledged in time comes again
+            self.commands.append(command)
         outcome = Outcome(
             id=f"{command.id}/outcome", command=command.id, verb=command.verb, node=command.node, status="done",
             started_ns=time.time_ns(), fault=command.fault, away=command.away, back=command.back, placements=command.placements,
@@ -82,7 +83,8 @@ class Fleet:
         self._agents[command.node].publish_kept(OUTCOME, outcome, outcome.verb, outcome.node)
 
     async def _on_refusal(self, event, _subject):
-        self.refusals.append(event)
+        if event.id not in {before.id for before in self.refusals}:
+            self.refusals.append(event)
 
     async def _on_paths(self, name, paths):
         self.paths[name] = paths

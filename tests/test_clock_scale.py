@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 import subprocess
 import sys
 
@@ -18,20 +17,12 @@ STAGES = {
 }  # fmt: skip
 
 
-@pytest.fixture
-def free_port():
-    """Where a server may listen."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
-def test_a_fleet_of_three_shards_is_solved_and_every_stage_is_counted(tmp_path, free_port):
+def test_a_fleet_of_three_shards_is_solved_and_every_stage_is_counted(tmp_path, kept_port):
     """Each clock to less than its bound, and what stages read and write is what the others wrote and read."""
     done = subprocess.run(
         [
             sys.executable, "-m", "bench.clock_scale", "--nics", "90", "--shard-nics", "30", "--settle", "2", "--windows", "2", "--anyway",
-            "--port", str(free_port), "--json", str(tmp_path / "rows.json"),
+            "--port", str(kept_port), "--json", str(tmp_path / "rows.json"),
         ],
         check=False, capture_output=True, text=True, timeout=patience(240),
     )  # fmt: skip

@@ -45,7 +45,7 @@ def test_where_the_kernel_permits_no_namespaces_it_says_so_and_shows_what_it_can
     demo = f"{FOLIOT} lab demo --once --port 0 --folder {tmp_path / 'lab'}"
     done = subprocess.run(
         ["unshare", "--user", "--map-root-user", "sh", "-c", f"{forbid} {demo}"],
-        capture_output=True, text=True, check=False, timeout=patience(180),
+        capture_output=True, text=True, check=False, timeout=patience(300),
     )  # fmt: skip
     if "unshare" in done.stderr:
         pytest.skip(done.stderr)

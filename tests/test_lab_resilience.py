@@ -34,39 +34,39 @@ id = "remediator-parted"
 at_s = 2
 kind = "partition"
 where = "remediator|bus"
-for_s = 5
+for_s = 7
 
 [[fault]]
 id = "while-remediator-parted"
 at_s = 4
 kind = "link-down"
 where = "node1.rail0"
-for_s = 6
+for_s = 18 # long enough for a remediator that finds the bus late
 
 [[fault]]
 id = "node-parted"
-at_s = 14
+at_s = 27
 kind = "partition"
 where = "node3|bus"
-for_s = 7
+for_s = 10
 
 [[fault]]
 id = "while-node-parted"
-at_s = 18.5
+at_s = 31.5
 kind = "link-down"
 where = "node3.rail0"
-for_s = 4
+for_s = 7
 
 [[fault]]
 id = "stepped"
-at_s = 27
+at_s = 44
 kind = "clock-step"
 where = "node2"
 offset_ns = 5_000_000_000
 
 [[fault]]
 id = "while-stepped"
-at_s = 27.2
+at_s = 44.2
 kind = "link-down"
 where = "node2.rail1"
 for_s = 11
@@ -75,20 +75,20 @@ for_s = 11
 # message did not pass comes after that, with what its stream has kept.
 [[fault]]
 id = "servers-parted"
-at_s = 42
+at_s = 59
 kind = "partition"
 where = "nats0|nats1"
 for_s = 5
 
 [[fault]]
 id = "while-servers-parted"
-at_s = 44
+at_s = 61
 kind = "link-down"
 where = "node0.rail0"
 for_s = 25
 
 [run]
-duration_s = 80
+duration_s = 97
 """
 
 
@@ -103,12 +103,12 @@ def played(tmp_path_factory):
     done = subprocess.run(
         [str(Path(sys.executable).with_name("foliot")), "lab", "run", "--force", str(folder / "scenario.toml"), "--port", "0",
          "--report", str(folder / "report.json"), "--folder", str(folder / "lab")],
-        capture_output=True, text=True, check=False, timeout=patience(200),
+        capture_output=True, text=True, check=False, timeout=patience(360),
     )  # fmt: skip
     assert (folder / "report.json").exists(), done.stdout + done.stderr
     report = json.loads((folder / "report.json").read_text())
     faults = {fault["id"]: fault for fault in report["faults"]}
-    for id_, seconds in (("remediator-parted", 5), ("node-parted", 7)):
+    for id_, seconds in (("remediator-parted", 7), ("node-parted", 10)):
         faults[id_]["healed_ns"] = faults[id_]["injected_ns"] + seconds * 1_000_000_000
     return faults, folder / "lab", done.stdout
 

@@ -39,13 +39,13 @@ load = 0.2
 at_s = 3
 kind = "link-down"
 where = "node3.rail0"
-for_s = 3
+for_s = 5
 
 [[fault]]
-at_s = 13
+at_s = 15
 kind = "drop-one-way"
 where = "node1.rail1"
-for_s = 3
+for_s = 5
 
 # How long it takes is for benches to say; here the machine may be slow, and busy with other tests.
 [expect]
@@ -55,7 +55,7 @@ gap_ms = inf
 back_s = inf
 
 [run]
-duration_s = 28
+duration_s = 34
 """
 EDGES = {
     # Who acts on whose word, between services. Armed agents have moved before anybody could command them; the way back is commanded.
@@ -72,8 +72,17 @@ EDGES = {
 
 def get(address: str, path: str):
     """JSON of the lab's API."""
-    with urllib.request.urlopen(f"{address}{path}", timeout=patience(10)) as answer:
+    with urllib.request.urlopen(f"{address}{path}", timeout=patience(30)) as answer:
         return json.load(answer)
+
+
+def wait_for(what):
+    """What a function returns, as soon as it returns anything: a service may be late to tell, or stand still for a moment."""
+    give_up_s = time.monotonic() + patience(30)
+    while (found := what()) is None:
+        assert time.monotonic() < give_up_s
+        time.sleep(0.2)
+    return found
 
 
 def edges(spans):
@@ -114,24 +123,32 @@ class Run:
         """Interrupts it; its exit status."""
         self.process.send_signal(signal.SIGINT)
         try:
-            rest, _ = self.process.communicate(timeout=patience(30))
+            rest, _ = self.process.communicate(timeout=patience(60))
         except subprocess.TimeoutExpired:
             self.process.kill()
             raise
         self.said += rest
         return self.process.returncode
 
-    def carrier_event(self) -> str:
-        """The event that the kernel's link message became. Where probes wait for the processor, a path's silence can be told before it."""
-        return next(event for event in self.report["faults"][0]["events"] if event.endswith("/down"))
+    @property
+    def first_event(self) -> str:
+        """The event whose trace has the move: the kernel's link message, or a path's silence where the probe that tells of the link stood still."""
+        events = self.report["faults"][0]["events"]
+        carrier = next(event for event in events if event.endswith("/down"))
+        return events[0] if self.armed == "off" and events[0].endswith("/silent") else carrier
 
-    def carrier_spans(self):
-        """Of the trace of the carrier's loss, once all are there that are expected: they come in batches, and not those of all services at once."""
-        address = f"/api/v1/traces/{trace_id(self.carrier_event().removesuffix('/down')):032x}"
+    @property
+    def edges(self) -> set[tuple[str, str]]:
+        """Who acts on whose word in that trace. Nobody tells of a silence before the detector."""
+        return {edge for edge in EDGES[self.armed] if self.first_event.endswith("/down") or edge[0] != "probe"}
+
+    def spans(self):
+        """Of that trace, once all are there that are expected: they come in batches, and not those of all services at once."""
+        address = f"/api/v1/traces/{trace_id(self.first_event.rpartition('/')[0]):032x}"
         deadline_s = time.monotonic() + patience(20)
         while True:
             spans = get(self.address, address)["spans"]
-            is_told = EDGES[self.armed] <= edges(spans) and any("confirm" in span["name"] for span in spans)
+            is_told = self.edges <= edges(spans) and any("confirm" in span["name"] for span in spans)
             if is_told or time.monotonic() > deadline_s:
                 return spans
             time.sleep(0.2)
@@ -172,65 +189,59 @@ def test_every_outcome_was_right(lab_run):
 
 def test_clocks_are_right_about_the_time_and_about_themselves(lab_run):
     """Every clock is in step, to less than a microsecond where nothing else runs, and says so; the hard bound always holds."""
-    clocks, states = lab_run.report["clocks"], get(lab_run.address, "/api/v1/clocks")
+
+    def synchronised():
+        told = get(lab_run.address, "/api/v1/clocks")
+        return told if {state["status"] for state in told} == {"synchronised"} else None
+
+    clocks, states = lab_run.report["clocks"], wait_for(synchronised)
 
     assert clocks["windows"] > 3
     assert clocks["within_hard_bound"] == 1.0
     assert clocks["within_bound"] > 0.9
     assert clocks["true_error_ns"]["p50"] < 20_000  # of 50 ms injected, and also where the kernel is late to deliver
-    assert [(state["clock"], state["status"]) for state in states] == [(f"node{n}", "synchronised") for n in range(4)]
+    assert [state["clock"] for state in states] == [f"node{n}" for n in range(4)]
     assert max(state["hard_bound_ns"] for state in states) < 10_000_000  # a bound that says nothing would always hold
 
 
-def test_one_trace_holds_the_fault_from_link_message_to_confirmation(lab_run):
+def test_one_trace_holds_the_fault_from_its_first_word_to_confirmation(lab_run):
     """Over all services, with every edge of the road."""
-    spans = lab_run.carrier_spans()
+    spans = lab_run.spans()
 
-    assert EDGES[lab_run.armed] <= edges(spans)
-    assert sum(span.get("parent_id") in {None, ""} for span in spans) == 1, "one root: the link message"
+    assert lab_run.edges <= edges(spans)
+    assert sum(span.get("parent_id") in {None, ""} for span in spans) == 1, "one root: the first word of it"
     assert any("confirm" in span["name"] for span in spans)
 
 
 def test_the_trace_can_be_asked_for_by_event(lab_run):
     """As ``foliot trace <event id>`` does, and prints."""
-    lab_run.carrier_spans()  # all are there
+    lab_run.spans()  # all are there
     printed = subprocess.run(
-        [str(Path(sys.executable).with_name("foliot")), "trace", lab_run.carrier_event(), "--gateway", lab_run.address],
+        [str(Path(sys.executable).with_name("foliot")), "trace", lab_run.first_event, "--gateway", lab_run.address],
         capture_output=True, text=True, check=False,
     )  # fmt: skip
 
     assert printed.returncode == 0, printed.stderr
-    for service in ("probe", "detector", "remediator", "agent"):
+    for service in {service for edge in lab_run.edges for service in edge}:
         assert service in printed.stdout
 
 
 def test_the_gateway_shows_the_fleet_as_it_is_now(lab_run):
     """Four nodes, all carriers up, nothing moved any more; and it counts what happened."""
-    fleet = get(lab_run.address, "/api/v1/fleet")
-    with urllib.request.urlopen(f"{lab_run.address}/metrics", timeout=patience(10)) as answer:
+
+    def at_home():
+        told = get(lab_run.address, "/api/v1/fleet")
+        return (
+            told if {(nic["state"], nic["moved"]) for node in told for nic in node["nics"]} == {("up", False)} else None
+        )
+
+    fleet = wait_for(at_home)
+    with urllib.request.urlopen(f"{lab_run.address}/metrics", timeout=patience(30)) as answer:
         metrics = answer.read().decode()
 
     assert [node["node"] for node in fleet] == ["node0", "node1", "node2", "node3"]
-    assert {(nic["state"], nic["moved"]) for node in fleet for nic in node["nics"]} == {("up", False)}
     assert 'foliot_events_total{kind="flap"' in metrics
     assert get(lab_run.address, "/healthz")
-
-
-def test_an_interrupted_lab_leaves_nothing_behind(lab_run):
-    """The last test of a run: exit status 0, every process gone, and what was started by ``lab exec`` with them."""
-    foliot = str(Path(sys.executable).with_name("foliot"))
-    guest = subprocess.Popen([foliot, "lab", "exec", "--folder", str(lab_run.folder), "node3", "--", "sleep", "1000"])
-    while Path(f"/proc/{guest.pid}/comm").read_text() != "sleep\n":
-        assert guest.poll() is None
-        time.sleep(0.05)
-    started = int(lab_run.process.pid)
-    children = subprocess.run(["ps", "-o", "pid=", "--ppid", str(started)], capture_output=True, text=True, check=True)
-    pids = [int(pid) for pid in children.stdout.split()]
-
-    assert lab_run.end() == 0, lab_run.said
-    assert pids
-    assert [pid for pid in pids if Path(f"/proc/{pid}").exists()] == []
-    assert guest.wait(timeout=patience(10)) == -signal.SIGTERM
 
 
 def test_any_process_has_the_time_of_its_node(lab_run):
@@ -247,3 +258,20 @@ def test_any_process_has_the_time_of_its_node(lab_run):
     assert max(local_ns) - min(local_ns) > 1_000_000
     for one, other in itertools.permutations(times, 2):
         assert one.earliest_ns <= other.latest_ns + took_ns
+
+
+def test_an_interrupted_lab_leaves_nothing_behind(lab_run):
+    """The last test of a run: exit status 0, every process gone, and what was started by ``lab exec`` with them."""
+    foliot = str(Path(sys.executable).with_name("foliot"))
+    guest = subprocess.Popen([foliot, "lab", "exec", "--folder", str(lab_run.folder), "node3", "--", "sleep", "1000"])
+    while Path(f"/proc/{guest.pid}/comm").read_text() != "sleep\n":
+        assert guest.poll() is None
+        time.sleep(0.05)
+    started = int(lab_run.process.pid)
+    children = subprocess.run(["ps", "-o", "pid=", "--ppid", str(started)], capture_output=True, text=True, check=True)
+    pids = [int(pid) for pid in children.stdout.split()]
+
+    assert lab_run.end() == 0, lab_run.said
+    assert pids
+    assert [pid for pid in pids if Path(f"/proc/{pid}").exists()] == []
+    assert guest.wait(timeout=patience(30)) == -signal.SIGTERM

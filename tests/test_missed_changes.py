@@ -15,6 +15,8 @@ from foliot.node.link_monitor import LinkChange
 from foliot.settings import NicSettings, NodeSettings
 from foliot_probe.io.port_reader import PortReader
 from foliot_schemas.subjects import EVENT, INVENTORY, PORT
+from patience import patience
+from patient_bus import patient
 from virtual_clock import VirtualClock
 
 pytestmark = pytest.mark.nats
@@ -33,12 +35,14 @@ def link(downs, ups):
 
 async def test_a_detector_that_finds_the_bus_long_after_the_probe_tells_each_loss(nats_server, until):
     """Two losses in the order in which they were, although only words of after the second return reach it."""
-    bus = await Bus.connect(nats_server.settings, "test")
-    words, events, clock = [], [], VirtualClock(1_700_000_000_000_000_000)
+    bus = patient(await Bus.connect(nats_server.settings, "test"))
+    words, events, heard, clock = [], [], set(), VirtualClock(1_700_000_000_000_000_000)
     ports = PortReader(describe(OWN), clock, "boot", words.append)
 
     async def hear(event, _subject):
-        events.append(event)
+        if event.id not in heard:  # where a slow server's acknowledgement did not come in time, an event comes again
+            events.append(event)
+        heard.add(event.id)
 
     async def say(*changes):
         for change in changes:
@@ -48,6 +52,13 @@ async def test_a_detector_that_finds_the_bus_long_after_the_probe_tells_each_los
         ports.tell_counters()
         while words:
             await bus.publish(PORT, words.pop(0), "n")
+
+    async def say_until(holds):
+        # Not once: of words that wait for a slow detector for more than a second, it takes the newest alone.
+        async with asyncio.timeout(patience(60)):
+            while not holds():
+                await say()
+                await asyncio.sleep(0.1)
 
     await bus.subscribe(EVENT, hear)
     await bus.put(INVENTORY, "n", describe(OWN))
@@ -60,7 +71,7 @@ async def test_a_detector_that_finds_the_bus_long_after_the_probe_tells_each_los
             downs += 1
             await say(link(downs, downs), link(downs, downs + 1))
             await asyncio.sleep(0.1)
-        await until(lambda: events[-1].number("carrier_down_count") == downs and events[-1].state == "up")
+        await say_until(lambda: events[-1].number("carrier_down_count") == downs and events[-1].state == "up")
         events.clear()
 
         detector.send_signal(signal.SIGSTOP)
@@ -73,10 +84,7 @@ async def test_a_detector_that_finds_the_bus_long_after_the_probe_tells_each_los
         for _ in range(WORDS_UNHEARD):
             await say()
         detector.send_signal(signal.SIGCONT)
-        while not events:
-            await say()
-            await asyncio.sleep(0.1)
-        await until(lambda: len(events) >= 4)
+        await say_until(lambda: len(events) >= 4)
     finally:
         detector.kill()
         await detector.wait()

@@ -208,7 +208,7 @@ def test_a_host_that_hangs_is_started_again_and_a_wrong_one_is_not(machine):
     """The watchdog hears no more of a stopped process; an index that another node has stays refused."""
     machine.run(
         "bash", "-c", "for u in agent probe; do mkdir -p /run/systemd/system/foliot-$u.service.d; "
-        "printf '[Service]\\nWatchdogSec=1\\n' > /run/systemd/system/foliot-$u.service.d/soon.conf; done",
+        "printf '[Service]\\nWatchdogSec=3\\n' > /run/systemd/system/foliot-$u.service.d/soon.conf; done",
     )  # fmt: skip
     join(machine, "--name", "a", "--rail", "rail0=eth0")
     for unit in _UNITS:

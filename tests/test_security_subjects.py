@@ -8,6 +8,7 @@ import pytest
 from foliot_schemas import Command, Event, Node, Outcome, PortState, encode
 from foliot_schemas.permissions import NODE_ROLES, ROLES
 from foliot_schemas.subjects import BUCKETS, CHANNELS, CLAIMS, COMMAND, EVENT, INVENTORY, OUTCOME, PATHS, PORT
+from patience import patience
 
 pytestmark = pytest.mark.nats
 
@@ -198,7 +199,7 @@ async def test_what_a_tool_has_a_stream_deliver_is_nobodys_message(secured, unti
         config = {"name": name, "ack_policy": "none", "filter_subject": OUTCOME.subject("flap", "node3")}
         request = msgspec.json.encode({"stream_name": "OUTCOMES", "config": config})
         made = await tool.request(
-            f"$JS.API.CONSUMER.CREATE.OUTCOMES.{name}.{OUTCOME.subject('flap', 'node3')}", request
+            f"$JS.API.CONSUMER.CREATE.OUTCOMES.{name}.{OUTCOME.subject('flap', 'node3')}", request, timeout=patience(20)
         )
         assert b"error" not in made.data
         await tool.publish(f"$JS.API.CONSUMER.MSG.NEXT.OUTCOMES.{name}", b"1", reply=target)

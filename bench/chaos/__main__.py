@@ -91,7 +91,7 @@ def main() -> int:
     if arguments.merge:
         chunks = [json.loads(path.read_text()) for path in arguments.merge]
     else:
-        if not place.enter(carries=_scenario(arguments)):
+        if not place.enter(carries=None if arguments.anyway else _scenario(arguments)):
             return place.CANNOT
         document = Document("chaos", arguments, services=FRESH)
         results, found = asyncio.run(play(arguments))
@@ -124,6 +124,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--hosts", type=int, default=4)
     parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir(), "foliot-bench-chaos"))
     parser.add_argument("--json", type=Path, help="write all of it to this file")
+    parser.add_argument("--anyway", action="store_true", help="also where the machine cannot carry it")
     parser.add_argument("--merge", type=Path, nargs="+", help="run nothing: put these files together")
     return parser
 

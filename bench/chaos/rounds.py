@@ -34,7 +34,6 @@ _TRIGGER_S = 1.0
 HEALED_WITHIN_S = 20.0
 """The limit after the victim's return, and again after the end of the fault. Sync needs three windows of two seconds
 to find all clocks anew."""
-_FRESH_MOVED_S = 4.0
 _REST_S = 0.1
 
 
@@ -114,7 +113,7 @@ class Rounds:
         result.process = drawn.process or await self._leader()
         watch = self._witness.arm(scope(kind, drawn.nic, self._lab.plan).pairs())
         try:
-            await asyncio.sleep(_BEFORE_S)
+            await self._ways_known(watch)
             early = asyncio.ensure_future(self._strike(drawn, result)) if drawn.moment == "before" else None
             if early is not None:
                 await asyncio.sleep(drawn.delay_s)
@@ -141,6 +140,15 @@ class Rounds:
             result.demands.append(Demand(fault=drawn.fault, nic=drawn.nic, from_ns=injected_ns, until_ns=until_ns))
         finally:
             self._witness.disarm(watch)
+
+    async def _ways_known(self, watch: Watch) -> None:
+        """Waits until every pair's way of before is known, also where the witness's thread is late."""
+        deadline_s = time.monotonic() + HEALED_WITHIN_S
+        await asyncio.sleep(_BEFORE_S)
+        while not all((pulses.arrived_ns > 0).any() for pulses in self._witness.look(watch).values()):
+            if time.monotonic() > deadline_s:
+                raise NotHealedError("not every pair flows before the fault")
+            await asyncio.sleep(_LOOK_S)
 
     # -- the victim ---------------------------------------------------------------------------------------------------
 
@@ -237,12 +245,12 @@ class Rounds:
         deed = self._deed(kind, nic)
         watch = self._witness.arm(scope(kind, nic, self._lab.plan).pairs())
         try:
-            await asyncio.sleep(_BEFORE_S)
+            await self._ways_known(watch)
             self._event_heard.clear()
             injected_ns = self._lab.time.now_ns()
             deed.inject()
             try:
-                moved_ns = await self._seen(watch, injected_ns, "moved_ns", _FRESH_MOVED_S)
+                moved_ns = await self._seen(watch, injected_ns, "moved_ns", HEALED_WITHIN_S)
                 await self._demanded()
             finally:
                 deed.heal()

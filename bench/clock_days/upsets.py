@@ -18,8 +18,8 @@ _HELD_S = 20.0
 """A clock that nobody hears is held over for so long (`sync.void_after_windows`)."""
 _HEARD_AGAIN_S = 4 * WINDOW_S
 """The window in which a clock is heard again, the one that says so, and two later (docs/clock.md, "When it is wrong")."""
-TURNED_S = 2 * WINDOW_S
-"""A rate that changes at once is seen after one or two windows, as the same section says."""
+TURNED_S = 3 * WINDOW_S
+"""A rate that turns at once is seen after two or three windows, as the same section says."""
 UNHEARD_S = 2 * WINDOW_S
 """A clock that was stepped is wrong until it is heard: the rest of a window, and until the next one is solved."""
 _LEAST_SLOT_S = 30.0
@@ -27,7 +27,7 @@ _BESIDE = 0.25
 """The share of a host's upsets in which the leader of sync changes, too."""
 _LOADS = (0.0, 0.0, 0.2, 0.4, 0.6, 0.8)
 _PACES_HZ = {0.0: 3.125, 0.2: 6.25, 0.4: 12.5, 0.6: 25.0, 0.8: 25.0}
-"""Coded pairs a second by load, as probes choose them (docs/clock.md, "Who is measured how often")."""
+"""Coded pairs a second by load, as probes choose them (docs/clock.md, "Whom, how often, and at what cost")."""
 _OUT_OF_READING = frozenset({"suspended", "rebooted"})
 
 

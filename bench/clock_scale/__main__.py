@@ -43,10 +43,9 @@ if TYPE_CHECKING:
     from foliot_schemas.clock import ClockState
 
 _AHEAD = 10 * TELL_EVERY
-"""Batches that may be on their way, so few that none waits long enough to be left out."""
+"""Batches that may be on their way, so that the bus holds few."""
 _PATIENCE_S = 120.0
-"""The wait for a shard. If the machine stands still for two seconds, a shard leaves stamps out, and the wait is in
-vain."""
+"""The wait for a shard."""
 _BUSY = 1.0
 """Processors that the machine must have. The generator, the bus and the measured stage wait for each other, and only
 CPU time counts. So more processors only end it sooner."""

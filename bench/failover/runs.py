@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 import numpy as np
 
-from foliot_lab.faults.injection import run_timeline
+from foliot_lab.faults.injection import ScenarioTime, run_timeline
 from foliot_lab.measure.bus_recorder import Collector
 from foliot_lab.measure.host_latency import LatenessSampler
 from foliot_lab.report.blast_radius import scope
@@ -81,9 +81,9 @@ class Runner:
         try:
             await job.begin()
             sampler.start()
-            loop = asyncio.get_running_loop()
-            timeline = asyncio.create_task(self._timeline(faults, loop.time(), injections))
-            watching = asyncio.create_task(self._watch(faults, loop.time(), watches))
+            seconds = ScenarioTime(asyncio.get_running_loop().time())
+            timeline = asyncio.create_task(self._timeline(faults, seconds, injections))
+            watching = asyncio.create_task(self._watch(faults, seconds, watches))
             try:
                 stalled = not await self._over(job, patience_s)
             finally:
@@ -118,7 +118,7 @@ class Runner:
             idle_cpu=evidence.machine.idle_cpu,
         )
 
-    async def _timeline(self, faults: tuple[FaultSpec, ...], start_s: float, done: dict[str, Injection]) -> None:
+    async def _timeline(self, faults: tuple[FaultSpec, ...], seconds: ScenarioTime, done: dict[str, Injection]) -> None:
         ends_s = max((fault.at_s + (fault.lasts_s or 0.0) for fault in faults), default=0.0)
         scenario = msgspec.structs.replace(self._lab.scenario, faults=faults, duration_s=ends_s + RECOVERY_S)
 
@@ -126,15 +126,14 @@ class Runner:
             done[injection.fault_id] = injection
 
         await run_timeline(
-            scenario, start_s, self._lab.fabric, self._lab.world, clock=self._lab.time.now_ns, report=injected
+            scenario, seconds, self._lab.fabric, self._lab.world, clock=self._lab.time.now_ns, report=injected
         )
 
-    async def _watch(self, faults: tuple[FaultSpec, ...], start_s: float, watches: dict[str, Watch]) -> None:
+    async def _watch(self, faults: tuple[FaultSpec, ...], seconds: ScenarioTime, watches: dict[str, Watch]) -> None:
         """Watches from shortly before the first fault; disarmed when all is over."""
         if self._witness is None or not faults:
             return
-        first_s = start_s + min(fault.at_s for fault in faults) - _BEFORE_S
-        await asyncio.sleep(max(0.0, first_s - asyncio.get_running_loop().time()))
+        await seconds.until(max(0.0, min(fault.at_s for fault in faults) - _BEFORE_S))
         for fault in faults:
             watches[fault.id] = self._witness.arm(scope(fault.kind, fault.where, self._lab.plan).pairs())
 

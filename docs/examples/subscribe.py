@@ -152,7 +152,8 @@ def check(credentials: str) -> None:
 
 async def main(url: str = "nats://127.0.0.1:4222", credentials: str = "", name: str = "") -> None:
     """Connects and listens until interrupted."""
-    options = {"name": TOOL, "error_cb": trouble}
+    # A busy machine may need more than the two seconds that nats-py gives it.
+    options = {"name": TOOL, "error_cb": trouble, "connect_timeout": 10}
     if credentials:  # made by `foliot keys tool NAME`; answers come to an inbox that nobody else may listen at
         check(credentials)
         options |= {"user_credentials": credentials, "inbox_prefix": f"_INBOX.reader.{name}"}

@@ -46,7 +46,10 @@ class Loopback:
         self._listener = listener
         self._settings = tuple(_node(index) for index in range(_NODES))
         self._desk = deployment.desk(folder)
-        self._addresses = deployment.Addresses(bus=_free_address(), gateway=_free_address())
+        # Until the services listen, and while the bus is down, nobody else is given their ports.
+        self._ports = [_keep_port() for _ in range(2)]
+        bus, gateway = (f"127.0.0.1:{port.getsockname()[1]}" for port in self._ports)
+        self._addresses = deployment.Addresses(bus=bus, gateway=gateway)
         self._supervisor = Supervisor()
         self._time = LabTime.starting_now()
 
@@ -80,6 +83,8 @@ class Loopback:
     async def close(self) -> None:
         """Ends the services."""
         await self._supervisor.stop(LAST)
+        for port in self._ports:
+            port.close()
 
     def _prepare(self) -> None:
         shutil.rmtree(self._desk.folder, ignore_errors=True)
@@ -132,10 +137,16 @@ def _node(index: int) -> NodeSettings:
     )
 
 
-def _free_address() -> str:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return f"127.0.0.1:{probe.getsockname()[1]}"
+def _keep_port() -> socket.socket:
+    """A socket that is bound to a port and does not listen.
+
+    The kernel gives the port to no socket that asks for any, and lets those with SO_REUSEADDR listen on it: socket(7).
+    """
+    keeper = socket.socket()
+    keeper.bind(("127.0.0.1", 0))
+    # Not before: of two sockets that have it, both may be given one port.
+    keeper.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    return keeper
 
 
 def _tell(narrator: Narrator, heard: Heard[Event | Command | Outcome]) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TextIO
 
 import msgspec
 
-from foliot_lab.faults.injection import run_timeline
+from foliot_lab.faults.injection import ScenarioTime, run_timeline
 from foliot_lab.measure.budget import CannotCarryError, Now
 from foliot_lab.measure.bus_recorder import Collector, Heard
 from foliot_lab.measure.capacity_check import measure, refusal
@@ -44,8 +44,8 @@ if TYPE_CHECKING:
     from foliot_lab.workload.workload import Load
 
 _PATIENCE_S, _TRY_AGAIN_S = 60.0, 2.0
-_WATCH_BEFORE_S = 0.5
-"""The time of the witness before a fault: it has to know the former way."""
+_WATCH_BEFORE_S = 2.0
+"""The time of the witness before a fault. It has to know the former way, and its thread may stand still for a second."""
 _LEAD_S = 1.0
 """The time from the beginning of the story to second 0, for the wire's witness before a fault at second 0."""
 _LOOK_S = 0.5
@@ -215,33 +215,31 @@ class _Run:
         return conclusion.right
 
     async def _timeline(self, witness: Witness) -> None:
-        loop = asyncio.get_running_loop()
-        start_s = loop.time() + _LEAD_S
+        seconds = ScenarioTime(asyncio.get_running_loop().time() + _LEAD_S)
         self._narrator.start(self._scenario.faults, _LEAD_S)
-        watching = [asyncio.create_task(self._watch(witness, fault, start_s)) for fault in self._scenario.faults]
+        watching = [asyncio.create_task(self._watch(witness, fault, seconds)) for fault in self._scenario.faults]
         try:
             await run_timeline(
                 self._scenario,
-                start_s,
+                seconds,
                 self._lab.fabric,
                 self._lab.world,
                 clock=self._lab.time.now_ns,
                 report=self._injected,
             )
-            await asyncio.sleep(max(0.0, start_s + self._scenario.duration_s - loop.time()))
+            await seconds.until(self._scenario.duration_s)
         finally:
             for task in watching:
                 task.cancel()
             await asyncio.gather(*watching, return_exceptions=True)
             self._narrator.finish()
 
-    async def _watch(self, witness: Witness, fault: FaultSpec, start_s: float) -> None:
+    async def _watch(self, witness: Witness, fault: FaultSpec, seconds: ScenarioTime) -> None:
         """Sends pulses over the fault's pairs from shortly before it until it is over, however long that takes."""
         pairs = scope(fault.kind, fault.where, self._lab.plan).pairs()
         if not pairs:
             return
-        loop = asyncio.get_running_loop()
-        await asyncio.sleep(max(0.0, start_s + fault.at_s - _WATCH_BEFORE_S - loop.time()))
+        await seconds.until(max(fault.at_s - _WATCH_BEFORE_S, -_LEAD_S))
         watch = witness.arm(pairs, full_size=fault.kind == "mtu")
         try:
             await self._until_over(witness, watch, fault.id)

@@ -11,7 +11,7 @@ from foliot_lab.fabric.fabric import Fabric, FabricError
 from foliot_lab.fabric.iproute import IP, TC
 from foliot_lab.fabric.link_shaping import BURST_BYTES
 from foliot_lab.fabric.namespaces import Namespace, inside, make_socket
-from foliot_lab.measure.capacity_check import Carrying, measure, refusal
+from foliot_lab.measure.capacity_check import Carrying, arrived, measure, refusal
 from foliot_lab.scenario.spec import FabricSpec, Scenario, WorkloadSpec
 from foliot_lab.scenario.topology import plan
 
@@ -145,6 +145,17 @@ async def test_a_machine_is_measured_before_it_is_measured_on(fabric):
     carrying = await measure(fabric)
     assert 0 < carrying.solo_mbps < 1.1 * carrying.link_mbps
     assert carrying.processors >= 1
+
+
+def test_what_waits_for_a_late_reader_has_arrived():
+    """A loop that stands still reads a second's bytes later, which are no part of the time after it."""
+    with socket.create_server(("127.0.0.1", 0)) as listener, socket.create_connection(listener.getsockname()) as sender:
+        receiver, _ = listener.accept()
+        with receiver:
+            sender.sendall(bytes(1000))
+            receiver.recv(1, socket.MSG_PEEK)
+            assert arrived(receiver, 24) == 1024
+            assert arrived(receiver, 24 + len(receiver.recv(300))) == 1024
 
 
 @pytest.mark.parametrize(

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from foliot_lab.fabric import capabilities
 from foliot_lab.fabric.namespaces import Namespace, inside
+from foliot_lab.services import foreign_processes
 from foliot_lab.services.foreign_processes import see_out
 
 pytestmark = pytest.mark.net
@@ -58,6 +61,23 @@ def test_strangers_in_the_namespace_end_and_nobody_else(namespace, tmp_path, unt
         child.kill()
         child.wait()
         subprocess.run(["kill", "-9", str(elsewhere)], check=True)
+
+
+def test_a_killed_process_that_ends_late_is_waited_for(monkeypatch):
+    """A busy machine lets it end seconds after the signal."""
+    clock, sent = [0.0], []
+
+    async def pass_time(seconds):
+        clock[0] += seconds
+
+    monkeypatch.setattr(foreign_processes, "_guests", lambda *_: [7])
+    monkeypatch.setattr(foreign_processes, "_has_ended", lambda _: clock[0] > 5)
+    monkeypatch.setattr(foreign_processes.signal, "pidfd_send_signal", lambda _, number: sent.append(number))
+    monkeypatch.setattr(foreign_processes, "asyncio", SimpleNamespace(sleep=pass_time))
+    monkeypatch.setattr(foreign_processes, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    asyncio.run(see_out([]))
+    assert sent == [signal.SIGTERM, signal.SIGKILL]
+    assert clock[0] > 5
 
 
 def test_a_namespace_that_is_closed_has_no_guests(namespace):

@@ -59,6 +59,14 @@ def cookie(sock: socket.socket) -> bytes:
     return sock.getsockopt(socket.SOL_SOCKET, SO_NETNS_COOKIE, 8)
 
 
+def runs(process: Path) -> bool:
+    """Whether a process is there and no zombie."""
+    try:
+        return "\nState:\tZ" not in (process / "status").read_text()
+    except OSError:
+        return False
+
+
 def as_nobody(*command: str) -> list[str]:
     """The command, run by a user without any rights."""
     setpriv = shutil.which("setpriv")
@@ -144,7 +152,7 @@ def test_nothing_outlives_a_killed_lab():
         assert child.exists()
         lab.send_signal(signal.SIGKILL)
     deadline = time.monotonic() + DEADLINE_S
-    while child.exists() and "\nState:\tZ" not in (child / "status").read_text():
+    while runs(child):
         assert time.monotonic() < deadline, "the child is still there"
         time.sleep(0.01)
 

@@ -15,11 +15,19 @@ from foliot_schemas import ClockState, Command, Event, Outcome
 MS = 1_000_000
 
 
+class StillTime(LabTime, frozen=True):
+    """Lab time that stands still at a raw time of 0, however long a test takes: lines are held by the event loop's timers alone."""
+
+    def now_ns(self):
+        """Always the same."""
+        return self.of_raw(0)
+
+
 class Story:
     """A narrator whose second 0 is now, and what it wrote."""
 
     def __init__(self):
-        time = LabTime.starting_now()
+        time = StillTime(LabTime.starting_now().base_ns)
         truth = Truth({"node0": NoSkew()})
         truth.learn(
             ClockState(
@@ -88,7 +96,7 @@ async def test_what_is_known_very_late_or_lies_ahead_is_told_all_the_same(until)
     story.narrator.say("late", at_ns=story.zero_ns - 5_000 * MS)
     story.narrator.say("ahead", at_ns=story.zero_ns + 3_600_000 * MS)
 
-    await until(lambda: story.words() == ["late"])
+    await until(lambda: story.words()[:1] == ["late"])
     await until(lambda: story.words() == ["late", "ahead"])
 
 

@@ -139,9 +139,12 @@ _BURN = """
 import os, subprocess, sys, time
 from foliot_lab.measure.quota import limited
 with limited(float(sys.argv[1])) as group:
-    child = [sys.executable, "-c", "import time; t = time.monotonic()\\nwhile time.monotonic() < t + 1: pass"]
-    burning = [subprocess.Popen(child) for _ in range(2 * len(os.sched_getaffinity(0)))]
+    child = [sys.executable, "-c", "import time; input(); t = time.monotonic()\\nwhile time.monotonic() < t + 1: pass"]
+    burning = [subprocess.Popen(child, stdin=subprocess.PIPE) for _ in range(2 * len(os.sched_getaffinity(0)))]
     assert {each.pid for each in burning} <= set(group.pids())
+    for each in burning:
+        each.stdin.write(b"\\n")
+        each.stdin.flush()
     for each in burning:
         each.wait()
     print(os.times().children_user + os.times().children_system, group._folder)

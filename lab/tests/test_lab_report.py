@@ -134,6 +134,23 @@ def test_the_witness_looks_up_to_the_next_fault_at_the_place():
     assert (seen["f1"].moves, seen["f2"].moves) == (2, 1)
 
 
+@pytest.mark.parametrize(("back_s", "restored_s"), [(12, 12), (16, None)])
+def test_what_is_back_before_another_fault_begins_is_not_held_against_that(back_s, restored_s):
+    """A fault elsewhere on the pair's path moves it anew soon after; what had not come back by then is still away."""
+    sent_ns = lab_ns(9) + np.arange(1000, dtype=np.int64) * 10 * MS
+    away = (sent_ns > lab_ns(10)) & (sent_ns <= lab_ns(back_s)) | (sent_ns > lab_ns(14.1))
+    pulses = Pulses(sent_ns=sent_ns, arrived_ns=sent_ns + 1, device=away.astype(np.int16), devices=("fo0e0", "fo1e0"))
+    pair = Pair(End("node3", "rail0"), End("node0", "rail0"))
+    own, other = (
+        Injection(
+            fault_id=id_, kind="link-down", where=where, injected_ns=lab_ns(at_s), healed_ns=lab_ns(at_s + 1), edges=()
+        )
+        for id_, where, at_s in (("own", "node3.rail0", 10), ("other", "node0.rail0", 14))
+    )
+    seen = witnessed([own, other], {"own": {pair: pulses}}, plan(scenario().fabric, 7))["own"]
+    assert seen.restored_ns == (None if restored_s is None else pulses.arrived_ns[sent_ns > lab_ns(restored_s)][0])
+
+
 @pytest.mark.parametrize(("kind", "interrupted"), [("drop", 0), ("mtu", 1)])
 def test_pulses_of_full_size_are_fewer_so_their_silence_may_begin_later(kind, interrupted):
     """A hole for large packets is seen by one pulse in 20 ms, of which a busy machine may leave some out."""

@@ -7,8 +7,16 @@ import pytest
 
 from foliot_lab.faults import injection
 from foliot_lab.faults.actions import Action
-from foliot_lab.faults.injection import Edge, run_timeline
+from foliot_lab.faults.injection import Edge, ScenarioTime, run_timeline
 from foliot_lab.scenario.spec import FaultSpec, Scenario
+
+
+class GoneBy:
+    """A scenario's time of which every second has gone by."""
+
+    async def until(self, at_s):
+        """At once."""
+        await asyncio.sleep(0)
 
 
 @pytest.fixture
@@ -28,12 +36,11 @@ def play(monkeypatch):
 
         monkeypatch.setattr(injection, "prepare", pretend)
         reports = []
-        start_s = asyncio.get_running_loop().time() - 1000
         scenario = Scenario(faults=given, duration_s=100.0)
         try:
             result = await run_timeline(
                 scenario,
-                start_s,
+                GoneBy(),
                 SimpleNamespace(),
                 SimpleNamespace(),
                 clock=lambda: next(clock),
@@ -64,6 +71,22 @@ def test_a_flaps_moments_do_not_add_up_delays():
     assert injection.moments(FaultSpec(at_s=10, kind="drop", where="node0.rail0", for_s=3.0)) == [(10, 13)]
 
 
+async def test_a_lab_that_stands_still_does_the_rest_later(monkeypatch):
+    """By as much, so that what was due meanwhile comes in its turn; a little lateness does not add up."""
+    now_s, late_s = [100.0], [3.0, 0.05, 0.05, 0.0]
+
+    async def sleep(seconds):
+        now_s[0] += seconds + late_s.pop(0)
+
+    loop = SimpleNamespace(time=lambda: now_s[0])
+    monkeypatch.setattr(injection, "asyncio", SimpleNamespace(get_running_loop=lambda: loop, sleep=sleep))
+    time, moments_s = ScenarioTime(100.0), []
+    for at_s in (10, 11, 12, 12, 20):
+        await time.until(at_s)
+        moments_s.append(now_s[0])
+    assert moments_s == pytest.approx([113, 114.05, 115.05, 115.05, 123])
+
+
 @pytest.mark.parametrize(("for_s", "steps"), [(2.0, ["inject", "before", "heal"]), (None, ["inject", "heal"])])
 async def test_a_fault_that_ends_in_two_steps_has_both(monkeypatch, for_s, steps):
     """First what comes before its healing, then that; one that lasts to the end is healed in one."""
@@ -73,8 +96,7 @@ async def test_a_fault_that_ends_in_two_steps_has_both(monkeypatch, for_s, steps
     scenario = Scenario(
         faults=(FaultSpec(id="f1", at_s=1, kind="reload", where="node0.rail0", for_s=for_s),), duration_s=100.0
     )
-    start_s = asyncio.get_running_loop().time() - 1000
-    await run_timeline(scenario, start_s, SimpleNamespace(), SimpleNamespace(), clock=lambda: 0)
+    await run_timeline(scenario, GoneBy(), SimpleNamespace(), SimpleNamespace(), clock=lambda: 0)
     assert done == steps
     assert injection.moments(scenario.faults[0]) == [(1, None if for_s is None else 4.0)]
 

@@ -9,6 +9,7 @@ import pytest
 
 from foliot.cli import main
 from foliot.cli.clock import _utc_lines
+from foliot.clock import reader as clock_reader
 from foliot.clock.writer import PageWriter
 from foliot_schemas import ClockState
 
@@ -35,18 +36,20 @@ def write(tmp_path, monkeypatch):
     writer.close()
 
 
-def test_a_person_sees_the_time_and_how_far_to_trust_it(write, capsys):
+def test_a_person_sees_the_time_and_how_far_to_trust_it(write, capsys, monkeypatch):
     """And what it is the time of."""
-    write()
+    local_ns = time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW)
+    write(as_of_ns=local_ns, offset_ns=AT - local_ns)
+    monkeypatch.setattr(clock_reader, "clock_gettime_ns", lambda _clock: local_ns + SECOND // 4)
 
     assert main(["clock"]) == 0
     first, when, *rest = capsys.readouterr().out.splitlines()
     assert first == "node3  synchronised"
-    assert when.startswith("  time       2026-09-21 14:13:2")
+    assert when.startswith("  time       2026-09-21 14:13:20.25")
     assert when.endswith(" ± 400 ns, ± 12 µs whatever the paths' asymmetry")
     assert rest[0] == "  follows    all clocks of the fleet, and not UTC"
     assert rest[1] == "  drift      this clock runs 1.250 ppm too slow"
-    assert rest[2].startswith("  said       0.")
+    assert rest[2].startswith("  said       0.2 s ago")
     assert rest[3] == "  reference  node0"
 
 

@@ -256,11 +256,11 @@ async def test_a_bus_that_is_not_there_is_waited_for_by_its_address(make_server,
         await server.kill()
 
 
-async def test_who_waits_for_no_messages_waits_for_no_bus_either(watch_at, unused_tcp_port):
+async def test_who_waits_for_no_messages_waits_for_no_bus_either(watch_at, kept_port):
     """A script is meant to end: where nothing listens, and where nobody speaks."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         for port, why in (
-            (unused_tcp_port, "nothing listens there (connection refused)"),
+            (kept_port, "nothing listens there (connection refused)"),
             (silent.getsockname()[1], "no answer in time"),
         ):
             seen = await watch_at(f"nats://me:secret@127.0.0.1:{port}", "inventory", "--no-follow")

@@ -88,12 +88,12 @@ async def example(nats_server):
             await each.end()
 
 
-async def has_consumer(bus, stream, name, pending=None):
-    """Once the durable consumer is there (and has acknowledged all)."""
+async def has_consumer(bus, stream, name, acknowledged=0):
+    """Once the durable consumer is there, and so many of the stream's messages are acknowledged."""
     async with asyncio.timeout(patience(60)):
         while True:
             found = {info.name: info for info in await bus._stream.consumers_info(stream)}
-            if name in found and (pending is None or found[name].num_ack_pending == found[name].num_pending == pending):
+            if name in found and found[name].ack_floor.stream_seq >= acknowledged:
                 return
             await asyncio.sleep(0.05)
 
@@ -115,7 +115,7 @@ async def test_the_python_example_hears_everything_once_and_what_it_missed(bus, 
     assert await reader.line("clock") == "clock node3 synchronised (1005, 400)"
     await bus._client.publish(EVENT.subject("flap", "x"), b"\xff")
     await reader.line("skipped foliot.v1.event.flap.x")
-    await has_consumer(bus, "EVENTS", "example-tool-events", pending=0)
+    await has_consumer(bus, "EVENTS", "example-tool-events", acknowledged=2)
     await reader.end()
 
     bus.publish_kept(EVENT, event(2), "flap", "node3.rail0")
@@ -140,13 +140,13 @@ async def ended(*arguments):
     return process.returncode, out.decode(), errors.decode()
 
 
-async def test_the_python_example_says_where_there_is_no_bus(unused_tcp_port):
+async def test_the_python_example_says_where_there_is_no_bus(kept_port):
     """In a sentence that names the address, with the reason above it."""
-    status, out, errors = await ended(f"nats://127.0.0.1:{unused_tcp_port}")
+    status, out, errors = await ended(f"nats://127.0.0.1:{kept_port}")
 
     assert (status, out) == (1, "")
     assert "Connect call failed" in errors
-    assert errors.splitlines()[-1].startswith(f"There is no way onto the bus at nats://127.0.0.1:{unused_tcp_port}: ")
+    assert errors.splitlines()[-1].startswith(f"There is no way onto the bus at nats://127.0.0.1:{kept_port}: ")
     assert "Traceback" not in errors
 
 
@@ -187,16 +187,16 @@ async def test_the_python_example_says_that_the_name_may_not_fit_the_credentials
     )
 
 
-async def test_the_python_example_says_that_the_bus_has_no_jetstream(tmp_path, unused_tcp_port):
+async def test_the_python_example_says_that_the_bus_has_no_jetstream(tmp_path, kept_port):
     """In words; the server's answer has none."""
     config = tmp_path / "nats.conf"
-    config.write_text(f"listen: 127.0.0.1:{unused_tcp_port}\n")
+    config.write_text(f"listen: 127.0.0.1:{kept_port}\n")
     server = await asyncio.create_subprocess_exec(
         Path(sys.executable).with_name("nats-server"), "--config", config, stderr=asyncio.subprocess.DEVNULL
     )
     try:
         async with asyncio.timeout(patience(60)):
-            while (told := await ended(f"nats://127.0.0.1:{unused_tcp_port}"))[2].startswith("the bus:"):
+            while (told := await ended(f"nats://127.0.0.1:{kept_port}"))[2].startswith("the bus:"):
                 pass  # it does not listen yet
     finally:
         server.kill()

@@ -164,7 +164,7 @@ async def test_a_handler_that_fails_loses_that_message_alone(buses):
     assert other.counts["rejected"] == 1
 
 
-async def test_a_watch_tells_what_is_there_then_every_change(nats_server, buses):
+async def test_a_watch_tells_what_is_there_then_every_change(nats_server, buses, no_looks):
     """Also after the server was killed and started again, and for keys that need escaping."""
     one, other = buses
     seen = Inbox()
@@ -232,7 +232,7 @@ async def test_a_bucket_in_memory_is_made_again_after_a_restart_of_the_server(na
     assert CLOCK.subject("node0") == "foliot.v1.clock.node0"
 
 
-async def test_only_what_is_about_the_wanted_ones_is_read(buses):
+async def test_only_what_is_about_the_wanted_ones_is_read(buses, no_looks):
     """Of observations, of what is kept and caught up with, and of values; others are not even decoded."""
     one, other = buses
     plain, kept, values = Inbox(), Inbox(), Inbox()

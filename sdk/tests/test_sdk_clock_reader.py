@@ -187,16 +187,17 @@ def test_a_state_that_is_dated_anew_is_no_measurement_of_a_host_that_slept(write
 
 def test_a_probe_that_starts_again_is_followed(place, reader, monkeypatch):
     """Its page is another file; what the first left stands until sync speaks, and readers change over in a fraction of a second."""
+    now_ns = local()
+    monkeypatch.setattr(clock_reader, "clock_gettime_ns", lambda _clock: now_ns)
     first = PageWriter(place, "node3")
-    first.write(state(), local())
+    first.write(state(as_of_ns=now_ns), now_ns)
     known = reader.now()
     first.close()
     second = PageWriter(place, "node3")
-    assert reader.now().earliest_ns - known.latest_ns < SECOND
+    assert reader.now() == known
     assert Reader(place).read().state.window == 7
-    second.write(state(offset_ns=9_000_000_000), local())
-    later = local() + SECOND
-    monkeypatch.setattr(clock_reader, "clock_gettime_ns", lambda _clock: later)
+    second.write(state(offset_ns=9_000_000_000, as_of_ns=now_ns), now_ns)
+    now_ns += SECOND
 
     assert reader.now().earliest_ns - known.latest_ns > 4 * SECOND
     second.close()

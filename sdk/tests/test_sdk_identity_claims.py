@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import nats.errors
 import pytest
 
 from foliot.bus.client import Bus
@@ -9,6 +10,7 @@ from foliot.bus.one_shot import OneShot
 from foliot.node.identity_claims import ClaimError, check, claim, host_id, renew
 from foliot.settings import NicSettings, NodeSettings
 from foliot_schemas.subjects import CLAIMS
+from patience import patience
 
 pytestmark = pytest.mark.nats
 
@@ -48,13 +50,33 @@ async def test_what_another_has_is_refused_with_what_to_do(bus, bus_settings, ot
     for asked in (claim, check):
         with pytest.raises(ClaimError, match=said + ".*foliot node leave --name a"):
             await asked(bus, other, host)
+    async with OneShot(bus_settings, patience(20)) as visit:
+        assert sorted(await visit.present(CLAIMS)) == ["address-10.0.0.1", "index-0", "node-a"]
+
+
+@pytest.mark.parametrize("what", ["create", "delete"])
+async def test_a_slow_bus_keeps_nothing_of_a_node_that_is_refused(bus, bus_settings, monkeypatch, what):
+    """What it claimed on the way is given back, also where the bus said too late that it was done."""
+    store, asked = await bus.store(CLAIMS), []
+    really = getattr(store, what)
+
+    async def slow(*given):
+        asked.append(given)
+        done = await really(*given)
+        if len(asked) == 1:
+            raise nats.errors.TimeoutError
+        return done
+
+    monkeypatch.setattr(store, what, slow)
+    with pytest.raises(ClaimError, match="index 0 is taken by node 'a'"):
+        await claim(bus, node("b", 0, "10.0.0.2"), "host-b")
     async with OneShot(bus_settings) as visit:
         assert sorted(await visit.present(CLAIMS)) == ["address-10.0.0.1", "index-0", "node-a"]
 
 
 async def test_what_was_given_up_may_be_claimed(bus, bus_settings):
     """A deleted claim is as good as none."""
-    async with OneShot(bus_settings) as visit:
+    async with OneShot(bus_settings, patience(20)) as visit:
         assert await visit.delete(CLAIMS, "index-0")
         assert not await visit.delete(CLAIMS, "index-0")
     await claim(bus, node("b", 0, "10.0.0.2"), "host-b")
@@ -66,7 +88,7 @@ async def test_what_the_bus_forgot_is_claimed_again_and_the_rest_kept_from_other
     """Where another was quicker, the node keeps what is left, and says who has what; nothing of the other's is touched."""
     a = node("a", 0, "10.0.0.1")
     assert await renew(bus, a, "host-a") == {}
-    async with OneShot(bus_settings) as visit:
+    async with OneShot(bus_settings, patience(20)) as visit:
         for key in ("node-a", "index-0", "address-10.0.0.1"):
             await visit.delete(CLAIMS, key)
         await claim(bus, node("b", 0, "10.0.0.2"), "host-b")
@@ -87,7 +109,7 @@ async def test_a_host_that_cannot_be_told_from_others_is_taken_by_its_name(bus, 
     await claim(bus, node("a", 0, "10.0.0.1"), "")
     with pytest.raises(ClaimError, match="index 0 is taken by node 'a'"):
         await claim(bus, node("b", 0, "10.0.0.2"), "")
-    async with OneShot(bus_settings) as visit:
+    async with OneShot(bus_settings, patience(20)) as visit:
         claims = await visit.present(CLAIMS)
         assert {held.host for held in claims.values()} == {"host-a"}, "what is known of the host is kept"
     await claim(bus, node("c", 2, "10.0.0.3"), "")

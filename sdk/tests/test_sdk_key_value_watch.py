@@ -161,7 +161,7 @@ async def test_a_bucket_that_was_made_anew_is_read_from_its_beginning(nats_serve
     writer._buckets.forget()
     for name in ("node2", "node3"):
         await put(name)
-        async with asyncio.timeout(patience(20)):
+        async with asyncio.timeout(patience(60)):
             while name not in told:
                 with contextlib.suppress(nats.errors.Error):  # a busy machine may not answer in time
                     await reader._missed[PATHS.name].look()

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
 
 import msgspec
 import pytest
+from nats.js.errors import KeyNotFoundError, KeyWrongLastSequenceError
 
 from foliot.bus import lease as lease_module
 from foliot.bus.lease import Lease, counted
@@ -96,3 +98,60 @@ async def test_a_renewal_whose_answer_was_lost_is_its_own(buses, slow_leases):
         while lease.revision:  # noqa: ASYNC110 - as above
             await asyncio.sleep(0.01)
     holding.cancel()
+
+
+async def test_it_is_let_go_before_the_bus_is_asked_to_hand_it_on(buses, slow_leases, monkeypatch):
+    """The bus may give it to another before its answer is here, and two would hold it."""
+    one, _ = buses
+    lease, held = Lease(one, "role", "one"), []
+    holding = asyncio.create_task(lease.run())
+    async with asyncio.timeout(patience(30)):
+        await lease.taken()
+        store = await one.store(slow_leases)
+        delete = store.delete
+
+        async def asked(*of_what, **more):
+            held.append(lease.revision)
+            await delete(*of_what, **more)
+
+        monkeypatch.setattr(store, "delete", asked)
+        holding.cancel()
+        await asyncio.wait([holding])
+    assert held == [0]
+
+
+class Store:
+    """A bucket of leases with the one key, and what it holds."""
+
+    def __init__(self, value):
+        self.value, self.revision = value, 1
+
+    async def get(self, _key):
+        """What the key holds."""
+        if self.value is None:
+            raise KeyNotFoundError
+        return SimpleNamespace(value=self.value, revision=self.revision)
+
+    async def create(self, _key, value):
+        """Takes the key."""
+        self.value, self.revision = value, self.revision + 1
+        return self.revision
+
+    async def update(self, _key, _value, *, last):
+        """Refuses: somebody else has written."""
+        raise KeyWrongLastSequenceError
+
+
+async def test_who_does_not_hold_it_knows_whether_another_does():
+    """From the bus: while another holds it, when the key is free, and when it was taken away."""
+    store, known = Store(b"somebody else"), []
+
+    async def found(_bucket):
+        return store
+
+    lease = Lease(SimpleNamespace(store=found), "role", "one")
+    for value in (store.value, None, b"somebody else"):
+        store.value = value
+        await lease._step()
+        known.append(lease.held_by_another)
+    assert known == [True, False, True]

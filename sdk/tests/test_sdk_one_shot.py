@@ -8,6 +8,7 @@ import errno
 import socket
 import ssl
 
+import nats.errors
 import pytest
 from nats.js.errors import ServiceUnavailableError
 
@@ -16,7 +17,7 @@ from foliot.bus.retry import BUS_ERRORS, in_words
 from foliot.settings import BusSettings
 
 
-async def why(url: str, within_s: float = 1.0) -> str:
+async def why(url: str, within_s: float = 3_600.0) -> str:
     """What a visit says."""
     try:
         async with OneShot(BusSettings(url=url), within_s):
@@ -38,17 +39,28 @@ async def web_server():
         yield server.sockets[0].getsockname()[1]
 
 
-async def test_why_the_bus_does_not_answer_is_said_in_plain_words():
-    """Nobody listens, is known, speaks, or speaks as NATS does."""
+async def test_why_the_bus_does_not_answer_is_said_in_plain_words(kept_port):
+    """Nobody listens, is known, speaks, or speaks as NATS does. Only a silence takes all of the time."""
     async with web_server() as web:
         assert await why(f"nats://127.0.0.1:{web}") == "what listens there does not speak as a NATS server does"
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        port = silent.getsockname()[1]
-        assert await why(f"nats://127.0.0.1:{port}") == "no answer in time"
-    assert await why(f"nats://127.0.0.1:{port}") == "nothing listens there (connection refused)"
+        assert await why(f"nats://127.0.0.1:{silent.getsockname()[1]}", within_s=1.0) == "no answer in time"
+    assert await why(f"nats://127.0.0.1:{kept_port}") == "nothing listens there (connection refused)"
     assert "name" in await why("nats://nowhere.invalid:4222")
     for url in ("nats://[::1", "nats://", "nats://host:port"):
         assert await why(url) == "the address cannot be read: give it as nats://host:4222"
+
+
+async def test_a_slow_bus_is_not_taken_for_one_without_jetstream(monkeypatch):
+    """It did not answer in time, and that is what is said."""
+
+    async def slow():
+        raise nats.errors.TimeoutError
+
+    visit = OneShot(BusSettings())
+    monkeypatch.setattr(visit._stream, "account_info", slow)
+    with pytest.raises(TimeoutError):
+        await visit.has_jetstream()
 
 
 @pytest.mark.parametrize(

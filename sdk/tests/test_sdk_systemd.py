@@ -17,7 +17,7 @@ def manager(tmp_path, monkeypatch):
     """The service manager's end."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listening:
         listening.bind(str(tmp_path / "notify"))
-        listening.settimeout(patience(10))
+        listening.settimeout(patience(20))
         monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
         yield listening
 

@@ -83,7 +83,7 @@ class Fleet:
     def read(self, path: str) -> str:
         """What the gateway serves."""
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        with opener.open(f"{self.gateway}{path}", timeout=10) as answer:
+        with opener.open(f"{self.gateway}{path}", timeout=60) as answer:
             return answer.read().decode()
 
     def get(self, what: str) -> Any:

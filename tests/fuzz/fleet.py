@@ -22,14 +22,15 @@ from foliot_schemas import Command, Event, PortState, StampBatch, StampRow
 from foliot_schemas.observation import Stream
 from foliot_schemas.subjects import CLOCK, COMMAND, EVENT, INVENTORY, OUTCOME, PORT, REJECTED, SERVICES, STAMPS
 from patience import patience
+from ports import port_for
 
 KEY = "a key that the fleet shares"
 _PATIENCE_S = patience(60.0)
 
 
-def free_port(kind=socket.SOCK_STREAM):
-    """A port that nobody has now."""
-    with socket.socket(socket.AF_INET, kind) as opened:
+def free_datagram_port():
+    """A port of UDP that nobody has now."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as opened:
         opened.bind(("127.0.0.1", 0))
         return opened.getsockname()[1]
 
@@ -53,10 +54,10 @@ class Fleet:
                 NicSettings(rail=rail, number=number, device="lo", address=f"127.0.{number + 1}.1")
                 for number, rail in enumerate(hostile.RAILS)
             ),
-            probe_port=free_port(socket.SOCK_DGRAM), agent_port=free_port(socket.SOCK_DGRAM),
+            probe_port=free_datagram_port(), agent_port=free_datagram_port(),
         )  # fmt: skip
         self.own = describe(self.settings)
-        self.http, self.rpc = free_port(), free_port()
+        self.http, self.rpc = port_for(self), port_for(self)
         self.rejected: collections.Counter[str] = collections.Counter()
         self.heard: collections.Counter[tuple[str, ...]] = collections.Counter()
         self._folder = folder

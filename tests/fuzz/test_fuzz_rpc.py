@@ -6,7 +6,6 @@ import socket
 import grpc
 import hostile
 import pytest
-from fleet import free_port
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from reflected import Reflected
@@ -111,15 +110,14 @@ def test_any_request_has_an_answer(methods, request):
     assert context.code in {None, grpc.StatusCode.NOT_FOUND, grpc.StatusCode.INVALID_ARGUMENT}
 
 
-async def test_what_is_no_grpc_is_sent_away(known):
+async def test_what_is_no_grpc_is_sent_away(known, kept_port):
     """Nonsense on the port, of HTTP/2 and of nothing; others are answered afterwards."""
-    port = free_port()
     listener = socket.create_server(("127.0.0.1", 0))
-    serving = asyncio.ensure_future(service.serve(known, [listener], rpc_at=[("127.0.0.1", port)]))
-    with await asyncio.to_thread(Reflected, port, patience(30)) as reader:
+    serving = asyncio.ensure_future(service.serve(known, [listener], rpc_at=[("127.0.0.1", kept_port)]))
+    with await asyncio.to_thread(Reflected, kept_port, patience(30)) as reader:
         preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
         for nonsense in (b"\x00" * 4_096, b"GET / HTTP/1.1\r\n\r\n", preface + b"\xff" * 4_096, preface + bytes(9)):
-            incoming, outgoing = await asyncio.open_connection("127.0.0.1", port)
+            incoming, outgoing = await asyncio.open_connection("127.0.0.1", kept_port)
             outgoing.write(nonsense)
             outgoing.write_eof()
             async with asyncio.timeout(patience(30)):

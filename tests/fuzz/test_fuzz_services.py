@@ -16,6 +16,7 @@ from foliot.bus.client import Bus
 from foliot_agent.core.peer_protocol import Seal
 from foliot_schemas import decode, encode
 from foliot_schemas.subjects import BUCKETS, CHANNELS, SERVICES
+from patient_bus import patient
 
 pytestmark = pytest.mark.nats
 
@@ -29,7 +30,7 @@ READS = {"sync", "detector", "remediator", "gateway", "agent", "probe"}
 @pytest.fixture
 async def fleet(nats_server, tmp_path):
     """All services at work."""
-    bus = await Bus.connect(nats_server.settings, "test")
+    bus = patient(await Bus.connect(nats_server.settings, "test"))
     made = fleets.Fleet(bus, tmp_path, nats_server.settings.url)
     try:
         await made.start()

@@ -64,7 +64,8 @@ class Process:
     def terminate(self) -> None:
         """SIGTERM."""
         if self.returncode is None:
-            os.kill(self.pid, signal.SIGTERM)
+            with contextlib.suppress(ProcessLookupError):  # it has ended, and the loop has not heard yet
+                os.kill(self.pid, signal.SIGTERM)
 
     async def _ended(self) -> int:
         with self._answers:
@@ -73,7 +74,7 @@ class Process:
 
 def start(
     module: str, *arguments: str, stdout: int | None = None, stderr: int | None = None, env: Mapping[str, str] | None = None,
-    privileged: bool = True,
+    privileged: bool = True, constants: Mapping[str, float] | None = None,
 ) -> Process:  # fmt: skip
     """Starts ``python -m module`` in the namespace that the calling thread is in.
 
@@ -81,10 +82,12 @@ def start(
         stdout: file descriptor; None: this process's.
         env: all of its environment; None: as here.
         privileged: not so, it has no capability, whoever it runs as.
+        constants: of its modules, as ``package.module.NAME``, that have other values in it.
     """
     ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     request = {
         "module": module, "arguments": arguments, "env": dict(os.environ if env is None else env), "folder": str(Path.cwd()), "privileged": privileged,
+        "constants": dict(constants or {}),
     }  # fmt: skip
     namespace = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
     try:
@@ -221,6 +224,9 @@ def _main() -> None:
     if asked is None:
         return
     importlib.import_module(_TRIAL).run_trial = _forked_trial
+    for name, value in asked["constants"].items():
+        place, _, constant = name.rpartition(".")
+        setattr(importlib.import_module(place), constant, value)
     sys.argv = [asked["module"], *asked["arguments"]]
     runpy.run_module(asked["module"], run_name="__main__", alter_sys=True)
 

@@ -36,7 +36,7 @@ class StandingLab(NamedTuple):
 
     def get(self, path: str) -> list[dict]:
         """What the gateway answers."""
-        with urllib.request.urlopen(f"{self.api}{path}", timeout=patience(10)) as answer:
+        with urllib.request.urlopen(f"{self.api}{path}", timeout=patience(30)) as answer:
             return json.load(answer)
 
     def execute(self, place: str, *command: str, **environment: str) -> str:

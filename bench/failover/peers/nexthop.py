@@ -23,8 +23,11 @@ from foliot_lab.measure.outages import End
 from foliot_lab.measure.wire_witness import Witness
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from bench.failover.peers.rows import Coverage
     from bench.failover.peers.stage import Cut, Stage
+    from foliot_lab.measure.outages import Pair, Pulses
 
 _RATE_HZ = 400.0
 _PORT = 7953
@@ -72,7 +75,8 @@ class Nexthops:
         cut.deed.inject()
         try:
             await asyncio.sleep(_SEEN_S)
-            await until(lambda: flowing.over(flowing.of_pulses(witness.look(watch), injected_ns)), _PATIENCE_S)
+            # On a busy machine the loss is read late, and no silence may have been seen before.
+            await until(lambda: self._is_over(witness.look(watch), injected_ns), _PATIENCE_S)
             silences = flowing.of_pulses(witness.look(watch), injected_ns)
         finally:
             cut.deed.heal()
@@ -83,6 +87,11 @@ class Nexthops:
         )  # fmt: skip
         await self._put_back()
         return flowing.row(bare, silences, injected_ns, cut, self._plan)
+
+    def _is_over(self, seen: Mapping[Pair, Pulses], injected_ns: int) -> bool:
+        """Whether the kernel has told of the loss, and all streams flow again."""
+        assert self._carriers is not None
+        return self._carriers.lost() is not None and flowing.over(flowing.of_pulses(seen, injected_ns))
 
     async def stop(self) -> None:
         """Removes everything."""

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
+_ON_TIME_S = 0.1
+"""The greatest lateness of a busy machine's event loop. What is later has stood still."""
+
 
 class Edge(msgspec.Struct, frozen=True):
     """A moment at which a fault began or ended; a flap has many."""
@@ -40,14 +43,35 @@ class Injection(msgspec.Struct, frozen=True, kw_only=True):
     edges: tuple[Edge, ...]
 
 
+class ScenarioTime:
+    """The seconds of a scenario. They stand still while the lab does, as on a virtual machine that is halted.
+
+    By the clock alone, all that was due meanwhile would come at once. A fault would be over as soon as it began, and the
+    witness would not know the ways of before.
+
+    Parameters:
+        start_s: the event loop's time at second 0.
+    """
+
+    def __init__(self, start_s: float) -> None:
+        self._start_s = start_s
+
+    async def until(self, at_s: float) -> None:
+        """Returns at a second of the scenario. If that is late, all later seconds are as late."""
+        loop = asyncio.get_running_loop()
+        while (left_s := self._start_s + at_s - loop.time()) > 0:  # noqa: ASYNC110 - time passes, and may stand still
+            await asyncio.sleep(left_s)
+        if -left_s > _ON_TIME_S:
+            self._start_s -= left_s
+
+
 async def run_timeline(
-    scenario: Scenario, start_s: float, fabric: Fabric, world: World, *,
+    scenario: Scenario, seconds: ScenarioTime, fabric: Fabric, world: World, *,
     clock: Callable[[], int], report: Callable[[Injection], None] = lambda _: None,
 ) -> list[Injection]:  # fmt: skip
     """Do all faults of a scenario; returns when the last has healed, or at the end of the run if one lasts so long.
 
-    `start_s` is the event loop's time at the scenario's second 0. `report` is called after every edge with all
-    injections so far. If cancelled, it heals every fault that is still on.
+    `report` is called after every edge with all injections so far. If cancelled, it heals every fault that is still on.
 
     Raises:
         ExceptionGroup: a fault could not be done; the others have been healed.
@@ -55,7 +79,7 @@ async def run_timeline(
     deeds = [prepare(fault, scenario.fabric, fabric, world) for fault in scenario.faults]
     async with asyncio.TaskGroup() as group:
         tasks = [
-            group.create_task(_run(fault, deed, start_s, scenario.duration_s, clock=clock, report=report))
+            group.create_task(_run(fault, deed, seconds, scenario.duration_s, clock=clock, report=report))
             for fault, deed in zip(scenario.faults, deeds, strict=True)
         ]
     return [task.result() for task in tasks]
@@ -70,12 +94,12 @@ def moments(fault: FaultSpec) -> list[tuple[float, float | None]]:
 
 
 async def _run(
-    fault: FaultSpec, deed: Action, start_s: float, duration_s: float, *,
+    fault: FaultSpec, deed: Action, seconds: ScenarioTime, duration_s: float, *,
     clock: Callable[[], int], report: Callable[[Injection], None],
 ) -> Injection:  # fmt: skip
     edges: list[Edge] = []
     for down_s, up_s in moments(fault):
-        await _until(start_s + down_s)
+        await seconds.until(down_s)
         healed = False
         try:
             at_ns = clock()
@@ -83,9 +107,9 @@ async def _run(
             edges.append(Edge(at_ns, down=True))
             report(_injection(fault, edges))
             if deed.before_heal is not None and fault.for_s is not None:
-                await _until(start_s + down_s + fault.for_s)
+                await seconds.until(down_s + fault.for_s)
                 deed.before_heal()
-            await _until(start_s + (duration_s if up_s is None else up_s))
+            await seconds.until(duration_s if up_s is None else up_s)
             if up_s is not None:
                 at_ns = clock()
                 deed.heal()
@@ -115,7 +139,3 @@ def _heal_anyway(fault: FaultSpec, deed: Action) -> None:
         deed.heal()
     except Exception as error:  # noqa: BLE001 - see above; it is logged, and the namespaces go with the lab anyway
         log.warning("fault_not_healed", fault=fault.id, where=fault.where, error=str(error))
-
-
-async def _until(moment_s: float) -> None:
-    await asyncio.sleep(max(0.0, moment_s - asyncio.get_running_loop().time()))

@@ -6,9 +6,12 @@ check multiplies its processor time by the workload's traffic. The product must 
 
 from __future__ import annotations
 
+import array
 import asyncio
+import fcntl
 import os
 import socket
+import termios
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -118,11 +121,13 @@ async def solo(source: End, sink: End, run_s: float = _RUN_S) -> Solo:
             tasks = [asyncio.create_task(_send(sender)), asyncio.create_task(_receive(receiver, received))]
             try:
                 await asyncio.sleep(_SETTLE_S)
-                start_s, start_bytes, start_busy_s = time.monotonic(), received[0], busy_s()
+                start_s, start_busy_s, start_bytes = time.monotonic(), busy_s(), arrived(receiver, received[0])
                 await asyncio.sleep(run_s)
+                # In this order, so that a process that stands still in between counts too few bytes and never too many.
+                bytes_, busy_until_s = arrived(receiver, received[0]), busy_s()
                 took_s = time.monotonic() - start_s
-                mbps = (received[0] - start_bytes) * 8e-6 / took_s
-                busy = (busy_s() - start_busy_s) / took_s
+                mbps = (bytes_ - start_bytes) * 8e-6 / took_s
+                busy = (busy_until_s - start_busy_s) / took_s
             finally:
                 for task in tasks:
                     task.cancel()
@@ -139,6 +144,16 @@ async def _receive(receiver: socket.socket, received: list[int]) -> None:
     space = bytearray(len(_CHUNK))
     while taken := await asyncio.get_running_loop().sock_recv_into(receiver, space):
         received[0] += taken
+
+
+def arrived(receiver: socket.socket, read: int) -> int:
+    """The bytes of a connection that have arrived: those that were read, and those that wait for a late reader.
+
+    See SIOCINQ in tcp(7).
+    """
+    waiting = array.array("i", [0])
+    fcntl.ioctl(receiver, termios.FIONREAD, waiting)
+    return read + waiting[0]
 
 
 def busy_s() -> float:

@@ -130,5 +130,5 @@ def commit(folder: Path = Path(__file__).parent) -> str | None:
 def _git(folder: Path, *arguments: str) -> str:
     # As any user: git trusts no folder of another user's, and in a user namespace every other user is such.
     command = ("git", "-c", "safe.directory=*", "-C", str(folder), *arguments)
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=10.0)
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60.0)
     return done.stdout.strip()

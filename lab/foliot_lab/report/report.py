@@ -20,7 +20,7 @@ from foliot_schemas.event_kinds import detects
 from foliot_schemas.fault import trace_id
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from foliot_lab.faults.injection import Injection
     from foliot_lab.measure.bus_recorder import Heard
@@ -134,7 +134,7 @@ def witnessed(
 ) -> dict[str, Verdict]:
     """The verdicts on each fault's pulses, up to the next fault at the same place.
 
-    A fault that is not a path's, such as a killed process, is different. It counts up to the next fault of a path that
+    If all is over and back before another fault of the pairs' paths begins, they count up to that. A fault that is not a path's, such as a killed process, is different. It counts up to the next fault of a path that
     the pair may take. From then on, and until that fault is over, that fault answers.
     """
     found = {}
@@ -144,14 +144,30 @@ def witnessed(
         own = pulses[injection.fault_id]
         if injection.kind not in OF_PATHS:
             own = _undisturbed(own, injection, injections, fabric)
-        later = [
-            other.injected_ns
-            for other in injections
-            if other.where == injection.where and other.injected_ns > injection.injected_ns
-        ]
         reach_ns = FULL_SIZE_REACH_NS if injection.kind == "mtu" else REACH_NS
-        found[injection.fault_id] = judge(own, injection.injected_ns, min(later, default=None), reach_ns)
+        verdicts = (
+            (ends, judge(own, injection.injected_ns, until_ns, reach_ns))
+            for until_ns, ends in _limits(own, injection, injections, fabric)
+        )
+        found[injection.fault_id] = next(
+            verdict for is_last, verdict in verdicts if is_last or verdict.restored_ns is not None
+        )
     return found
+
+
+def _limits(
+    pulses: Mapping[Pair, Pulses], injection: Injection, injections: Sequence[Injection], fabric: FabricPlan
+) -> Iterator[tuple[int | None, bool]]:
+    """The times of later faults that may end a fault's pulses, and whether they do so also where not all is back yet."""
+    for other in sorted(injections, key=lambda each: each.injected_ns):
+        if other.injected_ns <= injection.injected_ns:
+            continue
+        if other.where == injection.where:
+            yield other.injected_ns, True
+        is_over = injection.healed_ns is not None and injection.healed_ns < other.injected_ns
+        if is_over and other.kind in OF_PATHS and pulses.keys() & set(scope(other.kind, other.where, fabric).pairs()):
+            yield other.injected_ns, False
+    yield None, True
 
 
 def _undisturbed(

@@ -17,13 +17,16 @@ if TYPE_CHECKING:
     from foliot_lab.fabric.namespaces import Namespace
 
 _GRACE_S = 1.0
+_GONE_S = 20.0
+"""The wait for a process after SIGKILL. Nothing can refuse that signal. On a busy machine it takes a process seconds
+to end, and the lab's namespaces live until then."""
 _LOOK_S = 0.02
 
 
 async def see_out(namespaces: Iterable[Namespace]) -> None:
     """Ends every process in these network namespaces other than this one and its descendants: SIGTERM, then SIGKILL."""
     places = {_place(os.fstat(namespace.fd)) for namespace in namespaces if namespace.fd >= 0}
-    for number, grace_s in ((signal.SIGTERM, _GRACE_S), (signal.SIGKILL, _GRACE_S)):
+    for number, grace_s in ((signal.SIGTERM, _GRACE_S), (signal.SIGKILL, _GONE_S)):
         with contextlib.ExitStack() as stack:
             found = list(_guests(places, stack))
             for descriptor in found:

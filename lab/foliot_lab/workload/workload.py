@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from foliot_lab.workload.train.ranks import Over
 
 JOB = "foliot_lab.workload.train.job"
-_FLOWS_OPEN_S = 10.0
+_FLOWS_OPEN_S = 60.0
+"""The time for all flows to carry their first byte. A second is enough on a quick machine, and a run ends if it is over."""
 _JOB_BEGINS_S = 120.0
 """The time for every rank to import PyTorch, all on the same few processors."""
 _SETTLE_S, _LONGEST_SETTLE_S = 3.0, 30.0

@@ -24,6 +24,8 @@ log = structlog.get_logger()
 
 _PING_S = 1
 """A cut bus is noticed after two unanswered pings; nats-py's default of 120 s would leave armed backups asleep."""
+_CONNECT_S = 1
+"""For each step of connecting: a server may be one of several, and another be there."""
 ACK_TIMEOUT_S = 2.0
 """A stream acknowledges a message within milliseconds, or is away."""
 _RETRY_S = 0.25
@@ -47,7 +49,7 @@ async def establish(client: Any, found: dict[str, Any], **callbacks: Any) -> Non
     while True:
         try:
             await client.connect(
-                **found, **callbacks, max_reconnect_attempts=-1, reconnect_time_wait=_RETRY_S, connect_timeout=1,
+                **found, **callbacks, max_reconnect_attempts=-1, reconnect_time_wait=_RETRY_S, connect_timeout=_CONNECT_S,
                 ping_interval=_PING_S, max_outstanding_pings=2, allow_reconnect=True,
             )  # fmt: skip
         except BUS_ERRORS as error:

@@ -70,6 +70,8 @@ class Lease:
         self._fence = 0
         self._last = 0
         self._until_s = 0.0
+        self.held_by_another = False
+        """Whether another holds it, by what the bus said last."""
 
     @property
     def revision(self) -> int:
@@ -119,7 +121,8 @@ class Lease:
         try:
             store = await self._bus.store(LEASES)
             held = await store.get(self._key)
-            if held.value != self._record:
+            self.held_by_another = held.value != self._record
+            if self.held_by_another:
                 return False
             # The time of that renewal is not known, so the lease counts from now on.
             asked_s = time.monotonic()
@@ -133,7 +136,9 @@ class Lease:
         try:
             held = await store.get(self._key)
         except KeyNotFoundError:
+            self.held_by_another = False
             return int(await store.create(self._key, self._record))
+        self.held_by_another = held.value != self._record
         raise KeyWrongLastSequenceError(description=f"held since revision {held.revision}")
 
     def _change(self, fence: int) -> None:
@@ -147,7 +152,9 @@ class Lease:
         log.info("lease_taken" if fence else "lease_lost", revision=fence)
 
     async def _give_back(self) -> None:
-        if self.revision:
+        held = self.revision
+        # Another may take it before the bus has answered.
+        self._change(0)
+        if held:
             with contextlib.suppress(nats.errors.Error, OSError, asyncio.TimeoutError):
                 await (await self._bus.store(LEASES)).delete(self._key, last=self._last)
-        self._change(0)

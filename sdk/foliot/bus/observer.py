@@ -32,7 +32,8 @@ _WHO = "reader"
 _RETRY_S = 0.5
 _PING_S = 2
 """Interval of pings. The client notices a bus that is away after two unanswered ones."""
-_ANSWER_S = 2.0
+_ANSWER_S = 5.0
+"""A stream answers within milliseconds. A machine or a disk that stands still for some seconds is no reason to leave a stream's messages out."""
 _TRIES = 20
 """How often it asks for streams after a reconnection. A server that has just started may need ten seconds to have them ready."""
 _IDS = 65_536
@@ -73,6 +74,7 @@ class Observer:
         """Messages heard; None: the connection was lost, and is there again."""
         self._ids = RecentIds(_IDS)
         self._marks: dict[str, int] = {}
+        self._began_ns = now_ns()
         self._said: set[str] = set()
         self._refusal = asyncio.Event()
         self._leaving = False
@@ -152,9 +154,7 @@ class Observer:
 
     async def since(self, stream: str, subject: str, age_s: float) -> list[Heard]:
         """The messages of a subject that a stream has kept, no older than this age."""
-        start = dt.datetime.fromtimestamp(self._now_ns() / 1e9 - age_s, tz=dt.UTC)
-        where = {"deliver_policy": api.DeliverPolicy.BY_START_TIME, "opt_start_time": start}
-        return await self._or_nothing(stream, self._kept(stream, subject, **where))
+        return await self._or_nothing(stream, self._kept(stream, subject, **_since(self._now_ns() / 1e9 - age_s)))
 
     async def last(self, stream: str, subject: str, count: int) -> list[Heard]:
         """The newest messages that a stream has kept of a subject."""
@@ -175,12 +175,15 @@ class Observer:
         return not identity or self._ids.add(identity)
 
     async def _missed(self, kept: tuple[tuple[str, str], ...]) -> list[Heard]:
-        """The messages that streams have stored since the last look, as long as they remember."""
+        """The messages that streams have stored since the last look, as long as they remember. Of a stream that has not answered yet, those since the start."""
         missed: list[Heard] = []
         for stream, subject in kept:
             for _ in range(_TRIES):
                 try:
-                    missed += await self._from(stream, subject, self._marks[stream] + 1)
+                    if stream in self._marks:
+                        missed += await self._from(stream, subject, self._marks[stream] + 1)
+                    else:
+                        missed += await self._kept(stream, subject, **_since(self._began_ns / 1e9))
                     break
                 except BUS_ERRORS as error:
                     failure = error
@@ -196,7 +199,8 @@ class Observer:
             try:
                 self._marks[stream] = (await self._jetstream.stream_info(stream)).state.last_seq
             except BUS_ERRORS as error:
-                self._marks.setdefault(stream, 0)
+                if isinstance(error, NotFoundError):  # all that it will have is new
+                    self._marks.setdefault(stream, 0)
                 self._unread(stream, error)
 
     async def _last(self, stream: str, subject: str, count: int) -> list[Heard]:
@@ -269,6 +273,12 @@ def _place(url: str) -> str:
     """The hosts and ports of addresses, without the user and password that these may hold."""
     places = [urlsplit(each if "//" in each else f"//{each}") for each in url.replace(" ", "").split(",")]
     return ", ".join(f"{place.hostname}:{place.port or 4222}" for place in places)
+
+
+def _since(at_s: float) -> dict[str, Any]:
+    """Where a consumer begins that delivers what was stored since this time of the epoch."""
+    start = dt.datetime.fromtimestamp(at_s, tz=dt.UTC)
+    return {"deliver_policy": api.DeliverPolicy.BY_START_TIME, "opt_start_time": start}
 
 
 def _ns(at: dt.datetime) -> int:

@@ -26,7 +26,12 @@ if TYPE_CHECKING:
     from foliot.settings import BusSettings
     from foliot_schemas.subjects import Bucket
 
-WITHIN_S = 3.0
+WITHIN_S = 5.0
+"""Limit of connecting: that a bus is away is to be said soon."""
+ANSWER_S = 10.0
+"""Limit of each answer. A server whose disk is busy takes seconds for one."""
+_AGAIN, _AGAIN_S = 1, 0.5
+"""How many more times a server is tried that cannot be connected to, and the pause before. It may just be starting."""
 _AS = "agent"
 """The role whose credentials it takes. A directory has none for commands; the agent's permit all that joining and leaving need."""
 
@@ -41,11 +46,11 @@ class Ahead(NamedTuple):
 class OneShot:
     """A connection. Enter it; every method may raise what `foliot.bus.retry.BUS_ERRORS` names."""
 
-    def __init__(self, settings: BusSettings, within_s: float = WITHIN_S) -> None:
+    def __init__(self, settings: BusSettings, within_s: float = WITHIN_S, answer_s: float = ANSWER_S) -> None:
         self._options = connection.options(settings, _AS)
-        self._within_s = within_s
+        self._within_s, self._answer_s = within_s, answer_s
         self._client = nats.NATS()
-        self._stream = self._client.jetstream(timeout=within_s)
+        self._stream = self._client.jetstream(timeout=answer_s)
         self._buckets = KeyValue(self._client, self._stream, 0, _passed_over, makes=False)
         self._told: Exception | None = None
 
@@ -54,12 +59,13 @@ class OneShot:
         try:
             async with asyncio.timeout(self._within_s):
                 await self._client.connect(
-                    **self._options, allow_reconnect=False, connect_timeout=self._within_s, error_cb=self._note
-                )
+                    **self._options, allow_reconnect=False, connect_timeout=self._within_s, error_cb=self._note,
+                    max_reconnect_attempts=_AGAIN, reconnect_time_wait=_AGAIN_S,
+                )  # fmt: skip
         except BUS_ERRORS as error:
             await self.__aexit__()
-            # nats-py tries until the time is over, and tells only in passing what is wrong.
-            if isinstance(error, TimeoutError) and isinstance(self._told, BUS_ERRORS):
+            # nats-py tells only in passing what is wrong.
+            if isinstance(error, (TimeoutError, nats.errors.NoServersError)) and isinstance(self._told, BUS_ERRORS):
                 raise self._told from error
             raise
         return self
@@ -83,6 +89,8 @@ class OneShot:
         """Whether this account may use JetStream."""
         try:
             await self._stream.account_info()
+        except nats.errors.TimeoutError:
+            raise  # it says nothing of JetStream
         except nats.errors.Error:
             return False
         return True
@@ -100,7 +108,7 @@ class OneShot:
     async def ahead(self) -> Ahead | None:
         """The server's clock against this host's; None: there is no bucket yet, or the server does not say its time."""
         before_ns = time.time_ns()
-        reply = await self._client.request("$JS.API.STREAM.INFO.KV_inventory", b"", timeout=self._within_s)
+        reply = await self._client.request("$JS.API.STREAM.INFO.KV_inventory", b"", timeout=self._answer_s)
         after_ns = time.time_ns()
         said = json.loads(reply.data).get("ts", "")
         if not said:

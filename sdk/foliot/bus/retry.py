@@ -76,12 +76,20 @@ def heed_cancellation() -> None:
 
 
 async def until_done(attempt: Callable[[], Awaitable[Result]], event: str, **context: str) -> Result:
-    """The result of the first attempt that succeeds. Each one before is logged as this event; pauses double up to five seconds."""
+    """The result of the first attempt that succeeds. Each one before is logged as this event; pauses double up to five seconds.
+
+    Raises:
+        CancelledError: the task was cancelled, even if the answer came in the same moment.
+    """
     delay_s = FIRST_S
     while True:
         try:
-            return await attempt()
+            result = await attempt()
         except BUS_ERRORS as error:
+            heed_cancellation()
             log.warning(event, **context, reason=str(error) or type(error).__name__)
             await asyncio.sleep(delay_s)
             delay_s = min(delay_s * 2, LONGEST_S)
+        else:
+            heed_cancellation()
+            return result

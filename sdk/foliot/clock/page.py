@@ -2,8 +2,8 @@
 
 It is a file of two slots and a count. The writer fills the slot that is not the latest, and then raises the count. A reader takes the slot that
 the count names. So it never waits, not even for a writer that died in the middle. A slot that was overwritten while it was read has another
-checksum, also where a processor shows one's stores to another out of order. Numbers are in the machine's own byte order. docs/clock.md has the
-layout as a table.
+checksum, also where a processor shows one's stores to another out of order. Numbers are in the machine's own byte order. docs/subscribe.md has
+the layout as structures of C.
 """
 
 from __future__ import annotations

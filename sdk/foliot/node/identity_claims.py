@@ -84,11 +84,17 @@ async def claim(bus: Bus, node: NodeSettings, host: str) -> None:
     store = await until_done(functools.partial(bus.store, CLAIMS), "claims_awaited")
     made: list[str] = []
     for key, what in keys(node).items():
-        if await until_done(functools.partial(_make, store, key, own), "claims_awaited"):
+        read = functools.partial(bus.get, CLAIMS, key)
+        before = await until_done(read, "claims_awaited")
+        if before is None and await until_done(functools.partial(_make, store, key, own), "claims_awaited"):
             made.append(key)
-        elif reason := await _objection(bus, key, what, own):
+            continue
+        present = await until_done(read, "claims_awaited")
+        if before is None and present == own:
+            made.append(key)  # by an attempt whose answer came too late
+        elif present is not None and (reason := objection(what, own, present)):
             for each in made:
-                await store.delete(escape(each))
+                await until_done(functools.partial(store.delete, escape(each)), "claims_awaited")
             raise ClaimError(reason)
 
 

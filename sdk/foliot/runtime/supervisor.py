@@ -25,7 +25,8 @@ _FIRST_DELAY_S = 0.2
 _LONGEST_DELAY_S = 10.0
 _CALM_S = 10.0
 """A process that ran this long did start: earlier failures do not delay its next restart."""
-_GRACE_S = 3.0
+_GRACE_S = 10.0
+"""Services end within a second, and later on a busy machine where all of them end at once. One that is killed gives no lease back."""
 
 _libc = ctypes.CDLL(None, use_errno=True)
 

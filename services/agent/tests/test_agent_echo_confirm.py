@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
+
 import pytest
 
 from foliot.node.addressing import describe
@@ -69,6 +72,13 @@ async def test_one_that_never_answers_is_given_up_and_the_others_are_told(wire):
     confirmed = await wire.confirmer.confirm([("node1", "rail0"), ("node2", "rail0")], give_up_s=0.5)
     assert [each.peer for each in confirmed] == ["node2"]
     assert wire.confirmer._waiting == {}
+
+
+async def test_a_stall_of_the_own_process_is_no_silence_of_the_peers(wire):
+    """It lasted longer than a peer is waited for, and nobody was asked by then."""
+    asyncio.get_running_loop().call_soon(time.sleep, 0.3)
+    (confirmation,) = await wire.confirmer.confirm([("node1", "rail0")], give_up_s=0.2)
+    assert (confirmation.peer, wire.sent["10.200.0.2"]) == ("node1", 1)
 
 
 async def test_a_peers_echo_goes_back_as_an_answer_with_its_token(wire):

@@ -24,12 +24,9 @@ from virtual_clock import VirtualClock
 
 
 @pytest.fixture
-async def agents():
+async def agents(free_port):
     """Three that know each other."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.bind(("127.77.0.1", 0))
-        port = probe.getsockname()[1]
-    clock = VirtualClock()
+    port, clock = free_port(socket.SOCK_DGRAM), VirtualClock()
     made = [Agent(index, port, clock) for index in range(3)]
     for agent in made:
         agent.cut = made[0].cut

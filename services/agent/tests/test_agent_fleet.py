@@ -9,12 +9,12 @@ import time
 import msgspec
 import pytest
 
-from foliot.bus.client import Bus
 from foliot.node.addressing import describe
 from foliot_agent.control.restart_cache import Remembered, RestartCache
 from foliot_schemas import ClockState, Command, NodePaths, Outcome, Placement
 from foliot_schemas.subjects import CLOCKS, COMMAND, INVENTORY, OUTCOME, PATHS
 from patience import patience
+from patient_bus import patient_bus
 
 pytestmark = [pytest.mark.net, pytest.mark.nats]
 
@@ -35,7 +35,7 @@ class Remediator:
 
     async def connect(self) -> None:
         """Joins the bus, gives every node a clock and arms it with the other rail."""
-        self.bus = await Bus.connect(self._fleet.server.settings, "test")
+        self.bus = await patient_bus(self._fleet.server.settings)
         await self.bus.subscribe_kept(OUTCOME, self._heard, durable="test")
         nodes = [describe(host.settings) for host in self._fleet.hosts]
         for node in nodes:
@@ -59,7 +59,7 @@ class Remediator:
         """Sends a command and returns its id."""
         command = Command(
             id=f"c{number}", verb=verb, node=node, cause="test", issued_ns=now_ns(),
-            deadline_ns=now_ns() + 20_000_000_000, lease_revision=1, **what,
+            deadline_ns=now_ns() + _HOUR_NS, lease_revision=1, **what,
         )  # fmt: skip
         self.bus.publish_kept(COMMAND, command, verb, node)
         return command.id
@@ -126,14 +126,9 @@ async def remediator(fleet):
         await host.start()
     for host in fleet.hosts:
         await host.ready()
-        await fleet.until(lambda host=host: routes(host, 7100) == routes(host, 7101) == 2, "backups are armed")
+        await fleet.until(lambda host=host: host.routes(7100) == host.routes(7101) == 2, "backups are armed")
     yield made
     await made.bus.close()
-
-
-def routes(host, table: int) -> int:
-    """How many routes stand in a table."""
-    return host.ip(f"route show table {table}").count("via") if str(table) in host.ip("route show table all") else 0
 
 
 def way(host, other, rail: int = 0) -> str:
@@ -356,8 +351,9 @@ async def test_a_peer_s_new_record_cuts_no_way_unless_its_nics_are_others(fleet,
 
     try:
         await fleet.until(lambda: _marked(host, told), "changes of routes are told")
-        peer = describe(fleet.hosts[1].settings)
-        recalled = msgspec.json.decode((tmp_path / "agent-node0.json").read_bytes(), type=Remembered)
+        peer, memory = describe(fleet.hosts[1].settings), tmp_path / "agent-node0.json"
+        await fleet.until(memory.exists, "node0 has written what it knows")
+        recalled = msgspec.json.decode(memory.read_bytes(), type=Remembered)
         await known(msgspec.structs.replace(peer, armed=not peer.armed, agent_port=7949, probe_port=7950))
         assert "table 7000" not in told.read_text()
         moved = msgspec.structs.replace(peer.nics[0], service_address="10.200.0.99")

@@ -7,9 +7,10 @@ import asyncio
 import msgspec
 import pytest
 
-from foliot.bus.client import Bus
 from foliot.node.identity_claims import ClaimError, claim
 from foliot_schemas.subjects import CLAIMS, INVENTORY, REJECTED
+from patience import patience
+from patient_bus import patient_bus
 
 pytestmark = [pytest.mark.net, pytest.mark.nats]
 
@@ -17,7 +18,7 @@ pytestmark = [pytest.mark.net, pytest.mark.nats]
 @pytest.fixture
 async def bus(fleet):
     """A central service's connection, which makes anew what the bus forgets; node0 and node1 run."""
-    bus = await Bus.connect(fleet.server.settings, "test")
+    bus = await patient_bus(fleet.server.settings)
     for host in fleet.hosts[:2]:
         await host.start()
     for host in fleet.hosts[:2]:
@@ -28,7 +29,7 @@ async def bus(fleet):
 
 async def eventually(read, expected):
     """Waits for what a question to the bus is answered with."""
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(patience(60)):
         while await read() != expected:  # noqa: ASYNC110 - the bus sets no event of ours
             await asyncio.sleep(0.05)
 
@@ -91,6 +92,6 @@ async def test_a_place_that_another_took_meanwhile_is_said_and_left_to_it(fleet,
     for key in ("index-0", "address-10_2e0_2e0_2e1", "address-10_2e1_2e0_2e1"):
         await store.delete(key)
     await eventually(holder(bus, "index-0"), "node0")
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(patience(60)):
         while await bus.get(INVENTORY, "node0") is None:  # noqa: ASYNC110 - the bus sets no event of ours
             await asyncio.sleep(0.05)

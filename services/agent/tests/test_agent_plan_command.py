@@ -10,7 +10,6 @@ import msgspec
 import pytest
 from pyroute2 import AsyncIPRoute
 
-from foliot.bus.client import Bus
 from foliot.node.addressing import describe
 from foliot_agent.actuators.overlay import OverlayActuator
 from foliot_agent.core.overlay_layout import Layout
@@ -18,6 +17,7 @@ from foliot_agent.kernel.dry_run import DryRun
 from foliot_agent.kernel.overlay_devices import Overlay
 from foliot_schemas import NodePaths, Placement
 from foliot_schemas.subjects import INVENTORY, PATHS
+from patient_bus import patient_bus
 
 pytestmark = [pytest.mark.net, pytest.mark.nats]
 
@@ -125,7 +125,7 @@ def assert_same(planned_state: dict[str, dict], real: dict[str, dict]) -> None:
 async def test_the_plan_is_what_the_agent_does(fleet):
     """With two peers in the inventory and armed backups, on a bare host; afterwards there is nothing left to do."""
     host = fleet.hosts[0]
-    bus = await Bus.connect(fleet.server.settings, "test")
+    bus = await patient_bus(fleet.server.settings)
     backups = tuple(Placement(peer=peer, rail="rail0", via="rail1", entropy=1) for peer in ("node1", "node2"))
     await bus.put(PATHS, "node0", NodePaths(node="node0", lease_revision=1, backups=backups))
     for peer in fleet.hosts[1:]:
@@ -140,7 +140,7 @@ async def test_the_plan_is_what_the_agent_does(fleet):
     }  # fmt: skip
     await host.start()
     await host.ready()
-    await fleet.until(lambda: " table 7100 " in host.ip("route show table all"), "backups are armed")
+    await fleet.until(lambda: host.routes(7100) == len(backups), "backups are armed")
     assert_same(done(before, plan), kernel(host))
     assert await planned(host) == []
     await bus.close()
@@ -148,7 +148,7 @@ async def test_the_plan_is_what_the_agent_does(fleet):
 
 async def test_the_plan_leaves_out_whom_the_agent_would_never_join(fleet):
     """A node that has peers of its own, which this one is none of."""
-    bus = await Bus.connect(fleet.server.settings, "test")
+    bus = await patient_bus(fleet.server.settings)
     for host in fleet.hosts[1:]:
         peers = ("node2",) if host is fleet.hosts[1] else ()
         await bus.put(INVENTORY, host.settings.name, describe(msgspec.structs.replace(host.settings, peers=peers)))
@@ -206,7 +206,7 @@ async def test_without_the_bus_the_plan_is_the_host_s_own_part(fleet):
 
 async def test_a_wrong_device_is_planned_to_be_remade(fleet):
     """Somebody replaced a device of ours, took an address and set another down: the plan names just what is wrong."""
-    await (await Bus.connect(fleet.server.settings, "test")).close()  # makes what agents wait for
+    await (await patient_bus(fleet.server.settings)).close()  # makes what agents wait for
     host = fleet.hosts[0]
     await host.start()
     await host.ready()
@@ -227,7 +227,7 @@ async def test_a_wrong_device_is_planned_to_be_remade(fleet):
 
 async def test_an_agent_with_another_s_index_changes_nothing_and_says_whose_it_is(fleet):
     """It ends with the status for wrong configuration, which its unit does not restart."""
-    await (await Bus.connect(fleet.server.settings, "test")).close()  # makes what agents wait for
+    await (await patient_bus(fleet.server.settings)).close()  # makes what agents wait for
     first, second = fleet.hosts[:2]
     await first.start()
     await first.ready()

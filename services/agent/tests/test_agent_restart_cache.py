@@ -7,11 +7,12 @@ import shutil
 
 import pytest
 
-from foliot.bus.client import Bus
 from foliot.node.addressing import describe
 from foliot_agent.control.restart_cache import RestartCache
 from foliot_schemas import NodePaths, Outcome, Placement
 from foliot_schemas.subjects import INVENTORY, OUTCOME, PATHS
+from patience import patience
+from patient_bus import patient_bus
 
 
 def outcome(number: int) -> Outcome:
@@ -40,7 +41,7 @@ async def test_a_fleet_that_is_met_at_once_is_written_once(tmp_path, settings_of
     for count in range(1, 101):
         restart_cache.keep_peers(peers[:count])
     assert not list(tmp_path.iterdir())
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(patience(60)):
         while not path.exists():  # noqa: ASYNC110 - a file sets no event
             await asyncio.sleep(0.05)
     assert RestartCache(str(tmp_path), "node0", "boot1").recall().peers == peers
@@ -81,7 +82,7 @@ def way(host, peer: int) -> str:
 @pytest.fixture
 async def armed(fleet):
     """Every agent is ready and armed with the other rail."""
-    bus = await Bus.connect(fleet.server.settings, "test")
+    bus = await patient_bus(fleet.server.settings)
     nodes = [describe(host.settings) for host in fleet.hosts]
     for node in nodes:
         backups = tuple(
@@ -95,7 +96,7 @@ async def armed(fleet):
         await host.start()
     for host in fleet.hosts:
         await host.ready()
-        await fleet.until(lambda host=host: host.ip("route show table 7100").count("via") == 2, "backups are armed")
+        await fleet.until(lambda host=host: host.routes(7100) == 2, "backups are armed")
     yield fleet  # this connection makes anew what the bus forgets, as the central services do
     await bus.close()
 
@@ -117,8 +118,8 @@ async def test_an_agent_that_starts_without_the_bus_moves_its_traffic_all_the_sa
 
     await armed.server.start()
     await cut.ready(times=2)
-    bus = await Bus.connect(armed.server.settings, "late")
-    async with asyncio.timeout(60):
+    bus = await patient_bus(armed.server.settings, "late")
+    async with asyncio.timeout(patience(60)):
         while not (told := await bus.newest(OUTCOME, "reroute", "node0")):  # noqa: ASYNC110 - the stream sets no event
             await asyncio.sleep(0.05)
     assert (told[0].armed, told[0].status) == (True, "done")
@@ -146,7 +147,7 @@ async def test_nodes_say_again_that_they_are_there_when_the_bus_has_lost_its_sto
     await armed.server.kill()
     shutil.rmtree(tmp_path / "nats" / "jetstream")
     await armed.server.start()
-    bus = await Bus.connect(armed.server.settings, "late")
+    bus = await patient_bus(armed.server.settings, "late")
     found = {}
 
     async def met(name, node):

@@ -90,11 +90,9 @@ def mark():
 
 
 @pytest.fixture
-async def agent(mark):
+async def agent(mark, free_port):
     """One that knows a peer and has a handler of `mark`."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.bind(("127.77.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port(socket.SOCK_DGRAM)
     made, peer = Agent(0, port, VirtualClock()), Agent(1, port, VirtualClock())
     await made.meet(peer)
     made.marker = Marker(made.clock)

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 from joining import RAILS, SECRETS, TOML, UNITS, run_foliot
 
-from foliot.bus.client import Bus
 from foliot.bus.one_shot import OneShot
 from foliot.settings import SettingsError
 from foliot_agent.install import join, systemd_units
@@ -19,6 +18,7 @@ from foliot_agent.install.addressing import PlaceError
 from foliot_agent.install.survey import FleetSeen
 from foliot_agent.install.tracked_files import Files
 from foliot_schemas.subjects import CLAIMS
+from patient_bus import patient_bus
 
 pytestmark = [pytest.mark.net, pytest.mark.nats]
 
@@ -154,7 +154,7 @@ async def test_a_dry_run_of_this_host_shows_what_stops_it(nodes):
 async def test_who_cannot_become_a_node_takes_no_place(fleet, nodes, tmp_path):
     """Nor leaves a trace; each time with a sentence that names what is in the way."""
     node = nodes[0]
-    await (await Bus.connect(fleet.server.settings, "test")).close()  # makes the bucket
+    await (await patient_bus(fleet.server.settings)).close()  # makes the bucket
     (node.root / "etc").mkdir()
     (node.root / "etc/systemd").touch()
     (tmp_path / "short").write_text("short")
@@ -207,7 +207,7 @@ def is_stopped(pid: int) -> bool:
 async def test_a_bus_that_falls_silent_while_a_place_is_claimed_is_said(fleet, settings_of, monkeypatch):
     """The server halts after the connection stood."""
     monkeypatch.setattr(join, "_BUS_S", 2.0)
-    await (await Bus.connect(fleet.server.settings, "test")).close()
+    await (await patient_bus(fleet.server.settings)).close()
 
     async def halted(*arguments):
         pid = fleet.server.process.pid

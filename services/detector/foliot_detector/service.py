@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-import nats.errors
 import structlog
 
 from foliot import tracing
 from foliot.bus.recent_ids import RecentIds
+from foliot.bus.retry import until_done
 from foliot.clock import BusClock
 from foliot.node.shard import WHOLE, ShardSettings
 from foliot.runtime.service import keep_what_is_loaded, on_bus
@@ -76,12 +77,8 @@ class DetectorService:
     async def _resume(self) -> None:
         """Takes up what an earlier run left open: nobody else would ever say that it is over."""
         for kind in event_kinds.published_by("detector"):
-            try:
-                events = await self._bus.newest(EVENT, kind.name, "")
-            except (nats.errors.Error, OSError, TimeoutError) as error:
-                log.warning("events_not_resumed", kind=kind.name, reason=str(error) or type(error).__name__)
-                continue
-            for event in events:
+            read = functools.partial(self._bus.newest, EVENT, kind.name, "")
+            for event in await until_done(read, "events_awaited", kind=kind.name):
                 self._fan_out.resume(event)
 
     async def _on_node(self, key: str, node: Node | None) -> None:

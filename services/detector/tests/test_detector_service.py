@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import time
+from types import SimpleNamespace
 
+import nats.errors
 import pytest
 
 from foliot import tracing
-from foliot.bus.client import Bus
+from foliot.clock import BusClock
 from foliot_detector import service
 from foliot_detector.core import registry
-from foliot_schemas import DelayBatch, Event, PortState, Witness, decode
+from foliot_detector.service import DetectorService
+from foliot_detector.settings import DetectorSettings
+from foliot_schemas import DelayBatch, Event, Node, PortState, Witness, decode
 from foliot_schemas.fault import root_span_id, trace_id
 from foliot_schemas.names import Path, node_of
 from foliot_schemas.subjects import DELAY, EVENT, INVENTORY, PORT
+from patience import patience
+from patient_bus import connected
 
 pytestmark = pytest.mark.nats
 
@@ -23,29 +31,67 @@ OTHER = PATH._replace(entropy=1)
 
 
 class World:
-    """What is on the bus besides the detector."""
+    """What is on the bus besides the detectors.
 
-    def __init__(self, bus):
+    Parameters:
+        read: what the detectors have read so far.
+    """
+
+    def __init__(self, bus, read):
         self.bus = bus
         self.now_ns = 1_700_000_000_000 * MS
         self.events = asyncio.Queue()
+        self.detectors = 1
+        self._read = read
 
     async def hear(self, event, subject):
         """Somebody who reads events."""
         await self.events.put((event, subject))
 
-    async def publish(self, message):
-        """A probe."""
+    async def say(self, message):
+        """A probe, once."""
         channel = {PortState: PORT, DelayBatch: DELAY}[type(message)]
         await self.bus.publish(channel, message, message.node)
 
+    async def publish(self, message):
+        """A probe, until all detectors have read it: one that stood still while it waited leaves it out."""
+        loop = asyncio.get_running_loop()
+        again_s = 0.0
+        async with asyncio.timeout(patience(60)):
+            while self._read.count(message) < self.detectors:
+                if loop.time() >= again_s:
+                    await self.say(message)
+                    again_s = loop.time() + 1.0
+                await asyncio.sleep(0.005)
+
+    async def until_read(self, message):
+        """Returns when a detector knows of it."""
+        async with asyncio.timeout(patience(60)):
+            while message not in self._read:  # noqa: ASYNC110 - no event tells
+                await asyncio.sleep(0.005)
+
     async def event(self):
         """The next event."""
-        return await asyncio.wait_for(self.events.get(), 60)
+        async with asyncio.timeout(patience(60)):
+            return await self.events.get()
 
 
 @pytest.fixture
-async def start(bus_settings, monkeypatch, spans):
+def read(monkeypatch):
+    """What detectors have read, in their order."""
+    found = []
+    observe = DetectorService._observe
+
+    def note(detector, observation):
+        observe(detector, observation)
+        found.append(observation)
+
+    monkeypatch.setattr(DetectorService, "_observe", note)
+    return found
+
+
+@pytest.fixture
+async def start(bus_settings, monkeypatch, read, spans):
     """Starts a detector and returns once it listens."""
     monkeypatch.setenv("FOLIOT_BUS__URL", bus_settings.url)
     monkeypatch.delenv("FOLIOT_CONFIG", raising=False)
@@ -54,8 +100,9 @@ async def start(bus_settings, monkeypatch, spans):
 
     async def start():
         running.append(asyncio.get_running_loop().create_task(service.main()))
-        while await asyncio.wait_for(started.get(), 60) != "detector_started":
-            pass
+        async with asyncio.timeout(patience(60)):
+            while await started.get() != "detector_started":
+                pass
 
     yield start
     for task in running:
@@ -65,16 +112,27 @@ async def start(bus_settings, monkeypatch, spans):
 
 
 @pytest.fixture
-async def world(bus_settings, start, make_node):
-    """A detector at work, and the bus that it listens to."""
-    bus = await Bus.connect(bus_settings, "test")
-    for name in ("node0", "node1"):
-        await bus.put(INVENTORY, name, make_node(name))
-    world = World(bus)
-    await bus.subscribe(EVENT, world.hear)
-    await start()
-    yield world
-    await bus.close()
+def begin(bus_settings, start, read, make_node):
+    """Makes a detector at work, and the bus that it listens to."""
+
+    @contextlib.asynccontextmanager
+    async def begin():
+        async with connected(bus_settings) as bus:
+            for name in ("node0", "node1"):
+                await bus.put(INVENTORY, name, make_node(name))
+            world = World(bus, read)
+            await bus.subscribe_kept(EVENT, world.hear, durable="test")
+            await start()
+            yield world
+
+    return begin
+
+
+@pytest.fixture
+async def world(begin):
+    """The same, from the start of the test on."""
+    async with begin() as world:
+        yield world
 
 
 async def test_a_lost_carrier_becomes_an_event_in_the_trace_of_its_fault(world, make_port, spans):
@@ -109,22 +167,15 @@ class Mute:
         return []
 
 
-async def test_what_is_of_no_kind_that_is_registered_is_not_published(
-    bus_settings, start, make_node, make_port, monkeypatch
-):
+async def test_what_is_of_no_kind_that_is_registered_is_not_published(begin, make_port, monkeypatch):
     """Nobody could tell it, and no shard would own it: the log says so, and other detectors go on."""
     said = []
     monkeypatch.setattr(registry, "_OF_EXTENSIONS", {"mute": lambda _: Mute()})
     monkeypatch.setattr(service.log, "error", lambda event, **more: said.append((event, more["kind"])))
-    bus = await Bus.connect(bus_settings, "test")
-    await bus.put(INVENTORY, "node1", make_node("node1"))
-    world = World(bus)
-    await bus.subscribe(EVENT, world.hear)
-    await start()
-    await world.publish(make_port("node1.rail0", world.now_ns, 3, 4))
-    await world.publish(make_port("node1.rail0", world.now_ns + MS, 4, 4, carrier=False))
-    event, _ = await world.event()
-    await bus.close()
+    async with begin() as world:
+        await world.publish(make_port("node1.rail0", world.now_ns, 3, 4))
+        await world.publish(make_port("node1.rail0", world.now_ns + MS, 4, 4, carrier=False))
+        event, _ = await world.event()
 
     assert event.kind == "flap"
     assert set(said) == {("event_of_unknown_kind", "quake")}
@@ -132,29 +183,29 @@ async def test_what_is_of_no_kind_that_is_registered_is_not_published(
 
 async def test_a_silent_path_becomes_an_event_and_begins_a_trace(world, make_delays, spans):
     """The detector makes the root; nobody else has seen the fault."""
-    silent_from_ns = world.now_ns
+    silent_from_ns = time.time_ns()
 
-    async def speak(ms, *, silent):
-        world.now_ns = now_ns = silent_from_ns + ms * MS
-        heard_ns = silent_from_ns if silent else now_ns
-        await world.publish(
+    async def speak():
+        """Both nodes, by the time that it is: however late they are, they say what is true then."""
+        now_ns = time.time_ns()
+        await world.say(
             make_delays(
                 "node0",
                 now_ns,
                 [(PATH, Witness.SOURCE, 2, 0, now_ns), (OTHER, Witness.SOURCE, 2, 0, now_ns)],
             )
         )
-        received = 0 if silent else 2
-        rows = [(PATH, Witness.DESTINATION, 2, received, heard_ns), (OTHER, Witness.DESTINATION, 2, 2, now_ns)]
-        await world.publish(make_delays("node1", now_ns, rows))
+        rows = [(PATH, Witness.DESTINATION, 2, 0, silent_from_ns), (OTHER, Witness.DESTINATION, 2, 2, now_ns)]
+        await world.say(make_delays("node1", now_ns, rows))
 
-    await speak(0, silent=False)
-    await speak(100, silent=True)
-    await world.publish(
-        make_delays("node1", silent_from_ns + 150 * MS, [(PATH, Witness.FELL_SILENT, 0, 0, silent_from_ns)])
-    )
-    for ms in range(200, 1_000, 100):
-        await speak(ms, silent=True)
+    healthy = [(PATH, Witness.DESTINATION, 2, 2, silent_from_ns), (OTHER, Witness.DESTINATION, 2, 2, silent_from_ns)]
+    await world.publish(make_delays("node1", silent_from_ns, healthy))
+    await speak()
+    await world.say(make_delays("node1", time.time_ns(), [(PATH, Witness.FELL_SILENT, 0, 0, silent_from_ns)]))
+    async with asyncio.timeout(patience(60)):
+        while world.events.empty():
+            await asyncio.sleep(0.1)
+            await speak()
     event, subject = await world.event()
 
     assert (event.kind, event.who, event.state) == ("path", str(PATH), "silent")
@@ -169,17 +220,14 @@ async def test_a_silent_path_becomes_an_event_and_begins_a_trace(world, make_del
 async def test_an_event_is_stored_once_though_two_detectors_say_it(world, start, make_port):
     """Its id says what happened, not who saw it."""
     await start()
+    world.detectors = 2
     nic = "node1.rail0"
     await world.publish(make_port(nic, world.now_ns, 3, 4))
     await world.publish(make_port(nic, world.now_ns + MS, 4, 4, carrier=False))
-    for _ in range(2):
-        await world.event()
     await world.publish(make_port(nic, world.now_ns + 2 * MS, 4, 5))
-    for _ in range(2):
-        await world.event()
 
     stored = await world.bus._stream.subscribe(EVENT.all, ordered_consumer=True)
-    states = [decode((await stored.next_msg(timeout=60)).data, Event).state for _ in range(2)]
+    states = [decode((await stored.next_msg(timeout=patience(60))).data, Event).state for _ in range(2)]
     assert states == ["down", "up"]
 
 
@@ -187,6 +235,7 @@ async def test_a_node_taken_out_of_the_inventory_is_no_longer_judged(world, make
     """Its key is deleted."""
     store = await world.bus.store(INVENTORY)
     await store.delete("node1")
+    await world.until_read(Node(name="node1", nics=()))
     await world.publish(make_port("node0.rail0", world.now_ns, 3, 4))
     await world.publish(make_port("node1.rail0", world.now_ns, 3, 4))
     await world.publish(make_port("node1.rail0", world.now_ns + MS, 4, 4, carrier=False))
@@ -194,3 +243,19 @@ async def test_a_node_taken_out_of_the_inventory_is_no_longer_judged(world, make
     event, _ = await world.event()
 
     assert node_of(event.who) == "node0"
+
+
+async def test_what_an_earlier_run_left_open_is_asked_for_until_the_bus_answers():
+    """A bus that was slow at its start would else keep it from ever saying that a fault is over."""
+    left = Event(id="f/down", kind="flap", who="node1.rail0", state="down", at_ns=1, since_ns=1, fault="f")
+    unanswered, taken = [nats.errors.TimeoutError()], []
+
+    async def newest(_channel, kind, _who):
+        if unanswered:
+            raise unanswered.pop()
+        return [left] if kind == "flap" else []
+
+    detector = DetectorService(SimpleNamespace(newest=newest), BusClock(), DetectorSettings())
+    detector._fan_out = SimpleNamespace(resume=taken.append)
+    await detector._resume()
+    assert taken == [left]

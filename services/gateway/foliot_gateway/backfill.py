@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
-_TIMEOUT_S = 2.0
+_TIMEOUT_S = 5.0
+"""A server whose machine or disk is busy needs longer. Each attempt begins at the first stream again."""
 
 
 async def read(settings: BusSettings, store: Store, limit: int = MOST_RECORDS) -> None:
@@ -35,7 +36,8 @@ async def read(settings: BusSettings, store: Store, limit: int = MOST_RECORDS) -
         nats.errors.Error, OSError, TimeoutError: the bus did not answer; reading again does no harm.
     """
     takers: dict[Any, Callable[[Any], object]] = {EVENT: store.event, COMMAND: store.command, OUTCOME: store.outcome}
-    client = await nats.connect(**connection.options(settings, "gateway"), allow_reconnect=False, error_cb=_ignore)
+    found = connection.options(settings, "gateway")
+    client = await nats.connect(**found, allow_reconnect=False, connect_timeout=_TIMEOUT_S, error_cb=_ignore)
     try:
         jetstream = client.jetstream(timeout=_TIMEOUT_S)
         for channel, take in takers.items():

@@ -56,7 +56,8 @@ _FRESH_NS = 10_000_000_000
 """The gateway caught up with an outcome older than this, and did not show it as it happened: it gets no span."""
 _LOOK_S = 0.2
 _RETRY_S = 1.0
-_GRACE_S = 1
+_GRACE_S = 5
+"""Time for readers to be told the end. It takes them milliseconds, but the machine may stand still for some seconds just then."""
 
 
 class Feed:

@@ -13,6 +13,20 @@ from foliot_gateway import service
 from foliot_gateway.settings import GatewaySettings
 from foliot_gateway.state.store import Store
 from patience import patience
+from patient_bus import wait_for_slow_servers
+from ports import keep
+
+
+@pytest.fixture
+def one_each():
+    """A connection for each request. The server closes one that was idle for five seconds, and the next request may be on its way by then."""
+    return httpx.Limits(max_keepalive_connections=0)
+
+
+@pytest.fixture(autouse=True)
+def patient_bus(monkeypatch):
+    """No test asks for more than the bus's answer."""
+    wait_for_slow_servers(monkeypatch)
 
 
 @pytest.fixture
@@ -22,12 +36,14 @@ def store():
 
 
 @pytest.fixture
-async def client(store):
+async def client(store, one_each):
     """HTTP to the gateway's application, served by uvicorn on a real socket; its `base_url` says where."""
     listener = socket.create_server(("127.0.0.1", 0))
     base_url = f"http://127.0.0.1:{listener.getsockname()[1]}"
     serving = asyncio.ensure_future(service.serve(store, [listener]))
-    async with httpx.AsyncClient(base_url=base_url, timeout=patience(30), trust_env=False) as connected:
+    async with httpx.AsyncClient(
+        base_url=base_url, timeout=patience(30), trust_env=False, limits=one_each
+    ) as connected:
         yield connected
     serving.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -54,21 +70,10 @@ class Client(httpx.AsyncClient):
 
 
 @pytest.fixture
-def free_port():
-    """Finds ports that nobody has now."""
-
-    def find():
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            return free.getsockname()[1]
-
-    return find
-
-
-@pytest.fixture
-def rpc_port(free_port):
+def rpc_port():
     """Where a gateway serves gRPC."""
-    return free_port()
+    with keep() as keeper:
+        yield keeper.getsockname()[1]
 
 
 @pytest.fixture
@@ -82,10 +87,9 @@ async def served(store, rpc_port):
 
 
 @pytest.fixture
-async def gateway(nats_server, monkeypatch, free_port, rpc_port):
+async def gateway(nats_server, monkeypatch, kept_port, rpc_port, one_each):
     """The gateway as it starts in production, configured by the environment; starting it gives HTTP to it."""
-    port = free_port()
-    monkeypatch.setenv("FOLIOT_GATEWAY__PORT", str(port))
+    monkeypatch.setenv("FOLIOT_GATEWAY__PORT", str(kept_port))
     monkeypatch.setenv("FOLIOT_GATEWAY__GRPC_PORT", str(rpc_port))
     monkeypatch.setenv("FOLIOT_BUS__URL", nats_server.settings.url)
     monkeypatch.setenv("FOLIOT_TELEMETRY__ENDPOINT", "http://203.0.113.1:9")  # only others reach the gateway by it
@@ -97,7 +101,8 @@ async def gateway(nats_server, monkeypatch, free_port, rpc_port):
         started.append(asyncio.ensure_future(service.main()))
         return client
 
-    async with Client(base_url=f"http://127.0.0.1:{port}", timeout=patience(30), trust_env=False) as client:
+    base_url = f"http://127.0.0.1:{kept_port}"
+    async with Client(base_url=base_url, timeout=patience(30), trust_env=False, limits=one_each) as client:
         yield start
         for running in started:
             running.cancel()
@@ -125,7 +130,7 @@ async def turns():
 def eventually():
     """Awaits until a look finds something; the deadline is only there to end a broken test."""
 
-    async def look_until(look, seconds=30.0):
+    async def look_until(look, seconds=60.0):
         async with asyncio.timeout(patience(seconds)):
             while not (found := await look()):  # noqa: ASYNC110 - it looks at another process, which sets no event
                 await asyncio.sleep(0.05)

@@ -17,13 +17,13 @@ ANSWERED, REFUSED = 200, 421
 
 
 @pytest.fixture
-async def named(store):
+async def named(store, one_each):
     """HTTP to a gateway whose settings have one name."""
     listener = socket.create_server(("127.0.0.1", 0))
     names = host_guard.named(GatewaySettings(hosts=("Foliot.Example.",)), "http://spans.example:8470")
     serving = asyncio.ensure_future(service.serve(store, [listener], names=names))
     base_url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-    async with httpx.AsyncClient(base_url=base_url, timeout=patience(30), trust_env=False) as client:
+    async with httpx.AsyncClient(base_url=base_url, timeout=patience(30), trust_env=False, limits=one_each) as client:
         yield client
     serving.cancel()
     await asyncio.gather(serving, return_exceptions=True)

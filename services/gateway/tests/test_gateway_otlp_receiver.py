@@ -16,6 +16,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
 from foliot_gateway.state.trace_store import MOST_SPANS
+from patience import patience
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 PROTOBUF = {"content-type": "application/x-protobuf"}
@@ -39,7 +40,9 @@ async def test_the_real_sdk_exports_into_the_gateway(client, store, compression)
     def work():
         provider = TracerProvider(resource=Resource({"service.name": "agent", "service.instance.id": "node3/agent"}))
         exporter = OTLPSpanExporter(
-            endpoint=f"{client.base_url}/v1/traces".replace("//v1", "/v1"), compression=compression
+            endpoint=f"{client.base_url}/v1/traces".replace("//v1", "/v1"),
+            compression=compression,
+            timeout=patience(30),
         )
         provider.add_span_processor(BatchSpanProcessor(exporter))
         tracer = provider.get_tracer("test")

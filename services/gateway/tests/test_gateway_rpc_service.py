@@ -130,7 +130,8 @@ async def both(gateway, bus, rpc_port, eventually):
         ]
         if not (fleet and paths and clocks and len(events) == 2 and commands and traces):
             return False
-        return commands[0]["status"] == "done" and commands[0]["command"] and fleet[0]["nics"][0]["device"]
+        (nic,) = fleet[0]["nics"]
+        return commands[0]["status"] == "done" and commands[0]["command"] and nic["device"] and nic["state"] == "down"
 
     await eventually(complete)
     with await asyncio.to_thread(Reflected, rpc_port, patience(30)) as reader:
@@ -156,11 +157,21 @@ async def both(gateway, bus, rpc_port, eventually):
         ("healthz", "HealthService/GetHealth", {}),
     ],
 )  # fmt: skip
-async def test_both_transports_give_the_same_answer(both, address, method, asked):
+async def test_both_transports_give_the_same_answer(both, eventually, address, method, asked):
     """Every field, whichever way it is read."""
     client, reader = both
-    by_http = without_tags((await client.get(f"/{address}")).json())
-    by_grpc = without_tags(await asyncio.to_thread(functools.partial(reader.ask, f"foliot.v1.{method}", **asked)))
+
+    async def page():
+        return without_tags((await client.get(f"/{address}")).json())
+
+    async def at_one_time():
+        """The answers of both; None: what came over the bus meanwhile has changed them."""
+        before = await page()
+        asking = functools.partial(reader.ask, f"foliot.v1.{method}", **asked)
+        answers = before, without_tags(await asyncio.to_thread(asking))
+        return answers if await page() == before else None
+
+    by_http, by_grpc = await eventually(at_one_time)
 
     assert by_grpc == by_http
     assert by_http or "nobody" in address

@@ -117,6 +117,7 @@ class Probe:
         self._is_ticking = False
         """Whether parts of a tick are left for a later step of the event loop."""
         self._rests: dict[str, asyncio.Handle] = {}
+        """The next step of a tick, and that of closing a window."""
 
     async def run(self) -> None:
         """Probes until cancelled."""
@@ -212,15 +213,9 @@ class Probe:
         for _ in self._parts:
             if self._loop.time() - began_s >= _LONG_S:
                 self._is_ticking = True
-                self._after("tick", self._loop.call_soon(self._go_on_ticking, tick_began_s))
+                self._rests["tick"] = self._loop.call_soon(self._go_on_ticking, tick_began_s)
                 return
         self._reporter.late(round((self._loop.time() - tick_began_s) * _SECOND_NS))
-
-    def _after(self, what: str, rest: asyncio.Handle) -> None:
-        """Remembers the next step of some work, and cancels the step that it replaces."""
-        if (before := self._rests.get(what)) is not None:
-            before.cancel()
-        self._rests[what] = rest
 
     def _tick(self, tick: int) -> Iterator[None]:
         self._listen()
@@ -266,15 +261,17 @@ class Probe:
             self._publish_stamps(self._closing)  # the rest of the window before, if there is any
             self._closing = self._reporter.stamps()
             self._is_closing = True
-        if self._is_closing:
-            # Half way between two ticks: by then this tick's messages have left, and the next tick is not delayed.
-            self._after("closing", self._loop.call_later(self._tick_s / 2, self._go_on_closing, _STEPS_A_TICK))
+        if self._is_closing and "closing" not in self._rests:
+            # Half way between two ticks: by then this tick's messages have left, and the next tick is not delayed. A step that is late stays
+            # due: where every tick is late by half of one, a step of this tick would always take its place.
+            self._rests["closing"] = self._loop.call_later(self._tick_s / 2, self._go_on_closing, _STEPS_A_TICK)
 
     def _go_on_closing(self, steps: int) -> None:
         """Closes a window further, in so many steps of the event loop. All other work has its turn between them."""
+        del self._rests["closing"]
         self._publish_stamps(itertools.islice(self._closing, 1))
         if self._is_closing and steps > 1:
-            self._after("closing", self._loop.call_soon(self._go_on_closing, steps - 1))
+            self._rests["closing"] = self._loop.call_soon(self._go_on_closing, steps - 1)
 
     def _publish_stamps(self, steps: Iterator[StampBatch | None]) -> None:
         self._is_closing = False

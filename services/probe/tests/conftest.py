@@ -13,14 +13,16 @@ import pytest
 
 from foliot.clock import HostClock
 from foliot_probe.engine import Engine
+from foliot_probe.io import udp_batch
 from foliot_probe.settings import ProbeSettings
 from foliot_schemas import Nic, Node
+from patience import patience
 
 CLONE_NEWNET = 0x40000000
 SETTINGS = ProbeSettings()
 TICK_NS = SETTINGS.tick_ms * 1_000_000
 PORT = 7946
-PATIENCE_S = 30.0
+PATIENCE_S = patience(30.0)
 
 
 def _libc(name, *arguments):
@@ -86,8 +88,27 @@ class Wire:
         return Pair(self.namespaces, network)
 
 
+@pytest.fixture(scope="session")
+def stamping():
+    """The kernel stamps what comes: it begins to some time after a first socket has asked for that (net/core/dev.c, `netstamp_work`)."""
+    with udp_batch.open_socket("127.0.0.1", 0) as asking:
+        give_up_s = time.monotonic() + PATIENCE_S
+        while not _stamped(asking):
+            assert time.monotonic() < give_up_s, "this kernel stamps nothing that comes"
+        yield
+
+
+def _stamped(asking):
+    """Sends a datagram to itself; whether one came with a stamp."""
+    asking.sendto(b"x", asking.getsockname())
+    select.select([asking], [], [], 0.1)
+    with contextlib.suppress(BlockingIOError):  # only the stamp of its departure is there
+        return any(kind == udp_batch.SO_TIMESTAMPING for _, kind, _ in asking.recvmsg(16, 512)[1])
+    return False
+
+
 @pytest.fixture
-def wire():
+def wire(stamping):
     """Two namespaces joined by a veth pair, each end addressed 10.99.0.1 or .2."""
     both = (anonymous(), anonymous())
     with inside(both[0]):
@@ -117,7 +138,7 @@ class Switched(Wire):
 
 
 @pytest.fixture
-def switched():
+def switched(stamping):
     """Two namespaces as `wire` has them, joined by a bridge in a third one."""
     three = tuple(anonymous() for _ in range(3))
     with inside(three[2]):

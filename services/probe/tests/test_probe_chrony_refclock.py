@@ -29,7 +29,8 @@ _REPOSITORY = Path(__file__).parents[3]
 _FETCHED = _REPOSITORY / "run/peers"
 """Where `.ci/run` unpacks it: it is not installed, which could start a service that sets this machine's clock."""
 _PATH = os.pathsep.join([str(_FETCHED / "usr/sbin"), os.environ.get("PATH", os.defpath), "/usr/sbin"])
-PATIENCE_S = patience(30.0)
+PATIENCE_S = patience(90.0)
+"""chronyd takes a dozen seconds to settle."""
 MILLISECOND = 1_000_000
 TICK = 40 * MILLISECOND
 _IPC_RMID = 0
@@ -101,11 +102,11 @@ def follow(daemon, tell, enough):
 
 
 async def settled(daemon):
-    """How many samples there are, once what was told before is read and no more come for longer than chronyd polls."""
+    """How many samples there are, once what was told before is read and no more come for longer than chronyd polls, or stands still."""
     async with asyncio.timeout(patience(60)):
         while True:
             before = len(daemon.samples())
-            await asyncio.sleep(1.5)
+            await asyncio.sleep(3.5)
             if len(daemon.samples()) == before:
                 return before
 

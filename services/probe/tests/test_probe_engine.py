@@ -18,6 +18,7 @@ from foliot_probe.io.timestamp_check import PATIENCE
 from foliot_probe.reports import Reporter
 from foliot_probe.settings import ProbeSettings
 from foliot_schemas import Witness
+from patience import patience
 
 pytestmark = pytest.mark.net
 
@@ -277,7 +278,7 @@ def test_a_full_queue_excuses_the_peers(pair, wire):
     def speak():
         other.listen(pair.now_ns)
         other.speak(pair.ticks)
-        assert select.select([listener._sockets[0]], [], [], 10.0)[0]
+        assert select.select([listener._sockets[0]], [], [], patience(20))[0]
 
     for _ in range(5):
         speak()
@@ -404,7 +405,7 @@ def test_each_packet_handed_back_has_its_own_stamp(tunnel):
         assert outbox.send(sender, 0, 8) == (8, 0)
         found = {}
         while len(found) < 8:
-            assert select.select([sender], [], [], 10.0)[0]
+            assert select.select([sender], [], [], patience(20))[0]
             for batch in inbox.read([sender]):
                 left = batch.departures
                 found |= dict(zip(left.probes["sequence"].tolist(), batch.stamp_ns[left.slot].tolist(), strict=True))

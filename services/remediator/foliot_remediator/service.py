@@ -118,9 +118,10 @@ class Service:
         It is asked before a value with a lower revision is passed over.
         """
         before, self._count = self._count, await counted(self._bus) or self._count
-        if before is None or self._count is None:
+        if self._count is None:
             return False
-        return revision <= self._count.last and (self._count.since_ns != before.since_ns or seen > self._count.last)
+        began_anew = before is not None and self._count.since_ns != before.since_ns
+        return revision <= self._count.last and (began_anew or seen > self._count.last)
 
     async def _on_delays(self, batch: DelayBatch, _subject: str) -> None:
         if batch.node in self._core.inventory.nodes:
@@ -132,15 +133,18 @@ class Service:
 
     def _observe(self, seen: Seen) -> None:
         now_ns = self._clock.now_ns()
-        self._core.hold(self._lease.revision, now_ns)
+        self._hold(now_ns)
         self._act(self._core.observe(seen, now_ns), now_ns)
 
     async def _tick(self) -> None:
         while True:
             await asyncio.sleep(_TICK_S)
             now_ns = self._clock.now_ns()
-            self._core.hold(self._lease.revision, now_ns)
+            self._hold(now_ns)
             self._act(self._core.tick(now_ns), now_ns)
+
+    def _hold(self, now_ns: int) -> None:
+        self._core.hold(self._lease.revision, now_ns, held_by_another=self._lease.held_by_another)
 
     # -- out ----------------------------------------------------------------------------------------------------------
 

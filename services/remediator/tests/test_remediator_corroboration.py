@@ -346,6 +346,30 @@ def test_where_nobody_reports_an_event_is_believed(world):
     assert ("node0", "node3", "rail0") in world.core.routing.moved
 
 
+@pytest.mark.parametrize("stood_still_ms", [1_100, 1_500])
+def test_a_doubt_outlasts_a_remediator_that_stands_still(world, stood_still_ms):
+    """As it goes on, its deadlines come first, and what nodes said meanwhile waits to be read: nobody is silent for that."""
+    assert world.lie(PATH, "silent", world.now_ns - 1_000_000, world.last_word(PATH)[1]) == []
+    world.now_ns += stood_still_ms * 1_000_000
+    assert world.act(world.core.tick(world.now_ns)) == []
+    assert world.run(1.0) == []
+    assert set(world.guards()) == {"contradicted"}
+
+
+def test_an_event_that_is_read_before_what_nodes_said_while_it_stood_still_waits_for_them(world):
+    """A false one moves nothing. A true one is believed as soon as they are read."""
+    world.now_ns += 3_500_000_000
+    assert world.lie(PATH, "silent", told=world.last_word(PATH)[1]) == []
+    assert world.run(0.5) == []
+    world.now_ns += 3_500_000_000
+    world.silent.add(PATH)
+    assert world.lie(PATH, "silent", told=world.last_word(PATH)[1]) == []
+    world.hear()
+    world.word(PATH, "silent")
+    moved = world.act(world.core.tick(world.now_ns))
+    assert [command.node for command in moved] == ["node0"]
+
+
 def word(at_ns: int, downs: int, *, carrier: bool, boot: str = "boot") -> PortState:
     """A port's report."""
     return PortState(

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import msgspec
 import pytest
+from remediator_world import make_node
 
 from foliot.bus.lease import Count
 from foliot_remediator import service
@@ -166,6 +167,21 @@ def test_homes_of_those_who_left_are_taken_back(world):
     assert not world.core.homes._chosen
     assert not world.core.homes._unsaved
     assert not world.core.homes._by_node
+    assert not world.core.homes._revision
+
+
+def test_a_lease_of_homes_is_remembered_no_longer_than_the_node(make_world):
+    """One that left for good without choices is forgotten; so is one that had left before this process began."""
+    world = make_world(lease=0)
+    world.see(told(lease=7))
+    leave(world)
+    world.run(50.0)
+    world.see(told(lease=9))
+    world.see(told(CHOSEN, lease=8))
+    assert world.core.homes.nodes() == []
+    world.run(20.0)
+    world.see(NodeHomes(node="node9", lease_revision=9))
+    assert not world.core.homes._revision
 
 
 def test_who_stands_by_forgets_no_home_that_the_bucket_tells(make_world):
@@ -419,8 +435,9 @@ def test_who_takes_the_lease_by_a_new_count_believes_its_own_values(make_world):
 
 @pytest.fixture
 def stands_by(monkeypatch):
-    """A service that stands by, and what its bus says of its count of leases."""
+    """A service that stands by for node 0, and what its bus says of its count of leases."""
     made = Service(SimpleNamespace(), RemediatorSettings(), FleetClock())
+    made._core.observe(make_node("node0"), 0)
     made.count = made._count = Count(since_ns=1, last=1_000)
 
     async def counted(_bus):
@@ -443,9 +460,11 @@ async def test_a_lower_number_of_a_new_count_is_no_older(stands_by):
     assert homes.nodes() == []
 
 
-async def test_a_number_that_the_bus_never_gave_fences_nobody(stands_by):
-    """Who started after the bus had lost its count knows of no other, and finds values of before."""
-    stands_by.count = stands_by._count = Count(since_ns=2, last=5)
+@pytest.mark.parametrize("answered", [True, False])
+async def test_a_number_that_the_bus_never_gave_fences_nobody(stands_by, answered):
+    """Who started after the bus had lost its count knows of no other, and finds values of before; also if the bus was slow to answer then."""
+    stands_by.count = Count(since_ns=2, last=5)
+    stands_by._count = stands_by.count if answered else None
     await stands_by._on_homes("node0", told(CHOSEN, lease=900))
     await stands_by._on_homes("node0", told(lease=4))
     assert stands_by._core.homes.nodes() == []

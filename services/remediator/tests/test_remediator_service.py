@@ -5,18 +5,24 @@ from __future__ import annotations
 import asyncio
 import time
 
+import msgspec
 import pytest
 
 from foliot import tracing
-from foliot.bus.client import Bus
+from foliot.bus import lease
 from foliot_remediator import service
+from foliot_remediator.core import losses
 from foliot_schemas import Outcome
 from foliot_schemas.fault import trace_id
-from foliot_schemas.subjects import COMMAND, DELAY, EVENT, INVENTORY, OUTCOME, PATHS
+from foliot_schemas.subjects import COMMAND, DELAY, EVENT, INVENTORY, LEASES, OUTCOME, PATHS
+from patience import patience
+from patient_bus import connected
 
 pytestmark = pytest.mark.nats
 
 _DEADLINE_S = 60
+_LASTS_S = 30
+"""How long leases, reports and events count here: a machine that stands still for some seconds makes none of them old."""
 
 
 class Fleet:
@@ -26,6 +32,8 @@ class Fleet:
         self.bus = bus
         self.world = world
         self.commands = asyncio.Queue()
+        self.commanded_under = {}
+        """Per node and verb, the revisions of the lease under which it was commanded."""
         self.refusals = asyncio.Queue()
         self.backed = asyncio.Event()
         self.paths = {}
@@ -54,20 +62,26 @@ class Fleet:
         with tracing.span("judge port change", fault=event.fault):
             self.bus.publish_kept(EVENT, event, event.kind, event.who)
 
-    async def commanded(self):
-        """The next four commands, by node."""
-        commands = [await asyncio.wait_for(self.commands.get(), _DEADLINE_S) for _ in range(4)]
-        return {command.node: command for command in commands}
+    async def commanded(self, verb):
+        """The commands of a verb, by node, once each node has one."""
+        commands = {}
+        async with asyncio.timeout(patience(_DEADLINE_S)):
+            while len(commands) < len(self.world.names):
+                command = await self.commands.get()
+                if command.verb == verb:
+                    commands[command.node] = command
+        return commands
 
     async def until(self, condition):
         """Waits for the paths that are written to be as wanted."""
-        async with asyncio.timeout(_DEADLINE_S):
+        async with asyncio.timeout(patience(_DEADLINE_S)):
             while not condition():
                 self.backed.clear()
                 await self.backed.wait()
 
     async def _on_command(self, command, _subject):
         self.commands.put_nowait(command)
+        self.commanded_under.setdefault((command.node, command.verb), set()).add(command.lease_revision)
         outcome = Outcome(
             id=f"{command.id}/outcome", command=command.id, verb=command.verb, node=command.node, status="done",
             started_ns=time.time_ns(), fault=command.fault, away=command.away, back=command.back,
@@ -86,14 +100,13 @@ class Fleet:
 @pytest.fixture
 async def inventory(bus_settings, make_world, spans):
     """Four nodes on the bus that report."""
-    bus = await Bus.connect(bus_settings, "test")
-    inventory = Fleet(bus, make_world(lease=0))
-    await inventory.join()
-    reporting = asyncio.create_task(inventory.report())
-    yield inventory
-    reporting.cancel()
-    await asyncio.gather(reporting, return_exceptions=True)
-    await bus.close()
+    async with connected(bus_settings) as bus:
+        inventory = Fleet(bus, make_world(lease=0))
+        await inventory.join()
+        reporting = asyncio.create_task(inventory.report())
+        yield inventory
+        reporting.cancel()
+        await asyncio.gather(reporting, return_exceptions=True)
 
 
 @pytest.fixture
@@ -101,6 +114,10 @@ async def start(bus_settings, monkeypatch):
     """Starts a remediator, returns once it listens, and gives what stops it."""
     monkeypatch.setenv("FOLIOT_BUS__URL", bus_settings.url)
     monkeypatch.setenv("FOLIOT_REMEDIATOR__PROBATION_S", "0.5")
+    for name in ("HEALTHY_WITHIN_S", "CLOCK_STALE_S"):
+        monkeypatch.setenv(f"FOLIOT_REMEDIATOR__{name}", str(_LASTS_S))
+    monkeypatch.setattr(losses, "_STALE_NS", _LASTS_S * 1_000_000_000)
+    monkeypatch.setattr(lease, "LEASES", msgspec.structs.replace(LEASES, name="slow", keep_s=float(_LASTS_S)))
     monkeypatch.delenv("FOLIOT_CONFIG", raising=False)
     running, started = [], asyncio.Queue()
     monkeypatch.setattr(service.log, "info", lambda event, **_: started.put_nowait(event))
@@ -114,8 +131,9 @@ async def start(bus_settings, monkeypatch):
         monkeypatch.setenv("FOLIOT_REMEDIATOR__INSTANCE", instance)
         task = asyncio.create_task(service.main())
         running.append(task)
-        while await asyncio.wait_for(started.get(), _DEADLINE_S) != "remediator_started":
-            pass
+        async with asyncio.timeout(patience(_DEADLINE_S)):
+            while await started.get() != "remediator_started":
+                pass
         return lambda: stop(task)
 
     yield start
@@ -131,7 +149,7 @@ async def test_a_fault_goes_all_the_way(inventory, start, spans):
         lambda: len(inventory.paths) == 4 and all(len(each.backups) == 6 for each in inventory.paths.values())
     )
     inventory.flap("node3.rail0", "down")
-    commands = await inventory.commanded()
+    commands = await inventory.commanded("reroute")
     assert commands["node3"].away == ("rail0",)
     assert {node: command.placements[0].via for node, command in commands.items() if node != "node3"} == {
         "node0": "rail1", "node1": "rail1", "node2": "rail1",
@@ -139,7 +157,7 @@ async def test_a_fault_goes_all_the_way(inventory, start, spans):
     await inventory.until(lambda: inventory.paths["node3"].away == ("rail0",))
 
     inventory.flap("node3.rail0", "up")
-    commands = await inventory.commanded()
+    commands = await inventory.commanded("restore")
     assert commands["node3"].back == ("rail0",)
     await inventory.until(lambda: inventory.paths["node3"].away == ())
 
@@ -155,7 +173,7 @@ async def test_a_refusal_is_an_event(inventory, start):
     await start("one")
     await inventory.until(lambda: len(inventory.paths) == 4)
     inventory.flap("node9.rail0", "down")
-    refusal = await asyncio.wait_for(inventory.refusals.get(), _DEADLINE_S)
+    refusal = await asyncio.wait_for(inventory.refusals.get(), patience(_DEADLINE_S))
     assert (refusal.who, refusal.policy, refusal.cause) == ("node9.rail0", "unknown", "boot/node9.rail0/carrier-1/down")
 
 
@@ -169,13 +187,12 @@ async def test_shards_act_side_by_side(inventory, start, monkeypatch):
         lambda: len(inventory.paths) == 4 and all(len(each.backups) == 6 for each in inventory.paths.values())
     )
     inventory.flap("node3.rail0", "down")
-    commands = await inventory.commanded()
-    assert set(commands) == set(inventory.world.names)
+    commands = await inventory.commanded("reroute")
     assert commands["node3"].away == ("rail0",)
     leases = {node: command.lease_revision for node, command in commands.items()}
     assert leases["node0"] == leases["node1"] != leases["node2"] == leases["node3"]
     assert {node: paths.lease_revision for node, paths in inventory.paths.items()} == leases
-    assert inventory.commands.empty()
+    assert inventory.commanded_under == {(node, "reroute"): {revision} for node, revision in leases.items()}
 
 
 async def test_another_takes_over(inventory, start):
@@ -186,13 +203,16 @@ async def test_another_takes_over(inventory, start):
     )
     await start("two")
     inventory.flap("node3.rail0", "down")
-    before = await inventory.commanded()
+    before = await inventory.commanded("reroute")
     await inventory.until(lambda: inventory.paths["node3"].away == ("rail0",))
     await stop_first()
 
     inventory.flap("node3.rail0", "up")
-    after = await inventory.commanded()
-    assert {command.verb for command in after.values()} == {"restore"}
+    after = await inventory.commanded("restore")
     assert after["node3"].back == ("rail0",)
     assert after["node3"].lease_revision > before["node3"].lease_revision
-    assert inventory.commands.empty()
+    assert inventory.commanded_under == {
+        (node, command.verb): {command.lease_revision}
+        for commands in (before, after)
+        for node, command in commands.items()
+    }

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import msgspec
 import pytest
 
+from foliot_remediator.service import Service
+from foliot_remediator.settings import RemediatorSettings
+from foliot_remediator.shell.fleet_clock import FleetClock
 from foliot_schemas import NodePaths, Outcome
 
 
@@ -115,6 +120,37 @@ def test_a_holder_that_was_deposed_falls_silent(world):
     world.flap("node3.rail0", "down")
     world.run(2.0)
     assert not world.decisions
+
+
+def test_a_holder_that_was_deposed_by_a_new_count_falls_silent(world):
+    """The other's number is lower where the bus counts leases anew; but the bus says who holds the lease."""
+    world.core.hold(0, world.now_ns, held_by_another=True)
+    world.see(NodePaths(node="node0", lease_revision=3))
+    world.flap("node3.rail0", "down")
+    world.run(2.0)
+    assert not world.decisions
+
+
+def test_the_bus_tells_the_service_who_holds_the_lease():
+    """It looks with every message and tick."""
+    made = Service(SimpleNamespace(), RemediatorSettings(), FleetClock())
+    spoke = []
+    for revision, held_by_another in ((900, False), (0, False), (0, True)):
+        made._lease = SimpleNamespace(revision=revision, held_by_another=held_by_another)
+        made._hold(1)
+        spoke.append(made._core.decider.speaks)
+    assert spoke == [True, True, False]
+
+
+def test_a_number_of_an_earlier_count_silences_nobody(make_world):
+    """Who held the lease by the new count, and knows of no successor, says what it does not do."""
+    world = make_world(lease=0)
+    world.see(NodePaths(node="node0", lease_revision=900))
+    world.core.hold(3, world.now_ns)
+    world.core.hold(0, world.now_ns)
+    world.see(NodePaths(node="node1", lease_revision=3))
+    world.flap("node3.rail0", "down")
+    assert world.guards() == ["lease"]
 
 
 def test_what_agents_report_is_known_before_it_is_written(make_world):

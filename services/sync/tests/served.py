@@ -13,8 +13,10 @@ from foliot_sync.service import Sync
 from foliot_sync.settings import SyncSettings
 from patience import patience
 
-SETTINGS = SyncSettings(window_s=0.2, holdover_after_windows=20, void_after_windows=100)
-"""As many seconds as by default until a clock is in holdover, and void: a lease that nobody gave back is free after 1.5."""
+SETTINGS = SyncSettings(window_s=0.2, holdover_after_windows=100, void_after_windows=500)
+"""Twenty seconds until a clock is in holdover. A lease that nobody gave back is free after 1.5, and a machine may stand still for some more."""
+_LASTS_S = 600.0
+"""Longer than any test feeds."""
 
 
 @contextlib.asynccontextmanager
@@ -99,8 +101,10 @@ async def listen(bus):
 
 
 def small_fleet(start, **more):
-    """Four nodes with short windows and many probes."""
-    return start(seed=21, nodes=4, load=0.0, rates=(200.0,), window_s=SETTINGS.window_s, **more).fleet
+    """Four nodes with short windows and many probes. Their clocks wander little: on a slow machine, more windows pass between two words."""
+    return start(
+        seed=21, nodes=4, load=0.0, rates=(200.0,), wander_ppb=5.0, window_s=SETTINGS.window_s, seconds=_LASTS_S, **more
+    ).fleet
 
 
 def all_synchronised(states):

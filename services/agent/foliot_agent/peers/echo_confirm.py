@@ -15,7 +15,7 @@ from foliot_schemas import Confirmation
 from foliot_schemas.notice import Echo
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from foliot.clock import Clock
     from foliot_agent.core.routing_table import Destination
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from foliot_schemas import Node
 
 GIVE_UP_S = 2.0
+"""Sum of the waits before an answer is given up. The time by which an own timer is late does not count: where this
+process stood still, answers may lie unread."""
 REPEAT_S = (0.01, 0.005, 0.01, 0.02, 0.05, 0.1)
 """Waits before each echo, the last one again and again. The first leaves the processors to the moves of the peers, a
 millisecond or two each. No traffic waits for an echo."""
@@ -87,18 +89,21 @@ class EchoConfirmer:
         destinations: Iterable[Destination],
         *,
         stands: Callable[[Destination], bool] = lambda _: True,
-        give_up_s: float = GIVE_UP_S,
+        give_up_s: float | None = None,
     ) -> list[Confirmation]:
-        """The destinations (peer and rail) that answered while their route `stands`, in the order of their answers."""
+        """The destinations (peer and rail) that answered while their route `stands`, in the order of their answers.
+
+        Parameters:
+            give_up_s: None: `GIVE_UP_S`.
+        """
         now = _Round({destination for destination in destinations if destination[0] in self._peers}, stands)
         asked: list[int] = []
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(give_up_s):
-                for wait_s in itertools.chain(REPEAT_S, itertools.repeat(REPEAT_S[-1])):
-                    if await now.is_over(wait_s):
-                        break
-                    now.let_go()
-                    asked += [self._ask(now, peer, rail) for peer, rail in sorted(now.open)]
+        if not await now.is_over(REPEAT_S[0]):
+            for wait_s in _waits(GIVE_UP_S if give_up_s is None else give_up_s):
+                now.let_go()
+                asked += [self._ask(now, peer, rail) for peer, rail in sorted(now.open)]
+                if await now.is_over(wait_s):
+                    break
         for token in asked:
             self._waiting.pop(token, None)
         return now.confirmed
@@ -119,3 +124,12 @@ class EchoConfirmer:
             datagram = self._exchange.seal(Echo(node=self._node.name, token=token, answer=False))
             self._exchange.send(datagram, own, other, record.agent_port)
         return token
+
+
+def _waits(give_up_s: float) -> Iterator[float]:
+    """The waits after each echo, which add up to this time at least."""
+    for wait_s in itertools.chain(REPEAT_S[1:], itertools.repeat(REPEAT_S[-1])):
+        yield wait_s
+        give_up_s -= wait_s
+        if give_up_s <= 0:
+            return

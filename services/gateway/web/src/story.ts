@@ -20,10 +20,12 @@ export const story = signal<Story | null>(null);
 const AGAIN_MS = 1_000;
 /** Services send their spans twice a second: after this long without any, none is under way. */
 const QUIET_NS = 3_000_000_000;
+/** The way back is commanded when a link has been good for long enough, and no event tells of that. */
+const QUIET_AGAIN_MS = 5_000;
 /** Nodes that are asked what they did earlier. */
 const MOST_ASKED = 8;
 
-/** Keeps the story of the open event up to date: until no spans arrive any more, and again when its fault goes on. */
+/** Keeps the story of the open event up to date: often while its spans arrive, and at once when another event of its fault does. */
 export function tell(): void {
   let waiting: number | undefined;
   let asked = new AbortController();
@@ -49,10 +51,10 @@ export function tell(): void {
     story.value = before ? { ...before, told } : empty(eventId, told);
     const next = await ask(eventId, told, cancelled);
     if (cancelled.aborted) return;
-    story.value = next;
-    if (!next.trace || next.trace.quiet_ns < QUIET_NS) {
-      waiting = setTimeout(() => void load(eventId, told, cancelled), AGAIN_MS);
-    }
+    // A gateway that is away for a moment takes nothing from what was told.
+    story.value = next.problem && before?.trace ? { ...before, problem: next.problem } : next;
+    const isQuiet = next.trace !== null && next.trace.quiet_ns >= QUIET_NS;
+    waiting = setTimeout(() => void load(eventId, told, cancelled), isQuiet ? QUIET_AGAIN_MS : AGAIN_MS);
   }
 }
 

@@ -70,17 +70,24 @@ class Remediator:
         """Failures of remedies of extensions."""
         self._gone: dict[str, tuple[int, set[str]]] = {}
         """Nodes that left, or left NICs behind: when, and which NICs."""
-        self._highest_lease = 0
 
     @property
     def lease(self) -> int:
         """The revision of the lease that it holds; 0: it stands by."""
         return self.decider.lease
 
-    def hold(self, revision: int, now_ns: int) -> None:
-        """Takes (> 0) or loses (0) the lease. A process that stands by knows everything and issues nothing."""
-        if revision == self.lease:
-            return
+    def hold(self, revision: int, now_ns: int, *, held_by_another: bool = False) -> None:
+        """Takes (> 0) or loses (0) the lease. A process that stands by knows everything and issues nothing.
+
+        Parameters:
+            held_by_another: whether another is known to hold it, who then speaks for itself.
+        """
+        if revision != self.lease:
+            self._change_hands(revision, now_ns)
+        if held_by_another:
+            self.decider.lost_lease = False
+
+    def _change_hands(self, revision: int, now_ns: int) -> None:
         self.decider.lost_lease = not revision
         self.decider.lease = revision
         self._rehome(self.homes.unsaved(), self.homes.lose_unsaved, Cause("home/unsaved", ""))
@@ -191,12 +198,15 @@ class Remediator:
             if node not in self.inventory.nodes:
                 if self.lease:
                     self.homes.leave(node)
+                self.homes.forget_revision(node)
                 self._each(operator.methodcaller("forget_node", node), now_ns)
 
     def _take_homes(self, homes: NodeHomes) -> None:
         """Takes a value of the bucket, also before the node is known."""
         learn = functools.partial(self.homes.learn, homes)
         self._rehome(self.homes.changed_by(homes), learn, Cause(f"home/{homes.node}", ""))
+        if homes.node not in self.inventory.nodes and homes.node not in self._gone:
+            self.homes.forget_revision(homes.node)
 
     def _rehome(self, destinations: Iterable[Destination], change: Callable[[], None], cause: Cause) -> None:
         """Changes homes; the ways in force of these destinations stay what they are."""
@@ -207,8 +217,7 @@ class Remediator:
 
     def _take_paths(self, paths: NodePaths) -> None:
         """Takes a value of the bucket, unless this process holds the lease: it has written the value itself."""
-        self._highest_lease = max(self._highest_lease, paths.lease_revision)
-        if self._highest_lease > self.decider.held:
+        if paths.lease_revision > self.decider.held:
             self.decider.lost_lease = False  # somebody else has taken over, and speaks for itself
         # When the bus is back, the bucket tells all its values once more. That must not undo what nodes did by themselves meanwhile.
         if not self.lease and self._armer.stored(paths) and paths.lease_revision != self.decider.held:

@@ -126,15 +126,22 @@ class Leader:
         log.info("leads", shards=len(self._shards), clocks_known=len(states))
 
     async def _kept_states(self) -> dict[str, ClockState]:
-        """The states in the bucket; none if it does not answer for `_READ_S`. After the loss of its leader it may be silent for some seconds."""
+        """The states in the bucket. After the loss of its leader it may be silent for some seconds.
+
+        If it does not answer for `_READ_S`, the leader goes on by the states that it has heard, and this returns none. A leader that has heard none
+        waits on: its common time would begin anew, and jump.
+        """
         until_s = asyncio.get_running_loop().time() + _READ_S
         while self._lease.revision:
             try:
-                return await self._bus.present(CLOCKS)
+                kept = await self._bus.present(CLOCKS)
             except _ERRORS as error:
                 log.warning("clocks_not_read", reason=str(error) or type(error).__name__)
                 heed_cancellation()
-            if asyncio.get_running_loop().time() > until_s:
+            else:
+                heed_cancellation()
+                return kept
+            if asyncio.get_running_loop().time() > until_s and (self._following.states or self._said):
                 break
             await asyncio.sleep(_AGAIN_S)
         return {}

@@ -3,6 +3,10 @@
 The rate doubles as soon as the least delays lie further apart than is wanted. It halves once they would have been close enough at half the
 rate for some windows in a row. So a level that was too slow is tried again only a while later. Where two levels are nearly right, they take
 turns at most.
+
+A clock that sync does not know, because it is new or was stepped, is measured at the most. A peer or a sync that is silent is measured at the
+least. A window of too few probes changes nothing: a host without time is not given more to do. In the simulated fabric of `bench.clock_sim` with
+40 NICs, pairs settle at 3.125 coded pairs a second without load, at 12.5 at 40 % and at 25 from 60 % on.
 """
 
 from __future__ import annotations

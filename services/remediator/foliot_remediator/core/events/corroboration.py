@@ -49,7 +49,7 @@ def speaks_against(event: Event, health: PathHealth, now_ns: int, *, is_over: bo
         return _port(event, health, now_ns)
     if given is Input.SILENT:
         return _silence(event, health, now_ns, is_over=is_over)
-    if given is Input.LOSSY and health.is_reported(event.who, now_ns):
+    if given is Input.LOSSY and health.is_reported(event.who, health.read_to_ns(now_ns)):
         return _loss(event, health)
     return None
 
@@ -67,7 +67,8 @@ def _silence(event: Event, health: PathHealth, now_ns: int, *, is_over: bool) ->
     if health.state(path) is State.DOWN or health.is_unheard(path):
         return None
     told, heard = int(event.number("last_heard_sequence")), reports.heard_sequence(path)
-    if not (is_over or 0 < told < heard) and (reports.has_fallen(path) or not health.is_reported(path, now_ns)):
+    is_reported = health.is_reported(path, health.read_to_ns(now_ns))
+    if not (is_over or 0 < told < heard) and (reports.has_fallen(path) or not is_reported):
         return None
     heard_ns = reports.heard_ns(path)
     receiver = node_of(parse_path(path).destination)

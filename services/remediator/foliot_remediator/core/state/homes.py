@@ -92,6 +92,11 @@ class Homes:
         """Forgets numbers above what the bus has given: it counts leases anew, and they say nothing any more."""
         self._revision = {node: revision for node, revision in self._revision.items() if revision <= above}
 
+    def forget_revision(self, node: str) -> None:
+        """Forgets the number of a node that has left the fleet for good, unless it has choices still."""
+        if node not in self._by_node:
+            self._revision.pop(node, None)
+
     def nodes(self) -> list[str]:
         """Nodes with choices."""
         return [*self._by_node]

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 _UNHEARD_NS = 300_000_000
 """A path that was not heard for so long counts as unheard, if its receiver reports. It is more than a probe's
 interval, also of the slow sweep."""
+_UNREAD_NS = 5_000_000_000
+"""If for so long nothing was read of any node, nobody is left who could speak against an event. A machine stands still
+for a few seconds at most."""
 _TRANSIT_NS = 20_000_000
 """How long a probe that was sent before a silence may still have waited in a queue."""
 
@@ -122,6 +125,15 @@ class PathHealth:
         """For how long reports have said that the NIC's port is good; -1 if the last one did not, or there is none."""
         port = self.ports.get(nic)
         return now_ns - port.since_ns if port is not None and port.good else -1
+
+    def read_to_ns(self, now_ns: int) -> int:
+        """The time up to which this process has read what nodes say.
+
+        That is a moment ago. Where this process or the bus stood still, it is before that, and what nodes said since
+        waits to be read: none of them is silent.
+        """
+        newest_ns = self.reports.newest_ns
+        return min(newest_ns, now_ns) if now_ns - newest_ns <= _UNREAD_NS else now_ns
 
     # -- out: paths ---------------------------------------------------------------------------------------------------
 

@@ -83,6 +83,8 @@ class PathReports:
         self._inventory = inventory
         self._offsets = MinimumOffsets()
         self._reporters: dict[str, _Reporter] = {}
+        self.newest_ns = 0
+        """When the newest regular report of all nodes was true."""
         self._bounds: dict[str, tuple[int, int]] = {}
         self._ids: dict[str, int] = {}
         self._free: list[int] = []
@@ -140,6 +142,7 @@ class PathReports:
         return ReportedChanges(fell, again)
 
     def _take_report(self, batch: DelayBatch, said_ns: int) -> None:
+        self.newest_ns = max(self.newest_ns, said_ns)
         # What a report covers is longer after a stall and shorter after a silence; nodes of an earlier version say nothing else.
         interval_ns = min(batch.every_ns or batch.interval_ns, _LONGEST_INTERVAL_NS)
         known = self._reporters.get(batch.node)
