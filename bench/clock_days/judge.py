@@ -141,7 +141,7 @@ class Judge:
     def _against(self, states: Sequence[ClockState], believed: Mask, upset: Mask) -> int:
         """The clock to hold others against: the reference; or the first that is believed, where something has befallen the reference."""
         reference = [state.clock for state in states].index(states[0].reference)
-        sound = believed.all(axis=0) & ~upset.any(axis=0)
+        sound: Mask = np.all(believed, axis=0) & ~np.any(upset, axis=0)
         return reference if sound[reference] or not sound.any() else int(sound.argmax())
 
     def _believed(self, states: Sequence[ClockState], hosts: Numbers, moments_s: Floats, halted: Mask) -> Mask:
