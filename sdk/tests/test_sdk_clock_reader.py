@@ -169,6 +169,22 @@ def test_a_suspended_host_has_no_time_until_it_is_measured_anew(writer, reader, 
     assert reader.now()
 
 
+def test_a_state_that_is_dated_anew_is_no_measurement_of_a_host_that_slept(writer, reader, monkeypatch):
+    """Where the reference or the leader changes, sync states a clock's last measurement as of another time, and it is void when it was."""
+    awake_ns = clock_page.slept_ns()
+    said = state()
+    writer.write(said, local())
+    for module in (clock_reader, clock_writer):
+        monkeypatch.setattr(module, "slept_ns", lambda: awake_ns + 5 * SECOND)
+    for later_ns in (0, SECOND, 2 * SECOND):
+        writer.write(msgspec.structs.replace(said, as_of_ns=local() + later_ns), local())
+        assert why(reader) == "slept"
+    measured = state()
+    for later_ns in (0, SECOND):
+        writer.write(msgspec.structs.replace(measured, as_of_ns=measured.as_of_ns + later_ns), local())
+        assert reader.now()
+
+
 def test_a_probe_that_starts_again_is_followed(place, reader, monkeypatch):
     """Its page is another file; what the first left stands until sync speaks, and readers change over in a fraction of a second."""
     now_ns = local()

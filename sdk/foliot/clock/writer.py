@@ -60,6 +60,9 @@ class PageWriter:
         try:
             self._slept_ns = self._slept_before_ns = slept_ns()
             self._awake_ns = -(1 << 62)
+            self._void_after_ns: int | None = None
+            self._measured = True
+            """Whether the clock was measured since the host has slept last."""
             self._count = 0
             lab = str(Path(skew).absolute()).encode() if skew else b""
             header = Header(MAGIC, VERSION, SIZE, 0, time_namespace(), boot(), clock.encode(), lab)
@@ -77,8 +80,12 @@ class PageWriter:
         slept = slept_ns()
         if abs(slept - self._slept_ns) > SLEPT_NS:
             self._slept_before_ns, self._slept_ns, self._awake_ns = self._slept_ns, slept, local_ns
-        # A measurement from before the host slept does not hold after it.
-        slept_then_ns = self._slept_ns if state.as_of_ns >= self._awake_ns else self._slept_before_ns
+            self._measured = False
+        # A measurement from before the host slept does not hold after it. With another reference or leader, sync dates the last one anew. But when
+        # a state becomes void follows from its measurement alone.
+        self._measured |= state.as_of_ns >= self._awake_ns and state.void_after_ns != self._void_after_ns
+        self._void_after_ns = state.void_after_ns
+        slept_then_ns = self._slept_ns if self._measured else self._slept_before_ns
         said = {name: getattr(state, name) for name in Told._fields if hasattr(state, name)} | {
             "status": STATUSES.index(state.status),
             "timescale": TIMESCALES.index(state.timescale),

@@ -105,6 +105,17 @@ def test_a_leap_second_of_all_kernels_changes_nothing_but_utc(leap_s, timescale,
     assert (state.tai_offset_at_s(state.leap_at_ns - 1), state.tai_offset_at_s(state.leap_at_ns)) == (37, 37 + leap_s)
 
 
+@pytest.mark.parametrize("leap_s", [INSERTED, DELETED])
+def test_a_time_that_begins_shortly_before_a_leap_second_is_tai(leap_s):
+    """TAI's midnight is past by then, and UTC's is not: the leap second is still to come."""
+    clocks = LeapDay(["kernel"] * 5, leap_s, until_midnight_s=21.5, timescale="tai")
+    for _ in range(20):
+        clocks.window()
+        assert abs(clocks.ahead_ns() - 37 * SECOND) < 2_000
+        assert abs(clocks.off_utc_ns()) < 2_000
+    assert clocks.published()["leap_at_ns"] == (MIDNIGHT - (leap_s == DELETED) + 37) * SECOND
+
+
 def test_the_free_time_of_a_fleet_tells_of_it_too():
     """It follows no UTC, so nothing can move it; and what the reference's kernel announces is published."""
     clocks = LeapDay(["kernel"] * 5, INSERTED)

@@ -114,6 +114,27 @@ def test_silent_node_holds_over_with_a_growing_bound_and_is_then_void(start):
     promises_kept(run)
 
 
+def test_a_host_that_boots_while_it_is_held_over_concerns_nobody_else(start):
+    """Its local time begins anew, weeks away: all others stay in step, and it is never believed before its bounds hold again."""
+    run = start(seed=8, load=0.3, nodes=5, streams=4)
+    run.fleet.silent[3] = (30.0, 40.1)
+    run.to(36)
+    run.fleet.boot_ns[3] = 0
+    seen = []
+    while run.now_s < 50:
+        run.next()
+        seen.append(run.states["node3"].status)
+        for name in ("node0", "node1", "node2", "node4"):
+            assert run.states[name].status == "synchronised"
+            assert local(run, name, 2.0) < run.states[name].void_after_ns
+            assert run.states[name].as_of_ns > local(run, name, -6.0)
+        if run.now_s > 42:
+            promises_kept(run)
+    assert "disrupted" in seen
+    assert run.states["node3"].status == "synchronised"
+    assert abs(run.errors_ns()["node3"]) < 1_000
+
+
 @pytest.mark.parametrize("seed", SEEDS)
 def test_lost_reference_is_replaced_without_a_jump(start, seed):
     """When the reference dies, the next by name takes over; at that moment no reading changes by a microsecond, and no rate by that of the heir."""

@@ -8,7 +8,11 @@ import msgspec
 import numpy as np
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from numpy.typing import NDArray
+
+    Floats = NDArray[np.float64]
 
 SECOND_NS = 1_000_000_000
 STEP_NS = 100_000_000
@@ -32,10 +36,23 @@ class Crystal(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Oscillators:
-    """Clocks by number. Their courses are made as time goes on; only the last seconds are kept."""
+    """Clocks by number. Their courses are made as time goes on; only the last seconds are kept.
 
-    def __init__(self, count: int, crystal: Crystal, random: np.random.Generator) -> None:
-        self._crystal, self._random = crystal, random
+    Parameters:
+        count: the number of clocks.
+        crystal: their spread and steadiness.
+        random: the random source.
+        heat: by how many ppb the temperature makes each clock faster at these times (in s), a row a clock; None: not at all.
+    """
+
+    def __init__(
+        self,
+        count: int,
+        crystal: Crystal,
+        random: np.random.Generator,
+        heat: Callable[[Floats], Floats] | None = None,
+    ) -> None:
+        self._crystal, self._random, self._heat = crystal, random, heat
         self._rate_ppb = random.uniform(-crystal.drift_ppb, crystal.drift_ppb, count)
         self._phase = random.uniform(0, 2 * np.pi, count)
         # CLOCK_MONOTONIC_RAW counts from the boot of each host: anything up to months.
@@ -52,6 +69,8 @@ class Oscillators:
         at_s = (self._end_ns + STEP_NS * np.arange(steps)) / SECOND_NS
         turns = 2 * np.pi * at_s / self._crystal.swing_s
         swing = self._crystal.swing_ppb * np.sin(turns + self._phase[:, None])
+        if self._heat is not None:
+            swing += self._heat(at_s)
         gained_ns = self._gained_ns[:, -1:] + ((walk + swing) * step_s).cumsum(axis=1)
         if steps:
             self._rate_ppb = walk[:, -1]
@@ -59,6 +78,11 @@ class Oscillators:
         stale = max(0, (true_ns - _KEPT_NS - self._first_ns) // STEP_NS)
         self._gained_ns = self._gained_ns[:, stale:]
         self._first_ns += stale * STEP_NS
+
+    def step(self, clock: int, true_ns: int, by_ns: float) -> None:
+        """Sets a clock forward at a true time, within one `STEP_NS`. The courses must not have been read past that time."""
+        self.run_to(true_ns + STEP_NS)
+        self._gained_ns[clock, -(-(true_ns - self._first_ns) // STEP_NS) :] += by_ns
 
     def local_ns(self, clock: NDArray[np.intp], true_ns: NDArray[np.int64]) -> NDArray[np.int64]:
         """The clocks' local times at true times, which lie within the last seconds before the end of the courses."""

@@ -62,6 +62,8 @@ class Queues:
 
     def __init__(self, fabric: Fabric, nics: int, random: np.random.Generator) -> None:
         self._fabric, self._random = fabric, random
+        self.load = fabric.load
+        """Mean share of every link's time, from the next slots on."""
         self.leaves = -(-nics // fabric.nics_per_leaf)
         self._up = self.leaves * fabric.spines
         self.links = 2 * self._up + nics
@@ -76,7 +78,7 @@ class Queues:
         """Draws the links' loads for the slots of a window."""
         self._first_slot = since_ns // SLOT_NS
         count = until_ns // SLOT_NS - self._first_slot + 1
-        mean, firm = self._fabric.load, self._fabric.steadiness
+        mean, firm = self.load, self._fabric.steadiness
         if mean <= 0:
             self._slots = np.zeros((self.links, count))
         else:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -18,7 +18,7 @@ from foliot_schemas import StampBatch
 from foliot_schemas.observation import StampKind  # noqa: TC001 - msgspec reads annotations at run time
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -109,6 +109,8 @@ class Traffic:
         self.window_ns = round(probing.window_s * SECOND_NS)
         self.phase_ns = random.integers(0, self.window_ns // 10, self.nodes)
         """The phase of each node's windows, within a tenth of one."""
+        self.more_noise_ns = np.zeros(self.nodes)
+        """Standard deviation that the stamps of each node have beyond what `stamping` says."""
         self._floor_ns = [
             queues.floor_ns(*ends, mesh.entropy)
             for ends in ((mesh.initiator, mesh.responder), (mesh.responder, mesh.initiator))
@@ -148,14 +150,26 @@ class Traffic:
         )  # fmt: skip
 
     def _stamped(self, clock: NDArray[np.intp], true_ns: NDArray[np.int64], *, transmit: bool) -> NDArray[np.int64]:
-        return self.stamping.read(self.clocks.local_ns(clock, true_ns), self._random, transmit=transmit)
+        read = self.stamping.read(self.clocks.local_ns(clock, true_ns), self._random, transmit=transmit)
+        if self.more_noise_ns.any():
+            read += np.rint(self._random.normal(0, self.more_noise_ns[clock])).astype(np.int64)
+        return read
 
 
 class Fleet:
-    """The nodes' batches, filtered and pruned by the published states of their clocks."""
+    """The nodes' batches, filtered and pruned by the published states of their clocks.
 
-    def __init__(self, traffic: Traffic) -> None:
+    Parameters:
+        traffic: the probes.
+        host: what a batch says of its host's system clock, by node, true time and local time of its end. None: all hosts took the start of their
+            clocks for the same time, and know nothing of UTC.
+    """
+
+    def __init__(self, traffic: Traffic, host: Callable[[int, int, int], Mapping[str, Any]] | None = None) -> None:
         self._traffic = traffic
+        self._host = host or (
+            lambda node, _true_ns, _local_ns: {"epoch_ns": _EPOCH_NS - int(traffic.clocks.boot_ns[node])}
+        )
         self._mesh = mesh = traffic.mesh
         rows = len(mesh.initiator)
         self._tilt = SlopeRange.unknown(rows)
@@ -183,10 +197,11 @@ class Fleet:
             begun_ns = sent.number * traffic.window_ns + int(traffic.phase_ns[node])
             ends_ns = np.array([begun_ns, begun_ns + traffic.window_ns])
             local = traffic.clocks.local_ns(np.array([node, node]), ends_ns)
+            said = self._host(node, int(ends_ns[1]), int(local[1]))
             for part in filter(None, window.close(window.take(), self._ends[own], kind[own], self._tilt.of(own))):
                 batch = StampBatch.of(
                     part.rows, node=name(node), since_ns=int(local[0]), until_ns=int(local[1]), streams=part.streams,
-                    epoch_ns=_EPOCH_NS - int(traffic.clocks.boot_ns[node]), tolerated=traffic.probing.tolerated,
+                    tolerated=traffic.probing.tolerated, **said,
                 )  # fmt: skip
                 yield batch, begun_ns + traffic.window_ns
 

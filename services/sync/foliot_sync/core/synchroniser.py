@@ -18,6 +18,7 @@ from foliot_sync.core.track.clock_records import ClockRecords
 from foliot_sync.core.track.reference_clock import crown, elect, first_by_name, hand_over, same_boot
 from foliot_sync.core.track.resume import former_run
 from foliot_sync.core.track.statistical_bound import grown_hard, promise
+from foliot_sync.core.track.status_machine import DISRUPTED, UNSYNCHRONISED
 from foliot_sync.settings import NANOSECONDS, SyncSettings
 
 if TYPE_CHECKING:
@@ -33,6 +34,9 @@ if TYPE_CHECKING:
 
 _TAME_SIGMAS = 3.0
 """An innovation that is further off gets a larger variance, until it is not. By chance, three in a thousand windows are."""
+
+_SET_NS = 10 * NANOSECONDS
+"""A clock whose time has gone back so far, or so much further than it took, was set, or its host has booted (as `reassembly` has it)."""
 
 
 class Verdict(NamedTuple):
@@ -60,6 +64,8 @@ class Synchroniser:
         self._former_run: dict[str, ClockState] = {}
         self._unheard: dict[str, int] = {}
         """Clocks taken up of an earlier run whose hosts have not spoken yet: see `resume.FormerRun`."""
+        self._spoken: dict[str, tuple[int, int]] = {}
+        """Of each node, the local time of its last word and when that came."""
         self._fitter = ShardFit(self.settings)
         self._tracks = kalman.ClockTracks.unknown(0, 0.0)
         self._records = ClockRecords.unknown(0, self.settings)
@@ -93,7 +99,7 @@ class Synchroniser:
         heard = [node for part in parts for node in part.heard]
         self._meet([clock for part in parts for clock in part.clocks], heard)
         pairs = joined(parts, self._numbers)
-        self._notice_boots(heard)
+        self._notice_boots(heard, now_ns)
         self._begin(heard)
         span_s = min((now_ns - self._now_ns) / NANOSECONDS, 2 * self.settings.window_s)
         self._move_on(heard, now_ns)
@@ -144,14 +150,25 @@ class Synchroniser:
         self._reference_ns = found.now_ns
         return self._hand_over(int(places[found.heir]))
 
-    def _notice_boots(self, heard: Sequence[Heard]) -> None:
-        """Forgets what an earlier run knew of clocks whose hosts have booted since."""
+    def _notice_boots(self, heard: Sequence[Heard], now_ns: int) -> None:
+        """Forgets clocks whose hosts have booted, and clocks that were set so far that their histories cannot be extrapolated."""
         for node in heard:
-            epoch_ns = self._unheard.pop(node.node, None)
+            epoch_ns, before = self._unheard.pop(node.node, None), self._spoken.get(node.node)
+            self._spoken[node.node] = node.until_ns, now_ns - node.since_ns
             if epoch_ns is not None and not same_boot(node.epoch_ns, epoch_ns):
-                number, unknown = [self._numbers[node.node]], kalman.ClockTracks.unknown(1, self.settings.wander_ppb)
-                self._tracks = self._tracks.put(number, unknown._replace(offset_ns=np.array([node.epoch_ns])))
-                self._records = self._records.put(number, ClockRecords.unknown(1, self.settings))
+                self._begin_anew(node, UNSYNCHRONISED)
+            elif before is not None and node.node != self.reference:
+                passed_ns = node.until_ns - before[0]
+                if not -_SET_NS < passed_ns < now_ns - node.since_ns - before[1] + _SET_NS:
+                    status = self._records.status[self._numbers[node.node]]
+                    self._begin_anew(node, UNSYNCHRONISED if status == UNSYNCHRONISED else DISRUPTED)
+
+    def _begin_anew(self, node: Heard, status: int) -> None:
+        """Takes a clock for a new one, of this status until it has settled."""
+        number, unknown = [self._numbers[node.node]], kalman.ClockTracks.unknown(1, self.settings.wander_ppb)
+        record = ClockRecords.unknown(1, self.settings)._replace(status=np.array([status], np.int8))
+        self._tracks = self._tracks.put(number, unknown._replace(offset_ns=np.array([node.epoch_ns])))
+        self._records = self._records.put(number, record)
 
     def _begin(self, heard: Sequence[Heard]) -> None:
         """Chooses the first reference and anchors its time."""

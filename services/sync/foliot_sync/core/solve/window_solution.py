@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from foliot_sync.core.fit.pair_estimate import PairEstimates
 
 
+_NEAR_NS = 60 * NANOSECONDS
+"""The pairs of a window are at times within some seconds, by clocks that are where they were expected."""
+
+
 class WindowSolution(NamedTuple):
     """The mesh's measurement of the clocks in one window."""
 
@@ -80,8 +84,7 @@ def weigh(sound: PairEstimates, tracks: kalman.ClockTracks, ground: int, referen
     drift = np.where(fresh, 0.0, drift)
 
     seen = innovations.innovations(sound, tracks)
-    first_ns = int(seen.at_ns[0])
-    at_ns = first_ns + int(np.mean(seen.at_ns - first_ns))
+    at_ns = _common_ns(seen.at_ns)
     apart_s = (seen.at_ns - at_ns) / NANOSECONDS
     doubt = np.where(fresh, drift_variance, np.minimum(tracks.p11, drift_variance))
     variance = sound.variance + apart_s**2 * (doubt[sound.initiator] + doubt[sound.responder])
@@ -95,6 +98,17 @@ def weigh(sound: PairEstimates, tracks: kalman.ClockTracks, ground: int, referen
     if ground != reference:
         measured = _by_majority(measured, tracks, reached)
     return WindowSolution(tracks, reached, measured, offsets, sound, ground, own)
+
+
+def _common_ns(at_ns: NDArray[np.int64]) -> int:
+    """The mean time of a window's pairs, but for those far from most.
+
+    The time of a pair is that of the clock that initiates it. If this one was set, or its host has booted, it may be years away.
+    """
+    first_ns, half = int(at_ns[0]), len(at_ns) // 2
+    since_ns = at_ns - first_ns
+    near = np.abs(since_ns - np.partition(since_ns, half)[half]) <= _NEAR_NS
+    return first_ns + int(np.mean(since_ns[near]))
 
 
 def _drifts(

@@ -105,8 +105,10 @@ class UtcSeconds:
         self.leap_s, self.leap_at_ns = state.leap_s, state.leap_at_ns
 
     def put(self, offset_s: int) -> None:
-        """Takes how far UTC is behind the common time from now on."""
-        self.utc_offset_s = min(max(offset_s, -_MOST_S), _MOST_S)
+        """Takes how far UTC is behind the common time from now on. A leap second begins at the same UTC as before."""
+        before_s, self.utc_offset_s = self.utc_offset_s, min(max(offset_s, -_MOST_S), _MOST_S)
+        if self.leap_s:
+            self.leap_at_ns += (self.utc_offset_s - before_s) * NANOSECONDS
 
     def hear(self, word: KernelWord, common_ns: int) -> None:
         """Takes the word that is believed in this window, which was said before this common time."""

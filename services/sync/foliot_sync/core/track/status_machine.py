@@ -76,6 +76,7 @@ STATUSES: Final[tuple[ClockStatus, ...]] = tuple(TRANSITIONS)
 """The statuses by the numbers that arrays have."""
 BELIEVED: Final[frozenset[ClockStatus]] = frozenset({"synchronised", "holdover"})
 UNSYNCHRONISED, SYNCHRONISED = STATUSES.index("unsynchronised"), STATUSES.index("synchronised")
+DISRUPTED = STATUSES.index("disrupted")
 
 _AFTER = np.array([[STATUSES.index(row[said]) for said in Evidence] for row in TRANSITIONS.values()], np.int8)
 
