@@ -16,7 +16,7 @@ import argparse
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -115,7 +115,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             f" {_shown(row.off_ns):>8} {row.jump_ns:>7.0f} {row.rss_mb:>6.0f} {row.cpu_s_per_window * 1e3:>9.1f}", flush=True
         )  # fmt: skip
         if arguments.json:
-            _write(document, arguments.json, run, rows)
+            document.write(arguments.json, rows, **_findings(run, rows))
     for each in kinds(run.judge.recoveries.found):
         print(
             f"{each.kind:<22} {each.upsets:>3}; without a valid state: its host {each.own_s:g} s, others {each.others_s:g} s;"
@@ -128,26 +128,25 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _write(document: Document, file: Path, run: Run, rows: Sequence[Row]) -> None:
+def _findings(run: Run, rows: Sequence[Row]) -> dict[str, Any]:
+    """What the file has beside a row for each hour."""
     judge = run.judge
-    document.write(
-        file,
-        rows,
-        verdicts=_plain(verdicts(judge, rows)),
-        values=judge.values,
-        values_outside=dict(judge.outside),
-        windows_outside=[
+    return {
+        "verdicts": _plain(verdicts(judge, rows)),
+        "values": judge.values,
+        "values_outside": dict(judge.outside),
+        "windows_outside": [
             {"bound": bound, "cause": cause, "windows": count}
             for (bound, cause), count in sorted(judge.windows_outside.items())
         ],
-        utc={"windows": judge.utc_windows, "unknown": judge.utc_unknown, "outside": judge.utc_outside},
-        rejected=run.chain.rejected,
-        given_up=run.chain.given_up,
-        regimes=_plain(run.errors.regimes(sum(row.windows for row in rows))),
-        kinds=_plain(kinds(judge.recoveries.found)),
-        upsets=_plain(judge.recoveries.found),
-        outside=_plain(judge.lapses),
-    )
+        "utc": {"windows": judge.utc_windows, "unknown": judge.utc_unknown, "outside": judge.utc_outside},
+        "rejected": run.chain.rejected,
+        "given_up": run.chain.given_up,
+        "regimes": _plain(run.errors.regimes(sum(row.windows for row in rows))),
+        "kinds": _plain(kinds(judge.recoveries.found)),
+        "upsets": _plain(judge.recoveries.found),
+        "outside": _plain(judge.lapses),
+    }
 
 
 def _plain(structs: Sequence[object]) -> object:
