@@ -27,10 +27,11 @@ from foliot.bus import connection
 from foliot.bus.client import Bus
 from foliot.keys.keyring import Keyring
 from foliot.settings import BusSettings
+from foliot_lab.services.ports import keep
 from foliot_schemas.permissions import NODE_ROLES
 from patience import patience, slowness
 from patient_bus import patient
-from ports import keep, port_for
+from ports import port_for
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-import socket
 import time
 from typing import TYPE_CHECKING, TextIO
 
@@ -23,12 +22,13 @@ from foliot_lab.measure.clock_truth import SAMPLE_S, LabTime, Truth
 from foliot_lab.report.narration import Narrator
 from foliot_lab.scenario.spec import ClockSpec
 from foliot_lab.scenario.topology import CENTRAL
-from foliot_lab.services import deployment
+from foliot_lab.services import deployment, ports
 from foliot_lab.services.lab import READY_S, activated
 from foliot_lab.services.readiness import Readiness
 from foliot_schemas import Command, Event, Outcome
 
 if TYPE_CHECKING:
+    import socket
     from pathlib import Path
 
 _NODES, _RAILS = 4, 2
@@ -47,7 +47,7 @@ class Loopback:
         self._settings = tuple(_node(index) for index in range(_NODES))
         self._desk = deployment.desk(folder)
         # Until the services listen, and while the bus is down, nobody else is given their ports.
-        self._ports = [_keep_port() for _ in range(2)]
+        self._ports = [ports.keep() for _ in range(2)]
         bus, gateway = (f"127.0.0.1:{port.getsockname()[1]}" for port in self._ports)
         self._addresses = deployment.Addresses(bus=bus, gateway=gateway)
         self._supervisor = Supervisor()
@@ -135,18 +135,6 @@ def _node(index: int) -> NodeSettings:
     return NodeSettings(
         name=f"node{index}", index=index, nics=nics, service_prefix="127.200.0.0/13", path_prefix="127.64.0.0/10"
     )
-
-
-def _keep_port() -> socket.socket:
-    """A socket that is bound to a port and does not listen.
-
-    The kernel gives the port to no socket that asks for any, and lets those with SO_REUSEADDR listen on it: socket(7).
-    """
-    keeper = socket.socket()
-    keeper.bind(("127.0.0.1", 0))
-    # Not before: of two sockets that have it, both may be given one port.
-    keeper.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    return keeper
 
 
 def _tell(narrator: Narrator, heard: Heard[Event | Command | Outcome]) -> None:

@@ -12,9 +12,9 @@ from foliot.bus.client import Bus
 from foliot_gateway import service
 from foliot_gateway.settings import GatewaySettings
 from foliot_gateway.state.store import Store
+from foliot_lab.services.ports import keep
 from patience import patience
 from patient_bus import wait_for_slow_servers
-from ports import keep
 
 
 @pytest.fixture

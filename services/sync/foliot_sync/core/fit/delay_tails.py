@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from foliot.columns import widen
 from foliot_sync.core.arrays import take
 from foliot_sync.core.fit.queueing_split import surely
 
@@ -102,8 +103,6 @@ class DelayTails:
         self._covariance[rows] = (1 - share) * (self._covariance[rows] + share * higher * wider[:, None])
 
     def _make_room(self, rows: NDArray[np.int64]) -> None:
-        missing = int(rows.max(initial=-1)) + 1 - len(self._windows)
-        if missing > 0:
-            more = max(64, missing, len(self._windows))
-            for name, column in vars(self).items():
-                setattr(self, name, np.concatenate((column, np.zeros((more, *column.shape[1:])))))
+        known, needed = len(self._windows), int(rows.max(initial=-1)) + 1
+        if needed > known:
+            widen(self, max(needed, 2 * known, 64))
