@@ -48,7 +48,7 @@ where = "node1.rail0"
 bytes = 1400
 for_s = 8
 
-[[fault]] # the way back from the hole took 7 s of the 22 on a quick machine
+[[fault]] # the way back from the hole takes 7 s of the 22 on a quick machine
 id = "cut"
 at_s = 46
 kind = "bus-cut"
@@ -66,13 +66,15 @@ id = "second"
 at_s = 48
 kind = "link-down"
 where = "node3.rail1"
-
-# How long it takes is for benches to say; half of a machine that is busy with other tests stands still for a second now and then.
-[expect]
+[fault.expect] # nobody hears of it without the bus
 found_ms = inf
-moved_ms = inf
-gap_ms = inf
-back_s = inf
+
+# Half of a machine that is busy with other tests stands still for a second now and then. So each fault has the time of the slowest class.
+[expect]
+found_ms = 6_000
+moved_ms = 6_000
+gap_ms = 13_000
+back_s = 20
 
 [run]
 duration_s = 63
@@ -81,7 +83,7 @@ duration_s = 63
 
 @pytest.fixture(scope="module")
 def faults(tmp_path_factory):
-    """What the lab reports of each fault, by id; every outcome was right, or the lab would not have ended with 0."""
+    """What the lab reports of each fault, by id; every outcome was within what the scenario expects, or the lab would not have ended with 0."""
     missing = capabilities.missing()
     if missing:
         pytest.skip(" ".join(missing))
