@@ -144,7 +144,6 @@ class Probe:
                 task.cancel()
             self._engine.close()
             self._outputs.close()
-            self._load.close()
 
     # -- what the bus says --------------------------------------------------------------------------------------------
 
