@@ -77,13 +77,7 @@ async def main() -> None:
 
 
 class Probe:
-    """One node's probe.
-
-    Parameters:
-        own: the node's record.
-        clock: the node's clock.
-        bus: connected.
-    """
+    """One node's probe, on a connected bus."""
 
     def __init__(self, own: Node, settings: ProbeSettings, clock: HostClock, bus: Bus) -> None:
         self._own = own

@@ -35,9 +35,6 @@ class HostLoadMeter:
 
     The kernel writes all of /proc/stat anew for each reading, with each interrupt of the host (fs/proc/stat.c: `show_stat`). Where there are
     thousands of interrupts, that takes milliseconds. So a thread reads, and the event loop runs on meanwhile.
-
-    Parameters:
-        proc: where the kernel's counters are.
     """
 
     def __init__(self, proc: Path) -> None:
@@ -48,11 +45,7 @@ class HostLoadMeter:
                 log.info("host_load_unknown", file=str(proc / name))
 
     def read(self, now_ns: int) -> HostLoad | None:
-        """The load since the last call; None at the first call, or where the kernel does not say.
-
-        Parameters:
-            now_ns: a time that never steps.
-        """
+        """The load since the last call, by a time that never steps; None at the first call, or where the kernel does not say."""
         before, self._last = self._last, self._count(now_ns)
         now = self._last
         if before is None or now is None or now_ns <= before.now_ns:

@@ -22,10 +22,9 @@ _NATS_PORT = 4222
 
 
 class ManagementNics:
-    """Finds management devices, and remembers them. A default route goes with its device, and just then it matters whose it was.
+    """Finds management devices among the node's, which have these addresses, and remembers them.
 
-    Parameters:
-        addresses: of the node's NICs, per device.
+    A default route goes with its device, and just then it matters whose it was.
     """
 
     def __init__(self, addresses: Mapping[str, str], routes: Path = _ROUTES) -> None:

@@ -69,7 +69,6 @@ class PortReader:
     """The ports of a node's NICs.
 
     Parameters:
-        own: the node's record.
         boot: identity of the host's present boot.
         tell: publishes a state; it is called within the fault's span where there is a fault.
     """

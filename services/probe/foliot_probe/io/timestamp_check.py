@@ -33,11 +33,7 @@ _DIRECTIONS = ("transmit", "receive")
 
 
 class StampChecks:
-    """The verdicts on both directions of all sockets of a node.
-
-    Parameters:
-        addresses: of the sockets.
-    """
+    """The verdicts on both directions of all sockets of a node, which have these addresses."""
 
     def __init__(self, addresses: Sequence[str]) -> None:
         self.kind = np.full(len(addresses), USER)

@@ -46,13 +46,7 @@ class Pair(NamedTuple):
 
 
 def neighbours(own: Node, peers: Sequence[Node], least: int) -> frozenset[Pair]:
-    """The pairs that this end takes, for every clock of the node.
-
-    Parameters:
-        own: the node.
-        peers: the nodes that it talks to.
-        least: pairs that each of its clocks is to have, if there are so many.
-    """
+    """The pairs that a node takes with the peers that it talks to: `least` for each of its clocks, if there are so many."""
     nodes = (own, *peers)
     clocks = sorted({nic.clock for node in nodes for nic in node.nics})
     number = {clock: place for place, clock in enumerate(clocks)}
