@@ -8,7 +8,7 @@ import numpy as np
 
 from foliot.columns import widen
 from foliot_probe.core.rate.adaptive_rate import AdaptiveRates
-from foliot_probe.core.rate.clock_neighbours import NEIGHBOURS, STREAMS, neighbours, streams
+from foliot_probe.core.rate.clock_neighbours import neighbours, streams
 from foliot_probe.core.stream_table import StreamKey
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ class Demand:
         """The rates that have changed since the last call, or may have. `peers_ms` is what the peers want, as `wish_ms`."""
         if self._stale and tick - self._looked >= self._ticks(_AGAIN_S):
             self._stale, self._looked = False, tick
-            self._pairs = neighbours(self._table.own, self._table.nodes, NEIGHBOURS)
+            self._pairs = neighbours(self._table.own, self._table.nodes)
             self._changed = True
         if self._changed:
             self._choose()
@@ -144,7 +144,7 @@ class Demand:
         ends = {row: each for row, each in enumerate(table.ends) if each is not None}
         self._live[:] = False
         self._live[list(ends)] = True
-        self.rows = streams(ends, self._pairs, STREAMS, self._in_use)
+        self.rows = streams(ends, self._pairs, self._in_use)
         self.paces.keep(self.rows)
         self._wish()
 
