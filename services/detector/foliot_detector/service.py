@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 import structlog
@@ -105,17 +105,11 @@ class DetectorService:
             if kind is None:
                 log.error("event_of_unknown_kind", id=event.id, kind=event.kind)
                 continue
-            attributes: dict[str, Any] = {
-                "event": event.id, "event_kind": event.kind, "who": event.who, "state": event.state,
-            }  # fmt: skip
+            root = kind.begins_trace and not event.cause and self._roots.add(event.fault)
             with tracing.span(
-                kind.span_name,
-                fault=event.fault,
-                kind="consumer",
-                root=kind.begins_trace and not event.cause and self._roots.add(event.fault),
-                start_ns=started_ns,
-                **attributes,
-            ):
+                kind.span_name, fault=event.fault, kind="consumer", root=root, start_ns=started_ns,
+                event=event.id, event_kind=event.kind, who=event.who, state=event.state,
+            ):  # fmt: skip
                 self._bus.publish_kept(EVENT, event, event.kind, event.who)
             log.info("event_published", id=event.id, kind=event.kind, who=event.who, state=event.state)
 

@@ -35,7 +35,7 @@ class DetectorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     """A path that falls silent within this time after the last silence has to speak twice as long before it is said to."""
     flap_rule: RuleName = "cisco"
     """The rule by which ports are said to flap, so that they are held back: see
-    `foliot_detector.core.detectors.port_flap.judge` and docs/failover.md. The first six are dampings (RFC 2439), the
+    `foliot_detector.flap_rules` and docs/failover.md. The first six are dampings (RFC 2439), the
     others count. The numbers below, where given, replace the rule's own."""
     penalty: float | None = None
     """A number of dampings, as are the next five."""
@@ -69,7 +69,7 @@ class DetectorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
         Raises:
             ValueError: the numbers contradict each other, or are none of this rule's.
         """
-        preset = PRESETS[self.flap_rule].rule
+        preset = PRESETS[self.flap_rule]
         replaced = {name: value for name in _NUMBERS if (value := getattr(self, name)) is not None}
         for name in replaced:
             if name not in preset.__struct_fields__:

@@ -6,14 +6,13 @@ import math
 
 import pytest
 
-from foliot_detector.core.detectors.port_flap.judge import judge_by
 from foliot_detector.core.detectors.port_flap.rfc2439 import Damping
 from foliot_detector.core.state.port_counters import Change
 from foliot_detector.flap_rules import PRESETS, Rule
 
 SECOND_NS = 1_000_000_000
 MINUTE_NS = 60 * SECOND_NS
-CISCO, JUNIPER = PRESETS["cisco"].rule, PRESETS["juniper"].rule
+CISCO, JUNIPER = PRESETS["cisco"], PRESETS["juniper"]
 
 
 def falls(at_ns, number):
@@ -130,7 +129,7 @@ def test_a_half_life_far_below_the_longest_suppression_has_no_ceiling():
 # -- RFC 2439's own numbers -------------------------------------------------------------------------------------------
 
 
-RFC = PRESETS["rfc2439"].rule
+RFC = PRESETS["rfc2439"]
 
 
 def lost(at_ns):
@@ -153,7 +152,7 @@ def test_the_sample_configuration_of_section_4_7():
 @pytest.mark.parametrize("up_share", [0.25, 0.5, 0.75])
 def test_flaps_of_two_and_four_minutes_for_twelve_are_held_for_nine_to_fifteen(period_min, flaps, up_share):
     """What figure 3 shows for the sample configuration: suppressed by the second loss, and 9 to 15 minutes after it is stable reused."""
-    damping = judge_by(RFC)
+    damping = Damping(RFC)
     for number in range(flaps):
         lost_ns = number * period_min * MINUTE_NS
         damping.take(lost(lost_ns))
@@ -166,7 +165,7 @@ def test_flaps_of_two_and_four_minutes_for_twelve_are_held_for_nine_to_fifteen(p
 
 def test_an_outage_decays_by_its_own_half_life():
     """1 becomes 1/2 in the fifteen minutes that it is away (decay-ng), and 1/8 in the next fifteen (decay-ok)."""
-    damping = judge_by(RFC)
+    damping = Damping(RFC)
     damping.take(lost(0))
     assert damping.penalty(15 * MINUTE_NS) == 500.0
     damping.take(back(15 * MINUTE_NS))
@@ -176,7 +175,7 @@ def test_an_outage_decays_by_its_own_half_life():
 
 def test_the_longest_hold_counts_from_the_return():
     """However often it flapped, and however long it was away: T-hold after it is back it may be used."""
-    damping = judge_by(RFC)
+    damping = Damping(RFC)
     for number in range(100):
         damping.take(lost(number * SECOND_NS))
     damping.take(back(100 * SECOND_NS))
@@ -188,7 +187,7 @@ def test_the_longest_hold_counts_from_the_return():
 def test_a_steady_flap_converges(period):
     """To 1 / (1 - 2 ** -period) penalties, the period in half-lives: at one half-life it is twice the penalty, and never above."""
     rule = Rule(suppress=100_000.0, reuse=75_000.0)
-    damping = judge_by(rule)
+    damping = Damping(rule)
     for number in range(400):
         damping.take(falls(round(number * period * 15 * MINUTE_NS), 1))
     last_ns = round(399 * period * 15 * MINUTE_NS)
@@ -199,7 +198,7 @@ def test_a_steady_flap_converges(period):
 def test_what_flaps_every_half_life_is_never_suppressed_at_twice_the_penalty():
     """The limit of that sum is 2000, which is not exceeded; what flaps twice as fast is, with the third."""
     for period, first in ((1.0, None), (0.5, 2)):
-        damping, found = judge_by(CISCO), []
+        damping, found = Damping(CISCO), []
         for number in range(100):
             at_ns = round(number * period * 15 * MINUTE_NS)
             damping.take(falls(at_ns, 1))
@@ -209,7 +208,7 @@ def test_what_flaps_every_half_life_is_never_suppressed_at_twice_the_penalty():
 
 def test_the_decay_is_that_of_the_tables():
     """Section 4.5: ``decay[i] = decay[1] ** i`` with ``decay[1] = exp(ln(1/2) / (half-life / delta-t))``, here of 5 s for an hour."""
-    damping, step = judge_by(CISCO), math.exp(math.log(0.5) / (900 / 5))
+    damping, step = Damping(CISCO), math.exp(math.log(0.5) / (900 / 5))
     damping.take(falls(0, 1))
 
     for tick in range(720):

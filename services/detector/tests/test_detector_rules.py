@@ -148,10 +148,9 @@ def test_the_day_through_the_rfcs_own_numbers(told):
     assert port.held()[1] == pytest.approx((60_000, 60_000 + 900))
 
 
-def test_every_rule_has_a_source_and_was_replayed():
+def test_every_rule_was_replayed():
     """No preset without its semantics held by a test."""
     assert set(get_args(RuleName)) == set(PRESETS) == set(EXPECTED) | {"rfc2439"}
-    assert all(preset.source for preset in PRESETS.values())
 
 
 @pytest.mark.parametrize(

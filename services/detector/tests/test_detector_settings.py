@@ -16,7 +16,7 @@ def load(**values):
 
 def test_without_a_file_routers_of_cisco_are_the_model():
     """All values have defaults."""
-    assert load().rule() == PRESETS["cisco"].rule
+    assert load().rule() == PRESETS["cisco"]
 
 
 def test_a_preset_may_be_changed_in_part():

@@ -21,7 +21,7 @@ from foliot_probe.core.measure.sessions import Completed, Sessions
 from foliot_probe.core.measure.silence import STALL_NS, SilenceWatch
 from foliot_probe.core.packet import IN_USE, IP_UDP_BYTES, MOST_BYTES, Probe, is_probe
 from foliot_probe.core.rate.demand import Demand
-from foliot_probe.core.rate.send_order import PROBES_A_ROUND, of_tick, round_from, send_order
+from foliot_probe.core.rate.send_order import PROBES_A_ROUND, of_tick, send_order
 from foliot_probe.core.rate.send_schedule import SendSchedule
 from foliot_probe.core.stream_table import StreamTable
 from foliot_probe.io.timestamp_check import StampChecks
@@ -58,12 +58,7 @@ class SilenceChanges(NamedTuple):
 
 
 class Engine:
-    """Sockets and state of all streams of a node. Every time given to it is monotonic and in ns.
-
-    Parameters:
-        own: the node's record.
-        clock: the node's clock.
-    """
+    """Sockets and state of all streams of a node. Every time given to it is monotonic and in ns."""
 
     def __init__(self, own: Node, clock: HostClock, settings: ProbeSettings, now_ns: int) -> None:
         self.counts: collections.Counter[str] = collections.Counter()
@@ -273,7 +268,7 @@ class Engine:
         went = np.ones(len(row), np.bool_)
         counts = np.bincount(place, minlength=len(self._sockets)).tolist()
         stops = list(itertools.accumulate(counts))
-        for number in round_from(begins, len(counts)):
+        for number in (*range(begins, len(counts)), *range(begins)):
             if counts[number]:
                 stop = stops[number]
                 first = stop - counts[number]

@@ -44,12 +44,7 @@ _SPEECHLESS = 5
 
 
 class Reporter:
-    """Turns what the engine found into messages.
-
-    Parameters:
-        engine: what to report of.
-        now_ns: monotonic time, as of the engine.
-    """
+    """Turns what the engine found into messages. Every time given to it is monotonic, as the engine's."""
 
     def __init__(self, engine: Engine, clock: HostClock, settings: ProbeSettings, now_ns: int) -> None:
         self._engine = engine
@@ -103,11 +98,7 @@ class Reporter:
         return DelayBatch.of(rows, paths=paths, interval_ns=self._interval_ns, **self._header())
 
     def delays(self, now_ns: int, host: HostLoad | None = None) -> Iterator[DelayBatch]:
-        """The messages about all paths since the last call.
-
-        Parameters:
-            host: the host's load, if it is to be told.
-        """
+        """The messages about all paths since the last call. The first tells the host's load, if there is one to tell."""
         engine = self._engine
         completed = engine.take_completed()
         self._window.add(*completed)

@@ -77,13 +77,7 @@ async def main() -> None:
 
 
 class Probe:
-    """One node's probe.
-
-    Parameters:
-        own: the node's record.
-        clock: the node's clock.
-        bus: connected.
-    """
+    """One node's probe, on a connected bus."""
 
     def __init__(self, own: Node, settings: ProbeSettings, clock: HostClock, bus: Bus) -> None:
         self._own = own
@@ -144,7 +138,6 @@ class Probe:
                 task.cancel()
             self._engine.close()
             self._outputs.close()
-            self._load.close()
 
     # -- what the bus says --------------------------------------------------------------------------------------------
 

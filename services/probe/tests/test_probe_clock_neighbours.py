@@ -7,11 +7,9 @@ import pytest
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from foliot_probe.core.rate.clock_neighbours import Pair, neighbours, streams
+from foliot_probe.core.rate.clock_neighbours import NEIGHBOURS, Pair, neighbours, streams
 from foliot_probe.core.stream_table import StreamTable
 from foliot_schemas import Nic, Node
-
-WANTED = 10
 
 
 def node(name, *, rails=("rail0",), clocks=None, entropies=2, peers=()):
@@ -40,7 +38,7 @@ def fleet(count, friends=None):
 def mesh(nodes):
     """What all ends take, each by itself."""
     return {
-        each.name: {pair.peer for pair in neighbours(each, [other for other in nodes if each.talks_to(other)], WANTED)}
+        each.name: {pair.peer for pair in neighbours(each, [other for other in nodes if each.talks_to(other)])}
         for each in nodes
     }
 
@@ -66,9 +64,9 @@ def test_a_large_fleet_is_connected_and_nearly_regular(count):
     """Ten neighbours of one's own choice, and two or so by others'; none has many."""
     degrees, parts = degrees_and_parts(mesh(fleet(count)))
     assert parts == 1
-    assert degrees.min() >= WANTED
-    assert degrees.mean() <= 1.25 * WANTED
-    assert degrees.max() <= 2.5 * WANTED
+    assert degrees.min() >= NEIGHBOURS
+    assert degrees.mean() <= 1.25 * NEIGHBOURS
+    assert degrees.max() <= 2.5 * NEIGHBOURS
 
 
 def chained_cliques(seed):
@@ -112,10 +110,10 @@ def test_nics_with_clocks_of_their_own_are_joined_along_their_rails():
     """A NIC meets those of its rail alone; each of a node's clocks gets its ten."""
     rails = ("rail0", "rail1")
     nodes = [node(f"n{number}", rails=rails, clocks=[f"n{number}-{rail}" for rail in rails]) for number in range(30)]
-    pairs = neighbours(nodes[0], nodes[1:], WANTED)
+    pairs = neighbours(nodes[0], nodes[1:])
     for rail in rails:
         own = [pair for pair in pairs if pair.own == f"n0-{rail}"]
-        assert len(own) >= WANTED
+        assert len(own) >= NEIGHBOURS
         assert all(pair.peer.endswith(rail) for pair in own)
     assert len(pairs) == len([pair for pair in pairs if pair.own in {"n0-rail0", "n0-rail1"}])
 
@@ -129,13 +127,13 @@ def test_four_streams_over_as_many_nics_as_there_are_measure_a_pair_and_both_end
         table = StreamTable(own)
         table.set_peer(peer)
         ends = {row: each for row, each in enumerate(table.ends) if each is not None}
-        (rows,) = streams(ends, frozenset({Pair(own.name, peer.name)}), 4, frozenset()).values()
+        (rows,) = streams(ends, frozenset({Pair(own.name, peer.name)}), frozenset()).values()
         keys = {ends[row].key for row in rows}
         taken.append({(key.rail, key.entropy) for key in keys})
         used = frozenset(key for key in table.rows if key.entropy == 2)
-        (more,) = streams(ends, frozenset({Pair(own.name, peer.name)}), 4, used).values()
+        (more,) = streams(ends, frozenset({Pair(own.name, peer.name)}), used).values()
         assert {ends[row].key for row in more} == keys | used
-        assert streams(ends, frozenset(), 4, used) == {}
+        assert streams(ends, frozenset(), used) == {}
     assert taken[0] == taken[1]
     assert len({rail for rail, _ in taken[0]}) == 4
     assert {entropy for _, entropy in taken[0]} == {0}

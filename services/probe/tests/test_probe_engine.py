@@ -401,7 +401,7 @@ def test_each_packet_handed_back_has_its_own_stamp(tunnel):
     def exchange(first):
         probes = np.zeros(8, Probe)
         probes["sequence"] = np.arange(first, first + 8)
-        outbox.fill(probes, np.resize(addresses, 8))
+        outbox.fill(probes, np.resize(addresses, 8), 0)
         assert outbox.send(sender, 0, 8) == (8, 0)
         found = {}
         while len(found) < 8:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from foliot_probe.core.packet import KERNEL, KINDS, MAGIC, MOST_BYTES, USER, Probe, is_probe
-from foliot_probe.io.timestamp_check import PATIENCE, StampCheck, StampChecks, worse
+from foliot_probe.io.timestamp_check import PATIENCE, StampChecks
 
 LENGTH = np.array([Probe.itemsize], np.uint32)
 
@@ -58,25 +58,22 @@ def test_a_datagram_of_another_length_is_refused(length):
 
 
 def test_a_stamp_convinces():
-    """Kernel stamps are believed at the first one, also when it is late."""
-    check = StampCheck()
-    check.note(10, 0)
-    assert check.kind is None
-    check.note(0, 1)
-    assert check.kind == KERNEL
-    check.note(10 * PATIENCE, 0)
-    assert check.kind == KERNEL
+    """Kernel stamps are believed at the first one, also when it is late, and for good."""
+    checks = StampChecks(["10.0.0.1"])
+    for stamped in (np.zeros(PATIENCE - 1, np.bool_), np.ones(1, np.bool_), np.zeros(10 * PATIENCE, np.bool_)):
+        checks.came(np.zeros(len(stamped), np.intp), stamped)
+        assert checks.received_by_hand().tolist() == [False]
 
 
 def test_without_any_stamp_it_falls_back_and_comes_back():
     """After enough probes without one, until the first stamp comes after all."""
-    check = StampCheck()
+    checks = StampChecks(["10.0.0.1"])
     for _ in range(PATIENCE):
-        assert check.kind is None
-        check.note(1, 0)
-    assert check.kind == USER
-    check.note(0, 1)
-    assert check.kind == KERNEL
+        assert checks.received_by_hand().tolist() == [False]
+        checks.came(np.array([0]), np.array([False]))
+    assert checks.received_by_hand().tolist() == [True]
+    checks.came(np.array([0]), np.array([True]))
+    assert checks.received_by_hand().tolist() == [False]
 
 
 def test_what_has_just_left_is_not_missed_yet():
@@ -95,8 +92,9 @@ def test_what_has_just_left_is_not_missed_yet():
 
 def test_the_worse_direction_counts():
     """A socket is called stamped by the kernel only when both of its directions are."""
-    transmit, receive = StampCheck(), StampCheck()
-    receive.note(1, 1)
-    assert worse(transmit, receive) == USER
-    transmit.note(1, 1)
-    assert worse(transmit, receive) == KERNEL
+    checks = StampChecks(["10.0.0.1", "10.0.0.2"])
+    checks.came(np.array([0, 1]), np.array([True, True]))
+    checks.left(np.array([1]))
+    assert checks.kind.tolist() == [USER, KERNEL]
+    checks.left(np.array([0]))
+    assert checks.kind.tolist() == [KERNEL, KERNEL]

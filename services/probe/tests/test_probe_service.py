@@ -159,7 +159,6 @@ def tick_in_virtual_time(settings, prepare, late_ticks):
         await asyncio.sleep(20 * tick_s)
         for each in (*made._timers.values(), *made._rests.values()):
             each.cancel()
-        made._load.close()
 
     with asyncio.Runner(loop_factory=lambda: VirtualLoop(late_ticks * tick_s)) as runner:
         runner.run(tick())
@@ -266,9 +265,6 @@ async def test_reports_leave_while_the_hosts_load_is_read(free_port):
         def read(self, _now_ns):
             go_on.wait(60)
             return self.loads.pop() if self.loads else None
-
-        def close(self):
-            """Nothing is open."""
 
     made._load = Slow()
     running = asyncio.create_task(made.run())

@@ -25,7 +25,13 @@ def ends():
 def compose(end, row=ROW, second=None):
     """The next probes of an end."""
     end.announce(np.int64(50_000), np.True_, np.int64(KERNEL), np.int64(40))
-    return end.compose(row, np.zeros(len(row), np.bool_) if second is None else second)
+    small = np.zeros(len(row), np.bool_)
+    return end.compose(row, small if second is None else second, small)
+
+
+def hear(end, row, probes, receive_ns, full=None):
+    """An end hears probes, none of them padded unless it is said."""
+    end.hear(row, probes, receive_ns, np.zeros(len(row), np.bool_) if full is None else full)
 
 
 def stamp(probes, base_ns):
@@ -43,7 +49,7 @@ def exchange(first, second, rounds, *, lost_forth=frozenset(), lost_back=frozens
             probes = compose(end)
             end.left(probes, stamp(probes, base_ns))
             if number not in lost:
-                other.hear(ROW, probes, stamp(probes, other_ns + DELAY_NS))
+                hear(other, ROW, probes, stamp(probes, other_ns + DELAY_NS))
 
 
 def test_both_ends_complete_both_directions():
@@ -107,7 +113,7 @@ def test_a_listener_that_joins_late_does_not_count_what_was_before():
     first, second = ends()
     for _ in range(100):
         compose(first)
-    second.hear(ROW, compose(first), np.array([5]))
+    hear(second, ROW, compose(first), np.array([5]))
     sent, received = second.count()
     assert (sent[2], received[2]) == (1, 1)
 
@@ -117,7 +123,7 @@ def test_reordered_and_duplicated_probes_count_once():
     first, second = ends()
     probes = np.concatenate([compose(first) for _ in range(5)])
     mixed = np.concatenate([probes[::-1], probes])
-    second.hear(np.full(len(mixed), 2), mixed, stamp(mixed, 100))
+    hear(second, np.full(len(mixed), 2), mixed, stamp(mixed, 100))
     sent, received = second.count()
     assert (sent[2], received[2]) == (5, 5)
     echo = compose(second)
@@ -130,9 +136,9 @@ def test_probes_older_than_the_memory_are_left_alone():
     first, second = ends()
     late = compose(first)
     for _ in range(DEPTH):
-        second.hear(ROW, compose(first), np.array([7]))
+        hear(second, ROW, compose(first), np.array([7]))
     second.count()
-    second.hear(ROW, late, np.array([9]))
+    hear(second, ROW, late, np.array([9]))
     assert second.count()[1][2] == 0
 
 
@@ -155,16 +161,16 @@ def test_many_peers_are_met_at_once():
     first, second = Sessions(ROWS), Sessions(ROWS)
     for row in (0, 1):
         first.open(row, 10 + row, 100)
-    second.hear(np.array([0, 1]), compose(first, np.array([0, 1])), np.array([1, 1]))
+    hear(second, np.array([0, 1]), compose(first, np.array([0, 1])), np.array([1, 1]))
     late = compose(first, np.array([1]))
     first.open(1, 33, 200)
     first.open(3, 44, 300)
-    first.compose(np.array([3]), np.zeros(1, np.bool_))  # the very first is lost
+    compose(first, np.array([3]))  # the very first is lost
     rows = np.array([3, 1, 0, 3])
     probes = compose(first, rows, np.array([0, 0, 0, 1]))
     batch = np.concatenate([late, probes])
     second.count()
-    second.hear(np.concatenate([[1], rows]), batch, np.arange(10, 15))
+    hear(second, np.concatenate([[1], rows]), batch, np.arange(10, 15))
     sent, received = second.count()
     assert sent.tolist() == received.tolist() == [1, 1, 0, 2]
     assert second.heard_sequence.tolist() == [101, 200, 0, 302]
@@ -175,11 +181,11 @@ def test_echoes_of_a_former_life_are_ignored():
     """Echoes made out to another session stamp nothing of ours."""
     first, second = ends()
     probes = compose(first)
-    second.hear(ROW, probes, np.array([5]))
+    hear(second, ROW, probes, np.array([5]))
     answer = compose(second)
     first.open(2, 33)
     first.left(compose(first), np.array([3]))
-    first.hear(ROW, answer, np.array([6]))
+    hear(first, ROW, answer, np.array([6]))
     assert not len(first.outgoing.take_completed().row)
 
 
@@ -223,7 +229,7 @@ def meet():
     """Two ends that know how large a packet the other one takes."""
     first, second = ends()
     for end, other in ((first, second), (second, first), (first, second)):
-        other.hear(ROW, padded(end, full=False), np.array([5]))
+        hear(other, ROW, padded(end, full=False), np.array([5]))
     second.count_full()
     return first, second
 
@@ -231,16 +237,16 @@ def meet():
 def test_full_size_is_what_both_ends_carry():
     """Known when both have spoken; a peer that says nothing gets none."""
     first, second = ends()
-    second.hear(ROW, padded(first, full=False), np.array([5]))
+    hear(second, ROW, padded(first, full=False), np.array([5]))
     assert first.full_bytes[2] == 0
     second.set_sizes(np.full(ROWS, 9_000))
     assert second.full_bytes[2] == 1_450
     assert first.full_bytes[2] == 0
     second.set_sizes(np.zeros(ROWS, np.int64))
-    first.hear(ROW, compose(second), np.array([6]))
+    hear(first, ROW, compose(second), np.array([6]))
     assert first.full_bytes[2] == 0
     second.open(2, 23)
-    second.hear(ROW, padded(first, full=False), np.array([7]))
+    hear(second, ROW, padded(first, full=False), np.array([7]))
     padded(second)
     assert second.full_bytes[2] == 1_450
 
@@ -251,10 +257,10 @@ def test_lost_full_size_probes_are_known_by_the_next_one():
     for _ in range(5):
         for _ in range(FULL_COUNTS // 3):
             padded(first)
-        second.hear(ROW, padded(first, full=False), np.array([5]))
+        hear(second, ROW, padded(first, full=False), np.array([5]))
         sent, received = second.count_full()
         assert (sent[2], received[2]) == (FULL_COUNTS // 3, 0)
-    second.hear(ROW, padded(first), np.array([5]), np.array([True]))
+    hear(second, ROW, padded(first), np.array([5]), np.array([True]))
     assert [int(each[2]) for each in second.count_full()] == [1, 1]
     assert [int(each[2]) for each in second.count_full()] == [0, 0]
 
@@ -263,9 +269,9 @@ def test_a_late_probe_does_not_turn_the_count_back():
     """A probe that was overtaken says an earlier count."""
     first, second = meet()
     late, early = padded(first), padded(first)
-    second.hear(ROW, early, np.array([5]), np.array([True]))
+    hear(second, ROW, early, np.array([5]), np.array([True]))
     assert [int(each[2]) for each in second.count_full()] == [2, 1]
-    second.hear(ROW, late, np.array([6]), np.array([True]))
+    hear(second, ROW, late, np.array([6]), np.array([True]))
     assert [int(each[2]) for each in second.count_full()] == [1, 1]  # came after it was told to be lost
 
 
@@ -275,10 +281,10 @@ def test_after_an_outage_the_next_lost_padded_probes_are_counted(outage):
     first, second = meet()
     for _ in range(outage):
         padded(first)
-    second.hear(ROW, padded(first, full=False), np.array([5]))
+    hear(second, ROW, padded(first, full=False), np.array([5]))
     assert [int(each[2]) for each in second.count_full()] == [outage, 0]
     padded(first)
-    second.hear(ROW, padded(first, full=False), np.array([6]))
+    hear(second, ROW, padded(first, full=False), np.array([6]))
     assert [int(each[2]) for each in second.count_full()] == [1, 0]
 
 
@@ -290,9 +296,9 @@ def test_a_padded_probe_may_follow_a_coded_pair():
     probes = first.compose(three, np.arange(3), np.array([False, False, True]))
     assert np.diff(probes["sequence"]).tolist() == [1, 1]
     first.left(probes, stamp(probes, 10))
-    second.hear(three, probes, stamp(probes, 50), np.array([False, False, True]))
+    hear(second, three, probes, stamp(probes, 50), np.array([False, False, True]))
     more = padded(first, full=False)
-    second.hear(ROW, more, stamp(more, 50))
+    hear(second, ROW, more, stamp(more, 50))
     assert second.incoming.take_completed().sequence.tolist()[-2:] == probes["sequence"].tolist()[:2]
     assert [int(each[2]) for each in second.count_full()] == [1, 1]
     assert padded(first, full=False)["sequence"][0] == more["sequence"][0] + 1
@@ -322,7 +328,7 @@ def test_random_loss_and_order_never_pair_wrong_stamps():
         random.shuffle(waiting)
         while waiting and random.random() < 0.7:
             other, probes, base_ns = waiting[0] if random.random() < 0.1 else waiting.pop()
-            other.hear(ROW, probes, stamp(probes, base_ns))
+            hear(other, ROW, probes, stamp(probes, base_ns))
         for ring in (first.outgoing, first.incoming, second.outgoing, second.incoming):
             done = ring.take_completed()
             assert (done.receive_ns - done.transmit_ns == 7).all()

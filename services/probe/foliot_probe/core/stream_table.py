@@ -52,11 +52,7 @@ class StreamEnds(NamedTuple):
 
 
 class StreamTable:
-    """The streams of a node and where each goes, by row.
-
-    Parameters:
-        own: the node's inventory record.
-    """
+    """The streams of a node and where each goes, by row."""
 
     def __init__(self, own: Node) -> None:
         self.own = own

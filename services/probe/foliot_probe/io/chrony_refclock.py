@@ -41,11 +41,7 @@ class Segment(ctypes.Structure):
 
 
 class Refclock:
-    """A unit of the driver.
-
-    Parameters:
-        unit: as in ``refclock SHM 2``.
-    """
+    """A unit of the driver: 2 in ``refclock SHM 2``."""
 
     def __init__(self, unit: int) -> None:
         self._unit = unit

@@ -17,8 +17,6 @@ log = structlog.get_logger()
 _STEAL = 7
 """Column of stolen time in /proc/stat, after the name (proc(5)). The first eight columns are all of the processors' time."""
 _TIMES = 8
-_CHUNK = 1 << 16
-"""Bytes asked for at once. Of a file of many lines the kernel gives a page at most (fs/seq_file.c): those of some 30 processors."""
 _DROPPED, _SQUEEZED = 1, 2
 """Columns of /proc/net/softnet_stat, in hexadecimal, a line for each processor (net/core/net-procfs.c)."""
 
@@ -35,31 +33,19 @@ class _Counts(NamedTuple):
 class HostLoadMeter:
     """Reads the counters, and says by how much they grew since the last reading.
 
-    At each reading, however short, the kernel writes all of /proc/stat anew, with each interrupt of the host (fs/proc/stat.c: one
-    `show_stat`). Where there are thousands of interrupts, that takes milliseconds. So a thread reads, and not the event loop, which runs on
-    meanwhile.
-
-    Parameters:
-        proc: where the kernel's counters are.
+    The kernel writes all of /proc/stat anew for each reading, with each interrupt of the host (fs/proc/stat.c: `show_stat`). Where there are
+    thousands of interrupts, that takes milliseconds. So a thread reads, and the event loop runs on meanwhile.
     """
 
     def __init__(self, proc: Path) -> None:
-        self._files = {name: _opened(proc / name) for name in ("stat", "pressure/cpu", "net/softnet_stat")}
+        self._proc = proc
         self._last: _Counts | None = None
-
-    def close(self) -> None:
-        """Close the files."""
-        for descriptor in self._files.values():
-            if descriptor is not None:
-                os.close(descriptor)
-        self._files = dict.fromkeys(self._files)
+        for name in ("stat", "pressure/cpu", "net/softnet_stat"):
+            if not os.access(proc / name, os.R_OK):
+                log.info("host_load_unknown", file=str(proc / name))
 
     def read(self, now_ns: int) -> HostLoad | None:
-        """The load since the last call; None at the first call, or where the kernel does not say.
-
-        Parameters:
-            now_ns: a time that never steps.
-        """
+        """The load since the last call, by a time that never steps; None at the first call, or where the kernel does not say."""
         before, self._last = self._last, self._count(now_ns)
         now = self._last
         if before is None or now is None or now_ns <= before.now_ns:
@@ -80,7 +66,7 @@ class HostLoadMeter:
         times = [int(each) for each in stat[:_TIMES]]
         some = self._read("pressure/cpu").partition(b"\n")[0]
         waited_us = int(some.rpartition(b"total=")[2]) if b"total=" in some else 0
-        softnet = [line.split() for line in self._read("net/softnet_stat", whole=True).splitlines()]
+        softnet = [line.split() for line in self._read("net/softnet_stat").splitlines()]
         return _Counts(
             now_ns=now_ns,
             total=sum(times),
@@ -90,26 +76,11 @@ class HostLoadMeter:
             dropped=sum(int(line[_DROPPED], 16) for line in softnet),
         )
 
-    def _read(self, name: str, *, whole: bool = False) -> bytes:
-        descriptor = self._files[name]
-        if descriptor is None:
-            return b""
+    def _read(self, name: str) -> bytes:
         try:
-            data = chunk = os.pread(descriptor, _CHUNK, 0)
-            while whole and chunk:
-                chunk = os.pread(descriptor, _CHUNK, len(data))
-                data += chunk
+            return (self._proc / name).read_bytes()
         except OSError:
-            return b""  # pressure is there, but not switched on (psi=0)
-        return data
-
-
-def _opened(path: Path) -> int | None:
-    try:
-        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError as error:
-        log.info("host_load_unknown", file=str(path), reason=error.strerror)
-        return None
+            return b""  # pressure may be there, but not switched on (psi=0)
 
 
 def _share(part: int, whole: int) -> float:

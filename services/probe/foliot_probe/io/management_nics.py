@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
 _ROUTES = Path("/proc/thread-self/net/route")
 """The routes of this network namespace: the main table, IPv4."""
@@ -22,10 +22,9 @@ _NATS_PORT = 4222
 
 
 class ManagementNics:
-    """Finds management devices, and remembers them. A default route goes with its device, and just then it matters whose it was.
+    """Finds management devices among the node's, which have these addresses, and remembers them.
 
-    Parameters:
-        addresses: of the node's NICs, per device.
+    A default route goes with its device, and just then it matters whose it was.
     """
 
     def __init__(self, addresses: Mapping[str, str], routes: Path = _ROUTES) -> None:
@@ -54,15 +53,10 @@ class ManagementNics:
 
 def default_devices(text: str) -> frozenset[str]:
     """Devices of the default routes, from the text of ``/proc/net/route``; lines of another form are left out."""
-    return frozenset(_defaults(line.split() for line in text.splitlines()))
-
-
-def _defaults(rows: Iterable[list[str]]) -> Iterable[str]:
-    for row in rows:
-        if len(row) < 8 or row[1] != "00000000" or row[7] != "00000000":
-            continue
-        if int(row[3], 16) & _RTF_UP:
-            yield row[0]
+    rows = [line.split() for line in text.splitlines()]
+    return frozenset(
+        row[0] for row in rows if len(row) >= 8 and row[1] == row[7] == "00000000" and int(row[3], 16) & _RTF_UP
+    )
 
 
 async def _address_towards(url: str) -> str:

@@ -69,26 +69,17 @@ class PortReader:
     """The ports of a node's NICs.
 
     Parameters:
-        own: the node's record.
         boot: identity of the host's present boot.
         tell: publishes a state; it is called within the fault's span where there is a fault.
-        link_downed: reads the RDMA devices' counts.
     """
 
-    def __init__(
-        self,
-        own: Node,
-        clock: Clock,
-        boot: str,
-        tell: Callable[[PortState], None],
-        link_downed: LinkDowned | None = None,
-    ) -> None:
+    def __init__(self, own: Node, clock: Clock, boot: str, tell: Callable[[PortState], None]) -> None:
         self._node = own.name
         self._nics = {nic.device: nic.name for nic in own.nics}
         self._clock = clock
         self._boot = boot
         self._tell = tell
-        self._link_downed = link_downed or LinkDowned()
+        self._link_downed = LinkDowned()
         self._links: dict[str, LinkChange] = {}
         self._changes: dict[str, collections.deque[PortChange]] = {
             nic: collections.deque(maxlen=MOST_CHANGES) for nic in self._nics.values()
@@ -113,12 +104,7 @@ class PortReader:
         if not what:
             return
         state = self._state(link, nic, at_ns, change=True)
-        self._changes[nic].append(
-            PortChange(
-                at_ns=at_ns, carrier=state.carrier, admin_up=state.admin_up, carrier_down_count=state.carrier_down_count,
-                carrier_up_count=state.carrier_up_count, index=state.index,
-            )
-        )  # fmt: skip
+        self._changes[nic].append(PortChange(**{name: getattr(state, name) for name in PortChange.__struct_fields__}))
         if what == "changed":
             self._tell(state)
         else:

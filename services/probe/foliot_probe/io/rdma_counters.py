@@ -10,8 +10,7 @@ _SYS = Path("/sys")
 class LinkDowned:
     """Reads ``link_downed``: how often the port's training failed (InfiniBand's PortCounters; RoCE devices have it too).
 
-    Parameters:
-        sys: where sysfs is. Where it is not, or a device has no RDMA device, nothing is read.
+    Where there is no sysfs, or a device has no RDMA device, it reads nothing.
     """
 
     def __init__(self, sys: Path = _SYS) -> None:
@@ -21,8 +20,7 @@ class LinkDowned:
     def read(self, device: str, index: int) -> dict[str, int]:
         """The count by its name; empty: there is none.
 
-        Parameters:
-            index: the kernel's index of the network device. When a driver makes another device of the same name, files are looked for anew.
+        A driver may make another device of the same name, which has another index. Then it looks for the files anew.
         """
         key = device, index
         if key not in self._files:

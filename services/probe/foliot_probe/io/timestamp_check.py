@@ -28,81 +28,60 @@ PATIENCE = 64
 lack theirs, and packets wait without a stamp while a neighbour is being resolved."""
 
 
-class StampCheck:
-    """The verdict on one direction of one socket."""
-
-    def __init__(self) -> None:
-        self._unstamped = 0
-        self.kind: int | None = None
-        """`KERNEL` or `USER`; None: too early to say."""
-
-    def note(self, packets: int, stamped: int) -> None:
-        """Count packets that were sent or heard, and those that came with a stamp. A late stamp still makes the kind `KERNEL`."""
-        if stamped:
-            self.kind = KERNEL
-        elif self.kind is None:
-            self._unstamped += packets
-            if self._unstamped >= PATIENCE:
-                self.kind = USER
-
-
-def worse(transmit: StampCheck, receive: StampCheck) -> int:
-    """The kind of stamps of a socket: that of its worse direction; `USER` while nothing is known."""
-    return max(USER if check.kind is None else check.kind for check in (transmit, receive))
+_LEFT, _CAME = range(2)
+_DIRECTIONS = ("transmit", "receive")
 
 
 class StampChecks:
-    """The verdicts on both directions of all sockets of a node.
-
-    Parameters:
-        addresses: of the sockets.
-    """
+    """The verdicts on both directions of all sockets of a node, which have these addresses."""
 
     def __init__(self, addresses: Sequence[str]) -> None:
         self.kind = np.full(len(addresses), USER)
-        """The kind of stamp of each socket's worse direction."""
+        """The kind of stamp of each socket's worse direction; `USER` while nothing is known."""
         self._addresses = addresses
-        self._checks = [(StampCheck(), StampCheck()) for _ in addresses]
+        self._kinds: list[list[int | None]] = [[None, None] for _ in addresses]
+        """Of each socket's two directions; None: too early to say."""
+        self._unstamped = [[0, 0] for _ in addresses]
         self._sent = [0] * len(addresses)
         self._settled = False
 
     def sent_by_hand(self, place: int, went: NDArray[np.bool_]) -> bool:
         """Note packets that were given to a socket, and which of them went; returns whether they need stamps from user space."""
-        check = self._checks[place][0]
-        if check.kind == KERNEL:
+        if self._kinds[place][_LEFT] == KERNEL:
             return False
         # Only packets of the last tick have had the time to come back with their stamps.
-        check.note(self._sent[place], 0)
+        self._note(place, _LEFT, self._sent[place], 0)
         self._sent[place] = int(np.count_nonzero(went))
-        self._judge(place)
-        return check.kind == USER
+        return self._kinds[place][_LEFT] == USER
 
     def left(self, places: Places) -> None:
         """Note packets that these sockets handed back with a stamp, one each."""
-        self._note(0, places, np.ones(len(places), np.bool_))
+        self._note_all(_LEFT, places, np.ones(len(places), np.bool_))
 
     def came(self, places: Places, stamped: NDArray[np.bool_]) -> None:
         """Note packets that came to these sockets, with a stamp or without one."""
-        self._note(1, places, stamped)
+        self._note_all(_CAME, places, stamped)
 
     def received_by_hand(self) -> NDArray[np.bool_]:
         """Whether a packet without a stamp needs one from user space, for each socket."""
-        return np.array([check.kind == USER for _, check in self._checks])
+        return np.array([kinds[_CAME] == USER for kinds in self._kinds])
 
-    def _note(self, direction: int, places: Places, stamped: NDArray[np.bool_]) -> None:
+    def _note_all(self, direction: int, places: Places, stamped: NDArray[np.bool_]) -> None:
         if self._settled:
             return
-        for place, checks in enumerate(self._checks):
-            check = checks[direction]
-            if check.kind != KERNEL:
-                here = places == place
-                before = check.kind
-                check.note(int(np.count_nonzero(here)), int(np.count_nonzero(here & stamped)))
-                self._judge(place)
-                if check.kind == USER and before != USER:
-                    way = ("transmit", "receive")[direction]
-                    log.warning("stamps_missing", address=self._addresses[place], direction=way)
+        for place in range(len(self._addresses)):
+            here = places == place
+            self._note(place, direction, int(np.count_nonzero(here)), int(np.count_nonzero(here & stamped)))
         self._settled = bool((self.kind == KERNEL).all())
 
-    def _judge(self, place: int) -> None:
-        self.kind[place] = worse(*self._checks[place])
+    def _note(self, place: int, direction: int, packets: int, stamped: int) -> None:
+        """Count packets that were sent or heard, and those that came with a stamp. A late stamp still makes the kind `KERNEL`."""
+        kinds, unstamped = self._kinds[place], self._unstamped[place]
+        if stamped:
+            kinds[direction] = KERNEL
+        elif kinds[direction] is None:
+            unstamped[direction] += packets
+            if unstamped[direction] >= PATIENCE:
+                kinds[direction] = USER
+                log.warning("stamps_missing", address=self._addresses[place], direction=_DIRECTIONS[direction])
+        self.kind[place] = max(USER if kind is None else kind for kind in kinds)

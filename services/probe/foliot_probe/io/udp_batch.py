@@ -291,7 +291,7 @@ class Outbox:
         self._headers["vector_length"] = 2
         self._base = self._headers.ctypes.data
 
-    def fill(self, probes: NDArray[Any], addresses: NDArray[Any], padding: NDArray[np.int64] | int = 0) -> None:
+    def fill(self, probes: NDArray[Any], addresses: NDArray[Any], padding: NDArray[np.int64] | int) -> None:
         """Puts probes, where they go (dtype `Address`) and how many zeros follow each into the first slots."""
         self._vectors["length"][: len(probes), 1] = padding
         self._probes[: len(probes)] = probes

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import collections
 import functools
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -63,7 +63,6 @@ class Sign(msgspec.Struct, frozen=True, gc=False):
     """The bound of the witness's clock; -1: not synchronised."""
     witness: str
     """The node that says so."""
-    kind: Literal["source", "receiver"]
     sequence: int = 0
     """The number of the probe, where it was on the path in question; 0: it was on another, or nobody says."""
 
@@ -204,7 +203,7 @@ class Inventory:
         if (sent := from_source & dated).any():
             self.paths.send(ids[sent], here_ns[sent], last_ns[sent], rows["sequence"][sent])
             latest = int(np.where(sent, here_ns, 0).argmax())
-            self._sign(batch.node, int(here_ns[latest]), int(last_ns[latest]), batch, "source")
+            self._sign(batch.node, int(here_ns[latest]), int(last_ns[latest]), batch)
         if (heard := ~from_source & dated).any():
             self._learn_heard(batch, ids[heard], here_ns[heard], last_ns[heard])
         if batch.bound_ns >= 0:
@@ -242,7 +241,7 @@ class Inventory:
         table = self.paths
         said = (table.sent_ns[place].tolist(), table.sent_at_ns[place].tolist(), table.sent_sequence[place].tolist())
         return [
-            Sign(here_ns, at_ns, bound_ns, node, "source", sequence)
+            Sign(here_ns, at_ns, bound_ns, node, sequence)
             for here_ns, at_ns, sequence in zip(*said, strict=True)
             if here_ns
         ]
@@ -265,7 +264,7 @@ class Inventory:
 
     def stirred_ns(self, node: str) -> int:
         """When a node's host last did not stand still: others heard the node, or the node heard something."""
-        heard = (sign.here_ns for sign in reversed(self.signs.get(node, ())) if sign.kind == "receiver")
+        heard = (sign.here_ns for sign in reversed(self.signs.get(node, ())) if sign.witness != node)
         return max(next(heard, 0), self.hearing_ns.get(node, 0))
 
     def take_touched(self) -> Iterable[str]:
@@ -350,11 +349,9 @@ class Inventory:
         for source, heard_ns, at_ns in zip(
             sources[latest].tolist(), here_ns[latest].tolist(), last_ns[latest].tolist(), strict=True
         ):
-            self._sign(nodes[source], heard_ns, at_ns, batch, "receiver")
+            self._sign(nodes[source], heard_ns, at_ns, batch)
 
-    def _sign(
-        self, node: str, here_ns: int, at_ns: int, batch: DelayBatch, kind: Literal["source", "receiver"]
-    ) -> None:
+    def _sign(self, node: str, here_ns: int, at_ns: int, batch: DelayBatch) -> None:
         signs = self.signs[node]
         self.news[node] += 1
         self._touched[node] = None
@@ -366,7 +363,7 @@ class Inventory:
             self.unbroken_ns[node] = here_ns
         if len(signs) > 1 and here_ns - signs[-2].here_ns < _APART_NS:
             signs.pop()
-        signs.append(Sign(here_ns, at_ns, batch.bound_ns, batch.node, kind))
+        signs.append(Sign(here_ns, at_ns, batch.bound_ns, batch.node))
         self.liveness.show(node, here_ns)
 
     def _note_return(self, node: str, here_ns: int, before_ns: int | None) -> None:

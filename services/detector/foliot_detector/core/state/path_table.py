@@ -150,10 +150,6 @@ class PathTable:
             column[ids, :-1] = column[ids, 1:]
             column[ids, -1] = values[newer]
 
-    def spoke_since(self, places: NDArray[np.intp], here_ns: int) -> int:
-        """How many of these paths were heard after a time."""
-        return int((self.heard_ns[places] > here_ns).sum())
-
     def _heard(self, places: array[int] | None) -> NDArray[np.intp]:
         known = np.array(places or (), np.intp)
         heard: NDArray[np.intp] = known[self.heard_ns[known] > 0]

@@ -50,14 +50,14 @@ def _near_the_line(x: Floats, y: Floats, tilt: SlopeRange, layers: int) -> NDArr
     half their range times the largest x.
     """
     residuals = y - ((tilt.least + tilt.most) / 2)[:, None] * x
-    if residuals.shape[1] <= layers:
-        return np.broadcast_to(np.arange(residuals.shape[1]), residuals.shape)
-    least = np.partition(residuals, layers - 1, axis=1)[:, layers - 1]
-    change = (tilt.most - tilt.least) / 2 * np.abs(x).max(axis=1)
-    most = int((residuals <= (least + 2 * change)[:, None]).sum(axis=1).max())
-    if most >= residuals.shape[1]:
-        return np.broadcast_to(np.arange(residuals.shape[1]), residuals.shape)
-    return np.argpartition(residuals, most - 1, axis=1)[:, :most]
+    points = residuals.shape[1]
+    if points > layers:
+        least = np.partition(residuals, layers - 1, axis=1)[:, layers - 1]
+        change = (tilt.most - tilt.least) / 2 * np.abs(x).max(axis=1)
+        most = int((residuals <= (least + 2 * change)[:, None]).sum(axis=1).max())
+        if most < points:
+            return np.argpartition(residuals, most - 1, axis=1)[:, :most]
+    return np.broadcast_to(np.arange(points), residuals.shape)
 
 
 def _touched(x: Floats, y: Floats, tilt: SlopeRange) -> NDArray[np.bool_]:

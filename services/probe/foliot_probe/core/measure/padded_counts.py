@@ -25,11 +25,7 @@ def said(count: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 class PaddedCounts:
-    """The counts of all streams, by row.
-
-    Parameters:
-        rows: how many.
-    """
+    """The counts of all streams, by row."""
 
     def __init__(self, rows: int) -> None:
         self._said = np.zeros(rows, np.int64)

@@ -99,27 +99,15 @@ class Ring:
         self._fresh[cell] = True
         self._ready[cell] = False
 
-    def transmitted(self, row: Rows, sequence: NDArray[np.int64], stamp_ns: NDArray[np.int64]) -> None:
-        """Note transmit stamps; repeated ones, stamps of 0 and those of forgotten probes change nothing."""
-        self._stamp(self.transmit_ns, self.receive_ns, row, sequence, stamp_ns)
-
-    def received(self, row: Rows, sequence: NDArray[np.int64], stamp_ns: NDArray[np.int64]) -> None:
-        """Note receive stamps, likewise."""
-        self._stamp(self.receive_ns, self.transmit_ns, row, sequence, stamp_ns)
-
-    def _stamp(
-        self,
-        column: NDArray[np.int64],
-        other: NDArray[np.int64],
-        row: Rows,
-        sequence: NDArray[np.int64],
-        stamp_ns: NDArray[np.int64],
+    def note(
+        self, column: NDArray[np.int64], row: Rows, sequence: NDArray[np.int64], stamp_ns: NDArray[np.int64]
     ) -> None:
+        """Note these probes' stamps in a column; repeated ones, stamps of 0 and those of forgotten probes change nothing."""
         cell = row * DEPTH + (sequence & (DEPTH - 1))
         new = (column[cell] == 0) & (self.sequence[cell] == sequence) & (stamp_ns != 0)
         cell = cell[new]
         column[cell] = stamp_ns[new]
-        self._ready[cell] = other[cell] != 0
+        self._ready[cell] = (self.transmit_ns[cell] != 0) & (self.receive_ns[cell] != 0)
 
     def recall(self, column: NDArray[np.int64], row: Rows, sequence: NDArray[np.int64]) -> NDArray[np.int64]:
         """The stamps of a column for these probes; 0 where unknown."""
@@ -141,14 +129,6 @@ class Ring:
         return Completed(cells // DEPTH, self.sequence[cells], self.transmit_ns[cells], self.receive_ns[cells])
 
 
-def _heads(rows: int) -> NDArray[Any]:
-    """A probe of each row, with the fields that are the same in all its probes."""
-    head = np.zeros(rows, Probe)
-    head["magic"] = MAGIC
-    head["row"] = np.arange(rows)
-    return head
-
-
 def _said(count: NDArray[np.int64]) -> NDArray[np.uint8]:
     """A count of padded probes, as a probe says it."""
     return (said(count) << _COUNT_SHIFT).astype(np.uint8)
@@ -163,7 +143,9 @@ class Sessions:
         self.session = np.zeros(rows, np.uint64)
         """Ours, per row; 0: the row is free."""
         self._peer_session = np.zeros(rows, np.uint64)
-        self._head = _heads(rows)
+        self._head = np.zeros(rows, Probe)
+        """A probe of each row, with the fields that are the same in all its next probes."""
+        self._head["magic"], self._head["row"] = MAGIC, np.arange(rows)
         self._next = np.zeros(rows, np.int64)
         self._highest = np.full(rows, -1, np.int64)
         self._counted = np.full(rows, -1, np.int64)
@@ -234,13 +216,12 @@ class Sessions:
         self._count = np.where(self.full_bytes > 0, _said(self._full_sent), np.uint8(0))
 
     def compose(
-        self, row: Rows, number: NDArray[np.integer[Any]] | NDArray[np.bool_], full: NDArray[np.bool_] | None = None
+        self, row: Rows, number: NDArray[np.integer[Any]] | NDArray[np.bool_], full: NDArray[np.bool_]
     ) -> NDArray[Any]:
         """The next probes of these rows, of which `full` are to be padded.
 
         A row may occur several times, as for a coded pair: `number` counts its probes from 0, in this order.
         """
-        full = np.zeros(len(row), np.bool_) if full is None else full
         probes = self._head.take(row)
         sequence = self._next[row] + number
         padded = np.flatnonzero(full)
@@ -273,15 +254,12 @@ class Sessions:
         known[known] = self.session[row[known]] == probes["session"][known]
         if not known.all():
             row, probes, transmit_ns = row[known], probes[known], transmit_ns[known]
-        self.outgoing.transmitted(row, probes["sequence"], transmit_ns)
+        self.outgoing.note(self.outgoing.transmit_ns, row, probes["sequence"], transmit_ns)
         np.maximum.at(self.left_sequence, row, probes["sequence"])
         np.maximum.at(self.left_ns, row, np.maximum(transmit_ns, by_ns))
 
-    def hear(
-        self, row: Rows, probes: NDArray[Any], receive_ns: NDArray[np.int64], full: NDArray[np.bool_] | None = None
-    ) -> None:
+    def hear(self, row: Rows, probes: NDArray[Any], receive_ns: NDArray[np.int64], full: NDArray[np.bool_]) -> None:
         """Take in probes of these rows' peers, in the order of arrival, with their receive stamps (0: none); `full` of them are padded."""
-        full = np.zeros(len(row), np.bool_) if full is None else full
         known = self._peer_session[row] == probes["session"]
         if not known.all():
             known = self._meet(row, probes, known)
@@ -294,10 +272,10 @@ class Sessions:
             self._peer_bytes[row] = theirs
             self._agree()
         before = sequence[:, None] - _BEFORE
-        self.incoming.transmitted(row[:, None], before, probes["transmit_ns"])
+        self.incoming.note(self.incoming.transmit_ns, row[:, None], before, probes["transmit_ns"])
         ours = probes["peer_session"] == self.session[row]
         echoed = probes["heard"][:, None] - _ECHO
-        self.outgoing.received(row[:, None], echoed, probes["receive_ns"] * ours[:, None])
+        self.outgoing.note(self.outgoing.receive_ns, row[:, None], echoed, probes["receive_ns"] * ours[:, None])
         np.maximum.at(self._highest, row, sequence)
         self.mesh_ms[row] = probes["mesh_ms"]
         self.peer_kind[row] = probes["kind"]

@@ -27,11 +27,7 @@ _NEVER = (1 << 63) - 1
 
 
 class SilenceWatch:
-    """Judges all incoming paths of a node, by row.
-
-    Parameters:
-        rows: how many.
-    """
+    """Judges all incoming paths of a node, by row."""
 
     def __init__(self, rows: int) -> None:
         self._patience_ns = np.zeros(rows, np.int64)
@@ -50,13 +46,9 @@ class SilenceWatch:
     def hear(
         self, row: Rows, heard_ns: NDArray[np.int64], interval_us: NDArray[np.int64], in_use: NDArray[np.bool_]
     ) -> Rows:
-        """Note what was heard, in order of arrival; returns the rows that speak again.
+        """Note the probes heard, in order of arrival; returns the rows that speak again.
 
-        Parameters:
-            row: of each probe.
-            heard_ns: when it came.
-            interval_us: what it promised.
-            in_use: whether its sender calls the path in use.
+        Each promised the next one within its interval, and says whether its sender calls the path in use.
         """
         patience_ns = interval_us.astype(np.int64) * (1_000 * _INTERVALS) + _GRACE_NS
         self._patience_ns[row] = patience_ns

@@ -77,10 +77,8 @@ class _Sifted(NamedTuple):
 
 def _slices(row: Rows) -> Iterator[slice]:
     """Slices of the points, each of some streams; the points of a stream are together."""
-    first = np.append(np.flatnonzero(np.diff(row, prepend=-1)), len(row))[::_STREAMS_A_STEP]
-    if not len(first) or first[-1] != len(row):
-        first = np.append(first, len(row))
-    yield from map(slice, first[:-1].tolist(), first[1:].tolist())
+    first = np.flatnonzero(np.diff(row, prepend=-1))[::_STREAMS_A_STEP]
+    yield from map(slice, first.tolist(), (*first[1:].tolist(), len(row)))
 
 
 class StampWindow:
@@ -123,7 +121,6 @@ class StampWindow:
         Sifting and pruning all streams of a node with many peers takes longer than a probe may be late. A step that yields None has only got further.
 
         Parameters:
-            probes: those of the window.
             ends: both ends of each row's stream at the window's end.
             kinds: the worse kind of stamp of each row's two ends (index of `KINDS`).
             tilt: the range of slopes of each row's line.
@@ -137,8 +134,7 @@ class StampWindow:
         for direction, each in enumerate(sifted):
             for some in _slices(each.row):
                 kept = each.take(some)
-                if len(kept.row):
-                    kept = kept.take(self._prune(direction, kept, tilt))
+                kept = kept.take(self._prune(direction, kept, tilt))
                 pruned.append((kept.row, kept.points(direction)))
                 yield None
         row = np.concatenate([rows for rows, _ in pruned])

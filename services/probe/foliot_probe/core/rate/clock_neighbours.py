@@ -45,14 +45,8 @@ class Pair(NamedTuple):
     peer: str
 
 
-def neighbours(own: Node, peers: Sequence[Node], least: int) -> frozenset[Pair]:
-    """The pairs that this end takes, for every clock of the node.
-
-    Parameters:
-        own: the node.
-        peers: the nodes that it talks to.
-        least: pairs that each of its clocks is to have, if there are so many.
-    """
+def neighbours(own: Node, peers: Sequence[Node]) -> frozenset[Pair]:
+    """The pairs that a node takes with the peers that it talks to: `NEIGHBOURS` for each of its clocks, if there are so many, or more."""
     nodes = (own, *peers)
     clocks = sorted({nic.clock for node in nodes for nic in node.nics})
     number = {clock: place for place, clock in enumerate(clocks)}
@@ -61,12 +55,14 @@ def neighbours(own: Node, peers: Sequence[Node], least: int) -> frozenset[Pair]:
     taken = _tree(weights, mine)
     for clock in mine:
         row = weights[clock]
-        taken |= {(clock, int(other)) for other in np.argsort(row, kind="stable")[:least] if np.isfinite(row[other])}
+        taken |= {
+            (clock, int(other)) for other in np.argsort(row, kind="stable")[:NEIGHBOURS] if np.isfinite(row[other])
+        }
     return frozenset(Pair(clocks[clock], clocks[other]) for clock, other in taken)
 
 
 def streams(
-    ends: Mapping[int, StreamEnds], pairs: frozenset[Pair], most: int, in_use: frozenset[StreamKey]
+    ends: Mapping[int, StreamEnds], pairs: frozenset[Pair], in_use: frozenset[StreamKey]
 ) -> dict[Pair, list[int]]:
     """The rows of the streams that measure the mesh's pairs.
 
@@ -78,7 +74,7 @@ def streams(
     able = [(row, each) for row, each in ends.items() if (each.own_clock, each.peer_clock) in pairs]
     for row, each in sorted(able, key=lambda item: _turn(item[1])):
         chosen = rows.setdefault(Pair(each.own_clock, each.peer_clock), [])
-        if len(chosen) < most or each.key in in_use:
+        if len(chosen) < STREAMS or each.key in in_use:
             chosen.append(row)
     return rows
 

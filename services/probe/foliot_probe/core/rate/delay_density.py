@@ -52,7 +52,6 @@ def densities(
 
     Parameters:
         probes: of the window, on the outgoing and on the incoming paths.
-        wanted: per row.
         own, peers: the references of the clocks of both ends. Delays of a row without a reference do not count.
     """
     rows = len(wanted)

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from foliot.columns import grown
+from foliot.columns import widen
 from foliot_probe.core.rate.adaptive_rate import AdaptiveRates
-from foliot_probe.core.rate.clock_neighbours import NEIGHBOURS, STREAMS, neighbours, streams
+from foliot_probe.core.rate.clock_neighbours import neighbours, streams
 from foliot_probe.core.stream_table import StreamKey
 
 if TYPE_CHECKING:
@@ -59,11 +59,7 @@ class Rate(NamedTuple):
 
 
 class Demand:
-    """A node's wanted rates of its streams, by row; the peers' wishes come with their probes.
-
-    Parameters:
-        table: the streams.
-    """
+    """A node's wanted rates of its streams, by row; the peers' wishes come with their probes."""
 
     def __init__(self, table: StreamTable, settings: ProbeSettings) -> None:
         self._table = table
@@ -86,8 +82,7 @@ class Demand:
 
     def grow(self, rows: int) -> None:
         """Make room for this many rows."""
-        for name in ("wish_ms", "_fast", "_live", "_peers_ms", "_met_ms"):
-            setattr(self, name, grown(getattr(self, name), rows))
+        widen(self, rows)
 
     def peers_changed(self) -> None:
         """Note that a peer came, went or has a new record: its streams are new."""
@@ -109,15 +104,10 @@ class Demand:
         self._wish()
 
     def changes(self, tick: int, peers_ms: Ints) -> Iterator[Rate]:
-        """The rates that have changed since the last call, or may have.
-
-        Parameters:
-            tick: the present one.
-            peers_ms: what the peers want, as `wish_ms`.
-        """
+        """The rates that have changed since the last call, or may have. `peers_ms` is what the peers want, as `wish_ms`."""
         if self._stale and tick - self._looked >= self._ticks(_AGAIN_S):
             self._stale, self._looked = False, tick
-            self._pairs = neighbours(self._table.own, self._table.nodes, NEIGHBOURS)
+            self._pairs = neighbours(self._table.own, self._table.nodes)
             self._changed = True
         if self._changed:
             self._choose()
@@ -154,7 +144,7 @@ class Demand:
         ends = {row: each for row, each in enumerate(table.ends) if each is not None}
         self._live[:] = False
         self._live[list(ends)] = True
-        self.rows = streams(ends, self._pairs, STREAMS, self._in_use)
+        self.rows = streams(ends, self._pairs, self._in_use)
         self.paces.keep(self.rows)
         self._wish()
 

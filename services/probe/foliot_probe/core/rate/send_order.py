@@ -58,7 +58,7 @@ def of_tick(due: Rows, coded: Rows, full: Rows, rows: int) -> Probes:
 
 
 def send_order(probes: Probes, place: Rows, due: int, random: np.random.Generator) -> tuple[Rows, int]:
-    """Returns the order of a tick's probes, sorted by their sockets, and the socket that begins (see `round_from`).
+    """Returns the order of a tick's probes, sorted by their sockets, and the socket that begins.
 
     On each socket, all single probes and firsts of pairs go before the second ones: the probes in between are the pairs' gap. Padded probes go last:
     others would wait for them, one of a pair longer than the other.
@@ -71,8 +71,3 @@ def send_order(probes: Probes, place: Rows, due: int, random: np.random.Generato
     """
     rank = PROBES_A_ROUND * place + np.where(probes.padded, _PADDED, probes.turn)
     return np.argsort(rank + random.random(len(place))), place.item(int(random.random() * due))
-
-
-def round_from(begins: int, places: int) -> tuple[int, ...]:
-    """Returns the numbers of all sockets, from one on to the last and then from the first."""
-    return (*range(begins, places), *range(begins))

@@ -26,7 +26,6 @@ class SendSchedule:
     """The rates of all streams, by row.
 
     Parameters:
-        rows: how many.
         full_every: in every so many rounds a stream has a probe of full size; 0: never.
     """
 

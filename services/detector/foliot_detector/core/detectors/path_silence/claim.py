@@ -304,7 +304,7 @@ def evidence(claim: Claim, inventory: Inventory, now_ns: int) -> dict[str, float
     counts: dict[str, float | int | str | bool] = {}
     for siblings, places in (("from_source_nic", leaving), ("into_destination_nic", entering), ("between", between)):
         counts[f"silent_{siblings}"] = int(table.silent[places].sum())
-        counts[f"speaking_{siblings}"] = table.spoke_since(places, since_ns)
+        counts[f"speaking_{siblings}"] = int((table.heard_ns[places] > since_ns).sum())
         counts[f"paths_{siblings}"] = len(places)
     return (
         counts

@@ -6,7 +6,8 @@ import collections
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from foliot_detector.core.detectors.port_flap.judge import judge_by
+from foliot_detector.core.detectors.port_flap.rfc2439 import Damping
+from foliot_detector.core.detectors.port_flap.window_threshold import WindowThreshold
 from foliot_detector.core.state.port_counters import (
     BELIEVED_NS,
     Change,
@@ -18,12 +19,12 @@ from foliot_detector.core.state.port_counters import (
     returns_between,
     unheard,
 )
+from foliot_detector.flap_rules import CountRule
 from foliot_schemas import Event, Node, PortState
 from foliot_schemas.fault import port_fault
 from foliot_schemas.names import node_of
 
 if TYPE_CHECKING:
-    from foliot_detector.core.detectors.port_flap.judge import Judge
     from foliot_detector.core.protocol import Seen
     from foliot_detector.core.state.inventory import Inventory
     from foliot_schemas.event import Evidence
@@ -42,7 +43,8 @@ State: TypeAlias = Literal["never-up", "up", "down", "admin-down"]
 class _Port:
     latest: PortState
     state: State
-    judge: Judge
+    judge: Damping | WindowThreshold
+    """The rule at work."""
     here_ns: int
     """When it was last believed, on the detector's timeline."""
     fault: str = ""
@@ -114,7 +116,9 @@ class PortFlapDetector:
         return []
 
     def _meet(self, seen: PortState, now_ns: int) -> list[Event]:
-        port = self._ports[seen.nic] = _Port(seen, "never-up", judge_by(self._rule), now_ns)
+        rule = self._rule
+        judge: Damping | WindowThreshold = WindowThreshold(rule) if isinstance(rule, CountRule) else Damping(rule)
+        port = self._ports[seen.nic] = _Port(seen, "never-up", judge, now_ns)
         port.link_downed.read(seen, 0)
         before = self._before.pop(seen.nic, None)
         if before is not None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Damping:
-    """The penalty of one thing that flaps, by the times it is told."""
+    """The penalty of one port, by its node's times."""
 
     def __init__(self, rule: Rule) -> None:
         self._rule = rule

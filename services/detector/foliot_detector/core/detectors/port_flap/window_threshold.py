@@ -19,7 +19,7 @@ _REMEMBERED = 4_096
 
 
 class WindowThreshold:
-    """Changes of one port that count, with their times."""
+    """Changes of one port that count, with its node's times. It takes and says what `Damping` does."""
 
     def __init__(self, rule: CountRule) -> None:
         self._rule = rule
