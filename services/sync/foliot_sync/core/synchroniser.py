@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from foliot_schemas.bounds import MOST_PPB
+from foliot_sync.core import arrays
+from foliot_sync.core.arrays import put, take
 from foliot_sync.core.clock_numbers import ClockNumbers
 from foliot_sync.core.clock_states import Publisher
 from foliot_sync.core.fit.shard_fit import ShardFit, joined
@@ -134,8 +136,8 @@ class Synchroniser:
         new = len(self._numbers) - len(self._names)
         if new:
             self._names = list(self._numbers)
-            self._tracks = self._tracks.joined(kalman.ClockTracks.unknown(new, self.settings.wander_ppb))
-            self._records = self._records.joined(ClockRecords.unknown(new, self.settings))
+            self._tracks = arrays.joined((self._tracks, kalman.ClockTracks.unknown(new, self.settings.wander_ppb)))
+            self._records = arrays.joined((self._records, ClockRecords.unknown(new, self.settings)))
 
     def _take_up(self, heard: Sequence[Heard]) -> bool:
         """Goes on with the clocks of an earlier run, if its states still hold; says whether they do."""
@@ -145,8 +147,8 @@ class Synchroniser:
         places = np.array([self._numbers[name] for name in found.names])
         self._make_room()
         self._unheard = found.unheard
-        self._tracks = self._tracks.put(places, found.tracks)
-        self._records = self._records.put(places, found.records)
+        self._tracks = put(self._tracks, places, found.tracks)
+        self._records = put(self._records, places, found.records)
         self._reference_ns = found.now_ns
         return self._hand_over(int(places[found.heir]))
 
@@ -167,8 +169,8 @@ class Synchroniser:
         """Takes a clock for a new one, of this status until it has settled."""
         number, unknown = [self._numbers[node.node]], kalman.ClockTracks.unknown(1, self.settings.wander_ppb)
         record = ClockRecords.unknown(1, self.settings)._replace(status=np.array([status], np.int8))
-        self._tracks = self._tracks.put(number, unknown._replace(offset_ns=np.array([node.epoch_ns])))
-        self._records = self._records.put(number, record)
+        self._tracks = put(self._tracks, number, unknown._replace(offset_ns=np.array([node.epoch_ns])))
+        self._records = put(self._records, number, record)
 
     def _begin(self, heard: Sequence[Heard]) -> None:
         """Chooses the first reference and anchors its time."""
@@ -211,7 +213,7 @@ class Synchroniser:
         torn = torn_clocks(pairs, len(self._names), self._numbers[self.reference])
         if torn[self._numbers[self.reference]]:
             self._hand_over(self._heir(pairs, torn))
-        return self._settle(pairs.take(~pairs.torn), torn)
+        return self._settle(take(pairs, ~pairs.torn), torn)
 
     def _settle(self, sound: PairEstimates, torn: NDArray[np.bool_]) -> Verdict:
         """Judges the clocks by the mesh, once it is clear which clock to measure against."""
@@ -246,13 +248,13 @@ class Synchroniser:
         begins = reached & ~tracks.known
         # In the reference's absence, the hard bound of the clock measured against counts for all.
         grown = 0.0 if ground == reference else self._grown_ns(weighing)
-        going, measured = tracks.take(goes_on), weighing.measured.take(goes_on)
+        going, measured = take(tracks, goes_on), take(weighing.measured, goes_on)
         tame = kalman.tamed(going, kalman.weighed(going, measured), _TAME_SIGMAS)
         going = kalman.learnt(going, tame._replace(offset_variance=tame.offset_variance / going.factor))
-        tracks = tracks.put(goes_on, kalman.update(going, tame))
-        tracks = tracks.put(begins, kalman.restart(tracks.take(begins), weighing.measured.take(begins)))
-        anew = disbelieved(weighing.measured.take(against), self.settings.window_s)
-        tracks = tracks.put(against, kalman.restart(tracks.take(against), anew))
+        tracks = put(tracks, goes_on, kalman.update(going, tame))
+        tracks = put(tracks, begins, kalman.restart(take(tracks, begins), take(weighing.measured, begins)))
+        anew = disbelieved(take(weighing.measured, against), self.settings.window_s)
+        tracks = put(tracks, against, kalman.restart(take(tracks, against), anew))
         tracks = kalman.unsettled(tracks, against, self.settings.wander_ppb)
         tracks = crown(tracks, reference)
         room = hard_room(weighing, tracks, self.settings.sigmas, self.settings.worst_ppb) + grown
@@ -265,7 +267,7 @@ class Synchroniser:
     def _grown_ns(self, weighing: WindowSolution) -> float:
         chosen = np.arange(len(self._names)) == weighing.ground
         away = np.abs(weighing.measured.offset[chosen])
-        return float((grown_hard(self._tracks.take(chosen), weighing.tracks.take(chosen), self.settings) + away)[0])
+        return float((grown_hard(take(self._tracks, chosen), take(weighing.tracks, chosen), self.settings) + away)[0])
 
     def _heir(self, pairs: PairEstimates, barred: NDArray[np.bool_]) -> int | None:
         """The clock that would take over: by name the first of the settled clocks that these pairs have."""

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from foliot.columns import widen
-from foliot_sync.core.arrays import take
 from foliot_sync.core.fit.queueing_split import surely
 
 if TYPE_CHECKING:
@@ -52,10 +51,6 @@ class TailShapes(NamedTuple):
         """By where the sides stand, and how far above their floors they are expected to be."""
         width = stand.value[0::2] + stand.value[1::2]
         return cls(stand.rise.reshape(-1, 2), width, np.log(late_ns[0::2] / late_ns[1::2]))
-
-    def take(self, chosen: NDArray[np.bool_]) -> TailShapes:
-        """Some of them."""
-        return take(self, chosen)
 
 
 class DelayTails:

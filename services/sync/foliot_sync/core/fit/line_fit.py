@@ -6,10 +6,11 @@ nothing was known, or no room is left between the clouds, the fit searches for t
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from foliot_sync.core.arrays import put
 from foliot_sync.core.fit.least_residual import LeastResidual, lowest
 from foliot_sync.core.fit.soft_margin import Middle, at_middle, separate, slope_uncertainty, touch
 
@@ -43,14 +44,6 @@ class Stands(NamedTuple):
 
     lowest: LeastResidual
     middle: Middle
-
-    def put(self, chosen: NDArray[np.bool_], others: Stands) -> Stands:
-        """Replaces the chosen rows."""
-        columns: Any = [
-            [np.where(chosen, _spread(new, chosen), old) for old, new in zip(mine, theirs, strict=True)]
-            for mine, theirs in zip(self, others, strict=True)
-        ]
-        return Stands(LeastResidual(*columns[0]), Middle(*columns[1]))
 
 
 class LineFits(NamedTuple):
@@ -87,7 +80,7 @@ def find_lines(clouds: PointClouds, least_ns: NDArray[np.float64], stray_ns: flo
     used, doubt = _with_known(fitted, variance, slope, doubt, settings.gate_sigmas)
     moved = np.abs(used - slope) * settings.window_s / 2 > _UNSEEN * clouds.noise_ns
     if moved.any():
-        stands = stands.put(np.repeat(moved[clouds.pair], 2), _stands(clouds.of(moved), used[moved], settings))
+        stands = put(stands, np.repeat(moved[clouds.pair], 2), _stands(clouds.of(moved), used[moved], settings))
     return LineFits(fitted, variance, doubt, stands, searched)
 
 
@@ -188,10 +181,3 @@ def _width(sides: Sides, slope: NDArray[np.float64]) -> NDArray[np.float64]:
     """Half the distance between the lines of each side's stream: its intercepts are never further off than that."""
     intercept = touch(sides, slope).intercept
     return np.repeat(np.abs(intercept[0::2] + intercept[1::2]) / 2, 2)
-
-
-def _spread(values: NDArray[np.float64], chosen: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """Values of the chosen places as a column of all; 0 elsewhere."""
-    column = np.zeros(len(chosen))
-    column[chosen] = values
-    return column

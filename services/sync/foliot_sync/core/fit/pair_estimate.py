@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from foliot_sync.core import arrays
 from foliot_sync.core.fit.delay_tails import TailShapes
 from foliot_sync.core.fit.line_fit import CAUTION, find_lines, torn
 from foliot_sync.core.fit.queueing_split import credible, share
@@ -52,10 +51,6 @@ class PairEstimates(NamedTuple):
     torn: NDArray[np.bool_]
     """No straight line has the clouds on its two sides: a clock was stepped within the window."""
 
-    def take(self, chosen: NDArray[np.bool_]) -> PairEstimates:
-        """Some of them."""
-        return arrays.take(self, chosen)
-
 
 class Widths(NamedTuple):
     """The widths of streams, one element each, in ns."""
@@ -66,10 +61,6 @@ class Widths(NamedTuple):
     """How far above the floor that is expected to be."""
     gap: NDArray[np.float64]
     """Mean gap between the lowest points of either direction."""
-
-    def take(self, chosen: NDArray[np.bool_]) -> Widths:
-        """Some of them."""
-        return arrays.take(self, chosen)
 
 
 def measure(

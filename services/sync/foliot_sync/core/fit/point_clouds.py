@@ -88,10 +88,6 @@ class _Points(NamedTuple):
     x_ns: NDArray[np.int64]
     y_ns: NDArray[np.int64]
 
-    def take(self, chosen: NDArray[np.bool_]) -> _Points:
-        """Some of them."""
-        return take(self, chosen)
-
 
 class _Streams(NamedTuple):
     """The streams of all batches, a row each."""
@@ -125,7 +121,7 @@ def gather(batches: Sequence[StampBatch], index: Callable[[str], int], tolerated
     # A NIC's own clock has another epoch than the host's, in which the batch says what it covers.
     early, late = since_ns[known.batch] - _SLACK_NS, until_ns[known.batch] + _SLACK_NS
     sound = (points.x_ns >= early[points.stream]) & (points.x_ns <= late[points.stream])
-    points = points.take(sound | foreign[points.stream])
+    points = take(points, sound | foreign[points.stream])
     low_ns, high_ns, near = _courses(known, points, until_ns - since_ns)
     both = _heard_both_ways(points, len(every)) & near[known.pair]
     if not both.any():
@@ -140,7 +136,7 @@ def gather(batches: Sequence[StampBatch], index: Callable[[str], int], tolerated
         foreign[first], (low_ns[0] // 2 + high_ns[0] // 2)[pairs], (since_ns // 2 + until_ns // 2)[of_batch]
     )
     base_ns = low_ns[1][pairs]
-    points = points.take(both[points.stream])
+    points = take(points, both[points.stream])
     row = rank[points.stream]
     sides = _sides(
         2 * row + points.lower,
@@ -206,7 +202,7 @@ def _points(batches: Sequence[StampBatch]) -> _Points:
         np.where(lower, receive_ns, transmit_ns),
         np.where(lower, -travel_ns, travel_ns),
     )
-    return points.take(direction <= 1)
+    return take(points, direction <= 1)
 
 
 def _courses(

@@ -8,6 +8,7 @@ import numpy as np
 
 from foliot_sync.asymmetry import Asymmetries
 from foliot_sync.core import arrays
+from foliot_sync.core.arrays import take
 from foliot_sync.core.clock_numbers import ClockNumbers
 from foliot_sync.core.fit.delay_floor import DelayFloors
 from foliot_sync.core.fit.delay_tails import DelayTails
@@ -120,7 +121,7 @@ class ShardFit:
                 clouds, rows, self._floors, self._tails, self._settings, longer_ns=longer_ns
             )
             straight = ~pairs.torn[clouds.pair]
-            self._last = rows[straight], trusted[straight], widths.take(straight), shapes.take(straight)
+            self._last = rows[straight], trusted[straight], take(widths, straight), take(shapes, straight)
             pairs, clocks = self._among(pairs)
         latest = {}
         for batch, arrived_ns in arrivals:
@@ -152,5 +153,5 @@ class ShardFit:
             still = np.zeros(len(self._floors), dtype=bool)
             still[trusted] = True
             sure = still[rows] | ~before
-            self._floors.learn(rows[sure], *widths.take(sure))
-            self._tails.learn(rows[sure], shapes.take(sure))
+            self._floors.learn(rows[sure], *take(widths, sure))
+            self._tails.learn(rows[sure], take(shapes, sure))

@@ -82,7 +82,7 @@ def separate(
     left, right = (_ends(sides, group, slope) for slope in (least_ppb.copy(), most_ppb.copy()))
     best = np.where(left.rise <= 0, left.slope, right.slope)
     searching = np.flatnonzero((left.rise > 0) & (right.rise < 0))
-    left, right = left.take(searching), right.take(searching)
+    left, right = take(left, searching), take(right, searching)
     some, place = _of_groups(sides, group, searching)
     for step in range(MOST_STEPS):
         if not len(searching):
@@ -98,7 +98,7 @@ def separate(
         met = (new.rise == 0) | ((slope == crossing) & (ceiling - new.value <= 1e-12 * np.abs(ceiling)))
         left, right = left.where(new.rise <= 0, new), right.where(new.rise >= 0, new)
         if met.any():
-            searching, left, right = searching[~met], left.take(~met), right.take(~met)
+            searching, left, right = searching[~met], take(left, ~met), take(right, ~met)
             some, place = _of_groups(some, place, np.flatnonzero(~met))
     return best
 
@@ -111,10 +111,6 @@ class _End(NamedTuple):
     """The objective there."""
     rise: NDArray[np.float64]
     """Its derivative."""
-
-    def take(self, chosen: NDArray[np.bool_] | NDArray[np.int64]) -> _End:
-        """The rows of some groups."""
-        return _End(*(column[chosen] for column in self))
 
     def where(self, kept: NDArray[np.bool_], new: _End) -> _End:
         """Keeps the chosen rows, and takes the others from the new ones."""

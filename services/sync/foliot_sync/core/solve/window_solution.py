@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from foliot_sync.core.arrays import put, take
 from foliot_sync.core.solve import innovations
 from foliot_sync.core.solve.hard_bounds import HardBounds, hard_bounds
 from foliot_sync.core.solve.least_squares import Edges, Solution, solve
@@ -74,7 +75,7 @@ def choose_ground(sound: PairEstimates, tracks: kalman.ClockTracks, reference: i
 def weigh(sound: PairEstimates, tracks: kalman.ClockTracks, ground: int, reference: int) -> WindowSolution | None:
     """The innovation of every clock that sound pairs connect to the ground; None if they connect none."""
     tracks, located = innovations.place(sound, tracks)
-    sound = sound.take(located[sound.initiator] & located[sound.responder])
+    sound = take(sound, located[sound.initiator] & located[sound.responder])
     if not len(sound.initiator):
         return None
     clocks, fresh = len(tracks.windows), ~tracks.known
@@ -135,8 +136,8 @@ def doubts(weighing: WindowSolution, reference: int, gate_sigmas: float, sigmas:
     """The contradictions to the tracks of the clocks reached, other than the reference."""
     judged = weighing.reached & weighing.tracks.known
     judged[reference] = False
-    begun = kalman.restart(weighing.tracks.take(weighing.reached), weighing.measured.take(weighing.reached))
-    room = hard_room(weighing, weighing.tracks.put(weighing.reached, begun), sigmas)
+    begun = kalman.restart(take(weighing.tracks, weighing.reached), take(weighing.measured, weighing.reached))
+    room = hard_room(weighing, put(weighing.tracks, weighing.reached, begun), sigmas)
     away = np.abs(weighing.measured.offset)
     promised = np.sqrt(np.where(judged, weighing.tracks.p00, 0.0))
     gate = gate_sigmas * np.sqrt(promised**2 + weighing.measured.offset_variance)
@@ -178,11 +179,11 @@ def _expected(tracks: kalman.ClockTracks, reached: NDArray[np.bool_], at_ns: int
     """The tracks of the clocks reached, as of a reference time."""
     local_ns = kalman.local_at(tracks, at_ns)
     known, new = reached & tracks.known, reached & ~tracks.known
-    places = tracks.take(new)
+    places = take(tracks, new)
     gained = places.drift_ppb * ((local_ns[new] - places.as_of_ns) / NANOSECONDS)
     moved = places._replace(as_of_ns=local_ns[new], offset_ns=places.offset_ns + np.rint(gained).astype(np.int64))
-    predicted = kalman.predict(tracks.take(known), local_ns[known])
-    return tracks.put(new, moved).put(known, predicted)
+    predicted = kalman.predict(take(tracks, known), local_ns[known])
+    return put(put(tracks, new, moved), known, predicted)
 
 
 def _by_majority(

@@ -6,13 +6,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from foliot_sync.core import arrays
 from foliot_sync.core.track.status_machine import SYNCHRONISED, UNSYNCHRONISED, Evidence, after
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from foliot_sync.core.arrays import Chosen
     from foliot_sync.settings import SyncSettings
 
 
@@ -42,14 +40,6 @@ class ClockRecords(NamedTuple):
             floats,
             floats,
         )
-
-    def joined(self, others: ClockRecords) -> ClockRecords:
-        """Concatenates these records and others."""
-        return arrays.joined((self, others))
-
-    def put(self, chosen: Chosen, others: ClockRecords) -> ClockRecords:
-        """Replaces the chosen records."""
-        return arrays.put(self, chosen, others)
 
     def measured(
         self,

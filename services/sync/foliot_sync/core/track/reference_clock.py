@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from foliot_sync.core.arrays import put, take
 from foliot_sync.core.track.kalman import local_at, predict
 from foliot_sync.settings import NANOSECONDS
 
@@ -62,10 +63,10 @@ def hand_over(tracks: ClockTracks, heir: int, reference_ns: int, worst_ppb: floa
         worst_ppb: by how much hard bounds grow with age.
     """
     known = tracks.known
-    before = tracks.take(known)
+    before = take(tracks, known)
     now = predict(before, local_at(tracks, reference_ns)[known])
     age_s = np.abs(now.as_of_ns - before.as_of_ns) / NANOSECONDS
-    tracks = tracks.put(known, now._replace(hard_ns=before.hard_ns + worst_ppb * age_s))
+    tracks = put(tracks, known, now._replace(hard_ns=before.hard_ns + worst_ppb * age_s))
     pace = 1 + tracks.drift_ppb[heir] / NANOSECONDS
     drift = ((1 + tracks.drift_ppb / NANOSECONDS) / pace - 1) * NANOSECONDS
     # The heir's own uncertainty is now everyone else's; correlations are not tracked, so it is added in full.

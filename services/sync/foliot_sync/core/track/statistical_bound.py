@@ -34,14 +34,12 @@ class StatisticalBound(NamedTuple):
 
 def promise(tracks: ClockTracks, settings: SyncSettings) -> StatisticalBound:
     """The statistical bounds of these clocks."""
-    known = tracks.known
-    some = tracks.take(known)
-    some = some._replace(density=np.maximum(some.density, 2 * settings.least_wander_ppb**2))
-    bound, growth, wander = np.full(len(known), np.inf), np.zeros(len(known)), np.zeros(len(known))
-    bound[known] = settings.sigmas * np.sqrt(some.p00)
-    growth[known] = settings.sigmas * np.sqrt(some.p11)
-    wander[known] = settings.sigmas * np.sqrt(some.density / 3)
-    return StatisticalBound(bound, growth, wander)
+    known, density = tracks.known, np.maximum(tracks.density, 2 * settings.least_wander_ppb**2)
+    return StatisticalBound(
+        np.where(known, settings.sigmas * np.sqrt(tracks.p00), np.inf),
+        np.where(known, settings.sigmas * np.sqrt(tracks.p11), 0.0),
+        np.where(known, settings.sigmas * np.sqrt(density / 3), 0.0),
+    )
 
 
 def grown_hard(before: ClockTracks, now: ClockTracks, settings: SyncSettings) -> NDArray[np.float64]:
