@@ -28,10 +28,11 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from foliot_schemas import HeardNode
     from foliot_schemas.clock import ClockState
     from foliot_schemas.observation import StampBatch
     from foliot_sync.core.fit.pair_estimate import PairEstimates
-    from foliot_sync.core.fit.shard_fit import Fits, Heard
+    from foliot_sync.core.fit.shard_fit import Fits
     from foliot_sync.core.solve.window_solution import WindowSolution
 
 _TAME_SIGMAS = 3.0
@@ -116,7 +117,7 @@ class Synchroniser:
         said = Publisher(self.reference, self.window, self._tracks, promised, self.settings, self.timescale)
         return said.states(self._names, self._records)
 
-    def _meet(self, clocks: Iterable[str], heard: Iterable[Heard]) -> None:
+    def _meet(self, clocks: Iterable[str], heard: Iterable[HeardNode]) -> None:
         """Takes note of clocks that are new, and of what nodes say of themselves."""
         for name in clocks:
             _ = self._numbers[name]
@@ -139,7 +140,7 @@ class Synchroniser:
             self._tracks = arrays.joined((self._tracks, kalman.ClockTracks.unknown(new, self.settings.wander_ppb)))
             self._records = arrays.joined((self._records, ClockRecords.unknown(new, self.settings)))
 
-    def _take_up(self, heard: Sequence[Heard]) -> bool:
+    def _take_up(self, heard: Sequence[HeardNode]) -> bool:
         """Goes on with the clocks of an earlier run, if its states still hold; says whether they do."""
         found = former_run(self._former_run, heard, self.settings)
         if found is None:
@@ -152,7 +153,7 @@ class Synchroniser:
         self._reference_ns = found.now_ns
         return self._hand_over(int(places[found.heir]))
 
-    def _notice_boots(self, heard: Sequence[Heard], now_ns: int) -> None:
+    def _notice_boots(self, heard: Sequence[HeardNode], now_ns: int) -> None:
         """Forgets clocks whose hosts have booted, and clocks that were set so far that their histories cannot be extrapolated."""
         for node in heard:
             epoch_ns, before = self._unheard.pop(node.node, None), self._spoken.get(node.node)
@@ -165,14 +166,14 @@ class Synchroniser:
                     status = self._records.status[self._numbers[node.node]]
                     self._begin_anew(node, UNSYNCHRONISED if status == UNSYNCHRONISED else DISRUPTED)
 
-    def _begin_anew(self, node: Heard, status: int) -> None:
+    def _begin_anew(self, node: HeardNode, status: int) -> None:
         """Takes a clock for a new one, of this status until it has settled."""
         number, unknown = [self._numbers[node.node]], kalman.ClockTracks.unknown(1, self.settings.wander_ppb)
         record = ClockRecords.unknown(1, self.settings)._replace(status=np.array([status], np.int8))
         self._tracks = put(self._tracks, number, unknown._replace(offset_ns=np.array([node.epoch_ns])))
         self._records = put(self._records, number, record)
 
-    def _begin(self, heard: Sequence[Heard]) -> None:
+    def _begin(self, heard: Sequence[HeardNode]) -> None:
         """Chooses the first reference and anchors its time."""
         if self.reference or not heard:
             return
@@ -191,7 +192,7 @@ class Synchroniser:
         number = self._numbers[self.reference]
         self._tracks = crown(self._tracks._replace(offset_ns=_with(self._tracks.offset_ns, number, offset_ns)), number)
 
-    def _move_on(self, heard: Sequence[Heard], now_ns: int) -> None:
+    def _move_on(self, heard: Sequence[HeardNode], now_ns: int) -> None:
         """Advances the reference time to now, by what the nodes' batches say of it, or else by what has passed."""
         ends = []
         for node in heard:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from msgspec.structs import replace
 
-from foliot_schemas import FitBatch, FitRow, HeardNode
+from foliot_schemas import FitBatch, FitRow
 from foliot_schemas.fit import LONGEST_NS, sound
 from foliot_sync.core.fit.pair_estimate import PairEstimates
-from foliot_sync.core.fit.shard_fit import Fits, Heard
+from foliot_sync.core.fit.shard_fit import Fits
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -37,7 +38,7 @@ def batches(fits: Fits, shard: str, term: int, window: int) -> list[FitBatch]:
             part=part,
             parts=parts,
             heard=tuple(
-                HeardNode(**node._replace(since_ns=min(node.since_ns, LONGEST_NS))._asdict())
+                replace(node, since_ns=min(node.since_ns, LONGEST_NS))
                 for node in fits.heard[part * _HEARD : (part + 1) * _HEARD]
             ),
         )
@@ -52,19 +53,7 @@ def read(batch: FitBatch, waited_ns: int) -> Fits:
         name: rows[name].astype(np.int64 if name in _WHOLE else np.float64) for name in PairEstimates._fields
     }
     pairs = PairEstimates(**columns | {"torn": rows["torn"] != 0}) if len(rows) else None
-    heard = tuple(
-        Heard(
-            node.node,
-            node.until_ns,
-            node.since_ns + waited_ns,
-            node.epoch_ns,
-            node.utc_error_ns,
-            node.tai_offset_s,
-            node.leap_s,
-            node.leap_utc_ns,
-        )
-        for node in batch.heard
-    )
+    heard = tuple(replace(node, since_ns=node.since_ns + waited_ns) for node in batch.heard)
     return Fits(batch.clocks, pairs, heard)
 
 

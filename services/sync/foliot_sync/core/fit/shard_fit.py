@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from foliot_schemas import HeardNode
 from foliot_sync.asymmetry import Asymmetries
 from foliot_sync.core import arrays
 from foliot_sync.core.arrays import take
@@ -32,26 +33,6 @@ NO_MATHEMATICS = (ArithmeticError, ValueError, RuntimeError, np.linalg.LinAlgErr
 """Errors of computations with numbers that fit into none."""
 
 
-class Heard(NamedTuple):
-    """A node's latest word on its own clock."""
-
-    node: str
-    until_ns: int
-    """Its local time at the end of the window."""
-    since_ns: int
-    """How long ago that came."""
-    epoch_ns: int
-    """Its CLOCK_REALTIME minus local time."""
-    utc_error_ns: int
-    """How far that may be from UTC; -1: no daemon disciplines it."""
-    tai_offset_s: int = 0
-    """TAI minus UTC, as its kernel has it; 0: it does not know."""
-    leap_s: int | None = None
-    """The leap second that its kernel announces; None: it does not know."""
-    leap_utc_ns: int = 0
-    """UTC at which that begins."""
-
-
 class Fits(NamedTuple):
     """The fits of one window of some nodes."""
 
@@ -59,7 +40,7 @@ class Fits(NamedTuple):
     """Names of the clocks that the pairs have, by number."""
     pairs: PairEstimates | None
     """None: no two clocks heard each other."""
-    heard: tuple[Heard, ...]
+    heard: tuple[HeardNode, ...]
 
 
 def joined(parts: Iterable[Fits], numbers: ClockNumbers) -> PairEstimates | None:
@@ -123,19 +104,19 @@ class ShardFit:
             straight = ~pairs.torn[clouds.pair]
             self._last = rows[straight], trusted[straight], take(widths, straight), take(shapes, straight)
             pairs, clocks = self._among(pairs)
-        latest = {}
-        for batch, arrived_ns in arrivals:
-            waited_ns = now_ns - arrived_ns
-            latest[batch.node] = Heard(
-                batch.node,
-                batch.until_ns,
-                waited_ns,
-                batch.epoch_ns,
-                batch.utc_error_ns,
-                batch.tai_offset_s,
-                batch.leap_s,
-                batch.leap_utc_ns,
+        latest = {
+            batch.node: HeardNode(
+                node=batch.node,
+                until_ns=batch.until_ns,
+                since_ns=now_ns - arrived_ns,
+                epoch_ns=batch.epoch_ns,
+                utc_error_ns=batch.utc_error_ns,
+                tai_offset_s=batch.tai_offset_s,
+                leap_s=batch.leap_s,
+                leap_utc_ns=batch.leap_utc_ns,
             )
+            for batch, arrived_ns in arrivals
+        }
         return Fits(clocks, pairs, tuple(latest.values()))
 
     def _among(self, pairs: PairEstimates) -> tuple[PairEstimates, tuple[str, ...]]:

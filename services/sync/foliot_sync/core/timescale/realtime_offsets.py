@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from foliot_sync.core.fit.shard_fit import Heard
+    from foliot_schemas import HeardNode
     from foliot_sync.core.timescale.time_map import Seen, TimeMap
 
 _LEAST_ERROR_NS = 1_000.0
@@ -61,7 +61,7 @@ class RealtimeOffsets:
         self._heard: set[str] = set()
         """Nodes whose reports are of this window."""
 
-    def hear(self, node: Heard) -> None:
+    def hear(self, node: HeardNode) -> None:
         """Takes a node's report."""
         before, rate_ppb = self._realtime.get(node.node), None
         if before is not None and node.until_ns == before.local_ns:
