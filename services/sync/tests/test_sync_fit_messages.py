@@ -44,7 +44,6 @@ def told(fits):
 def test_nothing_is_lost_on_the_way(fits, rows, monkeypatch):
     """However many messages it takes: every pair to the last bit, and every node's word with the time that it took."""
     monkeypatch.setattr(fit_messages, "_ROWS", rows)
-    monkeypatch.setattr(fit_messages, "_HEARD", rows)
     parts, numbers = told(fits), ClockNumbers()
     assert len(parts) == -(-len(fits.pairs.at_ns) // rows) or len(parts) == -(-len(fits.heard) // rows)
     assert named(joined(parts, numbers), list(numbers)) == named(fits.pairs, fits.clocks)
