@@ -10,7 +10,7 @@ from foliot_schemas.bounds import MOST_PPB
 from foliot_sync.core import arrays
 from foliot_sync.core.arrays import put, take
 from foliot_sync.core.clock_numbers import ClockNumbers
-from foliot_sync.core.clock_states import Publisher
+from foliot_sync.core.clock_states import clock_states
 from foliot_sync.core.fit.shard_fit import ShardFit, joined
 from foliot_sync.core.solve.window_solution import choose_ground, disbelieved, doubts, hard_room, torn_clocks, weigh
 from foliot_sync.core.timescale.steering import Timescale
@@ -112,10 +112,10 @@ class Synchroniser:
         if not self.reference:
             return []
         promised = promise(self._tracks, self.settings)
-        seen = Seen.of(self._names, self._tracks, promised, self._records, self._numbers[self.reference])
+        measured, reference = (self._records.missed == 0) & self._tracks.known, self._numbers[self.reference]
+        seen = Seen(self._names, self._tracks, promised.bound_ns, measured, self._records.synchronised, reference)
         self.timescale.follow(seen, self._reference_ns, span_s)
-        said = Publisher(self.reference, self.window, self._tracks, promised, self.settings, self.timescale)
-        return said.states(self._names, self._records)
+        return clock_states(seen, self._records, promised, self.timescale, self.window)
 
     def _meet(self, clocks: Iterable[str], heard: Iterable[HeardNode]) -> None:
         """Takes note of clocks that are new, and of what nodes say of themselves."""

@@ -18,9 +18,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from foliot_sync.core.track.clock_records import ClockRecords
     from foliot_sync.core.track.kalman import ClockTracks
-    from foliot_sync.core.track.statistical_bound import StatisticalBound
 
 _FAR_NS = (1 << 63) - 1
 """No time is further away, however wrong: times of clocks fit into 64 bits."""
@@ -77,19 +75,6 @@ class Seen(NamedTuple):
     """Whether this window measured a clock; the reference is among them."""
     synchronised: NDArray[np.bool_]
     reference: int
-
-    @classmethod
-    def of(
-        cls,
-        names: Sequence[str],
-        tracks: ClockTracks,
-        promised: StatisticalBound,
-        records: ClockRecords,
-        reference: int,
-    ) -> Seen:
-        """The clocks as sync keeps them."""
-        measured = (records.missed == 0) & tracks.known
-        return cls(names, tracks, promised.bound_ns, measured, records.synchronised, reference)
 
 
 class Told(NamedTuple):
