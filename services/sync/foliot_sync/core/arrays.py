@@ -26,7 +26,17 @@ def take(rows: Columns, chosen: Chosen) -> Columns:
 
 def put(rows: Columns, chosen: Chosen, others: Columns) -> Columns:
     """All rows, with the others in the chosen places."""
-    return type(rows)(*(_changed(column, chosen, new) for column, new in zip(rows, others, strict=True)))
+    return type(rows)(*(_put(column, chosen, new) for column, new in zip(rows, others, strict=True)))
+
+
+def changed(rows: Columns, chosen: Chosen | int, **values: Any) -> Columns:
+    """All rows, with these columns of the chosen ones changed."""
+    named: Any = rows
+    columns = {name: getattr(rows, name).copy() for name in values}
+    for name, value in values.items():
+        columns[name][chosen] = value
+    found: Columns = named._replace(**columns)
+    return found
 
 
 def joined(several: Sequence[Columns]) -> Columns:
@@ -35,9 +45,9 @@ def joined(several: Sequence[Columns]) -> Columns:
     return type(several[0])(*(joined(each) if isinstance(each[0], tuple) else np.concatenate(each) for each in columns))
 
 
-def _changed(column: Any, chosen: Chosen, new: Any) -> Any:
+def _put(column: Any, chosen: Chosen, new: Any) -> Any:
     if isinstance(column, tuple):
         return put(column, chosen, new)
-    changed = column.copy()
-    changed[chosen] = new
-    return changed
+    column = column.copy()
+    column[chosen] = new
+    return column

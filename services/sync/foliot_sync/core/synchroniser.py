@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from foliot_schemas.bounds import MOST_PPB
 from foliot_sync.core import arrays
-from foliot_sync.core.arrays import put, take
+from foliot_sync.core.arrays import changed, put, take
 from foliot_sync.core.clock_numbers import ClockNumbers
 from foliot_sync.core.clock_states import clock_states
 from foliot_sync.core.fit.shard_fit import ShardFit, joined
@@ -40,13 +40,6 @@ _TAME_SIGMAS = 3.0
 
 _SET_NS = 10 * NANOSECONDS
 """A clock whose time has gone back so far, or so much further than it took, was set, or its host has booted (as `reassembly` has it)."""
-
-
-class Verdict(NamedTuple):
-    """A window's verdict on the clocks, one element each."""
-
-    measured: NDArray[np.bool_]
-    contradicted: NDArray[np.bool_]
 
 
 class Synchroniser:
@@ -107,13 +100,20 @@ class Synchroniser:
         span_s = min((now_ns - self._now_ns) / NANOSECONDS, 2 * self.settings.window_s)
         self._move_on(heard, now_ns)
         nothing = np.zeros(len(self._names), dtype=bool)
-        verdict = self._weigh(pairs) if pairs is not None and self.reference else Verdict(nothing, nothing)
-        self._stand(verdict, np.isin(np.arange(len(self._names)), [self._numbers[node.node] for node in heard]))
+        measured, contradicted = self._judge(pairs) if pairs is not None and self.reference else (nothing, nothing)
+        there = np.isin(np.arange(len(self._names)), [self._numbers[node.node] for node in heard])
+        self._stand(measured, contradicted, there)
         if not self.reference:
             return []
         promised = promise(self._tracks, self.settings)
-        measured, reference = (self._records.missed == 0) & self._tracks.known, self._numbers[self.reference]
-        seen = Seen(self._names, self._tracks, promised.bound_ns, measured, self._records.synchronised, reference)
+        seen = Seen(
+            self._names,
+            self._tracks,
+            promised.bound_ns,
+            (self._records.missed == 0) & self._tracks.known,
+            self._records.synchronised,
+            self._numbers[self.reference],
+        )
         self.timescale.follow(seen, self._reference_ns, span_s)
         return clock_states(seen, self._records, promised, self.timescale, self.window)
 
@@ -127,10 +127,9 @@ class Synchroniser:
             _ = self._numbers[node.node]
         self._make_room()
         # Until a clock is measured, its host's own idea of the time is better than none.
-        offset = self._tracks.offset_ns.copy()
-        for number in np.flatnonzero(self._tracks.as_of_ns == 0):
-            offset[number] = self._epochs.get(self._names[number], 0)
-        self._tracks = self._tracks._replace(offset_ns=offset)
+        new = np.flatnonzero(self._tracks.as_of_ns == 0)
+        epochs_ns = [self._epochs.get(self._names[number], 0) for number in new]
+        self._tracks = changed(self._tracks, new, offset_ns=epochs_ns)
 
     def _make_room(self) -> None:
         """Makes a place for each clock that has a number."""
@@ -190,34 +189,28 @@ class Synchroniser:
             return
         self._former_run, (self.reference, offset_ns) = {}, chosen
         number = self._numbers[self.reference]
-        self._tracks = crown(self._tracks._replace(offset_ns=_with(self._tracks.offset_ns, number, offset_ns)), number)
+        self._tracks = crown(changed(self._tracks, number, offset_ns=offset_ns), number)
 
     def _move_on(self, heard: Sequence[HeardNode], now_ns: int) -> None:
         """Advances the reference time to now, by what the nodes' batches say of it, or else by what has passed."""
         ends = []
         for node in heard:
+            number, until_ns = self._numbers[node.node], node.until_ns
             if node.node == self.reference:
                 # Its offset is a constant, so it may be said as of any time; the latest is good for longest.
-                number, until_ns = self._numbers[node.node], node.until_ns
-                as_of, measured = (
-                    _with(each, number, until_ns) for each in (self._tracks.as_of_ns, self._tracks.measured_ns)
-                )
-                self._tracks = self._tracks._replace(as_of_ns=as_of, measured_ns=measured)
-            if self._tracks.known[self._numbers[node.node]]:
-                ends.append(measured_ns(self._tracks, self._numbers[node.node], node.until_ns) + node.since_ns)
+                self._tracks = changed(self._tracks, number, as_of_ns=until_ns, measured_ns=until_ns)
+            if self._tracks.known[number]:
+                ends.append(measured_ns(self._tracks, number, until_ns) + node.since_ns)
         # The median, because one of the clocks may just have been stepped.
         self._reference_ns = sorted(ends)[len(ends) // 2] if ends else self._reference_ns + now_ns - self._now_ns
         self._now_ns = now_ns
 
-    def _weigh(self, pairs: PairEstimates) -> Verdict:
-        """Judges the clocks by the window's pairs, from which their histories learn."""
+    def _judge(self, pairs: PairEstimates) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+        """The clocks that the window's pairs measured, and those that they contradict. The clocks' histories learn from the pairs."""
         torn = torn_clocks(pairs, len(self._names), self._numbers[self.reference])
         if torn[self._numbers[self.reference]]:
             self._hand_over(self._heir(pairs, torn))
-        return self._settle(take(pairs, ~pairs.torn), torn)
-
-    def _settle(self, sound: PairEstimates, torn: NDArray[np.bool_]) -> Verdict:
-        """Judges the clocks by the mesh, once it is clear which clock to measure against."""
+        sound = take(pairs, ~pairs.torn)
         for _ in range(2):
             reference = self._numbers[self.reference]
             ground = choose_ground(sound, self._tracks, reference)
@@ -226,10 +219,10 @@ class Synchroniser:
             weighing = weigh(sound, self._tracks, ground, reference)
             if weighing is None:
                 break
-            found = doubts(weighing, reference, self.settings.gate_sigmas, self.settings.sigmas)
+            certain, likely = doubts(weighing, reference, self.settings.gate_sigmas, self.settings.sigmas)
             # One window may be congested; a step shows in the next one too.
             before = self._records.suspected_ns > 0
-            against, suspected = found.certain | (found.likely & before), found.likely & ~before
+            against, suspected = certain | (likely & before), likely & ~before
             judged = int((weighing.reached & weighing.tracks.known).sum()) - 1
             # Most clocks cannot have been stepped at once; the one that they are measured against was.
             accused = ground == reference and against.sum() >= 2 and against.sum() * 2 > judged
@@ -237,9 +230,9 @@ class Synchroniser:
                 continue
             self._learn(weighing, against, suspected)
             self._forget(torn)
-            return Verdict(weighing.reached, against | torn)
+            return weighing.reached, against | torn
         self._forget(torn)
-        return Verdict(np.zeros_like(torn), torn)
+        return np.zeros_like(torn), torn
 
     def _learn(self, weighing: WindowSolution, against: NDArray[np.bool_], suspected: NDArray[np.bool_]) -> None:
         """Takes the window's measurement into the tracks of the clocks reached, and their bounds."""
@@ -261,9 +254,15 @@ class Synchroniser:
         room = hard_room(weighing, tracks, self.settings.sigmas, self.settings.worst_ppb) + grown
         room[reference] = 0.0
         self._tracks = tracks._replace(hard_ns=np.where(reached, room, tracks.hard_ns))
-        away = np.where(suspected, np.abs(weighing.measured.offset), 0.0)
-        found = weighing.offsets
-        self._records = self._records.measured(reached, found.neighbours, found.surplus, away, weighing.noise_ns)
+        away, noise = np.where(suspected, np.abs(weighing.measured.offset), 0.0), weighing.noise_ns
+        self._records = changed(
+            self._records,
+            reached,
+            neighbours=weighing.offsets.neighbours[reached],
+            surplus_ns=weighing.offsets.surplus,
+            suspected_ns=away[reached],
+            noise_ns=np.where(np.isfinite(noise), noise, self._records.noise_ns)[reached],
+        )
 
     def _grown_ns(self, weighing: WindowSolution) -> float:
         chosen = np.arange(len(self._names)) == weighing.ground
@@ -291,22 +290,20 @@ class Synchroniser:
         """Drops the histories of these clocks, but never that of the reference, which is true by definition."""
         which = which & (np.arange(len(which)) != self._numbers[self.reference])
         tracks = kalman.unsettled(self._tracks, which, self.settings.wander_ppb)
-        self._tracks = tracks._replace(
-            windows=np.where(which, 0, tracks.windows), hard_ns=np.where(which, np.inf, tracks.hard_ns)
-        )
+        self._tracks = changed(tracks, which, windows=0, hard_ns=np.inf)
 
-    def _stand(self, verdict: Verdict, heard: NDArray[np.bool_]) -> None:
+    def _stand(self, measured: NDArray[np.bool_], contradicted: NDArray[np.bool_], heard: NDArray[np.bool_]) -> None:
         """Gives the clocks their new statuses, and takes a new reference if the old one has been away for long."""
         settings = self.settings
         reference = self._numbers.get(self.reference, -1)
         is_reference = np.arange(len(self._names)) == reference
         # A state is some two windows old by the time that the next one takes its place.
         promised_ns = promise(self._tracks, settings).at(2 * settings.window_s)
-        alone = not verdict.measured.any()
+        alone = not measured.any()
         impossible = np.abs(self.timescale.time_map.drift_ppb(self._tracks.drift_ppb)) > MOST_PPB
         self._records = self._records.after(
-            verdict.measured | (is_reference & heard & alone),
-            (verdict.contradicted | impossible) & ~is_reference,
+            measured | (is_reference & heard & alone),
+            (contradicted | impossible) & ~is_reference,
             np.where(is_reference, settings.settle_windows, self._tracks.windows),
             np.where(is_reference, 0.0, promised_ns),
             settings,
@@ -317,10 +314,3 @@ class Synchroniser:
         if self._records.missed[reference] >= settings.takeover_windows:
             able = (self._records.missed == 0) & self._records.synchronised & self._tracks.known
             self._hand_over(first_by_name(able, self._names))
-
-
-def _with(column: NDArray[np.int64], number: int, value: int) -> NDArray[np.int64]:
-    """The column with one element changed."""
-    changed = column.copy()
-    changed[number] = value
-    return changed

@@ -123,17 +123,14 @@ def _drifts(
     return np.where(reached, found.value, 0.0), np.where(reached, found.variance, 1.0)
 
 
-class Doubts(NamedTuple):
-    """The clocks that are not where they were expected."""
+def doubts(
+    weighing: WindowSolution, reference: int, gate_sigmas: float, sigmas: float
+) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """The clocks reached that are not where they were expected: those certainly and those likely; never the reference.
 
-    certain: NDArray[np.bool_]
-    """Outside even the hard bounds of the window: no congestion and no asymmetry explains it."""
-    likely: NDArray[np.bool_]
-    """Further than the gate, but a congested window could look like that."""
-
-
-def doubts(weighing: WindowSolution, reference: int, gate_sigmas: float, sigmas: float) -> Doubts:
-    """The contradictions to the tracks of the clocks reached, other than the reference."""
+    A certain one is outside even the hard bounds of the window: no congestion and no asymmetry explains it. A likely one is further than the
+    gate, but a congested window could look like that.
+    """
     judged = weighing.reached & weighing.tracks.known
     judged[reference] = False
     begun = kalman.restart(take(weighing.tracks, weighing.reached), take(weighing.measured, weighing.reached))
@@ -143,7 +140,7 @@ def doubts(weighing: WindowSolution, reference: int, gate_sigmas: float, sigmas:
     gate = gate_sigmas * np.sqrt(promised**2 + weighing.measured.offset_variance)
     beyond = judged & (away > gate)
     certain = beyond & (away > room + sigmas * promised)
-    return Doubts(certain, beyond & ~certain)
+    return certain, beyond & ~certain
 
 
 def disbelieved(measured: kalman.Measurement, window_s: float) -> kalman.Measurement:

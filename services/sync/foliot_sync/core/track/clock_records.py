@@ -41,22 +41,6 @@ class ClockRecords(NamedTuple):
             floats,
         )
 
-    def measured(
-        self,
-        reached: NDArray[np.bool_],
-        neighbours: NDArray[np.int64],
-        surplus_ns: float,
-        away_ns: NDArray[np.float64],
-        noise_ns: NDArray[np.float64],
-    ) -> ClockRecords:
-        """The records after a window. Clocks that it reached get their neighbours, the mesh's misfit, how far suspects were off, and their noise."""
-        return self._replace(
-            noise_ns=np.where(reached & np.isfinite(noise_ns), noise_ns, self.noise_ns),
-            neighbours=np.where(reached, neighbours, self.neighbours),
-            surplus_ns=np.where(reached, surplus_ns, self.surplus_ns),
-            suspected_ns=np.where(reached, away_ns, self.suspected_ns),
-        )
-
     def after(
         self,
         present: NDArray[np.bool_],

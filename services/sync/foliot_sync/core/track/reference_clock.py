@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from foliot_sync.core.arrays import put, take
+from foliot_sync.core.arrays import changed, put, take
 from foliot_sync.core.track.kalman import local_at, predict
 from foliot_sync.settings import NANOSECONDS
 
@@ -83,8 +83,5 @@ def hand_over(tracks: ClockTracks, heir: int, reference_ns: int, worst_ppb: floa
 
 def crown(tracks: ClockTracks, reference: int) -> ClockTracks:
     """The tracks with the reference's own as it is by definition: certain, and without drift."""
-    columns = {name: getattr(tracks, name).copy() for name in ("drift_ppb", "p00", "p01", "p11", "hard_ns", "windows")}
-    for name in ("drift_ppb", "p00", "p01", "p11", "hard_ns"):
-        columns[name][reference] = 0.0
-    columns["windows"][reference] = np.maximum(columns["windows"][reference], 1)
-    return tracks._replace(**columns)
+    windows = max(int(tracks.windows[reference]), 1)
+    return changed(tracks, reference, drift_ppb=0.0, p00=0.0, p01=0.0, p11=0.0, hard_ns=0.0, windows=windows)
