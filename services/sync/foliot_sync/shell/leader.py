@@ -205,8 +205,8 @@ class Leader:
     def _report(self, states: list[ClockState]) -> None:
         for state in states:
             before = self._said.get(state.clock)
-            if before is None or before.status != state.status:
-                was = "" if before is None else before.status
+            was = "" if before is None else before.status
+            if was != state.status:
                 log.info(
                     "clock_status_changed", clock=state.clock, status=state.status, was=was, bound_ns=state.bound_ns
                 )

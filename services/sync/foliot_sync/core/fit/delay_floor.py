@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from foliot.columns import grown
 from foliot_sync.core.clock_numbers import ClockNumbers
 
 if TYPE_CHECKING:
@@ -30,8 +31,6 @@ _FEWEST = 4
 """Windows that a stream needs before they show its noise."""
 _QUIET = 0.25
 """The quarter of a stream's latest windows in which points lay most densely shows its noise. Queues made the gaps of the others."""
-_NOISE = 1.0
-"""Noise is so many times the mean gap between the lowest points. By as much the lowest points of two windows differ where nothing queues."""
 
 
 class Known(NamedTuple):
@@ -53,26 +52,20 @@ class DelayFloors:
         self._gaps = np.full((0, REMEMBERED), np.inf)
         self._next = np.zeros(0, dtype=np.int64)
 
-    def __len__(self) -> int:
-        """How many streams are known."""
-        return len(self._numbers)
-
     def rows(self, paths: Sequence[str]) -> Rows:
         """The rows of streams, made when they are new."""
         rows = np.fromiter(map(self._numbers.__getitem__, paths), np.int64, len(paths))
-        missing = len(self._numbers) - len(self._widths)
-        if missing > 0:
-            more = max(64, missing, len(self._widths))
-            self._widths = np.concatenate((self._widths, np.full((more, REMEMBERED), np.inf)))
-            self._doubts = np.concatenate((self._doubts, np.full((more, REMEMBERED), np.inf)))
-            self._gaps = np.concatenate((self._gaps, np.full((more, REMEMBERED), np.inf)))
-            self._next = np.concatenate((self._next, np.zeros(more, dtype=np.int64)))
+        if len(self._numbers) > len(self._next):
+            room = max(64, len(self._numbers), 2 * len(self._next))
+            self._widths, self._doubts, self._gaps = (
+                grown(each, room, np.inf) for each in (self._widths, self._doubts, self._gaps)
+            )
+            self._next = grown(self._next, room)
         return rows
 
     def least(self, rows: Rows) -> NDArray[np.float64]:
         """The least half-widths of the latest windows; inf where there were none."""
-        least: NDArray[np.float64] = self._widths[rows].min(axis=1)
-        return least
+        return np.asarray(self._widths[rows].min(axis=1))
 
     def known(self, rows: Rows, half_ns: NDArray[np.float64], doubt_ns: NDArray[np.float64]) -> Known:
         """The floors by the latest windows and this one."""
@@ -86,11 +79,14 @@ class DelayFloors:
         return Known(np.where(agree, floor, widths[best]), np.where(agree, spread, doubts[best]))
 
     def noise_ns(self, rows: Rows) -> NDArray[np.float64]:
-        """How well stamps repeat, as quiet windows among the latest have shown it; nan where there were too few."""
+        """How well stamps repeat, as quiet windows among the latest have shown it; nan where there were too few.
+
+        It is the mean gap between the lowest points. By as much the lowest points of two windows differ where nothing queues.
+        """
         gaps = np.sort(self._gaps[rows], axis=1)
         windows = np.isfinite(gaps).sum(axis=1)
         quiet = gaps[np.arange(len(rows)), (_QUIET * np.maximum(windows - 1, 0)).astype(np.int64)]
-        return np.where(windows >= _FEWEST, _NOISE * np.where(windows > 0, quiet, 0.0), np.nan)
+        return np.where(windows >= _FEWEST, quiet, np.nan)
 
     def learn(
         self,

@@ -131,8 +131,6 @@ class ShardFit:
         """Remembers the last window's widths, but not those of clocks that turned out to have been stepped or slewed in it. These are wrong."""
         if self._last is not None:
             rows, before, widths, shapes = self._last
-            still = np.zeros(len(self._floors), dtype=bool)
-            still[trusted] = True
-            sure = still[rows] | ~before
+            sure = np.isin(rows, trusted) | ~before
             self._floors.learn(rows[sure], *take(widths, sure))
             self._tails.learn(rows[sure], take(shapes, sure))

@@ -109,14 +109,14 @@ def _robust(
         return value, np.ones(len(edges.start), dtype=bool)  # A tree: whatever its edges say closes.
     for _ in range(_ROUNDS):
         misfit = np.abs(edges.difference - (value[edges.start] - value[edges.end])) * np.sqrt(weights)
-        time_map = max(1.0, float(np.median(misfit)) / _NORMAL_MEDIAN)
-        share = np.minimum(1, _HUBER * time_map / np.maximum(misfit, 1e-9))
+        scale = max(1.0, float(np.median(misfit)) / _NORMAL_MEDIAN)
+        share = np.minimum(1, _HUBER * scale / np.maximum(misfit, 1e-9))
         before, value = value, system.solve(weights * share, value)
-        if (np.abs(value - before) * system.firmness(weights)).max() < _SETTLED * time_map:
+        if (np.abs(value - before) * system.firmness(weights)).max() < _SETTLED * scale:
             break
     misfit = np.abs(edges.difference - (value[edges.start] - value[edges.end])) * np.sqrt(weights)
-    time_map = max(1.0, float(np.median(misfit)) / _NORMAL_MEDIAN)
-    accepted = _outvoted(edges, misfit / time_map, nodes)
+    scale = max(1.0, float(np.median(misfit)) / _NORMAL_MEDIAN)
+    accepted = _outvoted(edges, misfit / scale, nodes)
     return system.solve(np.where(accepted, weights, 0.0), value), accepted
 
 
@@ -158,11 +158,11 @@ class _System:
         """One over the deviation that each node would have if its neighbours were known."""
         return np.sqrt(self._held(weights))
 
-    def matrix(self, weights: NDArray[np.float64], time_map: NDArray[np.float64]) -> csr_array:
+    def matrix(self, weights: NDArray[np.float64], scale: NDArray[np.float64]) -> csr_array:
         """The matrix, its rows and columns scaled."""
         edges = self._edges
-        between = np.where(self._inner, -weights * time_map[edges.start] * time_map[edges.end], 0.0)
-        held = np.where(self.unknown, self._held(weights) * time_map**2 * (1 + _GRIP), 1.0)
+        between = np.where(self._inner, -weights * scale[edges.start] * scale[edges.end], 0.0)
+        held = np.where(self.unknown, self._held(weights) * scale**2 * (1 + _GRIP), 1.0)
         values = np.concatenate((between, between, held))[self._order]
         nodes = len(self.unknown)
         return csr_array((values, self._columns, self._starts), shape=(nodes, nodes))
@@ -190,18 +190,18 @@ class _System:
         A mesh of random edges has no ordering that keeps its factors sparse. It needs some tens of steps however large it is (Saad,
         Iterative Methods for Sparse Linear Systems, 2003, 9.2).
         """
-        time_map = np.where(self.unknown, 1 / np.sqrt(np.where(self.unknown, self._held(weights), 1.0)), 1.0)
+        scale = np.where(self.unknown, 1 / np.sqrt(np.where(self.unknown, self._held(weights), 1.0)), 1.0)
         # Where it has not arrived after so many, it is as near as floats get.
         precise = _PRECISE * np.sqrt(len(pull))
         value, _ = cg(
-            self.matrix(weights, time_map),
-            pull * time_map,
-            x0=near / time_map,
+            self.matrix(weights, scale),
+            pull * scale,
+            x0=near / scale,
             rtol=0.0,
             atol=precise,
             maxiter=_MOST_STEPS,
         )
-        found: NDArray[np.float64] = value * time_map
+        found: NDArray[np.float64] = value * scale
         return found
 
     def _held(self, weights: NDArray[np.float64]) -> NDArray[np.float64]:

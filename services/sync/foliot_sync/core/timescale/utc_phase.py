@@ -27,8 +27,6 @@ class Agreed(NamedTuple):
 
     value: float
     error: float
-    members: NDArray[np.bool_]
-    """The values whose intervals have the point that most have in common."""
 
 
 def agree(values: NDArray[np.float64], errors: NDArray[np.float64]) -> Agreed | None:
@@ -45,13 +43,14 @@ def agree(values: NDArray[np.float64], errors: NDArray[np.float64]) -> Agreed | 
         return None
     first = int(covered.argmax())
     middle = (ends[order[first]] + ends[order[first + 1]]) / 2
+    # The values whose intervals have the point that most have in common.
     members = np.abs(values - middle) <= errors
     if not members.any():
         members[order[first] % count] = True
     place = np.flatnonzero(members)[values[members].argsort()]
     weight = (errors[place] ** -2.0).cumsum()
     chosen = place[int((weight >= weight[-1] / 2).argmax())]
-    return Agreed(float(values[chosen]), float(errors[chosen]), members)
+    return Agreed(float(values[chosen]), float(errors[chosen]))
 
 
 class UtcPhase:
