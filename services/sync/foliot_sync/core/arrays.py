@@ -14,7 +14,10 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    Chosen = NDArray[np.bool_] | NDArray[np.int64] | list[int]
+    Floats = NDArray[np.float64]
+    Ints = NDArray[np.int64]
+    Mask = NDArray[np.bool_]
+    Chosen = Mask | Ints | list[int]
 
 Columns = TypeVar("Columns", bound=tuple[Any, ...])
 

@@ -18,11 +18,8 @@ from foliot.columns import widen
 from foliot_sync.core.fit.queueing_split import surely
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
+    from foliot_sync.core.arrays import Floats, Ints
     from foliot_sync.core.fit.least_residual import LeastResidual
-
-    Floats = NDArray[np.float64]
 
 _REMEMBERED = 30.0
 """Windows that count, as of a floor: a minute at two seconds each."""
@@ -60,7 +57,7 @@ class DelayTails:
         self._windows, self._width, self._width_variance, self._apart = np.zeros((4, 0))
         self._rises, self._rise, self._rise_variance, self._covariance = np.zeros((4, 0, 2))
 
-    def lift(self, rows: NDArray[np.int64], shapes: TailShapes, noise_ns: Floats) -> Floats:
+    def lift(self, rows: Ints, shapes: TailShapes, noise_ns: Floats) -> Floats:
         """By how much higher each direction stands than its least point says, in ns, one column a direction."""
         self._make_room(rows)
         count, variance = self._rises[rows], self._rise_variance[rows]
@@ -75,12 +72,12 @@ class DelayTails:
         share *= np.clip((_QUEUED - height) / (_QUEUED - _NOISY), 0.0, 1.0)
         return np.where(known, share * away, 0.0)
 
-    def apart(self, rows: NDArray[np.int64]) -> Floats:
+    def apart(self, rows: Ints) -> Floats:
         """The logarithm of the ratio of both directions' distances from their floors, as the latest windows surely show it."""
         self._make_room(rows)
         return surely(self._apart[rows], self._windows[rows])
 
-    def learn(self, rows: NDArray[np.int64], shapes: TailShapes) -> None:
+    def learn(self, rows: Ints, shapes: TailShapes) -> None:
         """Remembers how the points lay in a window that held no step."""
         self._make_room(rows)
         self._windows[rows] = np.minimum(self._windows[rows] + 1, _REMEMBERED)
@@ -97,7 +94,7 @@ class DelayTails:
         self._rise_variance[rows] = (1 - share) * (self._rise_variance[rows] + share * higher**2)
         self._covariance[rows] = (1 - share) * (self._covariance[rows] + share * higher * wider[:, None])
 
-    def _make_room(self, rows: NDArray[np.int64]) -> None:
+    def _make_room(self, rows: Ints) -> None:
         known, needed = len(self._windows), int(rows.max(initial=-1)) + 1
         if needed > known:
             widen(self, max(needed, 2 * known, 64))

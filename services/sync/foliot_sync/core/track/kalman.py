@@ -17,11 +17,7 @@ from foliot_sync.core.track.noise_and_wander import Heard, Told, hear, judge, no
 from foliot_sync.settings import NANOSECONDS
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Floats = NDArray[np.float64]
-    Ints = NDArray[np.int64]
-    Mask = NDArray[np.bool_]
+    from foliot_sync.core.arrays import Floats, Ints, Mask
 
 
 _OVERSTATED = 3.0

@@ -17,10 +17,7 @@ import numpy as np
 from foliot_sync.settings import NANOSECONDS
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Floats = NDArray[np.float64]
-    Ints = NDArray[np.int64]
+    from foliot_sync.core.arrays import Floats, Ints
 
 LAGS = np.array([1, 2, 4, 8])
 """Measurements between the middle one and the outer ones."""
