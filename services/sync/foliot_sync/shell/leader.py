@@ -52,8 +52,6 @@ class Leader:
     """Solves the mesh of all shards and publishes the states of the clocks.
 
     Parameters:
-        bus, clock: as the service has them.
-        settings: of sync.
         shards: roles of all shards.
         census: the clocks of the inventory.
         following: states of a few clocks.

@@ -79,7 +79,6 @@ def measure(
         rows: the rows of its streams in `floors`.
         floors: the least widths of streams.
         tails: how their lowest points usually lie.
-        settings: of sync.
         longer_ns: per stream, by how much longer forth takes than back, measured by other means.
     """
     pairs, stray = len(clouds.initiator), _stray_ns(settings)

@@ -14,6 +14,8 @@ from scipy.sparse import coo_array, csr_array
 from scipy.sparse.csgraph import connected_components
 from scipy.sparse.linalg import cg, splu
 
+from foliot_sync.core.arrays import take
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -77,7 +79,7 @@ def solve(edges: Edges, nodes: int, ground: int) -> Solution:
     labels = _components(edges.start, edges.end, nodes)
     reached = labels == labels[ground]
     usable = reached[edges.start]
-    some = Edges(edges.start[usable], edges.end[usable], edges.difference[usable], edges.variance[usable])
+    some = take(edges, usable)
     weights = 1 / some.variance
     system = _System(some, reached & (np.arange(nodes) != ground))
     value, accepted = _robust(system, some, weights)

@@ -24,13 +24,9 @@ _LEAST_ERROR_NS = 1_000.0
 
 
 class RealtimeOffset(NamedTuple):
-    """A node's report of its CLOCK_REALTIME."""
+    """A node's latest report, and what it shows of its CLOCK_REALTIME."""
 
-    local_ns: int
-    epoch_ns: int
-    """CLOCK_REALTIME minus local time."""
-    utc_error_ns: int
-    """-1: it does not have UTC."""
+    node: HeardNode
     rate_ppb: float | None
     """By how much CLOCK_REALTIME has run faster than the clock since the node's last report, if it had UTC then, too. A step of whole seconds is no rate."""
     word: KernelWord
@@ -64,17 +60,17 @@ class RealtimeOffsets:
     def hear(self, node: HeardNode) -> None:
         """Takes a node's report."""
         before, rate_ppb = self._realtime.get(node.node), None
-        if before is not None and node.until_ns == before.local_ns:
-            rate_ppb = before.rate_ppb  # A further part of the same window.
-        # A clock that has just got UTC may have been set to it.
-        elif (
-            before is not None and node.until_ns > before.local_ns and min(before.utc_error_ns, node.utc_error_ns) >= 0
-        ):
-            gained_ns = node.epoch_ns - before.epoch_ns
-            gained_ns -= round(gained_ns / NANOSECONDS) * NANOSECONDS
-            rate_ppb = gained_ns / (node.until_ns - before.local_ns) * NANOSECONDS
+        if before is not None:
+            passed_ns = node.until_ns - before.node.until_ns
+            if not passed_ns:
+                rate_ppb = before.rate_ppb  # A further part of the same window.
+            # A clock that has just got UTC may have been set to it.
+            elif passed_ns > 0 and min(before.node.utc_error_ns, node.utc_error_ns) >= 0:
+                gained_ns = node.epoch_ns - before.node.epoch_ns
+                gained_ns -= round(gained_ns / NANOSECONDS) * NANOSECONDS
+                rate_ppb = gained_ns / passed_ns * NANOSECONDS
         word = KernelWord(node.tai_offset_s, node.leap_s, node.leap_utc_ns)
-        self._realtime[node.node] = RealtimeOffset(node.until_ns, node.epoch_ns, node.utc_error_ns, rate_ppb, word)
+        self._realtime[node.node] = RealtimeOffset(node, rate_ppb, word)
         self._heard.add(node.node)
 
     def forget_whom(self) -> None:
@@ -84,7 +80,7 @@ class RealtimeOffsets:
     def epoch_ns(self, name: str) -> int:
         """CLOCK_REALTIME of a clock's host minus its local time; 0: not known."""
         wall = self._realtime.get(name)
-        return 0 if wall is None else wall.epoch_ns
+        return 0 if wall is None else wall.node.epoch_ns
 
     def word(self, name: str) -> KernelWord:
         """What the kernel of a clock's host has said of UTC last."""
@@ -97,19 +93,21 @@ class RealtimeOffsets:
 
     def with_utc(self, seen: Seen, which: NDArray[np.bool_]) -> list[int]:
         """The clocks among these whose hosts said in this window that they have UTC."""
-        return [number for number, wall in self._of(seen, np.flatnonzero(which).tolist()) if wall.utc_error_ns >= 0]
+        return [
+            number for number, wall in self._of(seen, np.flatnonzero(which).tolist()) if wall.node.utc_error_ns >= 0
+        ]
 
     def away_ns(self, seen: Seen, numbers: list[int], time_map: TimeMap) -> NDArray[np.float64]:
         """CLOCK_REALTIME minus the common time, of those of these clocks whose hosts have spoken in this window."""
         away = [
-            wall.local_ns + wall.epoch_ns - time_map.of(measured_ns(seen.tracks, number, wall.local_ns))
+            wall.node.until_ns + wall.node.epoch_ns - time_map.of(measured_ns(seen.tracks, number, wall.node.until_ns))
             for number, wall in self._of(seen, numbers)
         ]
         return np.array(away, np.float64)
 
     def off_utc(self, seen: Seen, numbers: list[int], time_map: TimeMap) -> OffUtc | None:
         """UTC minus the common time, if most of these clocks' hosts, which have it, agree."""
-        errors = np.array([wall.utc_error_ns for _, wall in self._of(seen, numbers)], np.float64)
+        errors = np.array([wall.node.utc_error_ns for _, wall in self._of(seen, numbers)], np.float64)
         errors += _LEAST_ERROR_NS + seen.bound_ns[numbers]
         away_ns = self.away_ns(seen, numbers, time_map)
         if not len(away_ns):

@@ -56,7 +56,6 @@ class ClockRecords(NamedTuple):
             contradicted: the clocks that were away from their predictions.
             windows: the number of windows in a row that agreed.
             bound_ns: the bound at the age at which the next state takes its place.
-            settings: of sync.
         """
         missed = np.where(present, 0, self.missed + 1)
         # The measurement of a suspected window is not believed, so it settles nothing.

@@ -47,7 +47,6 @@ def former_run(said: Mapping[str, ClockState], heard: Sequence[HeardNode], setti
     Parameters:
         said: the last state of each clock.
         heard: reports of nodes in the first window.
-        settings: of sync.
     """
     spoken = {node.node: node for node in heard}
     believed = {name: state for name, state in said.items() if _is_sound(state)}
