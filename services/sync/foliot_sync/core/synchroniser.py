@@ -56,7 +56,6 @@ class Synchroniser:
         self.timescale = Timescale(self.settings)
         self._numbers = ClockNumbers()
         self._names: list[str] = []
-        self._epochs: dict[str, int] = {}
         self._former_run: dict[str, ClockState] = {}
         self._unheard: dict[str, int] = {}
         """Clocks taken up of an earlier run whose hosts have not spoken yet: see `resume.FormerRun`."""
@@ -75,11 +74,7 @@ class Synchroniser:
         self.timescale.resume(self._former_run.values())
 
     def add(self, batch: StampBatch, arrived_ns: int) -> bool:
-        """Takes in a batch for the next `solve`; says whether it will count.
-
-        Raises:
-            ValueError: the batch contradicts itself.
-        """
+        """Takes in a batch for the next `solve`: see `Reassembly.add`."""
         return self._fitter.add(batch, arrived_ns)
 
     def solve(self, now_ns: int) -> list[ClockState]:
@@ -122,13 +117,12 @@ class Synchroniser:
         for name in clocks:
             _ = self._numbers[name]
         for node in heard:
-            self._epochs[node.node] = node.epoch_ns
             self.timescale.realtime.hear(node)
             _ = self._numbers[node.node]
         self._make_room()
         # Until a clock is measured, its host's own idea of the time is better than none.
         new = np.flatnonzero(self._tracks.as_of_ns == 0)
-        epochs_ns = [self._epochs.get(self._names[number], 0) for number in new]
+        epochs_ns = [self.timescale.realtime.epoch_ns(self._names[number]) for number in new]
         self._tracks = changed(self._tracks, new, offset_ns=epochs_ns)
 
     def _make_room(self) -> None:
@@ -184,7 +178,8 @@ class Synchroniser:
         if patient and self._former_run and not any(node.node in self._former_run for node in heard):
             return
         formerly = {name: state.epoch_ns for name, state in self._former_run.items() if name == state.reference}
-        chosen = elect(self._epochs, wanted, formerly, patient=patient)
+        epochs = {name: self.timescale.realtime.epoch_ns(name) for name in self._spoken}
+        chosen = elect(epochs, wanted, formerly, patient=patient)
         if chosen is None:
             return
         self._former_run, (self.reference, offset_ns) = {}, chosen

@@ -71,11 +71,7 @@ class ShardFit:
         """Streams of the last window that a straight line fitted, whether their clocks were trusted then, and their widths, not yet learnt."""
 
     def add(self, batch: StampBatch, arrived_ns: int) -> bool:
-        """Takes in a batch for the next `close`; says whether it will count.
-
-        Raises:
-            ValueError: the batch contradicts itself.
-        """
+        """Takes in a batch for the next `close`: see `Reassembly.add`."""
         return self._reassembly.add(batch, arrived_ns)
 
     def close(self, now_ns: int) -> Fits:
