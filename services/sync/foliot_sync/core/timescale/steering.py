@@ -79,7 +79,8 @@ class Timescale:
 
     def hand_over(self, drift_ppb: float, at_ns: int) -> None:
         """Measures against another clock from a measured time on; the former reference was faster by so much."""
-        self.time_map = self.time_map.handed_over(at_ns, drift_ppb)
+        # By as much more does the common time gain on the measured one.
+        self.time_map = self.time_map.turned(at_ns, drift_ppb)
 
     def follow(self, seen: Seen, now_ns: int, span_s: float) -> None:
         """Steers for another window.

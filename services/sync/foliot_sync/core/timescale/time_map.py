@@ -59,11 +59,6 @@ class TimeMap(NamedTuple):
         """Ahead by so much more."""
         return self._replace(ahead_ns=min(max(self.ahead_ns + by_ns, 1 - FAR_NS), FAR_NS - 1))
 
-    def handed_over(self, at_ns: int, drift_ppb: float) -> TimeMap:
-        """The same map after a hand-over: from a measured time on, another clock sets the pace, slower by so much."""
-        rate_ppb = self.drift_ppb(drift_ppb)
-        return TimeMap(at_ns, self.of(at_ns) - at_ns, rate_ppb)
-
 
 class Seen(NamedTuple):
     """The clocks as a window leaves them."""
