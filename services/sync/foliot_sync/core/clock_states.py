@@ -11,8 +11,7 @@ from foliot_schemas.clock import ClockState
 from foliot_sync.core.track.status_machine import STATUSES
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
+    from foliot_sync.core.arrays import Floats, Ints
     from foliot_sync.core.timescale.steering import Timescale
     from foliot_sync.core.timescale.time_map import Seen
     from foliot_sync.core.track.clock_records import ClockRecords
@@ -78,7 +77,7 @@ def clock_states(
     return [ClockState(**shared, **dict(zip(columns, row, strict=True))) for row in zip(*columns.values(), strict=True)]
 
 
-def _whole(bounds_ns: NDArray[np.float64]) -> NDArray[np.int64]:
+def _whole(bounds_ns: Floats) -> Ints:
     """Bounds in whole nanoseconds, rounded up."""
     near = bounds_ns < UNKNOWN_NS
     return np.where(near, np.ceil(np.where(near, bounds_ns, 0.0)).astype(np.int64), UNKNOWN_NS)

@@ -26,11 +26,10 @@ from foliot_sync.settings import NANOSECONDS, SyncSettings
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from numpy.typing import NDArray
-
     from foliot_schemas import HeardNode
     from foliot_schemas.clock import ClockState
     from foliot_schemas.observation import StampBatch
+    from foliot_sync.core.arrays import Mask
     from foliot_sync.core.fit.pair_estimate import PairEstimates
     from foliot_sync.core.fit.shard_fit import Fits
     from foliot_sync.core.solve.window_solution import WindowSolution
@@ -200,7 +199,7 @@ class Synchroniser:
         self._reference_ns = sorted(ends)[len(ends) // 2] if ends else self._reference_ns + now_ns - self._now_ns
         self._now_ns = now_ns
 
-    def _judge(self, pairs: PairEstimates) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    def _judge(self, pairs: PairEstimates) -> tuple[Mask, Mask]:
         """The clocks that the window's pairs measured, and those that they contradict. The clocks' histories learn from the pairs."""
         torn = torn_clocks(pairs, len(self._names), self._numbers[self.reference])
         if torn[self._numbers[self.reference]]:
@@ -229,7 +228,7 @@ class Synchroniser:
         self._forget(torn)
         return np.zeros_like(torn), torn
 
-    def _learn(self, weighing: WindowSolution, against: NDArray[np.bool_], suspected: NDArray[np.bool_]) -> None:
+    def _learn(self, weighing: WindowSolution, against: Mask, suspected: Mask) -> None:
         """Takes the window's measurement into the tracks of the clocks reached, and their bounds."""
         tracks, reached, ground = weighing.tracks, weighing.reached, weighing.ground
         reference = self._numbers[self.reference]
@@ -264,7 +263,7 @@ class Synchroniser:
         away = np.abs(weighing.measured.offset[chosen])
         return float((grown_hard(take(self._tracks, chosen), take(weighing.tracks, chosen), self.settings) + away)[0])
 
-    def _heir(self, pairs: PairEstimates, barred: NDArray[np.bool_]) -> int | None:
+    def _heir(self, pairs: PairEstimates, barred: Mask) -> int | None:
         """The clock that would take over: by name the first of the settled clocks that these pairs have."""
         settled = (self._tracks.windows >= self.settings.settle_windows) & ~barred
         settled[self._numbers[self.reference]] = False
@@ -281,13 +280,13 @@ class Synchroniser:
         self.reference = self._names[heir]
         return True
 
-    def _forget(self, which: NDArray[np.bool_]) -> None:
+    def _forget(self, which: Mask) -> None:
         """Drops the histories of these clocks, but never that of the reference, which is true by definition."""
         which = which & (np.arange(len(which)) != self._numbers[self.reference])
         tracks = kalman.unsettled(self._tracks, which, self.settings.wander_ppb)
         self._tracks = changed(tracks, which, windows=0, hard_ns=np.inf)
 
-    def _stand(self, measured: NDArray[np.bool_], contradicted: NDArray[np.bool_], heard: NDArray[np.bool_]) -> None:
+    def _stand(self, measured: Mask, contradicted: Mask, heard: Mask) -> None:
         """Gives the clocks their new statuses, and takes a new reference if the old one has been away for long."""
         settings = self.settings
         reference = self._numbers.get(self.reference, -1)

@@ -16,9 +16,9 @@ from foliot_sync.core.clock_numbers import ClockNumbers
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from numpy.typing import NDArray
+    from foliot_sync.core.arrays import Floats, Ints
 
-    Rows = NDArray[np.int64]
+    Rows = Ints
 
 REMEMBERED = 30
 """Windows remembered: a minute at two seconds each. In a longer memory, a route change would leave a floor that no longer exists."""
@@ -36,9 +36,9 @@ _QUIET = 0.25
 class Known(NamedTuple):
     """The known floors of streams, one element each."""
 
-    floor_ns: NDArray[np.float64]
+    floor_ns: Floats
     """The half-width of the best of the latest windows, this one included."""
-    doubt_ns: NDArray[np.float64]
+    doubt_ns: Floats
     """The expected distance of that from the true floor, by how densely that window's points lay, or how well the best windows agree."""
 
 
@@ -63,11 +63,11 @@ class DelayFloors:
             self._next = grown(self._next, room)
         return rows
 
-    def least(self, rows: Rows) -> NDArray[np.float64]:
+    def least(self, rows: Rows) -> Floats:
         """The least half-widths of the latest windows; inf where there were none."""
         return np.asarray(self._widths[rows].min(axis=1))
 
-    def known(self, rows: Rows, half_ns: NDArray[np.float64], doubt_ns: NDArray[np.float64]) -> Known:
+    def known(self, rows: Rows, half_ns: Floats, doubt_ns: Floats) -> Known:
         """The floors by the latest windows and this one."""
         widths = np.concatenate((self._widths[rows], half_ns[:, None]), axis=1)
         doubts = np.concatenate((self._doubts[rows], doubt_ns[:, None]), axis=1)
@@ -78,7 +78,7 @@ class DelayFloors:
         agree = spread < doubts[best]
         return Known(np.where(agree, floor, widths[best]), np.where(agree, spread, doubts[best]))
 
-    def noise_ns(self, rows: Rows) -> NDArray[np.float64]:
+    def noise_ns(self, rows: Rows) -> Floats:
         """How well stamps repeat, as quiet windows among the latest have shown it; nan where there were too few.
 
         It is the mean gap between the lowest points. By as much the lowest points of two windows differ where nothing queues.
@@ -91,9 +91,9 @@ class DelayFloors:
     def learn(
         self,
         rows: Rows,
-        half_ns: NDArray[np.float64],
-        doubt_ns: NDArray[np.float64],
-        gap_ns: NDArray[np.float64] | float = np.inf,
+        half_ns: Floats,
+        doubt_ns: Floats,
+        gap_ns: Floats | float = np.inf,
     ) -> None:
         """Remember the half-widths of a window that held no step, and the mean gaps between the lowest points of both directions."""
         self._widths[rows, self._next[rows]] = half_ns

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
     from foliot_sync.core.arrays import Floats
 
+
 _MOST_LEFT_OUT = 2
 """Points below the line that are not believed: of 100 stamps of a NIC, one or two are wrong by up to a hundred nanoseconds."""
 _WRONG = 40.0

@@ -20,9 +20,8 @@ from foliot_sync.core.fit.reassembly import Reassembly
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from numpy.typing import NDArray
-
     from foliot_schemas.observation import StampBatch
+    from foliot_sync.core.arrays import Ints, Mask
     from foliot_sync.core.fit.delay_tails import TailShapes
     from foliot_sync.core.fit.pair_estimate import Widths
     from foliot_sync.core.fit.reassembly import Arrival
@@ -67,7 +66,7 @@ class ShardFit:
         self._floors = DelayFloors()
         self._tails = DelayTails()
         self._asymmetries = Asymmetries(settings.asymmetry_ns)
-        self._last: tuple[NDArray[np.int64], NDArray[np.bool_], Widths, TailShapes] | None = None
+        self._last: tuple[Ints, Mask, Widths, TailShapes] | None = None
         """Streams of the last window that a straight line fitted, whether their clocks were trusted then, and their widths, not yet learnt."""
 
     def add(self, batch: StampBatch, arrived_ns: int) -> bool:
@@ -123,7 +122,7 @@ class ShardFit:
         initiator, responder = np.split(ends, 2)
         return pairs._replace(initiator=initiator, responder=responder), tuple([self._names[clock] for clock in used])
 
-    def _learn(self, trusted: NDArray[np.int64]) -> None:
+    def _learn(self, trusted: Ints) -> None:
         """Remembers the last window's widths, but not those of clocks that turned out to have been stepped or slewed in it. These are wrong."""
         if self._last is not None:
             rows, before, widths, shapes = self._last

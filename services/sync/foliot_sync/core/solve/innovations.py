@@ -14,8 +14,7 @@ from foliot_schemas.bounds import FAR_NS
 from foliot_sync.settings import NANOSECONDS
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
+    from foliot_sync.core.arrays import Floats, Ints, Mask
     from foliot_sync.core.fit.pair_estimate import PairEstimates
     from foliot_sync.core.track.kalman import ClockTracks
 
@@ -27,15 +26,15 @@ class Innovations(NamedTuple):
     responder.
     """
 
-    at_ns: NDArray[np.int64]
+    at_ns: Ints
     """Reference time."""
-    offset_ns: NDArray[np.float64]
-    drift_ppb: NDArray[np.float64]
-    predicted_ns: NDArray[np.float64]
+    offset_ns: Floats
+    drift_ppb: Floats
+    predicted_ns: Floats
     """Offset predicted for the pair, relative to its `base_ns`."""
 
 
-def place(pairs: PairEstimates, tracks: ClockTracks) -> tuple[ClockTracks, NDArray[np.bool_]]:
+def place(pairs: PairEstimates, tracks: ClockTracks) -> tuple[ClockTracks, Mask]:
     """The tracks with a place to start from for every clock that sound pairs connect to a known one.
 
     The best pair decides; the mesh corrects it. Also tells which clocks have a place now, or a history. A pair is passed over if no message

@@ -15,8 +15,7 @@ from foliot_sync.core.track import kalman
 from foliot_sync.settings import NANOSECONDS
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
+    from foliot_sync.core.arrays import Floats, Ints, Mask
     from foliot_sync.core.fit.pair_estimate import PairEstimates
 
 
@@ -29,7 +28,7 @@ class WindowSolution(NamedTuple):
 
     tracks: kalman.ClockTracks
     """As expected at the window's common time, for the clocks reached."""
-    reached: NDArray[np.bool_]
+    reached: Mask
     measured: kalman.Measurement
     """Valid for the clocks reached."""
     offsets: Solution
@@ -37,11 +36,11 @@ class WindowSolution(NamedTuple):
     """The pairs it rests on: between placed clocks, none torn."""
     ground: int
     """The clock that the others were measured against."""
-    noise_ns: NDArray[np.float64]
+    noise_ns: Floats
     """The noise of each clock's stamps, see `stamp_noise`; inf: the clock has no pair."""
 
 
-def torn_clocks(pairs: PairEstimates, clocks: int, reference: int) -> NDArray[np.bool_]:
+def torn_clocks(pairs: PairEstimates, clocks: int, reference: int) -> Mask:
     """The clocks that were stepped within the window: the fewest that explain the pairs that fit no line.
 
     Blames the clock with most of them, then the one with most of the rest, and so on. If only one of several
@@ -101,7 +100,7 @@ def weigh(sound: PairEstimates, tracks: kalman.ClockTracks, ground: int, referen
     return WindowSolution(tracks, reached, measured, offsets, sound, ground, own)
 
 
-def _common_ns(at_ns: NDArray[np.int64]) -> int:
+def _common_ns(at_ns: Ints) -> int:
     """The mean time of a window's pairs, but for those far from most.
 
     The time of a pair is that of the clock that initiates it. If this one was set, or its host has booted, it may be years away.
@@ -112,9 +111,7 @@ def _common_ns(at_ns: NDArray[np.int64]) -> int:
     return first_ns + int(np.mean(since_ns[near]))
 
 
-def _drifts(
-    sound: PairEstimates, tracks: kalman.ClockTracks, ground: int
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _drifts(sound: PairEstimates, tracks: kalman.ClockTracks, ground: int) -> tuple[Floats, Floats]:
     """The difference of each clock's rate from its track's, and the variance of that."""
     seen = innovations.innovations(sound, tracks)
     edges = Edges(sound.initiator, sound.responder, seen.drift_ppb, sound.slope_variance)
@@ -123,9 +120,7 @@ def _drifts(
     return np.where(reached, found.value, 0.0), np.where(reached, found.variance, 1.0)
 
 
-def doubts(
-    weighing: WindowSolution, reference: int, gate_sigmas: float, sigmas: float
-) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+def doubts(weighing: WindowSolution, reference: int, gate_sigmas: float, sigmas: float) -> tuple[Mask, Mask]:
     """The clocks reached that are not where they were expected: those certainly and those likely; never the reference.
 
     A certain one is outside even the hard bounds of the window: no congestion and no asymmetry explains it. A likely one is further than the
@@ -154,9 +149,7 @@ def disbelieved(measured: kalman.Measurement, window_s: float) -> kalman.Measure
     )
 
 
-def hard_room(
-    weighing: WindowSolution, tracks: kalman.ClockTracks, sigmas: float, worst_ppb: float = 0.0
-) -> NDArray[np.float64]:
+def hard_room(weighing: WindowSolution, tracks: kalman.ClockTracks, sigmas: float, worst_ppb: float = 0.0) -> Floats:
     """The largest distance of the truth from each clock's track, if the ground's track holds.
 
     Rates may err by so many deviations, or by `worst_ppb` if that is more.
@@ -172,7 +165,7 @@ def hard_room(
     return hard_bounds(allowed, len(tracks.windows), weighing.ground)
 
 
-def _expected(tracks: kalman.ClockTracks, reached: NDArray[np.bool_], at_ns: int) -> kalman.ClockTracks:
+def _expected(tracks: kalman.ClockTracks, reached: Mask, at_ns: int) -> kalman.ClockTracks:
     """The tracks of the clocks reached, as of a reference time."""
     local_ns = kalman.local_at(tracks, at_ns)
     known, new = reached & tracks.known, reached & ~tracks.known
@@ -183,9 +176,7 @@ def _expected(tracks: kalman.ClockTracks, reached: NDArray[np.bool_], at_ns: int
     return put(put(tracks, new, moved), known, predicted)
 
 
-def _by_majority(
-    measured: kalman.Measurement, tracks: kalman.ClockTracks, reached: NDArray[np.bool_]
-) -> kalman.Measurement:
+def _by_majority(measured: kalman.Measurement, tracks: kalman.ClockTracks, reached: Mask) -> kalman.Measurement:
     """Without the reference, the time goes on as most of the clocks remember it, and is as doubtful as they are."""
     common = reached & tracks.known
     offset, drift = np.median(measured.offset[common]), np.median(measured.drift[common])

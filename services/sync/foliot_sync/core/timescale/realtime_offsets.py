@@ -14,9 +14,8 @@ from foliot_sync.settings import NANOSECONDS
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from numpy.typing import NDArray
-
     from foliot_schemas import HeardNode
+    from foliot_sync.core.arrays import Floats, Mask
     from foliot_sync.core.timescale.time_map import Seen, TimeMap
 
 _LEAST_ERROR_NS = 1_000.0
@@ -91,13 +90,13 @@ class RealtimeOffsets:
         """What kernels have said of UTC in this window, of the hosts of these clocks; of all, where none is named."""
         return {name: self._realtime[name].word for name in self._heard if not names or name in names}
 
-    def with_utc(self, seen: Seen, which: NDArray[np.bool_]) -> list[int]:
+    def with_utc(self, seen: Seen, which: Mask) -> list[int]:
         """The clocks among these whose hosts said in this window that they have UTC."""
         return [
             number for number, wall in self._of(seen, np.flatnonzero(which).tolist()) if wall.node.utc_error_ns >= 0
         ]
 
-    def away_ns(self, seen: Seen, numbers: list[int], time_map: TimeMap) -> NDArray[np.float64]:
+    def away_ns(self, seen: Seen, numbers: list[int], time_map: TimeMap) -> Floats:
         """CLOCK_REALTIME minus the common time, of those of these clocks whose hosts have spoken in this window."""
         away = [
             wall.node.until_ns + wall.node.epoch_ns - time_map.of(measured_ns(seen.tracks, number, wall.node.until_ns))

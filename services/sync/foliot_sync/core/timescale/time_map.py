@@ -16,8 +16,7 @@ from foliot_sync.settings import NANOSECONDS
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from numpy.typing import NDArray
-
+    from foliot_sync.core.arrays import Floats, Ints, Mask
     from foliot_sync.core.track.kalman import ClockTracks
 
 _FAR_NS = (1 << 63) - 1
@@ -39,11 +38,9 @@ class TimeMap(NamedTuple):
         common_ns = measured_ns + self.ahead_ns + round(self.rate_ppb / NANOSECONDS * (measured_ns - self.since_ns))
         return min(max(common_ns, -_FAR_NS), _FAR_NS)
 
-    def ahead_at(self, measured_ns: NDArray[np.int64]) -> NDArray[np.int64]:
+    def ahead_at(self, measured_ns: Ints) -> Ints:
         """The lead of the common time at many measured times, in ns."""
-        ahead_ns: NDArray[np.int64] = np.rint(self.rate_ppb / NANOSECONDS * (measured_ns - self.since_ns)).astype(
-            np.int64
-        )
+        ahead_ns: Ints = np.rint(self.rate_ppb / NANOSECONDS * (measured_ns - self.since_ns)).astype(np.int64)
         return ahead_ns + self.ahead_ns
 
     def drift_ppb(self, drift_ppb: Rates) -> Rates:
@@ -65,20 +62,20 @@ class Seen(NamedTuple):
 
     names: Sequence[str]
     tracks: ClockTracks
-    bound_ns: NDArray[np.float64]
-    measured: NDArray[np.bool_]
+    bound_ns: Floats
+    measured: Mask
     """Whether this window measured a clock; the reference is among them."""
-    synchronised: NDArray[np.bool_]
+    synchronised: Mask
     reference: int
 
 
 class Told(NamedTuple):
     """The states that clocks were told before, by number."""
 
-    as_of_ns: NDArray[np.int64]
-    offset_ns: NDArray[np.int64]
-    drift_ppb: NDArray[np.float64]
-    believed: NDArray[np.bool_]
+    as_of_ns: Ints
+    offset_ns: Ints
+    drift_ppb: Floats
+    believed: Mask
 
 
 def measured_ns(tracks: ClockTracks, number: int, local_ns: int) -> int:

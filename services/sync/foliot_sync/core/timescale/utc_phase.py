@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
+    from foliot_sync.core.arrays import Floats
 _MEMORY_S = 30.0
 """Memory of the filter. Nodes' own daemons slew their system clocks, and take about as long."""
 _PATIENCE_S = 20.0
@@ -29,7 +28,7 @@ class Agreed(NamedTuple):
     error: float
 
 
-def agree(values: NDArray[np.float64], errors: NDArray[np.float64]) -> Agreed | None:
+def agree(values: Floats, errors: Floats) -> Agreed | None:
     """The value that more than half agree on within their errors (Marzullo's point), by its weighted median; None: there is none.
 
     A wrong value is outvoted, however small its error is said to be.

@@ -11,21 +11,22 @@ from foliot_sync.core.track.status_machine import SYNCHRONISED, UNSYNCHRONISED, 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from foliot_sync.core.arrays import Floats, Ints, Mask
     from foliot_sync.settings import SyncSettings
 
 
 class ClockRecords(NamedTuple):
     """Clocks, by number."""
 
-    missed: NDArray[np.int64]
+    missed: Ints
     """Windows in a row without a measurement."""
     status: NDArray[np.int8]
     """See `status_machine.STATUSES`."""
-    neighbours: NDArray[np.int64]
-    surplus_ns: NDArray[np.float64]
-    suspected_ns: NDArray[np.float64]
+    neighbours: Ints
+    surplus_ns: Floats
+    suspected_ns: Floats
     """How far the last window was from the prediction, if it was too far to believe either; else 0."""
-    noise_ns: NDArray[np.float64]
+    noise_ns: Floats
     """The noise of each clock's stamps, from the pairs of the last window that reached it; 0: none did."""
 
     @classmethod
@@ -43,10 +44,10 @@ class ClockRecords(NamedTuple):
 
     def after(
         self,
-        present: NDArray[np.bool_],
-        contradicted: NDArray[np.bool_],
-        windows: NDArray[np.int64],
-        bound_ns: NDArray[np.float64],
+        present: Mask,
+        contradicted: Mask,
+        windows: Ints,
+        bound_ns: Floats,
         settings: SyncSettings,
     ) -> ClockRecords:
         """The records after the evidence of a window.
@@ -64,14 +65,12 @@ class ClockRecords(NamedTuple):
         return self._replace(missed=missed, status=after(self.status, said))
 
     @property
-    def synchronised(self) -> NDArray[np.bool_]:
+    def synchronised(self) -> Mask:
         """The clocks that are synchronised."""
         return np.asarray(self.status == SYNCHRONISED)
 
 
-def evidence(
-    missed: NDArray[np.int64], windows: NDArray[np.int64], bound_ns: NDArray[np.float64], settings: SyncSettings
-) -> NDArray[np.int8]:
+def evidence(missed: Ints, windows: Ints, bound_ns: Floats, settings: SyncSettings) -> NDArray[np.int8]:
     """The evidence of a window without contradiction on each clock: see `ClockRecords.after`."""
     credible = (windows >= settings.settle_windows) & (bound_ns <= settings.credible_ns)
     said = np.where(credible, Evidence.AGREES, Evidence.SETTLES)

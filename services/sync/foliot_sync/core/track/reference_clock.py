@@ -13,8 +13,7 @@ from foliot_sync.settings import NANOSECONDS
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from numpy.typing import NDArray
-
+    from foliot_sync.core.arrays import Mask
     from foliot_sync.core.track.kalman import ClockTracks
 
 RESUME_NS = 2 * NANOSECONDS
@@ -49,7 +48,7 @@ def elect(
     return name, epochs[name]
 
 
-def first_by_name(which: NDArray[np.bool_], names: Sequence[str]) -> int | None:
+def first_by_name(which: Mask, names: Sequence[str]) -> int | None:
     """The first of these clocks by name; None if there are none."""
     return min(np.flatnonzero(which).tolist(), key=names.__getitem__, default=None)
 
