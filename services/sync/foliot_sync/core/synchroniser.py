@@ -259,9 +259,9 @@ class Synchroniser:
         )
 
     def _grown_ns(self, weighing: WindowSolution) -> float:
-        chosen = np.arange(len(self._names)) == weighing.ground
-        away = np.abs(weighing.measured.offset[chosen])
-        return float((grown_hard(take(self._tracks, chosen), take(weighing.tracks, chosen), self.settings) + away)[0])
+        chosen = [weighing.ground]
+        grown = grown_hard(take(self._tracks, chosen), take(weighing.tracks, chosen), self.settings)
+        return float(grown[0] + abs(weighing.measured.offset[weighing.ground]))
 
     def _heir(self, pairs: PairEstimates, barred: Mask) -> int | None:
         """The clock that would take over: by name the first of the settled clocks that these pairs have."""

@@ -68,10 +68,10 @@ def find_lines(clouds: PointClouds, least_ns: Floats, stray_ns: float, settings:
     slope = np.where(known, (clouds.least_ppb + clouds.most_ppb) / 2, 0.0)
     doubt = np.where(known, (clouds.most_ppb - clouds.least_ppb) / 2 / settings.sigmas, np.inf) ** 2
     stands = _stands(clouds, slope, settings)
-    crossed = stands.lowest.value[0::2] + stands.lowest.value[1::2] < -2 * stray_ns
+    half = (stands.lowest.value[0::2] + stands.lowest.value[1::2]) / 2
+    crossed = half < -stray_ns
     vague = np.sqrt(doubt) * settings.window_s / 2 > _VAGUE * clouds.noise_ns
     searched = vague | (np.bincount(clouds.pair, weights=crossed, minlength=len(slope)) > 0)
-    half = (stands.lowest.value[0::2] + stands.lowest.value[1::2]) / 2
     excess = np.maximum(half - least_ns, 0.0)  # 0 where no floor is known
     fitted, variance = _turned(clouds, slope, excess, settings.rate_limit_ppb)
     if searched.any():

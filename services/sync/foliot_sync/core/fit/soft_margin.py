@@ -171,9 +171,7 @@ def at_middle(sides: Sides, residuals: Floats, limit_ppb: float) -> Middle:
     above each point as two clocks can run apart on the way to it.
 
     Parameters:
-        sides: as they are.
         residuals: of the points, above any line through the origin.
-        limit_ppb: two clocks never run further apart.
     """
     rows = np.arange(len(sides.x))
     earlier, later = np.where(sides.x <= 0, residuals, np.inf), np.where(sides.x > 0, residuals, np.inf)
