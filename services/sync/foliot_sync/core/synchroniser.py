@@ -12,7 +12,7 @@ from foliot_sync.core.arrays import changed, put, take
 from foliot_sync.core.clock_numbers import ClockNumbers
 from foliot_sync.core.clock_states import clock_states
 from foliot_sync.core.fit.shard_fit import ShardFit, joined
-from foliot_sync.core.solve.window_solution import choose_ground, disbelieved, doubts, hard_room, torn_clocks, weigh
+from foliot_sync.core.solve.window_solution import disbelieved, doubts, hard_room, torn_clocks, weigh
 from foliot_sync.core.timescale.steering import Timescale
 from foliot_sync.core.timescale.time_map import Seen, measured_ns
 from foliot_sync.core.track import kalman
@@ -193,7 +193,7 @@ class Synchroniser:
             if node.node == self.reference:
                 # Its offset is a constant, so it may be said as of any time; the latest is good for longest.
                 self._tracks = changed(self._tracks, number, as_of_ns=until_ns, measured_ns=until_ns)
-            if self._tracks.known[number]:
+            if self._tracks.windows[number] > 0:
                 ends.append(measured_ns(self._tracks, number, until_ns) + node.since_ns)
         # The median, because one of the clocks may just have been stepped.
         self._reference_ns = sorted(ends)[len(ends) // 2] if ends else self._reference_ns + now_ns - self._now_ns
@@ -207,10 +207,7 @@ class Synchroniser:
         sound = take(pairs, ~pairs.torn)
         for _ in range(2):
             reference = self._numbers[self.reference]
-            ground = choose_ground(sound, self._tracks, reference)
-            if ground is None:
-                break
-            weighing = weigh(sound, self._tracks, ground, reference)
+            weighing = weigh(sound, self._tracks, reference)
             if weighing is None:
                 break
             certain, likely = doubts(weighing, reference, self.settings.gate_sigmas, self.settings.sigmas)
@@ -219,7 +216,7 @@ class Synchroniser:
             against, suspected = certain | (likely & before), likely & ~before
             judged = int((weighing.reached & weighing.tracks.known).sum()) - 1
             # Most clocks cannot have been stepped at once; the one that they are measured against was.
-            accused = ground == reference and against.sum() >= 2 and against.sum() * 2 > judged
+            accused = weighing.ground == reference and against.sum() >= 2 and against.sum() * 2 > judged
             if accused and self._hand_over(self._heir(sound, torn)):
                 continue
             self._learn(weighing, against, suspected)

@@ -61,18 +61,11 @@ def torn_clocks(pairs: PairEstimates, clocks: int, reference: int) -> Mask:
     return torn
 
 
-def choose_ground(sound: PairEstimates, tracks: kalman.ClockTracks, reference: int) -> int | None:
-    """The clock to measure against: the reference or, in its absence, the one whose time is known best."""
-    present = np.zeros(len(tracks.windows), dtype=bool)
-    present[sound.initiator] = present[sound.responder] = True
-    if present[reference]:
-        return reference
-    candidates = np.flatnonzero(present & tracks.known)
-    return int(candidates[tracks.p00[candidates].argmin()]) if len(candidates) else None
-
-
-def weigh(sound: PairEstimates, tracks: kalman.ClockTracks, ground: int, reference: int) -> WindowSolution | None:
-    """The innovation of every clock that sound pairs connect to the ground; None if they connect none."""
+def weigh(sound: PairEstimates, tracks: kalman.ClockTracks, reference: int) -> WindowSolution | None:
+    """The innovation of every clock that sound pairs connect to one that is known; None if they connect none."""
+    ground = _ground(sound, tracks, reference)
+    if ground is None:
+        return None
     tracks, located = innovations.place(sound, tracks)
     sound = take(sound, located[sound.initiator] & located[sound.responder])
     if not len(sound.initiator):
@@ -98,6 +91,16 @@ def weigh(sound: PairEstimates, tracks: kalman.ClockTracks, ground: int, referen
     if ground != reference:
         measured = _by_majority(measured, tracks, reached)
     return WindowSolution(tracks, reached, measured, offsets, sound, ground, own)
+
+
+def _ground(sound: PairEstimates, tracks: kalman.ClockTracks, reference: int) -> int | None:
+    """The clock to measure against: the reference or, in its absence, the one whose time is known best."""
+    present = np.zeros(len(tracks.windows), dtype=bool)
+    present[sound.initiator] = present[sound.responder] = True
+    if present[reference]:
+        return reference
+    candidates = np.flatnonzero(present & tracks.known)
+    return int(candidates[tracks.p00[candidates].argmin()]) if len(candidates) else None
 
 
 def _common_ns(at_ns: Ints) -> int:
