@@ -34,13 +34,10 @@ class Sync:
     """A shard's gatherer and a leader, each of which works while it holds its lease, and stands by otherwise.
 
     Parameters:
-        bus, clock: its own.
-        settings: of sync.
         shards: those of the fleet, and which of them this process serves.
     """
 
-    def __init__(self, bus: Bus, clock: BusClock, settings: SyncSettings, shards: ShardSettings | None = None) -> None:
-        shards = shards or ShardSettings()
+    def __init__(self, bus: Bus, clock: BusClock, settings: SyncSettings, shards: ShardSettings) -> None:
         self._bus = bus
         self._shard = shards.shard()
         self._admission = Admission()

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
 
 from foliot_schemas.clock import Timescale  # noqa: TC001 - msgspec reads it
 from foliot_sync.asymmetry import Asymmetries
 
+Positive = Annotated[float, msgspec.Meta(gt=0)]
+AtLeastOne = Annotated[int, msgspec.Meta(ge=1)]
 NANOSECONDS = 1_000_000_000
 """Nanoseconds in a second."""
 
@@ -14,7 +18,7 @@ NANOSECONDS = 1_000_000_000
 class SyncSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Section `sync` of the configuration."""
 
-    window_s: float = 2.0
+    window_s: Positive = 2.0
     """Length of a window, as in Huygens: long enough for probes that met no queue, short enough for a clock to run straight."""
     reference: str = ""
     """The clock that others are measured against; empty: the smallest name heard when sync starts. The choice does
@@ -24,34 +28,34 @@ class SyncSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     `utc`: the UTC of nodes whose system clock has it, without its leap seconds. `tai`: TAI, by the same UTC and the offset that kernels know."""
     references: tuple[str, ...] = ()
     """For `nodes`: the clocks whose rates count. For `utc` and `tai`: the nodes whose UTC counts; none: all nodes that have it."""
-    slew_ppb: float = 200.0
+    slew_ppb: Positive = 200.0
     """How much faster or slower than UTC the common time runs to get to it: a millisecond in an hour and a half. No measured delay shows it."""
-    steer_ppb_s: float = 1.0
+    steer_ppb_s: Positive = 1.0
     """By how much the rate of the common time may change in a second. Two nodes with states of different windows then differ by
     some nanoseconds."""
-    wander_ppb: float = 20.0
+    wander_ppb: Positive = 20.0
     """Random walk of a clock's rate, per square root of a second, until its windows have shown what it is. A quartz in a server stays well below."""
-    least_wander_ppb: float = 5.0
+    least_wander_ppb: Positive = 5.0
     """The least wander that a bound assumes from now on, however steady the clock was. A processor that begins to work warms its quartz."""
-    worst_ppb: float = 1_000.0
+    worst_ppb: Positive = 1_000.0
     """The hard bound's growth. A clock's rate may differ by so much from its last window's, whatever befell it. As chrony's `maxclockerror`."""
-    rate_limit_ppb: float = 200_000.0
+    rate_limit_ppb: Positive = 200_000.0
     """Two clocks never run further apart: twice the 100 ppm that the worst PC crystals are sold with."""
-    tolerated_share: float = 0.0125
+    tolerated_share: Annotated[float, msgspec.Meta(ge=0, lt=0.5)] = 0.0125
     """Share of a side's points that a line may ignore. When measured, 5 of 400 did best, and 20 of 200 biased the offset."""
-    sigmas: float = 4.0
+    sigmas: Positive = 4.0
     """Width of the statistical bound, as in fbclock."""
-    gate_sigmas: float = 6.0
+    gate_sigmas: Positive = 6.0
     """A window further than this from its prediction contradicts it: the clock was stepped or slewed."""
-    credible_ns: int = 50_000
+    credible_ns: AtLeastOne = 50_000
     """A clock whose bound is wider is not called synchronised. Its time would not order the events of two hosts."""
-    settle_windows: int = 2
+    settle_windows: AtLeastOne = 2
     """Windows that must agree before a clock is called synchronised: the first one only says where it starts."""
-    holdover_after_windows: int = 2
+    holdover_after_windows: AtLeastOne = 2
     """Windows in a row without a measurement before a clock is in holdover. One alone comes of the phase of a probe's window against sync's."""
     void_after_windows: int = 10
     """Windows in a row without a measurement after which nothing is promised: by then wander alone is past a microsecond."""
-    takeover_windows: int = 3
+    takeover_windows: AtLeastOne = 3
     """Windows without the reference before another clock takes its place."""
     asymmetry_ns: dict[str, float] = {}
     """Asymmetries that stamps cannot show, measured by other means. That of a NIC (``node3.rail0``) is by how much longer a probe takes out of it
@@ -59,35 +63,15 @@ class SyncSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     any entropy."""
 
     def __post_init__(self) -> None:
-        """Refuse settings that cannot work.
+        """Refuse settings that cannot work together.
 
         Raises:
-            ValueError: a value is out of range; says which.
+            ValueError: says which.
         """
-        positive = (
-            "window_s",
-            "wander_ppb",
-            "least_wander_ppb",
-            "worst_ppb",
-            "slew_ppb",
-            "steer_ppb_s",
-            "rate_limit_ppb",
-            "sigmas",
-            "gate_sigmas",
-            "credible_ns",
-        )
-        for key in (*positive, "settle_windows", "holdover_after_windows", "takeover_windows"):
-            if not getattr(self, key) > 0:
-                raise ValueError(f"field `{key}` must be greater than 0, not {getattr(self, key)}")
-        if not 0 <= self.tolerated_share < 0.5:
-            raise ValueError(
-                f"field `tolerated_share` must be at least 0 and less than 0.5, not {self.tolerated_share}"
-            )
         if self.void_after_windows <= self.holdover_after_windows:
             raise ValueError(
                 "field `void_after_windows` must be greater than holdover_after_windows, or there is no holdover"
             )
-
         if self.timescale == "nodes" and not self.references:
             raise ValueError('field `references` must name a clock where timescale is "nodes"')
         if self.timescale == "free" and self.references:

@@ -7,6 +7,7 @@ import contextlib
 
 from foliot.bus.client import Bus
 from foliot.clock import BusClock
+from foliot.node.shard import ShardSettings
 from foliot_schemas import Nic, Node
 from foliot_schemas.subjects import CLOCK, INVENTORY, STAMPS
 from foliot_sync.service import Sync
@@ -33,7 +34,7 @@ async def connected(settings, name):
 async def syncing(settings, shards=None):
     """Sync at work; yields the task, for tests that let it die."""
     async with connected(settings, "sync") as bus:
-        sync = Sync(bus, BusClock("sync"), SETTINGS, shards)
+        sync = Sync(bus, BusClock("sync"), SETTINGS, shards or ShardSettings())
         task = asyncio.create_task(sync.run())
         task.sync = sync
         try:

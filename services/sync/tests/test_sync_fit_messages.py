@@ -11,7 +11,7 @@ from foliot_schemas.clock import ClockState
 from foliot_schemas.fit import FitBatch, FitRow, HeardNode
 from foliot_sync.core.clock_numbers import ClockNumbers
 from foliot_sync.core.fit import fit_messages
-from foliot_sync.core.fit.shard_fit import Fits, Heard, ShardFit, joined
+from foliot_sync.core.fit.shard_fit import Fits, ShardFit, joined
 from foliot_sync.core.solve.window_assembly import WindowAssembly
 from foliot_sync.core.synchroniser import Synchroniser
 from foliot_sync.settings import SyncSettings
@@ -44,12 +44,11 @@ def told(fits):
 def test_nothing_is_lost_on_the_way(fits, rows, monkeypatch):
     """However many messages it takes: every pair to the last bit, and every node's word with the time that it took."""
     monkeypatch.setattr(fit_messages, "_ROWS", rows)
-    monkeypatch.setattr(fit_messages, "_HEARD", rows)
     parts, numbers = told(fits), ClockNumbers()
     assert len(parts) == -(-len(fits.pairs.at_ns) // rows) or len(parts) == -(-len(fits.heard) // rows)
     assert named(joined(parts, numbers), list(numbers)) == named(fits.pairs, fits.clocks)
     assert [node for part in parts for node in part.heard] == [
-        node._replace(since_ns=node.since_ns + 7) for node in fits.heard
+        msgspec.structs.replace(node, since_ns=node.since_ns + 7) for node in fits.heard
     ]
 
 
@@ -94,9 +93,8 @@ def test_what_no_clock_can_do_is_never_believed(slope_ppb):
 
 def batch(shard, term=1, window=1, part=0, parts=1):
     """A word of a shard; it hears one node, which tells parts from each other."""
-    (made,) = fit_messages.batches(
-        Fits((), None, (Heard(f"{shard}/{term}/{window}/{part}", 1, 0, 0, -1),)), shard, term, window
-    )
+    node = HeardNode(node=f"{shard}/{term}/{window}/{part}", until_ns=1, since_ns=0, epoch_ns=0)
+    (made,) = fit_messages.batches(Fits((), None, (node,)), shard, term, window)
     return msgspec.structs.replace(made, part=part, parts=parts)
 
 

@@ -254,7 +254,7 @@ def test_a_scale_turns_without_a_jump():
     turned = time_map.turned(10 * SECOND, 100.0)
     assert turned.of(10 * SECOND) == time_map.of(10 * SECOND)
     assert turned.of(11 * SECOND) - turned.of(10 * SECOND) == pytest.approx(1.00003 * SECOND * (1 + 1e-7), abs=1)
-    handed = time_map.handed_over(10 * SECOND, -20_000.0)
+    handed = time_map.turned(10 * SECOND, -20_000.0)
     # A second of the common time lasts as long as before: the heir's seconds are 20 ppm shorter.
     assert handed.of(10 * SECOND + SECOND) - handed.of(10 * SECOND) == pytest.approx(
         (1 + 30e-6) * (1 - 20e-6) * SECOND, abs=1

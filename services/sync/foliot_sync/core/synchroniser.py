@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from foliot_schemas.bounds import MOST_PPB
+from foliot_sync.core import arrays
+from foliot_sync.core.arrays import changed, put, take
 from foliot_sync.core.clock_numbers import ClockNumbers
-from foliot_sync.core.clock_states import Publisher
+from foliot_sync.core.clock_states import clock_states
 from foliot_sync.core.fit.shard_fit import ShardFit, joined
-from foliot_sync.core.solve.window_solution import choose_ground, disbelieved, doubts, hard_room, torn_clocks, weigh
+from foliot_sync.core.solve.window_solution import disbelieved, doubts, hard_room, torn_clocks, weigh
 from foliot_sync.core.timescale.steering import Timescale
 from foliot_sync.core.timescale.time_map import Seen, measured_ns
 from foliot_sync.core.track import kalman
@@ -24,12 +26,12 @@ from foliot_sync.settings import NANOSECONDS, SyncSettings
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from numpy.typing import NDArray
-
+    from foliot_schemas import HeardNode
     from foliot_schemas.clock import ClockState
     from foliot_schemas.observation import StampBatch
+    from foliot_sync.core.arrays import Mask
     from foliot_sync.core.fit.pair_estimate import PairEstimates
-    from foliot_sync.core.fit.shard_fit import Fits, Heard
+    from foliot_sync.core.fit.shard_fit import Fits
     from foliot_sync.core.solve.window_solution import WindowSolution
 
 _TAME_SIGMAS = 3.0
@@ -37,13 +39,6 @@ _TAME_SIGMAS = 3.0
 
 _SET_NS = 10 * NANOSECONDS
 """A clock whose time has gone back so far, or so much further than it took, was set, or its host has booted (as `reassembly` has it)."""
-
-
-class Verdict(NamedTuple):
-    """A window's verdict on the clocks, one element each."""
-
-    measured: NDArray[np.bool_]
-    contradicted: NDArray[np.bool_]
 
 
 class Synchroniser:
@@ -60,7 +55,6 @@ class Synchroniser:
         self.timescale = Timescale(self.settings)
         self._numbers = ClockNumbers()
         self._names: list[str] = []
-        self._epochs: dict[str, int] = {}
         self._former_run: dict[str, ClockState] = {}
         self._unheard: dict[str, int] = {}
         """Clocks taken up of an earlier run whose hosts have not spoken yet: see `resume.FormerRun`."""
@@ -79,11 +73,7 @@ class Synchroniser:
         self.timescale.resume(self._former_run.values())
 
     def add(self, batch: StampBatch, arrived_ns: int) -> bool:
-        """Takes in a batch for the next `solve`; says whether it will count.
-
-        Raises:
-            ValueError: the batch contradicts itself.
-        """
+        """Takes in a batch for the next `solve`: see `Reassembly.add`."""
         return self._fitter.add(batch, arrived_ns)
 
     def solve(self, now_ns: int) -> list[ClockState]:
@@ -104,40 +94,45 @@ class Synchroniser:
         span_s = min((now_ns - self._now_ns) / NANOSECONDS, 2 * self.settings.window_s)
         self._move_on(heard, now_ns)
         nothing = np.zeros(len(self._names), dtype=bool)
-        verdict = self._weigh(pairs) if pairs is not None and self.reference else Verdict(nothing, nothing)
-        self._stand(verdict, np.isin(np.arange(len(self._names)), [self._numbers[node.node] for node in heard]))
+        measured, contradicted = self._judge(pairs) if pairs is not None and self.reference else (nothing, nothing)
+        there = np.isin(np.arange(len(self._names)), [self._numbers[node.node] for node in heard])
+        self._stand(measured, contradicted, there)
         if not self.reference:
             return []
         promised = promise(self._tracks, self.settings)
-        seen = Seen.of(self._names, self._tracks, promised, self._records, self._numbers[self.reference])
+        seen = Seen(
+            self._names,
+            self._tracks,
+            promised.bound_ns,
+            (self._records.missed == 0) & self._tracks.known,
+            self._records.synchronised,
+            self._numbers[self.reference],
+        )
         self.timescale.follow(seen, self._reference_ns, span_s)
-        said = Publisher(self.reference, self.window, self._tracks, promised, self.settings, self.timescale)
-        return said.states(self._names, self._records)
+        return clock_states(seen, self._records, promised, self.timescale, self.window)
 
-    def _meet(self, clocks: Iterable[str], heard: Iterable[Heard]) -> None:
+    def _meet(self, clocks: Iterable[str], heard: Iterable[HeardNode]) -> None:
         """Takes note of clocks that are new, and of what nodes say of themselves."""
         for name in clocks:
             _ = self._numbers[name]
         for node in heard:
-            self._epochs[node.node] = node.epoch_ns
             self.timescale.realtime.hear(node)
             _ = self._numbers[node.node]
         self._make_room()
         # Until a clock is measured, its host's own idea of the time is better than none.
-        offset = self._tracks.offset_ns.copy()
-        for number in np.flatnonzero(self._tracks.as_of_ns == 0):
-            offset[number] = self._epochs.get(self._names[number], 0)
-        self._tracks = self._tracks._replace(offset_ns=offset)
+        new = np.flatnonzero(self._tracks.as_of_ns == 0)
+        epochs_ns = [self.timescale.realtime.epoch_ns(self._names[number]) for number in new]
+        self._tracks = changed(self._tracks, new, offset_ns=epochs_ns)
 
     def _make_room(self) -> None:
         """Makes a place for each clock that has a number."""
         new = len(self._numbers) - len(self._names)
         if new:
             self._names = list(self._numbers)
-            self._tracks = self._tracks.joined(kalman.ClockTracks.unknown(new, self.settings.wander_ppb))
-            self._records = self._records.joined(ClockRecords.unknown(new, self.settings))
+            self._tracks = arrays.joined((self._tracks, kalman.ClockTracks.unknown(new, self.settings.wander_ppb)))
+            self._records = arrays.joined((self._records, ClockRecords.unknown(new, self.settings)))
 
-    def _take_up(self, heard: Sequence[Heard]) -> bool:
+    def _take_up(self, heard: Sequence[HeardNode]) -> bool:
         """Goes on with the clocks of an earlier run, if its states still hold; says whether they do."""
         found = former_run(self._former_run, heard, self.settings)
         if found is None:
@@ -145,12 +140,12 @@ class Synchroniser:
         places = np.array([self._numbers[name] for name in found.names])
         self._make_room()
         self._unheard = found.unheard
-        self._tracks = self._tracks.put(places, found.tracks)
-        self._records = self._records.put(places, found.records)
+        self._tracks = put(self._tracks, places, found.tracks)
+        self._records = put(self._records, places, found.records)
         self._reference_ns = found.now_ns
         return self._hand_over(int(places[found.heir]))
 
-    def _notice_boots(self, heard: Sequence[Heard], now_ns: int) -> None:
+    def _notice_boots(self, heard: Sequence[HeardNode], now_ns: int) -> None:
         """Forgets clocks whose hosts have booted, and clocks that were set so far that their histories cannot be extrapolated."""
         for node in heard:
             epoch_ns, before = self._unheard.pop(node.node, None), self._spoken.get(node.node)
@@ -163,14 +158,14 @@ class Synchroniser:
                     status = self._records.status[self._numbers[node.node]]
                     self._begin_anew(node, UNSYNCHRONISED if status == UNSYNCHRONISED else DISRUPTED)
 
-    def _begin_anew(self, node: Heard, status: int) -> None:
+    def _begin_anew(self, node: HeardNode, status: int) -> None:
         """Takes a clock for a new one, of this status until it has settled."""
         number, unknown = [self._numbers[node.node]], kalman.ClockTracks.unknown(1, self.settings.wander_ppb)
         record = ClockRecords.unknown(1, self.settings)._replace(status=np.array([status], np.int8))
-        self._tracks = self._tracks.put(number, unknown._replace(offset_ns=np.array([node.epoch_ns])))
-        self._records = self._records.put(number, record)
+        self._tracks = put(self._tracks, number, unknown._replace(offset_ns=np.array([node.epoch_ns])))
+        self._records = put(self._records, number, record)
 
-    def _begin(self, heard: Sequence[Heard]) -> None:
+    def _begin(self, heard: Sequence[HeardNode]) -> None:
         """Chooses the first reference and anchors its time."""
         if self.reference or not heard:
             return
@@ -182,63 +177,55 @@ class Synchroniser:
         if patient and self._former_run and not any(node.node in self._former_run for node in heard):
             return
         formerly = {name: state.epoch_ns for name, state in self._former_run.items() if name == state.reference}
-        chosen = elect(self._epochs, wanted, formerly, patient=patient)
+        epochs = {name: self.timescale.realtime.epoch_ns(name) for name in self._spoken}
+        chosen = elect(epochs, wanted, formerly, patient=patient)
         if chosen is None:
             return
         self._former_run, (self.reference, offset_ns) = {}, chosen
         number = self._numbers[self.reference]
-        self._tracks = crown(self._tracks._replace(offset_ns=_with(self._tracks.offset_ns, number, offset_ns)), number)
+        self._tracks = crown(changed(self._tracks, number, offset_ns=offset_ns), number)
 
-    def _move_on(self, heard: Sequence[Heard], now_ns: int) -> None:
+    def _move_on(self, heard: Sequence[HeardNode], now_ns: int) -> None:
         """Advances the reference time to now, by what the nodes' batches say of it, or else by what has passed."""
         ends = []
         for node in heard:
+            number, until_ns = self._numbers[node.node], node.until_ns
             if node.node == self.reference:
                 # Its offset is a constant, so it may be said as of any time; the latest is good for longest.
-                number, until_ns = self._numbers[node.node], node.until_ns
-                as_of, measured = (
-                    _with(each, number, until_ns) for each in (self._tracks.as_of_ns, self._tracks.measured_ns)
-                )
-                self._tracks = self._tracks._replace(as_of_ns=as_of, measured_ns=measured)
-            if self._tracks.known[self._numbers[node.node]]:
-                ends.append(measured_ns(self._tracks, self._numbers[node.node], node.until_ns) + node.since_ns)
+                self._tracks = changed(self._tracks, number, as_of_ns=until_ns, measured_ns=until_ns)
+            if self._tracks.windows[number] > 0:
+                ends.append(measured_ns(self._tracks, number, until_ns) + node.since_ns)
         # The median, because one of the clocks may just have been stepped.
         self._reference_ns = sorted(ends)[len(ends) // 2] if ends else self._reference_ns + now_ns - self._now_ns
         self._now_ns = now_ns
 
-    def _weigh(self, pairs: PairEstimates) -> Verdict:
-        """Judges the clocks by the window's pairs, from which their histories learn."""
+    def _judge(self, pairs: PairEstimates) -> tuple[Mask, Mask]:
+        """The clocks that the window's pairs measured, and those that they contradict. The clocks' histories learn from the pairs."""
         torn = torn_clocks(pairs, len(self._names), self._numbers[self.reference])
         if torn[self._numbers[self.reference]]:
             self._hand_over(self._heir(pairs, torn))
-        return self._settle(pairs.take(~pairs.torn), torn)
-
-    def _settle(self, sound: PairEstimates, torn: NDArray[np.bool_]) -> Verdict:
-        """Judges the clocks by the mesh, once it is clear which clock to measure against."""
+        sound = take(pairs, ~pairs.torn)
         for _ in range(2):
             reference = self._numbers[self.reference]
-            ground = choose_ground(sound, self._tracks, reference)
-            if ground is None:
-                break
-            weighing = weigh(sound, self._tracks, ground, reference)
+            weighing = weigh(sound, self._tracks, reference)
             if weighing is None:
                 break
-            found = doubts(weighing, reference, self.settings.gate_sigmas, self.settings.sigmas)
+            certain, likely = doubts(weighing, reference, self.settings.gate_sigmas, self.settings.sigmas)
             # One window may be congested; a step shows in the next one too.
             before = self._records.suspected_ns > 0
-            against, suspected = found.certain | (found.likely & before), found.likely & ~before
+            against, suspected = certain | (likely & before), likely & ~before
             judged = int((weighing.reached & weighing.tracks.known).sum()) - 1
             # Most clocks cannot have been stepped at once; the one that they are measured against was.
-            accused = ground == reference and against.sum() >= 2 and against.sum() * 2 > judged
+            accused = weighing.ground == reference and against.sum() >= 2 and against.sum() * 2 > judged
             if accused and self._hand_over(self._heir(sound, torn)):
                 continue
             self._learn(weighing, against, suspected)
             self._forget(torn)
-            return Verdict(weighing.reached, against | torn)
+            return weighing.reached, against | torn
         self._forget(torn)
-        return Verdict(np.zeros_like(torn), torn)
+        return np.zeros_like(torn), torn
 
-    def _learn(self, weighing: WindowSolution, against: NDArray[np.bool_], suspected: NDArray[np.bool_]) -> None:
+    def _learn(self, weighing: WindowSolution, against: Mask, suspected: Mask) -> None:
         """Takes the window's measurement into the tracks of the clocks reached, and their bounds."""
         tracks, reached, ground = weighing.tracks, weighing.reached, weighing.ground
         reference = self._numbers[self.reference]
@@ -246,28 +233,34 @@ class Synchroniser:
         begins = reached & ~tracks.known
         # In the reference's absence, the hard bound of the clock measured against counts for all.
         grown = 0.0 if ground == reference else self._grown_ns(weighing)
-        going, measured = tracks.take(goes_on), weighing.measured.take(goes_on)
+        going, measured = take(tracks, goes_on), take(weighing.measured, goes_on)
         tame = kalman.tamed(going, kalman.weighed(going, measured), _TAME_SIGMAS)
         going = kalman.learnt(going, tame._replace(offset_variance=tame.offset_variance / going.factor))
-        tracks = tracks.put(goes_on, kalman.update(going, tame))
-        tracks = tracks.put(begins, kalman.restart(tracks.take(begins), weighing.measured.take(begins)))
-        anew = disbelieved(weighing.measured.take(against), self.settings.window_s)
-        tracks = tracks.put(against, kalman.restart(tracks.take(against), anew))
+        tracks = put(tracks, goes_on, kalman.update(going, tame))
+        tracks = put(tracks, begins, kalman.restart(take(tracks, begins), take(weighing.measured, begins)))
+        anew = disbelieved(take(weighing.measured, against), self.settings.window_s)
+        tracks = put(tracks, against, kalman.restart(take(tracks, against), anew))
         tracks = kalman.unsettled(tracks, against, self.settings.wander_ppb)
         tracks = crown(tracks, reference)
         room = hard_room(weighing, tracks, self.settings.sigmas, self.settings.worst_ppb) + grown
         room[reference] = 0.0
         self._tracks = tracks._replace(hard_ns=np.where(reached, room, tracks.hard_ns))
-        away = np.where(suspected, np.abs(weighing.measured.offset), 0.0)
-        found = weighing.offsets
-        self._records = self._records.measured(reached, found.neighbours, found.surplus, away, weighing.noise_ns)
+        away, noise = np.where(suspected, np.abs(weighing.measured.offset), 0.0), weighing.noise_ns
+        self._records = changed(
+            self._records,
+            reached,
+            neighbours=weighing.offsets.neighbours[reached],
+            surplus_ns=weighing.offsets.surplus,
+            suspected_ns=away[reached],
+            noise_ns=np.where(np.isfinite(noise), noise, self._records.noise_ns)[reached],
+        )
 
     def _grown_ns(self, weighing: WindowSolution) -> float:
-        chosen = np.arange(len(self._names)) == weighing.ground
-        away = np.abs(weighing.measured.offset[chosen])
-        return float((grown_hard(self._tracks.take(chosen), weighing.tracks.take(chosen), self.settings) + away)[0])
+        chosen = [weighing.ground]
+        grown = grown_hard(take(self._tracks, chosen), take(weighing.tracks, chosen), self.settings)
+        return float(grown[0] + abs(weighing.measured.offset[weighing.ground]))
 
-    def _heir(self, pairs: PairEstimates, barred: NDArray[np.bool_]) -> int | None:
+    def _heir(self, pairs: PairEstimates, barred: Mask) -> int | None:
         """The clock that would take over: by name the first of the settled clocks that these pairs have."""
         settled = (self._tracks.windows >= self.settings.settle_windows) & ~barred
         settled[self._numbers[self.reference]] = False
@@ -284,26 +277,24 @@ class Synchroniser:
         self.reference = self._names[heir]
         return True
 
-    def _forget(self, which: NDArray[np.bool_]) -> None:
+    def _forget(self, which: Mask) -> None:
         """Drops the histories of these clocks, but never that of the reference, which is true by definition."""
         which = which & (np.arange(len(which)) != self._numbers[self.reference])
         tracks = kalman.unsettled(self._tracks, which, self.settings.wander_ppb)
-        self._tracks = tracks._replace(
-            windows=np.where(which, 0, tracks.windows), hard_ns=np.where(which, np.inf, tracks.hard_ns)
-        )
+        self._tracks = changed(tracks, which, windows=0, hard_ns=np.inf)
 
-    def _stand(self, verdict: Verdict, heard: NDArray[np.bool_]) -> None:
+    def _stand(self, measured: Mask, contradicted: Mask, heard: Mask) -> None:
         """Gives the clocks their new statuses, and takes a new reference if the old one has been away for long."""
         settings = self.settings
         reference = self._numbers.get(self.reference, -1)
         is_reference = np.arange(len(self._names)) == reference
         # A state is some two windows old by the time that the next one takes its place.
         promised_ns = promise(self._tracks, settings).at(2 * settings.window_s)
-        alone = not verdict.measured.any()
+        alone = not measured.any()
         impossible = np.abs(self.timescale.time_map.drift_ppb(self._tracks.drift_ppb)) > MOST_PPB
         self._records = self._records.after(
-            verdict.measured | (is_reference & heard & alone),
-            (verdict.contradicted | impossible) & ~is_reference,
+            measured | (is_reference & heard & alone),
+            (contradicted | impossible) & ~is_reference,
             np.where(is_reference, settings.settle_windows, self._tracks.windows),
             np.where(is_reference, 0.0, promised_ns),
             settings,
@@ -314,10 +305,3 @@ class Synchroniser:
         if self._records.missed[reference] >= settings.takeover_windows:
             able = (self._records.missed == 0) & self._records.synchronised & self._tracks.known
             self._hand_over(first_by_name(able, self._names))
-
-
-def _with(column: NDArray[np.int64], number: int, value: int) -> NDArray[np.int64]:
-    """The column with one element changed."""
-    changed = column.copy()
-    changed[number] = value
-    return changed

@@ -65,13 +65,12 @@ class ChangeLog:
             if self._alone == patience + 1 and kind != "free":
                 log.warning("timescale_goes_on_alone", timescale=kind, references=self._settings.references)
         off_ns = timescale.off_ns
-        if kind in {"utc", "tai"} and off_ns is not None and abs(off_ns) > (_FAR_NS / 2 if self._far else _FAR_NS):
-            if not self._far:
+        if kind in {"utc", "tai"} and off_ns is not None:
+            was_far, self._far = self._far, abs(off_ns) > (_FAR_NS / 2 if self._far else _FAR_NS)
+            if self._far and not was_far:
                 log.warning("far_from_utc", off_ns=round(off_ns), slew_ppb=self._settings.slew_ppb)
-            self._far = True
-        elif off_ns is not None and self._far:
-            log.info("near_utc", off_ns=round(off_ns))
-            self._far = False
+            elif was_far and not self._far:
+                log.info("near_utc", off_ns=round(off_ns))
         self._tell_of_seconds(timescale)
         self._tell_of_kernels(timescale, states)
 

@@ -36,8 +36,9 @@ class ClockCensus:
         """Takes a node's record; None: it has left. Returns the clocks that no record names any more."""
         before, _ = self._names.pop(name, (frozenset(), ()))
         if node is not None:
-            self._names[name] = frozenset(_clocks(node)), tuple(nic.name for nic in node.nics)
-            self._clocks.update(self._names[name][0])
+            clocks = frozenset({node.name, *(nic.clock for nic in node.nics)})
+            self._names[name] = clocks, tuple(nic.name for nic in node.nics)
+            self._clocks.update(clocks)
         self._clocks.subtract(before)
         gone = {clock for clock in before if not self._clocks[clock]}
         for clock in gone:
@@ -57,8 +58,3 @@ class ClockCensus:
             self._not_there = not_there
             if not_there:
                 log.warning("asymmetry_of_nobody", names=not_there)
-
-
-def _clocks(node: Node) -> set[str]:
-    """The clocks that a record names: that of the node, and those of its NICs."""
-    return {node.name, *(nic.clock for nic in node.nics)}

@@ -52,8 +52,6 @@ class Leader:
     """Solves the mesh of all shards and publishes the states of the clocks.
 
     Parameters:
-        bus, clock: as the service has them.
-        settings: of sync.
         shards: roles of all shards.
         census: the clocks of the inventory.
         following: states of a few clocks.
@@ -205,8 +203,8 @@ class Leader:
     def _report(self, states: list[ClockState]) -> None:
         for state in states:
             before = self._said.get(state.clock)
-            if before is None or before.status != state.status:
-                was = "" if before is None else before.status
+            was = "" if before is None else before.status
+            if was != state.status:
                 log.info(
                     "clock_status_changed", clock=state.clock, status=state.status, was=was, bound_ns=state.bound_ns
                 )

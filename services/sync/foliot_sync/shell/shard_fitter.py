@@ -38,8 +38,6 @@ class ShardFitter:
     """Fits the pairs of a shard's nodes.
 
     Parameters:
-        bus, clock: as the service has them.
-        settings: of sync.
         shard: the one whose nodes it fits.
         admission: its nodes' records.
         following: states of a few of their clocks.

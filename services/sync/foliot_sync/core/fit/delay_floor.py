@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from foliot.columns import grown
 from foliot_sync.core.clock_numbers import ClockNumbers
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from numpy.typing import NDArray
+    from foliot_sync.core.arrays import Floats, Ints
 
-    Rows = NDArray[np.int64]
+    Rows = Ints
 
 REMEMBERED = 30
 """Windows remembered: a minute at two seconds each. In a longer memory, a route change would leave a floor that no longer exists."""
@@ -30,16 +31,14 @@ _FEWEST = 4
 """Windows that a stream needs before they show its noise."""
 _QUIET = 0.25
 """The quarter of a stream's latest windows in which points lay most densely shows its noise. Queues made the gaps of the others."""
-_NOISE = 1.0
-"""Noise is so many times the mean gap between the lowest points. By as much the lowest points of two windows differ where nothing queues."""
 
 
 class Known(NamedTuple):
     """The known floors of streams, one element each."""
 
-    floor_ns: NDArray[np.float64]
+    floor_ns: Floats
     """The half-width of the best of the latest windows, this one included."""
-    doubt_ns: NDArray[np.float64]
+    doubt_ns: Floats
     """The expected distance of that from the true floor, by how densely that window's points lay, or how well the best windows agree."""
 
 
@@ -53,28 +52,22 @@ class DelayFloors:
         self._gaps = np.full((0, REMEMBERED), np.inf)
         self._next = np.zeros(0, dtype=np.int64)
 
-    def __len__(self) -> int:
-        """How many streams are known."""
-        return len(self._numbers)
-
     def rows(self, paths: Sequence[str]) -> Rows:
         """The rows of streams, made when they are new."""
         rows = np.fromiter(map(self._numbers.__getitem__, paths), np.int64, len(paths))
-        missing = len(self._numbers) - len(self._widths)
-        if missing > 0:
-            more = max(64, missing, len(self._widths))
-            self._widths = np.concatenate((self._widths, np.full((more, REMEMBERED), np.inf)))
-            self._doubts = np.concatenate((self._doubts, np.full((more, REMEMBERED), np.inf)))
-            self._gaps = np.concatenate((self._gaps, np.full((more, REMEMBERED), np.inf)))
-            self._next = np.concatenate((self._next, np.zeros(more, dtype=np.int64)))
+        if len(self._numbers) > len(self._next):
+            room = max(64, len(self._numbers), 2 * len(self._next))
+            self._widths, self._doubts, self._gaps = (
+                grown(each, room, np.inf) for each in (self._widths, self._doubts, self._gaps)
+            )
+            self._next = grown(self._next, room)
         return rows
 
-    def least(self, rows: Rows) -> NDArray[np.float64]:
+    def least(self, rows: Rows) -> Floats:
         """The least half-widths of the latest windows; inf where there were none."""
-        least: NDArray[np.float64] = self._widths[rows].min(axis=1)
-        return least
+        return np.asarray(self._widths[rows].min(axis=1))
 
-    def known(self, rows: Rows, half_ns: NDArray[np.float64], doubt_ns: NDArray[np.float64]) -> Known:
+    def known(self, rows: Rows, half_ns: Floats, doubt_ns: Floats) -> Known:
         """The floors by the latest windows and this one."""
         widths = np.concatenate((self._widths[rows], half_ns[:, None]), axis=1)
         doubts = np.concatenate((self._doubts[rows], doubt_ns[:, None]), axis=1)
@@ -85,19 +78,22 @@ class DelayFloors:
         agree = spread < doubts[best]
         return Known(np.where(agree, floor, widths[best]), np.where(agree, spread, doubts[best]))
 
-    def noise_ns(self, rows: Rows) -> NDArray[np.float64]:
-        """How well stamps repeat, as quiet windows among the latest have shown it; nan where there were too few."""
+    def noise_ns(self, rows: Rows) -> Floats:
+        """How well stamps repeat, as quiet windows among the latest have shown it; nan where there were too few.
+
+        It is the mean gap between the lowest points. By as much the lowest points of two windows differ where nothing queues.
+        """
         gaps = np.sort(self._gaps[rows], axis=1)
         windows = np.isfinite(gaps).sum(axis=1)
         quiet = gaps[np.arange(len(rows)), (_QUIET * np.maximum(windows - 1, 0)).astype(np.int64)]
-        return np.where(windows >= _FEWEST, _NOISE * np.where(windows > 0, quiet, 0.0), np.nan)
+        return np.where(windows >= _FEWEST, quiet, np.nan)
 
     def learn(
         self,
         rows: Rows,
-        half_ns: NDArray[np.float64],
-        doubt_ns: NDArray[np.float64],
-        gap_ns: NDArray[np.float64] | float = np.inf,
+        half_ns: Floats,
+        doubt_ns: Floats,
+        gap_ns: Floats | float = np.inf,
     ) -> None:
         """Remember the half-widths of a window that held no step, and the mean gaps between the lowest points of both directions."""
         self._widths[rows, self._next[rows]] = half_ns

@@ -15,15 +15,11 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from foliot.columns import widen
-from foliot_sync.core.arrays import take
 from foliot_sync.core.fit.queueing_split import surely
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
+    from foliot_sync.core.arrays import Floats, Ints
     from foliot_sync.core.fit.least_residual import LeastResidual
-
-    Floats = NDArray[np.float64]
 
 _REMEMBERED = 30.0
 """Windows that count, as of a floor: a minute at two seconds each."""
@@ -53,10 +49,6 @@ class TailShapes(NamedTuple):
         width = stand.value[0::2] + stand.value[1::2]
         return cls(stand.rise.reshape(-1, 2), width, np.log(late_ns[0::2] / late_ns[1::2]))
 
-    def take(self, chosen: NDArray[np.bool_]) -> TailShapes:
-        """Some of them."""
-        return take(self, chosen)
-
 
 class DelayTails:
     """What the latest windows of each stream have shown: means, variances and covariances, in which older windows count less."""
@@ -65,7 +57,7 @@ class DelayTails:
         self._windows, self._width, self._width_variance, self._apart = np.zeros((4, 0))
         self._rises, self._rise, self._rise_variance, self._covariance = np.zeros((4, 0, 2))
 
-    def lift(self, rows: NDArray[np.int64], shapes: TailShapes, noise_ns: Floats) -> Floats:
+    def lift(self, rows: Ints, shapes: TailShapes, noise_ns: Floats) -> Floats:
         """By how much higher each direction stands than its least point says, in ns, one column a direction."""
         self._make_room(rows)
         count, variance = self._rises[rows], self._rise_variance[rows]
@@ -80,12 +72,12 @@ class DelayTails:
         share *= np.clip((_QUEUED - height) / (_QUEUED - _NOISY), 0.0, 1.0)
         return np.where(known, share * away, 0.0)
 
-    def apart(self, rows: NDArray[np.int64]) -> Floats:
+    def apart(self, rows: Ints) -> Floats:
         """The logarithm of the ratio of both directions' distances from their floors, as the latest windows surely show it."""
         self._make_room(rows)
         return surely(self._apart[rows], self._windows[rows])
 
-    def learn(self, rows: NDArray[np.int64], shapes: TailShapes) -> None:
+    def learn(self, rows: Ints, shapes: TailShapes) -> None:
         """Remembers how the points lay in a window that held no step."""
         self._make_room(rows)
         self._windows[rows] = np.minimum(self._windows[rows] + 1, _REMEMBERED)
@@ -102,7 +94,7 @@ class DelayTails:
         self._rise_variance[rows] = (1 - share) * (self._rise_variance[rows] + share * higher**2)
         self._covariance[rows] = (1 - share) * (self._covariance[rows] + share * higher * wider[:, None])
 
-    def _make_room(self, rows: NDArray[np.int64]) -> None:
+    def _make_room(self, rows: Ints) -> None:
         known, needed = len(self._windows), int(rows.max(initial=-1)) + 1
         if needed > known:
             widen(self, max(needed, 2 * known, 64))

@@ -5,18 +5,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from msgspec.structs import replace
 
-from foliot_schemas import FitBatch, FitRow, HeardNode
+from foliot_schemas import FitBatch, FitRow
 from foliot_schemas.fit import LONGEST_NS, sound
 from foliot_sync.core.fit.pair_estimate import PairEstimates
-from foliot_sync.core.fit.shard_fit import Fits, Heard
+from foliot_sync.core.fit.shard_fit import Fits
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _ROWS = 2_048
-"""Rows in a message, which may have a megabyte. They are 0.2 MB of columns, and the names of twice as many clocks at most."""
-_HEARD = 2_048
+"""Rows in a message, which may have a megabyte, and nodes. They are 0.2 MB of columns, and the names of twice as many clocks at most."""
 _WHOLE = ("initiator", "responder", "at_ns", "base_ns")
 _LONG = np.dtype([(name, "<i8" if name in _WHOLE else FitRow[name]) for name in FitRow.names or ()])
 """As `FitRow`, with room to count the clocks of all messages."""
@@ -24,25 +24,31 @@ _LONG = np.dtype([(name, "<i8" if name in _WHOLE else FitRow[name]) for name in 
 
 def batches(fits: Fits, shard: str, term: int, window: int) -> list[FitBatch]:
     """The messages, at least one."""
-    rows = _rows(fits)
+    rows, made = _rows(fits), []
     clocks = np.array(fits.clocks, dtype=object)
-    parts = max(-(-len(rows) // _ROWS), -(-len(fits.heard) // _HEARD), 1)
-    return [
-        _batch(
-            rows[part * _ROWS : (part + 1) * _ROWS],
-            clocks,
-            shard=shard,
-            term=term,
-            window=window,
-            part=part,
-            parts=parts,
-            heard=tuple(
-                HeardNode(**node._replace(since_ns=min(node.since_ns, LONGEST_NS))._asdict())
-                for node in fits.heard[part * _HEARD : (part + 1) * _HEARD]
-            ),
+    parts = max(-(-max(len(rows), len(fits.heard)) // _ROWS), 1)
+    for part in range(parts):
+        chosen = slice(part * _ROWS, (part + 1) * _ROWS)
+        # A message numbers only its own clocks.
+        used, ends = np.unique(
+            np.concatenate((rows["initiator"][chosen], rows["responder"][chosen])), return_inverse=True
         )
-        for part in range(parts)
-    ]
+        own = rows[chosen].astype(FitRow)
+        own["initiator"], own["responder"] = np.split(ends, 2)
+        heard = tuple(replace(node, since_ns=min(node.since_ns, LONGEST_NS)) for node in fits.heard[chosen])
+        made.append(
+            FitBatch.of(
+                own,
+                shard=shard,
+                term=term,
+                window=window,
+                part=part,
+                parts=parts,
+                clocks=tuple(clocks[used].tolist()),
+                heard=heard,
+            )
+        )
+    return made
 
 
 def read(batch: FitBatch, waited_ns: int) -> Fits:
@@ -52,19 +58,7 @@ def read(batch: FitBatch, waited_ns: int) -> Fits:
         name: rows[name].astype(np.int64 if name in _WHOLE else np.float64) for name in PairEstimates._fields
     }
     pairs = PairEstimates(**columns | {"torn": rows["torn"] != 0}) if len(rows) else None
-    heard = tuple(
-        Heard(
-            node.node,
-            node.until_ns,
-            node.since_ns + waited_ns,
-            node.epoch_ns,
-            node.utc_error_ns,
-            node.tai_offset_s,
-            node.leap_s,
-            node.leap_utc_ns,
-        )
-        for node in batch.heard
-    )
+    heard = tuple(replace(node, since_ns=node.since_ns + waited_ns) for node in batch.heard)
     return Fits(batch.clocks, pairs, heard)
 
 
@@ -76,11 +70,3 @@ def _rows(fits: Fits) -> NDArray[Any]:
     for name, column in fits.pairs._asdict().items():
         rows[name] = column
     return rows[sound(rows)]
-
-
-def _batch(rows: NDArray[Any], clocks: NDArray[Any], **header: Any) -> FitBatch:
-    """A message of these rows, which numbers only their own clocks."""
-    used, ends = np.unique(np.concatenate((rows["initiator"], rows["responder"])), return_inverse=True)
-    own = rows.astype(FitRow)
-    own["initiator"], own["responder"] = np.split(ends, 2)
-    return FitBatch.of(own, clocks=tuple(clocks[used].tolist()), **header)

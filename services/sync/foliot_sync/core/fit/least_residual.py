@@ -9,7 +9,8 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    Floats = NDArray[np.float64]
+    from foliot_sync.core.arrays import Floats
+
 
 _MOST_LEFT_OUT = 2
 """Points below the line that are not believed: of 100 stamps of a NIC, one or two are wrong by up to a hundred nanoseconds."""

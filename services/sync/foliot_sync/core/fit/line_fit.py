@@ -6,16 +6,16 @@ nothing was known, or no room is left between the clouds, the fit searches for t
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from foliot_sync.core.arrays import put
 from foliot_sync.core.fit.least_residual import LeastResidual, lowest
 from foliot_sync.core.fit.soft_margin import Middle, at_middle, separate, slope_uncertainty, touch
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
+    from foliot_sync.core.arrays import Floats, Mask
     from foliot_sync.core.fit.point_clouds import PointClouds
     from foliot_sync.core.fit.soft_margin import Sides
     from foliot_sync.settings import SyncSettings
@@ -44,30 +44,22 @@ class Stands(NamedTuple):
     lowest: LeastResidual
     middle: Middle
 
-    def put(self, chosen: NDArray[np.bool_], others: Stands) -> Stands:
-        """Replaces the chosen rows."""
-        columns: Any = [
-            [np.where(chosen, _spread(new, chosen), old) for old, new in zip(mine, theirs, strict=True)]
-            for mine, theirs in zip(self, others, strict=True)
-        ]
-        return Stands(LeastResidual(*columns[0]), Middle(*columns[1]))
-
 
 class LineFits(NamedTuple):
     """The lines that the clouds stand on."""
 
-    fitted: NDArray[np.float64]
+    fitted: Floats
     """Slope of each pair by this window's clouds alone."""
-    variance: NDArray[np.float64]
+    variance: Floats
     """The variance of that slope."""
-    doubt: NDArray[np.float64]
+    doubt: Floats
     """Variance of the slope that was used."""
     stands: Stands
-    searched: NDArray[np.bool_]
+    searched: Mask
     """Whether the slope of each pair was searched for."""
 
 
-def find_lines(clouds: PointClouds, least_ns: NDArray[np.float64], stray_ns: float, settings: SyncSettings) -> LineFits:
+def find_lines(clouds: PointClouds, least_ns: Floats, stray_ns: float, settings: SyncSettings) -> LineFits:
     """The line of each pair: the known one, turned as the clouds say, each by its weight.
 
     The fit searches for a line where none was known, where it was known badly, and where it leaves no room between the clouds.
@@ -76,10 +68,10 @@ def find_lines(clouds: PointClouds, least_ns: NDArray[np.float64], stray_ns: flo
     slope = np.where(known, (clouds.least_ppb + clouds.most_ppb) / 2, 0.0)
     doubt = np.where(known, (clouds.most_ppb - clouds.least_ppb) / 2 / settings.sigmas, np.inf) ** 2
     stands = _stands(clouds, slope, settings)
-    crossed = stands.lowest.value[0::2] + stands.lowest.value[1::2] < -2 * stray_ns
+    half = (stands.lowest.value[0::2] + stands.lowest.value[1::2]) / 2
+    crossed = half < -stray_ns
     vague = np.sqrt(doubt) * settings.window_s / 2 > _VAGUE * clouds.noise_ns
     searched = vague | (np.bincount(clouds.pair, weights=crossed, minlength=len(slope)) > 0)
-    half = (stands.lowest.value[0::2] + stands.lowest.value[1::2]) / 2
     excess = np.maximum(half - least_ns, 0.0)  # 0 where no floor is known
     fitted, variance = _turned(clouds, slope, excess, settings.rate_limit_ppb)
     if searched.any():
@@ -87,11 +79,11 @@ def find_lines(clouds: PointClouds, least_ns: NDArray[np.float64], stray_ns: flo
     used, doubt = _with_known(fitted, variance, slope, doubt, settings.gate_sigmas)
     moved = np.abs(used - slope) * settings.window_s / 2 > _UNSEEN * clouds.noise_ns
     if moved.any():
-        stands = stands.put(np.repeat(moved[clouds.pair], 2), _stands(clouds.of(moved), used[moved], settings))
+        stands = put(stands, np.repeat(moved[clouds.pair], 2), _stands(clouds.of(moved), used[moved], settings))
     return LineFits(fitted, variance, doubt, stands, searched)
 
 
-def _stands(clouds: PointClouds, slope: NDArray[np.float64], settings: SyncSettings) -> Stands:
+def _stands(clouds: PointClouds, slope: Floats, settings: SyncSettings) -> Stands:
     """Where the sides of each pair stand on lines of its slope."""
     of = np.repeat(clouds.pair, 2)
     residuals = clouds.residuals(slope)
@@ -99,9 +91,7 @@ def _stands(clouds: PointClouds, slope: NDArray[np.float64], settings: SyncSetti
     return Stands(lowest(residuals, clouds.noise_ns[of], averaged=True), middle)
 
 
-def _turned(
-    clouds: PointClouds, slope: NDArray[np.float64], excess_ns: NDArray[np.float64], limit_ppb: float
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _turned(clouds: PointClouds, slope: Floats, excess_ns: Floats, limit_ppb: float) -> tuple[Floats, Floats]:
     """The slopes by which the clouds stand as high in the second half of the window as in the first, and their variances.
 
     A stream's excess over its best width, in either half and direction, tells nothing of how the clocks run.
@@ -124,13 +114,13 @@ def _turned(
 class _Half(NamedTuple):
     """Where each side stands in half of the window."""
 
-    value: NDArray[np.float64]
-    at_s: NDArray[np.float64]
-    late_ns: NDArray[np.float64]
+    value: Floats
+    at_s: Floats
+    late_ns: Floats
     """How far above the floor that is expected to be; inf: there is no point."""
 
 
-def _half(clouds: PointClouds, residuals: NDArray[np.float64]) -> _Half:
+def _half(clouds: PointClouds, residuals: Floats) -> _Half:
     noise = clouds.noise_ns[np.repeat(clouds.pair, 2)]
     stand, rows = lowest(residuals, noise), np.arange(len(residuals))
     there = np.isfinite(stand.value)
@@ -140,7 +130,7 @@ def _half(clouds: PointClouds, residuals: NDArray[np.float64]) -> _Half:
     return _Half(np.where(there, stand.value, 0.0), at_s, np.where(there, late, np.inf))
 
 
-def _slopes(clouds: PointClouds, settings: SyncSettings) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _slopes(clouds: PointClouds, settings: SyncSettings) -> tuple[Floats, Floats]:
     """The slope that separates each pair's clouds widest, and its variance."""
     sides, limit, group = clouds.sides, settings.rate_limit_ppb, np.repeat(clouds.pair, 2)
     said = clouds.least_ppb <= clouds.most_ppb
@@ -156,7 +146,7 @@ def _slopes(clouds: PointClouds, settings: SyncSettings) -> tuple[NDArray[np.flo
     return slope, np.where(cut, np.maximum(sigma, most - least), sigma) ** 2
 
 
-def torn(clouds: PointClouds, lines: LineFits, stray_ns: float) -> NDArray[np.bool_]:
+def torn(clouds: PointClouds, lines: LineFits, stray_ns: float) -> Mask:
     """Selects the pairs whose clouds have no straight line between them: most of their streams leave no room for one."""
     found, searched = np.zeros(len(clouds.initiator), dtype=bool), lines.searched
     if searched.any():
@@ -168,12 +158,12 @@ def torn(clouds: PointClouds, lines: LineFits, stray_ns: float) -> NDArray[np.bo
 
 
 def _with_known(
-    slope: NDArray[np.float64],
-    variance: NDArray[np.float64],
-    known_slope: NDArray[np.float64],
-    known_variance: NDArray[np.float64],
+    slope: Floats,
+    variance: Floats,
+    known_slope: Floats,
+    known_variance: Floats,
     gate_sigmas: float,
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+) -> tuple[Floats, Floats]:
     """The slope to measure the offset with, and its variance: the fitted and the known one by their weights.
 
     If they exclude each other, the clocks have changed, and only the fitted one counts.
@@ -184,14 +174,7 @@ def _with_known(
     return slope + weight * np.where(known, known_slope - slope, 0.0), (1 - weight) * variance
 
 
-def _width(sides: Sides, slope: NDArray[np.float64]) -> NDArray[np.float64]:
+def _width(sides: Sides, slope: Floats) -> Floats:
     """Half the distance between the lines of each side's stream: its intercepts are never further off than that."""
     intercept = touch(sides, slope).intercept
     return np.repeat(np.abs(intercept[0::2] + intercept[1::2]) / 2, 2)
-
-
-def _spread(values: NDArray[np.float64], chosen: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """Values of the chosen places as a column of all; 0 elsewhere."""
-    column = np.zeros(len(chosen))
-    column[chosen] = values
-    return column

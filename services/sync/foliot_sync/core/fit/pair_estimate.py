@@ -10,14 +10,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from foliot_sync.core import arrays
 from foliot_sync.core.fit.delay_tails import TailShapes
 from foliot_sync.core.fit.line_fit import CAUTION, find_lines, torn
 from foliot_sync.core.fit.queueing_split import credible, share
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
+    from foliot_sync.core.arrays import Floats, Ints, Mask
     from foliot_sync.core.fit.delay_floor import DelayFloors, Known
     from foliot_sync.core.fit.delay_tails import DelayTails
     from foliot_sync.core.fit.point_clouds import PointClouds
@@ -33,53 +31,45 @@ _BRIDGE = 48.0
 class PairEstimates(NamedTuple):
     """Measurements of one clock against another: offsets of responder minus initiator, one row each."""
 
-    initiator: NDArray[np.int64]
-    responder: NDArray[np.int64]
-    at_ns: NDArray[np.int64]
+    initiator: Ints
+    responder: Ints
+    at_ns: Ints
     """Local time of the initiator."""
-    base_ns: NDArray[np.int64]
+    base_ns: Ints
     """The origin of `offset_ns`, `lower_ns` and `upper_ns`."""
-    offset_ns: NDArray[np.float64]
-    variance: NDArray[np.float64]
-    slope_ppb: NDArray[np.float64]
+    offset_ns: Floats
+    variance: Floats
+    slope_ppb: Floats
     """As fitted, without what was known before."""
-    slope_variance: NDArray[np.float64]
-    lower_ns: NDArray[np.float64]
+    slope_variance: Floats
+    lower_ns: Floats
     """The true offset is at least this, whatever the asymmetry."""
-    upper_ns: NDArray[np.float64]
-    noise_ns: NDArray[np.float64]
+    upper_ns: Floats
+    noise_ns: Floats
     """The noise of the stamps."""
-    torn: NDArray[np.bool_]
+    torn: Mask
     """No straight line has the clouds on its two sides: a clock was stepped within the window."""
-
-    def take(self, chosen: NDArray[np.bool_]) -> PairEstimates:
-        """Some of them."""
-        return arrays.take(self, chosen)
 
 
 class Widths(NamedTuple):
     """The widths of streams, one element each, in ns."""
 
-    half: NDArray[np.float64]
+    half: Floats
     """Half the width of the margin."""
-    doubt: NDArray[np.float64]
+    doubt: Floats
     """How far above the floor that is expected to be."""
-    gap: NDArray[np.float64]
+    gap: Floats
     """Mean gap between the lowest points of either direction."""
-
-    def take(self, chosen: NDArray[np.bool_]) -> Widths:
-        """Some of them."""
-        return arrays.take(self, chosen)
 
 
 def measure(
     clouds: PointClouds,
-    rows: NDArray[np.int64],
+    rows: Ints,
     floors: DelayFloors,
     tails: DelayTails,
     settings: SyncSettings,
     *,
-    longer_ns: NDArray[np.float64] | float = 0.0,
+    longer_ns: Floats | float = 0.0,
 ) -> tuple[PairEstimates, Widths, TailShapes]:
     """The measurement of every pair of clocks in these clouds, and the widths of its streams.
 
@@ -88,7 +78,6 @@ def measure(
         rows: the rows of its streams in `floors`.
         floors: the least widths of streams.
         tails: how their lowest points usually lie.
-        settings: of sync.
         longer_ns: per stream, by how much longer forth takes than back, measured by other means.
     """
     pairs, stray = len(clouds.initiator), _stray_ns(settings)
@@ -128,12 +117,12 @@ def measure(
 
 
 def _lateness(
-    late: NDArray[np.float64],
-    half: NDArray[np.float64],
+    late: Floats,
+    half: Floats,
     floors: Known,
-    noise_ns: NDArray[np.float64],
-    usual: NDArray[np.float64],
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    noise_ns: Floats,
+    usual: Floats,
+) -> tuple[Floats, Floats]:
     """The expected error of each stream's offset, and the variance that remains: one direction was later than the other.
 
     Parameters:
@@ -155,9 +144,7 @@ def _lateness(
     return wrong, known.variance + (wrong / total * doubt) ** 2 + noise_ns**2
 
 
-def combine(
-    offset: NDArray[np.float64], sigma: NDArray[np.float64], pair: NDArray[np.int64], pairs: int
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def combine(offset: Floats, sigma: Floats, pair: Ints, pairs: int) -> tuple[Floats, Floats]:
     """The weighted mean of the streams of each pair, and its variance.
 
     A stream far from the weighted median is left out, but only if more than half remain. Of two that disagree nothing says which is wrong.
@@ -184,7 +171,7 @@ def _stray_ns(settings: SyncSettings) -> float:
     return settings.sigmas * settings.wander_ppb * float(np.sqrt(2 * settings.window_s**3 / _BRIDGE))
 
 
-def _padded(values: NDArray[np.float64], pair: NDArray[np.int64], pairs: int, missing: float) -> NDArray[np.float64]:
+def _padded(values: Floats, pair: Ints, pairs: int, missing: float) -> Floats:
     """Values of streams as one row per pair."""
     order = np.argsort(pair, kind="stable")
     counts = np.bincount(pair, minlength=pairs)

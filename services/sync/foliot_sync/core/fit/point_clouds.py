@@ -14,9 +14,8 @@ from foliot_sync.settings import NANOSECONDS
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from numpy.typing import NDArray
-
     from foliot_schemas.observation import StampBatch, Stream
+    from foliot_sync.core.arrays import Floats, Ints, Mask
 
 _SLACK_NS = NANOSECONDS
 """Stamps may lie this far outside what their batch says it covers: a probe under way when the window closed."""
@@ -38,24 +37,24 @@ class PointClouds(NamedTuple):
     """Two rows a stream: upper, then lower reflected."""
     paths: tuple[str, ...]
     """Path of each stream."""
-    pair: NDArray[np.int64]
+    pair: Ints
     """Pair of each stream."""
-    initiator: NDArray[np.int64]
+    initiator: Ints
     """Per pair, as all columns that follow."""
-    responder: NDArray[np.int64]
-    at_ns: NDArray[np.int64]
+    responder: Ints
+    at_ns: Ints
     """Middle of the window in the initiator's local time: x = 0."""
-    base_ns: NDArray[np.int64]
+    base_ns: Ints
     """Responder's minus initiator's local time at y = 0. It is near enough that a float holds the difference of any point."""
-    least_ppb: NDArray[np.float64]
+    least_ppb: Floats
     """For slopes from this to `most_ppb`, the clouds are whole. Beyond, only their outermost points are there."""
-    most_ppb: NDArray[np.float64]
-    noise_ns: NDArray[np.float64]
+    most_ppb: Floats
+    noise_ns: Floats
     """The noise of the pair's stamps."""
-    least_noise_ns: NDArray[np.float64]
-    most_noise_ns: NDArray[np.float64]
+    least_noise_ns: Floats
+    most_noise_ns: Floats
 
-    def with_noise(self, noise_ns: NDArray[np.float64]) -> PointClouds:
+    def with_noise(self, noise_ns: Floats) -> PointClouds:
         """The clouds with the noise that each stream's windows have shown, in the mean of a pair's streams; nan: they have not."""
         known = np.isfinite(noise_ns)
         count = np.bincount(self.pair, weights=known, minlength=len(self.noise_ns))
@@ -63,12 +62,12 @@ class PointClouds(NamedTuple):
         seen = np.clip(total / np.maximum(count, 1.0), self.least_noise_ns, self.most_noise_ns)
         return self._replace(noise_ns=np.where(count > 0, seen, self.noise_ns))
 
-    def residuals(self, slope: NDArray[np.float64]) -> NDArray[np.float64]:
+    def residuals(self, slope: Floats) -> Floats:
         """The heights of each side's points above a line through the origin, one slope per pair; inf where there is none."""
-        residuals: NDArray[np.float64] = self.sides.y - np.repeat(slope[self.pair], 2)[:, None] * self.sides.x
+        residuals: Floats = self.sides.y - np.repeat(slope[self.pair], 2)[:, None] * self.sides.x
         return residuals
 
-    def of(self, pairs: NDArray[np.bool_]) -> PointClouds:
+    def of(self, pairs: Mask) -> PointClouds:
         """The clouds of some pairs."""
         if pairs.all():
             return self
@@ -82,26 +81,22 @@ class PointClouds(NamedTuple):
 class _Points(NamedTuple):
     """The probes of all batches, a row each, in the order of their streams."""
 
-    stream: NDArray[np.int64]
+    stream: Ints
     """Number among the streams of all batches."""
-    lower: NDArray[np.bool_]
-    x_ns: NDArray[np.int64]
-    y_ns: NDArray[np.int64]
-
-    def take(self, chosen: NDArray[np.bool_]) -> _Points:
-        """Some of them."""
-        return take(self, chosen)
+    lower: Mask
+    x_ns: Ints
+    y_ns: Ints
 
 
 class _Streams(NamedTuple):
     """The streams of all batches, a row each."""
 
-    batch: NDArray[np.int64]
-    ends: NDArray[np.int64]
+    batch: Ints
+    ends: Ints
     """Initiator and responder, one row each."""
-    pair: NDArray[np.int64]
+    pair: Ints
     """Streams between the same two clocks in the same batch have the same number."""
-    first: NDArray[np.int64]
+    first: Ints
     """First stream of each pair."""
 
 
@@ -125,7 +120,7 @@ def gather(batches: Sequence[StampBatch], index: Callable[[str], int], tolerated
     # A NIC's own clock has another epoch than the host's, in which the batch says what it covers.
     early, late = since_ns[known.batch] - _SLACK_NS, until_ns[known.batch] + _SLACK_NS
     sound = (points.x_ns >= early[points.stream]) & (points.x_ns <= late[points.stream])
-    points = points.take(sound | foreign[points.stream])
+    points = take(points, sound | foreign[points.stream])
     low_ns, high_ns, near = _courses(known, points, until_ns - since_ns)
     both = _heard_both_ways(points, len(every)) & near[known.pair]
     if not both.any():
@@ -140,7 +135,7 @@ def gather(batches: Sequence[StampBatch], index: Callable[[str], int], tolerated
         foreign[first], (low_ns[0] // 2 + high_ns[0] // 2)[pairs], (since_ns // 2 + until_ns // 2)[of_batch]
     )
     base_ns = low_ns[1][pairs]
-    points = points.take(both[points.stream])
+    points = take(points, both[points.stream])
     row = rank[points.stream]
     sides = _sides(
         2 * row + points.lower,
@@ -185,7 +180,7 @@ def _streams(batches: Sequence[StampBatch], every: Sequence[Stream], index: Call
     return _Streams(batch, ends, pair, first)
 
 
-def _columns(batches: Sequence[StampBatch], names: Sequence[str]) -> list[NDArray[np.int64]]:
+def _columns(batches: Sequence[StampBatch], names: Sequence[str]) -> list[Ints]:
     """Fields of the batches' heads, a column each."""
     return [np.fromiter((getattr(batch, name) for batch in batches), np.int64, len(batches)) for name in names]
 
@@ -206,12 +201,10 @@ def _points(batches: Sequence[StampBatch]) -> _Points:
         np.where(lower, receive_ns, transmit_ns),
         np.where(lower, -travel_ns, travel_ns),
     )
-    return points.take(direction <= 1)
+    return take(points, direction <= 1)
 
 
-def _courses(
-    known: _Streams, points: _Points, covered_ns: NDArray[np.int64]
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:
+def _courses(known: _Streams, points: _Points, covered_ns: Ints) -> tuple[Ints, Ints, Mask]:
     """Per pair, the least and the most of x and y, and whether both vary by less than an hour.
 
     No window is longer, and no clock goes so wrong within one. Stamps that lie further apart were made up, and floats cannot hold them well
@@ -228,14 +221,14 @@ def _courses(
     return low_ns, high_ns, near
 
 
-def _heard_both_ways(points: _Points, streams: int) -> NDArray[np.bool_]:
+def _heard_both_ways(points: _Points, streams: int) -> Mask:
     """Which streams have points on both sides: one alone bounds the offset, but does not estimate it."""
     heard = np.bincount(2 * points.stream + points.lower, minlength=2 * streams) > 0
-    both: NDArray[np.bool_] = heard[0::2] & heard[1::2]
+    both: Mask = heard[0::2] & heard[1::2]
     return both
 
 
-def _sides(side: NDArray[np.int64], x: NDArray[np.float64], y: NDArray[np.float64]) -> Sides:
+def _sides(side: Ints, x: Floats, y: Floats) -> Sides:
     """Points as padded rows, lower sides reflected through the origin."""
     if np.any(side[1:] < side[:-1]):
         order = np.argsort(side, kind="stable")

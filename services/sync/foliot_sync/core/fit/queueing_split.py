@@ -13,9 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Floats = NDArray[np.float64]
+    from foliot_sync.core.arrays import Floats
 
 _STEEPEST = 300.0
 """Past it, the cut at the far end no longer shows. The square of its hyperbolic sine fits a float; that of much more would not."""

@@ -33,8 +33,6 @@ class Reassembly:
         self._latest_ns: dict[str, int] = {}
         self._waiting: list[Arrival] = []
         self._seen: dict[str, dict[int, int]] = {}
-        self.rejected = 0
-        """Batches that were late or came twice."""
 
     def add(self, batch: StampBatch, arrived_ns: int) -> bool:
         """Takes a batch in; says whether it will count.
@@ -50,7 +48,6 @@ class Reassembly:
         content = hash((batch.until_ns, batch.streams, *sorted(batch.columns.items())))
         seen = self._seen.get(batch.node, {})
         if self._late_ns < behind_ns < _RESTART_NS or content in seen:
-            self.rejected += 1
             return False
         latest_ns = batch.until_ns if behind_ns >= _RESTART_NS else max(latest_ns, batch.until_ns)
         self._latest_ns[batch.node] = latest_ns

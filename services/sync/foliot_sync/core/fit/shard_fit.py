@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from foliot_schemas import HeardNode
 from foliot_sync.asymmetry import Asymmetries
 from foliot_sync.core import arrays
+from foliot_sync.core.arrays import take
 from foliot_sync.core.clock_numbers import ClockNumbers
 from foliot_sync.core.fit.delay_floor import DelayFloors
 from foliot_sync.core.fit.delay_tails import DelayTails
@@ -18,9 +20,8 @@ from foliot_sync.core.fit.reassembly import Reassembly
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from numpy.typing import NDArray
-
     from foliot_schemas.observation import StampBatch
+    from foliot_sync.core.arrays import Ints, Mask
     from foliot_sync.core.fit.delay_tails import TailShapes
     from foliot_sync.core.fit.pair_estimate import Widths
     from foliot_sync.core.fit.reassembly import Arrival
@@ -31,26 +32,6 @@ NO_MATHEMATICS = (ArithmeticError, ValueError, RuntimeError, np.linalg.LinAlgErr
 """Errors of computations with numbers that fit into none."""
 
 
-class Heard(NamedTuple):
-    """A node's latest word on its own clock."""
-
-    node: str
-    until_ns: int
-    """Its local time at the end of the window."""
-    since_ns: int
-    """How long ago that came."""
-    epoch_ns: int
-    """Its CLOCK_REALTIME minus local time."""
-    utc_error_ns: int
-    """How far that may be from UTC; -1: no daemon disciplines it."""
-    tai_offset_s: int = 0
-    """TAI minus UTC, as its kernel has it; 0: it does not know."""
-    leap_s: int | None = None
-    """The leap second that its kernel announces; None: it does not know."""
-    leap_utc_ns: int = 0
-    """UTC at which that begins."""
-
-
 class Fits(NamedTuple):
     """The fits of one window of some nodes."""
 
@@ -58,7 +39,7 @@ class Fits(NamedTuple):
     """Names of the clocks that the pairs have, by number."""
     pairs: PairEstimates | None
     """None: no two clocks heard each other."""
-    heard: tuple[Heard, ...]
+    heard: tuple[HeardNode, ...]
 
 
 def joined(parts: Iterable[Fits], numbers: ClockNumbers) -> PairEstimates | None:
@@ -85,15 +66,11 @@ class ShardFit:
         self._floors = DelayFloors()
         self._tails = DelayTails()
         self._asymmetries = Asymmetries(settings.asymmetry_ns)
-        self._last: tuple[NDArray[np.int64], NDArray[np.bool_], Widths, TailShapes] | None = None
+        self._last: tuple[Ints, Mask, Widths, TailShapes] | None = None
         """Streams of the last window that a straight line fitted, whether their clocks were trusted then, and their widths, not yet learnt."""
 
     def add(self, batch: StampBatch, arrived_ns: int) -> bool:
-        """Takes in a batch for the next `close`; says whether it will count.
-
-        Raises:
-            ValueError: the batch contradicts itself.
-        """
+        """Takes in a batch for the next `close`: see `Reassembly.add`."""
         return self._reassembly.add(batch, arrived_ns)
 
     def close(self, now_ns: int) -> Fits:
@@ -120,21 +97,21 @@ class ShardFit:
                 clouds, rows, self._floors, self._tails, self._settings, longer_ns=longer_ns
             )
             straight = ~pairs.torn[clouds.pair]
-            self._last = rows[straight], trusted[straight], widths.take(straight), shapes.take(straight)
+            self._last = rows[straight], trusted[straight], take(widths, straight), take(shapes, straight)
             pairs, clocks = self._among(pairs)
-        latest = {}
-        for batch, arrived_ns in arrivals:
-            waited_ns = now_ns - arrived_ns
-            latest[batch.node] = Heard(
-                batch.node,
-                batch.until_ns,
-                waited_ns,
-                batch.epoch_ns,
-                batch.utc_error_ns,
-                batch.tai_offset_s,
-                batch.leap_s,
-                batch.leap_utc_ns,
+        latest = {
+            batch.node: HeardNode(
+                node=batch.node,
+                until_ns=batch.until_ns,
+                since_ns=now_ns - arrived_ns,
+                epoch_ns=batch.epoch_ns,
+                utc_error_ns=batch.utc_error_ns,
+                tai_offset_s=batch.tai_offset_s,
+                leap_s=batch.leap_s,
+                leap_utc_ns=batch.leap_utc_ns,
             )
+            for batch, arrived_ns in arrivals
+        }
         return Fits(clocks, pairs, tuple(latest.values()))
 
     def _among(self, pairs: PairEstimates) -> tuple[PairEstimates, tuple[str, ...]]:
@@ -145,12 +122,10 @@ class ShardFit:
         initiator, responder = np.split(ends, 2)
         return pairs._replace(initiator=initiator, responder=responder), tuple([self._names[clock] for clock in used])
 
-    def _learn(self, trusted: NDArray[np.int64]) -> None:
+    def _learn(self, trusted: Ints) -> None:
         """Remembers the last window's widths, but not those of clocks that turned out to have been stepped or slewed in it. These are wrong."""
         if self._last is not None:
             rows, before, widths, shapes = self._last
-            still = np.zeros(len(self._floors), dtype=bool)
-            still[trusted] = True
-            sure = still[rows] | ~before
-            self._floors.learn(rows[sure], *widths.take(sure))
-            self._tails.learn(rows[sure], shapes.take(sure))
+            sure = np.isin(rows, trusted) | ~before
+            self._floors.learn(rows[sure], *take(widths, sure))
+            self._tails.learn(rows[sure], take(shapes, sure))

@@ -23,8 +23,7 @@ import numpy as np
 from foliot_sync.core.arrays import take
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
+    from foliot_sync.core.arrays import Floats, Ints, Mask
 MOST_STEPS = 100
 """Every third step halves the range of slopes, so this many leave 1e-4 ppb of any range that is allowed."""
 
@@ -32,26 +31,26 @@ MOST_STEPS = 100
 class Sides(NamedTuple):
     """Clouds of points, one side a row, lower ones reflected. Missing points have y = inf and x = 0."""
 
-    x: NDArray[np.float64]
-    y: NDArray[np.float64]
-    k: NDArray[np.int64]
+    x: Floats
+    y: Floats
+    k: Ints
     """Rank of the residual that each side's line goes through; 1 is the smallest. At most `counts`."""
-    counts: NDArray[np.int64]
+    counts: Ints
     """Points a side, at least 1."""
 
 
 class Touch(NamedTuple):
     """The points at which lines of given slopes touch their sides."""
 
-    mean: NDArray[np.float64]
+    mean: Floats
     """Mean of the k smallest residuals."""
-    gradient: NDArray[np.float64]
+    gradient: Floats
     """Its derivative by the slope."""
-    intercept: NDArray[np.float64]
+    intercept: Floats
     """The k-th smallest residual."""
 
 
-def touch(sides: Sides, slope: NDArray[np.float64]) -> Touch:
+def touch(sides: Sides, slope: Floats) -> Touch:
     """The intercepts of all sides, each for its slope."""
     residuals = sides.y - slope[:, None] * sides.x
     most = int(sides.k.max())
@@ -71,9 +70,7 @@ def touch(sides: Sides, slope: NDArray[np.float64]) -> Touch:
     return Touch(mean, gradient, values[rows, sides.k - 1])
 
 
-def separate(
-    sides: Sides, group: NDArray[np.int64], least_ppb: NDArray[np.float64], most_ppb: NDArray[np.float64]
-) -> NDArray[np.float64]:
+def separate(sides: Sides, group: Ints, least_ppb: Floats, most_ppb: Floats) -> Floats:
     """The one slope of each group of sides, within its limits, that separates them widest.
 
     The sides of one stream give its soft-margin line. All streams between two clocks share the clocks' drift, so their
@@ -82,7 +79,7 @@ def separate(
     left, right = (_ends(sides, group, slope) for slope in (least_ppb.copy(), most_ppb.copy()))
     best = np.where(left.rise <= 0, left.slope, right.slope)
     searching = np.flatnonzero((left.rise > 0) & (right.rise < 0))
-    left, right = left.take(searching), right.take(searching)
+    left, right = take(left, searching), take(right, searching)
     some, place = _of_groups(sides, group, searching)
     for step in range(MOST_STEPS):
         if not len(searching):
@@ -98,7 +95,7 @@ def separate(
         met = (new.rise == 0) | ((slope == crossing) & (ceiling - new.value <= 1e-12 * np.abs(ceiling)))
         left, right = left.where(new.rise <= 0, new), right.where(new.rise >= 0, new)
         if met.any():
-            searching, left, right = searching[~met], left.take(~met), right.take(~met)
+            searching, left, right = searching[~met], take(left, ~met), take(right, ~met)
             some, place = _of_groups(some, place, np.flatnonzero(~met))
     return best
 
@@ -106,27 +103,23 @@ def separate(
 class _End(NamedTuple):
     """One end of the slopes among which each group's best one lies."""
 
-    slope: NDArray[np.float64]
-    value: NDArray[np.float64]
+    slope: Floats
+    value: Floats
     """The objective there."""
-    rise: NDArray[np.float64]
+    rise: Floats
     """Its derivative."""
 
-    def take(self, chosen: NDArray[np.bool_] | NDArray[np.int64]) -> _End:
-        """The rows of some groups."""
-        return _End(*(column[chosen] for column in self))
-
-    def where(self, kept: NDArray[np.bool_], new: _End) -> _End:
+    def where(self, kept: Mask, new: _End) -> _End:
         """Keeps the chosen rows, and takes the others from the new ones."""
         return _End(*(np.where(kept, old, other) for old, other in zip(self, new, strict=True)))
 
 
-def _ends(sides: Sides, group: NDArray[np.int64], slope: NDArray[np.float64]) -> _End:
+def _ends(sides: Sides, group: Ints, slope: Floats) -> _End:
     found = touch(sides, slope[group])
     return _End(slope, _sums(found.mean, group, len(slope)), _sums(found.gradient, group, len(slope)))
 
 
-def _of_groups(sides: Sides, group: NDArray[np.int64], groups: NDArray[np.int64]) -> tuple[Sides, NDArray[np.int64]]:
+def _of_groups(sides: Sides, group: Ints, groups: Ints) -> tuple[Sides, Ints]:
     """The sides of some groups, and the place of each side's group among these."""
     place = np.full(int(group.max(initial=-1)) + 1, -1)
     place[groups] = np.arange(len(groups))
@@ -136,11 +129,11 @@ def _of_groups(sides: Sides, group: NDArray[np.int64], groups: NDArray[np.int64]
 
 def slope_uncertainty(
     sides: Sides,
-    group: NDArray[np.int64],
-    slope: NDArray[np.float64],
-    noise_ns: NDArray[np.float64],
+    group: Ints,
+    slope: Floats,
+    noise_ns: Floats,
     limit_ppb: float,
-) -> NDArray[np.float64]:
+) -> Floats:
     """The turn of each group's slope, in ppb, by which the margin loses as much as noise makes of it.
 
     `noise_ns` is the noise of the sum of the group's intercepts. Doubles outwards from 8 ppb, so the answer is at
@@ -163,13 +156,13 @@ def slope_uncertainty(
 class Middle(NamedTuple):
     """The positions of sides in the middle of the window."""
 
-    ceiling: NDArray[np.float64]
+    ceiling: Floats
     """At x = 0, no straight line below all the points is above this."""
-    least_at_s: NDArray[np.float64]
+    least_at_s: Floats
     """Where the least residual is. A value is wrong by so many ns for each ppb by which its line is turned wrongly."""
 
 
-def at_middle(sides: Sides, residuals: NDArray[np.float64], limit_ppb: float) -> Middle:
+def at_middle(sides: Sides, residuals: Floats, limit_ppb: float) -> Middle:
     """The position of each side at x = 0, whatever its slope.
 
     The ceiling bounds the true offset whatever the paths' asymmetry, because a probe never arrives before it was sent. It holds as long as
@@ -178,9 +171,7 @@ def at_middle(sides: Sides, residuals: NDArray[np.float64], limit_ppb: float) ->
     above each point as two clocks can run apart on the way to it.
 
     Parameters:
-        sides: as they are.
         residuals: of the points, above any line through the origin.
-        limit_ppb: two clocks never run further apart.
     """
     rows = np.arange(len(sides.x))
     earlier, later = np.where(sides.x <= 0, residuals, np.inf), np.where(sides.x > 0, residuals, np.inf)
@@ -196,6 +187,6 @@ def at_middle(sides: Sides, residuals: NDArray[np.float64], limit_ppb: float) ->
     return Middle(np.where(between, (before * after_s - after * before_s) / span, alone), least_at_s)
 
 
-def _sums(values: NDArray[np.float64], group: NDArray[np.int64], groups: int) -> NDArray[np.float64]:
+def _sums(values: Floats, group: Ints, groups: int) -> Floats:
     """The sum of the values of each group's sides."""
     return np.bincount(group, weights=values, minlength=groups).astype(np.float64)

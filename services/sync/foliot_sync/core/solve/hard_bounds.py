@@ -15,8 +15,7 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import dijkstra
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
+    from foliot_sync.core.arrays import Floats, Ints
 _LEAST_NS = 1e-3
 """Length of an edge without room, or with less than none because the value strays out of the interval. A longer edge
 is never wrong, and sparse graphs drop edges of length 0."""
@@ -27,13 +26,13 @@ _MOST_ROUNDS = 40
 class HardBounds(NamedTuple):
     """Intervals that pairs of nodes allow for the truth of `start` minus that of `end`, less the published values of both."""
 
-    start: NDArray[np.int64]
-    end: NDArray[np.int64]
-    lower: NDArray[np.float64]
-    upper: NDArray[np.float64]
+    start: Ints
+    end: Ints
+    lower: Floats
+    upper: Floats
 
 
-def hard_bounds(allowed: HardBounds, nodes: int, ground: int) -> NDArray[np.float64]:
+def hard_bounds(allowed: HardBounds, nodes: int, ground: int) -> Floats:
     """The largest distance of each node's truth from its published value; inf where no interval connects it.
 
     The ground is the node whose published value is the truth.
@@ -48,9 +47,7 @@ def hard_bounds(allowed: HardBounds, nodes: int, ground: int) -> NDArray[np.floa
     return np.maximum(rise, fall)
 
 
-def _distances(
-    ends: tuple[NDArray[np.int64], NDArray[np.int64]], length: NDArray[np.float64], nodes: int, ground: int
-) -> NDArray[np.float64]:
+def _distances(ends: tuple[Ints, Ints], length: Floats, nodes: int, ground: int) -> Floats:
     """Shortest distances from the ground.
 
     All nodes ask their neighbours at once, again and again (Bellman, Quarterly of Applied Mathematics 16, 1958). In a random mesh no node
@@ -71,9 +68,7 @@ def _distances(
     return _one_by_one((source, target[order]), length, nodes, ground)
 
 
-def _one_by_one(
-    ends: tuple[NDArray[np.int64], NDArray[np.int64]], length: NDArray[np.float64], nodes: int, ground: int
-) -> NDArray[np.float64]:
+def _one_by_one(ends: tuple[Ints, Ints], length: Floats, nodes: int, ground: int) -> Floats:
     """The same by Dijkstra's method, for long meshes."""
     source, target = ends
     order = np.lexsort((length, target, source))
@@ -81,5 +76,5 @@ def _one_by_one(
     first = np.concatenate(([True], key[1:] != key[:-1])) if len(key) else np.zeros(0, dtype=bool)
     kept = order[first]
     graph = csr_array((length[kept], (source[kept], target[kept])), shape=(nodes, nodes))
-    distances: NDArray[np.float64] = dijkstra(graph, indices=ground)
+    distances: Floats = dijkstra(graph, indices=ground)
     return distances

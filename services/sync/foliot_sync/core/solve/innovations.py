@@ -14,8 +14,7 @@ from foliot_schemas.bounds import FAR_NS
 from foliot_sync.settings import NANOSECONDS
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
+    from foliot_sync.core.arrays import Floats, Ints, Mask
     from foliot_sync.core.fit.pair_estimate import PairEstimates
     from foliot_sync.core.track.kalman import ClockTracks
 
@@ -27,15 +26,15 @@ class Innovations(NamedTuple):
     responder.
     """
 
-    at_ns: NDArray[np.int64]
+    at_ns: Ints
     """Reference time."""
-    offset_ns: NDArray[np.float64]
-    drift_ppb: NDArray[np.float64]
-    predicted_ns: NDArray[np.float64]
+    offset_ns: Floats
+    drift_ppb: Floats
+    predicted_ns: Floats
     """Offset predicted for the pair, relative to its `base_ns`."""
 
 
-def place(pairs: PairEstimates, tracks: ClockTracks) -> tuple[ClockTracks, NDArray[np.bool_]]:
+def place(pairs: PairEstimates, tracks: ClockTracks) -> tuple[ClockTracks, Mask]:
     """The tracks with a place to start from for every clock that sound pairs connect to a known one.
 
     The best pair decides; the mesh corrects it. Also tells which clocks have a place now, or a history. A pair is passed over if no message
@@ -43,18 +42,14 @@ def place(pairs: PairEstimates, tracks: ClockTracks) -> tuple[ClockTracks, NDArr
     """
     located = tracks.known.copy()
     as_of, offset, drift = tracks.as_of_ns.copy(), tracks.offset_ns.copy(), tracks.drift_ppb.copy()
-    unplaced = ~pairs.torn & (located[pairs.initiator] != located[pairs.responder])
-    if not unplaced.any():
+    if (located[pairs.initiator] == located[pairs.responder]).all():
         return tracks, located
-    order = np.argsort(pairs.variance)
-    waiting = [int(pair) for pair in order if not pairs.torn[pair]]
-    hopeless: set[int] = set()
+    best_first, hopeless = np.argsort(pairs.variance), np.zeros(len(pairs.variance), dtype=bool)
     while True:
-        waiting = [pair for pair in waiting if pair not in hopeless]
-        reach = [pair for pair in waiting if located[pairs.initiator[pair]] != located[pairs.responder[pair]]]
-        if not reach:
+        reach = (located[pairs.initiator] != located[pairs.responder]) & ~hopeless
+        if not reach.any():
             return tracks._replace(as_of_ns=as_of, offset_ns=offset, drift_ppb=drift), located
-        for pair in reach:
+        for pair in best_first[reach[best_first]]:
             start, end = int(pairs.initiator[pair]), int(pairs.responder[pair])
             if located[start] == located[end]:
                 continue
@@ -68,7 +63,7 @@ def place(pairs: PairEstimates, tracks: ClockTracks) -> tuple[ClockTracks, NDArr
             pace = 1 + float(drift[known]) / NANOSECONDS
             pace = pace / rate if known == start else pace * rate
             if max(abs(new_ns), abs(reference_ns - new_ns)) >= FAR_NS:
-                hopeless.add(pair)
+                hopeless[pair] = True
                 continue
             as_of[new], offset[new], drift[new] = new_ns, reference_ns - new_ns, (pace - 1) * NANOSECONDS
             located[new] = True
@@ -82,20 +77,13 @@ def innovations(pairs: PairEstimates, tracks: ClockTracks) -> Innovations:
     whole_ns = pairs.at_ns + tracks.offset_ns[start]
     # The other clock's age follows from the reference time, because its local time is what is being measured.
     since_ns = (whole_ns - tracks.as_of_ns[end] - tracks.offset_ns[end]) + gained
-    other_age_s = since_ns / NANOSECONDS / (1 + tracks.drift_ppb[end] / NANOSECONDS)
+    pace = 1 + tracks.drift_ppb[end] / NANOSECONDS
+    other_age_s = since_ns / NANOSECONDS / pace
     apart_ns = tracks.offset_ns[start] - tracks.offset_ns[end] - pairs.base_ns
     predicted = apart_ns.astype(np.float64) + gained - tracks.drift_ppb[end] * other_age_s
     return Innovations(
         at_ns=whole_ns + np.rint(gained).astype(np.int64),
         offset_ns=pairs.offset_ns - predicted,
-        drift_ppb=pairs.slope_ppb - _slope(tracks, start, end),
+        drift_ppb=pairs.slope_ppb - (tracks.drift_ppb[start] - tracks.drift_ppb[end]) / pace,
         predicted_ns=predicted,
     )
-
-
-def _slope(tracks: ClockTracks, start: NDArray[np.int64], end: NDArray[np.int64]) -> NDArray[np.float64]:
-    """The predicted rate of `end` against `start`, less one."""
-    slope: NDArray[np.float64] = (tracks.drift_ppb[start] - tracks.drift_ppb[end]) / (
-        1 + tracks.drift_ppb[end] / NANOSECONDS
-    )
-    return slope

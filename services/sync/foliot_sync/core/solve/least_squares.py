@@ -14,8 +14,12 @@ from scipy.sparse import coo_array, csr_array
 from scipy.sparse.csgraph import connected_components
 from scipy.sparse.linalg import cg, splu
 
+from foliot_sync.core.arrays import take
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    from foliot_sync.core.arrays import Floats, Ints, Mask
 
 OUTLIER_SIGMAS = 5.0
 """A pair whose misfit is larger is left out. At 100,000 pairs, 0.06 sound ones are expected beyond it."""
@@ -51,21 +55,21 @@ _NORMAL_MEDIAN = 0.6745
 class Edges(NamedTuple):
     """Differences between nodes: what `start` has more than `end`."""
 
-    start: NDArray[np.int64]
-    end: NDArray[np.int64]
-    difference: NDArray[np.float64]
-    variance: NDArray[np.float64]
+    start: Ints
+    end: Ints
+    difference: Floats
+    variance: Floats
 
 
 class Solution(NamedTuple):
     """Values of the nodes relative to the grounded one."""
 
-    value: NDArray[np.float64]
+    value: Floats
     """nan where the mesh does not connect a node to the ground."""
-    variance: NDArray[np.float64]
-    accepted: NDArray[np.bool_]
+    variance: Floats
+    accepted: Mask
     """Whether each edge counts."""
-    neighbours: NDArray[np.int64]
+    neighbours: Ints
     """Number of each node's neighbours over accepted edges; parallel ones count once."""
     surplus: float
     """Root mean square misfit of the accepted edges, by their weights and per independent loop: an estimate of the
@@ -77,7 +81,7 @@ def solve(edges: Edges, nodes: int, ground: int) -> Solution:
     labels = _components(edges.start, edges.end, nodes)
     reached = labels == labels[ground]
     usable = reached[edges.start]
-    some = Edges(edges.start[usable], edges.end[usable], edges.difference[usable], edges.variance[usable])
+    some = take(edges, usable)
     weights = 1 / some.variance
     system = _System(some, reached & (np.arange(nodes) != ground))
     value, accepted = _robust(system, some, weights)
@@ -99,9 +103,7 @@ def solve(edges: Edges, nodes: int, ground: int) -> Solution:
     )
 
 
-def _robust(
-    system: _System, edges: Edges, weights: NDArray[np.float64]
-) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+def _robust(system: _System, edges: Edges, weights: Floats) -> tuple[Floats, Mask]:
     """The values, and the edges that they rest on."""
     nodes = len(system.unknown)
     value = system.solve(weights, np.zeros(nodes))
@@ -109,18 +111,18 @@ def _robust(
         return value, np.ones(len(edges.start), dtype=bool)  # A tree: whatever its edges say closes.
     for _ in range(_ROUNDS):
         misfit = np.abs(edges.difference - (value[edges.start] - value[edges.end])) * np.sqrt(weights)
-        time_map = max(1.0, float(np.median(misfit)) / _NORMAL_MEDIAN)
-        share = np.minimum(1, _HUBER * time_map / np.maximum(misfit, 1e-9))
+        scale = max(1.0, float(np.median(misfit)) / _NORMAL_MEDIAN)
+        share = np.minimum(1, _HUBER * scale / np.maximum(misfit, 1e-9))
         before, value = value, system.solve(weights * share, value)
-        if (np.abs(value - before) * system.firmness(weights)).max() < _SETTLED * time_map:
+        if (np.abs(value - before) * system.firmness(weights)).max() < _SETTLED * scale:
             break
     misfit = np.abs(edges.difference - (value[edges.start] - value[edges.end])) * np.sqrt(weights)
-    time_map = max(1.0, float(np.median(misfit)) / _NORMAL_MEDIAN)
-    accepted = _outvoted(edges, misfit / time_map, nodes)
+    scale = max(1.0, float(np.median(misfit)) / _NORMAL_MEDIAN)
+    accepted = _outvoted(edges, misfit / scale, nodes)
     return system.solve(np.where(accepted, weights, 0.0), value), accepted
 
 
-def _outvoted(edges: Edges, misfit: NDArray[np.float64], nodes: int) -> NDArray[np.bool_]:
+def _outvoted(edges: Edges, misfit: Floats, nodes: int) -> Mask:
     """Selects the edges that stay. The worst go, as long as both their ends keep two others that outvote them.
 
     Where all the edges between two parts of the mesh contradict each other, none outvotes another, and they stay.
@@ -144,7 +146,7 @@ class _System:
     The others are in it, too, but hold on to nothing: their values are 0.
     """
 
-    def __init__(self, edges: Edges, unknown: NDArray[np.bool_]) -> None:
+    def __init__(self, edges: Edges, unknown: Mask) -> None:
         nodes = len(unknown)
         self.unknown = unknown
         self._edges = edges
@@ -154,20 +156,20 @@ class _System:
         self._columns = np.concatenate((edges.end, edges.start, np.arange(nodes)))[self._order]
         self._starts = np.concatenate(([0], np.cumsum(np.bincount(rows, minlength=nodes))))
 
-    def firmness(self, weights: NDArray[np.float64]) -> NDArray[np.float64]:
+    def firmness(self, weights: Floats) -> Floats:
         """One over the deviation that each node would have if its neighbours were known."""
         return np.sqrt(self._held(weights))
 
-    def matrix(self, weights: NDArray[np.float64], time_map: NDArray[np.float64]) -> csr_array:
+    def matrix(self, weights: Floats, scale: Floats) -> csr_array:
         """The matrix, its rows and columns scaled."""
         edges = self._edges
-        between = np.where(self._inner, -weights * time_map[edges.start] * time_map[edges.end], 0.0)
-        held = np.where(self.unknown, self._held(weights) * time_map**2 * (1 + _GRIP), 1.0)
+        between = np.where(self._inner, -weights * scale[edges.start] * scale[edges.end], 0.0)
+        held = np.where(self.unknown, self._held(weights) * scale**2 * (1 + _GRIP), 1.0)
         values = np.concatenate((between, between, held))[self._order]
         nodes = len(self.unknown)
         return csr_array((values, self._columns, self._starts), shape=(nodes, nodes))
 
-    def solve(self, weights: NDArray[np.float64], near: NDArray[np.float64]) -> NDArray[np.float64]:
+    def solve(self, weights: Floats, near: Floats) -> Floats:
         """The values that fit the edges best, sought from near ones."""
         edges, nodes = self._edges, len(self.unknown)
         wanted = weights * edges.difference
@@ -182,36 +184,34 @@ class _System:
             return value
         return self._conjugate(weights, pull, near)
 
-    def _conjugate(
-        self, weights: NDArray[np.float64], pull: NDArray[np.float64], near: NDArray[np.float64]
-    ) -> NDArray[np.float64]:
+    def _conjugate(self, weights: Floats, pull: Floats, near: Floats) -> Floats:
         """The solution by conjugate gradients, each value scaled by its own weight.
 
         A mesh of random edges has no ordering that keeps its factors sparse. It needs some tens of steps however large it is (Saad,
         Iterative Methods for Sparse Linear Systems, 2003, 9.2).
         """
-        time_map = np.where(self.unknown, 1 / np.sqrt(np.where(self.unknown, self._held(weights), 1.0)), 1.0)
+        scale = np.where(self.unknown, 1 / np.sqrt(np.where(self.unknown, self._held(weights), 1.0)), 1.0)
         # Where it has not arrived after so many, it is as near as floats get.
         precise = _PRECISE * np.sqrt(len(pull))
         value, _ = cg(
-            self.matrix(weights, time_map),
-            pull * time_map,
-            x0=near / time_map,
+            self.matrix(weights, scale),
+            pull * scale,
+            x0=near / scale,
             rtol=0.0,
             atol=precise,
             maxiter=_MOST_STEPS,
         )
-        found: NDArray[np.float64] = value * time_map
+        found: Floats = value * scale
         return found
 
-    def _held(self, weights: NDArray[np.float64]) -> NDArray[np.float64]:
+    def _held(self, weights: Floats) -> Floats:
         """The sum of the weights of each node's edges."""
         nodes = len(self.unknown)
         held = np.bincount(self._edges.start, weights=weights, minlength=nodes)
         return np.asarray(held + np.bincount(self._edges.end, weights=weights, minlength=nodes), np.float64)
 
 
-def _variances(system: _System, edges: Edges, weights: NDArray[np.float64], ground: int) -> NDArray[np.float64]:
+def _variances(system: _System, edges: Edges, weights: Floats, ground: int) -> Floats:
     """The variance of each value: the diagonal of the inverse Laplacian, or of a large one nearly that."""
     nodes = len(system.unknown)
     variance, some = np.zeros(nodes), np.flatnonzero(system.unknown)
@@ -226,7 +226,7 @@ def _variances(system: _System, edges: Edges, weights: NDArray[np.float64], grou
     return variance
 
 
-def _spread(edges: Edges, weights: NDArray[np.float64], nodes: int) -> NDArray[np.float64]:
+def _spread(edges: Edges, weights: Floats, nodes: int) -> Floats:
     """About the variance of each value against the mean of a large mesh.
 
     Each node is held by its edges. An edge is worth its own weight and what holds its other end without it. This is belief propagation
@@ -244,21 +244,21 @@ def _spread(edges: Edges, weights: NDArray[np.float64], nodes: int) -> NDArray[n
         rest = np.maximum(held[start] - message[back], 0.0)
         message = 1 / (own + np.where(rest > 0, 1 / np.where(rest > 0, rest, 1.0), np.inf))
     held = np.bincount(end, weights=message, minlength=nodes)
-    spread: NDArray[np.float64] = np.where(held > 0, 1 / np.where(held > 0, held, 1.0), np.inf)
+    spread: Floats = np.where(held > 0, 1 / np.where(held > 0, held, 1.0), np.inf)
     return spread
 
 
-def _components(start: NDArray[np.int64], end: NDArray[np.int64], nodes: int) -> NDArray[np.int32]:
+def _components(start: Ints, end: Ints, nodes: int) -> NDArray[np.int32]:
     """The number of the connected part that each node belongs to."""
     graph = coo_array((np.ones(len(start)), (start, end)), shape=(nodes, nodes)).tocsr()
     labels: NDArray[np.int32] = connected_components(graph, directed=False)[1]
     return labels
 
 
-def _neighbours(edges: Edges, accepted: NDArray[np.bool_], nodes: int) -> NDArray[np.int64]:
+def _neighbours(edges: Edges, accepted: Mask, nodes: int) -> Ints:
     """How many others each node has an accepted edge with."""
     low, high = np.minimum(edges.start, edges.end)[accepted], np.maximum(edges.start, edges.end)[accepted]
     # As a matrix, where parallel ones are one entry.
     distinct = coo_array((np.ones(len(low), np.int8), (low, high)), shape=(nodes, nodes)).tocsr()
-    counts: NDArray[np.int64] = np.diff(distinct.indptr) + np.bincount(distinct.indices, minlength=nodes)
+    counts: Ints = np.diff(distinct.indptr) + np.bincount(distinct.indices, minlength=nodes)
     return counts

@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
+    from foliot_sync.core.arrays import Floats
     from foliot_sync.core.fit.pair_estimate import PairEstimates
 
 
-def stamp_noise(pairs: PairEstimates, clocks: int) -> NDArray[np.float64]:
+def stamp_noise(pairs: PairEstimates, clocks: int) -> Floats:
     """Returns the noise of each clock's stamps in ns: the second least of its reporters', or its only reporter's; inf: it has none.
 
     A pair's noise is that of both ends, so that of all pairs of a clock the quietest is nearest to its own. The initiator reports a pair.

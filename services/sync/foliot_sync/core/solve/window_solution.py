@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from foliot_sync.core.arrays import put, take
 from foliot_sync.core.solve import innovations
 from foliot_sync.core.solve.hard_bounds import HardBounds, hard_bounds
 from foliot_sync.core.solve.least_squares import Edges, Solution, solve
@@ -14,8 +15,7 @@ from foliot_sync.core.track import kalman
 from foliot_sync.settings import NANOSECONDS
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
+    from foliot_sync.core.arrays import Floats, Ints, Mask
     from foliot_sync.core.fit.pair_estimate import PairEstimates
 
 
@@ -28,7 +28,7 @@ class WindowSolution(NamedTuple):
 
     tracks: kalman.ClockTracks
     """As expected at the window's common time, for the clocks reached."""
-    reached: NDArray[np.bool_]
+    reached: Mask
     measured: kalman.Measurement
     """Valid for the clocks reached."""
     offsets: Solution
@@ -36,11 +36,11 @@ class WindowSolution(NamedTuple):
     """The pairs it rests on: between placed clocks, none torn."""
     ground: int
     """The clock that the others were measured against."""
-    noise_ns: NDArray[np.float64]
+    noise_ns: Floats
     """The noise of each clock's stamps, see `stamp_noise`; inf: the clock has no pair."""
 
 
-def torn_clocks(pairs: PairEstimates, clocks: int, reference: int) -> NDArray[np.bool_]:
+def torn_clocks(pairs: PairEstimates, clocks: int, reference: int) -> Mask:
     """The clocks that were stepped within the window: the fewest that explain the pairs that fit no line.
 
     Blames the clock with most of them, then the one with most of the rest, and so on. If only one of several
@@ -61,20 +61,13 @@ def torn_clocks(pairs: PairEstimates, clocks: int, reference: int) -> NDArray[np
     return torn
 
 
-def choose_ground(sound: PairEstimates, tracks: kalman.ClockTracks, reference: int) -> int | None:
-    """The clock to measure against: the reference or, in its absence, the one whose time is known best."""
-    present = np.zeros(len(tracks.windows), dtype=bool)
-    present[sound.initiator] = present[sound.responder] = True
-    if present[reference]:
-        return reference
-    candidates = np.flatnonzero(present & tracks.known)
-    return int(candidates[tracks.p00[candidates].argmin()]) if len(candidates) else None
-
-
-def weigh(sound: PairEstimates, tracks: kalman.ClockTracks, ground: int, reference: int) -> WindowSolution | None:
-    """The innovation of every clock that sound pairs connect to the ground; None if they connect none."""
+def weigh(sound: PairEstimates, tracks: kalman.ClockTracks, reference: int) -> WindowSolution | None:
+    """The innovation of every clock that sound pairs connect to one that is known; None if they connect none."""
+    ground = _ground(sound, tracks, reference)
+    if ground is None:
+        return None
     tracks, located = innovations.place(sound, tracks)
-    sound = sound.take(located[sound.initiator] & located[sound.responder])
+    sound = take(sound, located[sound.initiator] & located[sound.responder])
     if not len(sound.initiator):
         return None
     clocks, fresh = len(tracks.windows), ~tracks.known
@@ -100,7 +93,17 @@ def weigh(sound: PairEstimates, tracks: kalman.ClockTracks, ground: int, referen
     return WindowSolution(tracks, reached, measured, offsets, sound, ground, own)
 
 
-def _common_ns(at_ns: NDArray[np.int64]) -> int:
+def _ground(sound: PairEstimates, tracks: kalman.ClockTracks, reference: int) -> int | None:
+    """The clock to measure against: the reference or, in its absence, the one whose time is known best."""
+    present = np.zeros(len(tracks.windows), dtype=bool)
+    present[sound.initiator] = present[sound.responder] = True
+    if present[reference]:
+        return reference
+    candidates = np.flatnonzero(present & tracks.known)
+    return int(candidates[tracks.p00[candidates].argmin()]) if len(candidates) else None
+
+
+def _common_ns(at_ns: Ints) -> int:
     """The mean time of a window's pairs, but for those far from most.
 
     The time of a pair is that of the clock that initiates it. If this one was set, or its host has booted, it may be years away.
@@ -111,9 +114,7 @@ def _common_ns(at_ns: NDArray[np.int64]) -> int:
     return first_ns + int(np.mean(since_ns[near]))
 
 
-def _drifts(
-    sound: PairEstimates, tracks: kalman.ClockTracks, ground: int
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _drifts(sound: PairEstimates, tracks: kalman.ClockTracks, ground: int) -> tuple[Floats, Floats]:
     """The difference of each clock's rate from its track's, and the variance of that."""
     seen = innovations.innovations(sound, tracks)
     edges = Edges(sound.initiator, sound.responder, seen.drift_ppb, sound.slope_variance)
@@ -122,27 +123,22 @@ def _drifts(
     return np.where(reached, found.value, 0.0), np.where(reached, found.variance, 1.0)
 
 
-class Doubts(NamedTuple):
-    """The clocks that are not where they were expected."""
+def doubts(weighing: WindowSolution, reference: int, gate_sigmas: float, sigmas: float) -> tuple[Mask, Mask]:
+    """The clocks reached that are not where they were expected: those certainly and those likely; never the reference.
 
-    certain: NDArray[np.bool_]
-    """Outside even the hard bounds of the window: no congestion and no asymmetry explains it."""
-    likely: NDArray[np.bool_]
-    """Further than the gate, but a congested window could look like that."""
-
-
-def doubts(weighing: WindowSolution, reference: int, gate_sigmas: float, sigmas: float) -> Doubts:
-    """The contradictions to the tracks of the clocks reached, other than the reference."""
+    A certain one is outside even the hard bounds of the window: no congestion and no asymmetry explains it. A likely one is further than the
+    gate, but a congested window could look like that.
+    """
     judged = weighing.reached & weighing.tracks.known
     judged[reference] = False
-    begun = kalman.restart(weighing.tracks.take(weighing.reached), weighing.measured.take(weighing.reached))
-    room = hard_room(weighing, weighing.tracks.put(weighing.reached, begun), sigmas)
+    begun = kalman.restart(take(weighing.tracks, weighing.reached), take(weighing.measured, weighing.reached))
+    room = hard_room(weighing, put(weighing.tracks, weighing.reached, begun), sigmas)
     away = np.abs(weighing.measured.offset)
     promised = np.sqrt(np.where(judged, weighing.tracks.p00, 0.0))
     gate = gate_sigmas * np.sqrt(promised**2 + weighing.measured.offset_variance)
     beyond = judged & (away > gate)
     certain = beyond & (away > room + sigmas * promised)
-    return Doubts(certain, beyond & ~certain)
+    return certain, beyond & ~certain
 
 
 def disbelieved(measured: kalman.Measurement, window_s: float) -> kalman.Measurement:
@@ -156,9 +152,7 @@ def disbelieved(measured: kalman.Measurement, window_s: float) -> kalman.Measure
     )
 
 
-def hard_room(
-    weighing: WindowSolution, tracks: kalman.ClockTracks, sigmas: float, worst_ppb: float = 0.0
-) -> NDArray[np.float64]:
+def hard_room(weighing: WindowSolution, tracks: kalman.ClockTracks, sigmas: float, worst_ppb: float = 0.0) -> Floats:
     """The largest distance of the truth from each clock's track, if the ground's track holds.
 
     Rates may err by so many deviations, or by `worst_ppb` if that is more.
@@ -174,20 +168,18 @@ def hard_room(
     return hard_bounds(allowed, len(tracks.windows), weighing.ground)
 
 
-def _expected(tracks: kalman.ClockTracks, reached: NDArray[np.bool_], at_ns: int) -> kalman.ClockTracks:
+def _expected(tracks: kalman.ClockTracks, reached: Mask, at_ns: int) -> kalman.ClockTracks:
     """The tracks of the clocks reached, as of a reference time."""
     local_ns = kalman.local_at(tracks, at_ns)
     known, new = reached & tracks.known, reached & ~tracks.known
-    places = tracks.take(new)
+    places = take(tracks, new)
     gained = places.drift_ppb * ((local_ns[new] - places.as_of_ns) / NANOSECONDS)
     moved = places._replace(as_of_ns=local_ns[new], offset_ns=places.offset_ns + np.rint(gained).astype(np.int64))
-    predicted = kalman.predict(tracks.take(known), local_ns[known])
-    return tracks.put(new, moved).put(known, predicted)
+    predicted = kalman.predict(take(tracks, known), local_ns[known])
+    return put(put(tracks, new, moved), known, predicted)
 
 
-def _by_majority(
-    measured: kalman.Measurement, tracks: kalman.ClockTracks, reached: NDArray[np.bool_]
-) -> kalman.Measurement:
+def _by_majority(measured: kalman.Measurement, tracks: kalman.ClockTracks, reached: Mask) -> kalman.Measurement:
     """Without the reference, the time goes on as most of the clocks remember it, and is as doubtful as they are."""
     common = reached & tracks.known
     offset, drift = np.median(measured.offset[common]), np.median(measured.drift[common])

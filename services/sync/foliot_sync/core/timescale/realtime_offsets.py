@@ -14,9 +14,8 @@ from foliot_sync.settings import NANOSECONDS
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from numpy.typing import NDArray
-
-    from foliot_sync.core.fit.shard_fit import Heard
+    from foliot_schemas import HeardNode
+    from foliot_sync.core.arrays import Floats, Mask
     from foliot_sync.core.timescale.time_map import Seen, TimeMap
 
 _LEAST_ERROR_NS = 1_000.0
@@ -24,13 +23,9 @@ _LEAST_ERROR_NS = 1_000.0
 
 
 class RealtimeOffset(NamedTuple):
-    """A node's report of its CLOCK_REALTIME."""
+    """A node's latest report, and what it shows of its CLOCK_REALTIME."""
 
-    local_ns: int
-    epoch_ns: int
-    """CLOCK_REALTIME minus local time."""
-    utc_error_ns: int
-    """-1: it does not have UTC."""
+    node: HeardNode
     rate_ppb: float | None
     """By how much CLOCK_REALTIME has run faster than the clock since the node's last report, if it had UTC then, too. A step of whole seconds is no rate."""
     word: KernelWord
@@ -61,20 +56,20 @@ class RealtimeOffsets:
         self._heard: set[str] = set()
         """Nodes whose reports are of this window."""
 
-    def hear(self, node: Heard) -> None:
+    def hear(self, node: HeardNode) -> None:
         """Takes a node's report."""
         before, rate_ppb = self._realtime.get(node.node), None
-        if before is not None and node.until_ns == before.local_ns:
-            rate_ppb = before.rate_ppb  # A further part of the same window.
-        # A clock that has just got UTC may have been set to it.
-        elif (
-            before is not None and node.until_ns > before.local_ns and min(before.utc_error_ns, node.utc_error_ns) >= 0
-        ):
-            gained_ns = node.epoch_ns - before.epoch_ns
-            gained_ns -= round(gained_ns / NANOSECONDS) * NANOSECONDS
-            rate_ppb = gained_ns / (node.until_ns - before.local_ns) * NANOSECONDS
+        if before is not None:
+            passed_ns = node.until_ns - before.node.until_ns
+            if not passed_ns:
+                rate_ppb = before.rate_ppb  # A further part of the same window.
+            # A clock that has just got UTC may have been set to it.
+            elif passed_ns > 0 and min(before.node.utc_error_ns, node.utc_error_ns) >= 0:
+                gained_ns = node.epoch_ns - before.node.epoch_ns
+                gained_ns -= round(gained_ns / NANOSECONDS) * NANOSECONDS
+                rate_ppb = gained_ns / passed_ns * NANOSECONDS
         word = KernelWord(node.tai_offset_s, node.leap_s, node.leap_utc_ns)
-        self._realtime[node.node] = RealtimeOffset(node.until_ns, node.epoch_ns, node.utc_error_ns, rate_ppb, word)
+        self._realtime[node.node] = RealtimeOffset(node, rate_ppb, word)
         self._heard.add(node.node)
 
     def forget_whom(self) -> None:
@@ -84,7 +79,7 @@ class RealtimeOffsets:
     def epoch_ns(self, name: str) -> int:
         """CLOCK_REALTIME of a clock's host minus its local time; 0: not known."""
         wall = self._realtime.get(name)
-        return 0 if wall is None else wall.epoch_ns
+        return 0 if wall is None else wall.node.epoch_ns
 
     def word(self, name: str) -> KernelWord:
         """What the kernel of a clock's host has said of UTC last."""
@@ -95,21 +90,23 @@ class RealtimeOffsets:
         """What kernels have said of UTC in this window, of the hosts of these clocks; of all, where none is named."""
         return {name: self._realtime[name].word for name in self._heard if not names or name in names}
 
-    def with_utc(self, seen: Seen, which: NDArray[np.bool_]) -> list[int]:
+    def with_utc(self, seen: Seen, which: Mask) -> list[int]:
         """The clocks among these whose hosts said in this window that they have UTC."""
-        return [number for number, wall in self._of(seen, np.flatnonzero(which).tolist()) if wall.utc_error_ns >= 0]
+        return [
+            number for number, wall in self._of(seen, np.flatnonzero(which).tolist()) if wall.node.utc_error_ns >= 0
+        ]
 
-    def away_ns(self, seen: Seen, numbers: list[int], time_map: TimeMap) -> NDArray[np.float64]:
+    def away_ns(self, seen: Seen, numbers: list[int], time_map: TimeMap) -> Floats:
         """CLOCK_REALTIME minus the common time, of those of these clocks whose hosts have spoken in this window."""
         away = [
-            wall.local_ns + wall.epoch_ns - time_map.of(measured_ns(seen.tracks, number, wall.local_ns))
+            wall.node.until_ns + wall.node.epoch_ns - time_map.of(measured_ns(seen.tracks, number, wall.node.until_ns))
             for number, wall in self._of(seen, numbers)
         ]
         return np.array(away, np.float64)
 
     def off_utc(self, seen: Seen, numbers: list[int], time_map: TimeMap) -> OffUtc | None:
         """UTC minus the common time, if most of these clocks' hosts, which have it, agree."""
-        errors = np.array([wall.utc_error_ns for _, wall in self._of(seen, numbers)], np.float64)
+        errors = np.array([wall.node.utc_error_ns for _, wall in self._of(seen, numbers)], np.float64)
         errors += _LEAST_ERROR_NS + seen.bound_ns[numbers]
         away_ns = self.away_ns(seen, numbers, time_map)
         if not len(away_ns):

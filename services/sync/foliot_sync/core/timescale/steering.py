@@ -26,9 +26,8 @@ from foliot_sync.settings import NANOSECONDS
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from numpy.typing import NDArray
-
     from foliot_schemas.clock import ClockState, UtcDisagreement
+    from foliot_sync.core.arrays import Mask
     from foliot_sync.core.timescale.realtime_offsets import OffUtc
     from foliot_sync.core.timescale.time_map import Seen
     from foliot_sync.settings import SyncSettings
@@ -79,7 +78,8 @@ class Timescale:
 
     def hand_over(self, drift_ppb: float, at_ns: int) -> None:
         """Measures against another clock from a measured time on; the former reference was faster by so much."""
-        self.time_map = self.time_map.handed_over(at_ns, drift_ppb)
+        # By as much more does the common time gain on the measured one.
+        self.time_map = self.time_map.turned(at_ns, drift_ppb)
 
     def follow(self, seen: Seen, now_ns: int, span_s: float) -> None:
         """Steers for another window.
@@ -107,7 +107,7 @@ class Timescale:
         self._expected = self.seconds.expected(self.time_map.of(now_ns))
         self.realtime.forget_whom()
 
-    def _go_on(self, seen: Seen, told: Told, which: NDArray[np.bool_], now_ns: int, *, turning: bool = True) -> bool:
+    def _go_on(self, seen: Seen, told: Told, which: Mask, now_ns: int, *, turning: bool = True) -> bool:
         """Takes the common time from the median of the last states of clocks that are measured now; says whether there are any.
 
         So the error of one clock, be it the reference, moves no other clock's time.
@@ -210,13 +210,13 @@ class Timescale:
             return calmly * self._mean_ppb(seen, named)
         return calmly * self._least_motion_ppb(seen, named)
 
-    def _least_motion_ppb(self, seen: Seen, which: NDArray[np.bool_]) -> float:
+    def _least_motion_ppb(self, seen: Seen, which: Mask) -> float:
         """By how much faster (ppb) the common time would run if it corrected these clocks as little as possible; 0 where there is but one."""
         if which.sum() < 2:
             return 0.0
         return -float(np.median(self.time_map.drift_ppb(seen.tracks.drift_ppb[which])))
 
-    def _mean_ppb(self, seen: Seen, which: NDArray[np.bool_]) -> float:
+    def _mean_ppb(self, seen: Seen, which: Mask) -> float:
         """By how much faster (ppb) it would run as these clocks do on average, without those far from the rest; 0 where there is none."""
         if not which.any():
             return 0.0
@@ -254,7 +254,7 @@ class Timescale:
             self.utc_offset_error_ns = math.ceil(abs(whole_ns + made_ns) + off.error_ns)
         return off
 
-    def _named(self, seen: Seen) -> NDArray[np.bool_]:
+    def _named(self, seen: Seen) -> Mask:
         """Selects the clocks that the settings name; all, if they name none."""
         if not self.settings.references:
             return np.ones(len(seen.names), dtype=bool)

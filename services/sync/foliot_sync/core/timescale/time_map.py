@@ -16,11 +16,8 @@ from foliot_sync.settings import NANOSECONDS
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from numpy.typing import NDArray
-
-    from foliot_sync.core.track.clock_records import ClockRecords
+    from foliot_sync.core.arrays import Floats, Ints, Mask
     from foliot_sync.core.track.kalman import ClockTracks
-    from foliot_sync.core.track.statistical_bound import StatisticalBound
 
 _FAR_NS = (1 << 63) - 1
 """No time is further away, however wrong: times of clocks fit into 64 bits."""
@@ -41,11 +38,9 @@ class TimeMap(NamedTuple):
         common_ns = measured_ns + self.ahead_ns + round(self.rate_ppb / NANOSECONDS * (measured_ns - self.since_ns))
         return min(max(common_ns, -_FAR_NS), _FAR_NS)
 
-    def ahead_at(self, measured_ns: NDArray[np.int64]) -> NDArray[np.int64]:
+    def ahead_at(self, measured_ns: Ints) -> Ints:
         """The lead of the common time at many measured times, in ns."""
-        ahead_ns: NDArray[np.int64] = np.rint(self.rate_ppb / NANOSECONDS * (measured_ns - self.since_ns)).astype(
-            np.int64
-        )
+        ahead_ns: Ints = np.rint(self.rate_ppb / NANOSECONDS * (measured_ns - self.since_ns)).astype(np.int64)
         return ahead_ns + self.ahead_ns
 
     def drift_ppb(self, drift_ppb: Rates) -> Rates:
@@ -61,44 +56,26 @@ class TimeMap(NamedTuple):
         """Ahead by so much more."""
         return self._replace(ahead_ns=min(max(self.ahead_ns + by_ns, 1 - FAR_NS), FAR_NS - 1))
 
-    def handed_over(self, at_ns: int, drift_ppb: float) -> TimeMap:
-        """The same map after a hand-over: from a measured time on, another clock sets the pace, slower by so much."""
-        rate_ppb = self.drift_ppb(drift_ppb)
-        return TimeMap(at_ns, self.of(at_ns) - at_ns, rate_ppb)
-
 
 class Seen(NamedTuple):
     """The clocks as a window leaves them."""
 
     names: Sequence[str]
     tracks: ClockTracks
-    bound_ns: NDArray[np.float64]
-    measured: NDArray[np.bool_]
+    bound_ns: Floats
+    measured: Mask
     """Whether this window measured a clock; the reference is among them."""
-    synchronised: NDArray[np.bool_]
+    synchronised: Mask
     reference: int
-
-    @classmethod
-    def of(
-        cls,
-        names: Sequence[str],
-        tracks: ClockTracks,
-        promised: StatisticalBound,
-        records: ClockRecords,
-        reference: int,
-    ) -> Seen:
-        """The clocks as sync keeps them."""
-        measured = (records.missed == 0) & tracks.known
-        return cls(names, tracks, promised.bound_ns, measured, records.synchronised, reference)
 
 
 class Told(NamedTuple):
     """The states that clocks were told before, by number."""
 
-    as_of_ns: NDArray[np.int64]
-    offset_ns: NDArray[np.int64]
-    drift_ppb: NDArray[np.float64]
-    believed: NDArray[np.bool_]
+    as_of_ns: Ints
+    offset_ns: Ints
+    drift_ppb: Floats
+    believed: Mask
 
 
 def measured_ns(tracks: ClockTracks, number: int, local_ns: int) -> int:

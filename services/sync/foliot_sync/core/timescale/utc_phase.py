@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
+    from foliot_sync.core.arrays import Floats
 _MEMORY_S = 30.0
 """Memory of the filter. Nodes' own daemons slew their system clocks, and take about as long."""
 _PATIENCE_S = 20.0
@@ -27,11 +26,9 @@ class Agreed(NamedTuple):
 
     value: float
     error: float
-    members: NDArray[np.bool_]
-    """The values whose intervals have the point that most have in common."""
 
 
-def agree(values: NDArray[np.float64], errors: NDArray[np.float64]) -> Agreed | None:
+def agree(values: Floats, errors: Floats) -> Agreed | None:
     """The value that more than half agree on within their errors (Marzullo's point), by its weighted median; None: there is none.
 
     A wrong value is outvoted, however small its error is said to be.
@@ -45,13 +42,14 @@ def agree(values: NDArray[np.float64], errors: NDArray[np.float64]) -> Agreed | 
         return None
     first = int(covered.argmax())
     middle = (ends[order[first]] + ends[order[first + 1]]) / 2
+    # The values whose intervals have the point that most have in common.
     members = np.abs(values - middle) <= errors
     if not members.any():
         members[order[first] % count] = True
     place = np.flatnonzero(members)[values[members].argsort()]
     weight = (errors[place] ** -2.0).cumsum()
     chosen = place[int((weight >= weight[-1] / 2).argmax())]
-    return Agreed(float(values[chosen]), float(errors[chosen]), members)
+    return Agreed(float(values[chosen]), float(errors[chosen]))
 
 
 class UtcPhase:

@@ -6,28 +6,27 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from foliot_sync.core import arrays
 from foliot_sync.core.track.status_machine import SYNCHRONISED, UNSYNCHRONISED, Evidence, after
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from foliot_sync.core.arrays import Chosen
+    from foliot_sync.core.arrays import Floats, Ints, Mask
     from foliot_sync.settings import SyncSettings
 
 
 class ClockRecords(NamedTuple):
     """Clocks, by number."""
 
-    missed: NDArray[np.int64]
+    missed: Ints
     """Windows in a row without a measurement."""
     status: NDArray[np.int8]
     """See `status_machine.STATUSES`."""
-    neighbours: NDArray[np.int64]
-    surplus_ns: NDArray[np.float64]
-    suspected_ns: NDArray[np.float64]
+    neighbours: Ints
+    surplus_ns: Floats
+    suspected_ns: Floats
     """How far the last window was from the prediction, if it was too far to believe either; else 0."""
-    noise_ns: NDArray[np.float64]
+    noise_ns: Floats
     """The noise of each clock's stamps, from the pairs of the last window that reached it; 0: none did."""
 
     @classmethod
@@ -43,36 +42,12 @@ class ClockRecords(NamedTuple):
             floats,
         )
 
-    def joined(self, others: ClockRecords) -> ClockRecords:
-        """Concatenates these records and others."""
-        return arrays.joined((self, others))
-
-    def put(self, chosen: Chosen, others: ClockRecords) -> ClockRecords:
-        """Replaces the chosen records."""
-        return arrays.put(self, chosen, others)
-
-    def measured(
-        self,
-        reached: NDArray[np.bool_],
-        neighbours: NDArray[np.int64],
-        surplus_ns: float,
-        away_ns: NDArray[np.float64],
-        noise_ns: NDArray[np.float64],
-    ) -> ClockRecords:
-        """The records after a window. Clocks that it reached get their neighbours, the mesh's misfit, how far suspects were off, and their noise."""
-        return self._replace(
-            noise_ns=np.where(reached & np.isfinite(noise_ns), noise_ns, self.noise_ns),
-            neighbours=np.where(reached, neighbours, self.neighbours),
-            surplus_ns=np.where(reached, surplus_ns, self.surplus_ns),
-            suspected_ns=np.where(reached, away_ns, self.suspected_ns),
-        )
-
     def after(
         self,
-        present: NDArray[np.bool_],
-        contradicted: NDArray[np.bool_],
-        windows: NDArray[np.int64],
-        bound_ns: NDArray[np.float64],
+        present: Mask,
+        contradicted: Mask,
+        windows: Ints,
+        bound_ns: Floats,
         settings: SyncSettings,
     ) -> ClockRecords:
         """The records after the evidence of a window.
@@ -82,7 +57,6 @@ class ClockRecords(NamedTuple):
             contradicted: the clocks that were away from their predictions.
             windows: the number of windows in a row that agreed.
             bound_ns: the bound at the age at which the next state takes its place.
-            settings: of sync.
         """
         missed = np.where(present, 0, self.missed + 1)
         # The measurement of a suspected window is not believed, so it settles nothing.
@@ -91,14 +65,12 @@ class ClockRecords(NamedTuple):
         return self._replace(missed=missed, status=after(self.status, said))
 
     @property
-    def synchronised(self) -> NDArray[np.bool_]:
+    def synchronised(self) -> Mask:
         """The clocks that are synchronised."""
         return np.asarray(self.status == SYNCHRONISED)
 
 
-def evidence(
-    missed: NDArray[np.int64], windows: NDArray[np.int64], bound_ns: NDArray[np.float64], settings: SyncSettings
-) -> NDArray[np.int8]:
+def evidence(missed: Ints, windows: Ints, bound_ns: Floats, settings: SyncSettings) -> NDArray[np.int8]:
     """The evidence of a window without contradiction on each clock: see `ClockRecords.after`."""
     credible = (windows >= settings.settle_windows) & (bound_ns <= settings.credible_ns)
     said = np.where(credible, Evidence.AGREES, Evidence.SETTLES)

@@ -12,18 +12,12 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from foliot_schemas.bounds import FAR_NS
-from foliot_sync.core import arrays
+from foliot_sync.core.arrays import put, take
 from foliot_sync.core.track.noise_and_wander import Heard, Told, hear, judge, nothing
 from foliot_sync.settings import NANOSECONDS
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from foliot_sync.core.arrays import Chosen
-
-    Floats = NDArray[np.float64]
-    Ints = NDArray[np.int64]
-    Mask = NDArray[np.bool_]
+    from foliot_sync.core.arrays import Floats, Ints, Mask
 
 
 _OVERSTATED = 3.0
@@ -56,13 +50,8 @@ class ClockTracks(NamedTuple):
     """Factor on the variances that measurements of the clock state, as its windows have shown it; at least 1."""
     caution: Floats
     """By how much density and offsets' variances are greater than windows have shown, so that no less noise counts than fits state; at least 1."""
-    heard_at_ns: Ints
-    """This and what follows: see `noise_and_wander.Heard`."""
-    heard_offset_ns: Ints
-    heard_variance: Floats
-    heard_lines: Floats
-    heard_strayed: Floats
-    heard_reach: Floats
+    heard: Heard
+    """The last measurements, and what they have said of noise and wander."""
 
     @classmethod
     def unknown(cls, clocks: int, wander_ppb: float) -> ClockTracks:
@@ -83,43 +72,18 @@ class ClockTracks(NamedTuple):
             density,
             np.ones(clocks),
             np.ones(clocks),
-            *nothing(clocks),
+            nothing(clocks),
         )
-
-    def joined(self, others: ClockTracks) -> ClockTracks:
-        """Concatenates these tracks and others."""
-        return arrays.joined((self, others))
-
-    def take(self, chosen: Mask) -> ClockTracks:
-        """Some of them."""
-        return arrays.take(self, chosen)
-
-    def put(self, chosen: Chosen, others: ClockTracks) -> ClockTracks:
-        """Replaces the chosen tracks."""
-        return arrays.put(self, chosen, others)
 
     @property
     def known(self) -> Mask:
         """The clocks that have a track."""
         return self.windows > 0
 
-    @property
-    def heard(self) -> Heard:
-        """The last measurements, and what they have said of noise and wander."""
-        return Heard(
-            self.heard_at_ns,
-            self.heard_offset_ns,
-            self.heard_variance,
-            self.heard_lines,
-            self.heard_strayed,
-            self.heard_reach,
-        )
-
     def anew(self) -> ClockTracks:
         """The tracks without what measurements have said of noise and wander, because the clock or its reference has changed."""
-        heard = {f"heard_{name}": column for name, column in nothing(len(self.windows))._asdict().items()}
         ones = np.ones(len(self.windows))
-        return self._replace(guess=self.density, factor=ones, caution=ones, **heard)
+        return self._replace(guess=self.density, factor=ones, caution=ones, heard=nothing(len(self.windows)))
 
 
 class Measurement(NamedTuple):
@@ -129,10 +93,6 @@ class Measurement(NamedTuple):
     offset_variance: Floats
     drift: Floats
     drift_variance: Floats
-
-    def take(self, chosen: Mask) -> Measurement:
-        """Some of them."""
-        return arrays.take(self, chosen)
 
 
 def local_at(tracks: ClockTracks, reference_ns: int) -> Ints:
@@ -188,8 +148,7 @@ def learnt(tracks: ClockTracks, measured: Measurement) -> ClockTracks:
     heard = hear(tracks.heard, told, tracks.as_of_ns, seen_ns, measured.offset_variance)
     shown = judge(heard, tracks.guess)
     told = shown.cautious(tracks.guess)
-    columns = {f"heard_{name}": column for name, column in heard._asdict().items()}
-    return tracks._replace(density=told.density, factor=told.factor, caution=told.factor / shown.factor, **columns)
+    return tracks._replace(density=told.density, factor=told.factor, caution=told.factor / shown.factor, heard=heard)
 
 
 def weighed(tracks: ClockTracks, measured: Measurement) -> Measurement:
@@ -220,9 +179,9 @@ def unsettled(tracks: ClockTracks, which: Mask, wander_ppb: float) -> ClockTrack
     """The tracks with no less wander of these clocks than clocks may have at first: how steady they were tells nothing any more."""
     if not which.any():
         return tracks
-    anew = tracks.take(which).anew()
+    anew = take(tracks, which).anew()
     density = np.maximum(anew.density, 2 * wander_ppb**2)
-    return tracks.put(which, anew._replace(density=density, guess=density))
+    return put(tracks, which, anew._replace(density=density, guess=density))
 
 
 def tamed(tracks: ClockTracks, measured: Measurement, sigmas: float) -> Measurement:

@@ -10,17 +10,14 @@ A first guess is the prior, and the measurements are the likelihood, both on a g
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from foliot_sync.settings import NANOSECONDS
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Floats = NDArray[np.float64]
-    Ints = NDArray[np.int64]
+    from foliot_sync.core.arrays import Floats, Ints
 
 LAGS = np.array([1, 2, 4, 8])
 """Measurements between the middle one and the outer ones."""
@@ -89,23 +86,20 @@ def nothing(clocks: int) -> Heard:
 
 def hear(heard: Heard, told: Told, at_ns: Ints, offset_ns: Ints, variance: Floats) -> Heard:
     """The record after one more measurement of each clock, with its variance as stated."""
-    whole = [
-        np.concatenate((new[:, None], old[:, :-1]), axis=1)
-        for new, old in ((at_ns, heard.at_ns), (offset_ns, heard.offset_ns))
-    ]
-    variances = np.concatenate((variance[:, None], heard.variance[:, :-1]), axis=1)
-    at_s = (whole[0] - whole[0][:, :1]) / NANOSECONDS
-    offset = (whole[1] - whole[1][:, :1]).astype(np.float64)
+    columns: Any = zip((at_ns, offset_ns, variance), heard[:3], strict=True)
+    at_ns, offset_ns, variance = (np.concatenate((new[:, None], old[:, :-1]), axis=1) for new, old in columns)
+    at_s = (at_ns - at_ns[:, :1]) / NANOSECONDS
+    offset = (offset_ns - offset_ns[:, :1]).astype(np.float64)
     middle, first = at_s[:, LAGS], at_s[:, 2 * LAGS]
     before, after = middle - first, -middle
-    sound = (whole[0][:, 2 * LAGS] != 0) & (np.minimum(before, after) > 0)
+    sound = (at_ns[:, 2 * LAGS] != 0) & (np.minimum(before, after) > 0)
     sound &= np.maximum(before, after) <= _UNEVEN * np.minimum(before, after)
     before, after = np.where(sound, before, 1.0), np.where(sound, after, 1.0)
     span = before + after
     # Offsets count from the newest one.
     beside = offset[:, LAGS] - after * offset[:, 2 * LAGS] / span
-    stated = variances[:, LAGS]
-    stated = stated + (after**2 * variances[:, 2 * LAGS] + before**2 * variances[:, :1]) / span**2
+    stated = variance[:, LAGS]
+    stated = stated + (after**2 * variance[:, 2 * LAGS] + before**2 * variance[:, :1]) / span**2
     stated = np.where(sound, np.maximum(stated, _LEAST_VARIANCE), 1.0)
     reach = before**2 * after**2 / (3 * span) / stated
     expected = told.factor[:, None] + told.density[:, None] * reach
@@ -113,9 +107,9 @@ def hear(heard: Heard, told: Told, at_ns: Ints, offset_ns: Ints, variance: Float
     count = _REMEMBERED * heard.lines + sound.astype(np.float64)
     share = np.where(sound, 1 / np.maximum(count, 1.0), 0.0)
     return Heard(
-        whole[0],
-        whole[1],
-        variances,
+        at_ns,
+        offset_ns,
+        variance,
         count,
         heard.strayed + share * (strayed - heard.strayed),
         heard.reach + share * (reach - heard.reach),

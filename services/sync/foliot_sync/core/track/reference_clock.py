@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from foliot_sync.core.arrays import changed, put, take
 from foliot_sync.core.track.kalman import local_at, predict
 from foliot_sync.settings import NANOSECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from numpy.typing import NDArray
-
+    from foliot_sync.core.arrays import Mask
     from foliot_sync.core.track.kalman import ClockTracks
 
 RESUME_NS = 2 * NANOSECONDS
@@ -48,7 +48,7 @@ def elect(
     return name, epochs[name]
 
 
-def first_by_name(which: NDArray[np.bool_], names: Sequence[str]) -> int | None:
+def first_by_name(which: Mask, names: Sequence[str]) -> int | None:
     """The first of these clocks by name; None if there are none."""
     return min(np.flatnonzero(which).tolist(), key=names.__getitem__, default=None)
 
@@ -62,10 +62,10 @@ def hand_over(tracks: ClockTracks, heir: int, reference_ns: int, worst_ppb: floa
         worst_ppb: by how much hard bounds grow with age.
     """
     known = tracks.known
-    before = tracks.take(known)
+    before = take(tracks, known)
     now = predict(before, local_at(tracks, reference_ns)[known])
     age_s = np.abs(now.as_of_ns - before.as_of_ns) / NANOSECONDS
-    tracks = tracks.put(known, now._replace(hard_ns=before.hard_ns + worst_ppb * age_s))
+    tracks = put(tracks, known, now._replace(hard_ns=before.hard_ns + worst_ppb * age_s))
     pace = 1 + tracks.drift_ppb[heir] / NANOSECONDS
     drift = ((1 + tracks.drift_ppb / NANOSECONDS) / pace - 1) * NANOSECONDS
     # The heir's own uncertainty is now everyone else's; correlations are not tracked, so it is added in full.
@@ -82,8 +82,5 @@ def hand_over(tracks: ClockTracks, heir: int, reference_ns: int, worst_ppb: floa
 
 def crown(tracks: ClockTracks, reference: int) -> ClockTracks:
     """The tracks with the reference's own as it is by definition: certain, and without drift."""
-    columns = {name: getattr(tracks, name).copy() for name in ("drift_ppb", "p00", "p01", "p11", "hard_ns", "windows")}
-    for name in ("drift_ppb", "p00", "p01", "p11", "hard_ns"):
-        columns[name][reference] = 0.0
-    columns["windows"][reference] = np.maximum(columns["windows"][reference], 1)
-    return tracks._replace(**columns)
+    windows = max(int(tracks.windows[reference]), 1)
+    return changed(tracks, reference, drift_ppb=0.0, p00=0.0, p01=0.0, p11=0.0, hard_ns=0.0, windows=windows)

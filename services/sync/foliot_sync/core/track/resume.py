@@ -15,8 +15,8 @@ from foliot_sync.core.track.status_machine import BELIEVED, STATUSES
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from foliot_schemas import HeardNode
     from foliot_schemas.clock import ClockState
-    from foliot_sync.core.fit.shard_fit import Heard
     from foliot_sync.settings import SyncSettings
 
 _FRESH = 1.25
@@ -41,13 +41,12 @@ class FormerRun(NamedTuple):
     """Clocks whose hosts have not spoken yet, with their former CLOCK_REALTIME minus local time. The hosts may have booted since."""
 
 
-def former_run(said: Mapping[str, ClockState], heard: Sequence[Heard], settings: SyncSettings) -> FormerRun | None:
+def former_run(said: Mapping[str, ClockState], heard: Sequence[HeardNode], settings: SyncSettings) -> FormerRun | None:
     """The part of the last states that can be resumed; None: no clock heard now was known, or it is void by now.
 
     Parameters:
         said: the last state of each clock.
         heard: reports of nodes in the first window.
-        settings: of sync.
     """
     spoken = {node.node: node for node in heard}
     believed = {name: state for name, state in said.items() if _is_sound(state)}

@@ -9,8 +9,7 @@ import numpy as np
 from foliot_sync.settings import NANOSECONDS
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
+    from foliot_sync.core.arrays import Floats
     from foliot_sync.core.track.kalman import ClockTracks
     from foliot_sync.settings import SyncSettings
 
@@ -22,29 +21,27 @@ class StatisticalBound(NamedTuple):
     erred the same way. A random walk of the rate adds t sqrt(t / 3) times its density's root (Zucca and Tavella, IEEE Trans. UFFC 2005).
     """
 
-    bound_ns: NDArray[np.float64]
-    growth_ppb: NDArray[np.float64]
-    wander_ppb: NDArray[np.float64]
+    bound_ns: Floats
+    growth_ppb: Floats
+    wander_ppb: Floats
 
-    def at(self, age_s: float | NDArray[np.float64]) -> NDArray[np.float64]:
+    def at(self, age_s: float | Floats) -> Floats:
         """The bounds at an age."""
-        grown: NDArray[np.float64] = np.hypot(self.bound_ns + self.growth_ppb * age_s, self.wander_ppb * age_s**1.5)
+        grown: Floats = np.hypot(self.bound_ns + self.growth_ppb * age_s, self.wander_ppb * age_s**1.5)
         return grown
 
 
 def promise(tracks: ClockTracks, settings: SyncSettings) -> StatisticalBound:
     """The statistical bounds of these clocks."""
-    known = tracks.known
-    some = tracks.take(known)
-    some = some._replace(density=np.maximum(some.density, 2 * settings.least_wander_ppb**2))
-    bound, growth, wander = np.full(len(known), np.inf), np.zeros(len(known)), np.zeros(len(known))
-    bound[known] = settings.sigmas * np.sqrt(some.p00)
-    growth[known] = settings.sigmas * np.sqrt(some.p11)
-    wander[known] = settings.sigmas * np.sqrt(some.density / 3)
-    return StatisticalBound(bound, growth, wander)
+    known, density = tracks.known, np.maximum(tracks.density, 2 * settings.least_wander_ppb**2)
+    return StatisticalBound(
+        np.where(known, settings.sigmas * np.sqrt(tracks.p00), np.inf),
+        np.where(known, settings.sigmas * np.sqrt(tracks.p11), 0.0),
+        np.where(known, settings.sigmas * np.sqrt(density / 3), 0.0),
+    )
 
 
-def grown_hard(before: ClockTracks, now: ClockTracks, settings: SyncSettings) -> NDArray[np.float64]:
+def grown_hard(before: ClockTracks, now: ClockTracks, settings: SyncSettings) -> Floats:
     """The hard bounds of clocks as of now, from those before."""
     age_s = np.abs(now.as_of_ns - before.as_of_ns) / NANOSECONDS
     return np.asarray(np.maximum(promise(before, settings).at(age_s), before.hard_ns + settings.worst_ppb * age_s))
