@@ -134,3 +134,37 @@ def test_a_part_that_hangs_on_next_to_nothing_is_as_doubtful_as_floats_can_say(n
     found = solve(hanging, nodes, 0)
     assert np.isfinite(found.value).all()
     assert (found.variance[1:] > 100.0**2 * np.median(hanging.variance)).all()
+
+
+def leaves(count, each, near, far, random):
+    """A mesh of nodes in leaves: with `near` neighbours under the same leaf, and `far` anywhere."""
+    nodes = count * each
+    start, end = [], []
+    for first in range(0, nodes, each):
+        leaf = np.arange(first, first + each)
+        for step in range(1, near // 2 + 1):
+            start.append(leaf)
+            end.append(np.roll(leaf, -step))
+    across = regular(nodes, far, random)
+    start, end = np.concatenate([*start, across[0]]), np.concatenate([*end, across[1]])
+    return start, end, start // each == end // each
+
+
+@pytest.mark.parametrize("contrast", [1.0, 10.0, 100.0, 1e4])
+@pytest.mark.parametrize("near", [2, 4, 6])
+def test_leaves_whose_nodes_know_each_other_well_are_as_doubtful_as_what_joins_them(monkeypatch, contrast, near):
+    """Spines are loaded and leaves are not: all nodes of a leaf are off together, which none of the leaf's own pairs shows."""
+    random = np.random.default_rng(5)
+    start, end, inside = leaves(16, 16, near, 6, random)
+    sigma = np.where(inside, 10.0, 10.0 * contrast) * random.uniform(0.5, 2.0, len(start))
+    truth = random.normal(0, 1e5, 256)
+    given = Edges(start, end, truth[start] - truth[end] + random.normal(0, sigma), sigma**2)
+    monkeypatch.setattr("foliot_sync.core.solve.least_squares._FEW", 1_000)
+    whole = solve(given, 256, 0)
+    monkeypatch.setattr("foliot_sync.core.solve.least_squares._FEW", 100)
+    stepped = solve(given, 256, 0)
+
+    deviation = np.sqrt(whole.variance[1:])
+    assert (np.abs(stepped.value - whole.value)[1:] < 0.05 * deviation).all()
+    assert (stepped.variance[1:] > 0.6 * whole.variance[1:]).all()
+    assert (stepped.variance[1:] < 5.0 * whole.variance[1:]).all()
