@@ -39,11 +39,10 @@ class Wires(PeerSockets):
         super().__init__(Seal(KEY), agent.layout.node.agent_port, agent._heard)
         self._agent = agent
 
-    def send(self, datagram: bytes, source: str, destination: str, port: int) -> bool:
+    def send(self, datagram: bytes, source: str, destination: str, port: int) -> None:
         """See `PeerSockets`."""
-        if {source, destination} & self._agent.cut:
-            return True
-        return super().send(datagram, source, destination, port)
+        if not {source, destination} & self._agent.cut:
+            super().send(datagram, source, destination, port)
 
 
 class Counting(NoKernel):
@@ -124,16 +123,14 @@ class Agent:
         await self.actuator.welcome(record)
         self.peers[record.name] = record
         if backups:
-            armed = [
-                Placement(peer=name, rail=rail, via=via, entropy=1)
-                for name in self.peers
-                for rail, via in (("rail0", "rail1"), ("rail1", "rail0"))
-            ]
-            await self.actuator.arm(armed)
+            for name in self.peers:
+                for rail, via in (("rail0", "rail1"), ("rail1", "rail0")):
+                    await self.actuator.arm(Placement(peer=name, rail=rail, via=via, entropy=1))
 
     async def disarm(self) -> None:
         """Takes all its backups away."""
-        await self.actuator.disarm(list(self.actuator.routing.backups))
+        for destination in tuple(self.actuator.routing.backups):
+            await self.actuator.disarm(destination)
 
     def lose(self, rail: str = "rail0") -> None:
         """Its NIC loses the carrier."""

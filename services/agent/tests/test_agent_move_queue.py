@@ -29,24 +29,20 @@ class Slow(OverlayActuator):
         self.done: list[str] = []
         self.fails: set[str] = set()
 
-    async def set_placements(self, placements, *, ahead=False):
-        """See `Actuator`."""
-        placements = tuple(placements)
-        for placement in placements:
-            await self._message(f"place {placement.peer} {placement.rail} via {placement.via}")
-        return await super().set_placements(placements, ahead=ahead)
+    async def place(self, placement, *, ahead=False):
+        """See `OverlayActuator`."""
+        await self._message(f"place {placement.peer} {placement.rail} via {placement.via}")
+        await super().place(placement, ahead=ahead)
 
-    async def arm(self, backups):
-        """See `Actuator`."""
-        backups = tuple(backups)
-        for backup in backups:
-            await self._message(f"arm {backup.peer}")
-            if backup.peer in self.fails:
-                raise ActuatorError(f"no route to {backup.peer}")
-        await super().arm(backups)
+    async def arm(self, backup):
+        """See `OverlayActuator`."""
+        await self._message(f"arm {backup.peer}")
+        if backup.peer in self.fails:
+            raise ActuatorError(f"no route to {backup.peer}")
+        await super().arm(backup)
 
     async def away(self, rail):
-        """See `Actuator`."""
+        """See `OverlayActuator`."""
         await self._message(f"away {rail}")
         return await super().away(rail)
 
@@ -76,7 +72,8 @@ async def move_queue(settings_of):
     actuator = Slow(layout)
     for index in range(1, PEERS + 1):
         await actuator.welcome(describe(settings_of(index)))
-    await actuator.arm(BACKUPS[:10])
+    for backup in BACKUPS[:10]:
+        await actuator.arm(backup)
     actuator.done.clear()
     made = MoveQueue(actuator, FailedLinks(layout, "boot1"), VirtualClock())
     made.actuator = actuator

@@ -19,8 +19,6 @@ from foliot_agent.kernel.devices import Devices
 from foliot_agent.kernel.overlay_routes import routes_present, rules_present
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from foliot_agent.core.routing_table import Destination
     from foliot_schemas import Node, Placement
 
@@ -88,34 +86,24 @@ class OverlayActuator:
         self._peers.pop(peer.name, None)
         self.routing.forget(peer.name)
 
-    async def set_placements(self, placements: Iterable[Placement], *, ahead: bool = False) -> tuple[Placement, ...]:
-        """Makes these the ways in force, and returns those in force before, which undo it.
+    async def place(self, placement: Placement, *, ahead: bool = False) -> None:
+        """Makes this the way in force. With `ahead`, on a rail that is away, it is only laid ready for its coming back."""
+        destination = destination_of(placement)
+        if self.routing.placements.get(destination) != placement:
+            await self._put(self.routing.placements, placement)
+        by_backup = not ahead and placement.rail in self.routing.away and destination in self.routing.backups
+        if by_backup and self.routing.backups[destination] != placement:
+            await self._put(self.routing.backups, placement)
 
-        With `ahead`, those of a rail that is away are only laid ready for its coming back.
-        """
-        before = []
-        for placement in placements:
-            destination = destination_of(placement)
-            present = self.routing.way(destination)
-            before.extend([present] if present is not None else [])
-            if self.routing.placements.get(destination) != placement:
-                await self._put(self.routing.placements, placement)
-            by_backup = not ahead and placement.rail in self.routing.away and destination in self.routing.backups
-            if by_backup and self.routing.backups[destination] != placement:
-                await self._put(self.routing.backups, placement)
-        return tuple(before)
+    async def arm(self, backup: Placement) -> None:
+        """Makes this the backup of its destination."""
+        if self.routing.backups.get(destination_of(backup)) != backup:
+            await self._put(self.routing.backups, backup)
 
-    async def arm(self, backups: Iterable[Placement]) -> None:
-        """Makes these the backups of their destinations."""
-        for backup in backups:
-            if self.routing.backups.get(destination_of(backup)) != backup:
-                await self._put(self.routing.backups, backup)
-
-    async def disarm(self, destinations: Iterable[Destination]) -> None:
-        """Takes away the backups of these destinations, but for those of a rail that is away: they are in use."""
-        for destination in destinations:
-            if destination in self.routing.backups and destination[1] not in self.routing.away:
-                await self._remove(self.routing.backups, destination)
+    async def disarm(self, destination: Destination) -> None:
+        """Takes away the backup of a destination, unless its rail is away: then it is in use."""
+        if destination in self.routing.backups and destination[1] not in self.routing.away:
+            await self._remove(self.routing.backups, destination)
 
     async def away(self, rail: str) -> bool:
         """Sends a rail's traffic by its backups; False: it went there already. `back` undoes it."""
@@ -133,15 +121,11 @@ class OverlayActuator:
         self.routing.away.discard(rail)
         return True
 
-    async def renew(self, destinations: Iterable[Destination]) -> None:
-        """Puts the ways in force of these destinations, and their backups, once more.
-
-        A device was lost with all on it, and made again.
-        """
-        for destination in destinations:
-            for kept in (self.routing.placements, self.routing.backups):
-                if destination in kept and self._has_device(kept[destination]):
-                    await self._put(kept, kept[destination])
+    async def renew(self, destination: Destination) -> None:
+        """Puts the routes of a destination once more, as a device was lost with all on it, and made again."""
+        for kept in (self.routing.placements, self.routing.backups):
+            if destination in kept and self._has_device(kept[destination]):
+                await self._put(kept, kept[destination])
 
     def _has_device(self, placement: Placement) -> bool:
         return self._devices.has(overlay_layout.device_name(self._layout.numbers[placement.via], placement.entropy))
