@@ -84,7 +84,7 @@ class RouteHandler:
             return self.move_queue.routing.way(destination) == made.get(destination)
 
         with tracing.span("confirm on the wire", fault=fault, expected=len(move.destinations)) as span:
-            found = await self.confirmer.confirm(move.destinations, stands=stands)
+            found = await self.confirmer.confirm(move.destinations, stands)
             span.set_attribute("foliot.confirmed", len(found))
         return _confirmed(len(move.destinations), found)
 
