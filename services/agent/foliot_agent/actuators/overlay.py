@@ -53,8 +53,9 @@ class OverlayActuator:
         }
         for first_table in (overlay_layout.IN_FORCE_TABLE, overlay_layout.BACKUP_TABLE):
             for number in self._layout.numbers.values():
-                for route in await routes_present(self._netlink, first_table + number):
-                    self._found[route.table, route.destination] = route.gateway
+                table = first_table + number
+                for destination, gateway in await routes_present(self._netlink, table):
+                    self._found[table, destination] = gateway
 
     async def welcome(self, peer: Node) -> None:
         """Puts the routes to a peer: those found in force, else home."""

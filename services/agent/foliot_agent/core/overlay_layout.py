@@ -38,6 +38,7 @@ AWAY_PRIORITY = 7000
 ALWAYS_PRIORITY = 7100
 RAILS = 8
 """Rail numbers run from 0 to 7, as the path prefix has room for."""
+TABLES = frozenset(first + number for first in (IN_FORCE_TABLE, BACKUP_TABLE) for number in range(RAILS))
 
 _FIRST_VNI = 700_000
 """Decimal, so that a capture reads well: 700203 is rail 2, entropy 3."""
@@ -147,11 +148,6 @@ def devices(layout: Layout) -> tuple[VxlanDevice, ...]:
         for nic in layout.node.nics
         for entropy, (port, address) in enumerate(zip(nic.entropies, nic.path_addresses, strict=True))
     )
-
-
-def service_addresses(layout: Layout) -> tuple[str, ...]:
-    """The addresses that jobs use, one per rail."""
-    return tuple(nic.service_address for nic in layout.node.nics)
 
 
 def entries(layout: Layout, peer: Node) -> set[PeerEntry]:

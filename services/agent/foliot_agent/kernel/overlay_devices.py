@@ -17,7 +17,7 @@ from pyroute2.netlink.rtnl.ndmsg import NTF_SELF, NUD_PERMANENT
 
 from foliot_agent.core import overlay_layout
 from foliot_agent.kernel.devices import Devices, path_of
-from foliot_agent.kernel.overlay_routes import our_tables, routes_present, rules_present
+from foliot_agent.kernel.overlay_routes import routes_present, rules_present
 
 if TYPE_CHECKING:
     from foliot_schemas import Node
@@ -124,7 +124,8 @@ class Overlay:
         for name in (overlay_layout.SERVICE_DEVICE_END, overlay_layout.SERVICE_DEVICE):
             self._loosen(name)
             await self._netlink.link("set", index=self._devices.index(name), state="up")
-        await self._addresses(overlay_layout.SERVICE_DEVICE, set(overlay_layout.service_addresses(self._layout)), 32)
+        addresses = {nic.service_address for nic in self._layout.node.nics}
+        await self._addresses(overlay_layout.SERVICE_DEVICE, addresses, 32)
 
     async def _build_device(self, device: overlay_layout.VxlanDevice, present: Any, nic: Any) -> bool:
         """Makes a device, or brings the present one to the plan; says whether it had to be made."""
@@ -187,9 +188,9 @@ async def remove(netlink: Any) -> None:
     for rule in await rules_present(netlink):
         address, _, length = rule.prefix.partition("/")
         await netlink.rule("del", priority=rule.priority, dst=address, dst_len=int(length), table=rule.table)
-    for table in our_tables():
-        for route in await routes_present(netlink, table):
-            await netlink.route("del", dst=route.destination, dst_len=32, table=table)
+    for table in overlay_layout.TABLES:
+        for destination, _ in await routes_present(netlink, table):
+            await netlink.route("del", dst=destination, dst_len=32, table=table)
     for name, link in (await _links(netlink)).items():
         if _is_our_vxlan(link) or name == overlay_layout.SERVICE_DEVICE:
             with contextlib.suppress(NetlinkError):
