@@ -61,7 +61,8 @@ class Failover:
     """Waits until what the kernel dropped with the NIC of a rail is there again."""
 
     def __post_init__(self) -> None:
-        self._node, self._peers, self._losses = self.situation.node, self.situation.peers, self.situation.losses
+        self._node, self._peers = self.situation.layout.node.name, self.situation.peers
+        self._losses = self.situation.losses
         self._guard = ReplayGuard()
         self._seen: dict[tuple[str, str], NoticeSeen] = {}
         self._evaded: dict[tuple[str, str], str] = {}
