@@ -106,8 +106,7 @@ class Failover:
             log.info("nic_turned", rail=turn.rail, state=turn.state, fault=turn.fault)
             move = joined(move, await self.move_queue.mend())
             span.set_attribute("foliot.status", move.status)
-            outcome = await self._outcome(move, f"armed/{turn.fault}", turn.fault, started_ns)
-            self.publish(outcome)
+            await self._report(move, f"armed/{turn.fault}", turn.fault, started_ns)
 
     async def _return(self, turn: LinkTransition, started_ns: int) -> None:
         """Takes the return of an own NIC.
@@ -128,8 +127,7 @@ class Failover:
             "own carrier back", fault=turn.fault, start_ns=started_ns, nic=nic, armed=self.settings.armed
         ) as span:
             span.set_attribute("foliot.status", move.status)
-            command = f"armed/{turn.fault}/back"
-            self.publish(await self._outcome(move, command, turn.fault, started_ns))
+            await self._report(move, f"armed/{turn.fault}/back", turn.fault, started_ns)
 
     async def _tell(self, turn: LinkTransition) -> None:
         with tracing.span("notify peers", fault=turn.fault, kind="producer", state=turn.state) as span:
@@ -197,9 +195,7 @@ class Failover:
             if not moved and move.status == "already" and notice.state == "lost":
                 move = Move(status="refused", reason=f"no way to all of {notice.node} has both of its NICs")
             if move.status != "already":
-                command = self._name(notice)
-                outcome = await self._outcome(move, command, notice.fault, started_ns)
-                self.publish(outcome)
+                await self._report(move, self._name(notice), notice.fault, started_ns)
 
     def _name(self, notice: Notice) -> str:
         """Names the move that a notice led to. A loss may be told again, and move something again: that is another move."""
@@ -218,9 +214,10 @@ class Failover:
 
     # -- what became of it --------------------------------------------------------------------------------------------
 
-    async def _outcome(self, move: Move, command: str, fault: str, started_ns: int) -> Outcome:
+    async def _report(self, move: Move, command: str, fault: str, started_ns: int) -> None:
         result = told(move, Reroute)
         confirmed = await self.routes.confirm(result, fault)
-        return outcome_of(
+        outcome = outcome_of(
             result, confirmed, command=command, node=self._node, fault=fault, started_ns=started_ns, armed=True
-        )  # fmt: skip
+        )
+        self.publish(outcome)
