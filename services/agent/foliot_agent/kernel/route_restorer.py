@@ -55,8 +55,8 @@ class RouteRestorer:
             async for message in await self._netlink.addr("dump", family=socket.AF_INET)
         }
 
-    async def put_back(self, device: str) -> int:
-        """Adds those of the remembered routes that are missing; says how many they were.
+    async def put_back(self, device: str) -> None:
+        """Adds those of the remembered routes that are missing.
 
         A route whose gateway needs another missing one comes after that.
         """
@@ -74,7 +74,6 @@ class RouteRestorer:
         self.owed.discard(device)
         if put:
             log.info("routes_put_back", device=device, count=put)
-        return put
 
     async def _ups(self, device: str) -> int | None:
         """How often the device has lost its carrier so far; None while it is down."""
