@@ -11,6 +11,7 @@ import msgspec
 
 from foliot.settings import BusSettings, NodeSettings, SettingsError, read
 from foliot.text.toml_text import toml, value_text
+from foliot_agent.install.addressing import ANYBODY
 from foliot_agent.settings import AgentSettings
 
 if TYPE_CHECKING:
@@ -101,7 +102,7 @@ class SettingsFile:
         """The settings that join knows, over what is there: settings made by hand stay."""
         present = self._present
         own = _plain(node)
-        defaults = _plain(NodeSettings(name="", index=0, nics=()))
+        defaults = _plain(ANYBODY)
         kept = {key: value for key, value in own.items() if key in present.get("node", {}) or value != defaults[key]}
         wanted: dict[str, Any] = {**present, "bus": {**self._bus, "url": self.bus.url}}
         if telemetry:
