@@ -19,7 +19,7 @@ from foliot_agent.core.failed_links import FailedLinks, LinkTransition
 from foliot_agent.core.overlay_layout import Layout
 from foliot_agent.core.peer_protocol import Seal
 from foliot_agent.core.route_guard import Situation
-from foliot_agent.kernel.no_kernel import NoKernel
+from foliot_agent.kernel.devices import NoKernel
 from foliot_agent.peers.failure_notifier import FailureNotifier
 from foliot_agent.peers.sockets import PeerSockets
 from foliot_agent.settings import AgentSettings

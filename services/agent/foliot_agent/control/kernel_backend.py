@@ -17,8 +17,8 @@ from foliot_agent.control.move_queue import MoveQueue
 from foliot_agent.core import overlay_layout
 from foliot_agent.core.desired_diff import wanted
 from foliot_agent.core.failed_links import FailedLinks
+from foliot_agent.kernel.devices import NoKernel
 from foliot_agent.kernel.dry_run import DryRun
-from foliot_agent.kernel.no_kernel import NoKernel
 from foliot_agent.kernel.overlay_devices import Overlay, OverlayError, remove
 from foliot_agent.kernel.route_restorer import RouteRestorer
 
