@@ -194,7 +194,7 @@ class KernelBackend:
         """Restores what can be restored now; returns the devices that were made."""
         if self._is_stale:
             self._is_stale = False
-            self._made |= await self._overlay.restore()
+            self._made |= await self._overlay.build(missing_ok=True)
         if made := frozenset(self._made):
             for peer in tuple(peers.values()):
                 await self._overlay.join(peer)

@@ -49,21 +49,37 @@ class Overlay:
         self._built: dict[str, tuple[int, int]] = {}
         """By NIC: its index and MTU when its devices were made or looked at last."""
 
-    async def build(self) -> None:
-        """Makes what is missing and remakes what is wrong.
+    async def build(self, *, missing_ok: bool = False) -> frozenset[str]:
+        """Makes what is missing and remakes what is wrong; returns the names of the devices that it made.
+
+        Parameters:
+            missing_ok: passes over NICs that are not there.
 
         Raises:
             OverlayError: a NIC is not there, or the kernel refuses.
         """
-        await self._build(missing_ok=False)
-
-    async def restore(self) -> frozenset[str]:
-        """Builds the overlay again on those NICs that are there; returns the names of the devices that it made.
-
-        Raises:
-            OverlayError: the kernel refuses.
-        """
-        return await self._build(missing_ok=True)
+        made = []
+        try:
+            links = await _links(self._netlink)
+            await self._build_service_device(links)
+            wanted = overlay_layout.devices(self._layout)
+            for name, link in links.items():
+                if _is_our_vxlan(link) and name not in {device.name for device in wanted}:
+                    await self._netlink.link("del", index=link["index"])
+            for device in wanted:
+                nic = links.get(device.underlay)
+                if nic is not None:
+                    made += [device.name] if await self._build_device(device, links.get(device.name), nic) else []
+                    self._built[device.underlay] = nic["index"], nic.get_attr("IFLA_MTU")
+                elif missing_ok:
+                    self._built.pop(device.underlay, None)
+                else:
+                    raise OverlayError(f"node.nics: there is no device {device.underlay!r} on this host")
+        except NetlinkError as error:
+            raise OverlayError(
+                f"the kernel refuses the overlay: {error}; the agent needs CAP_NET_ADMIN and VXLAN"
+            ) from error
+        return frozenset(made)
 
     def stands_on(self, nic: str, index: int, mtu: int) -> bool:
         """Whether the devices on a NIC were made on this one. A NIC that is plugged in again has another index or MTU."""
@@ -88,30 +104,6 @@ class Overlay:
                 with contextlib.suppress(NetlinkError, OSError):  # gone already, perhaps with its device
                     await change("del", entry)
             self._entries.discard(entry)
-
-    async def _build(self, *, missing_ok: bool) -> frozenset[str]:
-        made = []
-        try:
-            links = await _links(self._netlink)
-            await self._build_service_device(links)
-            wanted = overlay_layout.devices(self._layout)
-            for name, link in links.items():
-                if _is_our_vxlan(link) and name not in {device.name for device in wanted}:
-                    await self._netlink.link("del", index=link["index"])
-            for device in wanted:
-                nic = links.get(device.underlay)
-                if nic is not None:
-                    made += [device.name] if await self._build_device(device, links.get(device.name), nic) else []
-                    self._built[device.underlay] = nic["index"], nic.get_attr("IFLA_MTU")
-                elif missing_ok:
-                    self._built.pop(device.underlay, None)
-                else:
-                    raise OverlayError(f"node.nics: there is no device {device.underlay!r} on this host")
-        except NetlinkError as error:
-            raise OverlayError(
-                f"the kernel refuses the overlay: {error}; the agent needs CAP_NET_ADMIN and VXLAN"
-            ) from error
-        return frozenset(made)
 
     async def _build_service_device(self, links: dict[str, Any]) -> None:
         if overlay_layout.SERVICE_DEVICE not in links:
