@@ -251,7 +251,7 @@ class KernelBackend:
                     is_known=lambda placement: placement.peer in known,
                 )  # fmt: skip
                 await MoveQueue(actuator, losses, clock).follow(changes, act=act)
-            return rehearsal.changes()
+            return tuple(rehearsal.changes)
 
 
 async def uninstall() -> None:
