@@ -247,9 +247,8 @@ class KernelBackend:
             if paths is not None:
                 losses = FailedLinks(self._layout, "")
                 changes = wanted(
-                    None, paths, routing=actuator.routing, dead=losses.dead, own_lost=losses.own,
-                    is_known=lambda placement: placement.peer in known,
-                )  # fmt: skip
+                    None, paths, actuator.routing, losses, is_known=lambda placement: placement.peer in known
+                )
                 await MoveQueue(actuator, losses, clock).follow(changes, act=act)
             return tuple(rehearsal.changes)
 

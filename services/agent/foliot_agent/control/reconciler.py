@@ -123,8 +123,7 @@ class Reconciler:
             await self.move_queue.follow(Wanted(backups=backups), act=False)
 
     async def _follow(self, before: NodePaths | None, paths: NodePaths) -> None:
-        routing, losses = self.situation.routing, self.situation.losses
-        changes = wanted(before, paths, routing=routing, dead=losses.dead, own_lost=losses.own, is_known=self._is_known)
+        changes = wanted(before, paths, self.situation.routing, self.situation.losses, is_known=self._is_known)
         move = await self.move_queue.follow(changes, act=self.policy == "act")
         if move.status == "failed":
             log.warning("paths_not_followed", reason=move.reason)
