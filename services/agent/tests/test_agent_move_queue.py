@@ -94,7 +94,7 @@ async def test_a_loss_does_not_wait_for_backups_that_are_being_armed(move_queue)
 async def test_a_loss_does_not_wait_for_a_command_and_what_it_killed_is_not_placed(move_queue):
     """The command's ways by the lost NIC are not taken; those that were go on."""
     homes = tuple(placed(peer, rail="rail1", via="rail0") for peer in range(1, PEERS + 1))
-    command = asyncio.create_task(move_queue.apply(placements=homes))
+    command = asyncio.create_task(move_queue.apply(Reroute(placements=homes)))
     await move_queue.actuator.until(5)
     move_queue._losses._own["rail0"] = "fault"
     await move_queue.flee("rail0")
@@ -109,7 +109,7 @@ async def test_a_loss_does_not_wait_for_a_command_and_what_it_killed_is_not_plac
 async def test_a_loss_does_not_wait_for_a_command_that_goes_on(move_queue):
     """The loss concerns none of its ways."""
     others = tuple(Placement(peer=f"node{peer}", rail="rail1", via="rail1", entropy=1) for peer in range(1, PEERS + 1))
-    command = asyncio.create_task(move_queue.apply(placements=others))
+    command = asyncio.create_task(move_queue.apply(Reroute(placements=others)))
     await move_queue.actuator.until(5)
     move_queue._losses._own["rail0"] = "fault"
     await move_queue.flee("rail0")
@@ -120,8 +120,8 @@ async def test_a_loss_does_not_wait_for_a_command_that_goes_on(move_queue):
 
 async def test_a_command_that_was_overtaken_by_the_loss_of_its_way_is_refused(move_queue):
     """Nothing of it was done."""
-    first = asyncio.create_task(move_queue.apply(placements=(placed(1), placed(2))))
-    second = asyncio.create_task(move_queue.apply(placements=(placed(3), placed(4))))
+    first = asyncio.create_task(move_queue.apply(Reroute(placements=(placed(1), placed(2)))))
+    second = asyncio.create_task(move_queue.apply(Reroute(placements=(placed(3), placed(4)))))
     await move_queue.actuator.until(1)
     move_queue._losses._own["rail1"] = "fault"
     assert (await first).status == "done"

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from foliot_agent.core.desired_diff import Wanted
     from foliot_agent.core.failed_links import FailedLinks
     from foliot_agent.core.routing_table import Destination, RoutingTable
+    from foliot_schemas import Reroute, Restore
 
 
 class Move(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,18 +64,12 @@ class MoveQueue:
         """The ways in force."""
         return self._actuator.routing
 
-    async def apply(
-        self,
-        *,
-        away: tuple[str, ...] = (),
-        back: tuple[str, ...] = (),
-        placements: tuple[Placement, ...] = (),
-    ) -> Move:
+    async def apply(self, order: Reroute | Restore) -> Move:
         """Moves what is not there yet."""
-        for placement in placements:
+        for placement in order.placements:
             self._losses.overrule(placement.peer, placement.via)
         async with self._commanded:
-            return await self._apply(away, back, placements)
+            return await self._apply(order.away, order.back, order.placements)
 
     async def flee(self, rail: str) -> Move:
         """Leaves a rail whose own NIC is lost: one rule, however many peers there are."""

@@ -63,8 +63,7 @@ class RouteHandler:
         if order.traffic != SERVICE_ADDRESSES:
             async with self._turns[order.traffic]:
                 return await self._move_other(self._others[order.traffic], order)
-        move = await self.move_queue.apply(away=order.away, back=order.back, placements=order.placements)
-        return told(move, type(order))
+        return told(await self.move_queue.apply(order), type(order))
 
     async def confirm(self, result: Result, fault: str) -> Confirmed:
         """Confirms by the confirmer of the actuator that moved it."""
