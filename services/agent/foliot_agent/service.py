@@ -139,7 +139,6 @@ class Agent:
             move_queue=self.move_queue,
             notifier=self._notifier,
             routes=routes,
-            confirmer=confirmer,
             clock=self._clock,
             publish=self._publish,
             bus_connected=lambda: self._bus.connected,

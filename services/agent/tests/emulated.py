@@ -109,7 +109,6 @@ class Agent:
             move_queue=self.move_queue,
             notifier=FailureNotifier(self.exchange, self.layout.node, self.peers, self.losses, self.clock),
             routes=routes,
-            confirmer=None,
             clock=self.clock,
             publish=self.outcomes.append,
             bus_connected=lambda: self.bus_connected,

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from foliot_agent.control.route_handler import RouteHandler
     from foliot_agent.core.failed_links import LinkTransition
     from foliot_agent.core.route_guard import Situation
-    from foliot_agent.peers.echo_confirm import EchoConfirmer
     from foliot_agent.peers.failure_notifier import FailureNotifier
     from foliot_agent.peers.sockets import Reply
     from foliot_agent.settings import AgentSettings
@@ -47,9 +46,7 @@ class Failover:
     move_queue: MoveQueue
     notifier: FailureNotifier
     routes: RouteHandler
-    """Confirms what was moved."""
-    confirmer: EchoConfirmer | None
-    """Answers peers that confirm their moves; None where nothing is on a wire (the emulated actuator)."""
+    """Confirms what was moved, and its confirmer answers peers that confirm their moves."""
     clock: Clock
     publish: Callable[[Outcome], None]
     """Hands an outcome to the bus, which keeps it until it is stored."""
@@ -142,8 +139,8 @@ class Failover:
             self.notifier.take(message)
         elif isinstance(message, Notice):
             self._take_notice(message, reply)
-        elif self.confirmer is not None:
-            self.confirmer.take(message, reply)
+        elif self.routes.confirmer is not None:
+            self.routes.confirmer.take(message, reply)
 
     def forget(self, peer: str) -> None:
         """Forgets a peer that has left the fleet, with what it said and what became of it."""
