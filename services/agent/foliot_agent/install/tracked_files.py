@@ -35,7 +35,11 @@ class _Before(msgspec.Struct, frozen=True):
 
 
 class Files:
-    """Files and links below a root. Paths are given without a leading slash."""
+    """Files and links below a root. Paths are given without a leading slash.
+
+    Raises:
+        PermissionError: to write and to put back need root.
+    """
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -93,11 +97,7 @@ class Files:
         return (*(f"write {self.root / path}" for path in written), *(self._back(path, before[path]) for path in stale))
 
     def check(self) -> None:
-        """Makes sure, without a trace, that what is missing could be written.
-
-        Raises:
-            OSError: it could not; PermissionError: this needs root.
-        """
+        """Makes sure, without a trace, that what is missing could be written; OSError: it could not."""
         changed = (*self.missing(), *self.stale())
         for path in (_RECORD, *changed) if changed else ():
             folder = next(each for each in (self.root / path).parents if each.exists())
@@ -108,11 +108,7 @@ class Files:
                 raise OSError(error.errno, error.strerror, str(self.root / path)) from error
 
     def put(self) -> None:
-        """Makes all files as they shall be.
-
-        Raises:
-            PermissionError: this needs root.
-        """
+        """Makes all files as they shall be."""
         missing, stale = self.missing(), self.stale()
         if not missing and not stale:
             return
@@ -146,11 +142,7 @@ class Files:
         return (*(self._back(path, text) for path, text in files.items()), *record)
 
     def put_back(self) -> None:
-        """Makes everything as it was before the first join.
-
-        Raises:
-            PermissionError: this needs root.
-        """
+        """Makes everything as it was before the first join."""
         before = self._before()
         for path in before.files:
             self._restore(path, before)
