@@ -38,7 +38,6 @@ class CommandRunner:
     """
 
     node: str
-    """The node whose commands they are."""
     policy: Policy
     handlers: Iterable[ActionHandler]
     clock: Clock

@@ -51,7 +51,6 @@ class Failover:
     publish: Callable[[Outcome], None]
     """Hands an outcome to the bus, which keeps it until it is stored."""
     bus_connected: Callable[[], bool]
-    """Whether the bus is there, as far as is known."""
     spawn: Spawn
     """Starts work that outlives the call."""
     restored: Callable[[str], Awaitable[None]]

@@ -24,14 +24,12 @@ if TYPE_CHECKING:
     from foliot_agent.peers.echo_confirm import EchoConfirmer
     from foliot_schemas import Command, Confirmation
 
-_KINDS = {"reroute": Reroute, "restore": Restore}
-
 
 @dataclass(kw_only=True, eq=False)
 class RouteHandler:
     """See `ActionHandler`."""
 
-    verbs = tuple(_KINDS)
+    verbs = ("reroute", "restore")
 
     situation: Situation
     move_queue: MoveQueue

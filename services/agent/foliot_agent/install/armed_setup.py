@@ -29,9 +29,6 @@ def want(
     """Asks for the agent's variables, and that it can read the key file that its settings name.
 
     Returns obstacles, and the changes of the variables, a line each, which never show a key.
-
-    Parameters:
-        present: the key's settings.
     """
     asked = arguments.armed or arguments.key_file
     known = _known(files, arguments) if asked or present.key_file else ""
@@ -63,7 +60,6 @@ def _has_key(known: str) -> bool:
 
 
 def _changes(known: str, key: str, arguments: argparse.Namespace) -> tuple[str, ...]:
-    """The changes of the variables, a line each."""
     changes = []
     if arguments.armed and (before := envfile.value(known, envfile.ARMED)) != arguments.armed:
         changes.append(f"agent.env: {envfile.ARMED}={'' if before is None else f'{before} -> '}{arguments.armed}")
@@ -73,7 +69,6 @@ def _changes(known: str, key: str, arguments: argparse.Namespace) -> tuple[str, 
 
 
 def _given(path: Path) -> str:
-    """The key of ``--key-file``."""
     try:
         key = path.read_text().strip()
     except (OSError, UnicodeDecodeError) as error:

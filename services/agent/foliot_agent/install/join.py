@@ -47,7 +47,6 @@ class _Meant(msgspec.Struct, frozen=True, kw_only=True):
     open_yet: dict[str, str] = {}
     """Settings that nobody can tell yet, with words for what they will be; the node has something in their place."""
     found: tuple[Finding, ...] = ()
-    """Findings meanwhile."""
     variables: tuple[str, ...] = ()
     """Changes of the agent's variables, a line each."""
 
@@ -114,11 +113,7 @@ async def _join(arguments: argparse.Namespace) -> int:
 async def _meant(
     arguments: argparse.Namespace, settings: SettingsFile, states: Mapping[str, NicState], fleet: FleetSeen
 ) -> _Meant:
-    """The place that was asked for, over what was there before.
-
-    Raises:
-        PlaceError: what ``--rail`` gives cannot be read.
-    """
+    """The place that was asked for, over what was there before."""
     held = [Held(state.device, address) for state in states.values() for address in state.addresses]
     before = settle(settings.node, held) if settings.node else None
     rails = addressing.parse_rails(arguments.rail) or {nic.rail: nic.device for nic in (before.nics if before else ())}
@@ -230,7 +225,6 @@ def _starts(arguments: argparse.Namespace) -> bool:
 
 
 def _tell(files: Files, settings: SettingsFile, meant: _Meant, arguments: argparse.Namespace) -> None:
-    """Says what it would do."""
     steps = files.steps()
     _tell_steps(steps, settings, meant, arguments, would="would ")
     if _starts(arguments):

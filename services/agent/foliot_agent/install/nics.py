@@ -35,11 +35,10 @@ class NicState(msgspec.Struct, frozen=True, kw_only=True):
     addresses: tuple[str, ...]
     """IPv4, in the kernel's order; others can reach them."""
     is_default: bool
-    """The default route leaves by it."""
+    """Whether the default route leaves by it."""
     speed_mbps: int | None
     stamping: ethtool.Stamping | None
     rdma: str = ""
-    """Its RDMA device."""
 
 
 class RouteFound(msgspec.Struct, frozen=True, kw_only=True):

@@ -76,11 +76,8 @@ def _handed_over(secrets: Mapping[str, Path]) -> str:
 
 def hidden_interpreter() -> str:
     """The path of the interpreter, if the units could not see it there; else empty."""
-    for path in (Path(sys.prefix), Path(sys.executable).resolve()):
-        for hidden in _HIDDEN:
-            if path.is_relative_to(hidden):
-                return str(path)
-    return ""
+    paths = (Path(sys.prefix), Path(sys.executable).resolve())
+    return next((str(path) for path in paths if any(map(path.is_relative_to, _HIDDEN))), "")
 
 
 def is_host(root: Path) -> bool:

@@ -16,8 +16,6 @@ _RECORD = "etc/foliot/joined.json"
 
 
 class _Access(msgspec.Struct, frozen=True, array_like=True):
-    """The access to a file."""
-
     mode: int
     owner: int
     group: int
@@ -29,7 +27,6 @@ class _Before(msgspec.Struct, frozen=True):
     files: dict[str, str | None] = {}
     """Text by path, None: no file."""
     access: dict[str, _Access] = {}
-    """Access of the files that were there."""
     folders: tuple[str, ...] = ()
     """Folders that were made, outermost first."""
 
@@ -191,7 +188,6 @@ class Files:
         )
 
     def _restore(self, path: str, before: _Before) -> None:
-        """Makes a file as it was before the first join."""
         text = before.files[path]
         if text is None:
             (self.root / path).unlink(missing_ok=True)
@@ -200,7 +196,6 @@ class Files:
             self._write(path, text, before.access.get(path) or self._narrowed(path, 0o644))
 
     def _back(self, path: str, before: str | None) -> str:
-        """The work of `_restore`, in words."""
         return f"{'remove' if before is None else 'put back'} {self.root / path}"
 
     def _readable(self, path: str) -> str | None:
