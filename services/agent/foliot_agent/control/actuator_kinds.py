@@ -77,9 +77,5 @@ async def remove_all() -> None:
             await kind.remove()
 
 
-def _kernel(view: NodeView, *, is_real: bool) -> KernelBackend:
-    return KernelBackend(view.layout, view.restart_cache, is_real=is_real)
-
-
-register(ActuatorKind("overlay", functools.partial(_kernel, is_real=True), remove=uninstall))
-register(ActuatorKind("emulated", functools.partial(_kernel, is_real=False)))
+register(ActuatorKind("overlay", lambda view: KernelBackend(view.layout, view.restart_cache), remove=uninstall))
+register(ActuatorKind("emulated", lambda view: KernelBackend(view.layout, view.restart_cache, is_real=False)))
