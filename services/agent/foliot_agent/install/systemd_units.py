@@ -96,8 +96,7 @@ def start(*, again: bool) -> None:
     Raises:
         UnitError: systemd refused, or one ended at once.
     """
-    _systemctl("daemon-reload")
-    _systemctl("reset-failed", *UNITS, may_fail=True)
+    reread()
     _systemctl("restart" if again else "start", *UNITS)
 
 
@@ -122,8 +121,8 @@ def end() -> None:
     _systemctl("clean", "--what=runtime", "foliot-agent.service", may_fail=True)
 
 
-def forget() -> None:
-    """Makes systemd see that the units' files are gone."""
+def reread() -> None:
+    """Makes systemd see the units' files as they are, or that they are gone, and forget how they fared."""
     _systemctl("daemon-reload")
     _systemctl("reset-failed", *UNITS, may_fail=True)
 
