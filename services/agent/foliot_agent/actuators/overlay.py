@@ -17,10 +17,11 @@ from foliot_agent.core import overlay_layout
 from foliot_agent.core.routing_table import RoutingTable, destination_of
 from foliot_agent.kernel.devices import Devices
 from foliot_agent.kernel.overlay_routes import routes_present, rules_present
+from foliot_schemas import Placement
 
 if TYPE_CHECKING:
     from foliot_agent.core.routing_table import Destination
-    from foliot_schemas import Node, Placement
+    from foliot_schemas import Node
 
 log = structlog.get_logger()
 
@@ -61,10 +62,11 @@ class OverlayActuator:
         """Puts the routes to a peer: those found in force, else home."""
         self._peers[peer.name] = peer
         self.routing.rails[peer.name] = overlay_layout.shared_rails(self._layout, peer)
-        for placement in overlay_layout.home(self._layout, peer):
-            destination = destination_of(placement)
-            found = self._adopted(peer, placement.rail, overlay_layout.IN_FORCE_TABLE)
-            chosen = found or self.routing.placements.get(destination) or placement
+        for rail in self.routing.rails[peer.name]:
+            destination = peer.name, rail
+            found = self._adopted(peer, rail, overlay_layout.IN_FORCE_TABLE)
+            home = Placement(peer=peer.name, rail=rail, via=rail, entropy=0)
+            chosen = found or self.routing.placements.get(destination) or home
             try:
                 await self._put(self.routing.placements, chosen)
             except ActuatorError as error:
@@ -73,9 +75,7 @@ class OverlayActuator:
                 # The NIC is out. When it is back, the device is made anew, and `renew` puts the route.
                 log.info("route_waits_for_device", reason=str(error))
                 self.routing.placements[destination] = chosen
-            backup = self._adopted(peer, placement.rail, overlay_layout.BACKUP_TABLE) or self.routing.backups.get(
-                destination
-            )
+            backup = self._adopted(peer, rail, overlay_layout.BACKUP_TABLE) or self.routing.backups.get(destination)
             if backup is not None:
                 await self._put(self.routing.backups, backup)
 

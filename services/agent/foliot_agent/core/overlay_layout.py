@@ -188,11 +188,6 @@ def shared_rails(layout: Layout, peer: Node) -> tuple[str, ...]:
     return tuple(rail for rail in layout.rails if rail in present)
 
 
-def home(layout: Layout, peer: Node) -> tuple[Placement, ...]:
-    """The default route of a peer's traffic: the service address's own rail, first entropy."""
-    return tuple(Placement(peer=peer.name, rail=rail, via=rail, entropy=0) for rail in shared_rails(layout, peer))
-
-
 def route(layout: Layout, peer: Node, placement: Placement, first_table: int) -> Route:
     """The route of a placement, in the rail's table of the wanted kind.
 
