@@ -118,10 +118,6 @@ class Layout(msgspec.Struct, frozen=True, kw_only=True):
         """The node's rails, in the inventory's order."""
         return tuple(nic.rail for nic in self.node.nics)
 
-    def rail_of_device(self, device: str) -> str | None:
-        """The rail of a backend NIC by its device's name; None for any other device."""
-        return next((nic.rail for nic in self.node.nics if nic.device == device), None)
-
 
 def mac_of(address: str) -> str:
     """The MAC of a path address: locally administered (bit 1 of the first byte, IEEE 802), unicast, then the address."""
