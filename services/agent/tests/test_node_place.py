@@ -178,17 +178,17 @@ def test_rdma_devices_are_found_by_their_network_devices(tmp_path):
 def test_settings_made_by_hand_stay_and_the_same_is_not_written_anew(settings_of):
     """Comments and all, as long as nothing changes; what cannot be read is refused."""
     node = settings_of(3, probe_port=9000)
-    text = SettingsFile(None, {"url": "nats://a:1"}).text(node, telemetry="")
+    text = SettingsFile(None, {"url": "nats://a:1"}).text(node)
     assert SettingsFile(text, {}).node == node
     noted = f"# mine\n{text}[probe]\nsweep_hz = 2.0\n"
     again = SettingsFile(noted, {"url": "nats://a:1"})
-    assert again.text(node, telemetry="") == noted
-    moved = again.text(msgspec.structs.replace(node, index=4), telemetry="")
+    assert again.text(node) == noted
+    moved = again.text(msgspec.structs.replace(node, index=4))
     assert "sweep_hz = 2.0" in moved
     assert "probe_port = 9000" in moved
     moved_node = msgspec.structs.replace(node, index=4)
-    assert list(again.changes(moved_node, telemetry="", open_yet={})) == ["node.index: 3 -> 4"]
-    assert list(again.changes(moved_node, telemetry="", open_yet={"node.index": "free"})) == ["node.index = (free)"]
+    assert list(again.changes(moved_node, {})) == ["node.index: 3 -> 4"]
+    assert list(again.changes(moved_node, {"node.index": "free"})) == ["node.index = (free)"]
     with pytest.raises(SettingsError, match="not TOML"):
         SettingsFile("[", {})
 

@@ -78,11 +78,11 @@ async def _join(arguments: argparse.Namespace) -> int:
     check_telemetry(arguments.telemetry)
     files = Files(arguments.root)
     files.check_record()
-    settings = SettingsFile(files.read(PATH), asked_of_bus(arguments))
+    settings = SettingsFile(files.read(PATH), asked_of_bus(arguments), arguments.telemetry)
     states = await nics.nics()
     fleet = await survey.look_at_bus(settings.bus)
     meant = await _meant(arguments, settings, states, fleet)
-    files.want(PATH, settings.text(meant.node, telemetry=arguments.telemetry))
+    files.want(PATH, settings.text(meant.node))
     systemd_units.want(files, settings.bus)
     obstacles, variables = armed_setup.want(files, settings.agent_key, arguments)
     meant = msgspec.structs.replace(meant, variables=variables)
@@ -106,7 +106,7 @@ async def _join(arguments: argparse.Namespace) -> int:
     if fleet.answers:
         node = await _claimed(settings.bus, meant.node, fleet, is_free=arguments.index is None)
         meant = msgspec.structs.replace(meant, node=node)
-        files.want(PATH, settings.text(node, telemetry=arguments.telemetry))
+        files.want(PATH, settings.text(node))
     return _do(files, settings, meant, arguments)
 
 
@@ -226,23 +226,20 @@ def _starts(arguments: argparse.Namespace) -> bool:
 
 def _tell(files: Files, settings: SettingsFile, meant: _Meant, arguments: argparse.Namespace) -> None:
     steps = files.steps()
-    _tell_steps(steps, settings, meant, arguments, would="would ")
+    _tell_steps(steps, settings, meant, "would ")
     if _starts(arguments):
         say(f"would start {' and '.join(systemd_units.UNITS)}, {'anew if' if steps else 'unless'} they run\n")
     place = "a node" if _INDEX in meant.open_yet else f"node {meant.node.index}"
     say(f"{meant.node.name} would be {place} of the fleet at {settings.bus.url}\n")
 
 
-def _tell_steps(
-    steps: tuple[str, ...], settings: SettingsFile, meant: _Meant, arguments: argparse.Namespace, *, would: str = ""
-) -> None:
+def _tell_steps(steps: tuple[str, ...], settings: SettingsFile, meant: _Meant, would: str = "") -> None:
     if not steps:
         say("the files are as they shall be\n")
         return
     for step in steps:
         say(f"{would}{step}\n")
-    of_settings = settings.changes(meant.node, telemetry=arguments.telemetry, open_yet=meant.open_yet)
-    for line in (*of_settings, *meant.variables):
+    for line in (*settings.changes(meant.node, meant.open_yet), *meant.variables):
         say(f"      {line}\n")
 
 
@@ -250,7 +247,7 @@ def _do(files: Files, settings: SettingsFile, meant: _Meant, arguments: argparse
     """Writes and starts; returns the exit status."""
     steps = files.steps()
     files.put()
-    _tell_steps(steps, settings, meant, arguments)
+    _tell_steps(steps, settings, meant)
     if _starts(arguments):
         try:
             systemd_units.start(again=bool(steps))
