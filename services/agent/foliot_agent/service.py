@@ -98,6 +98,25 @@ class Agent:
         await self._stack.enter_async_context(self._kernel)
         for actuator in self._others:
             await self._stack.enter_async_context(actuator)
+        self._make_reactions()
+        self._stack.callback(self._following.close)
+        await self._listen()
+        await self._meet_remembered()
+        self._bus.when_away(self.failover.on_bus_away)
+        await self._kernel.remember(self.losses)
+        self._spawn(self._kernel.keep_routes(self.losses))
+        self._spawn(self._kernel.keep(self.peers, self.move_queue, self._following.arm_again))
+        self._spawn(self._tell_rejected())
+        log.info(
+            "agent_adopted",
+            node=self.layout.node.name,
+            peers=sorted(self.peers),
+            away=sorted(self.move_queue.routing.away),
+        )
+        return self
+
+    def _make_reactions(self) -> None:
+        """Makes what reacts: it needs the actuator, which is there once the kernel was opened."""
         self.move_queue = MoveQueue(self._kernel.actuator, self.losses, self._clock)
         fence = LeaseFence(functools.partial(counted, self._bus), self._spawn)
         confirmer = self._confirmer if self._kernel.is_real else None
@@ -120,7 +139,6 @@ class Agent:
             move_queue=self.move_queue,
             notifier=self._notifier,
             routes=routes,
-            confirmer=confirmer,
             clock=self._clock,
             publish=self._publish,
             bus_connected=lambda: self._bus.connected,
@@ -137,7 +155,9 @@ class Agent:
             policy=self._settings.policy,
             forget=self.failover.forget,
         )
-        self._stack.callback(self._following.close)
+
+    async def _listen(self) -> None:
+        """Hears peers and the kernel's word of NICs from now on."""
         self._stack.callback(self._exchange.close)
         for nic in self.layout.node.nics:
             for address in (nic.address, *([nic.service_address] if self._kernel.is_real else [])):
@@ -145,25 +165,14 @@ class Agent:
         await self._stack.enter_async_context(self._monitor)
         for change in await self._monitor.present():
             self._on_link(change)
+
+    async def _meet_remembered(self) -> None:
+        """Joins the peers of the last run, and acts with them."""
         for peer in self._restart_cache.recall().peers:
-            await self._kernel.join(peer)
-            for actuator in self._others:
-                await actuator.join(peer)
+            await self._following.join(peer)
             self.peers[peer.name] = peer
         if self.peers:
             self._spawn(self._awake_alone())
-        self._bus.when_away(self.failover.on_bus_away)
-        await self._kernel.remember(self.losses)
-        self._spawn(self._kernel.keep_routes(self.losses))
-        self._spawn(self._kernel.keep(self.peers, self.move_queue, self._following.arm_again))
-        self._spawn(self._tell_rejected())
-        log.info(
-            "agent_adopted",
-            node=self.layout.node.name,
-            peers=sorted(self.peers),
-            away=sorted(self.move_queue.routing.away),
-        )
-        return self
 
     async def __aexit__(self, *_: object) -> None:
         """Leaves the overlay as it is: traffic goes on."""
@@ -216,11 +225,10 @@ class Agent:
 
     def _on_link(self, change: LinkChange) -> None:
         turn = self.losses.take_link(change)
-        if turn is not None and self._early is None:
+        if turn is not None and self._early is not None:
+            self._early.append(turn)  # acted upon when peers and backups are known too
+        elif turn is not None:
             self.failover.on_turn(turn)
-        elif turn is not None and self._early is not None:
-            # Known at once, acted upon when peers and backups are known too.
-            self._early.append(turn)
         self._kernel.take_link(change)
 
     def _on_message(self, message: Any, reply: Any) -> None:

@@ -19,7 +19,7 @@ from foliot_agent.core.failed_links import FailedLinks, LinkTransition
 from foliot_agent.core.overlay_layout import Layout
 from foliot_agent.core.peer_protocol import Seal
 from foliot_agent.core.route_guard import Situation
-from foliot_agent.kernel.no_kernel import NoKernel
+from foliot_agent.kernel.devices import NoKernel
 from foliot_agent.peers.failure_notifier import FailureNotifier
 from foliot_agent.peers.sockets import PeerSockets
 from foliot_agent.settings import AgentSettings
@@ -39,11 +39,10 @@ class Wires(PeerSockets):
         super().__init__(Seal(KEY), agent.layout.node.agent_port, agent._heard)
         self._agent = agent
 
-    def send(self, datagram: bytes, source: str, destination: str, port: int) -> bool:
+    def send(self, datagram: bytes, source: str, destination: str, port: int) -> None:
         """See `PeerSockets`."""
-        if {source, destination} & self._agent.cut:
-            return True
-        return super().send(datagram, source, destination, port)
+        if not {source, destination} & self._agent.cut:
+            super().send(datagram, source, destination, port)
 
 
 class Counting(NoKernel):
@@ -110,7 +109,6 @@ class Agent:
             move_queue=self.move_queue,
             notifier=FailureNotifier(self.exchange, self.layout.node, self.peers, self.losses, self.clock),
             routes=routes,
-            confirmer=None,
             clock=self.clock,
             publish=self.outcomes.append,
             bus_connected=lambda: self.bus_connected,
@@ -124,16 +122,14 @@ class Agent:
         await self.actuator.welcome(record)
         self.peers[record.name] = record
         if backups:
-            armed = [
-                Placement(peer=name, rail=rail, via=via, entropy=1)
-                for name in self.peers
-                for rail, via in (("rail0", "rail1"), ("rail1", "rail0"))
-            ]
-            await self.actuator.arm(armed)
+            for name in self.peers:
+                for rail, via in (("rail0", "rail1"), ("rail1", "rail0")):
+                    await self.actuator.arm(Placement(peer=name, rail=rail, via=via, entropy=1))
 
     async def disarm(self) -> None:
         """Takes all its backups away."""
-        await self.actuator.disarm(list(self.actuator.routing.backups))
+        for destination in tuple(self.actuator.routing.backups):
+            await self.actuator.disarm(destination)
 
     def lose(self, rail: str = "rail0") -> None:
         """Its NIC loses the carrier."""

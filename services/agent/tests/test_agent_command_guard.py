@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from foliot.node.addressing import describe
-from foliot_agent.core.command_guard import Standing, judge
+from foliot_agent.core.command_guard import judge
 from foliot_agent.core.failed_links import FailedLinks
 from foliot_agent.core.overlay_layout import Layout
 from foliot_agent.core.route_guard import Situation, object_to_route
@@ -37,9 +37,7 @@ def situation(settings_of):
 def judged(command, situation, **standing):
     """The judgement of a node with these settings."""
     known = {"node": "node0", "policy": "act", "now_ns": 1_500, "synchronised": True, "highest_lease": 7, **standing}
-    return judge(
-        command, Standing(**known), lambda command: object_to_route(command.order(), command.issued_ns, situation)
-    )
+    return judge(command, lambda command: object_to_route(command.order(), command.issued_ns, situation), **known)
 
 
 def test_a_good_command_is_acted_upon(situation):

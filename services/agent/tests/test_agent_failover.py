@@ -302,8 +302,9 @@ async def test_a_returned_nic_is_used_only_when_the_overlay_stands_on_it(agents)
 async def test_traffic_that_had_fled_onto_the_lost_rail_leaves_it_again(agents):
     """rail1's traffic to one peer went by rail0; with rail0 lost it takes its backup, as rail0's own does."""
     cut = agents[0]
-    await cut.actuator.set_placements([Placement(peer="node1", rail="rail1", via="rail0", entropy=0)])
-    await cut.actuator.arm(Placement(peer="node1", rail=rail, via="rail1", entropy=1) for rail in ("rail0", "rail1"))
+    await cut.actuator.place(Placement(peer="node1", rail="rail1", via="rail0", entropy=0))
+    for rail in ("rail0", "rail1"):
+        await cut.actuator.arm(Placement(peer="node1", rail=rail, via="rail1", entropy=1))
     cut.lose()
     await settle(agents)
     assert [cut.via("node1", rail) for rail in ("rail0", "rail1")] == ["rail1", "rail1"]

@@ -13,8 +13,8 @@ from foliot_agent.control.move_queue import MoveQueue
 from foliot_agent.core.desired_diff import Wanted
 from foliot_agent.core.failed_links import FailedLinks
 from foliot_agent.core.overlay_layout import Layout
-from foliot_agent.kernel.no_kernel import NoKernel
-from foliot_schemas import Placement
+from foliot_agent.kernel.devices import NoKernel
+from foliot_schemas import Placement, Reroute
 from patience import patience
 from virtual_clock import VirtualClock
 
@@ -29,24 +29,20 @@ class Slow(OverlayActuator):
         self.done: list[str] = []
         self.fails: set[str] = set()
 
-    async def set_placements(self, placements, *, ahead=False):
-        """See `Actuator`."""
-        placements = tuple(placements)
-        for placement in placements:
-            await self._message(f"place {placement.peer} {placement.rail} via {placement.via}")
-        return await super().set_placements(placements, ahead=ahead)
+    async def place(self, placement, *, ahead=False):
+        """See `OverlayActuator`."""
+        await self._message(f"place {placement.peer} {placement.rail} via {placement.via}")
+        await super().place(placement, ahead=ahead)
 
-    async def arm(self, backups):
-        """See `Actuator`."""
-        backups = tuple(backups)
-        for backup in backups:
-            await self._message(f"arm {backup.peer}")
-            if backup.peer in self.fails:
-                raise ActuatorError(f"no route to {backup.peer}")
-        await super().arm(backups)
+    async def arm(self, backup):
+        """See `OverlayActuator`."""
+        await self._message(f"arm {backup.peer}")
+        if backup.peer in self.fails:
+            raise ActuatorError(f"no route to {backup.peer}")
+        await super().arm(backup)
 
     async def away(self, rail):
-        """See `Actuator`."""
+        """See `OverlayActuator`."""
         await self._message(f"away {rail}")
         return await super().away(rail)
 
@@ -82,7 +78,8 @@ async def move_queue(settings_of, clock):
     actuator = Slow(layout)
     for index in range(1, PEERS + 1):
         await actuator.welcome(describe(settings_of(index)))
-    await actuator.arm(BACKUPS[:10])
+    for backup in BACKUPS[:10]:
+        await actuator.arm(backup)
     actuator.done.clear()
     made = MoveQueue(actuator, FailedLinks(layout, "boot1"), clock)
     made.actuator = actuator
@@ -103,7 +100,7 @@ async def test_a_loss_does_not_wait_for_backups_that_are_being_armed(move_queue)
 async def test_a_loss_does_not_wait_for_a_command_and_what_it_killed_is_not_placed(move_queue):
     """The command's ways by the lost NIC are not taken; those that were go on."""
     homes = tuple(placed(peer, rail="rail1", via="rail0") for peer in range(1, PEERS + 1))
-    command = asyncio.create_task(move_queue.apply(placements=homes))
+    command = asyncio.create_task(move_queue.apply(Reroute(placements=homes)))
     await move_queue.actuator.until(5)
     move_queue._losses._own["rail0"] = "fault"
     await move_queue.flee("rail0")
@@ -118,7 +115,7 @@ async def test_a_loss_does_not_wait_for_a_command_and_what_it_killed_is_not_plac
 async def test_a_loss_does_not_wait_for_a_command_that_goes_on(move_queue):
     """The loss concerns none of its ways."""
     others = tuple(Placement(peer=f"node{peer}", rail="rail1", via="rail1", entropy=1) for peer in range(1, PEERS + 1))
-    command = asyncio.create_task(move_queue.apply(placements=others))
+    command = asyncio.create_task(move_queue.apply(Reroute(placements=others)))
     await move_queue.actuator.until(5)
     move_queue._losses._own["rail0"] = "fault"
     await move_queue.flee("rail0")
@@ -129,8 +126,8 @@ async def test_a_loss_does_not_wait_for_a_command_that_goes_on(move_queue):
 
 async def test_a_command_that_was_overtaken_by_the_loss_of_its_way_is_refused(move_queue):
     """Nothing of it was done."""
-    first = asyncio.create_task(move_queue.apply(placements=(placed(1), placed(2))))
-    second = asyncio.create_task(move_queue.apply(placements=(placed(3), placed(4))))
+    first = asyncio.create_task(move_queue.apply(Reroute(placements=(placed(1), placed(2)))))
+    second = asyncio.create_task(move_queue.apply(Reroute(placements=(placed(3), placed(4)))))
     await move_queue.actuator.until(1)
     move_queue._losses._own["rail1"] = "fault"
     assert (await first).status == "done"
@@ -167,8 +164,8 @@ async def test_a_value_decided_before_a_command_does_not_undo_it(move_queue, clo
     decided_ns = clock.now_ns()
     stale = Wanted(away=("rail0",), placements=(placed(11, via="rail0"), placed(12)), backups=BACKUPS)
     clock.advance(1)
-    await move_queue.apply(away=("rail0",))
-    await move_queue.apply(back=("rail0",), placements=(placed(11),))
+    await move_queue.apply(Reroute(away=("rail0",)))
+    await move_queue.apply(Reroute(back=("rail0",), placements=(placed(11),)))
     before = list(move_queue.actuator.done)
 
     await move_queue.follow(stale, act=True, decided_ns=decided_ns)
@@ -183,7 +180,7 @@ async def test_what_no_command_has_turned_since_follows_an_older_value(move_queu
     """Else a move would be lost whose own command had not arrived."""
     decided_ns = clock.now_ns()
     clock.advance(1)
-    await move_queue.apply(placements=(placed(11),))
+    await move_queue.apply(Reroute(placements=(placed(11),)))
     await move_queue.follow(
         Wanted(away=("rail1",), placements=(placed(12),), backups=(placed(13, "rail1", "rail0"),)),
         act=True, decided_ns=decided_ns,
@@ -195,7 +192,7 @@ async def test_what_no_command_has_turned_since_follows_an_older_value(move_queu
 @pytest.mark.parametrize("after_ns", [0, 1])
 async def test_a_value_decided_later_than_the_command_is_followed(move_queue, clock, after_ns):
     """And one of the same moment, which knows of the command."""
-    await move_queue.apply(placements=(placed(11),))
+    await move_queue.apply(Reroute(placements=(placed(11),)))
     await move_queue.follow(
         Wanted(placements=(placed(11, via="rail0"),)), act=True, decided_ns=clock.now_ns() + after_ns
     )
@@ -204,8 +201,8 @@ async def test_a_value_decided_later_than_the_command_is_followed(move_queue, cl
 
 async def test_commands_about_peers_that_have_left_are_forgotten(move_queue):
     """Memory does not grow as nodes come and go."""
-    await move_queue.apply(placements=BACKUPS)
+    await move_queue.apply(Reroute(placements=BACKUPS))
     for peer in range(1, PEERS + 1):
         move_queue.routing.forget(f"node{peer}")
-    await move_queue.apply(back=("rail0",))
+    await move_queue.apply(Reroute(back=("rail0",)))
     assert move_queue._placed_ns == {}

@@ -57,7 +57,7 @@ def test_a_peer_without_a_rail_gets_no_entries_for_it(layout, peer):
     """Only rails that both have are used."""
     short = type(peer)(name="node1", nics=peer.nics[1:], agent_port=1)
     assert {entry.device for entry in overlay_layout.entries(layout, short)} == {"fo1e0", "fo1e1"}
-    assert overlay_layout.home(layout, short) == (Placement(peer="node1", rail="rail1", via="rail1", entropy=0),)
+    assert overlay_layout.shared_rails(layout, short) == ("rail1",)
 
 
 def test_the_rule_of_a_lost_rail_comes_before_the_one_that_is_always_there(layout):

@@ -192,7 +192,7 @@ async def test_a_plan_reads_the_kernel_s_tables_once_however_many_nodes_there_ar
             for peer in peers[:count]:
                 await overlay.join(peer)
                 await actuator.welcome(peer)
-            assert dry_run.changes() == ()
+            assert dry_run.changes == []
             dumps.append(counted.dumps)
     assert dumps[0] == dumps[1]
 

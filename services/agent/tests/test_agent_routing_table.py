@@ -176,35 +176,36 @@ def test_when_a_node_acts_by_itself(armed, policy, connected, own, notice):
     assert acts_on_notice(armed, policy) is notice
 
 
-def changes(before, after, routing, dead=lambda peer, via: False, own_lost=frozenset()):
+def changes(before, after, routing, losses):
     """What follows, where every placement is known."""
-    return wanted(before, after, routing=routing, dead=dead, own_lost=own_lost, is_known=lambda placement: True)
+    return wanted(before, after, routing, losses, is_known=lambda placement: True)
 
 
-def test_a_value_written_for_another_reason_moves_nothing_back(routing):
+def test_a_value_written_for_another_reason_moves_nothing_back(routing, losses):
     """A notice has moved node1 meanwhile; the new value differs in its backups alone."""
     before = NodePaths(node="node0", lease_revision=1, placements=(placed(),))
     routing.placements["node1", "rail0"] = placed(via="rail1")
     after = NodePaths(node="node0", lease_revision=1, placements=(placed(),), backups=(placed(via="rail1", entropy=1),))
-    assert changes(before, after, routing).placements == ()
-    assert changes(before, after, routing).backups == after.backups
+    assert changes(before, after, routing, losses).placements == ()
+    assert changes(before, after, routing, losses).backups == after.backups
 
 
-def test_the_first_value_counts_in_full_and_a_change_of_mind_alone_after_it(routing):
+def test_the_first_value_counts_in_full_and_a_change_of_mind_alone_after_it(routing, losses):
     """What is in force already is no change."""
     value = NodePaths(node="node0", lease_revision=1, placements=(placed(), placed("node2", entropy=1)))
-    assert changes(None, value, routing).placements == (placed("node2", entropy=1),)
+    assert changes(None, value, routing, losses).placements == (placed("node2", entropy=1),)
     later = NodePaths(node="node0", lease_revision=1, placements=(placed(entropy=1), placed("node2", entropy=1)))
-    assert [destination_of(each) for each in changes(value, later, routing).placements] == [("node1", "rail0")]
+    assert [destination_of(each) for each in changes(value, later, routing, losses).placements] == [("node1", "rail0")]
 
 
-def test_no_value_leads_onto_a_lost_nic(routing):
+def test_no_value_leads_onto_a_lost_nic(routing, losses):
     """Neither a placement over it nor the return to it."""
     routing.away.add("rail0")
     routing.placements["node1", "rail0"] = placed(via="rail1")
     away = NodePaths(node="node0", lease_revision=1, away=("rail0",))
     home = NodePaths(node="node0", lease_revision=1, placements=(placed(),))
-    found = changes(away, home, routing, dead=lambda peer, via: via == "rail0", own_lost=frozenset({"rail0"}))
+    assert changes(away, home, routing, losses).back == ("rail0",)
+    assert changes(away, home, routing, losses).placements == (placed(),)
+    losses.take_link(link(carrier=False))
+    found = changes(away, home, routing, losses)
     assert (found.back, found.placements) == ((), ())
-    assert changes(away, home, routing).back == ("rail0",)
-    assert changes(away, home, routing).placements == (placed(),)

@@ -17,12 +17,11 @@ from foliot_agent.core import overlay_layout
 from foliot_agent.core.routing_table import RoutingTable, destination_of
 from foliot_agent.kernel.devices import Devices
 from foliot_agent.kernel.overlay_routes import routes_present, rules_present
+from foliot_schemas import Placement
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from foliot_agent.core.routing_table import Destination
-    from foliot_schemas import Node, Placement
+    from foliot_schemas import Node
 
 log = structlog.get_logger()
 
@@ -55,17 +54,19 @@ class OverlayActuator:
         }
         for first_table in (overlay_layout.IN_FORCE_TABLE, overlay_layout.BACKUP_TABLE):
             for number in self._layout.numbers.values():
-                for route in await routes_present(self._netlink, first_table + number):
-                    self._found[route.table, route.destination] = route.gateway
+                table = first_table + number
+                for destination, gateway in await routes_present(self._netlink, table):
+                    self._found[table, destination] = gateway
 
     async def welcome(self, peer: Node) -> None:
         """Puts the routes to a peer: those found in force, else home."""
         self._peers[peer.name] = peer
         self.routing.rails[peer.name] = overlay_layout.shared_rails(self._layout, peer)
-        for placement in overlay_layout.home(self._layout, peer):
-            destination = destination_of(placement)
-            found = self._adopted(peer, placement.rail, overlay_layout.IN_FORCE_TABLE)
-            chosen = found or self.routing.placements.get(destination) or placement
+        for rail in self.routing.rails[peer.name]:
+            destination = peer.name, rail
+            found = self._adopted(peer, rail, overlay_layout.IN_FORCE_TABLE)
+            home = Placement(peer=peer.name, rail=rail, via=rail, entropy=0)
+            chosen = found or self.routing.placements.get(destination) or home
             try:
                 await self._put(self.routing.placements, chosen)
             except ActuatorError as error:
@@ -74,9 +75,7 @@ class OverlayActuator:
                 # The NIC is out. When it is back, the device is made anew, and `renew` puts the route.
                 log.info("route_waits_for_device", reason=str(error))
                 self.routing.placements[destination] = chosen
-            backup = self._adopted(peer, placement.rail, overlay_layout.BACKUP_TABLE) or self.routing.backups.get(
-                destination
-            )
+            backup = self._adopted(peer, rail, overlay_layout.BACKUP_TABLE) or self.routing.backups.get(destination)
             if backup is not None:
                 await self._put(self.routing.backups, backup)
 
@@ -88,34 +87,24 @@ class OverlayActuator:
         self._peers.pop(peer.name, None)
         self.routing.forget(peer.name)
 
-    async def set_placements(self, placements: Iterable[Placement], *, ahead: bool = False) -> tuple[Placement, ...]:
-        """Makes these the ways in force, and returns those in force before, which undo it.
+    async def place(self, placement: Placement, *, ahead: bool = False) -> None:
+        """Makes this the way in force. With `ahead`, on a rail that is away, it is only laid ready for its coming back."""
+        destination = destination_of(placement)
+        if self.routing.placements.get(destination) != placement:
+            await self._put(self.routing.placements, placement)
+        by_backup = not ahead and placement.rail in self.routing.away and destination in self.routing.backups
+        if by_backup and self.routing.backups[destination] != placement:
+            await self._put(self.routing.backups, placement)
 
-        With `ahead`, those of a rail that is away are only laid ready for its coming back.
-        """
-        before = []
-        for placement in placements:
-            destination = destination_of(placement)
-            present = self.routing.way(destination)
-            before.extend([present] if present is not None else [])
-            if self.routing.placements.get(destination) != placement:
-                await self._put(self.routing.placements, placement)
-            by_backup = not ahead and placement.rail in self.routing.away and destination in self.routing.backups
-            if by_backup and self.routing.backups[destination] != placement:
-                await self._put(self.routing.backups, placement)
-        return tuple(before)
+    async def arm(self, backup: Placement) -> None:
+        """Makes this the backup of its destination."""
+        if self.routing.backups.get(destination_of(backup)) != backup:
+            await self._put(self.routing.backups, backup)
 
-    async def arm(self, backups: Iterable[Placement]) -> None:
-        """Makes these the backups of their destinations."""
-        for backup in backups:
-            if self.routing.backups.get(destination_of(backup)) != backup:
-                await self._put(self.routing.backups, backup)
-
-    async def disarm(self, destinations: Iterable[Destination]) -> None:
-        """Takes away the backups of these destinations, but for those of a rail that is away: they are in use."""
-        for destination in destinations:
-            if destination in self.routing.backups and destination[1] not in self.routing.away:
-                await self._remove(self.routing.backups, destination)
+    async def disarm(self, destination: Destination) -> None:
+        """Takes away the backup of a destination, unless its rail is away: then it is in use."""
+        if destination in self.routing.backups and destination[1] not in self.routing.away:
+            await self._remove(self.routing.backups, destination)
 
     async def away(self, rail: str) -> bool:
         """Sends a rail's traffic by its backups; False: it went there already. `back` undoes it."""
@@ -133,15 +122,11 @@ class OverlayActuator:
         self.routing.away.discard(rail)
         return True
 
-    async def renew(self, destinations: Iterable[Destination]) -> None:
-        """Puts the ways in force of these destinations, and their backups, once more.
-
-        A device was lost with all on it, and made again.
-        """
-        for destination in destinations:
-            for kept in (self.routing.placements, self.routing.backups):
-                if destination in kept and self._has_device(kept[destination]):
-                    await self._put(kept, kept[destination])
+    async def renew(self, destination: Destination) -> None:
+        """Puts the routes of a destination once more, as a device was lost with all on it, and made again."""
+        for kept in (self.routing.placements, self.routing.backups):
+            if destination in kept and self._has_device(kept[destination]):
+                await self._put(kept, kept[destination])
 
     def _has_device(self, placement: Placement) -> bool:
         return self._devices.has(overlay_layout.device_name(self._layout.numbers[placement.via], placement.entropy))

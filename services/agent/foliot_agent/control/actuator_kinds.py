@@ -18,10 +18,6 @@ if TYPE_CHECKING:
     from foliot_agent.control.action_handlers import NodeView
 
 
-async def _nothing() -> None:
-    return
-
-
 @dataclass(frozen=True, slots=True)
 class ActuatorKind:
     """A maker of actuators."""
@@ -31,7 +27,7 @@ class ActuatorKind:
     make: Callable[[NodeView], Any]
     """Makes a `KernelBackend`, or an object with its methods; for another class of traffic an `Actuator`."""
     traffic: str = SERVICE_ADDRESSES
-    remove: Callable[[], Awaitable[None]] = _nothing
+    remove: Callable[[], Awaitable[None]] | None = None
     """Takes away all that any run of it left on this host."""
 
 
@@ -77,12 +73,9 @@ def others(view: NodeView) -> list[Actuator]:
 async def remove_all() -> None:
     """Takes away what any run of any actuator left on this host."""
     for kind in _kinds.values():
-        await kind.remove()
+        if kind.remove is not None:
+            await kind.remove()
 
 
-def _kernel(view: NodeView, *, is_real: bool) -> KernelBackend:
-    return KernelBackend(view.layout, view.restart_cache, is_real=is_real)
-
-
-register(ActuatorKind("overlay", functools.partial(_kernel, is_real=True), remove=uninstall))
-register(ActuatorKind("emulated", functools.partial(_kernel, is_real=False)))
+register(ActuatorKind("overlay", lambda view: KernelBackend(view.layout, view.restart_cache), remove=uninstall))
+register(ActuatorKind("emulated", lambda view: KernelBackend(view.layout, view.restart_cache, is_real=False)))

@@ -9,7 +9,7 @@ import structlog
 
 from foliot import tracing
 from foliot_agent.control.action_handlers import Confirmed, outcome_of
-from foliot_agent.core.command_guard import Standing, judge
+from foliot_agent.core.command_guard import judge
 from foliot_schemas import OrderError, Outcome
 from foliot_schemas.bounds import fitting
 
@@ -38,7 +38,6 @@ class CommandRunner:
     """
 
     node: str
-    """The node whose commands they are."""
     policy: Policy
     handlers: Iterable[ActionHandler]
     clock: Clock
@@ -79,7 +78,15 @@ class CommandRunner:
 
     async def _carry_out(self, command: Command, started_ns: int) -> Outcome:
         passes = await self.fence.passes(command.lease_revision)
-        judgement = judge(command, self._standing(), self._object_to)
+        judgement = judge(
+            command,
+            self._object_to,
+            node=self.node,
+            policy=self.policy,
+            now_ns=self.clock.now_ns(),
+            synchronised=self.clock.bound_ns() >= 0,
+            highest_lease=self.fence.highest,
+        )
         if passes and command.node == self.node:
             self.fence.raise_to(command.lease_revision)
         if judgement.status != "act":
@@ -128,12 +135,3 @@ class CommandRunner:
         except Exception as error:  # of whichever verb: who asked is told
             log.exception("handler_failed", verb=command.verb, id=command.id)
             return f"{type(error).__name__}: {error}"[:_REASON_CHARACTERS]
-
-    def _standing(self) -> Standing:
-        return Standing(
-            node=self.node,
-            policy=self.policy,
-            now_ns=self.clock.now_ns(),
-            synchronised=self.clock.bound_ns() >= 0,
-            highest_lease=self.fence.highest,
-        )

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from foliot_agent.control.route_handler import RouteHandler
     from foliot_agent.core.failed_links import LinkTransition
     from foliot_agent.core.route_guard import Situation
-    from foliot_agent.peers.echo_confirm import EchoConfirmer
     from foliot_agent.peers.failure_notifier import FailureNotifier
     from foliot_agent.peers.sockets import Reply
     from foliot_agent.settings import AgentSettings
@@ -47,21 +46,19 @@ class Failover:
     move_queue: MoveQueue
     notifier: FailureNotifier
     routes: RouteHandler
-    """Confirms what was moved."""
-    confirmer: EchoConfirmer | None
-    """Answers peers that confirm their moves; None where nothing is on a wire (the emulated actuator)."""
+    """Confirms what was moved, and its confirmer answers peers that confirm their moves."""
     clock: Clock
     publish: Callable[[Outcome], None]
     """Hands an outcome to the bus, which keeps it until it is stored."""
     bus_connected: Callable[[], bool]
-    """Whether the bus is there, as far as is known."""
     spawn: Spawn
     """Starts work that outlives the call."""
     restored: Callable[[str], Awaitable[None]]
     """Waits until what the kernel dropped with the NIC of a rail is there again."""
 
     def __post_init__(self) -> None:
-        self._node, self._peers, self._losses = self.situation.node, self.situation.peers, self.situation.losses
+        self._node, self._peers = self.situation.layout.node.name, self.situation.peers
+        self._losses = self.situation.losses
         self._guard = ReplayGuard()
         self._seen: dict[tuple[str, str], NoticeSeen] = {}
         self._evaded: dict[tuple[str, str], str] = {}
@@ -105,8 +102,7 @@ class Failover:
             log.info("nic_turned", rail=turn.rail, state=turn.state, fault=turn.fault)
             move = joined(move, await self.move_queue.mend())
             span.set_attribute("foliot.status", move.status)
-            outcome = await self._outcome(move, f"armed/{turn.fault}", turn.fault, started_ns)
-            self.publish(outcome)
+            await self._report(move, f"armed/{turn.fault}", turn.fault, started_ns)
 
     async def _return(self, turn: LinkTransition, started_ns: int) -> None:
         """Takes the return of an own NIC.
@@ -127,8 +123,7 @@ class Failover:
             "own carrier back", fault=turn.fault, start_ns=started_ns, nic=nic, armed=self.settings.armed
         ) as span:
             span.set_attribute("foliot.status", move.status)
-            command = f"armed/{turn.fault}/back"
-            self.publish(await self._outcome(move, command, turn.fault, started_ns))
+            await self._report(move, f"armed/{turn.fault}/back", turn.fault, started_ns)
 
     async def _tell(self, turn: LinkTransition) -> None:
         with tracing.span("notify peers", fault=turn.fault, kind="producer", state=turn.state) as span:
@@ -143,8 +138,8 @@ class Failover:
             self.notifier.take(message)
         elif isinstance(message, Notice):
             self._take_notice(message, reply)
-        elif self.confirmer is not None:
-            self.confirmer.take(message, reply)
+        elif self.routes.confirmer is not None:
+            self.routes.confirmer.take(message, reply)
 
     def forget(self, peer: str) -> None:
         """Forgets a peer that has left the fleet, with what it said and what became of it."""
@@ -196,9 +191,7 @@ class Failover:
             if not moved and move.status == "already" and notice.state == "lost":
                 move = Move(status="refused", reason=f"no way to all of {notice.node} has both of its NICs")
             if move.status != "already":
-                command = self._name(notice)
-                outcome = await self._outcome(move, command, notice.fault, started_ns)
-                self.publish(outcome)
+                await self._report(move, self._name(notice), notice.fault, started_ns)
 
     def _name(self, notice: Notice) -> str:
         """Names the move that a notice led to. A loss may be told again, and move something again: that is another move."""
@@ -217,9 +210,10 @@ class Failover:
 
     # -- what became of it --------------------------------------------------------------------------------------------
 
-    async def _outcome(self, move: Move, command: str, fault: str, started_ns: int) -> Outcome:
+    async def _report(self, move: Move, command: str, fault: str, started_ns: int) -> None:
         result = told(move, Reroute)
         confirmed = await self.routes.confirm(result, fault)
-        return outcome_of(
+        outcome = outcome_of(
             result, confirmed, command=command, node=self._node, fault=fault, started_ns=started_ns, armed=True
-        )  # fmt: skip
+        )
+        self.publish(outcome)

@@ -17,8 +17,8 @@ from foliot_agent.control.move_queue import MoveQueue
 from foliot_agent.core import overlay_layout
 from foliot_agent.core.desired_diff import wanted
 from foliot_agent.core.failed_links import FailedLinks
+from foliot_agent.kernel.devices import NoKernel
 from foliot_agent.kernel.dry_run import DryRun
-from foliot_agent.kernel.no_kernel import NoKernel
 from foliot_agent.kernel.overlay_devices import Overlay, OverlayError, remove
 from foliot_agent.kernel.route_restorer import RouteRestorer
 
@@ -52,6 +52,9 @@ class KernelBackend:
     """
 
     actuator: OverlayActuator
+    # Where it is real:
+    _overlay: Overlay
+    _restorer: RouteRestorer
 
     def __init__(self, layout: Layout, restart_cache: RestartCache, *, is_real: bool = True) -> None:
         self.is_real = is_real
@@ -59,8 +62,6 @@ class KernelBackend:
         self._layout = layout
         self._restart_cache = restart_cache
         self._stack = contextlib.AsyncExitStack()
-        self._overlay: Overlay | None = None
-        self._restorer: RouteRestorer | None = None
         self._nics = {nic.device: nic for nic in layout.node.nics}
         self._devices = frozenset(device.name for device in overlay_layout.devices(layout))
         self._downs: dict[str, int] = {}
@@ -90,9 +91,8 @@ class KernelBackend:
         keeping = await self._stack.enter_async_context(AsyncIPRoute(strict_check=True))
         self._overlay = Overlay(building, self._layout)
         await self._overlay.build()
-        actuator = OverlayActuator(moving, self._layout)
-        await actuator.adopt()
-        self.actuator = actuator
+        self.actuator = OverlayActuator(moving, self._layout)
+        await self.actuator.adopt()
         self._restorer = RouteRestorer(keeping)
         # Those of a NIC that is down now: what is flushed with it, only an earlier run has seen.
         self._restorer.kept = dict(self._restart_cache.recall().routes)
@@ -104,7 +104,7 @@ class KernelBackend:
     async def join(self, peer: Node) -> None:
         """Makes a peer reachable, and routes to it."""
         async with self._changing:
-            if self._overlay is not None:
+            if self.is_real:
                 await self._overlay.join(peer)
             await self.actuator.welcome(peer)
 
@@ -112,12 +112,12 @@ class KernelBackend:
         """Forgets a peer."""
         async with self._changing:
             await self.actuator.dismiss(peer)
-            if self._overlay is not None:
+            if self.is_real:
                 await self._overlay.leave(peer)
 
     def take_link(self, change: LinkChange) -> None:
         """Takes what the kernel tells of a device: what goes with it may be gone, or can be made now."""
-        if self._overlay is None or self._restorer is None:
+        if not self.is_real:
             return
         if change.name not in self._nics:
             if change.gone and change.name in self._devices:
@@ -138,7 +138,7 @@ class KernelBackend:
 
     def take_address(self, address: str) -> None:
         """Takes an address that a device was given."""
-        if self._restorer is not None and any(
+        if self.is_real and any(
             nic.address == address and nic.device in self._restorer.owed for nic in self._nics.values()
         ):
             self._due.set()
@@ -150,7 +150,7 @@ class KernelBackend:
         """
         nic, told = self._layout.node.nic(rail), False
         since_s = asyncio.get_running_loop().time()
-        while self._restorer is not None and nic.device in self._restorer.owed:
+        while self.is_real and nic.device in self._restorer.owed:
             await self._looked.wait()
             if (
                 not told
@@ -176,8 +176,7 @@ class KernelBackend:
         """
         while self.is_real:
             with contextlib.suppress(TimeoutError):
-                owes = self._restorer is not None and self._restorer.owed
-                await asyncio.wait_for(self._due.wait(), _LOOK_S if owes else None)
+                await asyncio.wait_for(self._due.wait(), _LOOK_S if self._restorer.owed else None)
             self._due.clear()
             try:
                 async with self._changing:
@@ -193,11 +192,9 @@ class KernelBackend:
 
     async def _restore(self, peers: Mapping[str, Node], move_queue: MoveQueue) -> frozenset[str]:
         """Restores what can be restored now; returns the devices that were made."""
-        assert self._overlay is not None
-        assert self._restorer is not None
         if self._is_stale:
             self._is_stale = False
-            self._made |= await self._overlay.restore()
+            self._made |= await self._overlay.build(missing_ok=True)
         if made := frozenset(self._made):
             for peer in tuple(peers.values()):
                 await self._overlay.join(peer)
@@ -215,14 +212,15 @@ class KernelBackend:
 
     async def remember(self, losses: FailedLinks) -> None:
         """Copies the routes over the NICs that are up."""
+        if not self.is_real:
+            return
         for nic in self._layout.node.nics:
-            if self._restorer is not None and nic.rail not in losses.own:
+            if nic.rail not in losses.own:
                 try:
                     await self._restorer.remember(nic.device)
                 except (NetlinkError, OSError) as error:
                     log.warning("routes_not_remembered", device=nic.device, reason=str(error))
-        if self._restorer is not None:
-            self._restart_cache.keep_routes(self._restorer.kept)
+        self._restart_cache.keep_routes(self._restorer.kept)
 
     async def keep_routes(self, losses: FailedLinks) -> None:
         """Goes on remembering, until cancelled."""
@@ -233,15 +231,7 @@ class KernelBackend:
     async def rehearse(
         self, peers: Iterable[Node], paths: NodePaths | None, clock: Clock, *, act: bool
     ) -> tuple[Change, ...]:
-        """The changes that a start would make in this network namespace as it is now, found by the code that makes them.
-
-        Parameters:
-            peers: those that it talks to.
-
-        Raises:
-            OverlayError: a NIC is not there.
-            ActuatorError: a route or rule could not be.
-        """
+        """The changes that a start would make here and now, by the code that makes them; see `foliot_agent.install.plan_command`."""
         if not self.is_real:
             return ()
         known = {peer.name: peer for peer in peers}
@@ -257,11 +247,10 @@ class KernelBackend:
             if paths is not None:
                 losses = FailedLinks(self._layout, "")
                 changes = wanted(
-                    None, paths, routing=actuator.routing, dead=losses.dead, own_lost=losses.own,
-                    is_known=lambda placement: placement.peer in known,
-                )  # fmt: skip
+                    None, paths, actuator.routing, losses, is_known=lambda placement: placement.peer in known
+                )
                 await MoveQueue(actuator, losses, clock).follow(changes, act=act)
-            return rehearsal.changes()
+            return tuple(rehearsal.changes)
 
 
 async def uninstall() -> None:

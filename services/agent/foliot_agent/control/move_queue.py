@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from foliot_agent.core.desired_diff import Wanted
     from foliot_agent.core.failed_links import FailedLinks
     from foliot_agent.core.routing_table import Destination, RoutingTable
+    from foliot_schemas import Reroute, Restore
 
 
 class Move(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,21 +68,15 @@ class MoveQueue:
         """The ways in force."""
         return self._actuator.routing
 
-    async def apply(
-        self,
-        *,
-        away: tuple[str, ...] = (),
-        back: tuple[str, ...] = (),
-        placements: tuple[Placement, ...] = (),
-    ) -> Move:
+    async def apply(self, order: Reroute | Restore) -> Move:
         """Moves what is not there yet."""
-        for placement in placements:
+        for placement in order.placements:
             self._losses.overrule(placement.peer, placement.via)
         async with self._commanded:
             began_ns = self._clock.now_ns()
-            move = await self._apply(away, back, placements)
+            move = await self._apply(order.away, order.back, order.placements)
             if move.status in {"done", "already"}:
-                self._turned_ns |= dict.fromkeys((*away, *back), began_ns)
+                self._turned_ns |= dict.fromkeys((*order.away, *order.back), began_ns)
                 self._placed_ns |= dict.fromkeys(move.destinations, began_ns)
                 if len(self._placed_ns) > len(self.routing.placements):  # peers have left
                     self._placed_ns = {
@@ -96,7 +91,7 @@ class MoveQueue:
         if rail not in self.routing.away and not self.routing.can_leave(rail, self._losses.dead):
             reason = f"{rail} cannot be left: no backup that is alive is armed for any of its addresses"
             return Move(status="refused", reason=reason, away=(rail,))
-        return await self._turn_rails((rail,), ())
+        return await self._apply((rail,))
 
     async def mend(self, destinations: Iterable[Destination] | None = None) -> Move:
         """Takes all destinations, or these, off the ways that have lost a NIC at either end.
@@ -109,8 +104,7 @@ class MoveQueue:
         routing, losses = self.routing, self._losses
         away = tuple(rail for rail in sorted(losses.own - routing.away) if routing.can_leave(rail, losses.dead))
         back = tuple(rail for rail in sorted(routing.away - losses.own) if routing.can_return(rail, losses.dead))
-        turned = await self._turn_rails(away, back)
-        return joined(turned, await self._detour(tuple(routing.placements)))
+        return joined(await self._apply(away, back), await self._detour(tuple(routing.placements)))
 
     async def follow(self, wanted: Wanted, *, act: bool, decided_ns: int = 0) -> Move:
         """Arms the wanted backups and, where the node may act, makes the wanted moves.
@@ -152,7 +146,7 @@ class MoveQueue:
                 kept = self.routing.placements.get(destination), self.routing.backups.get(destination)
                 if any(placement is not None and is_concerned(placement) for placement in kept):
                     async with self._turn:
-                        await self._actuator.renew((destination,))
+                        await self._actuator.renew(destination)
 
     async def _arm(self, backups: Iterable[Placement]) -> str:
         """Makes these, and no others, the backups; says why one of them could not be armed, if any."""
@@ -162,13 +156,13 @@ class MoveQueue:
                 async with self._turn:
                     if self._may_arm(destination, backup):
                         try:
-                            await self._actuator.arm((backup,))
+                            await self._actuator.arm(backup)
                         except ActuatorError as error:
                             failed = failed or str(error)
         for destination in set(self.routing.backups) - set(wanted):
             async with self._turn:
                 try:
-                    await self._actuator.disarm((destination,))
+                    await self._actuator.disarm(destination)
                 except ActuatorError as error:
                     failed = failed or str(error)
         return failed
@@ -178,7 +172,9 @@ class MoveQueue:
         in_use = destination[1] in self.routing.away and destination in self.routing.backups
         return destination in self.routing.placements and not (in_use and self._losses.dead(backup.peer, backup.via))
 
-    async def _apply(self, away: tuple[str, ...], back: tuple[str, ...], placements: tuple[Placement, ...]) -> Move:
+    async def _apply(
+        self, away: tuple[str, ...], back: tuple[str, ...] = (), placements: tuple[Placement, ...] = ()
+    ) -> Move:
         routing = self.routing
         rails = [routing.of_rail(rail) for rail in (*away, *back)]
         concerned = dict.fromkeys([*(each for rail in rails for each in rail), *map(destination_of, placements)])
@@ -207,19 +203,6 @@ class MoveQueue:
             )
         return move
 
-    async def _turn_rails(self, away: tuple[str, ...], back: tuple[str, ...]) -> Move:
-        """Turns these rails by their rules alone."""
-        concerned = [destination for rail in (*away, *back) for destination in self.routing.of_rail(rail)]
-        before, changed, reason = self.routing.now(concerned), False, ""
-        try:
-            for rail in away:
-                changed |= await self._rail(rail, away=True)
-            for rail in back:
-                changed |= await self._rail(rail, away=False)
-        except ActuatorError as error:
-            reason = str(error)
-        return self._move(concerned, before, away=away, back=back, changed=changed, failed=reason)
-
     async def _detour(self, destinations: tuple[Destination, ...]) -> Move:
         """Moves, by their routes alone, those of these destinations whose way is dead."""
         concerned = [destination_of(each) for each in detours(self.routing, destinations, self._losses.dead)]
@@ -228,9 +211,9 @@ class MoveQueue:
             for destination in concerned:
                 async with self._turn:
                     # Looked at again: it may have been moved meanwhile, or its NIC be back.
-                    found = detours(self.routing, (destination,), self._losses.dead)
-                    await self._actuator.set_placements(found)
-                    changed |= bool(found)
+                    for found in detours(self.routing, (destination,), self._losses.dead):
+                        await self._actuator.place(found)
+                        changed = True
         except ActuatorError as error:
             reason = str(error)
         return self._move(concerned, before, changed=changed, failed=reason)
@@ -242,7 +225,7 @@ class MoveQueue:
             async with self._turn:
                 known = destination_of(placement) in self.routing.placements
                 if known and not self._losses.dead(placement.peer, placement.via):
-                    await self._actuator.set_placements((placement,), ahead=ahead)
+                    await self._actuator.place(placement, ahead=ahead)
                     changed = True
         return changed
 

@@ -77,7 +77,7 @@ class Reconciler:
             if record is None and (before is not None or leaving is not None):
                 self._leaving[name] = asyncio.get_running_loop().call_later(_FORGET_S, self._has_left, name)
             if record is not None and name not in self._peers:
-                await self._join(record)
+                await self.join(record)
                 self._peers[name] = record
                 log.info("peer_joined", peer=name)
             self.restart_cache.keep_peers(tuple(self._peers.values()))
@@ -85,7 +85,8 @@ class Reconciler:
                 # What the value said of this peer could not be done before it was known.
                 await self._follow(_without(self._paths, name), self._paths)
 
-    async def _join(self, peer: Node) -> None:
+    async def join(self, peer: Node) -> None:
+        """Makes a peer reachable by every actuator."""
         await self.kernel.join(peer)
         for actuator in self.others:
             await actuator.join(peer)
@@ -122,8 +123,7 @@ class Reconciler:
             await self.move_queue.follow(Wanted(backups=backups), act=False)
 
     async def _follow(self, before: NodePaths | None, paths: NodePaths) -> None:
-        routing, losses = self.situation.routing, self.situation.losses
-        changes = wanted(before, paths, routing=routing, dead=losses.dead, own_lost=losses.own, is_known=self._is_known)
+        changes = wanted(before, paths, self.situation.routing, self.situation.losses, is_known=self._is_known)
         move = await self.move_queue.follow(changes, act=self.policy == "act", decided_ns=paths.decided_ns)
         if move.status == "failed":
             log.warning("paths_not_followed", reason=move.reason)

@@ -24,14 +24,12 @@ if TYPE_CHECKING:
     from foliot_agent.peers.echo_confirm import EchoConfirmer
     from foliot_schemas import Command, Confirmation
 
-_KINDS = {"reroute": Reroute, "restore": Restore}
-
 
 @dataclass(kw_only=True, eq=False)
 class RouteHandler:
     """See `ActionHandler`."""
 
-    verbs = tuple(_KINDS)
+    verbs = ("reroute", "restore")
 
     situation: Situation
     move_queue: MoveQueue
@@ -63,8 +61,7 @@ class RouteHandler:
         if order.traffic != SERVICE_ADDRESSES:
             async with self._turns[order.traffic]:
                 return await self._move_other(self._others[order.traffic], order)
-        move = await self.move_queue.apply(away=order.away, back=order.back, placements=order.placements)
-        return told(move, type(order))
+        return told(await self.move_queue.apply(order), type(order))
 
     async def confirm(self, result: Result, fault: str) -> Confirmed:
         """Confirms by the confirmer of the actuator that moved it."""
@@ -84,7 +81,7 @@ class RouteHandler:
             return self.move_queue.routing.way(destination) == made.get(destination)
 
         with tracing.span("confirm on the wire", fault=fault, expected=len(move.destinations)) as span:
-            found = await self.confirmer.confirm(move.destinations, stands=stands)
+            found = await self.confirmer.confirm(move.destinations, stands)
             span.set_attribute("foliot.confirmed", len(found))
         return _confirmed(len(move.destinations), found)
 

@@ -17,7 +17,8 @@ from foliot_schemas import Placement  # noqa: TC001 - msgspec reads annotations 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from foliot_agent.core.routing_table import Dead, RoutingTable
+    from foliot_agent.core.failed_links import FailedLinks
+    from foliot_agent.core.routing_table import RoutingTable
     from foliot_schemas import NodePaths
 
 
@@ -33,10 +34,9 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
 def wanted(
     before: NodePaths | None,
     after: NodePaths,
-    *,
     routing: RoutingTable,
-    dead: Dead,
-    own_lost: frozenset[str],
+    losses: FailedLinks,
+    *,
     is_known: Callable[[Placement], bool],
 ) -> Wanted:
     """The changes that lead from one value to the next, less those that would lead onto a lost NIC.
@@ -49,14 +49,14 @@ def wanted(
     was_away = set(routing.away) if before is None else set(before.away)
     return Wanted(
         away=tuple(rail for rail in after.away if rail not in was_away or before is None),
-        back=tuple(sorted(rail for rail in was_away - set(after.away) if rail not in own_lost)),
+        back=tuple(sorted(rail for rail in was_away - set(after.away) if rail not in losses.own)),
         placements=tuple(
             placement
             for placement in after.placements
             if placement not in unchanged
             and routing.placements.get(destination_of(placement)) != placement
             and is_known(placement)
-            and not dead(placement.peer, placement.via)
+            and not losses.dead(placement.peer, placement.via)
         ),
         backups=tuple(backup for backup in after.backups if is_known(backup)),
     )

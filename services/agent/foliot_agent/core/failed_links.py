@@ -50,7 +50,8 @@ class FailedLinks:
     """
 
     def __init__(self, layout: Layout, boot: str) -> None:
-        self._layout = layout
+        self._node = layout.node.name
+        self._rails = {nic.device: nic.rail for nic in layout.node.nics}
         self._boot = boot
         self._told: dict[str, LinkChange] = {}
         self._own: dict[str, str] = {}
@@ -79,7 +80,7 @@ class FailedLinks:
         Returns what turned by it, if it is a backend NIC's and anything did. A message that is older than the last one
         says nothing.
         """
-        rail = self._layout.rail_of_device(change.name)
+        rail = self._rails.get(change.name)
         if rail is None or _is_older(change, self._told.get(rail)):
             return None
         self._told[rail] = change
@@ -89,7 +90,7 @@ class FailedLinks:
         if not lost:
             return LinkTransition(rail=rail, state="back", fault=self._own.pop(rail))
         # The kernel counts a loss before it tells of it, so the count in the message names this loss.
-        nic = nic_name(self._layout.node.name, rail)
+        nic = nic_name(self._node, rail)
         self._own[rail] = port_fault(self._boot, nic, change.carrier_down_count, change.index)
         return LinkTransition(rail=rail, state="lost", fault=self._own[rail])
 

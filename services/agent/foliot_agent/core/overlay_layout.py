@@ -38,6 +38,7 @@ AWAY_PRIORITY = 7000
 ALWAYS_PRIORITY = 7100
 RAILS = 8
 """Rail numbers run from 0 to 7, as the path prefix has room for."""
+TABLES = frozenset(first + number for first in (IN_FORCE_TABLE, BACKUP_TABLE) for number in range(RAILS))
 
 _FIRST_VNI = 700_000
 """Decimal, so that a capture reads well: 700203 is rail 2, entropy 3."""
@@ -117,10 +118,6 @@ class Layout(msgspec.Struct, frozen=True, kw_only=True):
         """The node's rails, in the inventory's order."""
         return tuple(nic.rail for nic in self.node.nics)
 
-    def rail_of_device(self, device: str) -> str | None:
-        """The rail of a backend NIC by its device's name; None for any other device."""
-        return next((nic.rail for nic in self.node.nics if nic.device == device), None)
-
 
 def mac_of(address: str) -> str:
     """The MAC of a path address: locally administered (bit 1 of the first byte, IEEE 802), unicast, then the address."""
@@ -147,11 +144,6 @@ def devices(layout: Layout) -> tuple[VxlanDevice, ...]:
         for nic in layout.node.nics
         for entropy, (port, address) in enumerate(zip(nic.entropies, nic.path_addresses, strict=True))
     )
-
-
-def service_addresses(layout: Layout) -> tuple[str, ...]:
-    """The addresses that jobs use, one per rail."""
-    return tuple(nic.service_address for nic in layout.node.nics)
 
 
 def entries(layout: Layout, peer: Node) -> set[PeerEntry]:
@@ -190,11 +182,6 @@ def shared_rails(layout: Layout, peer: Node) -> tuple[str, ...]:
     """The rails on which both have a NIC, in the node's order."""
     present = {nic.rail for nic in peer.nics}
     return tuple(rail for rail in layout.rails if rail in present)
-
-
-def home(layout: Layout, peer: Node) -> tuple[Placement, ...]:
-    """The default route of a peer's traffic: the service address's own rail, first entropy."""
-    return tuple(Placement(peer=peer.name, rail=rail, via=rail, entropy=0) for rail in shared_rails(layout, peer))
 
 
 def route(layout: Layout, peer: Node, placement: Placement, first_table: int) -> Route:

@@ -55,12 +55,6 @@ class Seal:
         return keyed.digest()
 
 
-class _Heard(msgspec.Struct):
-    boot: str
-    sequence: int
-    at_ns: int
-
-
 class ReplayGuard:
     """Lets each notice through once, and none that is older than one let through before about the same NIC.
 
@@ -68,16 +62,15 @@ class ReplayGuard:
     """
 
     def __init__(self) -> None:
-        self._heard: dict[tuple[str, str], _Heard] = {}
+        self._heard: dict[tuple[str, str], Notice] = {}
 
     def judge(self, notice: Notice, now_ns: int, *, synchronised: bool) -> Literal["new", "repeat", "old"]:
         """Judges a notice whose seal fits.
 
         Within a boot of its sender the sequence decides; over a boot, the time, because sequences start anew.
         """
-        boot = notice.fault.partition("/")[0]
         heard = self._heard.get((notice.node, notice.rail))
-        if heard is not None and heard.boot == boot:
+        if heard is not None and _boot(heard) == _boot(notice):
             if notice.sequence == heard.sequence:
                 return "repeat"
             if notice.sequence < heard.sequence:
@@ -86,7 +79,7 @@ class ReplayGuard:
             return "old"
         if synchronised and abs(now_ns - notice.at_ns) > _STALE_NS:
             return "old"
-        self._heard[notice.node, notice.rail] = _Heard(boot, notice.sequence, notice.at_ns)
+        self._heard[notice.node, notice.rail] = notice
         return "new"
 
     def forget(self, peer: str) -> None:
@@ -97,3 +90,7 @@ class ReplayGuard:
         """
         for place in [place for place in self._heard if place[0] == peer]:
             del self._heard[place]
+
+
+def _boot(notice: Notice) -> str:
+    return notice.fault.partition("/")[0]

@@ -21,22 +21,18 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
     routing: RoutingTable
     losses: FailedLinks
 
-    @property
-    def node(self) -> str:
-        """The node's own name."""
-        return self.layout.node.name
-
 
 def object_to_route(order: Reroute | Restore, issued_ns: int, situation: Situation) -> str:
     """The first reason not to do it; empty: there is none."""
-    return _names(order, situation) or _losses(order, issued_ns, situation)
+    own = object_to_own_nics(order, situation.losses)
+    return _names(order, situation) or own or _losses(order, issued_ns, situation)
 
 
 def object_to_own_nics(order: Reroute | Restore, losses: FailedLinks) -> str:
     """Why the node's own NICs cannot carry it; empty: they can."""
-    for placement in order.placements:
-        if placement.via in losses.own:
-            return f"the node's own NIC on {placement.via} is lost"
+    for rail in (*order.back, *(placement.via for placement in order.placements)):
+        if rail in losses.own:
+            return f"the node's own NIC on {rail} is lost"
     return ""
 
 
@@ -72,15 +68,10 @@ def unknown(placement: Placement, situation: Situation) -> str:
 
 def _losses(order: Reroute | Restore, issued_ns: int, situation: Situation) -> str:
     losses, routing = situation.losses, situation.routing
-    for rail in order.back:
-        if rail in losses.own:
-            return f"the node's own NIC on {rail} is lost"
     for rail in order.away:
         if rail not in routing.away and not routing.can_leave(rail, losses.dead):
             return f"{rail} cannot be left: no backup that is alive is armed for any of its addresses"
     for placement in order.placements:
-        if placement.via in losses.own:
-            return f"the node's own NIC on {placement.via} is lost"
         told_ns = losses.told_ns(placement.peer, placement.via)
         if told_ns is not None and issued_ns <= told_ns:
             return f"{placement.peer} has said since that its NIC on {placement.via} is lost"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from foliot_agent.install.nics import NicState
     from foliot_schemas import Claim, Node
 
+ANYBODY = NodeSettings(name="", index=0, nics=())
+"""A node with the default prefixes and nothing of its own."""
 _LIKE_NICS = {"", "veth", "vlan", "macvlan", "bond"}
 _NAMED = 4
 """Devices to name of those that are left out for one reason; a host of many containers has hundreds."""
@@ -59,11 +62,8 @@ def free_index(
     if own:
         return min(int(key.removeprefix("index-")) for key in own)
     taken = {index_of(node, settings) for node in nodes.values() if node.name != name}
-    index = 0
-    while index in taken or index_key(index) in claims or skip > 0:
-        skip -= index not in taken and index_key(index) not in claims
-        index += 1
-    return index
+    free = (index for index in itertools.count() if index not in taken and index_key(index) not in claims)
+    return next(itertools.islice(free, skip, None))
 
 
 def rail_numbers(rails: Iterable[str], nodes: Iterable[Node], settings: NodeSettings) -> dict[str, int]:

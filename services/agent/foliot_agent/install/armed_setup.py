@@ -23,53 +23,43 @@ if TYPE_CHECKING:
 _KEY = re.compile(r"[A-Za-z0-9+/=_.-]{16,}")
 
 
-class Arming(msgspec.Struct, frozen=True, kw_only=True):
-    """The agent's part of a join: findings, and changes of its variables."""
-
-    found: tuple[Finding, ...] = ()
-    """Obstacles to it."""
-    changes: tuple[str, ...] = ()
-    """Changes of the agent's variables, a line each; they never show a key."""
-
-
-def want(files: Files, present: AgentSettings, arguments: argparse.Namespace) -> Arming:
+def want(
+    files: Files, present: AgentSettings, arguments: argparse.Namespace
+) -> tuple[tuple[Finding, ...], tuple[str, ...]]:
     """Asks for the agent's variables, and that it can read the key file that its settings name.
 
-    Parameters:
-        present: the key's settings.
+    Returns obstacles, and the changes of the variables, a line each, which never show a key.
     """
-    found: list[Finding] = []
+    asked = arguments.armed or arguments.key_file
+    known = _known(files, arguments) if asked or present.key_file else ""
     key = ""
+    found: tuple[Finding, ...] = ()
     try:
-        key = _given(arguments.key_file)
+        # Of a key that was given and cannot be had, nothing more need be said.
+        if arguments.key_file:
+            key = _given(arguments.key_file)
+        elif arguments.armed in {"bus-away", "always"} and known is not None and not _has_key(known):
+            _check(files, present, only_looks=arguments.dry_run)
     except PlaceError as error:
-        found.append(stop("key", str(error)))
+        found = (stop("key", str(error)),)
+    text = known or ""
     values = {envfile.KEY: f"'\"{key}\"'"} if key else {}
     # The settings' key file would come before the key.
     values |= {envfile.KEY_FILE: ""} if key and present.key_file else {}
     values |= {envfile.ARMED: arguments.armed} if arguments.armed else {}
-    known = _known(files, arguments) if values or arguments.key_file or present.key_file else ""
-    # Of a key that was given and cannot be had, nothing more need be said.
-    has_key = arguments.key_file or known is None or _has_key(known)
-    if arguments.armed in {"bus-away", "always"} and not has_key:
-        try:
-            _check(files, present, only_looks=arguments.dry_run)
-        except PlaceError as error:
-            found.append(stop("key", str(error)))
-    if values or arguments.key_file:
-        files.want(envfile.PATH, envfile.with_values(known or "", values), 0o600)
+    if asked:
+        files.want(envfile.PATH, envfile.with_values(text, values), 0o600)
     path = present.key_file.lstrip("/")
-    is_used = path and not key and not envfile.has(known or "", envfile.KEY_FILE)
+    is_used = path and not key and envfile.value(text, envfile.KEY_FILE) is None
     systemd_units.want_key(files, Path("/") / path if is_used and not _is_for_all(files, path) else None)
-    return Arming(found=tuple(found), changes=_changes(known or "", key, arguments))
+    return found, _changes(text, key, arguments)
 
 
 def _has_key(known: str) -> bool:
-    return envfile.has(known, envfile.KEY) or envfile.has(known, envfile.KEY_FILE)
+    return any(envfile.value(known, name) is not None for name in (envfile.KEY, envfile.KEY_FILE))
 
 
 def _changes(known: str, key: str, arguments: argparse.Namespace) -> tuple[str, ...]:
-    """The changes of the variables, a line each."""
     changes = []
     if arguments.armed and (before := envfile.value(known, envfile.ARMED)) != arguments.armed:
         changes.append(f"agent.env: {envfile.ARMED}={'' if before is None else f'{before} -> '}{arguments.armed}")
@@ -78,10 +68,7 @@ def _changes(known: str, key: str, arguments: argparse.Namespace) -> tuple[str, 
     return tuple(changes)
 
 
-def _given(path: Path | None) -> str:
-    """The key of ``--key-file``; empty: none was given."""
-    if path is None:
-        return ""
+def _given(path: Path) -> str:
     try:
         key = path.read_text().strip()
     except (OSError, UnicodeDecodeError) as error:

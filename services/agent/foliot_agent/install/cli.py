@@ -24,7 +24,7 @@ def register_agent(subparsers: argparse._SubParsersAction[argparse.ArgumentParse
     )
     plan.add_argument("--no-bus", action="store_true", help="plan without the bus, as if there were no other node")
     plan.add_argument("--json", action="store_true", help="print JSON")
-    plan.set_defaults(func=_later("foliot_agent.install.plan_command"))
+    plan.set_defaults(func=functools.partial(_run, "foliot_agent.install.plan_command"))
 
 
 def register_node(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -53,7 +53,7 @@ def register_node(subparsers: argparse._SubParsersAction[argparse.ArgumentParser
     join.add_argument("--key-file", type=Path, help="file with the key that the fleet's agents share")
     join.add_argument("--dry-run", action="store_true", help="check and say what would be done, and do nothing")
     join.add_argument("--no-start", action="store_true", help="install, but start nothing")
-    join.set_defaults(func=_later("foliot_agent.install.join"))
+    join.set_defaults(func=functools.partial(_run, "foliot_agent.install.join"))
     leave = commands.add_parser("leave", help="undo all that join and the agent did on this host and on the bus")
     leave.add_argument("--name", default="", help="forget this node, whose host is gone, and touch nothing on this one")
     leave.add_argument("--bus", default="", help="URL of NATS (default: as the settings say)")
@@ -63,7 +63,7 @@ def register_node(subparsers: argparse._SubParsersAction[argparse.ArgumentParser
         action="store_true",
         help="with --root: take away also what the agent made in this network namespace",
     )
-    leave.set_defaults(func=_later("foliot_agent.install.leave"))
+    leave.set_defaults(func=functools.partial(_run, "foliot_agent.install.leave"))
     for parser in (join, leave):
         parser.add_argument(
             "--credentials", default="", help="credentials for the bus: the file or directory that `foliot keys` made"
@@ -74,12 +74,8 @@ def register_node(subparsers: argparse._SubParsersAction[argparse.ArgumentParser
         )
 
 
-def _later(module: str) -> functools.partial[int]:
-    """Runs the module's `run`, and imports it only now: pyroute2 takes a third of a second, for which no other command shall wait."""
-    return functools.partial(_run, module)
-
-
 def _run(module: str, arguments: argparse.Namespace) -> int:
+    """Runs the module's `run`, and imports it only now: pyroute2 takes a third of a second, for which no other command shall wait."""
     try:
         return int(importlib.import_module(module).run(arguments))
     finally:

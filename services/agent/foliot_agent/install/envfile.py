@@ -12,14 +12,9 @@ KEY, KEY_FILE, ARMED = "FOLIOT_AGENT__KEY", "FOLIOT_AGENT__KEY_FILE", "FOLIOT_AG
 
 
 def value(text: str, name: str) -> str | None:
-    """The value of a variable, without quotes; None: it is not set."""
+    """The value of a variable, without quotes, see systemd.exec(5); None: it is not set."""
     values = [line.partition("=")[2].strip().strip("'\"") for line in text.splitlines() if _name(line) == name]
     return values[-1] if values else None
-
-
-def has(text: str, name: str) -> bool:
-    """Whether a variable is set, see systemd.exec(5)."""
-    return any(_name(line) == name for line in text.splitlines())
 
 
 def with_values(text: str, values: Mapping[str, str]) -> str:

@@ -26,10 +26,6 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 ok = functools.partial(Finding, "ok")
-"""As it should be."""
 note = functools.partial(Finding, "note")
-"""Worth knowing."""
 warn = functools.partial(Finding, "warn")
-"""Worse than it could be."""
 stop = functools.partial(Finding, "stop")
-"""In the way."""

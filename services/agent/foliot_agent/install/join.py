@@ -16,9 +16,9 @@ from foliot.node.addressing import describe
 from foliot.node.identity_claims import ClaimError, claim, host_id, keys
 from foliot.node.nic_discovery import Held, settle
 from foliot.runtime.service import set_up_logs
-from foliot.settings import NodeSettings, SettingsError
+from foliot.settings import SettingsError
 from foliot_agent.install import addressing, armed_setup, checks, nics, survey, systemd_units
-from foliot_agent.install.addressing import PlaceError
+from foliot_agent.install.addressing import ANYBODY, PlaceError
 from foliot_agent.install.console import complain, say
 from foliot_agent.install.findings import note, stop
 from foliot_agent.install.settingsfile import PATH, SettingsFile, asked_of_bus, check_telemetry
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Mapping
 
-    from foliot.settings import BusSettings
+    from foliot.settings import BusSettings, NodeSettings
     from foliot_agent.install.findings import Finding
     from foliot_agent.install.nics import NicState
     from foliot_agent.install.survey import FleetSeen
@@ -47,7 +47,6 @@ class _Meant(msgspec.Struct, frozen=True, kw_only=True):
     open_yet: dict[str, str] = {}
     """Settings that nobody can tell yet, with words for what they will be; the node has something in their place."""
     found: tuple[Finding, ...] = ()
-    """Findings meanwhile."""
     variables: tuple[str, ...] = ()
     """Changes of the agent's variables, a line each."""
 
@@ -79,17 +78,17 @@ async def _join(arguments: argparse.Namespace) -> int:
     check_telemetry(arguments.telemetry)
     files = Files(arguments.root)
     files.check_record()
-    settings = SettingsFile(files.read(PATH), asked_of_bus(arguments))
+    settings = SettingsFile(files.read(PATH), asked_of_bus(arguments), arguments.telemetry)
     states = await nics.nics()
     fleet = await survey.look_at_bus(settings.bus)
     meant = await _meant(arguments, settings, states, fleet)
-    files.want(PATH, settings.text(meant.node, telemetry=arguments.telemetry))
+    files.want(PATH, settings.text(meant.node))
     systemd_units.want(files, settings.bus)
-    armed = armed_setup.want(files, settings.agent_key, arguments)
-    meant = msgspec.structs.replace(meant, variables=armed.changes)
+    obstacles, variables = armed_setup.want(files, settings.agent_key, arguments)
+    meant = msgspec.structs.replace(meant, variables=variables)
     found = (
         *fleet.findings(without=_without_bus(arguments, meant)), *meant.found, *await survey.findings(meant.node, states, fleet),
-        *survey.place_findings(meant.node.name, meant.keys(), fleet), *armed.found,
+        *survey.place_findings(meant.node.name, meant.keys(), fleet), *obstacles,
         *survey.start_findings(wanted=_starts(arguments)),
     )  # fmt: skip
     for each in found:
@@ -107,24 +106,20 @@ async def _join(arguments: argparse.Namespace) -> int:
     if fleet.answers:
         node = await _claimed(settings.bus, meant.node, fleet, is_free=arguments.index is None)
         meant = msgspec.structs.replace(meant, node=node)
-        files.want(PATH, settings.text(node, telemetry=arguments.telemetry))
+        files.want(PATH, settings.text(node))
     return _do(files, settings, meant, arguments)
 
 
 async def _meant(
     arguments: argparse.Namespace, settings: SettingsFile, states: Mapping[str, NicState], fleet: FleetSeen
 ) -> _Meant:
-    """The place that was asked for, over what was there before.
-
-    Raises:
-        PlaceError: what ``--rail`` gives cannot be read.
-    """
+    """The place that was asked for, over what was there before."""
     held = [Held(state.device, address) for state in states.values() for address in state.addresses]
     before = settle(settings.node, held) if settings.node else None
     rails = addressing.parse_rails(arguments.rail) or {nic.rail: nic.device for nic in (before.nics if before else ())}
     name = arguments.name or (before.name if before else socket.gethostname().partition(".")[0])
     index = _index(arguments, before, fleet, name)
-    numbers = addressing.rail_numbers(rails, fleet.others(name), before or _anybody())
+    numbers = addressing.rail_numbers(rails, fleet.others(name), before or ANYBODY)
     wrong = {rail: why for rail, device in rails.items() if (why := checks.rail(rail, device, states))}
     sound = {rail: device for rail, device in rails.items() if rail not in wrong}
     node = addressing.node_settings(name, index or 0, rails=sound, numbers=numbers, states=states, before=before)
@@ -168,7 +163,7 @@ def _index(arguments: argparse.Namespace, before: NodeSettings | None, fleet: Fl
         return int(arguments.index)
     if before is not None and before.name == name:
         return before.index
-    return addressing.free_index(name, fleet.nodes, fleet.claims, _anybody()) if fleet.answers else None
+    return addressing.free_index(name, fleet.nodes, fleet.claims, ANYBODY) if fleet.answers else None
 
 
 def _without_bus(arguments: argparse.Namespace, meant: _Meant) -> str:
@@ -176,11 +171,6 @@ def _without_bus(arguments: argparse.Namespace, meant: _Meant) -> str:
     missing = [] if arguments.no_start else ["--no-start"]
     missing += ["--index with one that no other node has"] if _INDEX in meant.open_yet else []
     return " and ".join(missing)
-
-
-def _anybody() -> NodeSettings:
-    """The default prefixes."""
-    return NodeSettings(name="", index=0, nics=())
 
 
 async def _claimed(bus_settings: BusSettings, node: NodeSettings, fleet: FleetSeen, *, is_free: bool) -> NodeSettings:
@@ -235,23 +225,21 @@ def _starts(arguments: argparse.Namespace) -> bool:
 
 
 def _tell(files: Files, settings: SettingsFile, meant: _Meant, arguments: argparse.Namespace) -> None:
-    """Says what it would do."""
     steps = files.steps()
-    for step in steps:
-        say(f"would {step}\n")
-    _tell_changes(settings, meant, arguments, changed=bool(steps))
+    _tell_steps(steps, settings, meant, "would ")
     if _starts(arguments):
         say(f"would start {' and '.join(systemd_units.UNITS)}, {'anew if' if steps else 'unless'} they run\n")
     place = "a node" if _INDEX in meant.open_yet else f"node {meant.node.index}"
     say(f"{meant.node.name} would be {place} of the fleet at {settings.bus.url}\n")
 
 
-def _tell_changes(settings: SettingsFile, meant: _Meant, arguments: argparse.Namespace, *, changed: bool) -> None:
-    if not changed:
+def _tell_steps(steps: tuple[str, ...], settings: SettingsFile, meant: _Meant, would: str = "") -> None:
+    if not steps:
         say("the files are as they shall be\n")
         return
-    of_settings = settings.changes(meant.node, telemetry=arguments.telemetry, open_yet=meant.open_yet)
-    for line in (*of_settings, *meant.variables):
+    for step in steps:
+        say(f"{would}{step}\n")
+    for line in (*settings.changes(meant.node, meant.open_yet), *meant.variables):
         say(f"      {line}\n")
 
 
@@ -259,9 +247,7 @@ def _do(files: Files, settings: SettingsFile, meant: _Meant, arguments: argparse
     """Writes and starts; returns the exit status."""
     steps = files.steps()
     files.put()
-    for step in steps:
-        say(f"{step}\n")
-    _tell_changes(settings, meant, arguments, changed=bool(steps))
+    _tell_steps(steps, settings, meant)
     if _starts(arguments):
         try:
             systemd_units.start(again=bool(steps))

@@ -111,7 +111,7 @@ async def _try() -> dict[str, str]:
         await step("rules", actuator.adopt)
         await step("forwarding entries", lambda: overlay.join(peer))
         await step("routes in tables of our own", lambda: actuator.welcome(peer))
-        await step("armed backups", lambda: actuator.arm([backup]))
+        await step("armed backups", lambda: actuator.arm(backup))
         await step("moving a rail by one rule", lambda: actuator.away("rail0"))
         await step(NEXTHOPS, _make_nexthop)
         await step("taking it all away again", lambda: remove(netlink))

@@ -66,7 +66,7 @@ async def _leave(arguments: argparse.Namespace) -> int:
     if not arguments.dry_run:
         files.put_back()
         if is_host and systemd_units.manager_runs():
-            systemd_units.forget()
+            systemd_units.reread()
     return left
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 from pathlib import Path
 from typing import Any
@@ -34,11 +35,10 @@ class NicState(msgspec.Struct, frozen=True, kw_only=True):
     addresses: tuple[str, ...]
     """IPv4, in the kernel's order; others can reach them."""
     is_default: bool
-    """The default route leaves by it."""
+    """Whether the default route leaves by it."""
     speed_mbps: int | None
     stamping: ethtool.Stamping | None
     rdma: str = ""
-    """Its RDMA device."""
 
 
 class RouteFound(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,38 +71,29 @@ async def nics() -> dict[str, NicState]:
 
 async def way_to(host: str) -> str:
     """The device that leads to a host by its name or IPv4 address; empty: none does."""
-    try:
+    with contextlib.suppress(NetlinkError, OSError):
         found = await asyncio.get_running_loop().getaddrinfo(host, None, family=socket.AF_INET)
-    except OSError:
-        return ""
-    async with AsyncIPRoute() as netlink:
-        try:
+        async with AsyncIPRoute() as netlink:
             for route in await netlink.route("get", dst=found[0][4][0], family=socket.AF_INET):
                 return socket.if_indextoname(route.get_attr("RTA_OIF"))
-        except (NetlinkError, OSError):
-            return ""
     return ""
 
 
 async def route_to(address: str, index: int) -> RouteFound | None:
     """The route to an address by a device; None: there is none."""
     async with AsyncIPRoute() as netlink:
-        try:
+        with contextlib.suppress(NetlinkError, OSError):
             for route in await netlink.route("get", dst=address, oif=index, family=socket.AF_INET):
                 device = socket.if_indextoname(route.get_attr("RTA_OIF"))
                 return RouteFound(device=device, ways=await _ways(netlink, address, index))
-        except (NetlinkError, OSError):
-            return None
     return None
 
 
 async def _ways(netlink: Any, address: str, index: int) -> int:
     """Next hops by a device in the very route that the kernel would take to an address."""
-    try:
+    with contextlib.suppress(NetlinkError):  # no table has the route: the kernel takes the address to be on the link
         for route in await netlink.route("get", dst=address, oif=index, family=socket.AF_INET, flags=_FIB_MATCH):
             return max(1, [hop["oif"] for hop in route.get_attr("RTA_MULTIPATH") or []].count(index))
-    except NetlinkError:
-        pass  # no table has the route: the kernel takes the address to be on the link
     return 1
 
 

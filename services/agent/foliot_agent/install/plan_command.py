@@ -58,9 +58,6 @@ async def rehearse(
 ) -> tuple[Change, ...]:
     """The changes that a start of the agent would make in this network namespace, as it is now, by all of its actuators.
 
-    Parameters:
-        peers: those that it talks to.
-
     Raises:
         OverlayError: a NIC is not there.
         ActuatorError: a route or rule could not be.
@@ -79,7 +76,7 @@ async def rehearse_removal() -> tuple[Change, ...]:
     async with AsyncIPRoute() as netlink:
         rehearsal = DryRun(netlink)
         await remove(rehearsal)
-        return rehearsal.changes()
+        return tuple(rehearsal.changes)
 
 
 async def _fleet(settings: BusSettings, own: Node) -> tuple[tuple[Node, ...], NodePaths | None]:

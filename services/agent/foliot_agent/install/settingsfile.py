@@ -11,6 +11,7 @@ import msgspec
 
 from foliot.settings import BusSettings, NodeSettings, SettingsError, read
 from foliot.text.toml_text import toml, value_text
+from foliot_agent.install.addressing import ANYBODY
 from foliot_agent.settings import AgentSettings
 
 if TYPE_CHECKING:
@@ -49,13 +50,15 @@ class SettingsFile:
     Parameters:
         text: its present text; None: there is none.
         asked: the values that were asked for of ``[bus]``; an empty one is as the text says.
+        telemetry: the address that was asked for; empty: as the text says.
 
     Raises:
         SettingsError: the present text cannot be read.
     """
 
-    def __init__(self, text: str | None, asked: Mapping[str, str]) -> None:
+    def __init__(self, text: str | None, asked: Mapping[str, str], telemetry: str = "") -> None:
         self._present_text = text
+        self._telemetry = telemetry
         try:
             self._present: dict[str, Any] = tomllib.loads(text or "")
         except (ValueError, RecursionError) as error:
@@ -78,18 +81,18 @@ class SettingsFile:
         said = {key: value for key, value in present.items() if key in {"key", "key_file"}}
         return read(AgentSettings, "agent", {"agent": said}, {}, source=f"/{PATH}")
 
-    def text(self, node: NodeSettings, *, telemetry: str) -> str:
+    def text(self, node: NodeSettings) -> str:
         """The new text; the present one, comments and all, if it says the same."""
-        wanted = self._wanted(node, telemetry)
+        wanted = self._wanted(node)
         return self._present_text if self._present_text is not None and wanted == self._present else toml(wanted)
 
-    def changes(self, node: NodeSettings, *, telemetry: str, open_yet: Mapping[str, str]) -> Iterator[str]:
+    def changes(self, node: NodeSettings, open_yet: Mapping[str, str]) -> Iterator[str]:
         """The differences of the new text, a line each, in TOML as it is written.
 
         Parameters:
             open_yet: settings whose value nobody knows yet, with words for what it will be.
         """
-        before, after = _flat(self._present), _flat(self._wanted(node, telemetry))
+        before, after = _flat(self._present), _flat(self._wanted(node))
         for key in sorted({*before, *after, *open_yet}):
             if key in open_yet:
                 yield f"{key} = ({open_yet[key]})"
@@ -97,15 +100,15 @@ class SettingsFile:
                 new = value_text(after[key]) if key in after else "none"
                 yield f"{key}: {value_text(before[key])} -> {new}" if key in before else f"{key} = {new}"
 
-    def _wanted(self, node: NodeSettings, telemetry: str) -> dict[str, Any]:
+    def _wanted(self, node: NodeSettings) -> dict[str, Any]:
         """The settings that join knows, over what is there: settings made by hand stay."""
         present = self._present
         own = _plain(node)
-        defaults = _plain(NodeSettings(name="", index=0, nics=()))
+        defaults = _plain(ANYBODY)
         kept = {key: value for key, value in own.items() if key in present.get("node", {}) or value != defaults[key]}
         wanted: dict[str, Any] = {**present, "bus": {**self._bus, "url": self.bus.url}}
-        if telemetry:
-            wanted["telemetry"] = {**present.get("telemetry", {}), "endpoint": telemetry}
+        if self._telemetry:
+            wanted["telemetry"] = {**present.get("telemetry", {}), "endpoint": self._telemetry}
         return {**wanted, "node": {"name": node.name, "index": node.index, **kept}}
 
 

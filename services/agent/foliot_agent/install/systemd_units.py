@@ -76,11 +76,8 @@ def _handed_over(secrets: Mapping[str, Path]) -> str:
 
 def hidden_interpreter() -> str:
     """The path of the interpreter, if the units could not see it there; else empty."""
-    for path in (Path(sys.prefix), Path(sys.executable).resolve()):
-        for hidden in _HIDDEN:
-            if path.is_relative_to(hidden):
-                return str(path)
-    return ""
+    paths = (Path(sys.prefix), Path(sys.executable).resolve())
+    return next((str(path) for path in paths if any(map(path.is_relative_to, _HIDDEN))), "")
 
 
 def is_host(root: Path) -> bool:
@@ -99,8 +96,7 @@ def start(*, again: bool) -> None:
     Raises:
         UnitError: systemd refused, or one ended at once.
     """
-    _systemctl("daemon-reload")
-    _systemctl("reset-failed", *UNITS, may_fail=True)
+    reread()
     _systemctl("restart" if again else "start", *UNITS)
 
 
@@ -125,8 +121,8 @@ def end() -> None:
     _systemctl("clean", "--what=runtime", "foliot-agent.service", may_fail=True)
 
 
-def forget() -> None:
-    """Makes systemd see that the units' files are gone."""
+def reread() -> None:
+    """Makes systemd see the units' files as they are, or that they are gone, and forget how they fared."""
     _systemctl("daemon-reload")
     _systemctl("reset-failed", *UNITS, may_fail=True)
 

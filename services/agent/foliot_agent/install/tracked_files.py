@@ -16,8 +16,6 @@ _RECORD = "etc/foliot/joined.json"
 
 
 class _Access(msgspec.Struct, frozen=True, array_like=True):
-    """The access to a file."""
-
     mode: int
     owner: int
     group: int
@@ -29,13 +27,16 @@ class _Before(msgspec.Struct, frozen=True):
     files: dict[str, str | None] = {}
     """Text by path, None: no file."""
     access: dict[str, _Access] = {}
-    """Access of the files that were there."""
     folders: tuple[str, ...] = ()
     """Folders that were made, outermost first."""
 
 
 class Files:
-    """Files and links below a root. Paths are given without a leading slash."""
+    """Files and links below a root. Paths are given without a leading slash.
+
+    Raises:
+        PermissionError: to write and to put back need root.
+    """
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -93,11 +94,7 @@ class Files:
         return (*(f"write {self.root / path}" for path in written), *(self._back(path, before[path]) for path in stale))
 
     def check(self) -> None:
-        """Makes sure, without a trace, that what is missing could be written.
-
-        Raises:
-            OSError: it could not; PermissionError: this needs root.
-        """
+        """Makes sure, without a trace, that what is missing could be written; OSError: it could not."""
         changed = (*self.missing(), *self.stale())
         for path in (_RECORD, *changed) if changed else ():
             folder = next(each for each in (self.root / path).parents if each.exists())
@@ -108,11 +105,7 @@ class Files:
                 raise OSError(error.errno, error.strerror, str(self.root / path)) from error
 
     def put(self) -> None:
-        """Makes all files as they shall be.
-
-        Raises:
-            PermissionError: this needs root.
-        """
+        """Makes all files as they shall be."""
         missing, stale = self.missing(), self.stale()
         if not missing and not stale:
             return
@@ -146,11 +139,7 @@ class Files:
         return (*(self._back(path, text) for path, text in files.items()), *record)
 
     def put_back(self) -> None:
-        """Makes everything as it was before the first join.
-
-        Raises:
-            PermissionError: this needs root.
-        """
+        """Makes everything as it was before the first join."""
         before = self._before()
         for path in before.files:
             self._restore(path, before)
@@ -199,7 +188,6 @@ class Files:
         )
 
     def _restore(self, path: str, before: _Before) -> None:
-        """Makes a file as it was before the first join."""
         text = before.files[path]
         if text is None:
             (self.root / path).unlink(missing_ok=True)
@@ -208,7 +196,6 @@ class Files:
             self._write(path, text, before.access.get(path) or self._narrowed(path, 0o644))
 
     def _back(self, path: str, before: str | None) -> str:
-        """The work of `_restore`, in words."""
         return f"{'remove' if before is None else 'put back'} {self.root / path}"
 
     def _readable(self, path: str) -> str | None:

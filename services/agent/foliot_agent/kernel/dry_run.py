@@ -47,15 +47,12 @@ class DryRun(Devices):
 
     def __init__(self, netlink: Any) -> None:
         self._netlink = netlink
-        self._changes: list[Change] = []
+        self.changes: list[Change] = []
+        """What would have been done so far, in order."""
         self._planned: dict[str, int] = {}
         self._numbers = itertools.count(-1, -1)  # no real device has a negative one
         self._entries: dict[str, frozenset[tuple[Any, ...]]] = {}
         self._routes: dict[int, dict[str, tuple[str, int, str]]] = {}
-
-    def changes(self) -> tuple[Change, ...]:
-        """The changes that would have been made so far, in order."""
-        return tuple(self._changes)
 
     # -- devices ------------------------------------------------------------------------------------------------------
 
@@ -194,7 +191,7 @@ class DryRun(Devices):
         return next(name for name, number in self._planned.items() if number == index)
 
     def _note(self, verb: Verb, kind: Kind, name: str, detail: dict[str, str | int]) -> None:
-        self._changes.append(Change(verb=verb, kind=kind, name=name, detail=detail))
+        self.changes.append(Change(verb=verb, kind=kind, name=name, detail=detail))
 
 
 def _verb(verb: str) -> Verb:

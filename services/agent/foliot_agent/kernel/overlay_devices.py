@@ -17,7 +17,7 @@ from pyroute2.netlink.rtnl.ndmsg import NTF_SELF, NUD_PERMANENT
 
 from foliot_agent.core import overlay_layout
 from foliot_agent.kernel.devices import Devices, path_of
-from foliot_agent.kernel.overlay_routes import our_tables, routes_present, rules_present
+from foliot_agent.kernel.overlay_routes import routes_present, rules_present
 
 if TYPE_CHECKING:
     from foliot_schemas import Node
@@ -49,21 +49,37 @@ class Overlay:
         self._built: dict[str, tuple[int, int]] = {}
         """By NIC: its index and MTU when its devices were made or looked at last."""
 
-    async def build(self) -> None:
-        """Makes what is missing and remakes what is wrong.
+    async def build(self, *, missing_ok: bool = False) -> frozenset[str]:
+        """Makes what is missing and remakes what is wrong; returns the names of the devices that it made.
+
+        Parameters:
+            missing_ok: passes over NICs that are not there.
 
         Raises:
             OverlayError: a NIC is not there, or the kernel refuses.
         """
-        await self._build(missing_ok=False)
-
-    async def restore(self) -> frozenset[str]:
-        """Builds the overlay again on those NICs that are there; returns the names of the devices that it made.
-
-        Raises:
-            OverlayError: the kernel refuses.
-        """
-        return await self._build(missing_ok=True)
+        made = []
+        try:
+            links = await _links(self._netlink)
+            await self._build_service_device(links)
+            wanted = overlay_layout.devices(self._layout)
+            for name, link in links.items():
+                if _is_our_vxlan(link) and name not in {device.name for device in wanted}:
+                    await self._netlink.link("del", index=link["index"])
+            for device in wanted:
+                nic = links.get(device.underlay)
+                if nic is not None:
+                    made += [device.name] if await self._build_device(device, links.get(device.name), nic) else []
+                    self._built[device.underlay] = nic["index"], nic.get_attr("IFLA_MTU")
+                elif missing_ok:
+                    self._built.pop(device.underlay, None)
+                else:
+                    raise OverlayError(f"node.nics: there is no device {device.underlay!r} on this host")
+        except NetlinkError as error:
+            raise OverlayError(
+                f"the kernel refuses the overlay: {error}; the agent needs CAP_NET_ADMIN and VXLAN"
+            ) from error
+        return frozenset(made)
 
     def stands_on(self, nic: str, index: int, mtu: int) -> bool:
         """Whether the devices on a NIC were made on this one. A NIC that is plugged in again has another index or MTU."""
@@ -89,30 +105,6 @@ class Overlay:
                     await change("del", entry)
             self._entries.discard(entry)
 
-    async def _build(self, *, missing_ok: bool) -> frozenset[str]:
-        made = []
-        try:
-            links = await _links(self._netlink)
-            await self._build_service_device(links)
-            wanted = overlay_layout.devices(self._layout)
-            for name, link in links.items():
-                if _is_our_vxlan(link) and name not in {device.name for device in wanted}:
-                    await self._netlink.link("del", index=link["index"])
-            for device in wanted:
-                nic = links.get(device.underlay)
-                if nic is not None:
-                    made += [device.name] if await self._build_device(device, links.get(device.name), nic) else []
-                    self._built[device.underlay] = nic["index"], nic.get_attr("IFLA_MTU")
-                elif missing_ok:
-                    self._built.pop(device.underlay, None)
-                else:
-                    raise OverlayError(f"node.nics: there is no device {device.underlay!r} on this host")
-        except NetlinkError as error:
-            raise OverlayError(
-                f"the kernel refuses the overlay: {error}; the agent needs CAP_NET_ADMIN and VXLAN"
-            ) from error
-        return frozenset(made)
-
     async def _build_service_device(self, links: dict[str, Any]) -> None:
         if overlay_layout.SERVICE_DEVICE not in links:
             await self._netlink.link(
@@ -124,7 +116,8 @@ class Overlay:
         for name in (overlay_layout.SERVICE_DEVICE_END, overlay_layout.SERVICE_DEVICE):
             self._loosen(name)
             await self._netlink.link("set", index=self._devices.index(name), state="up")
-        await self._addresses(overlay_layout.SERVICE_DEVICE, set(overlay_layout.service_addresses(self._layout)), 32)
+        addresses = {nic.service_address for nic in self._layout.node.nics}
+        await self._addresses(overlay_layout.SERVICE_DEVICE, addresses, 32)
 
     async def _build_device(self, device: overlay_layout.VxlanDevice, present: Any, nic: Any) -> bool:
         """Makes a device, or brings the present one to the plan; says whether it had to be made."""
@@ -187,9 +180,9 @@ async def remove(netlink: Any) -> None:
     for rule in await rules_present(netlink):
         address, _, length = rule.prefix.partition("/")
         await netlink.rule("del", priority=rule.priority, dst=address, dst_len=int(length), table=rule.table)
-    for table in our_tables():
-        for route in await routes_present(netlink, table):
-            await netlink.route("del", dst=route.destination, dst_len=32, table=table)
+    for table in overlay_layout.TABLES:
+        for destination, _ in await routes_present(netlink, table):
+            await netlink.route("del", dst=destination, dst_len=32, table=table)
     for name, link in (await _links(netlink)).items():
         if _is_our_vxlan(link) or name == overlay_layout.SERVICE_DEVICE:
             with contextlib.suppress(NetlinkError):

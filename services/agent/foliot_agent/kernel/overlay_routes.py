@@ -16,17 +16,14 @@ async def rules_present(netlink: Any) -> tuple[overlay_layout.Rule, ...]:
     found = []
     async for message in await netlink.rule("dump", family=socket.AF_INET):
         priority, table, address = (message.get_attr(f"FRA_{name}") for name in ("PRIORITY", "TABLE", "DST"))
-        if (
-            priority in {overlay_layout.AWAY_PRIORITY, overlay_layout.ALWAYS_PRIORITY}
-            and table in our_tables()
-            and address
-        ):
+        ours = priority in {overlay_layout.AWAY_PRIORITY, overlay_layout.ALWAYS_PRIORITY}
+        if ours and table in overlay_layout.TABLES and address:
             found.append(overlay_layout.Rule(priority=priority, prefix=f"{address}/{message['dst_len']}", table=table))
     return tuple(found)
 
 
-async def routes_present(netlink: Any, table: int) -> tuple[overlay_layout.Route, ...]:
-    """The routes in one of our tables.
+async def routes_present(netlink: Any, table: int) -> tuple[tuple[str, str], ...]:
+    """Destination and gateway of the routes in one of our tables.
 
     With a filter of its own, pyroute2 leaves the choice to the kernel where the socket has `strict_check`.
     """
@@ -37,13 +34,7 @@ async def routes_present(netlink: Any, table: int) -> tuple[overlay_layout.Route
     try:
         return tuple(
             [
-                overlay_layout.Route(
-                    table=table,
-                    destination=message.get_attr("RTA_DST"),
-                    gateway=message.get_attr("RTA_GATEWAY") or "",
-                    device="",
-                    source=message.get_attr("RTA_PREFSRC") or "",
-                )
+                (message.get_attr("RTA_DST"), message.get_attr("RTA_GATEWAY") or "")
                 async for message in await netlink.route(
                     "dump", family=socket.AF_INET, table=table, dump_filter=is_of_table
                 )
@@ -53,12 +44,3 @@ async def routes_present(netlink: Any, table: int) -> tuple[overlay_layout.Route
         if error.code == errno.ENOENT:  # no route was ever in it
             return ()
         raise
-
-
-def our_tables() -> frozenset[int]:
-    """Every routing table that is ours."""
-    return frozenset(
-        first + number
-        for first in (overlay_layout.IN_FORCE_TABLE, overlay_layout.BACKUP_TABLE)
-        for number in range(overlay_layout.RAILS)
-    )

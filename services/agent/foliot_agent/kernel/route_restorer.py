@@ -16,13 +16,6 @@ log = structlog.get_logger()
 _KERNEL = 2
 """RTPROT_KERNEL: routes that follow from addresses come back by themselves."""
 _LOCAL_TABLE = 255
-_FIELDS = {
-    "dst": "RTA_DST",
-    "gateway": "RTA_GATEWAY",
-    "prefsrc": "RTA_PREFSRC",
-    "priority": "RTA_PRIORITY",
-    "table": "RTA_TABLE",
-}
 
 
 class RouteRestorer:
@@ -55,8 +48,8 @@ class RouteRestorer:
             async for message in await self._netlink.addr("dump", family=socket.AF_INET)
         }
 
-    async def put_back(self, device: str) -> int:
-        """Adds those of the remembered routes that are missing; says how many they were.
+    async def put_back(self, device: str) -> None:
+        """Adds those of the remembered routes that are missing.
 
         A route whose gateway needs another missing one comes after that.
         """
@@ -74,7 +67,6 @@ class RouteRestorer:
         self.owed.discard(device)
         if put:
             log.info("routes_put_back", device=device, count=put)
-        return put
 
     async def _ups(self, device: str) -> int | None:
         """How often the device has lost its carrier so far; None while it is down."""
@@ -103,19 +95,11 @@ def _as_it_comes(_message: Any) -> bool:
 
 def _copy(message: Any) -> dict[str, Any]:
     """The values that it takes to make the route again."""
-    found = {key: message.get_attr(attribute) for key, attribute in _FIELDS.items()}
-    metrics = message.get_attr("RTA_METRICS")
-    return {
-        **{key: value for key, value in found.items() if value is not None},
-        **(
-            {"metrics": {name.removeprefix("RTAX_").lower(): value for name, value in metrics["attrs"]}}
-            if metrics is not None
-            else {}
-        ),
-        "dst_len": message["dst_len"],
-        "tos": message["tos"],
-        "proto": message["proto"],
-        "scope": message["scope"],
-        "type": message["type"],
-        "flags": message["flags"] & RTNH_F_ONLINK,  # the others say how it fares, and are not to be set
-    }
+    copy = {key: message[key] for key in ("dst_len", "tos", "proto", "scope", "type")}
+    copy["flags"] = message["flags"] & RTNH_F_ONLINK  # the others say how it fares, and are not to be set
+    for key in ("dst", "gateway", "prefsrc", "priority", "table"):
+        if (value := message.get_attr(f"RTA_{key.upper()}")) is not None:
+            copy[key] = value
+    if (metrics := message.get_attr("RTA_METRICS")) is not None:
+        copy["metrics"] = {name.removeprefix("RTAX_").lower(): value for name, value in metrics["attrs"]}
+    return copy

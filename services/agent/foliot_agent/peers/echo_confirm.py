@@ -85,21 +85,13 @@ class EchoConfirmer:
             heard()
 
     async def confirm(
-        self,
-        destinations: Iterable[Destination],
-        *,
-        stands: Callable[[Destination], bool] = lambda _: True,
-        give_up_s: float | None = None,
+        self, destinations: Iterable[Destination], stands: Callable[[Destination], bool]
     ) -> list[Confirmation]:
-        """The destinations (peer and rail) that answered while their route `stands`, in the order of their answers.
-
-        Parameters:
-            give_up_s: None: `GIVE_UP_S`.
-        """
+        """The destinations (peer and rail) that answered while their route `stands`, in the order of their answers."""
         now = _Round({destination for destination in destinations if destination[0] in self._peers}, stands)
         asked: list[int] = []
         if not await now.is_over(REPEAT_S[0]):
-            for wait_s in _waits(GIVE_UP_S if give_up_s is None else give_up_s):
+            for wait_s in _waits():
                 now.let_go()
                 asked += [self._ask(now, peer, rail) for peer, rail in sorted(now.open)]
                 if await now.is_over(wait_s):
@@ -126,10 +118,11 @@ class EchoConfirmer:
         return token
 
 
-def _waits(give_up_s: float) -> Iterator[float]:
-    """The waits after each echo, which add up to this time at least."""
+def _waits() -> Iterator[float]:
+    """The waits after each echo, which add up to `GIVE_UP_S` at least."""
+    left_s = GIVE_UP_S
     for wait_s in itertools.chain(REPEAT_S[1:], itertools.repeat(REPEAT_S[-1])):
         yield wait_s
-        give_up_s -= wait_s
-        if give_up_s <= 0:
+        left_s -= wait_s
+        if left_s <= 0:
             return

@@ -78,7 +78,12 @@ class FailureNotifier:
         if word.datagram:  # it is being repeated, and goes on with these
             self._send(word.datagram, peers & word.missing)
             return
-        notice = self._notice(word)
+        # Made anew each time that the word is told: a notice that is old counts for nothing.
+        self._sequence += 1
+        notice = Notice(
+            node=self._node.name, rail=word.rail, state=word.state, fault=word.fault, sequence=self._sequence,
+            at_ns=self._clock.now_ns(), span=word.span,
+        )  # fmt: skip
         self._waiting[notice.sequence] = word
         word.datagram = self._exchange.seal(notice)
         try:
@@ -96,22 +101,15 @@ class FailureNotifier:
             word.asked.clear()
             del self._waiting[notice.sequence]
 
-    def _notice(self, word: _Word) -> Notice:
-        """The notice of a word, made anew each time that the word is told: a notice that is old counts for nothing."""
-        self._sequence += 1
-        return Notice(
-            node=self._node.name, rail=word.rail, state=word.state, fault=word.fault, sequence=self._sequence,
-            at_ns=self._clock.now_ns(), span=word.span,
-        )  # fmt: skip
-
     def _send(self, datagram: bytes, peers: Iterable[str]) -> None:
         left = [nic for nic in self._node.nics if nic.rail not in self._losses.own]
         for name in peers:
             peer = self._peers.get(name)
-            addresses = {} if peer is None else {nic.rail: nic.address for nic in peer.nics}
-            for nic in left:
-                if peer is not None and nic.rail in addresses:
-                    self._exchange.send(datagram, nic.address, addresses[nic.rail], peer.agent_port)
+            if peer is not None:
+                addresses = {nic.rail: nic.address for nic in peer.nics}
+                for nic in left:
+                    if nic.rail in addresses:
+                        self._exchange.send(datagram, nic.address, addresses[nic.rail], peer.agent_port)
 
 
 @dataclass(eq=False)

@@ -69,17 +69,12 @@ class PeerSockets:
         """The datagram of a message; seal once, send to many."""
         return self._seal.close(message)
 
-    def send(self, datagram: bytes, source: str, destination: str, port: int) -> bool:
-        """Sends from an own address.
-
-        Returns False if the kernel would not (no route, full buffer); the caller repeats anyway.
-        """
+    def send(self, datagram: bytes, source: str, destination: str, port: int) -> None:
+        """Sends from an own address, if the kernel will (no route, full buffer); the caller repeats anyway."""
         try:
             self._sockets[source].sendto(datagram, (destination, port))
         except (OSError, OverflowError) as error:
             log.debug("datagram_not_sent", source=source, destination=destination, reason=str(error))
-            return False
-        return True
 
     def _read(self, opened: socket.socket) -> None:
         # Not until none is left: under a flood, everything else would wait for its end. The loop calls again while something is there.
