@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from nats.js.errors import NotFoundError
 
@@ -12,7 +12,7 @@ from foliot.bus.retry import until_done
 
 if TYPE_CHECKING:
     import datetime as dt
-    from collections.abc import AsyncGenerator, Callable, Iterator
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 
     from foliot_schemas.subjects import Bucket
 
@@ -23,10 +23,6 @@ _MOST_TOLD = 1 << 18
 """Keys remembered. Beyond that many, keys that somebody makes up cannot be told from those of a fleet."""
 _MOST_AT_A_LOOK = 256
 """Values read by one look; the next look goes on after them."""
-
-
-class _Tell(Protocol):
-    async def __call__(self, token: str, data: bytes | None) -> None: ...
 
 
 class KeyValueWatch:
@@ -51,7 +47,7 @@ class KeyValueWatch:
         subject: str,
         *,
         stored: Callable[[], AsyncGenerator[Any, None]],
-        tell: _Tell,
+        tell: Callable[[str, bytes | None], Awaitable[None]],
     ) -> None:
         self._client = client
         self._stream = stream

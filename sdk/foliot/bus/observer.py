@@ -223,8 +223,11 @@ class Observer:
 
     async def _values(self, bucket: str, subject: str) -> list[Heard]:
         subjects = await key_value_read.subjects(self._client, bucket, subject)
-        found = key_value_read.values(self._jetstream, bucket, subjects)
-        return [Heard(raw.subject, bytes(raw.data or b""), raw.headers or {}, _ns(raw.time)) async for raw in found]
+        return [
+            Heard(raw.subject, bytes(raw.data or b""), raw.headers or {}, _ns(raw.time))
+            async for raw in key_value_read.values(self._jetstream, bucket, subjects)
+            if not key_value_read.is_deleted(raw)
+        ]
 
     async def _or_nothing(self, stream: str, read: Awaitable[list[Heard]]) -> list[Heard]:
         try:

@@ -10,11 +10,10 @@ from nats.js import api
 from foliot_schemas import WireError, decode
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Callable
+    from collections.abc import AsyncGenerator
 
+    from foliot.bus.dispatch import Reject
     from foliot_schemas.subjects import Channel
-
-    Reject = Callable[[str, bytes, str], Awaitable[None]]
 
 _AT_ONCE = 1_024
 _FETCH_S = 5.0
