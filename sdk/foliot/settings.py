@@ -149,25 +149,16 @@ def read(
     *,
     source: str,
 ) -> Section:
-    """One section from a parsed document and an environment; what `load` does without the I/O.
-
-    Raises:
-        SettingsError: as `load`.
-    """
+    """One section from a parsed document and an environment; what `load` does without the I/O, with its errors."""
     unknown = sorted(set(document) - SECTIONS)
     if unknown:
         raise SettingsError(f"{source}: no such section: {', '.join(unknown)}; there are {', '.join(sorted(SECTIONS))}")
     found = document.get(section, {})
     if not isinstance(found, Mapping):
         raise SettingsError(f"{section}: expected a table [{section}], got {type(found).__name__} (from {source})")
-    values = dict(found)
     prefix = f"FOLIOT_{section.upper()}__"
-    overrides = {}
-    for name, text in environment.items():
-        if name.startswith(prefix):
-            key = name.removeprefix(prefix).lower()
-            values[key] = _value(text)
-            overrides[key] = name
+    overrides = {name.removeprefix(prefix).lower(): name for name in environment if name.startswith(prefix)}
+    values = {**found, **{key: _value(environment[name]) for key, name in overrides.items()}}
     for key in sorted(values.keys() & getattr(kind, "removed", frozenset())):
         del values[key]
         log.warning(

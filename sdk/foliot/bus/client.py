@@ -48,8 +48,8 @@ class Bus:
 
     `put`, `put_all`, `get`, `present` and `store` are those of its buckets: see `foliot.bus.key_value.KeyValue`.
 
-    `counts` has the messages so far that were published, kept, unstored (failed attempts to keep) and rejected. Of observations it has the
-    stale (the bus was away) and the behind (left out).
+    `counts` has the messages so far that were kept, unstored (failed attempts to keep) and rejected. Of observations it has the stale (the
+    bus was away) and the behind (left out).
     """
 
     def __init__(self, service: str, replicas: int, *, makes: bool) -> None:
@@ -97,11 +97,7 @@ class Bus:
 
     @classmethod
     def later(cls, settings: BusSettings, service: str, *, makes: bool = True) -> Self:
-        """Connects as `connect` does, for a service that works meanwhile. It publishes at once, and subscribes after `opened`.
-
-        Raises:
-            SettingsError: a file that the settings name cannot be read.
-        """
+        """Connects as `connect` does, with its errors, for a service that works meanwhile. It publishes at once, and subscribes after `opened`."""
         found = connection.options(settings, service)
         bus = cls(service, settings.replicas, makes=makes)
         bus.url = settings.url
@@ -165,7 +161,6 @@ class Bus:
         tracing.inject(headers)
         with contextlib.suppress(*BUS_ERRORS):
             await self._client.publish(channel.subject(*names), encode(message), headers=headers or None)
-            self.counts["published"] += 1
 
     def publish_kept(self, channel: Channel, message: Any, *names: str) -> None:
         """Publishes an event, command or outcome at once, and again under the same id until its stream has stored it.

@@ -75,14 +75,14 @@ def options(settings: BusSettings, name: str) -> dict[str, Any]:
         path = Path(settings.credentials)
         try:
             path = path / f"{name}.creds" if path.is_dir() else path
-            who = holder(path.read_text())
+            role, holder_name = holder(path.read_text())
         except OSError as error:
             raise SettingsError(f"bus.credentials: {path}: {error.strerror}") from error
         except CredentialsError as error:
             raise SettingsError(f"bus.credentials: {path}: {error}") from error
         found["user_credentials"] = str(path)
         # The server lets no one else listen where this holder's answers go.
-        found["inbox_prefix"] = inbox_prefix(who.role, who.name)
+        found["inbox_prefix"] = inbox_prefix(role, holder_name)
     if settings.ca:
         try:
             found["tls"] = ssl.create_default_context(cafile=settings.ca)

@@ -30,7 +30,8 @@ class KeyValueWatch:
 
     A change comes as a plain message of the bucket's own subject, sooner than through a consumer. Such a message can be lost. A server of a
     cluster does not forward it before it knows of the subscription, nor while the route between two servers is cut. So the watch also looks
-    now and then for values that the bucket has stored since the last look (`MissedChanges`).
+    now and then for values that the bucket has stored since the last look (`MissedChanges`). Telling and looking raise `nats.errors.Error` if the
+    bus did not answer.
 
     Parameters:
         client, stream: the NATS connection and its JetStream context.
@@ -70,11 +71,7 @@ class KeyValueWatch:
         await until_done(self.tell_present, "present_awaited", bucket=self._bucket.name)
 
     async def tell_present(self) -> None:
-        """Tells all present values, and which keys were deleted meanwhile.
-
-        Raises:
-            nats.errors.Error: the bus did not answer.
-        """
+        """Tells all present values, and which keys were deleted meanwhile."""
         with self._telling_stored():
             info = await self._stream.stream_info(f"KV_{self._bucket.name}")
             undecided = info.state.last_seq + 1
@@ -89,9 +86,6 @@ class KeyValueWatch:
 
         Parameters:
             info: the stream of the bucket as it is now, as nats-py has it.
-
-        Raises:
-            nats.errors.Error: the bus did not answer.
         """
         if info.created != self._created or info.state.last_seq < self._next - 1:  # made anew, or an older copy of it
             await self.tell_present()

@@ -16,14 +16,12 @@ if TYPE_CHECKING:
 
     from foliot.keys.keyring import Keyring
 
-_FOLDER = "keys"
-
 
 def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Adds the subcommand."""
     parser = subparsers.add_parser("keys", help="make, list and revoke credentials for the bus")
     parser.add_argument(
-        "--keys", default=_FOLDER, metavar="DIR", type=Path, help="directory of the keys (default: %(default)s)"
+        "--keys", default="keys", metavar="DIR", type=Path, help="directory of the keys (default: %(default)s)"
     )
     verbs = parser.add_subparsers(required=True, metavar="verb")
     make = verbs.add_parser("make", help="make the keys of a fleet, and its services' credentials")

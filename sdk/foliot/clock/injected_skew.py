@@ -92,11 +92,7 @@ def _walk(spec: SkewSpec) -> NDArray[np.float64]:
 
 
 def from_environment() -> Skew | None:
-    """The skew that ``FOLIOT_CLOCK_SKEW`` names (a JSON file of a `SkewSpec`), or none.
-
-    Raises:
-        SettingsError: the file cannot be read as one.
-    """
+    """The skew of the file that ``FOLIOT_CLOCK_SKEW`` names, as `from_file` reads it; None: it names none."""
     path = os.environ.get(VARIABLE, "")
     return from_file(path) if path else None
 

@@ -50,7 +50,7 @@ class Issued(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Keyring:
-    """Makes and revokes credentials.
+    """Makes and revokes credentials. All but `make` raises `KeyringError` where there are no keys.
 
     Parameters:
         folder: the keys' folder; `secret/` in it stays where keys are made.
@@ -111,9 +111,6 @@ class Keyring:
 
         Returns:
             The file.
-
-        Raises:
-            KeyringError: there are no keys to sign with.
         """
         issued = self.issued()
         key, now_s = tokens.make_key("user"), int(self._now_s())
@@ -143,9 +140,6 @@ class Keyring:
 
         Parameters:
             missing: whether to make only missing files. Revoked credentials are not missing.
-
-        Raises:
-            KeyringError: there are no keys to sign with.
         """
         for role in NODE_ROLES:
             if not (missing and self._is_complete(role, name)):
@@ -158,7 +152,7 @@ class Keyring:
         """Voids all credentials of this name that were made until now, once the server has read its configuration again.
 
         Raises:
-            KeyringError: there are none.
+            KeyringError: there are none of this name.
         """
         issued, now_s = self.issued(), int(self._now_s())
         void = [record for record in issued if record.name == name and not record.revoked_s]
@@ -171,11 +165,7 @@ class Keyring:
         return void
 
     def issued(self) -> list[Issued]:
-        """All credentials that were made, by their age.
-
-        Raises:
-            KeyringError: this is no directory of keys.
-        """
+        """All credentials that were made, by their age."""
         try:
             return msgspec.json.decode((self._secret / "issued.json").read_bytes(), type=list[Issued])
         except OSError as error:

@@ -24,7 +24,7 @@ async def beating(file: str, connected: Callable[[], bool]) -> AsyncIterator[Non
 
     Parameters:
         file: empty: nothing is touched.
-        connected: whether the bus answers.
+        connected: whether the bus answers. While it is away, the file is not touched.
 
     Raises:
         SettingsError: the file cannot be written.
@@ -33,37 +33,26 @@ async def beating(file: str, connected: Callable[[], bool]) -> AsyncIterator[Non
         yield
         return
     path = Path(file)
-    beat(path, connected())
-    task = asyncio.get_running_loop().create_task(_beat_on(path, connected))
+
+    def beat() -> None:
+        if connected():
+            path.touch()
+
+    async def beat_on() -> None:
+        while True:
+            await asyncio.sleep(_BEAT_S)
+            with contextlib.suppress(OSError):  # a full disk, say: the file grows old, and so shows the trouble
+                beat()
+
+    try:
+        beat()
+    except OSError as error:
+        raise SettingsError(f"health.file: {path} cannot be written: {error.strerror}") from error
+    task = asyncio.get_running_loop().create_task(beat_on())
     try:
         yield
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-        _forget(path)
-
-
-def beat(path: Path, is_connected: bool) -> None:
-    """Touches the file, unless the bus is away.
-
-    Raises:
-        SettingsError: it cannot be written.
-    """
-    if not is_connected:
-        return
-    try:
-        path.touch()
-    except OSError as error:
-        raise SettingsError(f"health.file: {path} cannot be written: {error.strerror}") from error
-
-
-def _forget(path: Path) -> None:
-    with contextlib.suppress(OSError):
-        path.unlink(missing_ok=True)
-
-
-async def _beat_on(path: Path, connected: Callable[[], bool]) -> None:
-    while True:
-        await asyncio.sleep(_BEAT_S)
-        with contextlib.suppress(SettingsError):  # a full disk, say: the file grows old, and so shows the trouble
-            beat(path, connected())
+        with contextlib.suppress(OSError):
+            path.unlink(missing_ok=True)  # noqa: ASYNC240 - nothing waits any more
