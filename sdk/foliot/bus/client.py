@@ -69,7 +69,6 @@ class Bus:
         self._on_away: list[Callable[[], None]] = []
         self._on_back: list[Callable[[], object]] = []
         self._catch_ups: list[DurableConsumer] = []
-        self._on_reconnect: list[Callable[[], Coroutine[Any, Any, None]]] = []
         self._missed: dict[str, MissedChanges] = {}
         self._tried = self._established = False
         self._sent_away = asyncio.Event()
@@ -229,12 +228,10 @@ class Bus:
     async def watch(self, bucket: Bucket, handler: KeyHandler, *, key: str = "", about: About | None = None) -> None:
         """Calls the handler with every key's present value, or one key's, then with each change; None: it was deleted.
 
-        Changes come as plain messages of the bucket's own subject, sooner than through a consumer. If such a message was lost, the change is
-        told within some 10 s, or later to the nodes of a fleet of more than 2,000. After a reconnection it tells all present values again, and
-        which keys were deleted meanwhile. `about`: as with `subscribe`.
+        A change whose message was lost is told within some 10 s, or later to the nodes of a fleet of more than 2,000. After a reconnection it
+        tells all present values again, and which keys were deleted meanwhile. `about`: as with `subscribe`.
         """
         watch = await self._buckets.watch(bucket, handler, key, about)
-        self._on_reconnect.append(watch.tell_present)
         if bucket.name not in self._missed:
             missed = MissedChanges(self._client, self._stream, bucket, of_node=not self._makes)
             self._missed[bucket.name] = missed
@@ -269,7 +266,8 @@ class Bus:
         await self._make_streams()
         for catch_up in self._catch_ups:
             catch_up.renew()
-        await asyncio.gather(*(until_done(tell_present, "present_awaited") for tell_present in self._on_reconnect))
+        watches = [watch for missed in self._missed.values() for watch in missed.watches]
+        await asyncio.gather(*(until_done(watch.tell_present, "present_awaited") for watch in watches))
 
     async def _disconnected(self) -> None:
         log.warning("bus_away")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import nats.errors
 import structlog
 
-from foliot.bus.credentials import CredentialsError, holder
+from foliot.bus.credentials import holder
 from foliot.bus.retry import BUS_ERRORS, until_done
 from foliot.settings import SettingsError
 from foliot_schemas.permissions import inbox_prefix
@@ -78,7 +78,7 @@ def options(settings: BusSettings, name: str) -> dict[str, Any]:
             role, holder_name = holder(path.read_text())
         except OSError as error:
             raise SettingsError(f"bus.credentials: {path}: {error.strerror}") from error
-        except CredentialsError as error:
+        except ValueError as error:  # some bytes are no text, too
             raise SettingsError(f"bus.credentials: {path}: {error}") from error
         found["user_credentials"] = str(path)
         # The server lets no one else listen where this holder's answers go.

@@ -50,12 +50,8 @@ class Heard(NamedTuple):
     """CLOCK_REALTIME of this host, or, where a stream kept it, of the server when it was stored."""
 
 
-class Refused(Exception):  # noqa: N818 - what the bus did, not what went wrong here
-    """The bus refuses the credentials."""
-
-
-class Absent(Exception):  # noqa: N818 - what is so there, not what went wrong here
-    """The bus did not answer in time."""
+class NoBusError(Exception):
+    """There is no bus to listen to. The message says whether it did not answer in time, or refuses the credentials."""
 
 
 class Observer:
@@ -90,8 +86,7 @@ class Observer:
         """Connects, and waits for as long as it takes, or not longer than `within_s`.
 
         Raises:
-            Absent: the bus did not answer within that time.
-            Refused: the bus is there and does not accept the credentials.
+            NoBusError: the bus did not answer within that time, or does not accept the credentials.
             SettingsError: a file that the settings name cannot be read.
         """
         listener = cls(say, now_ns)
@@ -112,9 +107,9 @@ class Observer:
             if not connecting.done():
                 connecting.cancel()
         if listener._refusal.is_set():
-            raise Refused(f"the bus at {listener.place} refuses our credentials")
+            raise NoBusError(f"the bus at {listener.place} refuses our credentials")
         if not ready:
-            raise Absent(f"the bus at {listener.place} does not answer: {in_words(listener._trouble)}")
+            raise NoBusError(f"the bus at {listener.place} does not answer: {in_words(listener._trouble)}")
         await connecting
         listener._patient = True
         return listener

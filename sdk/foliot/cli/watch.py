@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from foliot.bus.observer import Absent, Observer, Refused
+from foliot.bus.observer import NoBusError, Observer
 from foliot.cli.colours import wanted
 from foliot.cli.message_lines import in_json, in_words
 from foliot.cli.subject_patterns import PatternError, Target, target
@@ -81,7 +81,7 @@ def _watch(arguments: argparse.Namespace) -> int:
         said = {"url": arguments.bus, "credentials": arguments.credentials, "ca": arguments.ca}
         settings = msgspec.structs.replace(settings, **{key: value for key, value in said.items() if value})
         asyncio.run(_until_nobody_reads(_print(arguments, settings, targets)))
-    except (PatternError, SettingsError, Absent, Refused) as error:
+    except (PatternError, SettingsError, NoBusError) as error:
         _say(str(error))
         return 1
     except KeyboardInterrupt:
