@@ -1,10 +1,9 @@
 """Settings: one TOML file, overridden by environment variables; a wrong value stops the start and names the key.
 
-``FOLIOT_CONFIG`` names the file. ``FOLIOT_PROBE__IN_USE_HZ=50`` overrides ``in_use_hz`` in ``[probe]``. Its text is read as
-a TOML value and, where it is none, as a string.
+``FOLIOT_CONFIG`` names the file. ``FOLIOT_PROBE__IN_USE_HZ=50`` overrides ``in_use_hz`` in ``[probe]`` by a TOML value, or else a string.
 
-A section's struct may name the keys that it had in an earlier version, as ``removed: ClassVar[frozenset[str]]``. Where a file still has
-one, a warning says that it has no effect, and the service starts.
+A section's struct may name the keys of an earlier version, as ``removed: ClassVar[frozenset[str]]``. Of one, a warning says that it has no
+effect, and the service starts.
 """
 
 from __future__ import annotations

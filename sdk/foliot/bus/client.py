@@ -48,8 +48,7 @@ class Bus:
 
     `put`, `put_all`, `get`, `present` and `store` are those of its buckets: see `foliot.bus.key_value.KeyValue`.
 
-    `counts` has the messages so far that were kept, unstored (failed attempts to keep) and rejected. Of observations it has the stale (the
-    bus was away) and the behind (left out).
+    `counts` has the messages so far: kept, unstored (failed attempts to keep), rejected, stale (the bus was away) and behind (left out).
     """
 
     def __init__(self, service: str, replicas: int, *, makes: bool) -> None:

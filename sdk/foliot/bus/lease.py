@@ -49,8 +49,7 @@ class Lease:
     """Holds a role as long as the bus says so; not a moment longer.
 
     Parameters:
-        lasting: whether it is held until the bus says that it is not. While the bus says nothing, two may hold it. This is for work that is better
-            done twice than not at all.
+        lasting: whether it is held until the bus says that it is not. While the bus is silent, two may hold it: for work better done twice than never.
     """
 
     def __init__(

@@ -1,8 +1,7 @@
 """Offers each message that may not be lost to its stream, under the same id, until it is stored.
 
 Messages keep their order. A message that is published while the bus is away waits in a line, and later ones stand behind it until the line
-is through. Where the bus answers and the stream does not, all present readers hear each message at once, and each is offered again by
-itself.
+is through. Where the bus answers and the stream does not, readers hear each message at once, and each is offered again by itself.
 """
 
 from __future__ import annotations

@@ -77,11 +77,10 @@ class Keyring:
 
         Parameters:
             hosts: names and addresses of the server; without any, it speaks no TLS.
-            missing: whether to make only missing files, and a server's certificate that is for other names or soon ends. Otherwise
-                existing keys are an error.
+            missing: whether to make only missing files, and a server's certificate that is for other names or soon ends.
 
         Raises:
-            KeyringError: there are keys already.
+            KeyringError: there are keys already, and not only the missing ones were asked for.
         """
         if not missing and (self._secret / "issued.json").exists():
             raise KeyringError(f"there are keys in {self.folder} already; delete them, or choose another directory")

@@ -20,7 +20,7 @@ from foliot import tracing
 from foliot.bus.client import Bus
 from foliot.bus.connection import BusClosedError
 from foliot.clock import HostClock
-from foliot.clock.injected_skew import from_environment
+from foliot.clock.injected_skew import VARIABLE, from_file
 from foliot.runtime import loop_steps, systemd
 from foliot.runtime.extensions import extend
 from foliot.runtime.liveness_file import beating
@@ -100,8 +100,7 @@ async def _until_signalled(main: Callable[[], Coroutine[Any, Any, None]], steps:
 def keep_what_is_loaded() -> None:
     """Spares the garbage collector the objects that are loaded now and stay. Later it spares those whose full collection takes long.
 
-    A full collection over them would come in the middle of a fault, and cost tens of milliseconds. Over a fleet of 100,000 nodes it would cost
-    a second.
+    A full collection over them would come in the middle of a fault, and cost tens of milliseconds, or a second in a fleet of 100,000 nodes.
     """
     if "numpy" in sys.modules:
         # numpy.unique loads it at its first call, which is at the first fault: 7 ms, or 30 where there is no bytecode.
@@ -213,7 +212,8 @@ async def until_closed(bus: Bus) -> AsyncIterator[None]:
 
 def node_clock(node: str) -> HostClock:
     """The host clock of a node, with the skew that a lab may inject."""
-    return HostClock(node, from_environment())
+    skew = os.environ.get(VARIABLE, "")
+    return HostClock(node, from_file(skew) if skew else None)
 
 
 def boot_id() -> str:
