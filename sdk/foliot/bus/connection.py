@@ -78,7 +78,7 @@ def options(settings: BusSettings, name: str) -> dict[str, Any]:
             role, holder_name = holder(path.read_text())
         except OSError as error:
             raise SettingsError(f"bus.credentials: {path}: {error.strerror}") from error
-        except ValueError as error:  # some bytes are no text, too
+        except ValueError as error:
             raise SettingsError(f"bus.credentials: {path}: {error}") from error
         found["user_credentials"] = str(path)
         # The server lets no one else listen where this holder's answers go.
