@@ -38,13 +38,7 @@ class BusClosedError(Exception):
 
 
 async def establish(client: Any, found: dict[str, Any], **callbacks: Any) -> None:
-    """Connects, and waits for as long as it takes. Afterwards the client reconnects forever.
-
-    Parameters:
-        client: nats-py's, not connected yet.
-        found: `options`.
-        callbacks: those of nats-py's `connect`.
-    """
+    """Connects nats-py's client with `options` and callbacks, and waits for as long as it takes. Afterwards it reconnects forever."""
     waiting = False
     while True:
         try:

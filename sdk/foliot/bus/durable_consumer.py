@@ -33,7 +33,6 @@ class DurableConsumer:
     """One durable consumer.
 
     Parameters:
-        jetstream: the JetStream context of the connection.
         take: called with every message, oldest first. When it returns, that message is acknowledged alone. One acknowledgement for all before
             it would cover messages that the server sent into a dead connection, and they would be lost.
     """

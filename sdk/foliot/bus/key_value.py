@@ -45,7 +45,6 @@ class KeyValue:
 
     Parameters:
         client, stream: the NATS connection and its JetStream context.
-        reject: called with subject, data and reason for a value that cannot be read.
     """
 
     def __init__(self, client: Any, stream: Any, replicas: int, reject: Reject, *, makes: bool) -> None:

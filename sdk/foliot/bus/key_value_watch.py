@@ -34,7 +34,6 @@ class KeyValueWatch:
     bus did not answer.
 
     Parameters:
-        client, stream: the NATS connection and its JetStream context.
         subject: of the keys that are watched.
         stored: the raw messages stored under them, with the marks of deleted keys.
         tell: called with the escaped key and its value; None: the key was deleted.

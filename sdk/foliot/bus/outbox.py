@@ -62,14 +62,7 @@ class _Line:
 
 
 class Outbox:
-    """Offers the messages of one connection to their streams.
-
-    Parameters:
-        stream: its JetStream context.
-        counts: counts `kept` and `unstored` messages.
-        rejecting: shows messages that were not stored.
-        connected: whether the bus answers.
-    """
+    """Offers the messages of one connection to their streams. It counts them as `kept`, or as `unstored`, and then shows them on `rejected`."""
 
     def __init__(
         self, stream: Any, counts: collections.Counter[str], rejecting: Rejecting, connected: Callable[[], bool]

@@ -65,7 +65,6 @@ async def each_stored(jetstream: Any, stream: str, subjects: str, **where: Any) 
     """The same as `stored`, one by one, so that a fleet's inventory need not be held twice.
 
     Parameters:
-        jetstream: the context of the connection.
         where: the fields of a consumer's configuration that say where to begin.
 
     Raises:

@@ -102,14 +102,11 @@ class Keyring:
                 self.issue(role, role)
 
     def issue(self, role: Role, name: str, days: float = 0) -> Path:
-        """Makes credentials, anew if there were some. The old ones hold on until they are revoked.
+        """Makes credentials, anew if there were some, and returns their file. The old ones hold on until they are revoked.
 
         Parameters:
             name: of the node, service, tool or person.
             days: how long they hold; 0: until revoked.
-
-        Returns:
-            The file.
         """
         issued = self.issued()
         key, now_s = tokens.make_key("user"), int(self._now_s())

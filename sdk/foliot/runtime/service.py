@@ -48,15 +48,7 @@ _FULL, _LONG_S = 2, 0.02
 
 
 def run(name: str, main: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    """Runs a service until it ends, SIGTERM or SIGINT. It reports a wrong setting in one line.
-
-    Parameters:
-        name: of the service, as extensions know it.
-        main: the service.
-
-    Raises:
-        SystemExit: always.
-    """
+    """Runs a service until it ends, SIGTERM or SIGINT, and raises `SystemExit`. It reports a wrong setting in one line."""
     try:
         settings = load(TelemetrySettings, "telemetry")
         set_up_logs(settings.log_level)
@@ -150,7 +142,6 @@ async def on_bus(name: str, clock: Clock, node: str = "", *, wait: bool = True) 
     """A service's connection for as long as it runs. Its spans are sent meanwhile.
 
     Parameters:
-        name: of the service.
         clock: dates its spans.
         node: the node that it runs on, if it belongs to one. Then others must make streams and buckets, and it waits for them.
         wait: whether to wait for the bus. A service that does not, awaits `Bus.opened` before it subscribes.
