@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import nats
 import structlog
+from nats.js import api
 
 from foliot import tracing
 from foliot.bus import connection
@@ -27,7 +28,7 @@ from foliot.bus.outbox import Outbox
 from foliot.bus.provisioning import make_streams
 from foliot.bus.rejected import Rejecting
 from foliot.bus.retry import BUS_ERRORS, until_done
-from foliot.bus.stream_read import newest, pattern
+from foliot.bus.stream_read import pattern, stored
 from foliot_schemas import encode
 
 if TYPE_CHECKING:
@@ -220,7 +221,15 @@ class Bus:
         Raises:
             nats.errors.Error: the bus did not answer.
         """
-        return await newest(self._stream, channel, pattern(channel, names), self.reject)
+        found: list[Any] = []
+
+        async def take(message: Any, _subject: str) -> None:
+            found.append(message)
+
+        latest = {"deliver_policy": api.DeliverPolicy.LAST_PER_SUBJECT}
+        for raw in await stored(self._stream, channel.stream, pattern(channel, names), **latest):
+            await self._delivery.hand_over(channel, take, raw, once=False)
+        return found
 
     # -- key-value ----------------------------------------------------------------------------------------------------
 

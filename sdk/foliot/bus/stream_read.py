@@ -7,12 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from nats.js import api
 
-from foliot_schemas import WireError, decode
-
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
-    from foliot.bus.dispatch import Reject
     from foliot_schemas.subjects import Channel
 
 _AT_ONCE = 1_024
@@ -40,19 +37,6 @@ async def between(jetstream: Any, stream: str, subject: str, first: int, last: i
             found += [raw] if number <= last else []
             if number >= last:
                 break
-    return found
-
-
-async def newest(stream: Any, channel: Channel, subjects: str, reject: Reject) -> list[Any]:
-    """The newest message that the stream keeps of each of these subjects. One that cannot be read is rejected."""
-    found: list[Any] = []
-    for raw in await stored(stream, channel.stream, subjects, deliver_policy=api.DeliverPolicy.LAST_PER_SUBJECT):
-        try:
-            message = decode(raw.data, channel.message)
-            channel.check(raw.subject, message)
-            found.append(message)
-        except WireError as error:
-            await reject(raw.subject, raw.data, str(error))
     return found
 
 
