@@ -122,11 +122,7 @@ class Bus:
         return bool(self._client.is_connected)
 
     async def closed(self) -> None:
-        """Waits until the server sends us away for good, which need never happen.
-
-        Raises:
-            BusClosedError: it did.
-        """
+        """Waits until the server sends us away for good, which need never happen, and raises `BusClosedError`."""
         await self._sent_away.wait()
         raise BusClosedError(str(self._client.last_error or "no reason given"))
 

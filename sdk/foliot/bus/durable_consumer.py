@@ -53,11 +53,7 @@ class DurableConsumer:
         self._renewed = asyncio.Event()
 
     async def begin(self, again: int) -> None:
-        """Makes the consumer if it is not there. A new one does not deliver messages from before.
-
-        Parameters:
-            again: so many of the stream's last messages are taken once more, if an earlier run took them.
-        """
+        """Makes the consumer if there is none, without messages from before. If there was one, the stream's last `again` are taken once more."""
         self._reads = bool(again)
         await self._bind(deliver_policy=api.DeliverPolicy.NEW)
         self._taken = (await until_done(self._consumer.consumer_info, "consumer_awaited")).delivered.stream_seq

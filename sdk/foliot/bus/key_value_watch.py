@@ -81,11 +81,7 @@ class KeyValueWatch:
         self._next, self._created = undecided, info.created
 
     async def look(self, info: Any) -> None:
-        """Tells the values that were stored since the last look and not told yet.
-
-        Parameters:
-            info: the stream of the bucket as it is now, as nats-py has it.
-        """
+        """Tells the values that were stored since the last look and not told yet. `info` is nats-py's of the bucket's stream, now."""
         if info.created != self._created or info.state.last_seq < self._next - 1:  # made anew, or an older copy of it
             await self.tell_present()
             return

@@ -104,8 +104,7 @@ class Observer:
             ready, _ = await asyncio.wait({connecting, refused}, return_when=asyncio.FIRST_COMPLETED, timeout=within_s)
         finally:
             refused.cancel()
-            if not connecting.done():
-                connecting.cancel()
+            connecting.cancel()
         if listener._refusal.is_set():
             raise NoBusError(f"the bus at {listener.place} refuses our credentials")
         if not ready:
@@ -134,11 +133,7 @@ class Observer:
             await self._client.flush()
 
     async def heard(self, kept: Iterable[tuple[str, str]] = ()) -> AsyncGenerator[Heard, None]:
-        """Everything subscribed to, as it comes. After a lost connection, the messages that streams kept meanwhile come first.
-
-        Parameters:
-            kept: stream and subject of the messages to catch up with.
-        """
+        """Everything subscribed to, as it comes. After a lost connection, what the streams and subjects of `kept` kept meanwhile comes first."""
         kept = tuple(kept)
         await self._mark(stream for stream, _ in kept)
         while True:

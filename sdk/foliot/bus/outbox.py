@@ -82,11 +82,7 @@ class Outbox:
             self._cut = None
 
     async def keep(self, family: str, subject: str, data: bytes, headers: dict[str, str]) -> None:
-        """Offers a message until it is stored.
-
-        Parameters:
-            family: messages of one family are kept in order.
-        """
+        """Offers a message until it is stored. Messages of one family are kept in order."""
         number, line, delay_s = next(self._numbers), self._lines[family], FIRST_S
         try:
             while True:

@@ -43,7 +43,6 @@ class PageWriter:
     The state that an earlier probe of this boot left there stands until sync speaks again.
 
     Parameters:
-        clock: name of the clock.
         skew: path of the lab's `SkewSpec`; empty: none.
 
     Raises:

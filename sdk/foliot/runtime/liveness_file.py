@@ -20,11 +20,7 @@ _BEAT_S = 1.0
 
 @contextlib.asynccontextmanager
 async def beating(file: str, connected: Callable[[], bool]) -> AsyncIterator[None]:
-    """Touches the file for as long as the work inside goes on, and takes it away at the end.
-
-    Parameters:
-        file: empty: nothing is touched.
-        connected: whether the bus answers. While it is away, the file is not touched.
+    """Touches the file, if one is named, while the bus answers and the work inside goes on. It takes the file away at the end.
 
     Raises:
         SettingsError: the file cannot be written.

@@ -181,11 +181,7 @@ async def opened(bus: Bus) -> None:
 
 @contextlib.asynccontextmanager
 async def until_closed(bus: Bus) -> AsyncIterator[None]:
-    """Ends the work inside when the server closes the connection for good.
-
-    Raises:
-        BusClosedError: it did.
-    """
+    """Ends the work inside by `BusClosedError` when the server closes the connection for good."""
     inside = asyncio.current_task()
     assert inside is not None
     watch = asyncio.ensure_future(bus.closed())
