@@ -41,7 +41,7 @@ _AT_ONCE = 256
 
 
 class KeyValue:
-    """The buckets of one connection. All that asks the bus raises `nats.errors.Error` if it did not answer, or did not store a value.
+    """The buckets of one connection. All but `watch` raises `nats.errors.Error` if the bus did not answer, or did not store a value.
 
     Parameters:
         client, stream: the NATS connection and its JetStream context.

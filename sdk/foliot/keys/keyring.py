@@ -50,7 +50,7 @@ class Issued(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Keyring:
-    """Makes and revokes credentials. All but `make` raises `KeyringError` where there are no keys.
+    """Makes and revokes credentials. What signs, lists or revokes raises `KeyringError` where there are no keys.
 
     Parameters:
         folder: the keys' folder; `secret/` in it stays where keys are made.
