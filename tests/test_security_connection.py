@@ -140,6 +140,7 @@ def test_a_path_that_cannot_even_be_looked_at_is_named(bus_free_settings):
     [
         ("credentials", None, "No such file"),
         ("credentials", "", "holds no NATS user JWT"),
+        ("credentials", "\xff", "can't decode byte 0xff"),
         ("credentials", "-----BEGIN NATS USER JWT-----\na.e30.c\n------END NATS USER JWT------\n", "no tag role"),
         ("ca", None, "No such file"),
         ("ca", "nonsense", "ca"),
@@ -149,7 +150,7 @@ def test_a_file_that_is_not_what_it_should_be_is_named(tmp_path, bus_free_settin
     """A wrong setting stops the start, with its name and the reason."""
     path = tmp_path / "file"
     if content is not None:
-        path.write_text(content)
+        path.write_text(content, "latin-1")
     with pytest.raises(SettingsError, match=said) as caught:
         connection.options(msgspec.structs.replace(bus_free_settings, **{field: str(path)}), "detector")
     assert f"bus.{field}" in str(caught.value)

@@ -10,11 +10,10 @@ Column = TypeVar("Column", bound=np.ndarray[Any, Any])
 
 
 def grown(column: Column, rows: int, fill: float = 0) -> Column:
-    """The column with at least so many rows.
+    """The column itself if it has so many rows, else a longer one.
 
     Parameters:
         column: any shape; its first axis has the rows.
-        rows: how many there must be. A column that is as long already is returned as it is.
         fill: what new rows hold; of structured arrays, each field.
     """
     missing = rows - len(column)

@@ -23,11 +23,7 @@ class ReportRows:
         """A hash of the names, which themselves take 15 kB, and their rows, by node."""
 
     def of(self, node: str, names: tuple[str, ...], row: Callable[[str], int]) -> NDArray[np.int32]:
-        """The rows of a report's paths.
-
-        Parameters:
-            row: finds or makes the row of one name.
-        """
+        """The rows of a report's paths; `row` finds or makes that of one name."""
         known, said = self._known.get(node), hash(names)
         if known is not None and known[0] == said and len(known[1]) == len(names):
             return known[1]

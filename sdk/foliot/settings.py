@@ -1,10 +1,9 @@
 """Settings: one TOML file, overridden by environment variables; a wrong value stops the start and names the key.
 
-``FOLIOT_CONFIG`` names the file. ``FOLIOT_PROBE__IN_USE_HZ=50`` overrides ``in_use_hz`` in ``[probe]``. Its text is read as
-a TOML value and, where it is none, as a string.
+``FOLIOT_CONFIG`` names the file. ``FOLIOT_PROBE__IN_USE_HZ=50`` overrides ``in_use_hz`` in ``[probe]`` by a TOML value, or else a string.
 
-A section's struct may name the keys that it had in an earlier version, as ``removed: ClassVar[frozenset[str]]``. Where a file still has
-one, a warning says that it has no effect, and the service starts.
+A section's struct may name the keys of an earlier version, as ``removed: ClassVar[frozenset[str]]``. Of one, a warning says that it has no
+effect, and the service starts.
 """
 
 from __future__ import annotations
@@ -149,25 +148,16 @@ def read(
     *,
     source: str,
 ) -> Section:
-    """One section from a parsed document and an environment; what `load` does without the I/O.
-
-    Raises:
-        SettingsError: as `load`.
-    """
+    """One section from a parsed document and an environment; what `load` does without the I/O, with its errors."""
     unknown = sorted(set(document) - SECTIONS)
     if unknown:
         raise SettingsError(f"{source}: no such section: {', '.join(unknown)}; there are {', '.join(sorted(SECTIONS))}")
     found = document.get(section, {})
     if not isinstance(found, Mapping):
         raise SettingsError(f"{section}: expected a table [{section}], got {type(found).__name__} (from {source})")
-    values = dict(found)
     prefix = f"FOLIOT_{section.upper()}__"
-    overrides = {}
-    for name, text in environment.items():
-        if name.startswith(prefix):
-            key = name.removeprefix(prefix).lower()
-            values[key] = _value(text)
-            overrides[key] = name
+    overrides = {name.removeprefix(prefix).lower(): name for name in environment if name.startswith(prefix)}
+    values = {**found, **{key: _value(environment[name]) for key, name in overrides.items()}}
     for key in sorted(values.keys() & getattr(kind, "removed", frozenset())):
         del values[key]
         log.warning(

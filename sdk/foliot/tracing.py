@@ -21,8 +21,6 @@ from foliot_schemas.fault import root_span_id, trace_id
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from opentelemetry.sdk.trace.export import SpanExporter
-
     from foliot.clock import Clock
     from foliot.settings import TelemetrySettings
 
@@ -71,15 +69,11 @@ def start(service: str, clock: Clock, settings: TelemetrySettings, *, node: str 
     provider = TracerProvider(resource=resource, id_generator=_Ids())
     elsewhere = os.environ.get("OTEL_EXPORTER_OTLP_ENDPOINT", "")
     for endpoint in {settings.endpoint.rstrip("/"), elsewhere.rstrip("/")} - {""}:
-        add_exporter(provider, OTLPSpanExporter(endpoint=f"{endpoint}/v1/traces", timeout=_EXPORT_TIMEOUT_S))
+        exporter = OTLPSpanExporter(endpoint=f"{endpoint}/v1/traces", timeout=_EXPORT_TIMEOUT_S)
+        provider.add_span_processor(
+            BatchSpanProcessor(exporter, max_queue_size=_QUEUE, schedule_delay_millis=_DELAY_MS)
+        )
     _now.provider, _now.clock, _now.tracer = provider, clock, provider.get_tracer("foliot")
-
-
-def add_exporter(provider: TracerProvider, exporter: SpanExporter) -> None:
-    """Sends a provider's spans through one more exporter, in batches."""
-    provider.add_span_processor(
-        BatchSpanProcessor(exporter, max_queue_size=_QUEUE, schedule_delay_millis=_DELAY_MS),
-    )
 
 
 def stop() -> None:

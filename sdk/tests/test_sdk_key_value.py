@@ -136,12 +136,12 @@ async def test_a_key_that_was_deleted_while_the_bus_was_away_is_told(nats_server
     (subscription,) = [each for each in reader._client._subs.values() if each.subject.startswith("$KV.")]
     await subscription.unsubscribe()  # hears as little as one that is cut off
     await store.delete("node1")
-    (tell_present,) = reader._on_reconnect
-    await tell_present()
+    (watch,) = reader._missed[PATHS.name].watches
+    await watch.tell_present()
     assert told == [("node1", True), ("node1", False)]
 
     await writer._stream.purge_stream(f"KV_{PATHS.name}")
-    await tell_present()
+    await watch.tell_present()
     assert told == [("node1", True), ("node1", False)]
     for bus in (writer, reader):
         await bus.close()

@@ -8,32 +8,22 @@ import os
 import pytest
 
 from foliot.clock import BusClock
-from foliot.runtime.liveness_file import beat, beating
+from foliot.runtime.liveness_file import beating
 from foliot.runtime.service import on_bus
 from foliot.settings import SettingsError
 from patience import patience
 
 
-def test_the_file_is_touched_while_the_bus_answers(tmp_path):
-    """Made where it is missing, made young where it is old."""
-    file = tmp_path / "alive"
-    beat(file, is_connected=True)
-    os.utime(file, (0, 0))
-    beat(file, is_connected=True)
-
-    assert file.stat().st_mtime > 0
-
-
-def test_the_file_grows_old_while_the_bus_is_away(tmp_path):
+async def test_the_file_grows_old_while_the_bus_is_away(tmp_path):
     """Neither made nor touched."""
     file = tmp_path / "alive"
-    beat(file, is_connected=False)
-    assert not file.exists()
+    async with beating(str(file), lambda: False):
+        assert not file.exists()
 
     file.touch()
     os.utime(file, (0, 0))
-    beat(file, is_connected=False)
-    assert file.stat().st_mtime == 0
+    async with beating(str(file), lambda: False):
+        assert file.stat().st_mtime == 0
 
 
 async def test_it_goes_on_until_the_work_ends(tmp_path):

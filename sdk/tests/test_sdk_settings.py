@@ -8,8 +8,8 @@ import msgspec
 import pytest
 import structlog
 
-from foliot.clock.injected_skew import from_environment
 from foliot.node.addressing import describe, path_prefix, service_prefix
+from foliot.runtime.service import node_clock
 from foliot.settings import BusSettings, NicSettings, NodeSettings, SettingsError, load, read
 
 
@@ -156,4 +156,4 @@ def test_a_clock_skew_that_is_none_is_a_wrong_setting(tmp_path, monkeypatch, con
         file.write_bytes(content)
     monkeypatch.setenv("FOLIOT_CLOCK_SKEW", str(file))
     with pytest.raises(SettingsError, match="FOLIOT_CLOCK_SKEW"):
-        from_environment()
+        node_clock("node3")

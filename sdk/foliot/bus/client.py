@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import nats
 import structlog
+from nats.js import api
 
 from foliot import tracing
 from foliot.bus import connection
@@ -27,7 +28,7 @@ from foliot.bus.outbox import Outbox
 from foliot.bus.provisioning import make_streams
 from foliot.bus.rejected import Rejecting
 from foliot.bus.retry import BUS_ERRORS, until_done
-from foliot.bus.stream_read import newest, pattern
+from foliot.bus.stream_read import pattern, stored
 from foliot_schemas import encode
 
 if TYPE_CHECKING:
@@ -48,8 +49,7 @@ class Bus:
 
     `put`, `put_all`, `get`, `present` and `store` are those of its buckets: see `foliot.bus.key_value.KeyValue`.
 
-    `counts` has the messages so far that were published, kept, unstored (failed attempts to keep) and rejected. Of observations it has the
-    stale (the bus was away) and the behind (left out).
+    `counts` has the messages so far: kept, unstored (failed attempts to keep), rejected, stale (the bus was away) and behind (left out).
     """
 
     def __init__(self, service: str, replicas: int, *, makes: bool) -> None:
@@ -69,7 +69,6 @@ class Bus:
         self._on_away: list[Callable[[], None]] = []
         self._on_back: list[Callable[[], object]] = []
         self._catch_ups: list[DurableConsumer] = []
-        self._on_reconnect: list[Callable[[], Coroutine[Any, Any, None]]] = []
         self._missed: dict[str, MissedChanges] = {}
         self._tried = self._established = False
         self._sent_away = asyncio.Event()
@@ -97,11 +96,7 @@ class Bus:
 
     @classmethod
     def later(cls, settings: BusSettings, service: str, *, makes: bool = True) -> Self:
-        """Connects as `connect` does, for a service that works meanwhile. It publishes at once, and subscribes after `opened`.
-
-        Raises:
-            SettingsError: a file that the settings name cannot be read.
-        """
+        """Connects as `connect` does, with its errors, for a service that works meanwhile. It publishes at once, and subscribes after `opened`."""
         found = connection.options(settings, service)
         bus = cls(service, settings.replicas, makes=makes)
         bus.url = settings.url
@@ -127,11 +122,7 @@ class Bus:
         return bool(self._client.is_connected)
 
     async def closed(self) -> None:
-        """Waits until the server sends us away for good, which need never happen.
-
-        Raises:
-            BusClosedError: it did.
-        """
+        """Waits until the server sends us away for good, which need never happen, and raises `BusClosedError`."""
         await self._sent_away.wait()
         raise BusClosedError(str(self._client.last_error or "no reason given"))
 
@@ -165,7 +156,6 @@ class Bus:
         tracing.inject(headers)
         with contextlib.suppress(*BUS_ERRORS):
             await self._client.publish(channel.subject(*names), encode(message), headers=headers or None)
-            self.counts["published"] += 1
 
     def publish_kept(self, channel: Channel, message: Any, *names: str) -> None:
         """Publishes an event, command or outcome at once, and again under the same id until its stream has stored it.
@@ -227,19 +217,25 @@ class Bus:
         Raises:
             nats.errors.Error: the bus did not answer.
         """
-        return await newest(self._stream, channel, pattern(channel, names), self.reject)
+        found: list[Any] = []
+
+        async def take(message: Any, _subject: str) -> None:
+            found.append(message)
+
+        latest = {"deliver_policy": api.DeliverPolicy.LAST_PER_SUBJECT}
+        for raw in await stored(self._stream, channel.stream, pattern(channel, names), **latest):
+            await self._delivery.hand_over(channel, take, raw, once=False)
+        return found
 
     # -- key-value ----------------------------------------------------------------------------------------------------
 
     async def watch(self, bucket: Bucket, handler: KeyHandler, *, key: str = "", about: About | None = None) -> None:
         """Calls the handler with every key's present value, or one key's, then with each change; None: it was deleted.
 
-        Changes come as plain messages of the bucket's own subject, sooner than through a consumer. If such a message was lost, the change is
-        told within some 10 s, or later to the nodes of a fleet of more than 2,000. After a reconnection it tells all present values again, and
-        which keys were deleted meanwhile. `about`: as with `subscribe`.
+        A change whose message was lost is told within some 10 s, or later to the nodes of a fleet of more than 2,000. After a reconnection it
+        tells all present values again, and which keys were deleted meanwhile. `about`: as with `subscribe`.
         """
         watch = await self._buckets.watch(bucket, handler, key, about)
-        self._on_reconnect.append(watch.tell_present)
         if bucket.name not in self._missed:
             missed = MissedChanges(self._client, self._stream, bucket, of_node=not self._makes)
             self._missed[bucket.name] = missed
@@ -274,7 +270,8 @@ class Bus:
         await self._make_streams()
         for catch_up in self._catch_ups:
             catch_up.renew()
-        await asyncio.gather(*(until_done(tell_present, "present_awaited") for tell_present in self._on_reconnect))
+        watches = [watch for missed in self._missed.values() for watch in missed.watches]
+        await asyncio.gather(*(until_done(watch.tell_present, "present_awaited") for watch in watches))
 
     async def _disconnected(self) -> None:
         log.warning("bus_away")

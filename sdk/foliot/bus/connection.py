@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import nats.errors
 import structlog
 
-from foliot.bus.credentials import CredentialsError, holder
+from foliot.bus.credentials import holder
 from foliot.bus.retry import BUS_ERRORS, until_done
 from foliot.settings import SettingsError
 from foliot_schemas.permissions import inbox_prefix
@@ -38,13 +38,7 @@ class BusClosedError(Exception):
 
 
 async def establish(client: Any, found: dict[str, Any], **callbacks: Any) -> None:
-    """Connects, and waits for as long as it takes. Afterwards the client reconnects forever.
-
-    Parameters:
-        client: nats-py's, not connected yet.
-        found: `options`.
-        callbacks: those of nats-py's `connect`.
-    """
+    """Connects nats-py's client with `options` and callbacks, and waits for as long as it takes. Afterwards it reconnects forever."""
     waiting = False
     while True:
         try:
@@ -75,14 +69,14 @@ def options(settings: BusSettings, name: str) -> dict[str, Any]:
         path = Path(settings.credentials)
         try:
             path = path / f"{name}.creds" if path.is_dir() else path
-            who = holder(path.read_text())
+            role, holder_name = holder(path.read_text())
         except OSError as error:
             raise SettingsError(f"bus.credentials: {path}: {error.strerror}") from error
-        except CredentialsError as error:
+        except ValueError as error:
             raise SettingsError(f"bus.credentials: {path}: {error}") from error
         found["user_credentials"] = str(path)
         # The server lets no one else listen where this holder's answers go.
-        found["inbox_prefix"] = inbox_prefix(who.role, who.name)
+        found["inbox_prefix"] = inbox_prefix(role, holder_name)
     if settings.ca:
         try:
             found["tls"] = ssl.create_default_context(cafile=settings.ca)

@@ -14,18 +14,6 @@ _TOKEN = re.compile(r"-+BEGIN NATS USER JWT-+\s*(\S+)\s*-+END NATS USER JWT-+")
 ROLE_TAG = "role:"
 
 
-class CredentialsError(ValueError):
-    """A text is no credentials file of Foliot's; the message says why."""
-
-
-class Holder(msgspec.Struct, frozen=True, kw_only=True):
-    """The holder of credentials: a role and a name."""
-
-    role: Role
-    name: str
-    """As a subject token: an escaped node or service name."""
-
-
 class _Grant(msgspec.Struct, frozen=True):
     tags: tuple[str, ...] = ()
 
@@ -35,21 +23,21 @@ class _Claims(msgspec.Struct, frozen=True):
     nats: _Grant
 
 
-def holder(text: str) -> Holder:
-    """Reads the holder of these credentials.
+def holder(text: str) -> tuple[Role, str]:
+    """Reads the holder of these credentials: the role, and the name of the node or service as a subject token.
 
     Raises:
-        CredentialsError: they were not made by `foliot keys`.
+        ValueError: they were not made by `foliot keys`; the message says what is wrong.
     """
     found = _TOKEN.search(text)
     if found is None:
-        raise CredentialsError("holds no NATS user JWT")
+        raise ValueError("holds no NATS user JWT")
     try:
         _, payload, _ = found[1].split(".")
         claims = msgspec.json.decode(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)), type=_Claims)
         roles = [tag.removeprefix(ROLE_TAG) for tag in claims.nats.tags if tag.startswith(ROLE_TAG)]
-        return Holder(role=msgspec.convert(next(iter(roles)), Role), name=claims.name)
+        return msgspec.convert(next(iter(roles)), Role), claims.name
     except (ValueError, StopIteration, msgspec.MsgspecError) as error:
-        raise CredentialsError(
+        raise ValueError(
             f"its JWT has no tag role:…, one of {', '.join(get_args(Role))}; was it made by foliot keys?"
         ) from error

@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 
     Handler = Callable[[Any, str], Awaitable[None]]
     About = Callable[[str], bool]
+    """Says whether messages about a name are wanted."""
     Reject = Callable[[str, bytes, str], Awaitable[None]]
+    """Called with the subject, data and reason of a message that cannot be read."""
 
 log = structlog.get_logger()
 
@@ -29,11 +31,7 @@ _LONGEST_ID = 4_096
 
 
 class Dispatch:
-    """Decodes and hands over the messages of one connection.
-
-    Parameters:
-        reject: called with subject, data and reason for a message that cannot be read.
-    """
+    """Decodes and hands over the messages of one connection. It rejects those that cannot be read."""
 
     def __init__(self, reject: Reject) -> None:
         self._reject = reject
@@ -45,9 +43,6 @@ class Dispatch:
         """Calls the handler inside the sender's trace; with `once`, not for an id that came before.
 
         After each observation other tasks have their turn. So an event or command waits for one of them at most, however many there are.
-
-        Parameters:
-            about: says whether messages about a name are wanted.
         """
         if about is None or about(channel.concerned(raw.subject)):
             await self._hand_over(channel, handler, raw, once=once)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 from typing import TYPE_CHECKING, Any
 
 import structlog
@@ -32,7 +33,6 @@ class DurableConsumer:
     """One durable consumer.
 
     Parameters:
-        jetstream: the JetStream context of the connection.
         take: called with every message, oldest first. When it returns, that message is acknowledged alone. One acknowledgement for all before
             it would cover messages that the server sent into a dead connection, and they would be lost.
     """
@@ -53,21 +53,15 @@ class DurableConsumer:
         self._renewed = asyncio.Event()
 
     async def begin(self, again: int) -> None:
-        """Makes the consumer if it is not there. A new one does not deliver messages from before.
-
-        Parameters:
-            again: so many of the stream's last messages are taken once more, if an earlier run took them.
-        """
+        """Makes the consumer if there is none, without messages from before. If there was one, the stream's last `again` are taken once more."""
         self._reads = bool(again)
-        await self._bind(api.ConsumerConfig(deliver_policy=api.DeliverPolicy.NEW, ack_wait=_ACK_WAIT_S))
+        await self._bind(deliver_policy=api.DeliverPolicy.NEW)
         self._taken = (await until_done(self._consumer.consumer_info, "consumer_awaited")).delivered.stream_seq
         if again and self._taken:
             await self._read(self._taken - again + 1, self._taken)
 
     async def _read(self, first: int, last: int) -> None:
-        async def stored() -> list[Any]:
-            return await between(self._jetstream, self._stream, self._subject, first, last)
-
+        stored = functools.partial(between, self._jetstream, self._stream, self._subject, first, last)
         for raw in await until_done(stored, "history_awaited", durable=self._durable):
             await self._take(raw)
 
@@ -122,16 +116,12 @@ class DurableConsumer:
         if state.last_seq < self._taken:  # this is another stream than the one that was read: all of it is new
             log.warning("stream_began_anew", stream=self._stream, durable=self._durable)
             self._taken = 0
-        config = api.ConsumerConfig(
-            deliver_policy=api.DeliverPolicy.BY_START_SEQUENCE, opt_start_seq=self._taken + 1, ack_wait=_ACK_WAIT_S
-        )
-        await self._bind(config)
+        await self._bind(deliver_policy=api.DeliverPolicy.BY_START_SEQUENCE, opt_start_seq=self._taken + 1)
         return int(state.last_seq)
 
-    async def _bind(self, config: api.ConsumerConfig) -> None:
-        async def bind() -> Any:
-            return await self._jetstream.pull_subscribe(
-                self._subject, durable=self._durable, stream=self._stream, config=config
-            )
-
+    async def _bind(self, **where: Any) -> None:
+        config = api.ConsumerConfig(ack_wait=_ACK_WAIT_S, **where)
+        bind = functools.partial(
+            self._jetstream.pull_subscribe, self._subject, durable=self._durable, stream=self._stream, config=config
+        )
         self._consumer = await until_done(bind, "consumer_awaited", durable=self._durable)

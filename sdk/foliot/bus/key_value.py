@@ -29,11 +29,10 @@ if TYPE_CHECKING:
 
     import msgspec
 
-    from foliot.bus.dispatch import About
+    from foliot.bus.dispatch import About, Reject
     from foliot_schemas.subjects import Bucket
 
     KeyHandler = Callable[[str, Any], Awaitable[None]]
-    Reject = Callable[[str, bytes, str], Awaitable[None]]
 
 log = structlog.get_logger()
 
@@ -42,11 +41,10 @@ _AT_ONCE = 256
 
 
 class KeyValue:
-    """The buckets of one connection.
+    """The buckets of one connection. All but `watch` raises `nats.errors.Error` if the bus did not answer, or did not store a value.
 
     Parameters:
         client, stream: the NATS connection and its JetStream context.
-        reject: called with subject, data and reason for a value that cannot be read.
     """
 
     def __init__(self, client: Any, stream: Any, replicas: int, reject: Reject, *, makes: bool) -> None:
@@ -92,11 +90,7 @@ class KeyValue:
         return self._stores[bucket.name]
 
     async def put(self, bucket: Bucket, key: str, message: msgspec.Struct) -> int:
-        """Writes a key and returns its revision.
-
-        Raises:
-            nats.errors.Error: the bus did not store it.
-        """
+        """Writes a key and returns its revision."""
         await self.store(bucket)
         written = f"{self._writer}/{next(self._numbers)}"
         acknowledged = await self._stream.publish(bucket.subject(key), encode(message), headers={WRITTEN: written})
@@ -107,9 +101,6 @@ class KeyValue:
         """Writes many keys, at least one, and waits until the last is stored. One before it may be lost with the connection.
 
         A stream takes one connection's messages in order, so it has to acknowledge only the last.
-
-        Raises:
-            nats.errors.Error: the bus did not store it.
         """
         await self.store(bucket)
         *most, last = messages
@@ -124,37 +115,21 @@ class KeyValue:
         await self.put(bucket, last, messages[last])
 
     async def get(self, bucket: Bucket, key: str) -> Any | None:
-        """The key's present value; None also if it cannot be read, which `rejected` then shows.
-
-        Raises:
-            nats.errors.Error: the bus did not answer.
-        """
-        await self.store(bucket)
-        found = await key_value_read.value(self._stream, bucket.name, bucket.subject(key))
-        if found is None:
-            return None
-        data = bytes(found.data or b"")
-        try:
-            message = decode(data, bucket.message)
-            bucket.check(key, message)
-        except WireError as error:
-            await self._reject(bucket.subject(key), data, str(error))
-            return None
-        return message
+        """The key's present value; None also if it cannot be read, which `rejected` then shows."""
+        return (await self._present(bucket, key)).get(key)
 
     async def present(self, bucket: Bucket) -> dict[str, Any]:
-        """Every key's present value, by key.
+        """Every key's present value, by key."""
+        return await self._present(bucket, "")
 
-        Raises:
-            nats.errors.Error: the bus did not answer.
-        """
+    async def _present(self, bucket: Bucket, key: str) -> dict[str, Any]:
         found: dict[str, Any] = {}
 
-        async def take(key: str, message: Any) -> None:
-            found[key] = message
+        async def take(name: str, message: Any) -> None:
+            found[name] = message
 
         await self.store(bucket)
-        async with contextlib.aclosing(self._stored(bucket, "")) as stored:
+        async with contextlib.aclosing(self._stored(bucket, key)) as stored:
             async for raw in stored:
                 if not key_value_read.is_deleted(raw):
                     await self._tell(bucket, take, token_of(bucket, raw.subject), bytes(raw.data or b""), None)
@@ -174,25 +149,22 @@ class KeyValue:
         await watch.begin()
         return watch
 
-    def _stored(self, bucket: Bucket, key: str) -> AsyncGenerator[Any, None]:
+    async def _stored(self, bucket: Bucket, key: str) -> AsyncGenerator[Any, None]:
         """The raw messages stored under a key, or under all keys, with the marks of deleted ones.
 
         nats-py 2.16's watcher is not used: it may end before its first entry. A connection that may make no consumers asks for each key. A
         consumer is faster in a large fleet.
         """
         if key:
-            return key_value_read.values(self._stream, bucket.name, [bucket.subject(key)], deleted=True)
-        if self._makes:
+            stored = key_value_read.values(self._stream, bucket.name, [bucket.subject(key)])
+        elif self._makes:
             latest = {"deliver_policy": api.DeliverPolicy.LAST_PER_SUBJECT}
-            return each_stored(self._stream, f"KV_{bucket.name}", bucket.subject(), **latest)
-        return self._asked_for(bucket)
-
-    async def _asked_for(self, bucket: Bucket) -> AsyncGenerator[Any, None]:
-        subjects = await key_value_read.subjects(self._client, bucket.name, bucket.subject())
-        async with contextlib.aclosing(
-            key_value_read.values(self._stream, bucket.name, subjects, deleted=True)
-        ) as found:
-            async for raw in found:
+            stored = each_stored(self._stream, f"KV_{bucket.name}", bucket.subject(), **latest)
+        else:
+            subjects = await key_value_read.subjects(self._client, bucket.name, bucket.subject())
+            stored = key_value_read.values(self._stream, bucket.name, subjects)
+        async with contextlib.aclosing(stored):
+            async for raw in stored:
                 yield raw
 
     async def _tell(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from nats.js.errors import APIError, NotFoundError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Iterable
+    from collections.abc import AsyncGenerator, Sequence
 
 _READ_AT_ONCE = 64
 _ANSWER_S = 5.0
@@ -42,26 +42,17 @@ async def subjects(client: Any, bucket: str, pattern: str) -> list[str]:
             return list(found)
 
 
-async def values(
-    jetstream: Any, bucket: str, wanted: Iterable[str], *, deleted: bool = False
-) -> AsyncGenerator[Any, None]:
-    """The stored values of these subjects, as raw messages of nats-py. A subject that never was is left out.
-
-    Parameters:
-        deleted: whether to give the marks of deleted keys, too; see `is_deleted`.
-    """
-    left = list(wanted)
-    for start in range(0, len(left), _READ_AT_ONCE):
-        chunk = left[start : start + _READ_AT_ONCE]
-        for raw in await asyncio.gather(*(value(jetstream, bucket, subject, deleted=deleted) for subject in chunk)):
+async def values(jetstream: Any, bucket: str, wanted: Sequence[str]) -> AsyncGenerator[Any, None]:
+    """The stored values of these subjects and the marks of deleted keys, as raw messages of nats-py. A subject that never was is left out."""
+    for start in range(0, len(wanted), _READ_AT_ONCE):
+        chunk = wanted[start : start + _READ_AT_ONCE]
+        for raw in await asyncio.gather(*(_value(jetstream, bucket, subject) for subject in chunk)):
             if raw is not None:
                 yield raw
 
 
-async def value(jetstream: Any, bucket: str, subject: str, *, deleted: bool = False) -> Any | None:
-    """The stored value of a subject; see `values`."""
+async def _value(jetstream: Any, bucket: str, subject: str) -> Any | None:
     try:
-        raw = await jetstream.get_last_msg(f"KV_{bucket}", subject)
+        return await jetstream.get_last_msg(f"KV_{bucket}", subject)
     except NotFoundError:
         return None
-    return raw if deleted or not is_deleted(raw) else None

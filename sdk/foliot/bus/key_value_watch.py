@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from nats.js.errors import NotFoundError
 
@@ -12,7 +12,7 @@ from foliot.bus.retry import until_done
 
 if TYPE_CHECKING:
     import datetime as dt
-    from collections.abc import AsyncGenerator, Callable, Iterator
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 
     from foliot_schemas.subjects import Bucket
 
@@ -25,19 +25,15 @@ _MOST_AT_A_LOOK = 256
 """Values read by one look; the next look goes on after them."""
 
 
-class _Tell(Protocol):
-    async def __call__(self, token: str, data: bytes | None) -> None: ...
-
-
 class KeyValueWatch:
     """Tells each value of a bucket, or of one key, to a handler.
 
     A change comes as a plain message of the bucket's own subject, sooner than through a consumer. Such a message can be lost. A server of a
     cluster does not forward it before it knows of the subscription, nor while the route between two servers is cut. So the watch also looks
-    now and then for values that the bucket has stored since the last look (`MissedChanges`).
+    now and then for values that the bucket has stored since the last look (`MissedChanges`). Telling and looking raise `nats.errors.Error` if the
+    bus did not answer.
 
     Parameters:
-        client, stream: the NATS connection and its JetStream context.
         subject: of the keys that are watched.
         stored: the raw messages stored under them, with the marks of deleted keys.
         tell: called with the escaped key and its value; None: the key was deleted.
@@ -51,7 +47,7 @@ class KeyValueWatch:
         subject: str,
         *,
         stored: Callable[[], AsyncGenerator[Any, None]],
-        tell: _Tell,
+        tell: Callable[[str, bytes | None], Awaitable[None]],
     ) -> None:
         self._client = client
         self._stream = stream
@@ -74,11 +70,7 @@ class KeyValueWatch:
         await until_done(self.tell_present, "present_awaited", bucket=self._bucket.name)
 
     async def tell_present(self) -> None:
-        """Tells all present values, and which keys were deleted meanwhile.
-
-        Raises:
-            nats.errors.Error: the bus did not answer.
-        """
+        """Tells all present values, and which keys were deleted meanwhile."""
         with self._telling_stored():
             info = await self._stream.stream_info(f"KV_{self._bucket.name}")
             undecided = info.state.last_seq + 1
@@ -89,14 +81,7 @@ class KeyValueWatch:
         self._next, self._created = undecided, info.created
 
     async def look(self, info: Any) -> None:
-        """Tells the values that were stored since the last look and not told yet.
-
-        Parameters:
-            info: the stream of the bucket as it is now, as nats-py has it.
-
-        Raises:
-            nats.errors.Error: the bus did not answer.
-        """
+        """Tells the values that were stored since the last look and not told yet. `info` is nats-py's of the bucket's stream, now."""
         if info.created != self._created or info.state.last_seq < self._next - 1:  # made anew, or an older copy of it
             await self.tell_present()
             return

@@ -7,11 +7,10 @@ import contextlib
 import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import nats.errors
 import structlog
 from nats.js.errors import KeyNotFoundError, KeyWrongLastSequenceError
 
-from foliot.bus.retry import heed_cancellation
+from foliot.bus.retry import BUS_ERRORS, heed_cancellation
 from foliot_schemas import Lease as LeaseRecord
 from foliot_schemas import encode
 from foliot_schemas.names import escape
@@ -41,7 +40,7 @@ async def counted(bus: Bus) -> Count | None:
     """Asks the bus for its count; None if it does not answer."""
     try:
         stream = (await (await bus.store(LEASES)).status()).stream_info
-    except (nats.errors.Error, OSError, TimeoutError):
+    except BUS_ERRORS:
         return None
     return Count(since_ns=round(stream.created.timestamp() * 1e9), last=int(stream.state.last_seq))
 
@@ -50,8 +49,7 @@ class Lease:
     """Holds a role as long as the bus says so; not a moment longer.
 
     Parameters:
-        lasting: whether it is held until the bus says that it is not. While the bus says nothing, two may hold it. This is for work that is better
-            done twice than not at all.
+        lasting: whether it is held until the bus says that it is not. While the bus is silent, two may hold it: for work better done twice than never.
     """
 
     def __init__(
@@ -107,19 +105,18 @@ class Lease:
                 self._change(self._last)
             self._until_s = asked_s + LEASES.keep_s - _SAFETY_S
         except KeyWrongLastSequenceError:
-            if not await self._adopt():
+            if not await self._adopt(store):
                 self._change(0)  # another holds it
-        except (TimeoutError, nats.errors.Error, OSError) as error:
+        except BUS_ERRORS as error:
             log.warning("lease_not_renewed", reason=type(error).__name__)
             if not self.revision:
                 self._change(0)
 
-    async def _adopt(self) -> bool:
+    async def _adopt(self, store: Any) -> bool:
         """Goes on if the key is this holder's after all: a renewal was stored, and its answer was lost."""
         if not self.revision:
             return False
         try:
-            store = await self._bus.store(LEASES)
             held = await store.get(self._key)
             self.held_by_another = held.value != self._record
             if self.held_by_another:
@@ -127,7 +124,7 @@ class Lease:
             # The time of that renewal is not known, so the lease counts from now on.
             asked_s = time.monotonic()
             self._last = await store.update(self._key, self._record, last=held.revision)
-        except (TimeoutError, nats.errors.Error, OSError):
+        except BUS_ERRORS:
             return False
         self._until_s = asked_s + LEASES.keep_s - _SAFETY_S
         return True
@@ -156,5 +153,5 @@ class Lease:
         # Another may take it before the bus has answered.
         self._change(0)
         if held:
-            with contextlib.suppress(nats.errors.Error, OSError, asyncio.TimeoutError):
+            with contextlib.suppress(*BUS_ERRORS):
                 await (await self._bus.store(LEASES)).delete(self._key, last=self._last)

@@ -23,12 +23,7 @@ _SAY_S = 1.0
 
 
 class LoadShedding:
-    """Sheds the load of one subscription.
-
-    Parameters:
-        counts: `behind` counts the batches left out.
-        late_s: how long ago a batch may have come.
-    """
+    """Sheds the load of one subscription: batches that came more than `late_s` ago, which it counts as `behind`."""
 
     def __init__(self, subject: str, counts: collections.Counter[str], late_s: float = LATE_S) -> None:
         self._subject = subject

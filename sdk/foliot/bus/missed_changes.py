@@ -29,7 +29,6 @@ class MissedChanges:
     One request says whether the bucket has stored anything since the last look. Only if it has, each watch asks for its own keys.
 
     Parameters:
-        client, stream: the NATS connection and its JetStream context.
         of_node: whether every node may have such a connection. Those look less often in a large fleet.
     """
 

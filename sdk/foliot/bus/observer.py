@@ -50,12 +50,8 @@ class Heard(NamedTuple):
     """CLOCK_REALTIME of this host, or, where a stream kept it, of the server when it was stored."""
 
 
-class Refused(Exception):  # noqa: N818 - what the bus did, not what went wrong here
-    """The bus refuses the credentials."""
-
-
-class Absent(Exception):  # noqa: N818 - what is so there, not what went wrong here
-    """The bus did not answer in time."""
+class NoBusError(Exception):
+    """There is no bus to listen to. The message says whether it did not answer in time, or refuses the credentials."""
 
 
 class Observer:
@@ -90,8 +86,7 @@ class Observer:
         """Connects, and waits for as long as it takes, or not longer than `within_s`.
 
         Raises:
-            Absent: the bus did not answer within that time.
-            Refused: the bus is there and does not accept the credentials.
+            NoBusError: the bus did not answer within that time, or does not accept the credentials.
             SettingsError: a file that the settings name cannot be read.
         """
         listener = cls(say, now_ns)
@@ -109,12 +104,11 @@ class Observer:
             ready, _ = await asyncio.wait({connecting, refused}, return_when=asyncio.FIRST_COMPLETED, timeout=within_s)
         finally:
             refused.cancel()
-            if not connecting.done():
-                connecting.cancel()
+            connecting.cancel()
         if listener._refusal.is_set():
-            raise Refused(f"the bus at {listener.place} refuses our credentials")
+            raise NoBusError(f"the bus at {listener.place} refuses our credentials")
         if not ready:
-            raise Absent(f"the bus at {listener.place} does not answer: {in_words(listener._trouble)}")
+            raise NoBusError(f"the bus at {listener.place} does not answer: {in_words(listener._trouble)}")
         await connecting
         listener._patient = True
         return listener
@@ -139,11 +133,7 @@ class Observer:
             await self._client.flush()
 
     async def heard(self, kept: Iterable[tuple[str, str]] = ()) -> AsyncGenerator[Heard, None]:
-        """Everything subscribed to, as it comes. After a lost connection, the messages that streams kept meanwhile come first.
-
-        Parameters:
-            kept: stream and subject of the messages to catch up with.
-        """
+        """Everything subscribed to, as it comes. After a lost connection, what the streams and subjects of `kept` kept meanwhile comes first."""
         kept = tuple(kept)
         await self._mark(stream for stream, _ in kept)
         while True:
@@ -223,8 +213,11 @@ class Observer:
 
     async def _values(self, bucket: str, subject: str) -> list[Heard]:
         subjects = await key_value_read.subjects(self._client, bucket, subject)
-        found = key_value_read.values(self._jetstream, bucket, subjects)
-        return [Heard(raw.subject, bytes(raw.data or b""), raw.headers or {}, _ns(raw.time)) async for raw in found]
+        return [
+            Heard(raw.subject, bytes(raw.data or b""), raw.headers or {}, _ns(raw.time))
+            async for raw in key_value_read.values(self._jetstream, bucket, subjects)
+            if not key_value_read.is_deleted(raw)
+        ]
 
     async def _or_nothing(self, stream: str, read: Awaitable[list[Heard]]) -> list[Heard]:
         try:

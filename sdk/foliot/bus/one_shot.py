@@ -113,10 +113,7 @@ class OneShot:
         said = json.loads(reply.data).get("ts", "")
         if not said:
             return None
-        # Nanoseconds are more than datetime reads.
-        at = datetime.fromisoformat(said[:19] + "+00:00")
-        fraction_ns = int((said[20:].rstrip("Z") or "0")[:9].ljust(9, "0"))
-        at_ns = int(at.timestamp()) * 1_000_000_000 + fraction_ns
+        at_ns = round(datetime.fromisoformat(said).timestamp() * 1e9)
         half_ns = (after_ns - before_ns) // 2
         return Ahead(at_ns - before_ns - half_ns, half_ns)
 

@@ -1,8 +1,7 @@
 """Offers each message that may not be lost to its stream, under the same id, until it is stored.
 
 Messages keep their order. A message that is published while the bus is away waits in a line, and later ones stand behind it until the line
-is through. Where the bus answers and the stream does not, all present readers hear each message at once, and each is offered again by
-itself.
+is through. Where the bus answers and the stream does not, readers hear each message at once, and each is offered again by itself.
 """
 
 from __future__ import annotations
@@ -63,14 +62,7 @@ class _Line:
 
 
 class Outbox:
-    """Offers the messages of one connection to their streams.
-
-    Parameters:
-        stream: its JetStream context.
-        counts: counts `kept` and `unstored` messages.
-        rejecting: shows messages that were not stored.
-        connected: whether the bus answers.
-    """
+    """Offers the messages of one connection to their streams. It counts them as `kept`, or as `unstored`, and then shows them on `rejected`."""
 
     def __init__(
         self, stream: Any, counts: collections.Counter[str], rejecting: Rejecting, connected: Callable[[], bool]
@@ -90,11 +82,7 @@ class Outbox:
             self._cut = None
 
     async def keep(self, family: str, subject: str, data: bytes, headers: dict[str, str]) -> None:
-        """Offers a message until it is stored.
-
-        Parameters:
-            family: messages of one family are kept in order.
-        """
+        """Offers a message until it is stored. Messages of one family are kept in order."""
         number, line, delay_s = next(self._numbers), self._lines[family], FIRST_S
         try:
             while True:

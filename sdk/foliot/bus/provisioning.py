@@ -1,4 +1,4 @@
-"""The streams and buckets of the contract, as JetStream keeps them."""
+"""The streams and buckets of the contract, as JetStream keeps them. Making them raises `nats.errors.Error` if the bus did not."""
 
 from __future__ import annotations
 
@@ -15,11 +15,7 @@ if TYPE_CHECKING:
 
 
 async def make_streams(jetstream: JetStreamContext, replicas: int) -> None:
-    """Makes the streams that are not there. Several services may make them: making one twice is the same as once.
-
-    Raises:
-        nats.errors.Error: the bus did not.
-    """
+    """Makes the streams that are not there. Several services may make them: making one twice is the same as once."""
     for stream in STREAMS:
         config = api.StreamConfig(
             name=stream.name, subjects=list(stream.subjects), max_age=stream.keep_days * 86_400,
@@ -33,9 +29,6 @@ async def make_bucket(jetstream: JetStreamContext, bucket: Bucket, replicas: int
 
     nats-py's `create_key_value` is not used. It permits roll-ups, and a roll-up header on its own key would let a node empty the whole
     bucket. It permits direct reads, too, which a request could have sent to anybody (see `foliot_schemas.permissions`).
-
-    Raises:
-        nats.errors.Error: the bus did not.
     """
     config = api.StreamConfig(
         name=f"KV_{bucket.name}", subjects=[bucket.subject()], max_msgs_per_subject=1, max_age=bucket.keep_s or None,

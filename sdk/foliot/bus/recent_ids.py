@@ -6,11 +6,7 @@ import collections
 
 
 class RecentIds:
-    """Keys in the order in which they came.
-
-    Parameters:
-        most: how many are remembered; the oldest is forgotten first.
-    """
+    """Keys in the order in which they came. Of more than `most`, the oldest is forgotten first."""
 
     def __init__(self, most: int) -> None:
         self._most = most

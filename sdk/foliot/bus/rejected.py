@@ -20,12 +20,7 @@ _REASON_CHARACTERS = 1_024
 
 
 class Rejecting:
-    """Reports one service's messages.
-
-    Parameters:
-        counts: counts them, as `rejected`.
-        publish: as `Bus.publish`.
-    """
+    """Reports the messages of one service by `Bus.publish`, and counts those that it could not read as `rejected`."""
 
     def __init__(self, service: str, counts: collections.Counter[str], publish: Callable[..., Awaitable[None]]) -> None:
         self._service = service

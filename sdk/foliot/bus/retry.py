@@ -65,22 +65,14 @@ def _of_system(error: OSError) -> str:
 
 
 def heed_cancellation() -> None:
-    """Raises a cancellation that came together with the bus's answer. Python 3.11's wait_for, which nats-py uses, forgets it.
-
-    Raises:
-        CancelledError: the task at hand has been cancelled.
-    """
+    """Raises the `CancelledError` that came together with the bus's answer. Python 3.11's wait_for, which nats-py uses, forgets it."""
     task = asyncio.current_task()
     if task is not None and task.cancelling():
         raise asyncio.CancelledError
 
 
 async def until_done(attempt: Callable[[], Awaitable[Result]], event: str, **context: str) -> Result:
-    """The result of the first attempt that succeeds. Each one before is logged as this event; pauses double up to five seconds.
-
-    Raises:
-        CancelledError: the task was cancelled, even if the answer came in the same moment.
-    """
+    """The result of the first attempt that succeeds. Each one before is logged as this event; pauses double up to five seconds."""
     delay_s = FIRST_S
     while True:
         try:

@@ -7,14 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from nats.js import api
 
-from foliot_schemas import WireError, decode
-
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Callable
+    from collections.abc import AsyncGenerator
 
     from foliot_schemas.subjects import Channel
-
-    Reject = Callable[[str, bytes, str], Awaitable[None]]
 
 _AT_ONCE = 1_024
 _FETCH_S = 5.0
@@ -44,19 +40,6 @@ async def between(jetstream: Any, stream: str, subject: str, first: int, last: i
     return found
 
 
-async def newest(stream: Any, channel: Channel, subjects: str, reject: Reject) -> list[Any]:
-    """The newest message that the stream keeps of each of these subjects. One that cannot be read is rejected."""
-    found: list[Any] = []
-    for raw in await stored(stream, channel.stream, subjects, deliver_policy=api.DeliverPolicy.LAST_PER_SUBJECT):
-        try:
-            message = decode(raw.data, channel.message)
-            channel.check(raw.subject, message)
-            found.append(message)
-        except WireError as error:
-            await reject(raw.subject, raw.data, str(error))
-    return found
-
-
 async def stored(jetstream: Any, stream: str, subjects: str, **where: Any) -> list[Any]:
     """The raw messages that a stream keeps of these subjects, oldest first. See `each_stored`."""
     return [raw async for raw in each_stored(jetstream, stream, subjects, **where)]
@@ -66,7 +49,6 @@ async def each_stored(jetstream: Any, stream: str, subjects: str, **where: Any) 
     """The same as `stored`, one by one, so that a fleet's inventory need not be held twice.
 
     Parameters:
-        jetstream: the context of the connection.
         where: the fields of a consumer's configuration that say where to begin.
 
     Raises:

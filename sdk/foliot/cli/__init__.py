@@ -1,7 +1,6 @@
 """The command ``foliot``: each subcommand is a module with ``register(subparsers)``.
 
-Other distributions add theirs by the entry-point group ``foliot.commands``. An entry point has its subcommand's name. So
-only the module of the called subcommand is imported.
+Other distributions add theirs by entry points of the group ``foliot.commands``. Only the called subcommand's module is imported.
 """
 
 from __future__ import annotations

@@ -12,19 +12,16 @@ from typing import TYPE_CHECKING
 from foliot_schemas.permissions import NODE_ROLES, ROLES, permissions
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from foliot.keys.keyring import Keyring
-
-_FOLDER = "keys"
 
 
 def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Adds the subcommand."""
     parser = subparsers.add_parser("keys", help="make, list and revoke credentials for the bus")
     parser.add_argument(
-        "--keys", default=_FOLDER, metavar="DIR", type=Path, help="directory of the keys (default: %(default)s)"
+        "--keys", default="keys", metavar="DIR", type=Path, help="directory of the keys (default: %(default)s)"
     )
+    parser.set_defaults(func=_keys)
     verbs = parser.add_subparsers(required=True, metavar="verb")
     make = verbs.add_parser("make", help="make the keys of a fleet, and its services' credentials")
     make.add_argument(
@@ -35,45 +32,42 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "--missing", action="store_true",
         help="make only what is not there, and a certificate that is for other names or ends within 30 days",
     )  # fmt: skip
-    make.set_defaults(func=_guarded(_make))
+    make.set_defaults(verb=_make)
     node = verbs.add_parser("node", help="make the credentials of nodes: a directory for each")
     node.add_argument("name", nargs="+", help="names of nodes")
     node.add_argument("--days", type=float, default=0, help="days until they end (default: they hold until revoked)")
     node.add_argument(
         "--missing", action="store_true", help="make only what is not there; what was revoked is there, and stays void"
     )
-    node.set_defaults(func=_guarded(_node))
+    node.set_defaults(verb=_node)
     tool = verbs.add_parser("tool", help="make credentials that may only listen, for a tool or a person")
     tool.add_argument("name", help="name of the tool or person")
     tool.add_argument("--days", type=float, default=0, help="days until they end (default: they hold until revoked)")
-    tool.set_defaults(func=_guarded(_tool))
+    tool.set_defaults(verb=_tool)
     revoke = verbs.add_parser("revoke", help="void the credentials of a node, service or tool")
     revoke.add_argument("name", help="name of the node, service or tool")
-    revoke.set_defaults(func=_guarded(_revoke))
-    verbs.add_parser("list", help="list the credentials that were made").set_defaults(func=_guarded(_list))
+    revoke.set_defaults(verb=_revoke)
+    verbs.add_parser("list", help="list the credentials that were made").set_defaults(verb=_list)
     conf = verbs.add_parser("server-conf", help="write server.conf again, after an update of Foliot")
-    conf.set_defaults(func=_guarded(_server_conf))
+    conf.set_defaults(verb=_server_conf)
     subjects = verbs.add_parser("subjects", help="print what a role may publish and subscribe to")
     subjects.add_argument("role", choices=ROLES)
     subjects.set_defaults(func=_subjects)
 
 
-def _guarded(verb: Callable[[Keyring, argparse.Namespace], None]) -> Callable[[argparse.Namespace], int]:
-    def run(arguments: argparse.Namespace) -> int:
-        # Made where keys are made; a node has no library for certificates.
-        try:
-            from foliot.keys.keyring import Keyring, KeyringError  # noqa: PLC0415
-        except ImportError as error:
-            sys.stderr.write(f"foliot keys: {error.name} is not installed; pip install 'foliot[keys]' brings it\n")
-            return 1
-        try:
-            verb(Keyring(arguments.keys, time.time), arguments)
-        except (KeyringError, OSError) as error:
-            sys.stderr.write(f"foliot keys: {error}\n")
-            return 1
-        return 0
-
-    return run
+def _keys(arguments: argparse.Namespace) -> int:
+    # Made where keys are made; a node has no library for certificates.
+    try:
+        from foliot.keys.keyring import Keyring, KeyringError  # noqa: PLC0415
+    except ImportError as error:
+        sys.stderr.write(f"foliot keys: {error.name} is not installed; pip install 'foliot[keys]' brings it\n")
+        return 1
+    try:
+        arguments.verb(Keyring(arguments.keys, time.time), arguments)
+    except (KeyringError, OSError) as error:
+        sys.stderr.write(f"foliot keys: {error}\n")
+        return 1
+    return 0
 
 
 def _make(keyring: Keyring, arguments: argparse.Namespace) -> None:

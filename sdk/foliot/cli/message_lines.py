@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import datetime as dt
+import functools
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 _KINDS = {str(each.message.__struct_config__.tag): each.message for each in (*CHANNELS, *BUCKETS)}
 _COLUMNAR = (StampBatch, DelayBatch, FitBatch)
 _LABEL_WIDTH = 11
+_dated = functools.partial(messages.clock_time, form="%Y-%m-%dT%H:%M:%S")
 
 
 def message_in(heard: Heard) -> msgspec.Struct | None:
@@ -76,12 +77,12 @@ def in_words(heard: Heard, *, colour: bool = False) -> str:
     key = _key(heard.subject) if heard.subject.startswith("$KV.") else ""
     said = said if said.startswith(key) else f"{key}: {said}"
     label = _label(heard)
-    return f"{paint(_time(at_ns), DIM, colour)}  {label:<{_LABEL_WIDTH}}  {paint(said, code, colour)}"
+    return f"{paint(_dated(at_ns), DIM, colour)}  {label:<{_LABEL_WIDTH}}  {paint(said, code, colour)}"
 
 
 def in_json(heard: Heard) -> str:
     """A line for a program: subject, headers and message; batches have their columns as lists of numbers."""
-    line: dict[str, Any] = {"subject": heard.subject, "at": _time(heard.arrived_ns), "headers": heard.headers}
+    line: dict[str, Any] = {"subject": heard.subject, "at": _dated(heard.arrived_ns), "headers": heard.headers}
     if heard.subject.startswith("$KV."):
         line |= {"bucket": heard.subject.split(".")[1], "key": _key(heard.subject)}
     try:
@@ -114,8 +115,3 @@ def _key(subject: str) -> str:
         return unescape(token)
     except ValueError:
         return token
-
-
-def _time(at_ns: int) -> str:
-    at = dt.datetime.fromtimestamp(at_ns // 1_000_000_000, tz=dt.UTC)
-    return f"{at:%Y-%m-%dT%H:%M:%S}.{at_ns // 1_000_000 % 1_000:03d}Z"

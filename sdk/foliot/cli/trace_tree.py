@@ -55,7 +55,7 @@ class _Line(msgspec.Struct, frozen=True, kw_only=True):
 
 def render(trace: Trace, *, colour: bool = False, everything: bool = False) -> Iterator[str]:
     """The lines of a trace: a headline, then one per span."""
-    spans = sorted(trace.spans, key=_by_start)
+    spans = sorted(trace.spans, key=lambda span: (span.start_ns, span.span_id))
     lines = list(_tree(spans, together=not everything))
     root = next((span for span in spans if not span.parent_id), spans[0])
     services = list(dict.fromkeys(span.service for span in spans))
@@ -197,7 +197,3 @@ def _name(spans: tuple[Span, ...]) -> str:
 
 def _ms(duration_ns: int) -> str:
     return f"{duration_ns / 1e6:.3f}"
-
-
-def _by_start(span: Span) -> tuple[int, str]:
-    return span.start_ns, span.span_id

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from foliot.bus.observer import Absent, Observer, Refused
+from foliot.bus.observer import NoBusError, Observer
 from foliot.cli.colours import wanted
 from foliot.cli.message_lines import in_json, in_words
 from foliot.cli.subject_patterns import PatternError, Target, target
@@ -81,7 +81,7 @@ def _watch(arguments: argparse.Namespace) -> int:
         said = {"url": arguments.bus, "credentials": arguments.credentials, "ca": arguments.ca}
         settings = msgspec.structs.replace(settings, **{key: value for key, value in said.items() if value})
         asyncio.run(_until_nobody_reads(_print(arguments, settings, targets)))
-    except (PatternError, SettingsError, Absent, Refused) as error:
+    except (PatternError, SettingsError, NoBusError) as error:
         _say(str(error))
         return 1
     except KeyboardInterrupt:
@@ -90,11 +90,7 @@ def _watch(arguments: argparse.Namespace) -> int:
 
 
 async def _until_nobody_reads(work: Coroutine[Any, Any, None]) -> None:
-    """Does the work. Gives it up when the reader of a pipe on standard output goes, also while there is nothing to write.
-
-    Raises:
-        BrokenPipeError: the reader has gone.
-    """
+    """Does the work, and raises `BrokenPipeError` when the reader of a pipe on standard output goes, also while there is nothing to write."""
     task = asyncio.ensure_future(work)
     output = sys.stdout.fileno()
     if not stat.S_ISFIFO(os.fstat(output).st_mode):

@@ -1,7 +1,6 @@
 """The time of a node, and its bound.
 
-Every service takes a `Clock`; no core file reads the time itself. For any other process of a node there are `now`, `wait` and `read`. They need
-neither a bus nor numpy.
+Every service takes a `Clock`; no core file reads the time itself. Any other process of a node calls `now`, `wait` or `read`, without a bus or numpy.
 """
 
 from foliot.clock.clocks import BusClock, Clock, HostClock

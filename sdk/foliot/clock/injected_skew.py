@@ -1,7 +1,6 @@
 """An injected clock error, for the lab: offset, drift, wander and steps, exact at every moment.
 
-All hosts of a lab share one kernel clock, so the truth is known. A host's local time is the shared CLOCK_MONOTONIC_RAW plus
-`Skew.offset_ns` of it, and nothing else.
+All hosts of a lab share one kernel clock, so the truth is known: local time is CLOCK_MONOTONIC_RAW plus `Skew.offset_ns` of it.
 """
 
 from __future__ import annotations
@@ -19,6 +18,7 @@ from numpy.typing import NDArray  # noqa: TC002 - part of public signatures
 from foliot.settings import SettingsError
 
 VARIABLE = "FOLIOT_CLOCK_SKEW"
+"""Names the file of a host's `SkewSpec`; empty: its clock is as it is."""
 _STEP = struct.Struct("<q")
 _WANDER_SPAN_S = 4 * 3600
 """Length of the drawn random walk. After it the wander stands still; a lab runs minutes to hours."""
@@ -89,16 +89,6 @@ def _walk(spec: SkewSpec) -> NDArray[np.float64]:
     draw = random.Random(spec.seed)  # noqa: S311 - reproducible noise, not a secret
     drift_ppb = np.cumsum([draw.gauss(0.0, spec.wander_ppb) for _ in range(_WANDER_SPAN_S)])
     return np.concatenate(([0.0], np.cumsum(drift_ppb)))
-
-
-def from_environment() -> Skew | None:
-    """The skew that ``FOLIOT_CLOCK_SKEW`` names (a JSON file of a `SkewSpec`), or none.
-
-    Raises:
-        SettingsError: the file cannot be read as one.
-    """
-    path = os.environ.get(VARIABLE, "")
-    return from_file(path) if path else None
 
 
 def from_file(path: str) -> Skew:

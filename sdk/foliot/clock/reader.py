@@ -103,7 +103,7 @@ class Reader:
     """Reads one page; `foliot.clock.now` and its like are one reader's. Any number of threads may use it.
 
     Parameters:
-        path: the page's; empty: ``[clock] page`` of the settings, looked up at the first call.
+        path: the page's; empty: ``[clock] page`` of the settings. The first call looks it up, and raises `SettingsError` if they cannot be read.
     """
 
     def __init__(self, path: str = "") -> None:
@@ -120,7 +120,6 @@ class Reader:
 
         Raises:
             ClockUnknown: there is none to be trusted.
-            SettingsError: the settings cannot be read (at the first call).
         """
         words, number, until_ns, as_of_ns, offset_ns, drift, bound, growth, wander, hard_bound, hard_growth = (
             self._known
@@ -149,7 +148,6 @@ class Reader:
 
         Raises:
             ClockUnknown: no such time came in time; the message has the last reason.
-            SettingsError: as `now`.
         """
         deadline_s = time.monotonic() + timeout_s
         while True:
@@ -167,11 +165,7 @@ class Reader:
             time.sleep(min(_POLL_S, left_s))
 
     def read(self) -> Reading:
-        """The content of the page, also of a time that is not to be trusted.
-
-        Raises:
-            SettingsError: as `now`.
-        """
+        """The content of the page, also of a time that is not to be trusted."""
         try:
             self._attach()
         except ClockUnknown as unknown:
@@ -234,11 +228,7 @@ _interval = tuple.__new__
 
 
 def _believe(told: Told, local_ns: int) -> None:
-    """Refuses a state that is not to be trusted at this local time.
-
-    Raises:
-        ClockUnknown: it is not to be trusted.
-    """
+    """Raises `ClockUnknown` for a state that is not to be trusted at this local time."""
     status = STATUSES[told.status]
     if status == "disrupted":
         raise ClockUnknown(

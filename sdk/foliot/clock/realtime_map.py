@@ -17,8 +17,6 @@ _KEPT = 16
 _APART_NS = 5_000_000
 _STEEPEST = 0.15
 """A faster change of the distance is a step. No slew is so fast: chrony's fastest is a twelfth, and the kernel's ticks permit a tenth."""
-
-
 _WAITING_NS = 500_000_000
 """The longest wait of a stamp in a socket across a step. It is less than a leap second, so that old stamps are not taken for new ones."""
 

@@ -33,7 +33,6 @@ from foliot.clock.page import (
 if TYPE_CHECKING:
     from foliot_schemas import ClockState
 
-
 _NOTHING = Told(0, 0, 0, 0, -1, -1, 0, 0, 0, 0, 0, 0, 0, 0, 0, STATUSES.index("unsynchronised"), 0, b"")
 """The state before sync's first one."""
 
@@ -44,7 +43,6 @@ class PageWriter:
     The state that an earlier probe of this boot left there stands until sync speaks again.
 
     Parameters:
-        clock: name of the clock.
         skew: path of the lab's `SkewSpec`; empty: none.
 
     Raises:
@@ -122,11 +120,7 @@ class PageWriter:
 
 
 def _lock(path: Path) -> int:
-    """Locks the page for this probe. Two probes in one place would write different clocks' states by turns.
-
-    Raises:
-        OSError: another probe has it, or the lock file cannot be made.
-    """
+    """Locks the page for this probe. Two probes in one place would write different clocks' states by turns."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

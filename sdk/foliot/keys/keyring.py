@@ -50,7 +50,7 @@ class Issued(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Keyring:
-    """Makes and revokes credentials.
+    """Makes and revokes credentials. What signs, lists or revokes raises `KeyringError` where there are no keys.
 
     Parameters:
         folder: the keys' folder; `secret/` in it stays where keys are made.
@@ -77,11 +77,10 @@ class Keyring:
 
         Parameters:
             hosts: names and addresses of the server; without any, it speaks no TLS.
-            missing: whether to make only missing files, and a server's certificate that is for other names or soon ends. Otherwise
-                existing keys are an error.
+            missing: whether to make only missing files, and a server's certificate that is for other names or soon ends.
 
         Raises:
-            KeyringError: there are keys already.
+            KeyringError: there are keys already, and not only the missing ones were asked for.
         """
         if not missing and (self._secret / "issued.json").exists():
             raise KeyringError(f"there are keys in {self.folder} already; delete them, or choose another directory")
@@ -103,17 +102,11 @@ class Keyring:
                 self.issue(role, role)
 
     def issue(self, role: Role, name: str, days: float = 0) -> Path:
-        """Makes credentials, anew if there were some. The old ones hold on until they are revoked.
+        """Makes credentials, anew if there were some, and returns their file. The old ones hold on until they are revoked.
 
         Parameters:
             name: of the node, service, tool or person.
             days: how long they hold; 0: until revoked.
-
-        Returns:
-            The file.
-
-        Raises:
-            KeyringError: there are no keys to sign with.
         """
         issued = self.issued()
         key, now_s = tokens.make_key("user"), int(self._now_s())
@@ -143,9 +136,6 @@ class Keyring:
 
         Parameters:
             missing: whether to make only missing files. Revoked credentials are not missing.
-
-        Raises:
-            KeyringError: there are no keys to sign with.
         """
         for role in NODE_ROLES:
             if not (missing and self._is_complete(role, name)):
@@ -158,7 +148,7 @@ class Keyring:
         """Voids all credentials of this name that were made until now, once the server has read its configuration again.
 
         Raises:
-            KeyringError: there are none.
+            KeyringError: there are none of this name.
         """
         issued, now_s = self.issued(), int(self._now_s())
         void = [record for record in issued if record.name == name and not record.revoked_s]
@@ -171,11 +161,7 @@ class Keyring:
         return void
 
     def issued(self) -> list[Issued]:
-        """All credentials that were made, by their age.
-
-        Raises:
-            KeyringError: this is no directory of keys.
-        """
+        """All credentials that were made, by their age."""
         try:
             return msgspec.json.decode((self._secret / "issued.json").read_bytes(), type=list[Issued])
         except OSError as error:

@@ -1,4 +1,7 @@
-"""Computes a node's inventory record: every address follows from the node's index and its rails' numbers."""
+"""Computes a node's inventory record: every address follows from the node's index and its rails' numbers.
+
+An index, a rail's number or entropies that do not fit into the prefixes are a `SettingsError`.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +16,7 @@ _PATHS_PER_RAIL = 8
 
 
 def describe(settings: NodeSettings) -> Node:
-    """The record of this node.
-
-    Raises:
-        SettingsError: an index, a rail number or the entropies do not fit into the prefixes.
-    """
+    """The record of this node."""
     numbers = [nic.number for nic in settings.nics]
     if len(set(numbers)) != len(numbers) or len({nic.rail for nic in settings.nics}) != len(numbers):
         raise SettingsError(f"node.nics: rails and their numbers must differ, got numbers {numbers}")
@@ -47,20 +46,12 @@ def describe(settings: NodeSettings) -> Node:
 
 
 def service_prefix(settings: NodeSettings, rail: str) -> str:
-    """The /16 that holds every node's service address on a rail.
-
-    Raises:
-        SettingsError: the rail's number does not fit.
-    """
+    """The /16 that holds every node's service address on a rail."""
     return _carve(settings.service_prefix, _number(settings, rail), "node.service_prefix")
 
 
 def path_prefix(settings: NodeSettings, rail: str, entropy: int) -> str:
-    """The /16 that holds every node's path address on a rail and entropy.
-
-    Raises:
-        SettingsError: the rail's number or the entropy's index does not fit.
-    """
+    """The /16 that holds every node's path address on a rail and entropy."""
     if not 0 <= entropy < _PATHS_PER_RAIL:
         raise SettingsError(f"node.entropies: at most {_PATHS_PER_RAIL}, got index {entropy}")
     return _carve(settings.path_prefix, _number(settings, rail) * _PATHS_PER_RAIL + entropy, "node.path_prefix")

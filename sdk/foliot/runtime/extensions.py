@@ -37,8 +37,7 @@ def extend(service: str, document: Mapping[str, Any] | None = None) -> None:
         document: a scenario's settings in place of the file's; the environment overrides both.
 
     Raises:
-        SettingsError: a module cannot be imported, has no function ``extend``, or registers a name that is there already; or a table belongs
-            to no module.
+        SettingsError: a module cannot be imported, has no ``extend``, or registers a name that is there already; a table belongs to no module.
     """
     modules = _read(ExtensionSettings, document).modules
     tables: list[Any] = [(f"table{number}", dict[str, Any], {}) for number in range(len(modules))]

@@ -20,11 +20,7 @@ _BEAT_S = 1.0
 
 @contextlib.asynccontextmanager
 async def beating(file: str, connected: Callable[[], bool]) -> AsyncIterator[None]:
-    """Touches the file for as long as the work inside goes on, and takes it away at the end.
-
-    Parameters:
-        file: empty: nothing is touched.
-        connected: whether the bus answers.
+    """Touches the file, if one is named, while the bus answers and the work inside goes on. It takes the file away at the end.
 
     Raises:
         SettingsError: the file cannot be written.
@@ -33,37 +29,26 @@ async def beating(file: str, connected: Callable[[], bool]) -> AsyncIterator[Non
         yield
         return
     path = Path(file)
-    beat(path, connected())
-    task = asyncio.get_running_loop().create_task(_beat_on(path, connected))
+
+    def beat() -> None:
+        if connected():
+            path.touch()
+
+    async def beat_on() -> None:
+        while True:
+            await asyncio.sleep(_BEAT_S)
+            with contextlib.suppress(OSError):  # a full disk, say: the file grows old, and so shows the trouble
+                beat()
+
+    try:
+        beat()
+    except OSError as error:
+        raise SettingsError(f"health.file: {path} cannot be written: {error.strerror}") from error
+    task = asyncio.get_running_loop().create_task(beat_on())
     try:
         yield
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-        _forget(path)
-
-
-def beat(path: Path, is_connected: bool) -> None:
-    """Touches the file, unless the bus is away.
-
-    Raises:
-        SettingsError: it cannot be written.
-    """
-    if not is_connected:
-        return
-    try:
-        path.touch()
-    except OSError as error:
-        raise SettingsError(f"health.file: {path} cannot be written: {error.strerror}") from error
-
-
-def _forget(path: Path) -> None:
-    with contextlib.suppress(OSError):
-        path.unlink(missing_ok=True)
-
-
-async def _beat_on(path: Path, connected: Callable[[], bool]) -> None:
-    while True:
-        await asyncio.sleep(_BEAT_S)
-        with contextlib.suppress(SettingsError):  # a full disk, say: the file grows old, and so shows the trouble
-            beat(path, connected())
+        with contextlib.suppress(OSError):
+            path.unlink(missing_ok=True)  # noqa: ASYNC240 - nothing waits any more

@@ -20,7 +20,7 @@ from foliot import tracing
 from foliot.bus.client import Bus
 from foliot.bus.connection import BusClosedError
 from foliot.clock import HostClock
-from foliot.clock.injected_skew import from_environment
+from foliot.clock.injected_skew import VARIABLE, from_file
 from foliot.runtime import loop_steps, systemd
 from foliot.runtime.extensions import extend
 from foliot.runtime.liveness_file import beating
@@ -48,15 +48,7 @@ _FULL, _LONG_S = 2, 0.02
 
 
 def run(name: str, main: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    """Runs a service until it ends, SIGTERM or SIGINT. It reports a wrong setting in one line.
-
-    Parameters:
-        name: of the service, as extensions know it.
-        main: the service.
-
-    Raises:
-        SystemExit: always.
-    """
+    """Runs a service until it ends, SIGTERM or SIGINT, and raises `SystemExit`. It reports a wrong setting in one line."""
     try:
         settings = load(TelemetrySettings, "telemetry")
         set_up_logs(settings.log_level)
@@ -100,8 +92,7 @@ async def _until_signalled(main: Callable[[], Coroutine[Any, Any, None]], steps:
 def keep_what_is_loaded() -> None:
     """Spares the garbage collector the objects that are loaded now and stay. Later it spares those whose full collection takes long.
 
-    A full collection over them would come in the middle of a fault, and cost tens of milliseconds. Over a fleet of 100,000 nodes it would cost
-    a second.
+    A full collection over them would come in the middle of a fault, and cost tens of milliseconds, or a second in a fleet of 100,000 nodes.
     """
     if "numpy" in sys.modules:
         # numpy.unique loads it at its first call, which is at the first fault: 7 ms, or 30 where there is no bytecode.
@@ -151,7 +142,6 @@ async def on_bus(name: str, clock: Clock, node: str = "", *, wait: bool = True) 
     """A service's connection for as long as it runs. Its spans are sent meanwhile.
 
     Parameters:
-        name: of the service.
         clock: dates its spans.
         node: the node that it runs on, if it belongs to one. Then others must make streams and buckets, and it waits for them.
         wait: whether to wait for the bus. A service that does not, awaits `Bus.opened` before it subscribes.
@@ -191,11 +181,7 @@ async def opened(bus: Bus) -> None:
 
 @contextlib.asynccontextmanager
 async def until_closed(bus: Bus) -> AsyncIterator[None]:
-    """Ends the work inside when the server closes the connection for good.
-
-    Raises:
-        BusClosedError: it did.
-    """
+    """Ends the work inside by `BusClosedError` when the server closes the connection for good."""
     inside = asyncio.current_task()
     assert inside is not None
     watch = asyncio.ensure_future(bus.closed())
@@ -213,7 +199,8 @@ async def until_closed(bus: Bus) -> AsyncIterator[None]:
 
 def node_clock(node: str) -> HostClock:
     """The host clock of a node, with the skew that a lab may inject."""
-    return HostClock(node, from_environment())
+    skew = os.environ.get(VARIABLE, "")
+    return HostClock(node, from_file(skew) if skew else None)
 
 
 def boot_id() -> str:

@@ -49,14 +49,12 @@ class Supervisor:
     """Keeps processes running. It starts one that ends again, later each time that it fails at once."""
 
     def __init__(self) -> None:
-        self._specs: dict[str, ProcessSpec] = {}
         self._running: dict[str, asyncio.subprocess.Process] = {}
         self._keepers: dict[str, asyncio.Task[None]] = {}
         self._free: dict[str, asyncio.Event] = {}
 
     async def start(self, spec: ProcessSpec) -> None:
         """Starts a process and keeps it running from now on."""
-        self._specs[spec.name] = spec
         self._free[spec.name] = asyncio.Event()
         self._free[spec.name].set()
         self._running[spec.name] = await _spawn(spec)
@@ -64,7 +62,7 @@ class Supervisor:
 
     def names(self) -> list[str]:
         """The names of all processes that were started."""
-        return list(self._specs)
+        return list(self._running)
 
     def pid(self, name: str) -> int:
         """The process id, or 0 while it does not run."""

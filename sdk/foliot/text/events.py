@@ -16,7 +16,8 @@ def sentence(event: Event, who: str = "") -> str:
     Parameters:
         who: the names to use in place of the event's own, where several events are told together.
     """
-    return headline(event, who) + _evidence(event)
+    kind = event_kinds.find(event.kind)
+    return headline(event, who) + (kind.words(event) if kind and kind.words else "")
 
 
 def headline(event: Event, who: str = "") -> str:
@@ -30,8 +31,3 @@ def told(kind: str, state: str, who: str) -> str:
     known_state = known and known.state(state)
     words = known_state.sentence if known_state else f"{kind} {state}: {{who}}"
     return words.replace("{who}", who)
-
-
-def _evidence(event: Event) -> str:
-    kind = event_kinds.find(event.kind)
-    return kind.words(event) if kind and kind.words else ""

@@ -75,6 +75,12 @@ def duration(length_ns: float) -> str:
     return f"{length_ns:.0f} ns"
 
 
+def clock_time(at_ns: int, form: str = "%H:%M:%S") -> str:
+    """A time (UTC) in a form of strftime, and its milliseconds."""
+    at = dt.datetime.fromtimestamp(at_ns // 1_000_000_000, tz=dt.UTC)
+    return f"{at:{form}}.{at_ns // 1_000_000 % 1_000:03d}Z"
+
+
 def _event(event: Event) -> str:
     guard = f": {event.policy}" if event.policy else ""
     doubt = f", confidence {event.confidence:.2g}" if event.confidence < 1 else ""
@@ -203,14 +209,8 @@ def _evidence(name: str, value: float | str | bool) -> str:
     if not bare or unit not in _UNITS_NS or isinstance(value, (bool, str)):
         return f"{name} {_value(value)}"
     if name in _TIMES and 0 <= value < _LATEST_NS:
-        return f"{bare} {_clock_time(int(value))}"
+        return f"{bare} {clock_time(int(value))}"
     return f"{bare} {duration(value * _UNITS_NS[unit])}"
-
-
-def _clock_time(at_ns: int) -> str:
-    """The time of day (UTC), in the form of the time that a line begins with."""
-    at = dt.datetime.fromtimestamp(at_ns // 1_000_000_000, tz=dt.UTC)
-    return f"{at:%H:%M:%S}.{at_ns // 1_000_000 % 1_000:03d}Z"
 
 
 def _value(value: float | str | bool) -> str:
