@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import os
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import nats.errors
@@ -24,7 +24,6 @@ from foliot_gateway import backfill
 from foliot_gateway.http import api, host_guard, sockets
 from foliot_gateway.settings import GatewaySettings
 from foliot_gateway.state.fleet import reported_ns
-from foliot_gateway.state.queries import Queries
 from foliot_gateway.state.records import MOST_RECORDS
 from foliot_gateway.state.store import Store
 from foliot_gateway.state.subscription import Hub
@@ -47,7 +46,6 @@ if TYPE_CHECKING:
     import socket
     from collections.abc import Callable, Iterable, Iterator
 
-    from foliot_gateway.rpc import server as rpc_server
     from foliot_schemas import ClockState, Command, DelayBatch, Event, Node, NodePaths, Outcome, PortState, Rejected
 
 log = structlog.get_logger()
@@ -187,25 +185,23 @@ async def serve(
         await asyncio.gather(serving, *([rpc.stop(_GRACE_S)] if rpc else []))
 
 
-async def _serve_rpc(store: Store, hub: Hub, at: tuple[tuple[str, int], ...]) -> rpc_server.Server | None:
+async def _serve_rpc(store: Store, hub: Hub, at: tuple[tuple[str, int], ...]) -> Any:
+    """The server of gRPC, or None. The page, HTTP and the traces are worth more than the one way of asking that cannot be served."""
     if not at:
         return None
-    # A gateway without gRPC does not load it: it takes 13 MB of memory.
     try:
+        # A gateway without gRPC does not load it: it takes 13 MB of memory.
         from foliot_gateway.rpc import server  # noqa: PLC0415
+
+        started = await server.start(store, hub, at)
     except ImportError as error:
         log.warning("grpc_not_served", reason=f"{error}; install grpcio, or set gateway.grpc_port to 0")
-        return None
-
-    started = server.Server(Queries(store), hub, store.settings.streams)
-    try:
-        await started.start(at)
     except SettingsError as error:
-        # The page, HTTP and the traces are worth more than the one way of asking that has no port.
         log.warning("grpc_not_served", reason=str(error))
-        return None
-    log.info("gateway_listening_grpc", at=[f"{host}:{port}" for host, port in at])
-    return started
+    else:
+        log.info("gateway_listening_grpc", at=[f"{host}:{port}" for host, port in at])
+        return started
+    return None
 
 
 async def main() -> None:

@@ -89,12 +89,10 @@ def fields_of(kind: type[msgspec.Struct]) -> Callable[[msgspec.Struct], dict[str
     """A function that turns a struct into the arguments of its message.
 
     Raises:
-        ConversionError: the message is not there, or lacks a field.
+        ConversionError: the message lacks a field.
+        KeyError: the message is not there, or one of its enums lacks a word.
     """
-    try:
-        descriptor = descriptors.message(kind.__name__).DESCRIPTOR
-    except KeyError as error:
-        raise ConversionError(f"foliot.v1 has no message {kind.__name__}") from error
+    descriptor = descriptors.message(kind.__name__).DESCRIPTOR
     converts: list[tuple[str, Convert]] = []
     for field in msgspec.inspect.type_info(kind).fields:  # type: ignore[attr-defined]
         of_message = descriptor.fields_by_name.get(field.name)

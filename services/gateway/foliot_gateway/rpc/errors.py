@@ -17,7 +17,6 @@ _CODES: dict[type[QueryError], Any] = {
     WrongQueryError: grpc.StatusCode.INVALID_ARGUMENT,
     BusyError: grpc.StatusCode.RESOURCE_EXHAUSTED,
 }
-FAILED = "The gateway failed on this request; its log says why."
 
 
 async def refuse(context: Any, error: QueryError) -> None:
