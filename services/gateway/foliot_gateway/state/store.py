@@ -68,12 +68,10 @@ class Store:
         """Takes a command, once."""
         self.records.add_command(command)
 
-    def outcome(self, outcome: Outcome) -> bool:
-        """Takes an outcome, once; False: it is known."""
-        if not self.records.add_outcome(outcome):
-            return False
-        self.fleet.fold_outcome(outcome)
-        return True
+    def outcome(self, outcome: Outcome) -> None:
+        """Takes an outcome, once."""
+        if self.records.add_outcome(outcome):
+            self.fleet.fold_outcome(outcome)
 
     def not_stored(self, service: str, now_s: float) -> None:
         """Notes that an event, command or outcome of a service was not stored."""

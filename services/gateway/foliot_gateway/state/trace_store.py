@@ -83,20 +83,9 @@ class Trace(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TraceStore:
-    """The recent traces.
+    """The recent traces."""
 
-    Parameters:
-        traces: how many are kept.
-        memory_bytes: how much memory they may take, by estimate.
-        spans_per_trace: how many spans of one trace are kept.
-    """
-
-    def __init__(
-        self, *, traces: int = MOST_TRACES, memory_bytes: int = MOST_BYTES, spans_per_trace: int = MOST_SPANS
-    ) -> None:
-        self._limit_traces = traces
-        self._limit_bytes = memory_bytes
-        self._limit_spans = spans_per_trace
+    def __init__(self) -> None:
         self._kept: OrderedDict[str, _Kept] = OrderedDict()
         self.memory_bytes = 0
         self.span_count = 0
@@ -120,7 +109,7 @@ class TraceStore:
                 # in whichever order they arrive.
                 if (span.start_ns, span.service, -span.end_ns) < (known.start_ns, known.service, -known.end_ns):
                     self._put(kept, span, weigh(span) - weigh(known))
-            elif len(kept.spans) >= self._limit_spans:
+            elif len(kept.spans) >= MOST_SPANS:
                 dropped += 1
             else:
                 kept.last_ns = at_ns
@@ -150,7 +139,7 @@ class TraceStore:
         self.memory_bytes += more_bytes
 
     def _evict(self) -> None:
-        while self._kept and (len(self._kept) > self._limit_traces or self.memory_bytes > self._limit_bytes):
+        while self._kept and (len(self._kept) > MOST_TRACES or self.memory_bytes > MOST_BYTES):
             _, gone = self._kept.popitem(last=False)
             self.memory_bytes -= gone.memory_bytes
             self.span_count -= len(gone.spans)
