@@ -67,27 +67,25 @@ class Feed:
 
     async def follow(self, bus: Bus) -> None:
         """Subscribes to everything."""
-        await bus.subscribe_kept(EVENT, self.event, durable="gateway-event")
-        await bus.subscribe_kept(COMMAND, self.command, durable="gateway-command")
-        await bus.subscribe_kept(OUTCOME, self.outcome, durable="gateway-outcome")
-        await bus.subscribe(PORT, self.port)
-        await bus.subscribe(DELAY, self.delays)
-        await bus.subscribe(CLOCK, self.clock)
-        await bus.subscribe(REJECTED, self.rejected)
-        await bus.watch(INVENTORY, self.node)
-        await bus.watch(PATHS, self.wanted)
-        await bus.watch(CLOCKS, self.clock_kept)
+        await bus.subscribe_kept(EVENT, self._event, durable="gateway-event")
+        await bus.subscribe_kept(COMMAND, self._command, durable="gateway-command")
+        await bus.subscribe_kept(OUTCOME, self._outcome, durable="gateway-outcome")
+        await bus.subscribe(PORT, self._port)
+        await bus.subscribe(DELAY, self._delays)
+        await bus.subscribe(CLOCK, self._clock_state)
+        await bus.subscribe(REJECTED, self._rejected)
+        await bus.watch(INVENTORY, self._node)
+        await bus.watch(PATHS, self._wanted)
+        await bus.watch(CLOCKS, self._clock_kept)
 
-    async def event(self, event: Event, _: str) -> None:
-        """An event."""
+    async def _event(self, event: Event, _: str) -> None:
         self._store.event(event)
 
-    async def command(self, command: Command, _: str) -> None:
-        """A command."""
+    async def _command(self, command: Command, _: str) -> None:
         self._store.command(command)
 
-    async def outcome(self, outcome: Outcome, _: str) -> None:
-        """An outcome: the last hop of a fault's trace is that the gateway can show it."""
+    async def _outcome(self, outcome: Outcome, _: str) -> None:
+        """Takes an outcome: the last hop of a fault's trace is that the gateway can show it."""
         fresh = self._clock.now_ns() - reported_ns(outcome) < _FRESH_NS
         if not (fresh and outcome.fault):
             self._store.outcome(outcome)
@@ -103,14 +101,12 @@ class Feed:
         ):
             self._store.outcome(outcome)
 
-    async def port(self, port: PortState, _: str) -> None:
-        """The state of a port."""
+    async def _port(self, port: PortState, _: str) -> None:
         self._clock.learn(port.at_ns)
         self._store.heard_s = time.monotonic()
         self._store.fleet.fold_port(port)
 
-    async def delays(self, batch: DelayBatch, _: str) -> None:
-        """A batch of delays."""
+    async def _delays(self, batch: DelayBatch, _: str) -> None:
         self._clock.learn(batch.at_ns)
         self._store.heard_s = time.monotonic()
         try:
@@ -118,17 +114,14 @@ class Feed:
         except ValueError as error:
             raise WireError(str(error)) from error
 
-    async def clock(self, state: ClockState, _: str) -> None:
-        """The state of a clock."""
+    async def _clock_state(self, state: ClockState, _: str) -> None:
         self._store.fleet.fold_clock(state)
 
-    async def clock_kept(self, _: str, state: ClockState | None) -> None:
-        """The state of a clock, from its bucket."""
+    async def _clock_kept(self, _: str, state: ClockState | None) -> None:
         if state is not None:
             self._store.fleet.fold_clock(state)
 
-    async def rejected(self, rejected: Rejected, _: str) -> None:
-        """Takes word of a message that some service could not read, or have stored."""
+    async def _rejected(self, rejected: Rejected, _: str) -> None:
         # By the contract's services alone: a publisher could name any number of others.
         service = rejected.service if rejected.service in SERVICES else "other"
         if rejected.unstored:
@@ -136,12 +129,10 @@ class Feed:
         else:
             self._store.rejected[service] += 1
 
-    async def node(self, name: str, node: Node | None) -> None:
-        """An inventory record."""
+    async def _node(self, name: str, node: Node | None) -> None:
         self._store.fleet.fold_node(name, node)
 
-    async def wanted(self, node: str, wanted: NodePaths | None) -> None:
-        """Takes the ways that the remediator wants in force on a node."""
+    async def _wanted(self, node: str, wanted: NodePaths | None) -> None:
         self._store.fleet.fold_wanted(node, wanted)
 
 
