@@ -16,6 +16,7 @@ from unittest import mock
 import hostile
 import msgspec
 import numpy as np
+from litestar.exceptions.http_exceptions import RequestEntityTooLarge
 
 from foliot import settings
 from foliot.settings import BusSettings, NodeSettings, SettingsError, TelemetrySettings
@@ -197,7 +198,7 @@ def spans(data: bytes) -> None:
         for read in (otlp_decoder.from_protobuf, otlp_decoder.from_json):
             try:
                 received = read(otlp_decoder.inflate(data, coding, 1 << 16))
-            except (otlp_decoder.OtlpError, otlp_decoder.TooLargeError):
+            except (otlp_decoder.OtlpError, RequestEntityTooLarge):
                 continue
             store.add(received.spans, 1)
     for summary in store.recent(10):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -201,7 +200,7 @@ async def main() -> None:
     bus_settings = sources.load(BusSettings, "bus")
     spans = sources.load(TelemetrySettings, "telemetry")
     names = host_guard.named(settings, spans.endpoint)
-    adopted, made = sockets.open_all(settings, os.environ)
+    adopted, made = sockets.open_all(settings)
     if made and spans.endpoint:
         # Our own spans come back to ourselves; the fleet's address of us may be one that only others can reach.
         spans = msgspec.structs.replace(spans, endpoint=sockets.url(made[0]))

@@ -55,8 +55,7 @@ def handlers(store: Store, hub: Hub) -> tuple[Any, ...]:
     """A generic handler for each service of the interface.
 
     Raises:
-        ConversionError: a struct has a field that its message lacks.
-        KeyError: a struct has no message, or the interface has a method without code here.
+        TypeError, KeyError: a struct and its message do not fit together, or the interface has a method without code here.
     """
     for kind in SERVED:
         fields_of(kind)

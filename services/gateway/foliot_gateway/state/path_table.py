@@ -89,9 +89,6 @@ class PathTable:
         """Paths that the detector says are silent or lossy. A receiver's word alone is a claim: it may be its own
         trouble."""
 
-    def __len__(self) -> int:
-        return len(self._numbers)
-
     def fold(self, batch: DelayBatch) -> None:
         """Takes the delays that one node saw.
 

@@ -7,7 +7,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from foliot_gateway.state.fleet import Fleet
-from foliot_gateway.state.live_feed import Journal
+from foliot_gateway.state.live_feed import MOST_EVENTS, Journal
 from foliot_gateway.state.records import Records
 from foliot_gateway.state.trace_store import TraceStore
 
@@ -62,7 +62,7 @@ class Store:
 
     def past_read(self) -> None:
         """Begins the journal, in the order of the events' times, as all from before the start has been taken."""
-        self.journal.open(self.records.events(limit=self.journal.limit)[::-1])
+        self.journal.open(self.records.events(limit=MOST_EVENTS)[::-1])
 
     def command(self, command: Command) -> None:
         """Takes a command, once."""
