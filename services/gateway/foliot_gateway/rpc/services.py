@@ -1,7 +1,6 @@
 """The services of ``foliot.v1``: each method passes a question on, and turns the answer into messages.
 
-A large answer is made in steps, and the loop turns between two of them: it also serves HTTP and hears the bus. A thread
-would be no help: protobuf lets no other run while it makes a message.
+A large answer is made in steps. A thread would be no help: protobuf lets no other run while it makes a message.
 """
 
 from __future__ import annotations
@@ -11,24 +10,23 @@ import contextlib
 from typing import TYPE_CHECKING, Any
 
 import grpc
-import structlog
 from google.protobuf.message import DecodeError
 
 from foliot_gateway.pace import Pace
 from foliot_gateway.rpc import descriptors
 from foliot_gateway.rpc.conversion import fields_of, into, make
-from foliot_gateway.rpc.errors import refuse
+from foliot_gateway.rpc.errors import refusing
 from foliot_gateway.state import queries
 from foliot_gateway.state.fleet import NodeView
 from foliot_gateway.state.live_feed import Change, Missed, State, Tiles, Told
 from foliot_gateway.state.path_table import PathView
-from foliot_gateway.state.queries import FEW_RECORDS, Health, QueryError, WrongQueryError
+from foliot_gateway.state.queries import FEW_RECORDS, Health, WrongQueryError
 from foliot_gateway.state.records import MOST_RECORDS, CommandView
 from foliot_gateway.state.trace_store import Trace, TraceSummary
 from foliot_schemas import ClockState, Event
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
+    from collections.abc import AsyncGenerator, Callable, Iterable
 
     import msgspec
 
@@ -36,8 +34,6 @@ if TYPE_CHECKING:
     from foliot_gateway.state.subscription import Hub
 
     Ask = Callable[[Any], Iterable[msgspec.Struct]]
-
-log = structlog.get_logger()
 
 _SLICE_BYTES = 256 * 1024
 """Most bytes of one message: a sixteenth of what clients take by default."""
@@ -148,7 +144,7 @@ async def _encoded(message: Any) -> bytes:
 
 def _streamed(method: str, answer: Callable[[Any], AsyncGenerator[bytes]]) -> Any:
     async def handle(asked: bytes, context: Any) -> AsyncGenerator[bytes]:
-        async with _refusing(method, context), contextlib.aclosing(answer(_read(method, asked))) as parts:
+        async with refusing(method, context), contextlib.aclosing(answer(_read(method, asked))) as parts:
             async for part in parts:
                 yield part
 
@@ -160,25 +156,13 @@ def _at_once(method: str, ask: Callable[[Any], msgspec.Struct]) -> Any:
     (field,) = response.DESCRIPTOR.fields
 
     async def handle(asked: bytes, context: Any) -> bytes:
-        async with _refusing(method, context):
+        async with refusing(method, context):
             said = response()
             await Pace().keep(make(ask(_read(method, asked)), into(getattr(said, field.name))))
             return await _encoded(said)
         raise AssertionError("a refusal ends the request")
 
     return grpc.unary_unary_rpc_method_handler(handle)
-
-
-@contextlib.asynccontextmanager
-async def _refusing(method: str, context: Any) -> AsyncIterator[None]:
-    """Lets errors inside end their own request alone, with a status and a sentence."""
-    try:
-        yield
-    except QueryError as error:
-        await refuse(context, error)
-    except Exception:  # the caller is told nothing of it
-        log.exception("request_failed", method=method)
-        await context.abort(grpc.StatusCode.INTERNAL, "The gateway failed on this request; its log says why.")
 
 
 def _read(method: str, asked: bytes) -> Any:
