@@ -43,7 +43,7 @@ from foliot_schemas.subjects import (
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Iterable, Iterator
 
     from foliot_schemas import ClockState, Command, DelayBatch, Event, Node, NodePaths, Outcome, PortState, Rejected
 
@@ -146,18 +146,16 @@ class _Server(uvicorn.Server):
 async def serve(
     store: Store,
     listening: list[socket.socket],
-    now_ns: Callable[[], int] = time.time_ns,
     names: Iterable[str] = (),
     rpc_at: Iterable[tuple[str, int]] = (),
 ) -> None:
     """Serves what is known until cancelled; requests under way are finished.
 
     Parameters:
-        now_ns: reference time, by which pages tell the age of events.
         names: names of the gateway, besides those that need no setting.
         rpc_at: host and port of each address that serves gRPC.
     """
-    hub = Hub(store, now_ns)
+    hub = Hub(store)
     rpc = await _serve_rpc(store, hub, tuple(rpc_at))
     app = host_guard.HostGuard(api.make(store, hub), names)
     config = uvicorn.Config(app, log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=_GRACE_S)
@@ -208,9 +206,7 @@ async def main() -> None:
     store = Store(settings, clock.now_ns)
     tracing.start("gateway", clock, spans)
     log.info("gateway_listening", urls=[sockets.url(each) for each in made], adopted=len(adopted))
-    serving = asyncio.ensure_future(
-        serve(store, [*adopted, *made], clock.now_ns, names, sockets.rpc_addresses(settings))
-    )
+    serving = asyncio.ensure_future(serve(store, [*adopted, *made], names, sockets.rpc_addresses(settings)))
     filling = asyncio.ensure_future(_fill(store, clock, bus_settings))
     try:
         # Neither ends by itself: the first that does has failed, and takes the gateway along.

@@ -25,14 +25,11 @@ _LASTING_S = 4.0
 
 
 class Store:
-    """All that is known now.
-
-    Parameters:
-        now_ns: reference time.
-    """
+    """All that is known now. `now_ns` tells reference time."""
 
     def __init__(self, settings: GatewaySettings, now_ns: Callable[[], int] = time.time_ns) -> None:
         self.settings = settings
+        self.now_ns = now_ns
         self.fleet = Fleet(now_ns)
         self.records = Records()
         self.traces = TraceStore()
