@@ -79,8 +79,6 @@ class Fleet:
         self._clocks: dict[str, ClockState] = {}
         self._paths = PathTable(self._limit)
 
-    # -- in -----------------------------------------------------------------------------------------------------------
-
     def fold_node(self, name: str, node: Node | None) -> None:
         """Takes a node's inventory record; None: it has left."""
         self._touched |= self._nics_of(name)
@@ -159,8 +157,6 @@ class Fleet:
             return
         self._touched |= self._ways.report(outcome, min(reported_ns(outcome), self._now_ns()))
 
-    # -- out ----------------------------------------------------------------------------------------------------------
-
     def nodes(self) -> Iterator[NodeView]:
         """Every node by name, from the inventory or from its ports, each as it is when it is taken.
 
@@ -168,7 +164,7 @@ class Fleet:
         """
         for name in sorted(self._nodes.keys() | self._ports_of.keys()):
             if name in self._nodes or name in self._ports_of:
-                yield self._node(name)
+                yield NodeView(node=name, nics=tuple(self._nic(nic) for nic in sorted(self._nics_of(name))))
 
     def paths(self, *, node: str = "", nic: str = "") -> Iterator[PathView]:
         """Every path, as `PathTable.views` has it."""
@@ -183,8 +179,6 @@ class Fleet:
         """By name, the NICs that may look different since the last call; None: it is gone."""
         touched, self._touched = self._touched, set()
         return {nic: self._tile(nic) if nic in self._ports or nic in self._nics else None for nic in touched}
-
-    # -- inside -------------------------------------------------------------------------------------------------------
 
     def _fold_probe(self, node: str, at_ns: int, *, dead: bool) -> None:
         if at_ns < self._dead.get(node, (0, False))[0]:
@@ -210,9 +204,6 @@ class Fleet:
             losing=self._losing.get(nic, (0, ""))[1],
         )
         return Tile(nic=nic, node=node, rail=rail, condition=condition, moved=moved, why=why)
-
-    def _node(self, name: str) -> NodeView:
-        return NodeView(node=name, nics=tuple(self._nic(nic) for nic in sorted(self._nics_of(name))))
 
     def _nic(self, nic: str) -> NicView:
         port, described, tile = self._ports.get(nic), self._nics.get(nic), self._tile(nic)

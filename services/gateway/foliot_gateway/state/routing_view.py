@@ -20,11 +20,7 @@ _NOTHING = NodePaths(node="", lease_revision=0)
 
 
 class RoutingView:
-    """The ways in force. A method that takes a message returns the NICs whose traffic it may have moved.
-
-    Parameters:
-        limit: says for which ways there is room.
-    """
+    """The ways in force. A method that takes a message returns the NICs whose traffic it may have moved."""
 
     def __init__(self, limit: CardinalityLimit) -> None:
         self._limit = limit
@@ -65,7 +61,8 @@ class RoutingView:
         reported = self._reported.get(outcome.node, {})
         for address, placement in _by_address(outcome.placements).items():
             if address not in reported:
-                if self._addresses >= MOST_STRANGERS and not self._knows(outcome.node, address):
+                known = outcome.node in self._limit.nodes and nic_name(*address) in self._limit.nics
+                if self._addresses >= MOST_STRANGERS and not known:
                     continue
                 self._addresses += 1
                 reported = self._reported.setdefault(outcome.node, {})
@@ -104,9 +101,6 @@ class RoutingView:
         # While a rail's own NIC is lost, the rule for the armed backups comes before the routes of `ways`.
         ways |= _by_address(way for way in wanted.backups if self.is_away(node, way.rail))
         return {f"{nic_name(node, way.via)}>{nic_name(way.peer, way.via)}#{way.entropy}" for way in ways.values()}
-
-    def _knows(self, node: str, address: _Address) -> bool:
-        return node in self._limit.nodes and nic_name(*address) in self._limit.nics
 
     def _count(self, node: str, address: _Address, way: Placement | None) -> tuple[str, str]:
         peer, rail = address

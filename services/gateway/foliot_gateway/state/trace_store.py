@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
@@ -24,6 +25,9 @@ _ENTRY_BYTES = 130
 """Bytes of a span in CPython 3.11 (struct, ids, integers, its slot in the trace), and of each attribute besides its
 characters. They were measured with tracemalloc over 10,000 decoded spans. Spans with 0, 1, 4 and 12 attributes took
 571, 813, 1181 and 2448 bytes each. These numbers give 716, 871, 1335 and 2578, so the estimate is on the safe side."""
+
+
+_by_start = attrgetter("start_ns", "span_id")
 
 
 class SpanEvent(msgspec.Struct, frozen=True, kw_only=True):
@@ -190,7 +194,3 @@ def _weigh(value: Any) -> int:
             return sum(_ENTRY_BYTES + _weigh(entry) for entry in value)
         case _:
             return 0
-
-
-def _by_start(span: Span) -> tuple[int, str]:
-    return span.start_ns, span.span_id
