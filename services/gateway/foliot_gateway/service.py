@@ -4,25 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import time
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-import nats.errors
 import structlog
 import uvicorn
 
 from foliot import settings as sources
 from foliot import tracing
 from foliot.bus.client import Bus
+from foliot.bus.retry import until_done
 from foliot.clock import BusClock
 from foliot.runtime import systemd
 from foliot.runtime.service import until_closed
 from foliot.settings import BusSettings, SettingsError, TelemetrySettings
+from foliot.text.messages import happened_ns
 from foliot_gateway import backfill
 from foliot_gateway.http import api, host_guard, sockets
 from foliot_gateway.settings import GatewaySettings
-from foliot_gateway.state.fleet import reported_ns
 from foliot_gateway.state.records import MOST_RECORDS
 from foliot_gateway.state.store import Store
 from foliot_gateway.state.subscription import Hub
@@ -52,7 +53,6 @@ log = structlog.get_logger()
 _FRESH_NS = 10_000_000_000
 """The gateway caught up with an outcome older than this, and did not show it as it happened: it gets no span."""
 _LOOK_S = 0.2
-_RETRY_S = 1.0
 _GRACE_S = 5
 """Time for readers to be told the end. It takes them milliseconds, but the machine may stand still for some seconds just then."""
 
@@ -85,7 +85,7 @@ class Feed:
 
     async def _outcome(self, outcome: Outcome, _: str) -> None:
         """Takes an outcome: the last hop of a fault's trace is that the gateway can show it."""
-        fresh = self._clock.now_ns() - reported_ns(outcome) < _FRESH_NS
+        fresh = self._clock.now_ns() - happened_ns(outcome) < _FRESH_NS
         if not (fresh and outcome.fault):
             self._store.outcome(outcome)
             return
@@ -247,11 +247,6 @@ async def _watch(store: Store, bus: Bus) -> None:
 
 
 async def _read_history(store: Store, settings: BusSettings) -> None:
-    while not store.journal.is_open:
-        try:
-            await backfill.read(settings, store)
-            store.past_read()
-        except (nats.errors.Error, OSError, TimeoutError) as error:
-            log.warning("history_retried", reason=str(error) or type(error).__name__)
-            await asyncio.sleep(_RETRY_S)
+    await until_done(functools.partial(backfill.read, settings, store), "history_retried")
+    store.past_read()
     log.info("history_read", events=len(store.records.events(limit=MOST_RECORDS)))

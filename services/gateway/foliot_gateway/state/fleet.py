@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
+from foliot.text.messages import happened_ns
 from foliot_gateway.state.cardinality_limit import CardinalityLimit
 from foliot_gateway.state.nic_condition import Condition, Tile, judge
 from foliot_gateway.state.path_table import PathTable, PathView
@@ -155,7 +156,7 @@ class Fleet:
         """Takes an agent's report of its routes; an older report never overrides a newer one."""
         if outcome.status not in {"done", "already"}:
             return
-        self._touched |= self._ways.report(outcome, min(reported_ns(outcome), self._now_ns()))
+        self._touched |= self._ways.report(outcome, min(happened_ns(outcome), self._now_ns()))
 
     def nodes(self) -> Iterator[NodeView]:
         """Every node by name, from the inventory or from its ports, each as it is when it is taken.
@@ -224,11 +225,6 @@ class Fleet:
             address="" if described is None else described.address,
             service_address="" if described is None else described.service_address,
         )
-
-
-def reported_ns(outcome: Outcome) -> int:
-    """The latest time inside an outcome."""
-    return max(outcome.started_ns, outcome.moved_ns, outcome.confirmed_ns)
 
 
 def _state(port: PortState | None) -> NicState:

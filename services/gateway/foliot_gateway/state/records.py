@@ -6,7 +6,7 @@ from typing import Literal, TypeVar
 
 import msgspec
 
-from foliot_gateway.state.fleet import reported_ns
+from foliot.text.messages import happened_ns
 from foliot_schemas import Command, Event, Outcome, OutcomeStatus, Verb, event_kinds, orders
 
 MOST_RECORDS = 10_000
@@ -101,7 +101,7 @@ class Records:
         return tuple(sorted(chosen, key=_at, reverse=True)[:limit])
 
     def _join(self, command_id: str, command: Command | None, outcomes: tuple[Outcome, ...]) -> None:
-        outcomes = tuple(sorted(outcomes, key=reported_ns))
+        outcomes = tuple(sorted(outcomes, key=happened_ns))
         said: Command | Outcome = outcomes[-1] if command is None else command
         self._commands[command_id, said.node] = CommandView(
             id=command_id,
