@@ -19,7 +19,7 @@ from foliot_schemas.names import node_of, parse_path, rail_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from foliot_schemas import ClockState, DelayBatch, Event, Node, NodePaths, Outcome, PortState
+    from foliot_schemas import ClockState, Event, Node, NodePaths, Outcome, PortState
 
 NicState = Literal["up", "down", "admin-down", "unknown"]
 
@@ -79,6 +79,7 @@ class Fleet:
         """NICs whose tile may have changed since somebody looked."""
         self._clocks: dict[str, ClockState] = {}
         self._paths = PathTable(self._limit)
+        self.fold_delays = self._paths.fold
 
     def fold_node(self, name: str, node: Node | None) -> None:
         """Takes a node's inventory record; None: it has left."""
@@ -117,14 +118,6 @@ class Fleet:
             self._touched.add(port.nic)
         self._ports[port.nic] = port
         self._ports_of.setdefault(port.node, set()).add(port.nic)
-
-    def fold_delays(self, batch: DelayBatch) -> None:
-        """Takes the delays that one node saw.
-
-        Raises:
-            ValueError: the batch does not fit together.
-        """
-        self._paths.fold(batch)
 
     def fold_clock(self, state: ClockState) -> None:
         """Takes the word of sync on a clock."""
